@@ -1,0 +1,1 @@
+//! Floor 3: every route. HTTP in, app call, JSON out.

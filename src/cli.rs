@@ -1,0 +1,1 @@
+//! Floor 3: the commands of the program.

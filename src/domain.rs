@@ -1,0 +1,20 @@
+//! Floor 0: the words of the household and its pure rules.
+//!
+//! Nothing here does I/O. Only [`clock`] asks the time and only [`config`] reads the environment, so
+//! that everything above can be tested by passing values in.
+
+pub mod clock;
+pub mod config;
+pub mod error;
+pub mod event;
+pub mod ids;
+pub mod message;
+pub mod names;
+pub mod pack;
+pub mod policy;
+pub mod principal;
+pub mod run;
+pub mod secret;
+pub mod server;
+pub mod template;
+pub mod tool;

@@ -1,0 +1,138 @@
+//! The only place that reads the environment. Everything else is handed a [`Config`] or an
+//! [`Environment`], so that a test can pass its own.
+
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
+
+use super::secret::Secret;
+
+/// A snapshot of the process environment, for `${NAME}` in packs. Values may be secret: no `Debug`.
+#[derive(Clone, Default)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl Environment {
+    /// What this process was started with. Variables that are not UTF-8 are left out.
+    #[expect(clippy::disallowed_methods, reason = "this is the reader of the environment")]
+    pub fn from_process() -> Self {
+        Self(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect())
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// The same, with one variable set.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.0.insert(name.into(), value.into());
+        self
+    }
+}
+
+/// How this process runs. [`SETTINGS`] names every variable; the README's table is checked against it.
+#[derive(Clone)]
+pub struct Config {
+    pub listen: SocketAddr,
+    /// Absent: a private Postgres below `data`.
+    pub database_url: Option<Secret>,
+    pub database_connections: u32,
+    pub data: PathBuf,
+    pub packs: PathBuf,
+    /// `MCP_SERVERS_CONFIG`: JSON that replaces the servers of the packs.
+    pub mcp_servers: Option<Secret>,
+    /// `host[:port]` that may be reached although private or without TLS.
+    pub egress_allow: Vec<String>,
+    /// Commands that a stdio server may name without an absolute path.
+    pub stdio_commands: Vec<String>,
+    /// Origins of browsers that may call the API.
+    pub cors_origins: Vec<String>,
+    pub max_body_bytes: usize,
+    pub max_requests: usize,
+    pub requests_per_minute: u32,
+    pub sse_per_user: usize,
+    pub runs_at_once: usize,
+    pub run_lease: Duration,
+    pub log: String,
+    pub log_json: bool,
+}
+
+/// Every setting: variable, default as written, what it does.
+pub const SETTINGS: &[(&str, &str, &str)] = &[
+    ("CHATELAINE_LISTEN", "127.0.0.1:8080", "address and port of the API"),
+    ("DATABASE_URL", "", "Postgres to use; unset: a private one below the data folder"),
+    ("CHATELAINE_DATABASE_CONNECTIONS", "16", "Postgres connections of this process"),
+    ("CHATELAINE_DATA", ".chatelaine", "folder of the private Postgres and the demo's keys"),
+    ("CHATELAINE_PACKS", "packs", "folder of the agent packs"),
+    ("MCP_SERVERS_CONFIG", "", "JSON that replaces `mcp.servers` of every pack, or of one: `{\"<pack id>\": [...]}`"),
+    ("CHATELAINE_EGRESS_ALLOW", "", "`host[:port],…` that may be reached although private or without TLS"),
+    (
+        "CHATELAINE_STDIO_COMMANDS",
+        "npx,uvx,docker,node,python3,python,uv,deno,bun",
+        "commands that a stdio server may name without an absolute path",
+    ),
+    ("CHATELAINE_CORS_ORIGINS", "", "`https://…,…`: origins of browsers that may call the API"),
+    ("CHATELAINE_MAX_BODY_BYTES", "1048576", "largest request body"),
+    ("CHATELAINE_MAX_REQUESTS", "512", "requests answered at once; one more gets 503 with Retry-After"),
+    (
+        "CHATELAINE_REQUESTS_PER_MINUTE",
+        "600",
+        "requests of one principal per minute; one more gets 429 with Retry-After",
+    ),
+    ("CHATELAINE_SSE_PER_USER", "16", "event streams one user may hold open"),
+    ("CHATELAINE_RUNS_AT_ONCE", "64", "runs this process works on at once; more wait in the queue"),
+    ("CHATELAINE_RUN_LEASE_SECONDS", "15", "after this time without a sign of life another replica takes a run over"),
+    ("CHATELAINE_LOG", "info", "log filter, as in `info,chatelaine=debug`"),
+    ("CHATELAINE_LOG_FORMAT", "text", "`text` or `json`"),
+];
+
+impl Config {
+    /// Reads the settings; the error names the variable and says what to write.
+    pub fn from_environment(env: &Environment) -> Result<Self, String> {
+        let database_url = env.get("DATABASE_URL").filter(|url| !url.is_empty()).map(Secret::new);
+        let log_json = match text(env, "CHATELAINE_LOG_FORMAT").as_str() {
+            "text" => false,
+            "json" => true,
+            other => return Err(format!("CHATELAINE_LOG_FORMAT: {other:?} is neither `text` nor `json`")),
+        };
+        Ok(Self {
+            listen: parsed(env, "CHATELAINE_LISTEN", "an address and port such as 127.0.0.1:8080")?,
+            database_url,
+            database_connections: number(env, "CHATELAINE_DATABASE_CONNECTIONS")?,
+            data: text(env, "CHATELAINE_DATA").into(),
+            packs: text(env, "CHATELAINE_PACKS").into(),
+            mcp_servers: env.get("MCP_SERVERS_CONFIG").filter(|text| !text.trim().is_empty()).map(Secret::new),
+            egress_allow: list(env, "CHATELAINE_EGRESS_ALLOW"),
+            stdio_commands: list(env, "CHATELAINE_STDIO_COMMANDS"),
+            cors_origins: list(env, "CHATELAINE_CORS_ORIGINS"),
+            max_body_bytes: number(env, "CHATELAINE_MAX_BODY_BYTES")?,
+            max_requests: number(env, "CHATELAINE_MAX_REQUESTS")?,
+            requests_per_minute: number(env, "CHATELAINE_REQUESTS_PER_MINUTE")?,
+            sse_per_user: number(env, "CHATELAINE_SSE_PER_USER")?,
+            runs_at_once: number(env, "CHATELAINE_RUNS_AT_ONCE")?,
+            run_lease: Duration::from_secs(number(env, "CHATELAINE_RUN_LEASE_SECONDS")?),
+            log: text(env, "CHATELAINE_LOG"),
+            log_json,
+        })
+    }
+}
+
+/// The value of a setting, or its default. An empty value is an unset one.
+fn text(env: &Environment, name: &str) -> String {
+    let default = SETTINGS.iter().find(|(setting, ..)| *setting == name).map_or("", |(_, default, _)| default);
+    env.get(name).filter(|value| !value.is_empty()).unwrap_or(default).to_owned()
+}
+
+fn parsed<T: std::str::FromStr>(env: &Environment, name: &str, wanted: &str) -> Result<T, String> {
+    let value = text(env, name);
+    value.parse().map_err(|_| format!("{name}: {value:?} is not {wanted}"))
+}
+
+/// A whole number above zero.
+fn number<T: std::str::FromStr + PartialOrd + From<u8>>(env: &Environment, name: &str) -> Result<T, String> {
+    let wanted = "a whole number above 0";
+    let value = parsed(env, name, wanted)?;
+    if value < T::from(1) { Err(format!("{name}: must be {wanted}")) } else { Ok(value) }
+}
+
+fn list(env: &Environment, name: &str) -> Vec<String> {
+    text(env, name).split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+}

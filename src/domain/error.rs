@@ -1,0 +1,65 @@
+//! The one error of all work. Inner errors know no HTTP; `api` maps this to a status and a problem.
+//!
+//! Messages are lower case without a full stop, name the thing, and say what to do. They may be shown
+//! to the caller, so they never carry a secret, an argument or a result. `Internal` is only logged.
+
+use std::time::Duration;
+
+/// Why a piece of work was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no such thing, or the principal may not know that there is.
+    #[error("{0} not found")]
+    NotFound(String),
+    /// Nobody is who they say they are.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// The principal is known and may not do this.
+    #[error("{0}")]
+    Forbidden(String),
+    /// What was given cannot be used; `field` is the path of it.
+    #[error("{field}: {reason}")]
+    Invalid { field: String, reason: String },
+    /// The thing is in a state in which this cannot be done.
+    #[error("{0}")]
+    Conflict(String),
+    /// Too much at once; the same request may be made again after `retry_after`.
+    #[error("{reason}")]
+    Busy { reason: String, retry_after: Duration },
+    /// Something that this request depends on does not work (a model, an MCP server).
+    #[error("{0}")]
+    Unavailable(String),
+    /// Our fault. The caller learns only that; the cause is for the log.
+    #[error("internal error")]
+    Internal(#[source] anyhow::Error),
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub fn not_found(what: impl Into<String>) -> Self {
+        Self::NotFound(what.into())
+    }
+
+    pub fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self::Invalid { field: field.into(), reason: reason.into() }
+    }
+
+    pub fn internal(cause: impl Into<anyhow::Error>) -> Self {
+        Self::Internal(cause.into())
+    }
+
+    /// The stable `code` of the problem document (RFC 9457), also used in metrics.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFound(_) => "not_found",
+            Self::Unauthenticated(_) => "unauthenticated",
+            Self::Forbidden(_) => "forbidden",
+            Self::Invalid { .. } => "invalid",
+            Self::Conflict(_) => "conflict",
+            Self::Busy { .. } => "busy",
+            Self::Unavailable(_) => "unavailable",
+            Self::Internal(_) => "internal",
+        }
+    }
+}

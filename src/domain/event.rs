@@ -1,0 +1,89 @@
+//! What a listener of a conversation is told. Durable events are rows with a number and are replayed
+//! after `Last-Event-ID`; the others exist only for those who listen at that moment.
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    ids::RunId,
+    message::{CallStatus, Message},
+    run::RunStatus,
+};
+
+/// A durable event: `seq` counts from 1 within the conversation and is the SSE id.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Event {
+    pub seq: i64,
+    pub kind: EventKind,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+pub enum EventKind {
+    /// A message was added.
+    Message(Message),
+    /// A run changed its state.
+    Run {
+        run_id: RunId,
+        status: RunStatus,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+}
+
+/// What is gone when nobody listens.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+pub enum Transient {
+    /// A piece of the assistant's text.
+    Delta {
+        run_id: RunId,
+        text: String,
+    },
+    /// The text streamed so far in this step is void: the step starts again.
+    Reset {
+        run_id: RunId,
+    },
+    /// A call is on its way.
+    ToolStarted {
+        run_id: RunId,
+        call_id: String,
+        server: String,
+        tool: String,
+    },
+    /// The server says how far it is.
+    ToolProgress {
+        run_id: RunId,
+        call_id: String,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<String>,
+    },
+    ToolFinished {
+        run_id: RunId,
+        call_id: String,
+        status: CallStatus,
+    },
+}
+
+impl EventKind {
+    /// The SSE `event:` name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Message(_) => "message",
+            Self::Run { .. } => "run",
+        }
+    }
+}
+
+impl Transient {
+    /// The SSE `event:` name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Delta { .. } => "delta",
+            Self::Reset { .. } => "reset",
+            Self::ToolStarted { .. } => "tool_started",
+            Self::ToolProgress { .. } => "tool_progress",
+            Self::ToolFinished { .. } => "tool_finished",
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! A pack is a file an author wrote: who may talk to the agent, in which words, with which model and
+//! which servers. Whatever format it came from, this is all that the rest of the house knows of it.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use serde::Deserialize;
+
+use super::{ids::AgentId, secret::Secret, server::ServerSpec};
+
+#[derive(Clone, Debug)]
+pub struct Pack {
+    pub metadata: Metadata,
+    /// Language tag → texts. Never empty; holds `metadata.default_language`.
+    pub languages: BTreeMap<String, Language>,
+    pub llm: Llm,
+    pub memory: Memory,
+    pub flows: Flows,
+    pub servers: Vec<ServerSpec>,
+    /// The folder the pack was read from.
+    pub folder: PathBuf,
+    /// SHA-256 of what the pack was made from, in hex: changes whenever its effect may.
+    pub version: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Metadata {
+    pub id: AgentId,
+    pub display_name: String,
+    pub description: String,
+    pub tags: Vec<String>,
+    pub default_language: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Language {
+    /// May hold `{userName}`.
+    pub greeting_message: Option<String>,
+    pub system_prompt: Option<String>,
+    /// Any other text of the pack by its key, and overrides of the program's own texts.
+    pub strings: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Provider {
+    /// Any OpenAI-compatible endpoint.
+    #[default]
+    Openai,
+    Anthropic,
+    Gemini,
+    Ollama,
+    /// No model: commands and direct calls only.
+    None,
+}
+
+#[derive(Clone, Debug)]
+pub struct Llm {
+    pub provider: Provider,
+    /// Empty only with `provider: none`.
+    pub model: String,
+    pub base_url: Option<url::Url>,
+    pub api_key: Option<Secret>,
+    /// Appended to the system prompt of every language.
+    pub agent_prompt: Option<String>,
+    pub temperature: Option<f64>,
+    pub max_tokens: Option<u64>,
+    /// Model steps in one run.
+    pub max_steps: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Messages of history shown to the model.
+    pub window: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Flows {
+    pub welcome: Welcome,
+    pub authentication: Authentication,
+}
+
+/// The first message of a conversation, said by the program.
+#[derive(Clone, Debug)]
+pub struct Welcome {
+    pub enabled: bool,
+    /// `greetingMessage` or a key of `strings`.
+    pub template_key: String,
+}
+
+impl Default for Welcome {
+    fn default() -> Self {
+        Self { enabled: false, template_key: "greetingMessage".to_owned() }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Authentication {
+    /// `false`: guests may chat, with the one role `guest`.
+    pub required: bool,
+    /// The claim that names the user to this pack: in `adminUsers` and in greetings.
+    pub user_id_attribute: String,
+    /// The claim that holds the roles: a string, CSV or JSON array.
+    pub roles_attribute: Option<String>,
+    /// The role of a user whose token lacks the claim. Absent here: no role.
+    pub default_role: Option<String>,
+    pub admin_users: Vec<String>,
+}
+
+impl Default for Authentication {
+    fn default() -> Self {
+        Self {
+            required: true,
+            user_id_attribute: "sub".to_owned(),
+            roles_attribute: None,
+            default_role: None,
+            admin_users: Vec::new(),
+        }
+    }
+}
+
+impl Pack {
+    pub fn id(&self) -> &AgentId {
+        &self.metadata.id
+    }
+
+    pub fn server(&self, id: &str) -> Option<&ServerSpec> {
+        self.servers.iter().find(|server| server.id.as_str() == id)
+    }
+
+    /// The texts for a locale: exact tag, then its language (`es-MX` → `es`), then the default language.
+    pub fn language(&self, locale: Option<&str>) -> &Language {
+        let tags = locale.into_iter().flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]);
+        tags.filter_map(|tag| self.languages.iter().find(|(key, _)| key.eq_ignore_ascii_case(tag)))
+            .map(|(_, language)| language)
+            .next()
+            .unwrap_or_else(|| {
+                self.languages
+                    .get(&self.metadata.default_language)
+                    .expect("checked at load: the default language has texts")
+            })
+    }
+}

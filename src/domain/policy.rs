@@ -1,0 +1,179 @@
+//! One decision: may this principal call this tool? Pure and ordered (DESIGN section 3, "Tool access").
+//! The listing and the gate ask the same function, so what a model is shown is what it may call.
+//!
+//! What no rule covers is denied.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::server::ServerSpec;
+
+/// A tool name in which `*` stands for any characters, none included.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct ToolPattern(pub String);
+
+impl ToolPattern {
+    /// Linear-time glob over the whole name; case matters.
+    pub fn matches(&self, tool: &str) -> bool {
+        let Some((first, rest)) = self.0.split_once('*') else { return self.0 == tool };
+        let Some(mut left) = tool.strip_prefix(first) else { return false };
+        let mut pieces = rest.split('*').peekable();
+        while let Some(piece) = pieces.next() {
+            if pieces.peek().is_none() {
+                return left.ends_with(piece);
+            }
+            match left.find(piece) {
+                Some(at) => left = &left[at + piece.len()..],
+                None => return false,
+            }
+        }
+        true
+    }
+
+    pub fn has_wildcard(&self) -> bool {
+        self.0.contains('*')
+    }
+}
+
+fn any_matches(patterns: &[ToolPattern], tool: &str) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(tool))
+}
+
+/// `toolAccess` of one server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolAccess {
+    pub default: DefaultAccess,
+    /// Legacy: tools for everyone. Never together with `roles` (refused at load).
+    pub public: Vec<ToolPattern>,
+    /// RBAC: role → tools. `Some` of an empty map is RBAC that grants nothing.
+    pub roles: Option<BTreeMap<String, Vec<ToolPattern>>>,
+    pub approval: Vec<ApprovalPolicy>,
+}
+
+/// `toolAccess.default`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DefaultAccess {
+    #[default]
+    None,
+    All,
+    Public,
+    Admin,
+}
+
+/// Calls of these tools need somebody's consent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApprovalPolicy {
+    pub tools: Vec<ToolPattern>,
+    /// Roles whose holders may decide. Never empty (refused at load).
+    pub approvers: Vec<String>,
+    pub timeout_minutes: u32,
+    pub min_approvals: u32,
+    /// A requester who holds an approver role needs nobody else.
+    pub self_approval: bool,
+}
+
+/// Who asks, as one pack sees them: roles computed from the claims, and whether `adminUsers` names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Standing {
+    pub roles: BTreeSet<String>,
+    pub admin: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision<'a> {
+    Deny(Denial),
+    Allow {
+        /// An approval policy names the tool and the principal's own role satisfied it.
+        self_approved: bool,
+    },
+    Approve(&'a ApprovalPolicy),
+}
+
+/// Why a tool is denied. `explain` shows it to people; the model never hears of denied tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Denial {
+    /// The server's `tools` list does not name it.
+    NotInAllowlist,
+    /// The server has no `toolAccess`.
+    NoToolAccess,
+    /// Other roles have it, none of the principal's.
+    RoleLacksTool,
+    /// No role lists it and `default` is not `all`.
+    NoRoleListsTool,
+    /// Legacy access: not public, and the principal is no admin.
+    NotPublic,
+}
+
+impl Denial {
+    /// What to check, for a pack author.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::NotInAllowlist => "the server's `tools` list does not name it; add it there",
+            Self::NoToolAccess => {
+                "the server has no `toolAccess`; `toolAccess: { default: public }` opens it to everyone"
+            }
+            Self::RoleLacksTool => {
+                "it is listed for other roles only; add it under one of the user's roles in `toolAccess.roles`"
+            }
+            Self::NoRoleListsTool => {
+                "no role lists it; add it under a role in `toolAccess.roles`, or set `toolAccess.default: all`"
+            }
+            Self::NotPublic => "it is not in `toolAccess.public` and the user is not in `adminUsers`",
+        }
+    }
+}
+
+/// Decides about one tool of one server for one principal.
+pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &str) -> Decision<'a> {
+    if server.tools.as_ref().is_some_and(|allowlist| !any_matches(allowlist, tool)) {
+        return Decision::Deny(Denial::NotInAllowlist);
+    }
+    let access = server.tool_access.as_ref();
+    let policy = access.and_then(|access| access.approval.iter().find(|policy| any_matches(&policy.tools, tool)));
+    if who.admin {
+        return match policy {
+            Some(policy) if !policy.self_approval => Decision::Approve(policy),
+            policy => Decision::Allow { self_approved: policy.is_some() },
+        };
+    }
+    let Some(access) = access else { return Decision::Deny(Denial::NoToolAccess) };
+    if let Err(denial) = admits(access, who, tool) {
+        return Decision::Deny(denial);
+    }
+    match policy {
+        None => Decision::Allow { self_approved: false },
+        Some(policy) if policy.self_approval && policy.approvers.iter().any(|role| who.roles.contains(role)) => {
+            Decision::Allow { self_approved: true }
+        }
+        Some(policy) => Decision::Approve(policy),
+    }
+}
+
+/// Rules 4 and 5, without approval.
+fn admits(access: &ToolAccess, who: &Standing, tool: &str) -> Result<(), Denial> {
+    let Some(roles) = &access.roles else {
+        let open = match access.default {
+            DefaultAccess::Public | DefaultAccess::All => true,
+            DefaultAccess::Admin | DefaultAccess::None => any_matches(&access.public, tool),
+        };
+        return if open { Ok(()) } else { Err(Denial::NotPublic) };
+    };
+    let mut listed = false;
+    for (role, tools) in roles {
+        if any_matches(tools, tool) {
+            if who.roles.contains(role) {
+                return Ok(());
+            }
+            listed = true;
+        }
+    }
+    match (listed, access.default) {
+        (true, _) => Err(Denial::RoleLacksTool),
+        (false, DefaultAccess::All) => Ok(()),
+        (false, _) => Err(Denial::NoRoleListsTool),
+    }
+}

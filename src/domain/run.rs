@@ -1,0 +1,84 @@
+//! A run is one turn of the agent in a conversation; these are its states.
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use super::{
+    ids::{AgentId, ConversationId, RunId, TenantId},
+    principal::Principal,
+};
+
+/// `queued → running → succeeded | failed | cancelled`. A run whose replica died is claimed again when
+/// its lease ends and goes on from the last durable step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    Queued,
+    Running,
+    Succeeded,
+    Failed,
+    Cancelled,
+}
+
+impl RunStatus {
+    /// As the row says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// A run as its owner holds it while working: the fence must match the row at every write.
+#[derive(Clone, Debug)]
+pub struct ClaimedRun {
+    pub tenant: TenantId,
+    pub id: RunId,
+    pub conversation: ConversationId,
+    pub agent: AgentId,
+    pub principal: Principal,
+    pub fence: i64,
+    /// How often it was claimed; above 1 a replica died or lost its lease on the way.
+    pub attempt: i32,
+}
+
+/// Tokens a model says it read and wrote. `estimated` when it did not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Usage {
+    pub input_tokens: i64,
+    pub output_tokens: i64,
+    pub estimated: bool,
+}
+
+impl Usage {
+    pub fn add(&mut self, other: Self) {
+        self.input_tokens += other.input_tokens;
+        self.output_tokens += other.output_tokens;
+        self.estimated |= other.estimated;
+    }
+}
+
+/// A run as the API shows it.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct Run {
+    pub id: RunId,
+    pub conversation_id: ConversationId,
+    pub status: RunStatus,
+    /// Why it failed, for the user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    pub steps: i32,
+    pub usage: Usage,
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<OffsetDateTime>,
+}

@@ -1,0 +1,1 @@
+//! Floor ½: the one guarded HTTP client.

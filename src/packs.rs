@@ -1,0 +1,1 @@
+//! Floor 1: read packs from disk.

@@ -1,0 +1,116 @@
+//! Floor 1: Postgres. Truth is rows.
+//!
+//! [`Db`] is the only holder of the pool. Work happens in a [`Tx`], which names its tenant: row-level
+//! security then shows it that tenant's rows and no others, whatever the SQL forgets. What must be found
+//! before a tenant is known (a key's owner, work to claim) goes through [`Db::system`], a role that sees
+//! a few columns of a few tables and no content.
+//!
+//! One file per noun; row structs stay private to it.
+
+use std::time::Duration;
+
+use sqlx::{
+    AssertSqlSafe, PgConnection, Postgres, Transaction,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+
+use crate::domain::{
+    error::{Error, Result},
+    ids::TenantId,
+    secret::Secret,
+};
+
+/// The database. Cheap to clone.
+#[derive(Clone)]
+pub struct Db {
+    pool: sqlx::PgPool,
+}
+
+/// A transaction that knows its tenant (or, from [`Db::system`], that it has none). Dropped without
+/// [`Tx::commit`], it is rolled back. Never hold one across a network call.
+pub struct Tx {
+    inner: Transaction<'static, Postgres>,
+}
+
+impl Db {
+    /// Opens the pool and brings the schema up to date; safe when several replicas start at once.
+    pub async fn connect(url: &Secret, connections: u32) -> anyhow::Result<Self> {
+        let options: PgConnectOptions = url.expose().parse()?;
+        let pool = PgPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(Duration::from_secs(10))
+            .connect_with(options.application_name("chatelaine"))
+            .await?;
+        migrate(&pool).await?;
+        Ok(Self { pool })
+    }
+
+    /// A transaction of one tenant, opened in one round trip.
+    pub async fn tenant(&self, tenant: TenantId) -> Result<Tx> {
+        self.begin(format!("begin; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'")).await
+    }
+
+    /// A transaction of the program itself, for what has no tenant yet.
+    pub async fn system(&self) -> Result<Tx> {
+        self.begin("begin; set local role chatelaine_system".to_owned()).await
+    }
+
+    /// Safe SQL: the only thing ever formatted into it is a UUID.
+    async fn begin(&self, sql: String) -> Result<Tx> {
+        Ok(Tx { inner: self.pool.begin_with(AssertSqlSafe(sql)).await? })
+    }
+
+    /// Whether the database answers, for readiness.
+    pub async fn ping(&self) -> Result<()> {
+        sqlx::query("select 1").execute(&self.pool).await?;
+        Ok(())
+    }
+
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+impl Tx {
+    /// The connection, for the files of this folder.
+    fn conn(&mut self) -> &mut PgConnection {
+        &mut self.inner
+    }
+
+    pub async fn commit(self) -> Result<()> {
+        Ok(self.inner.commit().await?)
+    }
+}
+
+/// Applies the embedded migrations. Without the advisory lock that Citus and YugabyteDB lack, replicas
+/// that start together may collide; whoever loses finds the work done when it looks again.
+async fn migrate(pool: &sqlx::PgPool) -> anyhow::Result<()> {
+    let mut migrator = sqlx::migrate!();
+    migrator.set_locking(false);
+    let mut tries = 0;
+    loop {
+        match migrator.run(pool).await {
+            Ok(()) => return Ok(()),
+            Err(sqlx::migrate::MigrateError::Execute(_) | sqlx::migrate::MigrateError::ExecuteMigration(..))
+                if tries < 5 =>
+            {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(200 * tries)).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        match error {
+            sqlx::Error::RowNotFound => Self::not_found("row"),
+            sqlx::Error::PoolTimedOut => Self::Busy {
+                reason: "the database has no free connection; try again".to_owned(),
+                retry_after: Duration::from_secs(1),
+            },
+            error => Self::Internal(error.into()),
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The one integration-test binary: a module per subject.
+#![expect(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod support; // a database each, real servers, a scripted model
+
+mod access; // every route and who may
+mod accounts; // tokens, keys, guests
+mod api; // REST and SSE
+mod documents; // the packs that the public documents describe
+mod egress; // where requests may go
+mod floors; // who may use whom in the house
+mod llm; // models and their misbehaviour
+mod mcp_http; // servers over HTTP
+mod mcp_stdio; // servers as children
+mod names; // what the model calls a tool
+mod openai; // an unchanged OpenAI client
+mod packs; // good and broken packs
+mod policy; // who may call what
+mod private_postgres; // our own Postgres
+mod readme; // what the README promises
+mod recovery; // stopping between any two steps
+mod rls; // one tenant never sees another
+mod turn; // a message answered

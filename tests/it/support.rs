@@ -1,0 +1,1 @@
+//! What tests share: a database each, real servers, a scripted model.
