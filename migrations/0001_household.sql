@@ -71,6 +71,8 @@ create table conversations (
   agent text not null,
   user_id text not null,
   title text not null default '',
+  -- how a frontend without our ids finds the conversation again (its own chat id, or a digest of the transcript)
+  external_key text,
   -- counters of this conversation; taken under its row lock
   last_seq bigint not null default 0,
   last_event bigint not null default 0,
@@ -80,6 +82,7 @@ create table conversations (
   primary key (tenant_id, id)
 );
 create index on conversations (tenant_id, user_id, id desc);
+create index on conversations (tenant_id, user_id, agent, external_key) where external_key is not null;
 
 create table runs (
   tenant_id uuid not null,
@@ -112,9 +115,9 @@ create table runs (
   foreign key (tenant_id, conversation_id) references conversations (tenant_id, id) on delete cascade,
   check ((status = 'running') = (lease_owner is not null))
 );
--- one run works on a conversation at a time, and one waits
-create unique index runs_one_running on runs (tenant_id, conversation_id) where status = 'running';
-create unique index runs_one_queued on runs (tenant_id, conversation_id) where status = 'queued';
+-- one turn works on a conversation at a time, and one waits; commands need no turn
+create unique index runs_one_turn_running on runs (tenant_id, conversation_id) where status = 'running' and kind = 'turn';
+create unique index runs_one_turn_queued on runs (tenant_id, conversation_id) where status = 'queued' and kind = 'turn';
 create index runs_open on runs (created_at) where status in ('queued', 'running');
 
 create table messages (
@@ -218,4 +221,4 @@ grant select on issuers to chatelaine_system;
 create policy system on api_keys for select to chatelaine_system using (true);
 grant select on api_keys to chatelaine_system;
 create policy system on runs for select to chatelaine_system using (true);
-grant select (tenant_id, id, conversation_id, status, lease_until, created_at) on runs to chatelaine_system;
+grant select (tenant_id, id, conversation_id, kind, status, lease_until, created_at) on runs to chatelaine_system;
