@@ -1,1 +1,109 @@
-//! Floor 1: who is listening.
+//! Floor 1: who is listening to which conversation, in this process.
+//!
+//! Publishing never waits and never fails: a listener that falls behind is told to look at the rows again
+//! ([`Heard::Look`]), which are the truth. Another replica's news arrives as a look, too.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use tokio::sync::broadcast;
+
+use crate::domain::{
+    event::{Event, Transient},
+    ids::{ConversationId, TenantId},
+};
+
+/// Pieces that a slow listener may be behind before it has to look again.
+const BACKLOG: usize = 128;
+
+/// What a listener hears.
+#[derive(Clone, Debug)]
+pub enum Heard {
+    /// A row was written; listeners that already know a later one ignore it.
+    Durable(Arc<Event>),
+    Transient(Arc<Transient>),
+    /// Something was missed or happened elsewhere: read the rows.
+    Look,
+}
+
+type Key = (TenantId, ConversationId);
+
+/// The listeners of this process. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct Live {
+    channels: Arc<Mutex<HashMap<Key, broadcast::Sender<Heard>>>>,
+}
+
+/// A listener's end. Dropping it ends the listening.
+pub struct Listener {
+    live: Live,
+    key: Key,
+    receiver: broadcast::Receiver<Heard>,
+}
+
+impl Live {
+    /// Starts to listen. Listen first, then read the rows: nothing falls in between.
+    pub fn listen(&self, tenant: TenantId, conversation: ConversationId) -> Listener {
+        let key = (tenant, conversation);
+        let mut channels = self.channels();
+        let sender = channels.entry(key).or_insert_with(|| broadcast::channel(BACKLOG).0);
+        Listener { live: self.clone(), key, receiver: sender.subscribe() }
+    }
+
+    pub fn durable(&self, tenant: TenantId, conversation: ConversationId, event: Event) {
+        self.send((tenant, conversation), Heard::Durable(Arc::new(event)));
+    }
+
+    pub fn transient(&self, tenant: TenantId, conversation: ConversationId, event: Transient) {
+        self.send((tenant, conversation), Heard::Transient(Arc::new(event)));
+    }
+
+    /// Tells the listeners of a conversation that its rows have changed elsewhere.
+    pub fn look(&self, tenant: TenantId, conversation: ConversationId) {
+        self.send((tenant, conversation), Heard::Look);
+    }
+
+    /// The conversations somebody listens to, by tenant.
+    pub fn listened(&self) -> HashMap<TenantId, Vec<ConversationId>> {
+        let mut by_tenant: HashMap<_, Vec<_>> = HashMap::new();
+        for (tenant, conversation) in self.channels().keys() {
+            by_tenant.entry(*tenant).or_default().push(*conversation);
+        }
+        by_tenant
+    }
+
+    fn send(&self, key: Key, heard: Heard) {
+        if let Some(sender) = self.channels().get(&key) {
+            // An error means that the last listener is just leaving.
+            let _ = sender.send(heard);
+        }
+    }
+
+    fn channels(&self) -> MutexGuard<'_, HashMap<Key, broadcast::Sender<Heard>>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listener {
+    /// The next piece of news; waits until there is one.
+    pub async fn next(&mut self) -> Heard {
+        match self.receiver.recv().await {
+            Ok(heard) => heard,
+            Err(broadcast::error::RecvError::Lagged(_)) => Heard::Look,
+            // The sender lives in the map as long as a listener does.
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let mut channels = self.live.channels();
+        // This listener still counts as one.
+        if channels.get(&self.key).is_some_and(|sender| sender.receiver_count() <= 1) {
+            channels.remove(&self.key);
+        }
+    }
+}

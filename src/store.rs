@@ -7,6 +7,13 @@
 //!
 //! One file per noun; row structs stay private to it.
 
+pub mod audit;
+pub mod catalogs;
+pub mod conversations;
+pub mod hints;
+pub mod messages;
+pub mod runs;
+
 use std::time::Duration;
 
 use sqlx::{

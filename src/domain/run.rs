@@ -32,8 +32,49 @@ impl RunStatus {
         }
     }
 
+    /// Back from [`RunStatus::as_str`].
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Queued, Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled]
+            .into_iter()
+            .find(|status| status.as_str() == text)
+    }
+
     pub fn is_final(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
+    }
+}
+
+/// A chat between one user and one agent.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct Conversation {
+    pub id: ConversationId,
+    #[schema(value_type = String)]
+    pub agent: AgentId,
+    pub title: String,
+    /// Number of its last durable event, for `Last-Event-ID`.
+    pub last_event: i64,
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    pub updated_at: OffsetDateTime,
+}
+
+/// Whether a run asks the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunKind {
+    Turn,
+    /// A slash command: answered by the program.
+    Command,
+}
+
+impl RunKind {
+    /// As the row says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::Command => "command",
+        }
     }
 }
 
@@ -45,6 +86,9 @@ pub struct ClaimedRun {
     pub conversation: ConversationId,
     pub agent: AgentId,
     pub principal: Principal,
+    pub kind: RunKind,
+    /// Position among the runs of the conversation.
+    pub ordinal: i64,
     pub fence: i64,
     /// How often it was claimed; above 1 a replica died or lost its lease on the way.
     pub attempt: i32,
@@ -70,6 +114,7 @@ impl Usage {
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 pub struct Run {
     pub id: RunId,
+    pub kind: RunKind,
     pub conversation_id: ConversationId,
     pub status: RunStatus,
     /// Why it failed, for the user.

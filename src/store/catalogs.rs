@@ -1,0 +1,64 @@
+//! Rows of discovered tools. They let a replica that starts while a server is down show what it knows.
+
+use sqlx::types::Json;
+use std::sync::Arc;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::Tx;
+use crate::domain::{
+    error::Result,
+    ids::{AgentId, ServerId, TenantId},
+    tool::{Catalog, Tool},
+};
+
+/// Stores the catalog of a server as seen in one credential scope, over an older one.
+pub async fn put(tx: &mut Tx, tenant: TenantId, agent: &AgentId, scope: &str, catalog: &Catalog) -> Result<()> {
+    sqlx::query!(
+        "insert into catalogs (tenant_id, id, agent, server, scope, version, tools, dropped, fetched_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+         on conflict (tenant_id, agent, server, scope) do update
+         set version = excluded.version, tools = excluded.tools, dropped = excluded.dropped,
+             fetched_at = excluded.fetched_at
+         where catalogs.fetched_at <= excluded.fetched_at",
+        tenant.0,
+        Uuid::now_v7(),
+        agent.as_str(),
+        catalog.server.as_str(),
+        scope,
+        catalog.version,
+        Json(&catalog.tools) as Json<&Vec<Arc<Tool>>>,
+        Json(&catalog.dropped) as Json<&Vec<String>>,
+        catalog.fetched_at,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// The stored catalog of a server in one scope.
+pub async fn get(tx: &mut Tx, agent: &AgentId, server: &ServerId, scope: &str) -> Result<Option<Catalog>> {
+    struct Row {
+        version: String,
+        tools: Json<Vec<Arc<Tool>>>,
+        dropped: Json<Vec<String>>,
+        fetched_at: OffsetDateTime,
+    }
+    let row = sqlx::query_as!(
+        Row,
+        r#"select version, tools as "tools: Json<Vec<Arc<Tool>>>", dropped as "dropped: Json<Vec<String>>", fetched_at
+           from catalogs where agent = $1 and server = $2 and scope = $3"#,
+        agent.as_str(),
+        server.as_str(),
+        scope,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| Catalog {
+        server: server.clone(),
+        tools: row.tools.0,
+        dropped: row.dropped.0,
+        fetched_at: row.fetched_at,
+        version: row.version,
+    }))
+}

@@ -1,0 +1,156 @@
+//! Rows of conversations. A conversation belongs to one user of one tenant; every read names both.
+
+use time::OffsetDateTime;
+
+use super::Tx;
+use crate::domain::{
+    error::{Error, Result},
+    ids::{AgentId, ConversationId, TenantId, UserId},
+    run::Conversation,
+};
+
+struct Row {
+    id: uuid::Uuid,
+    agent: String,
+    title: String,
+    last_event: i64,
+    created_at: OffsetDateTime,
+    updated_at: OffsetDateTime,
+}
+
+impl TryFrom<Row> for Conversation {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        let agent = AgentId::parse(&row.agent).map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?;
+        Ok(Self {
+            id: ConversationId(row.id),
+            agent,
+            title: row.title,
+            last_event: row.last_event,
+            created_at: row.created_at,
+            updated_at: row.updated_at,
+        })
+    }
+}
+
+pub async fn insert(
+    tx: &mut Tx,
+    tenant: TenantId,
+    user: &UserId,
+    agent: &AgentId,
+    title: &str,
+    external_key: Option<&str>,
+) -> Result<Conversation> {
+    let id = ConversationId::new();
+    let row = sqlx::query_as!(
+        Row,
+        "insert into conversations (tenant_id, id, agent, user_id, title, external_key)
+         values ($1, $2, $3, $4, $5, $6)
+         returning id, agent, title, last_event, created_at, updated_at",
+        tenant.0,
+        id.0,
+        agent.as_str(),
+        user.as_str(),
+        title,
+        external_key,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    row.try_into()
+}
+
+/// A conversation of this user; anybody else's is not found. Locks its counters when `lock` is set.
+pub async fn get(tx: &mut Tx, user: &UserId, id: ConversationId, lock: bool) -> Result<Conversation> {
+    let row = if lock {
+        sqlx::query_as!(
+            Row,
+            "select id, agent, title, last_event, created_at, updated_at
+             from conversations where id = $1 and user_id = $2 for update",
+            id.0,
+            user.as_str(),
+        )
+        .fetch_optional(tx.conn())
+        .await?
+    } else {
+        sqlx::query_as!(
+            Row,
+            "select id, agent, title, last_event, created_at, updated_at
+             from conversations where id = $1 and user_id = $2",
+            id.0,
+            user.as_str(),
+        )
+        .fetch_optional(tx.conn())
+        .await?
+    };
+    row.ok_or_else(|| Error::not_found(format!("conversation {id}")))?.try_into()
+}
+
+/// The user's conversations, newest first, older than `before`.
+pub async fn list(
+    tx: &mut Tx,
+    user: &UserId,
+    agent: Option<&AgentId>,
+    before: Option<ConversationId>,
+    limit: i64,
+) -> Result<Vec<Conversation>> {
+    let rows = sqlx::query_as!(
+        Row,
+        "select id, agent, title, last_event, created_at, updated_at
+         from conversations
+         where user_id = $1 and ($2::text is null or agent = $2) and ($3::uuid is null or id < $3)
+         order by id desc limit $4",
+        user.as_str(),
+        agent.map(AgentId::as_str),
+        before.map(|id| id.0),
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// The newest conversation that a frontend knows by a key of its own.
+pub async fn by_external_key(tx: &mut Tx, user: &UserId, agent: &AgentId, key: &str) -> Result<Option<Conversation>> {
+    let row = sqlx::query_as!(
+        Row,
+        "select id, agent, title, last_event, created_at, updated_at
+         from conversations where user_id = $1 and agent = $2 and external_key = $3
+         order by id desc limit 1 for update",
+        user.as_str(),
+        agent.as_str(),
+        key,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+pub async fn set_external_key(tx: &mut Tx, id: ConversationId, key: &str) -> Result<()> {
+    sqlx::query!("update conversations set external_key = $2 where id = $1", id.0, key).execute(tx.conn()).await?;
+    Ok(())
+}
+
+/// Gives an untitled conversation its title.
+pub async fn set_title(tx: &mut Tx, id: ConversationId, title: &str) -> Result<()> {
+    sqlx::query!("update conversations set title = $2 where id = $1 and title = ''", id.0, title)
+        .execute(tx.conn())
+        .await?;
+    Ok(())
+}
+
+/// Removes a conversation with everything in it.
+pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<()> {
+    let done = sqlx::query!("delete from conversations where id = $1 and user_id = $2", id.0, user.as_str())
+        .execute(tx.conn())
+        .await?;
+    if done.rows_affected() == 0 { Err(Error::not_found(format!("conversation {id}"))) } else { Ok(()) }
+}
+
+/// Number of the last durable event of each conversation, for those who wait for more.
+pub async fn last_events(tx: &mut Tx, ids: &[ConversationId]) -> Result<Vec<(ConversationId, i64)>> {
+    let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
+    let rows =
+        sqlx::query!("select id, last_event from conversations where id = any($1)", &ids).fetch_all(tx.conn()).await?;
+    Ok(rows.into_iter().map(|row| (ConversationId(row.id), row.last_event)).collect())
+}

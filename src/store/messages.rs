@@ -1,0 +1,229 @@
+//! Rows of messages and of the durable events that announce them. Both get their numbers from the row of
+//! the conversation, under its lock, so that a listener never misses one that commits late.
+
+use serde_json::value::RawValue;
+use sqlx::types::Json;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::Tx;
+use crate::domain::{
+    error::{Error, Result},
+    event::{Event, EventKind},
+    ids::{ConversationId, MessageId, RunId, TenantId},
+    message::{Message, Part, Role},
+    run::{ClaimedRun, RunStatus},
+};
+
+/// A message to add.
+pub struct NewMessage<'a> {
+    /// The run it belongs to; a greeting or an imported transcript has none.
+    pub run: Option<RunId>,
+    /// Position of that run; orders the transcript that a model reads. 0 without a run.
+    pub run_ordinal: i64,
+    pub role: Role,
+    pub parts: &'a [Part],
+    /// `false` keeps it from the model: greetings, commands and their answers.
+    pub for_model: bool,
+}
+
+struct Row {
+    id: Uuid,
+    seq: i64,
+    role: String,
+    parts: Json<Vec<Part>>,
+    run_id: Option<Uuid>,
+    created_at: OffsetDateTime,
+}
+
+impl Row {
+    fn message(self, conversation_id: ConversationId) -> Result<Message> {
+        Ok(Message {
+            id: MessageId(self.id),
+            conversation_id,
+            seq: self.seq,
+            role: parse_role(&self.role)?,
+            parts: self.parts.0,
+            run_id: self.run_id.map(RunId),
+            created_at: self.created_at,
+        })
+    }
+}
+
+/// Adds a message and the event that announces it. Locks the conversation until the end of `tx`.
+pub async fn append(
+    tx: &mut Tx,
+    tenant: TenantId,
+    conversation: ConversationId,
+    new: NewMessage<'_>,
+) -> Result<(Message, Event)> {
+    let id = MessageId::new();
+    let parts = serde_json::value::to_raw_value(new.parts).map_err(Error::internal)?;
+    let row = sqlx::query!(
+        r#"with counted as (
+             update conversations
+             set last_seq = last_seq + 1, last_event = last_event + 1, updated_at = now()
+             where tenant_id = $1 and id = $2
+             returning last_seq, last_event
+           ), message as (
+             insert into messages (tenant_id, id, conversation_id, seq, run_id, run_ordinal, role, parts, for_model)
+             select $1, $3, $2, last_seq, $4, $5, $6, $7, $8 from counted
+             returning created_at
+           ), event as (
+             insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
+             select $1, $9, $2, last_event, 'message', $3 from counted
+           )
+           select last_seq as "seq!", last_event as "event!", created_at as "created_at!" from counted, message"#,
+        tenant.0,
+        conversation.0,
+        id.0,
+        new.run.map(|run| run.0),
+        new.run_ordinal,
+        role_name(new.role),
+        Json(parts) as Json<Box<RawValue>>,
+        new.for_model,
+        Uuid::now_v7(),
+    )
+    .fetch_optional(tx.conn())
+    .await?
+    .ok_or_else(|| Error::not_found(format!("conversation {conversation}")))?;
+    let message = Message {
+        id,
+        conversation_id: conversation,
+        seq: row.seq,
+        role: new.role,
+        parts: new.parts.to_vec(),
+        run_id: new.run,
+        created_at: row.created_at,
+    };
+    let event = Event { seq: row.event, kind: EventKind::Message(message.clone()) };
+    Ok((message, event))
+}
+
+/// Adds the event that a run changed its state.
+pub async fn append_run_event(
+    tx: &mut Tx,
+    tenant: TenantId,
+    conversation: ConversationId,
+    run: RunId,
+    status: RunStatus,
+    error: Option<&str>,
+) -> Result<Event> {
+    let seq = sqlx::query_scalar!(
+        r#"with counted as (
+             update conversations set last_event = last_event + 1, updated_at = now()
+             where tenant_id = $1 and id = $2 returning last_event
+           )
+           insert into events (tenant_id, id, conversation_id, seq, kind, run_id, run_status, run_error)
+           select $1, $3, $2, last_event, 'run', $4, $5, $6 from counted
+           returning seq"#,
+        tenant.0,
+        conversation.0,
+        Uuid::now_v7(),
+        run.0,
+        status.as_str(),
+        error,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(Event { seq, kind: EventKind::Run { run_id: run, status, error: error.map(str::to_owned) } })
+}
+
+/// Messages after `after`, oldest first, at most `limit`.
+pub async fn list(tx: &mut Tx, conversation: ConversationId, after: i64, limit: i64) -> Result<Vec<Message>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+           from messages where conversation_id = $1 and seq > $2 order by seq limit $3"#,
+        conversation.0,
+        after,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(|row| row.message(conversation)).collect()
+}
+
+/// The last `window` messages that the model may see up to and including this run, oldest first. Ordered
+/// by run and then by number: a message that came in during an earlier run stands after that run.
+pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<Vec<Message>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+           from messages
+           where conversation_id = $1 and for_model and run_ordinal <= $2
+           order by run_ordinal desc, seq desc limit $3"#,
+        run.conversation.0,
+        run.ordinal,
+        i64::try_from(window).unwrap_or(i64::MAX),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().rev().map(|row| row.message(run.conversation)).collect()
+}
+
+/// Everything one run has written, oldest first.
+pub async fn of_run(tx: &mut Tx, run: &ClaimedRun) -> Result<Vec<Message>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+           from messages where conversation_id = $1 and run_id = $2 order by seq"#,
+        run.conversation.0,
+        run.id.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(|row| row.message(run.conversation)).collect()
+}
+
+/// Durable events after `after`, oldest first, at most `limit`.
+pub async fn events(tx: &mut Tx, conversation: ConversationId, after: i64, limit: i64) -> Result<Vec<Event>> {
+    let rows = sqlx::query!(
+        r#"select e.seq, e.run_id as event_run, e.run_status, e.run_error,
+                  m.id as "message_id?", m.seq as "message_seq?", m.role as "role?",
+                  m.parts as "parts?: Json<Vec<Part>>", m.run_id as message_run, m.created_at as "created_at?"
+           from events e left join messages m on m.tenant_id = e.tenant_id and m.id = e.message_id
+           where e.conversation_id = $1 and e.seq > $2 order by e.seq limit $3"#,
+        conversation.0,
+        after,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let kind = match (row.message_id, row.message_seq, row.role, row.parts, row.created_at) {
+                (Some(id), Some(seq), Some(role), Some(parts), Some(created_at)) => EventKind::Message(
+                    Row { id, seq, role, parts, run_id: row.message_run, created_at }.message(conversation)?,
+                ),
+                _ => EventKind::Run {
+                    run_id: RunId(row.event_run.ok_or_else(|| broken("event without a subject"))?),
+                    status: RunStatus::parse(row.run_status.as_deref().unwrap_or_default())
+                        .ok_or_else(|| broken("unknown run status"))?,
+                    error: row.run_error,
+                },
+            };
+            Ok(Event { seq: row.seq, kind })
+        })
+        .collect()
+}
+
+fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+        Role::System => "system",
+    }
+}
+
+fn parse_role(name: &str) -> Result<Role> {
+    [Role::User, Role::Assistant, Role::Tool, Role::System]
+        .into_iter()
+        .find(|role| role_name(*role) == name)
+        .ok_or_else(|| broken("unknown role"))
+}
+
+fn broken(what: &'static str) -> Error {
+    Error::Internal(anyhow::anyhow!(what))
+}
