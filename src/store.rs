@@ -7,6 +7,8 @@
 //!
 //! One file per noun; row structs stay private to it.
 
+pub mod private;
+
 use std::time::Duration;
 
 use sqlx::{
