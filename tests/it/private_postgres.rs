@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -75,7 +75,7 @@ async fn a_parent_killed_with_9_takes_its_server_along() {
     const NAME: &str = "private_postgres::a_parent_killed_with_9_takes_its_server_along";
     if let Some(folder) = Environment::from_process().get(HOLD) {
         let _server = PrivatePostgres::start(Path::new(folder), &Environment::from_process()).await.unwrap();
-        eprintln_line("holding");
+        std::io::stderr().write_all(b"holding\n").unwrap();
         std::future::pending::<()>().await;
     }
     let folder = folder();
@@ -247,12 +247,6 @@ async fn gone(pid: u32) {
         assert!(clock::instant() < deadline, "server {pid} still runs");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-}
-
-/// Past the test harness, which keeps what a test prints.
-fn eprintln_line(line: &str) {
-    use std::io::Write;
-    writeln!(std::io::stderr(), "{line}").unwrap();
 }
 
 fn wait_for_line(child: &mut Child, wanted: &str) {
