@@ -8,6 +8,8 @@ use std::{
     time::Duration,
 };
 
+use chatelaine::domain::config::Environment;
+
 #[path = "../../../examples/bank/books.rs"]
 pub mod books;
 #[path = "../../../examples/bank/http.rs"]
@@ -72,14 +74,30 @@ impl Drop for BankProcess {
     }
 }
 
+/// What a build needs of the environment.
+const KEPT: [&str; 10] = [
+    "PATH",
+    "HOME",
+    "CARGO_HOME",
+    "CARGO_TARGET_DIR",
+    "CARGO_BUILD_TARGET_DIR",
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "RUSTFLAGS",
+    "DATABASE_URL",
+    "SQLX_OFFLINE",
+];
+
 /// Where the example's program lies, built if need be: cargo builds examples for `cargo test`, though not for
 /// `cargo test --test it`.
 pub fn bank_program() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--example", "bank"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
+        let env = Environment::from_process();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--example", "bank"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        // What cargo adds for a test would make build scripts that look at it (ring's) run again, for a minute.
+        build.env_clear().envs(KEPT.iter().filter_map(|name| Some((name, env.get(name)?))));
+        let built = build.status();
         assert!(built.unwrap().success(), "the bank does not compile");
         // target/debug/deps/it-… → target/debug/examples/bank
         let tests = std::env::current_exe().unwrap();
