@@ -1,1 +1,3 @@
 //! What tests share: a database each, real servers, a scripted model.
+
+pub mod model;
