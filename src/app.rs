@@ -1,1 +1,3 @@
 //! Floor 2: use cases.
+
+pub mod accounts;

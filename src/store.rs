@@ -7,6 +7,10 @@
 //!
 //! One file per noun; row structs stay private to it.
 
+pub mod api_keys;
+pub mod issuers;
+pub mod tenants;
+
 use std::time::Duration;
 
 use sqlx::{
