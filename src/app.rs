@@ -1,1 +1,137 @@
-//! Floor 2: use cases.
+//! Floor 2: the use cases. One straight line: door → use case → gate → tool; the only way back to the
+//! user is a row and an event.
+//!
+//! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
+//! `jobs → turn → commands → gate → transcript → runs → conversations → tools → connections → agents →
+//! audit → accounts`.
+
+pub mod accounts;
+pub mod agents;
+pub mod audit;
+pub mod commands;
+pub mod connections;
+pub mod conversations;
+pub mod gate;
+pub mod health;
+pub mod jobs;
+pub mod runs;
+pub mod tools;
+pub mod transcript;
+pub mod turn;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    domain::{
+        clock::Clock,
+        config::{Config, Environment},
+        ids::ReplicaId,
+        run::ClaimedRun,
+    },
+    egress::Egress,
+    live::Live,
+    llm::Models,
+    mcp::{Mcp, Options},
+    packs::Library,
+    store::Db,
+};
+
+/// How long running work may take to end after a stop was asked for.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// One process of the program: everything that a use case needs.
+pub struct App {
+    pub config: Config,
+    pub clock: Clock,
+    pub replica: ReplicaId,
+    pub accounts: accounts::Accounts,
+    pub connections: connections::Connections,
+    pub tools: tools::Toolboxes,
+    pub library: Library,
+    /// Set once a stop was asked for: no new work starts.
+    pub shutdown: CancellationToken,
+    pub(crate) db: Db,
+    pub(crate) live: Live,
+    pub(crate) mcp: Mcp,
+    pub(crate) models: Models,
+    pub(crate) audit: audit::Trail,
+    /// Conversations that the other replicas should look at.
+    pub(crate) hints: mpsc::UnboundedSender<crate::store::hints::Hint>,
+    /// Places for runs in this process.
+    pub(crate) places: Arc<Semaphore>,
+    /// Runs that this process has claimed, on their way to [`jobs`].
+    pub(crate) work: mpsc::UnboundedSender<(ClaimedRun, OwnedSemaphorePermit)>,
+    /// Runs at work in this process.
+    pub(crate) running: jobs::Running,
+    pub(crate) tasks: TaskTracker,
+}
+
+/// The receiving ends that [`App::run_background`] works on.
+pub struct Background {
+    work: mpsc::UnboundedReceiver<(ClaimedRun, OwnedSemaphorePermit)>,
+    hints: mpsc::UnboundedReceiver<crate::store::hints::Hint>,
+    audit: audit::Inbox,
+}
+
+impl App {
+    /// Puts the process together: loads the packs, opens nothing to the outside yet.
+    pub fn build(config: Config, env: &Environment, db: Db) -> anyhow::Result<(Arc<Self>, Background)> {
+        let egress = Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?;
+        let library = Library::load(&config.packs, env, config.mcp_servers.as_ref())?;
+        let options = Options { stdio_commands: config.stdio_commands.clone(), ..Options::default() };
+        let (work, work_inbox) = mpsc::unbounded_channel();
+        let (hints, hints_inbox) = mpsc::unbounded_channel();
+        let (audit, audit_inbox) = audit::Trail::new();
+        let clock = Clock::System;
+        let app = Self {
+            accounts: accounts::Accounts::new(db.clone(), egress.clone(), clock.clone(), env.clone()),
+            connections: connections::Connections::default(),
+            tools: tools::Toolboxes::default(),
+            library,
+            shutdown: CancellationToken::new(),
+            live: Live::default(),
+            models: Models::new(egress.operator_client()?),
+            mcp: Mcp::new(egress, options),
+            audit,
+            hints,
+            places: Arc::new(Semaphore::new(config.runs_at_once)),
+            work,
+            running: jobs::Running::default(),
+            tasks: TaskTracker::new(),
+            replica: ReplicaId::new(),
+            clock,
+            db,
+            config,
+        };
+        Ok((Arc::new(app), Background { work: work_inbox, hints: hints_inbox, audit: audit_inbox }))
+    }
+
+    /// Starts everything that goes on without being asked. Fails when a server that a pack calls
+    /// `required` cannot be reached.
+    pub async fn run_background(self: &Arc<Self>, background: Background) -> anyhow::Result<()> {
+        self.tasks.spawn(audit::write(self.clone(), background.audit));
+        self.tasks.spawn(jobs::send_hints(self.clone(), background.hints));
+        self.tasks.spawn(jobs::hear_hints(self.clone()));
+        self.tasks.spawn(jobs::look_by_the_clock(self.clone()));
+        self.tasks.spawn(jobs::work(self.clone(), background.work));
+        self.tasks.spawn(connections::supervise(self.clone()));
+        let app = self.clone();
+        self.tasks.spawn(async move { app.library.watch(app.shutdown.clone()).await });
+        connections::await_required(self).await
+    }
+
+    /// Ends the process in order: no new work, a bounded time for what is under way, then the rest is
+    /// handed back for another replica.
+    pub async fn stop(&self) {
+        self.shutdown.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(DRAIN, self.tasks.wait()).await.is_err() {
+            tracing::warn!("some work did not end in time; it is taken up again when its lease ends");
+        }
+        self.mcp.shutdown().await;
+        self.db.close().await;
+    }
+}

@@ -1,1 +1,96 @@
-//! Floor 3: the commands of the program.
+//! Floor 3: the commands of the program. Each file is one command: its arguments, and a `run` that reads
+//! the settings, does the work through the floors below, and says what happened.
+
+pub mod chat;
+pub mod check;
+pub mod demo;
+pub mod openapi;
+pub mod serve;
+pub mod smoke;
+pub mod tenant;
+pub mod token;
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::domain::config::{Config, Environment};
+
+/// A multi-tenant chat backend that keeps the keys of its users' MCP servers.
+#[derive(Parser)]
+#[command(version, about, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve the API. Without DATABASE_URL a private Postgres is started.
+    Serve,
+    /// Bring up the demo: a tenant with four users, a bank to talk to, and what to try next.
+    Demo(demo::Args),
+    /// Talk to an agent in the terminal, through the public API.
+    Chat(chat::Args),
+    /// Say what is wrong with packs: file, line, path and remedy.
+    Check(check::Args),
+    /// Say whether the servers of a pack can be reached, and which tools each role sees.
+    Smoke(smoke::Args),
+    /// Make a token for development.
+    Token(token::Args),
+    /// Tenants, their issuers and their API keys.
+    #[command(subcommand)]
+    Tenant(tenant::Command),
+    /// Print the OpenAPI document.
+    Openapi,
+}
+
+/// Runs one command; a failure is one line on standard error that says what to do.
+pub async fn run(cli: Cli) -> ExitCode {
+    let env = Environment::from_process();
+    let done = match Config::from_environment(&env) {
+        Ok(config) => {
+            log_to_stderr(&config);
+            dispatch(cli.command, config, env).await
+        }
+        Err(reason) => Err(anyhow::anyhow!(reason)),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "chatelaine: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Serve => serve::run(config, env).await?,
+        Command::Demo(args) => demo::run(args, config, env).await?,
+        Command::Chat(args) => chat::run(args, &config).await?,
+        Command::Check(args) => return check::run(&args, &config, &env),
+        Command::Smoke(args) => return smoke::run(&args, &config, &env).await,
+        Command::Token(args) => token::run(args, &config, &env).await?,
+        Command::Tenant(command) => tenant::run(command, &config, &env).await?,
+        Command::Openapi => openapi::run()?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn log_to_stderr(config: &Config) {
+    let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A second subscriber in one process (tests) leaves the first in place.
+    let _ = if config.log_json { builder.json().try_init() } else { builder.try_init() };
+}
+
+/// Writes to standard output. A reader that is gone is no error of ours.
+pub fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+}

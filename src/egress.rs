@@ -1,1 +1,246 @@
-//! Floor ½: the one guarded HTTP client.
+//! Floor ½: the one guarded HTTP client. MCP, key sets and every other request to a place that
+//! somebody configured goes through here.
+//!
+//! Invariants: no connection is opened to an address that is not public unless the operator's allowlist
+//! names the host; the address that was judged is the one that is dialled; each redirect is judged like a
+//! first request and carries neither credential nor body to another origin; no answer is larger or slower
+//! than its request allows. DESIGN section 8, "Egress guard".
+
+mod address;
+mod body;
+mod client;
+mod error;
+mod gate;
+mod redirect;
+
+use std::{error::Error as StdError, future::poll_fn, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use url::Url;
+
+pub use self::{
+    address::is_public,
+    body::Body,
+    client::{Names, install_crypto},
+    error::{EgressError, ErrorKind},
+    gate::parse_url,
+};
+use self::{
+    body::Patience,
+    gate::{Gate, Route},
+};
+
+/// The largest body that is read unless the request says otherwise.
+pub const MAX_BODY: usize = 8 * 1024 * 1024;
+
+/// The guarded client. Cheap to clone; all clones share their connections.
+#[derive(Clone)]
+pub struct Egress {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    gate: Gate,
+    /// Refuses names with a private address.
+    public: reqwest::Client,
+    /// For hosts that the operator named.
+    allowed: reqwest::Client,
+}
+
+/// One request. Headers of the connection (`host`, `content-length`, …) are ours and left out.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub method: Method,
+    pub url: Url,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    pub limits: Limits,
+}
+
+impl Request {
+    pub fn get(url: Url) -> Self {
+        Self { method: Method::GET, url, headers: HeaderMap::new(), body: Bytes::new(), limits: Limits::default() }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Look-up, TCP and TLS together, for each connection that has to be opened.
+    pub connect: Duration,
+    /// From the call to the last byte of the body, redirects included.
+    pub deadline: Option<Duration>,
+    /// The longest silence: before the headers, and between two pieces of the body.
+    pub idle: Option<Duration>,
+    /// Bytes of the body.
+    pub max_body: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            deadline: Some(Duration::from_secs(30)),
+            idle: None,
+            max_body: MAX_BODY,
+        }
+    }
+}
+
+/// The answer: the head at once, the body as it comes.
+pub struct Response {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    /// Where the answer came from, after redirects.
+    pub url: Url,
+    pub body: Body,
+}
+
+impl Response {
+    /// The whole body.
+    pub async fn bytes(self) -> Result<Bytes, EgressError> {
+        self.body.bytes().await
+    }
+}
+
+impl Egress {
+    /// `allow`: `host` or `host:port` that may be reached although private or without TLS. The error
+    /// names the entry that is neither.
+    pub fn new(allow: &[String]) -> Result<Self, String> {
+        Self::with_names(allow, &Names::System)
+    }
+
+    /// The same, with names resolved by a table.
+    pub fn with_names(allow: &[String], names: &Names) -> Result<Self, String> {
+        let shared = Shared {
+            gate: Gate::new(allow)?,
+            public: client::build(names, Route::Public)?,
+            allowed: client::build(names, Route::Allowed)?,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Judges a URL by its text: what can be refused without a look-up.
+    pub fn check_url(&self, url: &Url) -> Result<(), EgressError> {
+        self.shared.gate.judge(url).map(|_| ())
+    }
+
+    /// A client for endpoints that the operator named, such as models: the same hygiene (no proxy, no
+    /// redirects, no decompression) without the refusal of private addresses. Never for a URL that a
+    /// user or a server chose. Limits of time and size are the caller's work.
+    pub fn operator_client(&self) -> reqwest::Client {
+        self.shared.allowed.clone()
+    }
+
+    /// Sends a request and follows its redirects. Dropping the future gives the request up.
+    pub async fn send(&self, request: Request) -> Result<Response, EgressError> {
+        let mut patience = Patience::new(&request.limits);
+        let max = request.limits.max_body;
+        let (url, answer) = tokio::select! {
+            kind = poll_fn(|cx| patience.poll_expired(cx)) => return Err(kind.sent()),
+            answer = self.exchange(request) => answer?,
+        };
+        patience.heard();
+        check_head(&answer, max)?;
+        let (head, body) = http::Response::<reqwest::Body>::from(answer).into_parts();
+        let body = Body::new(body, host_of(&url), patience, max);
+        Ok(Response { status: head.status, headers: head.headers, url, body })
+    }
+
+    /// One request after another until an answer is no redirect.
+    async fn exchange(&self, mut request: Request) -> Result<(Url, reqwest::Response), EgressError> {
+        clean(&mut request.headers);
+        for hop in 0..=redirect::MAX_REDIRECTS {
+            // The server that redirected has seen the request, whatever fails after it.
+            let answer =
+                self.hop(&request).await.map_err(|error| EgressError { sent: error.sent || hop > 0, ..error })?;
+            if !redirect::follow(&mut request, answer.status(), answer.headers()).map_err(ErrorKind::sent)? {
+                return Ok((request.url, answer));
+            }
+        }
+        Err(ErrorKind::TooManyRedirects(redirect::MAX_REDIRECTS).sent())
+    }
+
+    async fn hop(&self, request: &Request) -> Result<reqwest::Response, EgressError> {
+        let client = match self.shared.gate.judge(&request.url)? {
+            Route::Public => &self.shared.public,
+            Route::Allowed => &self.shared.allowed,
+        };
+        let sending = client
+            .request(request.method.clone(), request.url.clone())
+            .headers(request.headers.clone())
+            .body(request.body.clone())
+            .send();
+        client::CONNECT.scope(request.limits.connect, sending).await.map_err(|error| explain(error, &request.url))
+    }
+}
+
+/// Leaves out what belongs to the connection, and asks for a body as it is.
+fn clean(headers: &mut HeaderMap) {
+    for name in [
+        header::HOST,
+        header::CONTENT_LENGTH,
+        header::TRANSFER_ENCODING,
+        header::CONNECTION,
+        header::TE,
+        header::TRAILER,
+        header::UPGRADE,
+        header::EXPECT,
+        header::PROXY_AUTHORIZATION,
+    ] {
+        headers.remove(name);
+    }
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+/// What the head alone is enough to refuse.
+fn check_head(answer: &reqwest::Response, max: usize) -> Result<(), EgressError> {
+    if answer.content_length().is_some_and(|length| length > max as u64) {
+        return Err(ErrorKind::TooLarge(max).sent());
+    }
+    let encodings = answer.headers().get_all(header::CONTENT_ENCODING);
+    let encoding =
+        encodings.iter().find(|value| !value.is_empty() && !value.as_bytes().eq_ignore_ascii_case(b"identity"));
+    match encoding {
+        Some(encoding) => Err(ErrorKind::Compressed(String::from_utf8_lossy(encoding.as_bytes()).into_owned()).sent()),
+        None => Ok(()),
+    }
+}
+
+fn explain(error: reqwest::Error, url: &Url) -> EgressError {
+    let host = host_of(url);
+    let error = error.without_url();
+    if let Some(client::Private(address)) = found_in(&error) {
+        return ErrorKind::PrivateAddress { host, address: *address }.unsent();
+    }
+    if let Some(client::Unresolved(cause)) = found_in(&error) {
+        return ErrorKind::Unresolved { host, cause: cause.to_string() }.unsent();
+    }
+    if let Some(client::TooSlow(after)) = found_in(&error) {
+        return ErrorKind::ConnectTimeout { host, after: *after }.unsent();
+    }
+    let cause = cause_of(&error);
+    if error.is_connect() {
+        return ErrorKind::Connect { host, cause }.unsent();
+    }
+    // Cancelled by hyper: the connection was gone before the request was handed to it.
+    let unsent = error.is_builder() || found_in::<hyper::Error>(&error).is_some_and(hyper::Error::is_canceled);
+    EgressError { kind: ErrorKind::Broken { host, cause }, sent: !unsent }
+}
+
+fn found_in<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
+    chain(error).find_map(<dyn StdError>::downcast_ref)
+}
+
+/// The innermost cause, which says what happened.
+fn cause_of(error: &(dyn StdError + 'static)) -> String {
+    chain(error).last().map(ToString::to_string).unwrap_or_default()
+}
+
+fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
+}
+
+fn host_of(url: &Url) -> String {
+    url.host_str().unwrap_or_default().to_owned()
+}

@@ -1,1 +1,169 @@
 //! Floor 1: one step of a model: messages and tools in, a stream of deltas out.
+//!
+//! The message rows of the store stay the source of truth; a provider's own view of a conversation is made from
+//! them for each step and thrown away. Only this module and its children name the client library.
+//!
+//! Invariants: a stream ends with exactly one [`Delta::Done`] or one error, and a reply that the provider did
+//! not end is never `Done`. Nothing is asked twice once text was given out. No key, prompt or raw body is in an
+//! error or a log line. Dropping the stream cancels the request.
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::Stream;
+use serde_json::value::RawValue;
+
+use crate::domain::{pack::Llm, run::Usage};
+
+mod breaker;
+mod error;
+mod history;
+mod provider;
+mod quiet;
+mod reply;
+mod step;
+mod transport;
+
+pub use error::ModelError;
+
+/// What the model is shown in one step.
+#[derive(Clone, Debug, Default)]
+pub struct StepRequest {
+    pub system: String,
+    /// Oldest first. Results may stand anywhere after their call; what does not pair up is left out or answered
+    /// with an error, so a trimmed history is always legal.
+    pub history: Vec<Turn>,
+    /// Only what this principal may use; the names are those of `domain::names`.
+    pub tools: Vec<ToolDef>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Turn {
+    User(String),
+    /// Text may be empty when there are calls.
+    Assistant {
+        text: String,
+        calls: Vec<ModelCall>,
+    },
+    ToolResult {
+        call_id: String,
+        name: String,
+        text: String,
+        is_error: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct ToolDef {
+    pub name: String,
+    pub description: String,
+    /// JSON Schema of the arguments, serialised once by the catalog.
+    pub schema: Arc<RawValue>,
+}
+
+/// A call as the model asked for it. Nothing about it is checked: the name may be invented.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelCall {
+    /// Unique in the reply and in the history it was made from; made here when the provider's is missing, too
+    /// short to be unique, or taken.
+    pub call_id: String,
+    pub name: String,
+    /// The text the model wrote, possibly not JSON.
+    pub arguments: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Delta {
+    /// A piece of the answer; never empty.
+    Text(String),
+    /// The provider ended its reply. Always the last item.
+    Done(Reply),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// All text deltas, joined.
+    pub text: String,
+    /// In the order the model made them. Empty when the answer was filtered; after [`Stop::Length`] the last one
+    /// may be cut, which its arguments then show.
+    pub calls: Vec<ModelCall>,
+    pub stop: Stop,
+    pub usage: Usage,
+}
+
+/// Why the model stopped. None of these is an error of the step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    End,
+    ToolCalls,
+    /// The answer reached the token limit.
+    Length,
+    /// The provider withheld (the rest of) the answer.
+    ContentFilter,
+    /// A reason that is not known here; the answer is whole.
+    Other(String),
+}
+
+/// Bounds of a step. The defaults are for production; tests make them small.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// From sending the request to the first byte of the answer's head, connecting included.
+    pub first_byte: Duration,
+    /// Between two chunks of the answer.
+    pub idle: Duration,
+    /// The whole step, waits and repetitions included.
+    pub step: Duration,
+    /// Bytes of one answer.
+    pub max_body: usize,
+    /// Bytes without a line end: the parser below reads an unfinished line again with each chunk.
+    pub max_line: usize,
+    /// Requests in one step, the first included.
+    pub attempts: u32,
+    /// Wait before the second request; doubles with each further one, with jitter.
+    pub backoff: Duration,
+    /// A provider that asks for more patience than this is not waited for.
+    pub max_retry_after: Duration,
+    /// Failures in a row after which an endpoint is left alone for `breaker_pause`.
+    pub breaker_failures: u32,
+    pub breaker_pause: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            first_byte: Duration::from_secs(60),
+            idle: Duration::from_secs(60),
+            step: Duration::from_secs(600),
+            max_body: 16 << 20,
+            max_line: 1 << 20,
+            attempts: 3,
+            backoff: Duration::from_millis(500),
+            max_retry_after: Duration::from_secs(30),
+            breaker_failures: 5,
+            breaker_pause: Duration::from_secs(15),
+        }
+    }
+}
+
+/// The models of all packs: one HTTP client, and what is known about their endpoints. Cheap to clone.
+#[derive(Clone)]
+pub struct Models(Arc<step::Shared>);
+
+impl Models {
+    /// `client` is egress's client for endpoints that the operator named: no proxy, no redirects, no decompression.
+    pub fn new(client: reqwest::Client) -> Self {
+        Self::with_limits(client, Limits::default())
+    }
+
+    pub fn with_limits(client: reqwest::Client, limits: Limits) -> Self {
+        Self(Arc::new(step::Shared::new(client, limits)))
+    }
+
+    /// Asks the model for its next turn. Nothing is sent until the stream is polled.
+    pub fn step(
+        &self,
+        llm: &Llm,
+        request: StepRequest,
+    ) -> impl Stream<Item = Result<Delta, ModelError>> + Send + Unpin + 'static {
+        step::stream(Arc::clone(&self.0), llm.clone(), request)
+    }
+}

@@ -12,6 +12,7 @@ pub mod catalogs;
 pub mod conversations;
 pub mod hints;
 pub mod messages;
+pub mod private;
 pub mod runs;
 
 use std::time::Duration;

@@ -1,1 +1,282 @@
+//! One tenant never sees another: by the catalog of the schema, and by trying.
+//!
+//! A new table needs nothing here but a row in [`ROWS`]; the tests find it in the catalog and say what it lacks.
 
+use std::collections::BTreeSet;
+
+use chatelaine::domain::ids::TenantId;
+use sqlx::{AssertSqlSafe, PgConnection, Row};
+use uuid::Uuid;
+
+use crate::support::db::TestDb;
+
+/// The tables that are no tenant's: the tenants themselves, and sqlx's list of migrations.
+const NOT_OF_A_TENANT: [&str; 2] = ["tenants", "_sqlx_migrations"];
+
+/// The tables whose rows are only ever added.
+const APPEND_ONLY: [&str; 1] = ["audit"];
+
+/// A row of each table, for `$1`, the tenant. Its other ids are made from the tenant's (`$2`, a text, is a
+/// unique word), so that a row may refer to the one above it.
+const ROWS: &[(&str, &str)] = &[
+    (
+        "issuers",
+        "insert into issuers (tenant_id, id, issuer, audience, algorithm, secret_env) values ($1, $1, $2, 'a', 'HS256', 'KEY')",
+    ),
+    (
+        "api_keys",
+        "insert into api_keys (tenant_id, id, name, prefix, hash, scopes, kind) values ($1, $1, 'key', $2, '', '{}', 'service')",
+    ),
+    ("conversations", "insert into conversations (tenant_id, id, agent, user_id) values ($1, $1, 'bank', $2)"),
+    (
+        "runs",
+        "insert into runs (tenant_id, id, conversation_id, ordinal, agent, user_id, principal, kind, status)
+         values ($1, $1, $1, 1, 'bank', $2, '{}', 'turn', 'queued')",
+    ),
+    (
+        "messages",
+        "insert into messages (tenant_id, id, conversation_id, seq, run_ordinal, role, parts, for_model)
+         values ($1, $1, $1, 1, 1, 'user', jsonb_build_array($2), true)",
+    ),
+    (
+        "events",
+        "insert into events (tenant_id, id, conversation_id, seq, kind, run_error) values ($1, $1, $1, 1, 'run', $2)",
+    ),
+    (
+        "catalogs",
+        "insert into catalogs (tenant_id, id, agent, server, version, tools, dropped, fetched_at)
+         values ($1, $1, 'bank', 'bank', $2, '[]', '[]', now())",
+    ),
+    ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
+];
+
+/// The columns that the program itself may read before a tenant is known; `*` for all. Anything else is content.
+const SYSTEM_READS: &[(&str, &str)] = &[
+    ("api_keys", "*"),
+    ("issuers", "*"),
+    ("runs", "tenant_id id conversation_id status lease_until created_at"),
+    ("tenants", "*"),
+];
+
+const CONDITION: &str = "(tenant_id = (NULLIF(current_setting('app.tenant_id'::text, true), ''::text))::uuid)";
+
+#[tokio::test]
+async fn every_table_is_locked_by_tenant() {
+    let test = TestDb::new().await;
+    let mut db = test.as_owner().await;
+    let mut missing = Vec::new();
+    for table in tables(&mut db).await {
+        let mut lacks = |what: &str| missing.push(format!("{table}: {what}"));
+        let (enabled, forced) = row_security(&mut db, &table).await;
+        if !enabled || !forced {
+            lacks("row-level security is not both enabled and forced");
+        }
+        if NOT_OF_A_TENANT.contains(&&*table) {
+            continue;
+        }
+        if primary_key(&mut db, &table).await.first().map(String::as_str) != Some("tenant_id") {
+            lacks("the primary key does not begin with tenant_id");
+        }
+        for key in foreign_keys_without_tenant(&mut db, &table).await {
+            lacks(&format!("foreign key {key} does not include tenant_id"));
+        }
+        let policies = policies(&mut db, &table, "chatelaine_tenant").await;
+        if policies != [("ALL".to_owned(), Some(CONDITION.to_owned()), Some(CONDITION.to_owned()))] {
+            lacks(&format!("not the one policy of chatelaine_tenant for all, using and with check, but {policies:?}"));
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[tokio::test]
+async fn rows_of_the_audit_trail_are_only_ever_added() {
+    let test = TestDb::new().await;
+    let mut db = test.as_owner().await;
+    for table in APPEND_ONLY {
+        for role in ["chatelaine_tenant", "chatelaine_system", "public"] {
+            for privilege in ["update", "delete", "truncate"] {
+                let sql = "select has_table_privilege($1, $2, $3) or has_any_column_privilege($1, $2, 'update')";
+                let may: bool =
+                    sqlx::query_scalar(sql).bind(role).bind(table).bind(privilege).fetch_one(&mut db).await.unwrap();
+                assert!(!may, "{role} may {privilege} {table}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_program_itself_reads_no_content() {
+    let test = TestDb::new().await;
+    let mut db = test.as_owner().await;
+    let sql = "select table_name::text, string_agg(column_name, ' ' order by ordinal_position)
+               from information_schema.columns
+               where table_schema = 'public' and has_column_privilege('chatelaine_system', table_name::text, column_name::text, 'select')
+               group by 1 order by 1";
+    let readable: Vec<(String, String)> = sqlx::query_as(sql).fetch_all(&mut db).await.unwrap();
+    let mut wanted = Vec::new();
+    for (table, columns) in SYSTEM_READS {
+        let columns = if *columns == "*" { columns_of(&mut db, table).await } else { (*columns).to_owned() };
+        wanted.push(((*table).to_owned(), columns));
+    }
+    assert_eq!(readable, wanted);
+}
+
+#[tokio::test]
+async fn the_program_itself_writes_only_tenants() {
+    let test = TestDb::new().await;
+    let mut db = test.as_owner().await;
+    for table in tables(&mut db).await {
+        let sql = "select has_table_privilege('chatelaine_system', $1, 'insert, update, delete')
+                   or has_any_column_privilege('chatelaine_system', $1, 'insert, update')";
+        let writes: bool = sqlx::query_scalar(sql).bind(&table).fetch_one(&mut db).await.unwrap();
+        assert_eq!(writes, table == "tenants", "{table}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_in_the_schema_looks_with_its_owners_eyes() {
+    let test = TestDb::new().await;
+    let sql = "select relname::text from pg_class where relnamespace = 'public'::regnamespace and relkind = 'v'
+               union all
+               select proname::text from pg_proc where pronamespace = 'public'::regnamespace and prosecdef";
+    let found: Vec<String> = sqlx::query_scalar(sql).fetch_all(&mut test.as_owner().await).await.unwrap();
+    assert!(found.is_empty(), "views and `security definer` functions pass by row-level security: {found:?}");
+}
+
+#[tokio::test]
+async fn every_table_has_a_row_to_try_with() {
+    let test = TestDb::new().await;
+    let tables: BTreeSet<String> = tables(&mut test.as_owner().await).await.into_iter().collect();
+    let tried: BTreeSet<String> = ROWS.iter().map(|row| row.0).chain(NOT_OF_A_TENANT).map(str::to_owned).collect();
+    assert_eq!(tables, tried, "write a row for each new table into ROWS");
+}
+
+#[tokio::test]
+async fn a_tenant_sees_its_own_rows_and_no_others() {
+    let (_test, mut ours, theirs) = two_households().await;
+    for (table, _) in ROWS {
+        let seen: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(format!("select tenant_id from {table}")))
+            .fetch_all(&mut ours)
+            .await
+            .unwrap();
+        assert_eq!(seen.len(), 1, "{table}: its own row");
+        assert!(!seen.contains(&theirs.0), "{table}: somebody else's row");
+    }
+    let tenants: Vec<Uuid> = sqlx::query_scalar("select id from tenants").fetch_all(&mut ours).await.unwrap();
+    assert!(tenants.len() == 1 && !tenants.contains(&theirs.0), "tenants: {tenants:?}");
+}
+
+#[tokio::test]
+async fn a_tenant_changes_no_row_of_another() {
+    let (test, mut ours, theirs) = two_households().await;
+    for (table, _) in ROWS.iter().rev().filter(|(table, _)| !APPEND_ONLY.contains(table)) {
+        for sql in [format!("update {table} set id = id"), format!("delete from {table}")] {
+            let done = sqlx::query(AssertSqlSafe(format!("{sql} where tenant_id = $1")))
+                .bind(theirs.0)
+                .execute(&mut ours)
+                .await
+                .unwrap();
+            assert_eq!(done.rows_affected(), 0, "{sql}");
+        }
+        // Without a condition, as a forgetful query: our own row is changed, theirs is not.
+        sqlx::query(AssertSqlSafe(format!("delete from {table}"))).execute(&mut ours).await.unwrap();
+        let left: i64 = sqlx::query_scalar(AssertSqlSafe(format!("select count(*) from {table}")))
+            .fetch_one(&mut test.as_tenant(theirs).await)
+            .await
+            .unwrap();
+        assert_eq!(left, 1, "{table}: their row");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_writes_no_row_into_another() {
+    let (_test, mut ours, theirs) = two_households().await;
+    for (table, row) in ROWS {
+        let error = sqlx::query(*row).bind(theirs.0).bind("intruder").execute(&mut ours).await.unwrap_err();
+        assert_eq!(code(&error), "42501", "insert into {table}: {error}");
+        if !APPEND_ONLY.contains(table) {
+            let moved = sqlx::query(AssertSqlSafe(format!("update {table} set tenant_id = $1")));
+            let error = moved.bind(theirs.0).execute(&mut ours).await.unwrap_err();
+            assert_eq!(code(&error), "42501", "a move of {table}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_tenant_there_are_no_rows() {
+    let (test, ..) = two_households().await;
+    let mut nobody = test.as_owner().await;
+    sqlx::query("set role chatelaine_tenant").execute(&mut nobody).await.unwrap();
+    for (table, row) in ROWS {
+        let rows = sqlx::query(AssertSqlSafe(format!("select 1 from {table}"))).fetch_all(&mut nobody).await.unwrap();
+        assert_eq!(rows.len(), 0, "{table}");
+        let error = sqlx::query(*row).bind(Uuid::now_v7()).bind("nobody").execute(&mut nobody).await.unwrap_err();
+        assert_eq!(code(&error), "42501", "insert into {table}: {error}");
+    }
+}
+
+/// Two tenants with a row in every table; the connection is of the first, the id of the second.
+async fn two_households() -> (TestDb, PgConnection, TenantId) {
+    let test = TestDb::new().await;
+    let (ours, theirs) = (test.tenant("ours").await, test.tenant("theirs").await);
+    for tenant in [theirs, ours] {
+        let mut connection = test.as_tenant(tenant).await;
+        for (table, row) in ROWS {
+            let inserted = sqlx::query(*row).bind(tenant.0).bind(tenant.to_string()).execute(&mut connection).await;
+            assert!(inserted.is_ok(), "{table}: {inserted:?}");
+        }
+    }
+    let connection = test.as_tenant(ours).await;
+    (test, connection, theirs)
+}
+
+fn code(error: &sqlx::Error) -> String {
+    error.as_database_error().unwrap().code().unwrap().into_owned()
+}
+
+async fn tables(db: &mut PgConnection) -> Vec<String> {
+    let sql = "select relname::text from pg_class
+               where relnamespace = 'public'::regnamespace and relkind in ('r', 'p', 'm', 'f') order by 1";
+    sqlx::query_scalar(sql).fetch_all(db).await.unwrap()
+}
+
+async fn columns_of(db: &mut PgConnection, table: &str) -> String {
+    let sql = "select string_agg(column_name, ' ' order by ordinal_position) from information_schema.columns
+               where table_schema = 'public' and table_name = $1";
+    sqlx::query_scalar(sql).bind(table).fetch_one(db).await.unwrap()
+}
+
+async fn row_security(db: &mut PgConnection, table: &str) -> (bool, bool) {
+    if table == "_sqlx_migrations" {
+        // Made by sqlx; nobody but the owner may read it.
+        return (true, true);
+    }
+    let sql = "select relrowsecurity, relforcerowsecurity from pg_class where oid = $1::regclass";
+    let row = sqlx::query(sql).bind(table).fetch_one(db).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+async fn primary_key(db: &mut PgConnection, table: &str) -> Vec<String> {
+    let sql = "select a.attname::text from pg_constraint c, unnest(c.conkey) with ordinality k (attnum, position)
+               join pg_attribute a on a.attnum = k.attnum
+               where c.conrelid = $1::regclass and c.contype = 'p' and a.attrelid = c.conrelid order by k.position";
+    sqlx::query_scalar(sql).bind(table).fetch_all(db).await.unwrap()
+}
+
+async fn foreign_keys_without_tenant(db: &mut PgConnection, table: &str) -> Vec<String> {
+    let sql = "select conname::text from pg_constraint c
+               where conrelid = $1::regclass and contype = 'f' and not exists (
+                 select from unnest(c.conkey, c.confkey) k (ours, theirs)
+                 join pg_attribute a on a.attrelid = c.conrelid and a.attnum = k.ours
+                 join pg_attribute b on b.attrelid = c.confrelid and b.attnum = k.theirs
+                 where a.attname = 'tenant_id' and (b.attname = 'tenant_id' or c.confrelid = 'tenants'::regclass))";
+    sqlx::query_scalar(sql).bind(table).fetch_all(db).await.unwrap()
+}
+
+type Policy = (String, Option<String>, Option<String>);
+
+async fn policies(db: &mut PgConnection, table: &str, role: &str) -> Vec<Policy> {
+    let sql = "select cmd, qual, with_check from pg_policies
+               where schemaname = 'public' and tablename = $1 and ($2 = any (roles) or 'public' = any (roles))";
+    sqlx::query_as(sql).bind(table).bind(role).fetch_all(db).await.unwrap()
+}

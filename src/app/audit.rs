@@ -1,0 +1,93 @@
+//! The audit trail of tool calls. A line is promised before the call is made and written within 100 ms,
+//! in batches; when the queue is full the call is refused, never the line dropped. A killed process loses
+//! at most the lines of its last 100 ms; what it was calling then is in the conversation all the same.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use tokio::sync::mpsc;
+
+use super::App;
+use crate::{
+    domain::{
+        error::{Error, Result},
+        ids::TenantId,
+    },
+    store::{self, audit::AuditRow},
+};
+
+const QUEUE: usize = 4096;
+const BATCH: usize = 512;
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Where lines go in.
+pub struct Trail {
+    sender: mpsc::Sender<AuditRow>,
+}
+
+/// Where they come out.
+pub struct Inbox(mpsc::Receiver<AuditRow>);
+
+/// A promised place for one line.
+pub struct Line<'a>(mpsc::Permit<'a, AuditRow>);
+
+impl Trail {
+    pub fn new() -> (Self, Inbox) {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        (Self { sender }, Inbox(receiver))
+    }
+
+    /// Reserves a line; `Busy` when the database cannot keep up.
+    pub fn reserve(&self) -> Result<Line<'_>> {
+        self.sender.try_reserve().map(Line).map_err(|_| Error::Busy {
+            reason: "the audit trail cannot be written fast enough; try again".to_owned(),
+            retry_after: Duration::from_secs(1),
+        })
+    }
+}
+
+impl Line<'_> {
+    pub fn write(self, row: AuditRow) {
+        self.0.send(row);
+    }
+}
+
+/// Writes lines until the process stops and all are written.
+pub async fn write(app: Arc<App>, mut inbox: Inbox) {
+    let mut rows = Vec::with_capacity(BATCH);
+    loop {
+        tokio::select! {
+            received = inbox.0.recv_many(&mut rows, BATCH) => if received == 0 { return },
+            () = finished(&app) => inbox.0.close(),
+        }
+        while !rows.is_empty() {
+            if let Err(error) = write_batch(&app, &mut rows).await {
+                tracing::error!(%error, lines = rows.len(), "the audit trail could not be written; trying again");
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Waits until a stop was asked for and nobody but the background itself is at work.
+async fn finished(app: &App) {
+    app.shutdown.cancelled().await;
+    while app.places.available_permits() < app.config.runs_at_once {
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+/// Writes rows tenant by tenant; what was written leaves `rows`.
+async fn write_batch(app: &App, rows: &mut Vec<AuditRow>) -> Result<()> {
+    let mut by_tenant: HashMap<TenantId, Vec<AuditRow>> = HashMap::new();
+    for row in rows.iter() {
+        by_tenant.entry(row.tenant).or_default().push(row.clone());
+    }
+    for (tenant, batch) in by_tenant {
+        let mut tx = app.db.tenant(tenant).await?;
+        store::audit::insert(&mut tx, tenant, &batch).await?;
+        tx.commit().await?;
+        rows.retain(|row| row.tenant != tenant);
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! Slash commands: handled before the model and never shown to it, so that they work with any frontend
+//! and with `provider: none`.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use serde_json::{Map, Value};
+
+use super::{
+    App, agents,
+    connections::{self, State},
+    tools,
+};
+use crate::domain::{
+    error::Result,
+    message::{Part, ToolCall},
+    run::ClaimedRun,
+};
+
+/// What a command comes to.
+pub enum Answer {
+    Parts(Vec<Part>),
+    /// A tool is to be called, through the gate like any other call.
+    Call(ToolCall),
+}
+
+const HELP: &str = "\
+/help – this list
+/tools – the tools you can use, by server
+/connections – the servers of this agent and how they are
+/call SERVER TOOL {\"argument\": …} – call a tool directly, without the model
+Anything else is said to the agent.";
+
+/// Answers one command line of a run's user.
+pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answer> {
+    let line = line.trim();
+    let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let text = match name {
+        "/help" => HELP.to_owned(),
+        "/tools" => describe_tools(app, run).await?,
+        "/connections" => describe_connections(app, run).await?,
+        "/call" => match parse_call(run, rest) {
+            Ok(call) => return Ok(Answer::Call(call)),
+            Err(reason) => return Ok(Answer::Parts(vec![notice("bad_command", reason)])),
+        },
+        unknown => {
+            let reason = format!("There is no command {unknown}. Type /help for the commands.");
+            return Ok(Answer::Parts(vec![notice("unknown_command", reason)]));
+        }
+    };
+    Ok(Answer::Parts(vec![Part::text(text)]))
+}
+
+pub(super) fn notice(code: &str, text: impl Into<String>) -> Part {
+    Part::Notice { code: code.to_owned(), text: text.into() }
+}
+
+async fn describe_tools(app: &App, run: &ClaimedRun) -> Result<String> {
+    let servers = tools::list(app, &run.principal, run.agent.as_str()).await?;
+    let mut text = String::new();
+    for server in servers {
+        let _ = writeln!(text, "{}{}", server.connection.server, remark(&server.connection.state));
+        for tool in &server.tools {
+            let what = tool.description.lines().next().unwrap_or_default();
+            let what = if what.is_empty() { String::new() } else { format!(" – {what}") };
+            let approval = tool.needs_approval_by.as_ref();
+            let approval = approval.map(|by| format!(" (needs approval by {})", by.join(" or "))).unwrap_or_default();
+            let _ = writeln!(text, "  {}{what}{approval}", tool.tool);
+        }
+    }
+    Ok(if text.is_empty() { "There are no tools for you here.".to_owned() } else { text.trim_end().to_owned() })
+}
+
+async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
+    let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
+    if pack.servers.is_empty() {
+        return Ok("This agent has no servers.".to_owned());
+    }
+    let views = connections::list(app, &run.principal, run.agent.as_str()).await?;
+    let lines = views.iter().map(|view| {
+        let state = match &view.state {
+            State::Ready { .. } => " – ready".to_owned(),
+            other => remark(other),
+        };
+        format!("{} ({}){state}", view.server, view.kind)
+    });
+    Ok(lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// How a server is, behind its name; nothing when all is well. The reason stays with the operator.
+fn remark(state: &State) -> String {
+    match state {
+        State::Ready { .. } => String::new(),
+        State::Connecting => " – connecting".to_owned(),
+        State::Down { .. } => " – not reachable at the moment; tried again by itself".to_owned(),
+        State::NotConfigured => " – not configured: it needs a credential of yours".to_owned(),
+    }
+}
+
+/// `SERVER TOOL {json}`; no arguments are an empty object.
+fn parse_call(run: &ClaimedRun, rest: &str) -> Result<ToolCall, String> {
+    const USAGE: &str = "Write /call SERVER TOOL {\"argument\": \"value\"}, as /tools names them.";
+    let mut words = rest.trim().splitn(3, char::is_whitespace);
+    let (Some(server), Some(tool)) = (words.next().filter(|word| !word.is_empty()), words.next()) else {
+        return Err(USAGE.to_owned());
+    };
+    let arguments = match words.next().map(str::trim).filter(|text| !text.is_empty()) {
+        None => Value::Object(Map::new()),
+        Some(text) => serde_json::from_str::<Value>(text)
+            .map_err(|error| format!("The arguments are not valid JSON ({error}). {USAGE}"))?,
+    };
+    if !arguments.is_object() {
+        return Err(format!("The arguments must be one JSON object. {USAGE}"));
+    }
+    Ok(ToolCall {
+        call_id: format!("call_{}", run.id.0.simple()),
+        name: format!("{server} {tool}"),
+        server: Some(server.to_owned()),
+        tool: Some(tool.to_owned()),
+        arguments,
+    })
+}

@@ -1,0 +1,317 @@
+//! Shared servers: connected in the background, all at once; one that is down is retried while the
+//! others serve. What was discovered is kept as an immutable catalog, in memory and in Postgres.
+//!
+//! One keeper task per (tenant, agent, shared server). [`supervise`] starts and stops keepers when packs
+//! or tenants change. Personal servers have no keeper: they never connect without a credential.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
+
+use super::{App, agents};
+use crate::{
+    domain::{
+        error::Result,
+        ids::{AgentId, ServerId, TenantId},
+        pack::Pack,
+        principal::Principal,
+        server::{AccessMode, ServerSpec},
+        tool::{Catalog, Tool},
+    },
+    mcp::{Discovery, Key},
+    store,
+};
+
+/// How often packs and tenants are looked at for servers to keep.
+const LOOK: Duration = Duration::from_secs(2);
+/// A catalog is asked for again after this time even if the server says nothing.
+const REFRESH: Duration = Duration::from_secs(600);
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MOST: Duration = Duration::from_secs(60);
+
+/// A shared server of an agent of a tenant.
+type Place = (TenantId, AgentId, ServerId);
+
+#[derive(Default)]
+pub struct Connections {
+    keepers: Mutex<HashMap<Place, Keeper>>,
+}
+
+/// What is known of one shared server.
+struct Keeper {
+    spec: Arc<ServerSpec>,
+    stop: CancellationToken,
+    catalog: Option<Arc<Catalog>>,
+    state: State,
+}
+
+/// How a server is, as people see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum State {
+    Connecting,
+    /// Connected at least once and not known to be down. `era`: the protocol revision.
+    Ready { era: String },
+    /// Could not be reached; tried again by itself. Known tools stay listed.
+    Down { reason: String },
+    /// Personal, and the user has not entered a credential.
+    NotConfigured,
+}
+
+/// One server of an agent, for `GET …/connections`.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct ConnectionView {
+    pub server: String,
+    /// `shared` or `personal`.
+    pub kind: &'static str,
+    #[serde(flatten)]
+    pub state: State,
+    /// Tools in the catalog.
+    pub tools: usize,
+    /// What discovery left out, and why.
+    pub dropped: Vec<String>,
+}
+
+/// The key of a shared server's connection.
+pub fn shared_key(tenant: TenantId, agent: &AgentId, server: &ServerId) -> Key {
+    Key { tenant, agent: agent.clone(), server: server.clone(), scope: "".into(), generation: 0 }
+}
+
+/// The servers of an agent and how they are.
+pub async fn list(app: &App, principal: &Principal, agent: &str) -> Result<Vec<ConnectionView>> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let views = pack.servers.iter().map(|server| app.connections.view(principal.tenant, &pack, server));
+    Ok(views.collect())
+}
+
+impl Connections {
+    /// The catalog of a shared server, if it was ever discovered.
+    pub fn catalog(&self, tenant: TenantId, agent: &AgentId, server: &ServerId) -> Option<Arc<Catalog>> {
+        self.keepers().get(&(tenant, agent.clone(), server.clone()))?.catalog.clone()
+    }
+
+    /// How a server of a pack is for this tenant.
+    pub fn view(&self, tenant: TenantId, pack: &Pack, server: &ServerSpec) -> ConnectionView {
+        let personal = server.access_mode == AccessMode::UserControlled;
+        let keepers = self.keepers();
+        let keeper = keepers.get(&(tenant, pack.id().clone(), server.id.clone()));
+        let unkept = if personal { State::NotConfigured } else { State::Connecting };
+        let catalog = keeper.and_then(|keeper| keeper.catalog.as_ref());
+        ConnectionView {
+            server: server.id.to_string(),
+            kind: if personal { "personal" } else { "shared" },
+            state: keeper.map_or(unkept, |keeper| keeper.state.clone()),
+            tools: catalog.map_or(0, |catalog| catalog.tools.len()),
+            dropped: catalog.map(|catalog| catalog.dropped.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Shared servers that are ready, and that are down.
+    pub fn count(&self) -> (usize, usize) {
+        let keepers = self.keepers();
+        let count = |wanted: fn(&State) -> bool| keepers.values().filter(|keeper| wanted(&keeper.state)).count();
+        (count(|state| matches!(state, State::Ready { .. })), count(|state| matches!(state, State::Down { .. })))
+    }
+
+    fn update(&self, place: &Place, change: impl FnOnce(&mut Keeper)) {
+        if let Some(keeper) = self.keepers().get_mut(place) {
+            change(keeper);
+        }
+    }
+
+    fn keepers(&self) -> MutexGuard<'_, HashMap<Place, Keeper>> {
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a keeper for every shared server that a tenant can see, until the process stops.
+pub async fn supervise(app: Arc<App>) {
+    loop {
+        if let Err(error) = reconcile(&app).await {
+            tracing::warn!(%error, "cannot see which servers to keep; trying again");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = app.shutdown.cancelled() => break,
+        }
+    }
+    for keeper in app.connections.keepers().values() {
+        keeper.stop.cancel();
+    }
+}
+
+/// Starts keepers for servers that are new or changed and stops those that are gone.
+async fn reconcile(app: &Arc<App>) -> Result<()> {
+    let mut wanted: HashMap<Place, Arc<ServerSpec>> = HashMap::new();
+    let packs = app.library.snapshot();
+    for tenant in app.accounts.tenants().await? {
+        for pack in packs.values().filter(|pack| tenant.serves(pack.id())) {
+            let shared = pack.servers.iter().filter(|server| server.access_mode == AccessMode::AdminControlled);
+            wanted.extend(shared.map(|server| {
+                ((tenant.id, pack.id().clone(), server.id.clone()), Arc::new(server.clone()))
+            }));
+        }
+    }
+    let mut keepers = app.connections.keepers();
+    keepers.retain(|place, keeper| {
+        let keep = wanted.contains_key(place);
+        if !keep {
+            keeper.stop.cancel();
+        }
+        keep
+    });
+    for (place, spec) in wanted {
+        let known = keepers.get(&place).map(|keeper| (keeper.spec.clone(), keeper.catalog.clone()));
+        if known.as_ref().is_some_and(|(kept, _)| kept.endpoint == spec.endpoint && kept.timeouts == spec.timeouts) {
+            continue;
+        }
+        if let Some(keeper) = keepers.get(&place) {
+            keeper.stop.cancel();
+        }
+        let stop = app.shutdown.child_token();
+        // The old catalog serves on until the changed server has answered.
+        let catalog = known.and_then(|(_, catalog)| catalog);
+        keepers.insert(
+            place.clone(),
+            Keeper { spec: spec.clone(), stop: stop.clone(), catalog, state: State::Connecting },
+        );
+        app.tasks.spawn(keep(app.clone(), place, spec, stop));
+    }
+    Ok(())
+}
+
+/// Connects, discovers, and again whenever the server says that its tools changed.
+async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: CancellationToken) {
+    let key = shared_key(place.0, &place.1, &place.2);
+    if let Err(error) = recall(&app, &place).await {
+        tracing::warn!(%error, server = %place.2, "the stored catalog cannot be read");
+    }
+    let mut retry = RETRY_FIRST;
+    loop {
+        // Subscribed before asking: a change between the answer and the wait is not missed.
+        let mut changes = app.mcp.changes();
+        let discovered = tokio::select! {
+            discovered = app.mcp.discover(&key, &spec) => discovered,
+            () = stop.cancelled() => break,
+        };
+        let pause = match discovered {
+            Ok(discovery) => {
+                retry = RETRY_FIRST;
+                learn(&app, &place, discovery).await;
+                REFRESH
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                tracing::warn!(server = %place.2, agent = %place.1, reason, "server is down; trying again");
+                app.connections.update(&place, |keeper| keeper.state = State::Down { reason });
+                let pause = retry.mul_f64(0.75 + rand::random::<f64>() / 2.0);
+                retry = (retry * 2).min(RETRY_MOST);
+                pause
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = changed(&mut changes, &key) => {}
+            () = stop.cancelled() => break,
+        }
+    }
+    app.mcp.close(&key).await;
+}
+
+/// Waits until the server of `key` says that its tools changed.
+async fn changed(changes: &mut tokio::sync::broadcast::Receiver<Key>, key: &Key) {
+    use tokio::sync::broadcast::error::RecvError;
+    loop {
+        match changes.recv().await {
+            Ok(which) if which == *key => return,
+            Ok(_) => {}
+            Err(RecvError::Lagged(_)) => return,
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+/// Takes over what an earlier process discovered, so that its tools are listed at once.
+async fn recall(app: &App, place: &Place) -> Result<()> {
+    let mut tx = app.db.tenant(place.0).await?;
+    let stored = store::catalogs::get(&mut tx, &place.1, &place.2, "").await?;
+    app.connections.update(place, |keeper| {
+        if keeper.catalog.is_none() {
+            keeper.catalog = stored.map(Arc::new);
+        }
+    });
+    Ok(())
+}
+
+/// Puts a discovery in force and stores it when it says something new.
+async fn learn(app: &App, place: &Place, discovery: Discovery) {
+    let catalog = Arc::new(catalog(app, &place.2, &discovery));
+    let mut news = false;
+    app.connections.update(place, |keeper| {
+        keeper.state = State::Ready { era: discovery.era.to_string() };
+        news = keeper.catalog.as_ref().is_none_or(|known| known.version != catalog.version);
+        if news {
+            keeper.catalog = Some(catalog.clone());
+        }
+    });
+    if !news {
+        return;
+    }
+    tracing::info!(server = %place.2, agent = %place.1, tools = catalog.tools.len(), "tools discovered");
+    for dropped in &catalog.dropped {
+        tracing::warn!(server = %place.2, dropped, "a tool was left out");
+    }
+    let stored = async {
+        let mut tx = app.db.tenant(place.0).await?;
+        store::catalogs::put(&mut tx, place.0, &place.1, "", &catalog).await?;
+        tx.commit().await
+    };
+    if let Err(error) = stored.await {
+        tracing::warn!(%error, server = %place.2, "the catalog cannot be stored; it is kept in memory");
+    }
+}
+
+fn catalog(app: &App, server: &ServerId, discovery: &Discovery) -> Catalog {
+    Catalog {
+        server: server.clone(),
+        tools: discovery.tools.clone(),
+        dropped: discovery.dropped.clone(),
+        fetched_at: app.clock.now(),
+        version: fingerprint(&discovery.tools),
+    }
+}
+
+/// SHA-256 over everything that a tool list says, in hex.
+fn fingerprint(tools: &[Arc<Tool>]) -> String {
+    let mut digest = Sha256::new();
+    for tool in tools {
+        digest.update(serde_json::to_vec(&**tool).expect("a tool is plain JSON"));
+        digest.update([0]);
+    }
+    hex::encode(digest.finalize())
+}
+
+/// Waits for the servers that a pack calls `required`; the error names those that cannot be reached.
+pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
+    let mut required = Vec::new();
+    for tenant in app.accounts.tenants().await? {
+        for pack in app.library.snapshot().values().filter(|pack| tenant.serves(pack.id())) {
+            let servers = pack.servers.iter().filter(|server| server.required);
+            let shared = servers.filter(|server| server.access_mode == AccessMode::AdminControlled);
+            required.extend(shared.map(|server| (tenant.id, pack.id().clone(), Arc::new(server.clone()))));
+        }
+    }
+    for (tenant, agent, spec) in required {
+        let key = shared_key(tenant, &agent, &spec.id);
+        app.mcp.discover(&key, &spec).await.map_err(|error| {
+            anyhow::anyhow!("agent {agent}: server {} is `required: true` and cannot be reached: {error}", spec.id)
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! Conversations: open, read, say something, listen. A message opens a run; the run is worked on by
+//! [`super::jobs`], in this process if it has a place.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use serde::Serialize;
+
+use super::{App, agents};
+use crate::{
+    domain::{
+        error::{Error, Result},
+        event::{Event, Transient},
+        ids::{AgentId, ConversationId, TenantId},
+        message::{Message, Part, Role},
+        pack::Pack,
+        principal::Principal,
+        run::{Conversation, Run, RunKind},
+    },
+    live::{self, Listener},
+    store::{
+        self, Tx,
+        hints::Hint,
+        messages::NewMessage,
+        runs::{Enqueued, NewRun},
+    },
+};
+
+/// Characters of one message.
+pub const MAX_MESSAGE: usize = 32_768;
+const MAX_TITLE: usize = 80;
+const PAGE: i64 = 200;
+
+/// What became of a message: where it stands and the run that answers it.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct Posted {
+    pub message: Message,
+    pub run: Run,
+}
+
+/// Opens a conversation; the pack's welcome, if it has one, is its first message.
+pub async fn create(app: &App, principal: &Principal, agent: &str, title: Option<String>) -> Result<Conversation> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let title = title.map(|title| shorten(&title)).unwrap_or_default();
+    let conversation = open(&mut tx, principal, &pack, &title, None).await?;
+    if let Some(text) = greeting(&pack, principal) {
+        let greeting = NewMessage {
+            run: None,
+            run_ordinal: 0,
+            role: Role::System,
+            parts: &[Part::text(text)],
+            for_model: false,
+        };
+        store::messages::append(&mut tx, principal.tenant, conversation.id, greeting).await?;
+    }
+    let conversation = store::conversations::get(&mut tx, &principal.user, conversation.id, false).await?;
+    tx.commit().await?;
+    Ok(conversation)
+}
+
+/// The row of a new conversation.
+pub(super) async fn open(
+    tx: &mut Tx,
+    principal: &Principal,
+    pack: &Pack,
+    title: &str,
+    external_key: Option<&str>,
+) -> Result<Conversation> {
+    store::conversations::insert(tx, principal.tenant, &principal.user, pack.id(), title, external_key).await
+}
+
+/// The pack's welcome in the user's language. `{userName}` is replaced once, literally.
+fn greeting(pack: &Pack, principal: &Principal) -> Option<String> {
+    let welcome = &pack.flows.welcome;
+    if !welcome.enabled {
+        return None;
+    }
+    let in_language = |language: &crate::domain::pack::Language| match welcome.template_key.as_str() {
+        "greetingMessage" => language.greeting_message.clone(),
+        key => language.strings.get(key).cloned(),
+    };
+    let text = in_language(pack.language(principal.locale.as_deref())).or_else(|| in_language(pack.language(None)))?;
+    Some(text.replace("{userName}", &principal.display_name()))
+}
+
+/// The principal's conversations, newest first.
+pub async fn list(
+    app: &App,
+    principal: &Principal,
+    agent: Option<&str>,
+    before: Option<ConversationId>,
+    limit: i64,
+) -> Result<Vec<Conversation>> {
+    let agent = agent.map(AgentId::parse).transpose().map_err(|reason| Error::invalid("agent", reason))?;
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::conversations::list(&mut tx, &principal.user, agent.as_ref(), before, limit).await
+}
+
+pub async fn get(app: &App, principal: &Principal, id: ConversationId) -> Result<Conversation> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::conversations::get(&mut tx, &principal.user, id, false).await
+}
+
+/// Removes a conversation with everything in it. A run under way finds its row gone and stops.
+pub async fn delete(app: &App, principal: &Principal, id: ConversationId) -> Result<()> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::conversations::delete(&mut tx, &principal.user, id).await?;
+    tx.commit().await?;
+    app.live.look(principal.tenant, id);
+    Ok(())
+}
+
+/// Messages after number `after`, oldest first.
+pub async fn messages(
+    app: &App,
+    principal: &Principal,
+    id: ConversationId,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Message>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::conversations::get(&mut tx, &principal.user, id, false).await?;
+    store::messages::list(&mut tx, id, after, limit).await
+}
+
+/// Says something. A text that starts with `/` is a command and is answered without the model. A text
+/// that comes while a turn is under way waits for the next one, together with others that wait.
+pub async fn post(app: &App, principal: &Principal, id: ConversationId, text: String) -> Result<Posted> {
+    let text = checked(text)?;
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let conversation = store::conversations::get(&mut tx, &principal.user, id, true).await?;
+    agents::pack(app, principal, conversation.agent.as_str()).await?;
+    let said = say(app, &mut tx, principal, &conversation, &text).await?;
+    tx.commit().await?;
+    Ok(said.publish(app, principal))
+}
+
+/// A text that can be a message.
+pub(super) fn checked(text: String) -> Result<String> {
+    if text.trim().is_empty() {
+        return Err(Error::invalid("text", "is empty; say something"));
+    }
+    if text.chars().count() > MAX_MESSAGE {
+        return Err(Error::invalid("text", format!("is longer than {MAX_MESSAGE} characters; send less at once")));
+    }
+    // Postgres keeps no NUL, and nobody types one.
+    Ok(text.replace('\0', ""))
+}
+
+/// A message and its run, written but not yet committed.
+pub(super) struct Said {
+    posted: Posted,
+    event: Event,
+    claimed: Option<(crate::domain::run::ClaimedRun, tokio::sync::OwnedSemaphorePermit)>,
+}
+
+impl Said {
+    /// After the commit: tells the listeners and starts the run.
+    pub(super) fn publish(self, app: &App, principal: &Principal) -> Posted {
+        app.announce(principal.tenant, self.posted.message.conversation_id, self.event);
+        if let Some(claimed) = self.claimed {
+            // The receiver lives as long as the process works; a run sent after that is claimed by another.
+            let _ = app.work.send(claimed);
+        }
+        self.posted
+    }
+}
+
+/// Writes a user's message and the run that answers it. The conversation is locked.
+pub(super) async fn say(
+    app: &App,
+    tx: &mut Tx,
+    principal: &Principal,
+    conversation: &Conversation,
+    text: &str,
+) -> Result<Said> {
+    let kind = if text.trim_start().starts_with('/') { RunKind::Command } else { RunKind::Turn };
+    let permit = if app.shutdown.is_cancelled() { None } else { app.places.clone().try_acquire_owned().ok() };
+    let worker = permit.as_ref().map(|_| (app.replica, app.config.run_lease));
+    let new = NewRun { conversation: conversation.id, agent: &conversation.agent, principal, kind, worker };
+    let enqueued = store::runs::enqueue(tx, principal.tenant, &new).await?;
+    let (run, run_ordinal, claimed) = match enqueued {
+        Enqueued::Claimed(run) => (run.id, run.ordinal, Some(run)),
+        Enqueued::Queued { id, ordinal } => (id, ordinal, None),
+    };
+    if conversation.title.is_empty() && kind == RunKind::Turn {
+        store::conversations::set_title(tx, conversation.id, &shorten(text)).await?;
+    }
+    let message = NewMessage {
+        run: Some(run),
+        run_ordinal,
+        role: Role::User,
+        parts: &[Part::text(text)],
+        for_model: kind == RunKind::Turn,
+    };
+    let (message, event) = store::messages::append(tx, principal.tenant, conversation.id, message).await?;
+    let run = store::runs::get(tx, &principal.user, run).await?;
+    Ok(Said { posted: Posted { message, run }, event, claimed: claimed.zip(permit) })
+}
+
+/// The first line of a text, as a title.
+fn shorten(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    if line.chars().count() <= MAX_TITLE {
+        return line.to_owned();
+    }
+    line.chars().take(MAX_TITLE - 1).chain(['…']).collect()
+}
+
+/// What a listener of one conversation gets.
+pub enum Heard {
+    Durable(Arc<Event>),
+    Transient(Arc<Transient>),
+}
+
+/// A listener's place: every durable event after `after` once and in order, and what is said meanwhile.
+pub struct Listening {
+    app: Arc<App>,
+    tenant: TenantId,
+    principal: Principal,
+    conversation: ConversationId,
+    listener: Listener,
+    last: i64,
+    ready: VecDeque<Event>,
+    look: bool,
+}
+
+/// Listens to a conversation from durable event `after` on; absent: from now on.
+pub async fn listen(
+    app: &Arc<App>,
+    principal: &Principal,
+    id: ConversationId,
+    after: Option<i64>,
+) -> Result<Listening> {
+    // Listen first, look second: nothing falls in between.
+    let listener = app.live.listen(principal.tenant, id);
+    let conversation = get(app, principal, id).await?;
+    Ok(Listening {
+        app: app.clone(),
+        tenant: principal.tenant,
+        principal: principal.clone(),
+        conversation: id,
+        listener,
+        last: after.unwrap_or(conversation.last_event).clamp(0, conversation.last_event),
+        ready: VecDeque::new(),
+        look: true,
+    })
+}
+
+impl Listening {
+    /// The next piece of news; `None` when the process stops. `NotFound` once the conversation is gone.
+    pub async fn next(&mut self) -> Result<Option<Heard>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                self.last = event.seq;
+                return Ok(Some(Heard::Durable(Arc::new(event))));
+            }
+            if self.look {
+                self.read().await?;
+                continue;
+            }
+            let heard = tokio::select! {
+                heard = self.listener.next() => heard,
+                () = self.app.shutdown.cancelled() => return Ok(None),
+            };
+            match heard {
+                live::Heard::Transient(event) => return Ok(Some(Heard::Transient(event))),
+                live::Heard::Durable(event) if event.seq == self.last + 1 => {
+                    self.last = event.seq;
+                    return Ok(Some(Heard::Durable(event)));
+                }
+                live::Heard::Durable(event) if event.seq <= self.last => {}
+                live::Heard::Durable(_) | live::Heard::Look => self.look = true,
+            }
+        }
+    }
+
+    /// The number of the last durable event that was heard.
+    pub fn last(&self) -> i64 {
+        self.last
+    }
+
+    async fn read(&mut self) -> Result<()> {
+        let mut tx = self.app.db.tenant(self.tenant).await?;
+        store::conversations::get(&mut tx, &self.principal.user, self.conversation, false).await?;
+        let events = store::messages::events(&mut tx, self.conversation, self.last, PAGE).await?;
+        self.look = events.len() == usize::try_from(PAGE).unwrap_or(usize::MAX);
+        self.ready.extend(events);
+        Ok(())
+    }
+}
+
+impl App {
+    /// Tells everybody who listens, here and on the other replicas. After the commit.
+    pub(crate) fn announce(&self, tenant: TenantId, conversation: ConversationId, event: Event) {
+        self.live.durable(tenant, conversation, event);
+        let _ = self.hints.send(Hint { tenant, conversation });
+    }
+}
+
+/// How often a process looks for what hints have missed.
+pub const FLOOR: Duration = Duration::from_secs(1);

@@ -1,0 +1,179 @@
+//! The one gate: every tool call of every door goes through [`call`]. It asks the same pure decision as
+//! the listing, checks the arguments against the tool's schema, promises an audit line, and sends once.
+//!
+//! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
+
+use std::sync::Arc;
+
+use serde_json::{Value, value::RawValue};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    App,
+    connections::shared_key,
+    tools::{NamedTool, Toolbox},
+};
+use crate::{
+    domain::{
+        ids::{AuditId, RunId},
+        message::{CallStatus, ToolResult},
+        policy::{Decision, decide},
+        principal::Principal,
+        server::ServerSpec,
+    },
+    mcp::{CallError, CallOptions, Progress},
+    store::audit::AuditRow,
+};
+
+/// A call that somebody wants to be made.
+pub struct Call<'a> {
+    pub principal: &'a Principal,
+    pub toolbox: &'a Arc<Toolbox>,
+    pub run: RunId,
+    pub call_id: &'a str,
+    pub target: Target<'a>,
+    /// Parsed arguments, or the text that is no JSON.
+    pub arguments: Result<Value, &'a str>,
+    pub progress: mpsc::UnboundedSender<Progress>,
+    pub cancel: CancellationToken,
+}
+
+/// What is to be called.
+pub enum Target<'a> {
+    /// By the name in the model's request.
+    Name(&'a str),
+    /// By the server's id and the tool's own name.
+    Pair { server: &'a str, tool: &'a str },
+}
+
+/// Makes the call, or says why not. The result is what the model hears; nothing here is an error of ours.
+pub async fn call(app: &App, call: Call<'_>) -> ToolResult {
+    let found = match &call.target {
+        Target::Name(name) => call.toolbox.by_name(name),
+        Target::Pair { server, tool } => call.toolbox.by_pair(server, tool),
+    };
+    let Some((spec, named)) = found else { return refused(&call, unknown(&call)) };
+    let arguments = match admit(&call, spec, named) {
+        Ok(arguments) => arguments,
+        Err(reason) => {
+            record_refusal(app, &call, spec, named);
+            return refused(&call, reason);
+        }
+    };
+    let line = match app.audit.reserve() {
+        Ok(line) => line,
+        Err(error) => return refused(&call, format!("not executed: {error}")),
+    };
+    let started = crate::domain::clock::instant();
+    let options = CallOptions { progress: Some(call.progress.clone()), cancel: call.cancel.clone(), ..Default::default() };
+    let key = shared_key(call.principal.tenant, call.toolbox.agent(), &spec.id);
+    let sent = app.mcp.call(&key, spec, &named.tool.name, &arguments, options).await;
+    let result = match sent {
+        Ok(outcome) => ToolResult {
+            call_id: call.call_id.to_owned(),
+            status: if outcome.is_error { CallStatus::Failed } else { CallStatus::Succeeded },
+            text: outcome.text,
+            raw: Some(outcome.raw),
+        },
+        Err(error) => failed(&call, &error),
+    };
+    metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
+    metrics::counter!("chatelaine_tool_calls_total", "outcome" => outcome_name(result.status)).increment(1);
+    line.write(audit_row(app, &call, spec, named, Some(&arguments), result.status));
+    result
+}
+
+/// The gate's own checks, in order; `Ok` is the text of the arguments to send.
+fn admit(call: &Call<'_>, spec: &ServerSpec, named: &NamedTool) -> Result<Box<RawValue>, String> {
+    match decide(spec, call.toolbox.standing(), &named.tool.name) {
+        Decision::Deny(_) => return Err(unknown(call)),
+        Decision::Approve(policy) => {
+            return Err(format!(
+                "not executed: this call needs the approval of {}, and approvals cannot be given here yet; do not retry, \
+                 tell the user to ask them to do it",
+                policy.approvers.join(" or ")
+            ));
+        }
+        Decision::Allow { .. } => {}
+    }
+    let arguments = call.arguments.as_ref().map_err(|_| {
+        "not executed: the arguments are not valid JSON; send one JSON object that fits the tool's schema".to_owned()
+    })?;
+    if !arguments.is_object() {
+        return Err("not executed: the arguments must be one JSON object".to_owned());
+    }
+    named.check(arguments).map_err(|problems| format!("not executed: the arguments do not fit the tool: {problems}"))?;
+    serde_json::value::to_raw_value(arguments).map_err(|error| format!("not executed: {error}"))
+}
+
+/// For a tool that is not there and one that the principal may not see alike.
+fn unknown(call: &Call<'_>) -> String {
+    let name = match &call.target {
+        Target::Name(name) => (*name).to_owned(),
+        Target::Pair { server, tool } => format!("{server} {tool}"),
+    };
+    format!("not executed: there is no tool {name:?}; use one of the tools you were given")
+}
+
+fn refused(call: &Call<'_>, text: String) -> ToolResult {
+    metrics::counter!("chatelaine_tool_calls_total", "outcome" => "denied").increment(1);
+    ToolResult { call_id: call.call_id.to_owned(), status: CallStatus::Denied, text, raw: None }
+}
+
+/// What the model and the user hear when there is no result.
+fn failed(call: &Call<'_>, error: &CallError) -> ToolResult {
+    let (status, text) = match error {
+        CallError::Cancelled { sent: false } => (CallStatus::Cancelled, "cancelled before it was sent".to_owned()),
+        CallError::NotSent(_) | CallError::Refused { .. } | CallError::Unauthorized(_) => {
+            (CallStatus::Failed, format!("failed: {error}"))
+        }
+        CallError::Cancelled { sent: true } | CallError::OutcomeUnknown(_) => (
+            CallStatus::OutcomeUnknown,
+            format!("outcome unknown: {error}; it may or may not have been done. Do not repeat it; check first"),
+        ),
+    };
+    ToolResult { call_id: call.call_id.to_owned(), status, text, raw: None }
+}
+
+/// A refusal of a known tool is in the trail, too. If the queue is full nothing was done that would be missed.
+fn record_refusal(app: &App, call: &Call<'_>, spec: &ServerSpec, named: &NamedTool) {
+    if let Ok(line) = app.audit.reserve() {
+        line.write(audit_row(app, call, spec, named, None, CallStatus::Denied));
+    }
+}
+
+fn audit_row(
+    app: &App,
+    call: &Call<'_>,
+    spec: &ServerSpec,
+    named: &NamedTool,
+    arguments: Option<&RawValue>,
+    status: CallStatus,
+) -> AuditRow {
+    AuditRow {
+        tenant: call.principal.tenant,
+        id: AuditId::new(),
+        at: app.clock.now(),
+        actor: call.principal.user.to_string(),
+        action: "tool.call",
+        agent: call.toolbox.agent().to_string(),
+        run: Some(call.run),
+        server: spec.id.to_string(),
+        tool: named.tool.name.clone(),
+        args_sha256: arguments.map(|text| Sha256::digest(text.get()).to_vec()).unwrap_or_default(),
+        outcome: outcome_name(status),
+    }
+}
+
+fn outcome_name(status: CallStatus) -> &'static str {
+    match status {
+        CallStatus::Succeeded => "succeeded",
+        CallStatus::Failed => "failed",
+        CallStatus::Denied => "denied",
+        CallStatus::OutcomeUnknown => "outcome_unknown",
+        CallStatus::Cancelled => "cancelled",
+    }
+}
+

@@ -1,0 +1,298 @@
+//! Toolboxes: the tools a principal may see in one run, discovered ∩ allowlist ∩ access.
+//!
+//! An agent's tools get their names once per (pack, catalogs); a toolbox is a selection of them by the same
+//! decision that the gate asks again at call time. Both are cached, and building one does no I/O.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use serde::Serialize;
+use serde_json::{Value, value::RawValue};
+
+use super::{App, agents, connections::{ConnectionView, State}};
+use crate::domain::{
+    error::{Error, Result},
+    ids::{AgentId, TenantId},
+    names,
+    pack::Pack,
+    policy::{Decision, Denial, Standing, decide},
+    principal::Principal,
+    server::ServerSpec,
+    tool::{Catalog, Tool},
+};
+
+/// Different standings remembered per agent; more than that and the oldest guess is as good as none.
+const STANDINGS: usize = 256;
+
+/// One tool of an agent, with the name that the model knows it by.
+pub struct NamedTool {
+    pub name: String,
+    /// Position of its server in the pack.
+    server: usize,
+    pub tool: Arc<Tool>,
+    validator: OnceLock<Result<jsonschema::Validator, String>>,
+}
+
+/// All tools of an agent, whoever may use them.
+pub struct AgentTools {
+    pub pack: Arc<Pack>,
+    /// The pack's servers, in its order.
+    specs: Vec<Arc<ServerSpec>>,
+    catalogs: Vec<Option<Arc<Catalog>>>,
+    tools: Vec<NamedTool>,
+    by_name: HashMap<String, usize>,
+    toolboxes: Mutex<HashMap<Standing, Arc<Toolbox>>>,
+}
+
+/// The tools of an agent that one standing may see.
+pub struct Toolbox {
+    all: Arc<AgentTools>,
+    standing: Standing,
+    /// Positions in `all.tools`, ascending.
+    allowed: Vec<usize>,
+}
+
+#[derive(Default)]
+pub struct Toolboxes {
+    agents: Mutex<HashMap<(TenantId, AgentId), Arc<AgentTools>>>,
+}
+
+impl NamedTool {
+    /// Why the arguments do not fit the tool's schema; at most five reasons, without a network look-up.
+    pub fn check(&self, arguments: &Value) -> Result<(), String> {
+        let validator = self.validator.get_or_init(|| {
+            let schema: Value = serde_json::from_str(self.tool.input_schema.get()).map_err(|error| error.to_string())?;
+            let options = jsonschema::options().with_draft(jsonschema::Draft::Draft202012);
+            options.build(&schema).map_err(|error| error.to_string())
+        });
+        let validator = validator.as_ref().map_err(|reason| {
+            format!("the server's schema of this tool cannot be used, so nothing was sent: {reason}")
+        })?;
+        let problems: Vec<String> = validator
+            .iter_errors(arguments)
+            .take(5)
+            .map(|error| match error.instance_path().as_str() {
+                "" => error.to_string(),
+                path => format!("at {path}: {error}"),
+            })
+            .collect();
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
+    }
+}
+
+impl AgentTools {
+    /// Names every tool of the catalogs; `catalogs[i]` belongs to `pack.servers[i]`.
+    pub fn new(pack: Arc<Pack>, catalogs: Vec<Option<Arc<Catalog>>>) -> Self {
+        let discovered = || {
+            let servers = pack.servers.iter().zip(&catalogs).enumerate();
+            servers.flat_map(|(at, (server, catalog))| {
+                let tools = catalog.iter().flat_map(|catalog| &catalog.tools);
+                tools.map(move |tool| (at, server, tool))
+            })
+        };
+        let pairs: Vec<_> = discovered().map(|(_, server, tool)| (server.id.as_str(), tool.name.as_str())).collect();
+        let names = names::assign(pairs.iter().copied());
+        let tools: Vec<_> = discovered()
+            .zip(names)
+            .map(|((server, _, tool), name)| NamedTool { name, server, tool: tool.clone(), validator: OnceLock::new() })
+            .collect();
+        let by_name = tools.iter().enumerate().map(|(at, tool)| (tool.name.clone(), at)).collect();
+        drop(pairs);
+        let specs = pack.servers.iter().cloned().map(Arc::new).collect();
+        Self { pack, specs, catalogs, tools, by_name, toolboxes: Mutex::default() }
+    }
+
+    fn spec(&self, tool: &NamedTool) -> &Arc<ServerSpec> {
+        &self.specs[tool.server]
+    }
+
+    /// The toolbox of a standing, built once.
+    pub fn toolbox(self: &Arc<Self>, standing: &Standing) -> Arc<Toolbox> {
+        let mut toolboxes = self.toolboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(toolbox) = toolboxes.get(standing) {
+            return toolbox.clone();
+        }
+        if toolboxes.len() >= STANDINGS {
+            toolboxes.clear();
+        }
+        let toolbox = Arc::new(Toolbox::build(self.clone(), standing.clone()));
+        toolboxes.insert(standing.clone(), toolbox.clone());
+        toolbox
+    }
+}
+
+impl Toolbox {
+    /// Decides about every tool.
+    pub fn build(all: Arc<AgentTools>, standing: Standing) -> Self {
+        let may = |tool: &NamedTool| !matches!(decide(all.spec(tool), &standing, &tool.tool.name), Decision::Deny(_));
+        let allowed = (0..all.tools.len()).filter(|at| may(&all.tools[*at])).collect();
+        Self { all, standing, allowed }
+    }
+
+    /// The tools in it with their servers, in the pack's order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<ServerSpec>, &NamedTool)> {
+        self.allowed.iter().map(|at| &self.all.tools[*at]).map(|tool| (self.all.spec(tool), tool))
+    }
+
+    /// A tool by the name the model knows; a tool outside the toolbox is as unknown as one that is not there.
+    pub fn by_name(&self, name: &str) -> Option<(&Arc<ServerSpec>, &NamedTool)> {
+        let at = *self.all.by_name.get(name)?;
+        self.allowed.binary_search(&at).ok()?;
+        let tool = &self.all.tools[at];
+        Some((self.all.spec(tool), tool))
+    }
+
+    /// A tool by its server and its own name.
+    pub fn by_pair(&self, server: &str, tool: &str) -> Option<(&Arc<ServerSpec>, &NamedTool)> {
+        self.iter().find(|(spec, named)| spec.id.as_str() == server && named.tool.name == tool)
+    }
+
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    pub fn agent(&self) -> &AgentId {
+        self.all.pack.id()
+    }
+
+    pub fn len(&self) -> usize {
+        self.allowed.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.allowed.is_empty()
+    }
+}
+
+/// The toolbox of a principal now. No I/O.
+pub fn toolbox(app: &App, principal: &Principal, pack: &Arc<Pack>) -> Arc<Toolbox> {
+    agent_tools(app, principal.tenant, pack).toolbox(&principal.standing(pack))
+}
+
+/// The named tools of an agent, made anew only when the pack or a catalog is another one.
+fn agent_tools(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Arc<AgentTools> {
+    let catalogs: Vec<_> =
+        pack.servers.iter().map(|server| app.connections.catalog(tenant, pack.id(), &server.id)).collect();
+    let same = |known: &AgentTools| {
+        let catalogs = known.catalogs.iter().zip(&catalogs);
+        Arc::ptr_eq(&known.pack, pack)
+            && catalogs.into_iter().all(|pair| match pair {
+                (Some(known), Some(now)) => Arc::ptr_eq(known, now),
+                (None, None) => true,
+                _ => false,
+            })
+    };
+    let key = (tenant, pack.id().clone());
+    let mut agents = app.tools.agents.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = agents.get(&key).filter(|known| same(known)) {
+        return known.clone();
+    }
+    let tools = Arc::new(AgentTools::new(pack.clone(), catalogs));
+    agents.insert(key, tools.clone());
+    tools
+}
+
+/// The tools of one server, for people.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ServerTools {
+    #[serde(flatten)]
+    pub connection: ConnectionView,
+    pub tools: Vec<ToolView>,
+    /// Only with `explain`: tools the principal may not use, and what to change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub denied: Option<Vec<DeniedTool>>,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ToolView {
+    /// The server's own name of the tool.
+    pub tool: String,
+    /// The name in the model's request.
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    pub description: String,
+    #[schema(value_type = Object)]
+    pub input_schema: Box<RawValue>,
+    /// The server's own hints; nobody has checked them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub annotations: Option<Box<RawValue>>,
+    /// Calls wait for one of these roles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needs_approval_by: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct DeniedTool {
+    pub tool: String,
+    pub reason: Denial,
+    /// What to change, for the author of the pack.
+    pub remedy: &'static str,
+}
+
+/// The principal's tools, grouped by server. Servers without a tool for the principal are left out unless
+/// they are down or not configured.
+pub async fn list(app: &App, principal: &Principal, agent: &str) -> Result<Vec<ServerTools>> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let toolbox = toolbox(app, principal, &pack);
+    let mut servers = group(app, principal, &toolbox);
+    for server in &mut servers {
+        // How many tools there are that one may not see is not for everybody.
+        server.connection.tools = server.tools.len();
+        server.connection.dropped.clear();
+    }
+    servers.retain(|server| !server.tools.is_empty() || !matches!(server.connection.state, State::Ready { .. }));
+    Ok(servers)
+}
+
+/// The same for whoever runs the agent: every server, and every tool that `principal` may not use with the
+/// reason. Only for a principal that the pack names in `adminUsers`, or with the right to administrate.
+pub async fn explain(app: &App, principal: &Principal, agent: &str, operator: bool) -> Result<Vec<ServerTools>> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let toolbox = toolbox(app, principal, &pack);
+    if !operator && !toolbox.standing.admin {
+        return Err(Error::Forbidden(
+            "`explain` is for the pack's adminUsers and for keys with the `admin` scope".to_owned(),
+        ));
+    }
+    let mut servers = group(app, principal, &toolbox);
+    for (server, spec) in servers.iter_mut().zip(&pack.servers) {
+        let all = toolbox.all.tools.iter().filter(|tool| toolbox.all.spec(tool).id == spec.id);
+        let denied = all.filter_map(|tool| match decide(spec, &toolbox.standing, &tool.tool.name) {
+            Decision::Deny(reason) => {
+                Some(DeniedTool { tool: tool.tool.name.clone(), reason, remedy: reason.remedy() })
+            }
+            _ => None,
+        });
+        server.denied = Some(denied.collect());
+    }
+    Ok(servers)
+}
+
+/// One entry per server of the pack, in its order.
+fn group(app: &App, principal: &Principal, toolbox: &Toolbox) -> Vec<ServerTools> {
+    let pack = &toolbox.all.pack;
+    let view = |spec: &ServerSpec, named: &NamedTool| ToolView {
+        tool: named.tool.name.clone(),
+        name: named.name.clone(),
+        title: named.tool.title.clone(),
+        description: named.tool.description.clone(),
+        input_schema: named.tool.input_schema.clone(),
+        annotations: named.tool.annotations.clone(),
+        needs_approval_by: match decide(spec, &toolbox.standing, &named.tool.name) {
+            Decision::Approve(policy) => Some(policy.approvers.clone()),
+            _ => None,
+        },
+    };
+    pack.servers
+        .iter()
+        .map(|server| ServerTools {
+            connection: app.connections.view(principal.tenant, pack, server),
+            tools: toolbox.iter().filter(|(spec, _)| spec.id == server.id).map(|(spec, tool)| view(spec, tool)).collect(),
+            denied: None,
+        })
+        .collect()
+}

@@ -1,0 +1,164 @@
+//! The tool calls of a step: made in parallel through the gate, each result a row as soon as it is there.
+
+use std::{collections::HashSet, sync::Arc};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::Work;
+use crate::{
+    app::{
+        gate::{self, Call, Target},
+        tools::Toolbox,
+    },
+    domain::{
+        error::Result,
+        event::Transient,
+        message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
+    },
+    llm::ModelCall,
+};
+
+/// Calls of one step that run at the same time.
+const AT_ONCE: usize = 8;
+/// Calls that one step may make; the rest is refused with a result that says so.
+const MOST: usize = 32;
+
+/// A call and, where its arguments are not JSON, the text that the model sent.
+pub(super) type Resolved = (ToolCall, Option<String>);
+
+/// Finds server and tool behind each name. Ids that the model gave twice are made unique.
+pub(super) fn resolve(calls: &[ModelCall], toolbox: &Toolbox) -> Vec<Resolved> {
+    let mut seen = HashSet::new();
+    calls
+        .iter()
+        .enumerate()
+        .map(|(at, call)| {
+            let mut call_id = call.call_id.clone();
+            if call_id.is_empty() || !seen.insert(call_id.clone()) {
+                call_id = format!("call_{}_{at}", uuid::Uuid::now_v7().simple());
+                seen.insert(call_id.clone());
+            }
+            let found = toolbox.by_name(&call.name);
+            let text = if call.arguments.trim().is_empty() { "{}" } else { call.arguments.as_str() };
+            let parsed = serde_json::from_str::<Value>(text);
+            let unparsed = parsed.is_err().then(|| text.to_owned());
+            let call = ToolCall {
+                call_id,
+                name: call.name.clone(),
+                server: found.map(|(spec, _)| spec.id.to_string()),
+                tool: found.map(|(_, named)| named.tool.name.clone()),
+                arguments: parsed.unwrap_or_else(|_| Value::String(text.to_owned())),
+            };
+            (call, unparsed)
+        })
+        .collect()
+}
+
+/// The calls in a message.
+pub(super) fn of(message: &Message) -> Vec<&ToolCall> {
+    let calls = message.parts.iter().map(|part| match part {
+        Part::ToolCall(call) => Some(call),
+        _ => None,
+    });
+    calls.flatten().collect()
+}
+
+impl Work {
+    /// Makes the calls of one step. Every call gets exactly one result.
+    pub(super) async fn make_calls(
+        &self,
+        toolbox: &Arc<Toolbox>,
+        calls: Vec<Resolved>,
+        for_model: bool,
+    ) -> Result<()> {
+        let numbered = calls.into_iter().enumerate();
+        stream::iter(numbered)
+            .map(|(at, call)| self.make_call(toolbox, at, call, for_model))
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<()>>()
+            .await?;
+        Ok(())
+    }
+
+    async fn make_call(&self, toolbox: &Arc<Toolbox>, at: usize, call: Resolved, for_model: bool) -> Result<()> {
+        let (call, unparsed) = call;
+        let result = if at >= MOST {
+            let text = format!("not executed: at most {MOST} calls fit in one step; make the rest in the next one");
+            ToolResult { call_id: call.call_id.clone(), status: CallStatus::Denied, text, raw: None }
+        } else if self.cancel.is_cancelled() {
+            let text = "cancelled before it was sent".to_owned();
+            ToolResult { call_id: call.call_id.clone(), status: CallStatus::Cancelled, text, raw: None }
+        } else {
+            self.through_the_gate(toolbox, &call, unparsed.as_deref()).await
+        };
+        let (run_id, call_id, status) = (self.run.id, call.call_id, result.status);
+        self.append(Role::Tool, &[Part::ToolResult(result)], for_model).await?;
+        self.transient(Transient::ToolFinished { run_id, call_id, status });
+        Ok(())
+    }
+
+    async fn through_the_gate(&self, toolbox: &Arc<Toolbox>, call: &ToolCall, unparsed: Option<&str>) -> ToolResult {
+        let run_id = self.run.id;
+        let target = match (&call.server, &call.tool) {
+            (Some(server), Some(tool)) => {
+                self.transient(Transient::ToolStarted {
+                    run_id,
+                    call_id: call.call_id.clone(),
+                    server: server.clone(),
+                    tool: tool.clone(),
+                });
+                Target::Pair { server, tool }
+            }
+            _ => Target::Name(&call.name),
+        };
+        let (progress, mut reports) = mpsc::unbounded_channel::<crate::mcp::Progress>();
+        let asked = Call {
+            principal: &self.run.principal,
+            toolbox,
+            run: run_id,
+            call_id: &call.call_id,
+            target,
+            arguments: unparsed.map_or_else(|| Ok(call.arguments.clone()), Err),
+            progress,
+            cancel: self.cancel.clone(),
+        };
+        let mut answer = std::pin::pin!(gate::call(&self.app, asked));
+        loop {
+            tokio::select! {
+                result = &mut answer => return result,
+                Some(report) = reports.recv() => self.transient(Transient::ToolProgress {
+                    run_id,
+                    call_id: call.call_id.clone(),
+                    progress: report.progress,
+                    total: report.total,
+                    message: report.message,
+                }),
+            }
+        }
+    }
+
+    /// Gives every call that an earlier attempt left open its one result.
+    pub(super) async fn close_open_calls(&self, written: &[Message]) -> Result<()> {
+        let results = written.iter().flat_map(|message| &message.parts).filter_map(|part| match part {
+            Part::ToolResult(result) => Some(result.call_id.as_str()),
+            _ => None,
+        });
+        let closed: HashSet<&str> = results.collect();
+        let open = written.iter().flat_map(of).filter(|call| !closed.contains(call.call_id.as_str()));
+        for call in open {
+            let result = ToolResult {
+                call_id: call.call_id.clone(),
+                status: CallStatus::OutcomeUnknown,
+                text: "outcome unknown: the service stopped while this call was under way; it may or may not have been \
+                       done. It was not repeated. Check before trying again"
+                    .to_owned(),
+                raw: None,
+            };
+            let for_model = self.run.kind == crate::domain::run::RunKind::Turn;
+            self.append(Role::Tool, &[Part::ToolResult(result)], for_model).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,8 @@
+//! `chatelaine openapi`: the document that `/openapi.json` serves.
+
+use crate::api;
+
+pub fn run() -> anyhow::Result<()> {
+    super::say(&serde_json::to_string_pretty(&api::openapi())?);
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! `chatelaine serve`: one replica.
+
+use std::{future::Future, net::SocketAddr, sync::Arc};
+
+use anyhow::Context as _;
+use tokio::net::TcpListener;
+
+use crate::{
+    api,
+    app::App,
+    domain::config::{Config, Environment},
+    store::{Db, private::PrivatePostgres},
+};
+
+/// Serves until SIGINT or SIGTERM.
+pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
+    with_database(&config, &env, async |db| {
+        let service = Service::start(config.clone(), &env, db).await?;
+        tracing::info!(address = %service.address, "listening");
+        service.until_asked_to_stop().await
+    })
+    .await
+}
+
+/// Opens the database that the settings name, or a private one below the data folder, which ends with `work`.
+pub async fn with_database<T>(
+    config: &Config,
+    env: &Environment,
+    work: impl AsyncFnOnce(Db) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let private = match &config.database_url {
+        Some(_) => None,
+        None => Some(PrivatePostgres::start(&config.data.join("postgres"), env).await?),
+    };
+    let url = config.database_url.as_ref().or(private.as_ref().map(PrivatePostgres::url));
+    let url = url.expect("either the settings name a database or a private one was started");
+    let done = match Db::connect(url, config.database_connections).await {
+        Ok(db) => work(db).await,
+        Err(error) => Err(error.context("cannot open the database; check DATABASE_URL")),
+    };
+    if let Some(private) = private {
+        private.stop().await?;
+    }
+    done
+}
+
+/// A replica that listens.
+pub struct Service {
+    pub app: Arc<App>,
+    pub address: SocketAddr,
+    server: tokio::task::JoinHandle<anyhow::Result<()>>,
+}
+
+impl Service {
+    pub async fn start(config: Config, env: &Environment, db: Db) -> anyhow::Result<Self> {
+        let listen = config.listen;
+        let (app, background) = App::build(config, env, db)?;
+        let listener = TcpListener::bind(listen)
+            .await
+            .with_context(|| format!("cannot listen on {listen}; set CHATELAINE_LISTEN to a free address"))?;
+        let address = listener.local_addr()?;
+        let server = tokio::spawn(api::serve(app.clone(), listener));
+        if let Err(error) = app.run_background(background).await {
+            app.stop().await;
+            return Err(error);
+        }
+        Ok(Self { app, address, server })
+    }
+
+    /// Waits for a signal, then stops in order.
+    pub async fn until_asked_to_stop(self) -> anyhow::Result<()> {
+        asked_to_stop().await?;
+        tracing::info!("stopping; running work may end first");
+        self.stop().await
+    }
+
+    pub async fn stop(self) -> anyhow::Result<()> {
+        self.app.shutdown.cancel();
+        let served = self.server.await;
+        self.app.stop().await;
+        served.context("the server task broke off")?
+    }
+}
+
+/// SIGINT or SIGTERM.
+pub fn asked_to_stop() -> impl Future<Output = anyhow::Result<()>> {
+    async {
+        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+        tokio::select! {
+            interrupted = tokio::signal::ctrl_c() => interrupted?,
+            _ = terminate.recv() => {}
+        }
+        Ok(())
+    }
+}

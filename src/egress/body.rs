@@ -1,0 +1,118 @@
+//! A response body that cannot be endless: counted, and read against the clock of its request.
+
+use std::{
+    future::Future,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::{Stream, StreamExt};
+use http_body::Body as _;
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::{
+    Limits,
+    error::{EgressError, ErrorKind},
+};
+
+/// The time a request may still take: the deadline for all of it, and the longest silence.
+pub(super) struct Patience {
+    deadline: Option<(Duration, Pin<Box<Sleep>>)>,
+    idle: Option<(Duration, Pin<Box<Sleep>>)>,
+}
+
+impl Patience {
+    pub(super) fn new(limits: &Limits) -> Self {
+        let timer = |limit: Duration| (limit, Box::pin(sleep(limit)));
+        Self { deadline: limits.deadline.map(timer), idle: limits.idle.map(timer) }
+    }
+
+    /// Ready when time has run out.
+    pub(super) fn poll_expired(&mut self, cx: &mut Context<'_>) -> Poll<ErrorKind> {
+        if let Some((limit, timer)) = &mut self.deadline
+            && timer.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(ErrorKind::Deadline(*limit));
+        }
+        if let Some((limit, timer)) = &mut self.idle
+            && timer.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(ErrorKind::Idle(*limit));
+        }
+        Poll::Pending
+    }
+
+    /// Something came: the silence is over.
+    pub(super) fn heard(&mut self) {
+        if let Some((limit, timer)) = &mut self.idle {
+            timer.as_mut().reset(Instant::now() + *limit);
+        }
+    }
+}
+
+/// The body as it comes. It ends with an error, and stays ended, when it is too large, too slow or broken.
+pub struct Body {
+    inner: Option<reqwest::Body>,
+    host: String,
+    patience: Patience,
+    max: usize,
+    read: usize,
+}
+
+impl Body {
+    pub(super) fn new(inner: reqwest::Body, host: String, patience: Patience, max: usize) -> Self {
+        Self { inner: Some(inner), host, patience, max, read: 0 }
+    }
+
+    /// The whole body.
+    pub async fn bytes(mut self) -> Result<Bytes, EgressError> {
+        let Some(first) = self.next().await.transpose()? else { return Ok(Bytes::new()) };
+        let Some(second) = self.next().await.transpose()? else { return Ok(first) };
+        let mut whole = BytesMut::from(first);
+        whole.extend_from_slice(&second);
+        while let Some(chunk) = self.next().await {
+            whole.extend_from_slice(&chunk?);
+        }
+        Ok(whole.freeze())
+    }
+
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ErrorKind>>> {
+        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        loop {
+            let Poll::Ready(frame) = Pin::new(&mut *inner).poll_frame(cx) else {
+                return Poll::Ready(Some(Err(ready!(self.patience.poll_expired(cx)))));
+            };
+            self.patience.heard();
+            let Some(frame) = frame else { return Poll::Ready(None) };
+            let frame = frame.map_err(|error| ErrorKind::Broken {
+                host: self.host.clone(),
+                cause: super::cause_of(&error.without_url()),
+            });
+            match frame.map(http_body::Frame::into_data) {
+                Err(error) => return Poll::Ready(Some(Err(error))),
+                Ok(Ok(chunk)) if chunk.is_empty() => {}
+                Ok(Ok(chunk)) => {
+                    self.read += chunk.len();
+                    let fits = self.read <= self.max;
+                    return Poll::Ready(Some(if fits { Ok(chunk) } else { Err(ErrorKind::TooLarge(self.max)) }));
+                }
+                Ok(Err(_trailers)) => {}
+            }
+        }
+    }
+}
+
+impl Stream for Body {
+    type Item = Result<Bytes, EgressError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let item = ready!(self.poll_chunk(cx));
+        if !matches!(item, Some(Ok(_))) {
+            // Closes the connection when something is left on it.
+            self.inner = None;
+        }
+        Poll::Ready(item.map(|chunk| chunk.map_err(ErrorKind::sent)))
+    }
+}

@@ -1,0 +1,255 @@
+//! Why a step failed: what the user of the chat reads, and what the caller branches on.
+//!
+//! A provider's own words are shown only as one short, cleaned sentence; they never carry the key, and the raw
+//! body, the prompt and addresses stay out.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use rig_core::{
+    ProviderError, ProviderResponseError,
+    http_client::{Error as HttpError, HeaderMap},
+};
+use serde_json::Value;
+use time::{OffsetDateTime, format_description::well_known::Rfc2822};
+
+use super::transport::Fault;
+use crate::domain::{clock::Clock, secret::Secret};
+
+/// The longest sentence of a provider that is shown.
+const MAX_WORDS: usize = 300;
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    #[error("this agent has no model; use its commands, /help lists them")]
+    NoModel,
+    /// The operator must fix the key, the account or its rights.
+    #[error("the model's provider refused the operator's key{}; ask the operator to check `llm.apiKey`", after(.0))]
+    Unauthorized(String),
+    /// The operator must fix the model's name or the address.
+    #[error("the model was not found{}; ask the operator to check `llm.model` and `llm.baseUrl`", after(.0))]
+    NotFound(String),
+    #[error("the model has too many requests; try again {}", later(*.retry_after))]
+    RateLimited { retry_after: Option<Duration> },
+    /// It cannot be reached, is overloaded or broken.
+    #[error("the model does not answer at the moment{}; try again {}", after(.reason), later(*.retry_after))]
+    Unavailable { reason: String, retry_after: Option<Duration> },
+    /// The provider will not take this conversation: it is too long, say.
+    #[error("the model refused the request{}; start a new conversation or ask the operator", after(.0))]
+    BadRequest(String),
+    #[error("the model's answer broke off before its end; try again")]
+    Truncated,
+    #[error("the model took too long to answer; try again")]
+    TimedOut,
+    /// What came is not the protocol of the provider that the pack names.
+    #[error("the model's answer was not understood{}; ask the operator to check `llm.provider` and `llm.baseUrl`", after(.0))]
+    Protocol(String),
+    #[error("the model's answer was too large; ask for less at once")]
+    TooLarge,
+}
+
+fn after(words: &str) -> String {
+    if words.is_empty() { String::new() } else { format!(": {}", words.trim_end_matches('.')) }
+}
+
+fn later(wait: Option<Duration>) -> String {
+    match wait.map(|wait| wait.as_secs().max(1)) {
+        Some(1) => "in a second".to_owned(),
+        Some(seconds) => format!("in {seconds} seconds"),
+        None => "in a minute".to_owned(),
+    }
+}
+
+impl ModelError {
+    /// For metrics and log lines, which must not carry what a provider said.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NoModel => "no_model",
+            Self::Unauthorized(_) => "unauthorized",
+            Self::NotFound(_) => "not_found",
+            Self::RateLimited { .. } => "rate_limited",
+            Self::Unavailable { .. } => "unavailable",
+            Self::BadRequest(_) => "bad_request",
+            Self::Truncated => "truncated",
+            Self::TimedOut => "timed_out",
+            Self::Protocol(_) => "protocol",
+            Self::TooLarge => "too_large",
+        }
+    }
+
+    /// After which time the same request may work, when the provider (or our own breaker) said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::RateLimited { retry_after } | Self::Unavailable { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+}
+
+/// A failed attempt, and what the step makes of it.
+pub(super) struct Failure {
+    pub(super) error: ModelError,
+    /// The same request may work in a moment, and nothing of an answer was computed.
+    pub(super) again: bool,
+    /// The endpoint gave no definite answer.
+    pub(super) dead: bool,
+    /// The request field that the endpoint says it does not take.
+    pub(super) field: Option<Field>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Temperature,
+    StreamOptions,
+}
+
+impl From<ModelError> for Failure {
+    fn from(error: ModelError) -> Self {
+        let dead = matches!(error, ModelError::Unavailable { .. } | ModelError::Truncated | ModelError::TimedOut);
+        let again = matches!(error, ModelError::Unavailable { .. } | ModelError::RateLimited { .. });
+        Self { error, again, dead, field: None }
+    }
+}
+
+impl Failure {
+    /// What the library's error means. `key` is taken out of whatever the provider says.
+    pub(super) fn of(error: &ProviderError, key: Option<&Secret>) -> Self {
+        match error {
+            ProviderError::Http(error) => transport(error),
+            ProviderError::Truncated => ModelError::Truncated.into(),
+            error => match error.provider_response() {
+                Some(response) => answered(response, key),
+                // Building the request, or reading a reply that is JSON of some other kind. The library's own
+                // words may quote either.
+                None if matches!(error, ProviderError::Request(_) | ProviderError::UnsupportedOption(_)) => {
+                    ModelError::BadRequest("it could not be written for this provider".to_owned()).into()
+                }
+                None => ModelError::Protocol(String::new()).into(),
+            },
+        }
+    }
+}
+
+fn transport(error: &HttpError) -> Failure {
+    let fault = match error {
+        HttpError::Instance(inner) => inner.downcast_ref::<Fault>(),
+        HttpError::InvalidContentType(kind) => {
+            let kind = kind.to_str().ok().filter(|kind| !kind.is_empty()).unwrap_or("unnamed");
+            return ModelError::Protocol(format!("it came as {} and not as a stream", words(kind, None))).into();
+        }
+        _ => None,
+    };
+    match fault {
+        Some(Fault::Connect | Fault::NoAnswer) => {
+            let reason = fault.map(ToString::to_string).unwrap_or_default();
+            ModelError::Unavailable { reason, retry_after: None }.into()
+        }
+        Some(Fault::Broken) => ModelError::Truncated.into(),
+        Some(Fault::FirstByte(_) | Fault::Idle(_)) => ModelError::TimedOut.into(),
+        Some(Fault::Body(_) | Fault::Line(_)) => ModelError::TooLarge.into(),
+        Some(Fault::Request(what)) => ModelError::BadRequest((*what).to_owned()).into(),
+        None => ModelError::Protocol(String::new()).into(),
+    }
+}
+
+/// A provider that answered and said no: with a status, or with an error in the stream.
+fn answered(response: &ProviderResponseError, key: Option<&Secret>) -> Failure {
+    let body: Value = serde_json::from_str(&response.body).unwrap_or(Value::Null);
+    let said = said(&body, key);
+    let retry_after = response.headers.as_ref().and_then(retry_after);
+    let status = response.status.filter(|status| !status.is_success()).or_else(|| stated(&body));
+    let code = response.machine_code().unwrap_or_default();
+    let unpaid = code == "insufficient_quota";
+    let bad_key = response.body.contains("API_KEY_INVALID");
+    let error = match status.map(|status| status.as_u16()) {
+        Some(401..=403) => ModelError::Unauthorized(said),
+        Some(400 | 429) if unpaid || bad_key => ModelError::Unauthorized(said),
+        Some(404 | 405 | 410) => ModelError::NotFound(said),
+        Some(429) => ModelError::RateLimited { retry_after },
+        Some(408 | 500..=599) => ModelError::Unavailable { reason: said, retry_after },
+        Some(300..=399) => ModelError::Protocol("it sends elsewhere, and redirects are not followed".to_owned()),
+        Some(400..=499) => ModelError::BadRequest(said),
+        Some(_) => ModelError::Protocol(said),
+        None => ModelError::Unavailable { reason: said, retry_after },
+    };
+    let field = matches!(error, ModelError::BadRequest(_)).then(|| unwanted(&body)).flatten();
+    Failure { field, ..error.into() }
+}
+
+/// The status that an error inside a stream stands for.
+fn stated(body: &Value) -> Option<StatusCode> {
+    let error = body.get("error").unwrap_or(body);
+    let number = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
+    if let Some(status) = number.and_then(|code| StatusCode::from_u16(code).ok()).filter(|code| code.as_u16() >= 400) {
+        return Some(status);
+    }
+    let words = ["code", "type", "status"].into_iter().filter_map(|key| error.get(key)?.as_str());
+    words.into_iter().find_map(|word| match word.to_ascii_lowercase().as_str() {
+        "rate_limit_exceeded" | "rate_limit_error" | "resource_exhausted" | "insufficient_quota" => {
+            Some(StatusCode::TOO_MANY_REQUESTS)
+        }
+        "invalid_api_key" | "authentication_error" | "permission_error" | "permission_denied" | "unauthenticated" => {
+            Some(StatusCode::UNAUTHORIZED)
+        }
+        "model_not_found" | "not_found_error" | "not_found" => Some(StatusCode::NOT_FOUND),
+        "context_length_exceeded" | "invalid_request_error" | "invalid_argument" | "request_too_large" => {
+            Some(StatusCode::BAD_REQUEST)
+        }
+        "overloaded_error" | "api_error" | "server_error" | "unavailable" | "internal" => {
+            Some(StatusCode::SERVICE_UNAVAILABLE)
+        }
+        _ => None,
+    })
+}
+
+/// The field of ours that a refusal is about; the provider's sentence names it when `param` does not.
+fn unwanted(body: &Value) -> Option<Field> {
+    let error = body.get("error").unwrap_or(body);
+    let param = error.get("param").and_then(Value::as_str).unwrap_or_default();
+    let message = sentence(body).unwrap_or_default();
+    [("temperature", Field::Temperature), ("stream_options", Field::StreamOptions)]
+        .into_iter()
+        .find(|(name, _)| param.starts_with(name) || (param.is_empty() && message.contains(name)))
+        .map(|(_, field)| field)
+}
+
+/// The one sentence for people in an error body.
+fn sentence(body: &Value) -> Option<&str> {
+    let error = body.get("error").unwrap_or(body);
+    [error.get("message"), Some(error), error.get("detail"), body.get("message")]
+        .into_iter()
+        .find_map(|value| value?.as_str())
+}
+
+fn said(body: &Value, key: Option<&Secret>) -> String {
+    sentence(body).map(|text| words(text, key)).unwrap_or_default()
+}
+
+/// One clean line: no control characters, no key nor anything that looks like one, no more than is useful.
+fn words(text: &str, key: Option<&Secret>) -> String {
+    let text = match key.map(Secret::expose).filter(|key| !key.is_empty()) {
+        Some(key) => text.replace(key, "[secret]"),
+        None => text.to_owned(),
+    };
+    let clean = |word: &str| {
+        let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        let keylike = ["sk-", "AIza", "gsk_", "xai-"].iter().any(|start| bare.starts_with(start) && bare.len() > 6);
+        if keylike { "[secret]".to_owned() } else { word.chars().filter(|c| !c.is_control()).collect() }
+    };
+    let mut line = text.split_whitespace().map(clean).collect::<Vec<_>>().join(" ");
+    if let Some((cut, _)) = line.char_indices().nth(MAX_WORDS) {
+        line.truncate(cut);
+        line.push('…');
+    }
+    line
+}
+
+/// `Retry-After`, in seconds or as a date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let at = OffsetDateTime::parse(text, &Rfc2822).ok()?;
+    Some(Duration::try_from(at - Clock::System.now()).unwrap_or_default())
+}

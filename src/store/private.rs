@@ -1,0 +1,290 @@
+//! A Postgres of our own, so that the demo and the tests need nothing but the server's programs.
+//!
+//! It listens on a Unix socket only, in a folder that nobody else may enter, and knows only the users of the
+//! system that started it (`peer`). It lives exactly as long as the process that started it: a shell script of
+//! a few lines (`watchdog.sh`) holds the other end of a pipe and stops it when that pipe closes, which the
+//! kernel sees to even after `kill -9`.
+//!
+//! A folder has one server. A second process that asks for the same folder is given the running one, whose
+//! life remains the first one's; what a crash left running is stopped and started anew. The role we use owns the
+//! database and is no superuser, so that row-level security holds for it as well.
+
+mod binaries;
+mod home;
+
+use std::{
+    fs::{self, File},
+    io::{Read, Seek, SeekFrom},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, bail};
+use sqlx::{Connection, PgConnection};
+
+use self::{binaries::Binaries, home::Home};
+use crate::domain::{clock, config::Environment, secret::Secret};
+
+/// How long a start may take; longer than the recovery of a big database after a crash of the machine.
+const PATIENCE: Duration = Duration::from_mins(2);
+const POLL: Duration = Duration::from_millis(25);
+const ROLE: &str = "chatelaine";
+const SUPERUSER: &str = "postgres";
+
+/// A running server. Dropping it stops the server too, without waiting for that.
+#[derive(Debug)]
+pub struct PrivatePostgres {
+    url: Secret,
+    /// Absent when the server is another process's.
+    own: Option<Own>,
+}
+
+#[derive(Debug)]
+struct Own {
+    /// The script; its standard input is the pipe that keeps the server alive.
+    watchdog: Child,
+    /// Tells other processes that this folder's server has a keeper.
+    _lock: File,
+}
+
+impl PrivatePostgres {
+    /// Starts the server whose data lies in `folder` (made if it is not there), or joins the one that another
+    /// process runs there. The error says what is missing and how to get it.
+    pub async fn start(folder: &Path, env: &Environment) -> anyhow::Result<Self> {
+        let home = Home::at(folder)?;
+        let deadline = clock::instant() + PATIENCE;
+        let lock = home.lock_file()?;
+        while let Err(error) = lock.try_lock() {
+            if let fs::TryLockError::Error(error) = error {
+                return Err(error).context("cannot lock the folder of the private Postgres");
+            }
+            if let Some(joined) = Self::join(&home).await {
+                return Ok(joined);
+            }
+            if clock::instant() > deadline {
+                bail!("another process starts the Postgres in {} and does not get ready", home.folder.display());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Self::run(&home, env, lock).await
+    }
+
+    /// A new, empty server for tests: fast rather than safe, and removed when it stops.
+    pub async fn throwaway(env: &Environment) -> anyhow::Result<Self> {
+        let home = Home::throwaway()?;
+        let lock = home.lock_file()?;
+        Self::run(&home, env, lock).await
+    }
+
+    /// `postgres://…` of our database there.
+    pub fn url(&self) -> &Secret {
+        &self.url
+    }
+
+    /// Whether the server is another process's, and ends with that one.
+    pub fn is_joined(&self) -> bool {
+        self.own.is_none()
+    }
+
+    /// Stops the server, if it is ours, and waits until it has stopped.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        let Some(mut own) = self.own else { return Ok(()) };
+        drop(own.watchdog.stdin.take());
+        tokio::task::spawn_blocking(move || own.watchdog.wait()).await??;
+        Ok(())
+    }
+
+    /// The server that another process runs in this home, once it answers.
+    async fn join(home: &Home) -> Option<Self> {
+        let socket = running(home)?.socket;
+        let url = url(ROLE, ROLE, &socket);
+        PgConnection::connect(url.expose()).await.ok()?.close().await.ok()?;
+        Some(Self { url, own: None })
+    }
+
+    async fn run(home: &Home, env: &Environment, lock: File) -> anyhow::Result<Self> {
+        let binaries = binaries::find(env.get("PATH"), home.version()?)?;
+        stop_leftover(home, &binaries)?;
+        if home.version()?.is_none() {
+            create(home, &binaries)?;
+        }
+        let socket = home.make_socket_folder()?;
+        let log = home.log_file()?;
+        let log_start = log.metadata()?.len();
+        let mut watchdog = watch(home, &server(home, &binaries, &socket)?, &socket, log)?;
+        match prepare(&mut watchdog, &socket).await {
+            Ok(()) => Ok(Self { url: url(ROLE, ROLE, &socket), own: Some(Own { watchdog, _lock: lock }) }),
+            Err(error) => {
+                let told = tail(&home.folder.join("log"), log_start);
+                Err(error.context(format!("the private Postgres in {} did not start: {told}", home.folder.display())))
+            }
+        }
+    }
+}
+
+/// What a server says of itself in `postmaster.pid`.
+struct Running {
+    pid: u32,
+    socket: PathBuf,
+}
+
+fn running(home: &Home) -> Option<Running> {
+    let text = fs::read_to_string(home.data().join("postmaster.pid")).ok()?;
+    let mut lines = text.lines();
+    Some(Running { pid: lines.next()?.parse().ok()?, socket: lines.nth(3)?.into() })
+}
+
+/// Clears away what a crash left: a server whose keeper is gone is stopped, and a file that names no server
+/// of this folder is removed, since its number may by now be another program's. We hold the lock.
+fn stop_leftover(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
+    let file = home.data().join("postmaster.pid");
+    let alive = match running(home) {
+        Some(server) => serves(server.pid, &home.data()),
+        None if file.exists() => false,
+        None => return Ok(()),
+    };
+    if !alive {
+        tracing::info!("removing what a crash left of the private Postgres");
+        return fs::remove_file(&file).or_else(|error| {
+            // It was just stopping.
+            if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error.into()) }
+        });
+    }
+    tracing::info!("stopping a private Postgres that lost its keeper");
+    let mut command = home.command(binaries.program("pg_ctl"));
+    command.args(["stop", "--wait", "--mode=fast", "--silent", "-D"]).arg(home.data());
+    match finish(command) {
+        // It may have stopped by itself in the meantime.
+        Err(error) if running(home).is_some() => Err(error.context("cannot stop the Postgres that a crash left")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether process `pid` is a server of this data folder, going by its command line.
+fn serves(pid: u32, data: &Path) -> bool {
+    let line = match fs::read(format!("/proc/{pid}/cmdline")) {
+        Ok(line) => line,
+        Err(_) if Path::new("/proc/self").exists() => return false,
+        Err(_) => {
+            let ps = Command::new("ps").args(["-o", "command=", "-p", &pid.to_string()]).output();
+            ps.map(|output| output.stdout).unwrap_or_default()
+        }
+    };
+    String::from_utf8_lossy(&line).contains(&*data.to_string_lossy())
+}
+
+/// Makes the data folder: all of it, or nothing.
+fn create(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
+    let new = home.folder.join("data.new");
+    home.make_for_server(&new)?;
+    let mut command = home.command(binaries.program("initdb"));
+    command.args(["--username", SUPERUSER, "--auth=peer", "--encoding=UTF8", "--no-locale", "-D"]).arg(&new);
+    if home.is_throwaway() {
+        command.arg("--no-sync");
+    }
+    finish(command).context("cannot make the private Postgres")?;
+    Ok(fs::rename(&new, home.data())?)
+}
+
+/// The server's command line. Who may log in is written anew at each start.
+fn server(home: &Home, binaries: &Binaries, socket: &Path) -> anyhow::Result<Vec<String>> {
+    let users = home.users()?;
+    let map: String =
+        users.iter().flat_map(|user| [ROLE, SUPERUSER].map(|role| format!("household \"{user}\" {role}\n"))).collect();
+    let ident = home.write("pg_ident.conf", &map)?;
+    let hba = home.write("pg_hba.conf", "local all all peer map=household\n")?;
+    let socket = socket.display().to_string().replace('"', "\"\"");
+    let mut settings = vec![
+        "listen_addresses=".to_owned(),
+        "port=5432".to_owned(),
+        format!("unix_socket_directories=\"{socket}\""),
+        "unix_socket_permissions=0700".to_owned(),
+        format!("hba_file={}", hba.display()),
+        format!("ident_file={}", ident.display()),
+        "timezone=UTC".to_owned(),
+        "log_timezone=UTC".to_owned(),
+    ];
+    let rest: &[&str] = if home.is_throwaway() {
+        &["fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=400", "shared_buffers=64MB"]
+    } else {
+        &["max_connections=100"]
+    };
+    settings.extend(rest.iter().map(|&setting| setting.to_owned()));
+    let mut line = vec![binaries.program("postgres").display().to_string(), "-D".to_owned()];
+    line.push(home.data().display().to_string());
+    line.extend(settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]));
+    Ok(line)
+}
+
+/// Starts the server below its watchdog, in a process group of its own: a Ctrl-C is ours to handle, and the
+/// server must outlive the last of our writes.
+fn watch(home: &Home, server: &[String], socket: &Path, log: File) -> anyhow::Result<Child> {
+    let (signal, remove) = if home.is_throwaway() { ("QUIT", home.folder.as_path()) } else { ("INT", Path::new("")) };
+    let mut command = home.command("/bin/sh");
+    command.args(["-c", include_str!("private/watchdog.sh"), "watchdog", signal]).arg(socket).arg(remove).args(server);
+    command.process_group(0).stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+    command.spawn().context("cannot start /bin/sh")
+}
+
+/// Waits until the server answers, and makes our role and database if they are not there.
+async fn prepare(watchdog: &mut Child, socket: &Path) -> anyhow::Result<()> {
+    let admin = url(SUPERUSER, "postgres", socket);
+    let deadline = clock::instant() + PATIENCE;
+    let mut connection = loop {
+        match PgConnection::connect(admin.expose()).await {
+            Ok(connection) => break connection,
+            Err(error) if clock::instant() > deadline => return Err(error).context("it does not answer"),
+            Err(_) => {}
+        }
+        if let Some(status) = watchdog.try_wait()? {
+            bail!("it ended ({status})");
+        }
+        tokio::time::sleep(POLL).await;
+    };
+    let database: bool = sqlx::query_scalar("select exists (select from pg_database where datname = $1)")
+        .bind(ROLE)
+        .fetch_one(&mut connection)
+        .await?;
+    if !database {
+        sqlx::raw_sql("drop role if exists chatelaine; create role chatelaine login createdb createrole")
+            .execute(&mut connection)
+            .await?;
+        sqlx::raw_sql("create database chatelaine owner chatelaine").execute(&mut connection).await?;
+    }
+    Ok(connection.close().await?)
+}
+
+/// Runs a command to its end; its error output is the error.
+fn finish(mut command: Command) -> anyhow::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {name}"))?;
+    if !output.status.success() {
+        bail!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(())
+}
+
+fn url(role: &str, database: &str, socket: &Path) -> Secret {
+    let mut url = url::Url::parse(&format!("postgres://{role}@localhost:5432/{database}")).expect("a literal");
+    url.query_pairs_mut().append_pair("host", &socket.to_string_lossy()).append_pair("sslmode", "disable");
+    // `+` for a blank is a form's way; libpq does not know it.
+    Secret::new(url.as_str().replace('+', "%20"))
+}
+
+/// The last lines that the server wrote since `start`.
+fn tail(log: &Path, start: u64) -> String {
+    let mut text = String::new();
+    let read = File::open(log).and_then(|mut file| {
+        file.seek(SeekFrom::Start(start))?;
+        file.read_to_string(&mut text)
+    });
+    match read {
+        Ok(_) => {
+            let lines: Vec<&str> = text.lines().rev().take(5).collect();
+            lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
+        }
+        Err(_) => format!("see {}", log.display()),
+    }
+}

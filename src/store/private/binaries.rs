@@ -1,0 +1,126 @@
+//! Where this machine keeps its Postgres. Distributions hide the server's programs outside of `PATH`, one
+//! folder per version; data made by one version is read by that version only.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, bail};
+
+const MISSING: &str = "no Postgres server on this machine: install it \
+    (Debian and Ubuntu: `apt-get install postgresql`, Fedora: `dnf install postgresql-server`, \
+    macOS: `brew install postgresql`), or set DATABASE_URL to one that runs";
+
+/// Folders that hold one folder per version, each with a `bin`.
+const PARENTS: [&str; 5] = [
+    "/usr/lib/postgresql",
+    "/usr",
+    "/opt/homebrew/opt",
+    "/usr/local/opt",
+    "/Applications/Postgres.app/Contents/Versions",
+];
+
+/// A folder with `postgres`, `initdb` and `pg_ctl` of one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Binaries {
+    pub folder: PathBuf,
+    pub major: u32,
+}
+
+impl Binaries {
+    pub(super) fn program(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+}
+
+/// The binaries to use: of the version that made the data (`wanted`), else the first on `path`, else the newest.
+pub(super) fn find(path: Option<&str>, wanted: Option<u32>) -> anyhow::Result<Binaries> {
+    choose(on_path(path).chain(installed()), wanted)
+}
+
+fn choose(found: impl Iterator<Item = Binaries>, wanted: Option<u32>) -> anyhow::Result<Binaries> {
+    let mut others = Vec::new();
+    for binaries in found {
+        if wanted.is_none_or(|major| major == binaries.major) {
+            return Ok(binaries);
+        }
+        others.push(binaries.major.to_string());
+    }
+    match wanted {
+        Some(major) if !others.is_empty() => bail!(
+            "the data was made by Postgres {major}, and this machine has {}: install version {major} \
+             (Debian and Ubuntu: `apt-get install postgresql-{major}`), or move the data away to begin anew",
+            others.join(", ")
+        ),
+        _ => bail!(MISSING),
+    }
+}
+
+fn on_path(path: Option<&str>) -> impl Iterator<Item = Binaries> {
+    path.unwrap_or_default().split(':').filter(|folder| !folder.is_empty()).filter_map(|folder| look(Path::new(folder)))
+}
+
+/// What lies in the usual places, newest first.
+fn installed() -> impl Iterator<Item = Binaries> {
+    let mut found: Vec<Binaries> = PARENTS
+        .iter()
+        .filter_map(|parent| fs::read_dir(parent).ok())
+        .flatten()
+        .filter_map(|version| look(&version.ok()?.path().join("bin")))
+        .collect();
+    found.sort_by_key(|binaries| std::cmp::Reverse(binaries.major));
+    found.into_iter()
+}
+
+/// Whether `folder` holds a server. A link on `PATH` may point at `initdb` alone: its target's folder counts.
+fn look(folder: &Path) -> Option<Binaries> {
+    let folder = fs::canonicalize(folder.join("initdb")).ok()?.parent()?.to_owned();
+    let complete = ["postgres", "pg_ctl"].iter().all(|name| folder.join(name).is_file());
+    if !complete {
+        return None;
+    }
+    let major = version_of(&folder.join("postgres")).ok()?;
+    Some(Binaries { folder, major })
+}
+
+/// `postgres (PostgreSQL) 15.18 (Debian …)` → 15.
+fn version_of(postgres: &Path) -> anyhow::Result<u32> {
+    let output = Command::new(postgres).arg("--version").output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let number = text.split(' ').nth(2).context("no version in its answer")?;
+    let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
+    Ok(digits.parse()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(major: u32) -> Binaries {
+        Binaries { folder: format!("/pg/{major}").into(), major }
+    }
+
+    #[test]
+    fn new_data_takes_the_first_and_old_data_its_own_version() {
+        assert_eq!(choose([of(17), of(15)].into_iter(), None).expect("one"), of(17));
+        assert_eq!(choose([of(17), of(15)].into_iter(), Some(15)).expect("one"), of(15));
+    }
+
+    #[test]
+    fn a_missing_version_is_named() {
+        let error = choose([of(17), of(15)].into_iter(), Some(14)).expect_err("none fits").to_string();
+        assert!(error.contains("made by Postgres 14, and this machine has 17, 15"), "{error}");
+        assert!(error.contains("apt-get install postgresql-14"), "{error}");
+    }
+
+    #[test]
+    fn a_machine_without_postgres_is_told_what_to_install() {
+        let error = choose(std::iter::empty(), None).expect_err("none").to_string();
+        assert!(
+            error.contains("`apt-get install postgresql`") && error.contains("`brew install postgresql`"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,281 @@
+//! Where a private Postgres lives and whom it runs as.
+//!
+//! ```text
+//! <folder>/          the starter's: lock, log, pg_hba.conf, pg_ident.conf
+//! <folder>/data/     the server's, 0700
+//! <folder>/socket/   the server's, 0700 (in /tmp when the path would be too long for a socket)
+//! ```
+//!
+//! Postgres refuses to run as root. Started by root it runs as whoever owns the data already, else as
+//! `postgres`, else as `nobody`. Such a user may be unable to reach the folder (below `/root`, say): the data
+//! then lies below [`ELSEWHERE`], in a folder named after the one asked for, so that the next start finds it.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::Write,
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown},
+        process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context, bail, ensure};
+use nix::unistd::{Uid, User, geteuid};
+use sha2::{Digest, Sha256};
+
+/// Where root's private databases lie when their own folder cannot be reached by the server's user.
+const ELSEWHERE: &str = "/var/lib/chatelaine";
+/// Linux allows 107 bytes and macOS 103 for a socket's path; `/.s.PGSQL.5432` takes 14 of them.
+const LONGEST_SOCKET_FOLDER: usize = 88;
+const LONGEST_LOG: u64 = 1024 * 1024;
+
+/// The folder and the user of a private Postgres.
+#[derive(Debug)]
+pub(super) struct Home {
+    pub folder: PathBuf,
+    /// The user that the server runs as, when that is not us.
+    other: Option<Owner>,
+    /// Made for one start: everything is the server's, who removes it at the end.
+    throwaway: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Owner {
+    uid: u32,
+    gid: u32,
+}
+
+impl Home {
+    /// Prepares `folder`, or the one that takes its place.
+    pub(super) fn at(folder: &Path) -> anyhow::Result<Self> {
+        let folder = absolute(folder)?;
+        if !geteuid().is_root() {
+            make_folder(&folder, 0o700)?;
+            let owner = fs::metadata(&folder)?.uid();
+            ensure!(
+                owner == geteuid().as_raw(),
+                "{} belongs to another user (id {owner}): start as that user or as root, or set CHATELAINE_DATA to \
+                 another folder",
+                folder.display()
+            );
+            return Ok(Self { folder, other: None, throwaway: false });
+        }
+        let (folder, owner) = for_root(folder)?;
+        make_folder(&folder, 0o711)?;
+        Ok(Self { folder, other: Some(owner), throwaway: false })
+    }
+
+    /// A new folder in `/tmp`, for a server whose data nobody wants back.
+    pub(super) fn throwaway() -> anyhow::Result<Self> {
+        let other = if geteuid().is_root() { Some(unprivileged()?) } else { None };
+        let home = Self { folder: in_tmp()?, other, throwaway: true };
+        home.give(&home.folder)?;
+        Ok(home)
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    pub(super) fn is_throwaway(&self) -> bool {
+        self.throwaway
+    }
+
+    /// The version that made the data, if there is any.
+    pub(super) fn version(&self) -> anyhow::Result<Option<u32>> {
+        match fs::read_to_string(self.data().join("PG_VERSION")) {
+            Ok(text) => Ok(Some(text.trim().parse().context("PG_VERSION of the private Postgres is not a number")?)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).context("cannot read the private Postgres's folder"),
+        }
+    }
+
+    /// A command that runs as the server's user, from a folder it may be in, with nothing of our environment but
+    /// what it needs to find its programs.
+    pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(&self.folder).env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("LC_ALL", "C");
+        if let Some(owner) = self.other {
+            command.uid(owner.uid).gid(owner.gid);
+        }
+        command
+    }
+
+    /// A new, empty folder of the server's.
+    pub(super) fn make_for_server(&self, folder: &Path) -> anyhow::Result<()> {
+        if folder.exists() {
+            fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+        }
+        DirBuilder::new().mode(0o700).create(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        self.give(folder)
+    }
+
+    /// The folder of the socket: here, or in `/tmp` when the path would be too long for a socket.
+    pub(super) fn make_socket_folder(&self) -> anyhow::Result<PathBuf> {
+        let folder = self.folder.join("socket");
+        if folder.as_os_str().len() <= LONGEST_SOCKET_FOLDER {
+            self.make_for_server(&folder)?;
+            return Ok(folder);
+        }
+        let folder = in_tmp()?;
+        self.give(&folder)?;
+        Ok(folder)
+    }
+
+    /// Hands a path over to the server's user.
+    fn give(&self, path: &Path) -> anyhow::Result<()> {
+        match self.other {
+            Some(owner) => chown(path, Some(owner.uid), Some(owner.gid))
+                .with_context(|| format!("cannot hand {} over to user {}", path.display(), owner.uid)),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a file of the starter's that the server reads. Never through a link that somebody put there.
+    pub(super) fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let path = self.folder.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
+        file.write_all(text.as_bytes())?;
+        Ok(path)
+    }
+
+    /// The file whose lock the process that runs the server holds as long as it lives.
+    pub(super) fn lock_file(&self) -> anyhow::Result<File> {
+        let path = self.folder.join("lock");
+        File::open(&path)
+            .or_else(|_| OpenOptions::new().read(true).append(true).create(true).mode(0o644).open(&path))
+            .with_context(|| format!("cannot open {}", path.display()))
+    }
+
+    /// What the server writes to. Begun anew when it has grown past [`LONGEST_LOG`].
+    pub(super) fn log_file(&self) -> anyhow::Result<File> {
+        let path = self.folder.join("log");
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+        if file.metadata()?.len() > LONGEST_LOG {
+            file.set_len(0)?;
+        }
+        Ok(file)
+    }
+
+    /// Names of the system's users who may log in: the server's own, and root, who may do anything anyway.
+    pub(super) fn users(&self) -> anyhow::Result<Vec<String>> {
+        let uid = self.other.map_or_else(geteuid, |owner| Uid::from_raw(owner.uid));
+        let user = User::from_uid(uid)?.with_context(|| {
+            format!("user id {uid} has no name on this machine, which Postgres needs; start as a user of the system")
+        })?;
+        let mut names = vec![user.name];
+        if !uid.is_root() {
+            names.push("root".to_owned());
+        }
+        Ok(names)
+    }
+}
+
+/// Whom root lets the server run as.
+fn unprivileged() -> anyhow::Result<Owner> {
+    for name in ["postgres", "_postgres", "nobody"] {
+        if let Some(user) = User::from_name(name)? {
+            return Ok(Owner { uid: user.uid.as_raw(), gid: user.gid.as_raw() });
+        }
+    }
+    bail!("started by root, the private Postgres needs a user `postgres` or `nobody` to run as; there is neither")
+}
+
+/// For root: the folder itself if the server's user can reach it, else its place below [`ELSEWHERE`].
+fn for_root(folder: PathBuf) -> anyhow::Result<(PathBuf, Owner)> {
+    if let Some(owner) = owner_of_data(&folder) {
+        ensure!(
+            can_reach(&folder, owner)?,
+            "{} holds a database that its user (id {}) can no longer reach: open the folders above it (chmod o+x)",
+            folder.display(),
+            owner.uid
+        );
+        return Ok((folder, owner));
+    }
+    let elsewhere = Path::new(ELSEWHERE).join(&hex::encode(Sha256::digest(folder.as_os_str().as_bytes()))[..16]);
+    if let Some(owner) = owner_of_data(&elsewhere) {
+        return Ok((elsewhere, owner));
+    }
+    let owner = unprivileged()?;
+    if can_reach(&folder, owner)? {
+        return Ok((folder, owner));
+    }
+    tracing::info!(asked = %folder.display(), used = %elsewhere.display(), "the server's user cannot reach the folder");
+    make_folder(Path::new(ELSEWHERE), 0o755)?;
+    Ok((elsewhere, owner))
+}
+
+/// Whose data lies there already.
+fn owner_of_data(folder: &Path) -> Option<Owner> {
+    let data = fs::metadata(folder.join("data")).ok()?;
+    (data.uid() != 0).then(|| Owner { uid: data.uid(), gid: data.gid() })
+}
+
+/// Whether a user may pass through every folder above `folder`, going by the permission bits.
+fn can_reach(folder: &Path, user: Owner) -> anyhow::Result<bool> {
+    for above in folder.ancestors().skip(1) {
+        let meta = fs::metadata(above)?;
+        let bit = match () {
+            () if meta.uid() == user.uid => 0o100,
+            () if meta.gid() == user.gid => 0o010,
+            () => 0o001,
+        };
+        if meta.mode() & bit == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The folder without links or dots in the way; the folders above it are made.
+fn absolute(folder: &Path) -> anyhow::Result<PathBuf> {
+    let folder = std::path::absolute(folder)?;
+    let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
+        bail!("{} cannot hold a database: name a folder of its own", folder.display());
+    };
+    fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+    Ok(fs::canonicalize(parent)?.join(name))
+}
+
+fn make_folder(folder: &Path, mode: u32) -> anyhow::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(folder)
+        .with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// A new folder of ours in `/tmp`, closed to others; a name that somebody took already is an error, never used.
+fn in_tmp() -> anyhow::Result<PathBuf> {
+    let folder = PathBuf::from(format!("/tmp/chatelaine-{:016x}", rand::random::<u64>()));
+    DirBuilder::new().mode(0o700).create(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_closed_folder_above_is_noticed_and_the_owner_passes() {
+        let above = tempfile::tempdir().expect("a temporary folder");
+        fs::set_permissions(above.path(), fs::Permissions::from_mode(0o700)).expect("ours");
+        let folder = fs::canonicalize(above.path()).expect("exists").join("postgres");
+        let owner = Owner { uid: fs::metadata(above.path()).expect("exists").uid(), gid: 0 };
+        let stranger = Owner { uid: 65_534, gid: 65_534 };
+        assert!(can_reach(&folder, owner).expect("readable"));
+        assert!(!can_reach(&folder, stranger).expect("readable"));
+        fs::set_permissions(above.path(), fs::Permissions::from_mode(0o711)).expect("ours");
+        assert!(can_reach(&folder, stranger).expect("readable"));
+    }
+}
