@@ -14,6 +14,7 @@ mod events;
 mod extract;
 mod guests;
 mod limits;
+mod measures;
 mod openai;
 mod operations;
 mod problem;
@@ -55,6 +56,7 @@ impl FromRef<Door> for Arc<App> {
 
 /// The whole API as a service.
 pub fn router(app: Arc<App>) -> Router {
+    measures::recorder();
     let limits = Arc::new(Limits::new(&app.config));
     let document = openapi().to_json().expect("a document of plain data can be written").into();
     let door = Door { app, limits, document };

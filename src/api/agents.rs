@@ -3,18 +3,27 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{
     extract::{Caller, Path, Query},
     problem::Problem,
 };
-use crate::app::{self, App, agents::AgentView, connections::ConnectionView, tools::ServerTools};
+use crate::{
+    app::{self, App, agents::AgentView, connections::ConnectionView, tools::ServerTools},
+    domain::principal::Scope,
+};
+
+/// All there is of something.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct List<T: utoipa::ToSchema> {
+    items: Vec<T>,
+}
 
 /// The agents I may talk to.
-#[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, body = Vec<AgentView>)))]
-pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<axum::Json<Vec<AgentView>>, Problem> {
-    Ok(axum::Json(app::agents::list(&app, caller.principal()).await?))
+#[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, body = List<AgentView>)))]
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<axum::Json<List<AgentView>>, Problem> {
+    Ok(axum::Json(List { items: app::agents::list(&app, caller.principal()).await? }))
 }
 
 /// One agent.
@@ -40,28 +49,28 @@ pub(super) struct Explain {
 
 /// My tools at this agent, by server.
 #[utoipa::path(get, path = "/v1/agents/{agent}/tools", tag = "agents", params(("agent" = String, Path), Explain),
-    responses((status = 200, body = Vec<ServerTools>)))]
+    responses((status = 200, body = List<ServerTools>)))]
 pub(super) async fn tools(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(agent): Path<String>,
     Query(query): Query<Explain>,
-) -> Result<axum::Json<Vec<ServerTools>>, Problem> {
-    let tools = if query.explain {
-        app::tools::explain(&app, caller.principal(), &agent, caller.0.scopes.admin()).await?
+) -> Result<axum::Json<List<ServerTools>>, Problem> {
+    let items = if query.explain {
+        app::tools::explain(&app, caller.principal(), &agent, caller.0.scopes.has(Scope::Admin)).await?
     } else {
         app::tools::list(&app, caller.principal(), &agent).await?
     };
-    Ok(axum::Json(tools))
+    Ok(axum::Json(List { items }))
 }
 
 /// The servers of this agent that I can use, and how each connection is.
 #[utoipa::path(get, path = "/v1/agents/{agent}/connections", tag = "agents", params(("agent" = String, Path)),
-    responses((status = 200, body = Vec<ConnectionView>)))]
+    responses((status = 200, body = List<ConnectionView>)))]
 pub(super) async fn connections(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(agent): Path<String>,
-) -> Result<axum::Json<Vec<ConnectionView>>, Problem> {
-    Ok(axum::Json(app::connections::list(&app, caller.principal(), &agent).await?))
+) -> Result<axum::Json<List<ConnectionView>>, Problem> {
+    Ok(axum::Json(List { items: app::connections::list(&app, caller.principal(), &agent).await? }))
 }

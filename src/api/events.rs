@@ -1,8 +1,8 @@
 //! A conversation's events as they happen (SSE).
 //!
 //! Durable events carry their number as `id` and are replayed after `Last-Event-ID`, each exactly once;
-//! deltas and progress are for those who listen at that moment. Each `data` line is one JSON object
-//! `{event, data}`; `event:` repeats its name.
+//! deltas and progress are for those who listen at that moment. `event` names the kind, `data` is
+//! one JSON object.
 
 use std::{convert::Infallible, time::Duration};
 

@@ -10,9 +10,29 @@ use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 
 use super::{Door, edge, problem::Problem};
-use crate::{app::accounts, domain::principal::Principal};
+use crate::{
+    app::accounts,
+    domain::{
+        error::Error,
+        principal::{Principal, Scope},
+    },
+};
 
 /// Somebody who proved who they are, and who is within their rate.
+pub(super) struct Known(pub accounts::Caller);
+
+impl FromRequestParts<Door> for Known {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+        let caller = door.app.accounts.authenticate(&parts.headers).await?;
+        edge::name_caller(&caller.principal);
+        door.limits.count(&caller.principal)?;
+        Ok(Self(caller))
+    }
+}
+
+/// Somebody known whose credential is for talking to agents.
 pub(super) struct Caller(pub accounts::Caller);
 
 impl Caller {
@@ -25,9 +45,10 @@ impl FromRequestParts<Door> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        let caller = door.app.accounts.authenticate(&parts.headers).await?;
-        edge::name_caller(&caller.principal);
-        door.limits.count(&caller.principal)?;
+        let Known(caller) = Known::from_request_parts(parts, door).await?;
+        if !caller.scopes.has(Scope::Chat) {
+            return Err(Error::Forbidden("this needs a credential with the scope `chat`".to_owned()).into());
+        }
         Ok(Self(caller))
     }
 }

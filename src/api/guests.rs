@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::{
-    extract::{Caller, Json, Unknown, readable},
+    extract::{Json, Known, Unknown, readable},
     problem::Problem,
 };
 use crate::{app::App, domain::ids::TenantId};
@@ -18,22 +18,26 @@ use crate::{app::App, domain::ids::TenantId};
 pub(super) struct Me {
     tenant: TenantId,
     user: String,
-    display_name: String,
+    /// What to call them.
+    name: String,
     /// `false`: a guest.
     authenticated: bool,
     locale: Option<String>,
+    /// What the credential may be used for.
+    scopes: Vec<&'static str>,
 }
 
 /// Who am I?
 #[utoipa::path(get, path = "/v1/me", tag = "me", responses((status = 200, body = Me)))]
-pub(super) async fn me(caller: Caller) -> axum::Json<Me> {
-    let principal = caller.principal();
+pub(super) async fn me(Known(caller): Known) -> axum::Json<Me> {
+    let principal = caller.principal;
     axum::Json(Me {
         tenant: principal.tenant,
         user: principal.user.to_string(),
-        display_name: principal.display_name(),
+        name: principal.display_name(),
         authenticated: principal.authenticated,
-        locale: principal.locale.clone(),
+        locale: principal.locale,
+        scopes: caller.scopes.names(),
     })
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{StatusCode, header};
 use serde::Serialize;
 
-use super::Door;
+use super::{Door, measures};
 use crate::app::{self, App, health::Readiness};
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -45,8 +45,8 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
 
 /// Measurements, in Prometheus' text format.
 #[utoipa::path(get, path = "/metrics", tag = "operations", security(()), responses((status = 200, body = String)))]
-pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.metrics.render()).into_response()
+pub(super) async fn metrics() -> ([(header::HeaderName, &'static str); 1], String) {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], measures::recorder().render())
 }
 
 /// This document.

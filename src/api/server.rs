@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-use super::extract::Peer;
+use super::{extract::Peer, measures};
 use crate::app::App;
 
 /// A connection that sends no whole head of a request for so long is closed; also an idle one.
@@ -29,6 +29,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<()> {
     let shutdown = app.shutdown.clone();
     let router = super::router(app);
     let (graceful, connections, cut) = (GracefulShutdown::new(), TaskTracker::new(), CancellationToken::new());
+    let upkeep = tokio::spawn(measures::keep_up());
     loop {
         let (stream, peer) = tokio::select! {
             () = shutdown.cancelled() => break,
@@ -56,6 +57,7 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<()> {
         tracing::warn!(left = connections.len(), "stopping without the connections that did not finish in time");
     }
     cut.cancel();
+    upkeep.abort();
     connections.wait().await;
     Ok(())
 }
