@@ -93,7 +93,7 @@ impl App {
             library,
             shutdown: CancellationToken::new(),
             live: Live::default(),
-            models: Models::new(egress.operator_client()?),
+            models: Models::new(egress.operator_client()),
             mcp: Mcp::new(egress, options),
             audit,
             hints,

@@ -45,7 +45,7 @@ impl From<&Pack> for AgentView {
 pub async fn list(app: &App, principal: &Principal) -> Result<Vec<AgentView>> {
     let tenant = app.accounts.tenant(principal.tenant).await?;
     let packs = app.library.snapshot();
-    let usable = packs.values().filter(|pack| tenant.serves(pack.id()) && admits(pack, principal));
+    let usable = packs.packs().filter(|pack| tenant.serves(pack.id()) && admits(pack, principal));
     Ok(usable.map(|pack| AgentView::from(&**pack)).collect())
 }
 

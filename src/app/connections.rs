@@ -151,7 +151,7 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
     let mut wanted: HashMap<Place, Arc<ServerSpec>> = HashMap::new();
     let packs = app.library.snapshot();
     for tenant in app.accounts.tenants().await? {
-        for pack in packs.values().filter(|pack| tenant.serves(pack.id())) {
+        for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
             let shared = pack.servers.iter().filter(|server| server.access_mode == AccessMode::AdminControlled);
             wanted.extend(shared.map(|server| {
                 ((tenant.id, pack.id().clone(), server.id.clone()), Arc::new(server.clone()))
@@ -301,7 +301,7 @@ fn fingerprint(tools: &[Arc<Tool>]) -> String {
 pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
     let mut required = Vec::new();
     for tenant in app.accounts.tenants().await? {
-        for pack in app.library.snapshot().values().filter(|pack| tenant.serves(pack.id())) {
+        for pack in app.library.snapshot().packs().filter(|pack| tenant.serves(pack.id())) {
             let servers = pack.servers.iter().filter(|server| server.required);
             let shared = servers.filter(|server| server.access_mode == AccessMode::AdminControlled);
             required.extend(shared.map(|server| (tenant.id, pack.id().clone(), Arc::new(server.clone()))));

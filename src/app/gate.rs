@@ -124,15 +124,14 @@ fn refused(call: &Call<'_>, text: String) -> ToolResult {
 
 /// What the model and the user hear when there is no result.
 fn failed(call: &Call<'_>, error: &CallError) -> ToolResult {
+    let unknown = "it may or may not have been done. Do not repeat it; check first";
     let (status, text) = match error {
-        CallError::Cancelled { sent: false } => (CallStatus::Cancelled, "cancelled before it was sent".to_owned()),
-        CallError::NotSent(_) | CallError::Refused { .. } | CallError::Unauthorized(_) => {
+        CallError::NotSent(_) | CallError::Refused { .. } | CallError::Unauthorized | CallError::Forbidden => {
             (CallStatus::Failed, format!("failed: {error}"))
         }
-        CallError::Cancelled { sent: true } | CallError::OutcomeUnknown(_) => (
-            CallStatus::OutcomeUnknown,
-            format!("outcome unknown: {error}; it may or may not have been done. Do not repeat it; check first"),
-        ),
+        CallError::TimedOut(_) | CallError::OutcomeUnknown(_) | CallError::Cancelled => {
+            (CallStatus::OutcomeUnknown, format!("outcome unknown: {error}; {unknown}"))
+        }
     };
     ToolResult { call_id: call.call_id.to_owned(), status, text, raw: None }
 }

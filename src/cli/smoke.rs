@@ -35,7 +35,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
     );
     let mut reached = true;
     let mut tried = 0;
-    for pack in packs.values() {
+    for pack in packs.packs() {
         for spec in &pack.servers {
             if args.server.as_ref().is_none_or(|wanted| spec.id.as_str() == wanted) {
                 tried += 1;

@@ -64,17 +64,40 @@ impl Default for Timeouts {
 }
 
 /// One field of the configuration flow of a personal server.
+///
+/// Its value goes where the field says, or only into another field's `header_template`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UserField {
     pub name: String,
     pub kind: FieldKind,
-    /// Language tag → what the user is asked.
+    /// Language tag → what the user is asked. Never empty.
     pub label: BTreeMap<String, String>,
     pub required: bool,
-    /// The header that carries the value; `Authorization` unless the pack says otherwise.
-    pub header_name: Option<String>,
-    /// `{value}` or `{fieldName}` in literal text; see DESIGN section 4.
-    pub header_template: Option<String>,
+    /// What a `select` offers; empty for every other kind.
+    pub options: Vec<Choice>,
+    /// The header that carries the value, with what it is made of.
+    pub header: Option<UserHeader>,
+    /// The variable of a stdio server's environment that carries the value.
+    pub env_name: Option<String>,
+    /// The query parameter of the URL that carries the value.
+    pub query_name: Option<String>,
+}
+
+/// A header made of what the user entered. It replaces a header of the pack with the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserHeader {
+    /// `Authorization` unless the pack says otherwise.
+    pub name: String,
+    /// Literal text with `{value}`, `{fieldName}` or `{base64(user:token)}`; see DESIGN section 4.
+    pub template: String,
+}
+
+/// One option of a `select` field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    pub value: String,
+    /// Language tag → what the user reads. Never empty.
+    pub label: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -1,1 +1,57 @@
+//! What the model calls a tool.
 
+use std::collections::HashSet;
+
+use chatelaine::domain::names::assign;
+use proptest::prelude::*;
+
+fn names(pairs: &[(&str, &str)]) -> Vec<String> {
+    assign(pairs.iter().copied())
+}
+
+#[test]
+fn a_plain_name_is_server_and_tool() {
+    assert_eq!(names(&[("bank", "get_balances")]), ["bank__get_balances"]);
+}
+
+#[test]
+fn what_a_model_cannot_say_is_folded() {
+    assert_eq!(names(&[("files", "read.file")]), ["files__read_file"]);
+}
+
+#[test]
+fn two_tools_that_fold_to_one_name_both_get_a_hash() {
+    let both = names(&[("a", "read.file"), ("a", "read/file")]);
+    assert_ne!(both[0], both[1]);
+    assert!(both.iter().all(|name| name.starts_with("a__read_file_")), "{both:?}");
+}
+
+#[test]
+fn a_long_name_is_cut_and_stays_apart_from_its_sibling() {
+    let long = "x".repeat(128);
+    let (first, second) = (format!("{long}1"), format!("{long}2"));
+    let both = names(&[("server", &first), ("server", &second)]);
+    assert_ne!(both[0], both[1]);
+    assert!(both.iter().all(|name| name.len() == 64), "{both:?}");
+}
+
+proptest! {
+    #[test]
+    fn names_are_valid_unique_and_independent_of_the_order(
+        pairs in prop::collection::hash_set(("[a-c_]{1,3}", "[a-c_./é]{1,70}"), 1..20),
+        seed: u64,
+    ) {
+        let pairs: Vec<_> = pairs.into_iter().collect();
+        let mut shuffled: Vec<_> = (0..pairs.len()).collect();
+        shuffled.sort_by_key(|at| (u64::try_from(*at).unwrap_or(0) ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let plain = assign(pairs.iter().map(|(s, t)| (s.as_str(), t.as_str())));
+        let other = assign(shuffled.iter().map(|at| (pairs[*at].0.as_str(), pairs[*at].1.as_str())));
+        for (place, at) in shuffled.iter().enumerate() {
+            prop_assert_eq!(&other[place], &plain[*at]);
+        }
+        prop_assert_eq!(plain.iter().collect::<HashSet<_>>().len(), plain.len());
+        for name in &plain {
+            prop_assert!(name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
+        }
+    }
+}

@@ -66,7 +66,7 @@ pub(super) fn definitions(toolbox: &Toolbox) -> Vec<ToolDef> {
     let define = |named: &crate::app::tools::NamedTool| ToolDef {
         name: named.name.clone(),
         description: named.tool.description.clone(),
-        schema: named.tool.input_schema.clone(),
+        schema: named.tool.input_schema.clone().into(),
     };
     toolbox.iter().map(|(_, named)| define(named)).collect()
 }

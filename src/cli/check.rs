@@ -1,0 +1,30 @@
+//! `chatelaine check [path]`: what is wrong with packs. The same code as at start-up.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use crate::{
+    domain::config::{Config, Environment},
+    packs,
+};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A folder of packs, one pack's folder, or its file; CHATELAINE_PACKS unless given.
+    path: Option<PathBuf>,
+    /// Leave variables open that are not set here, for a machine without the operator's environment.
+    #[arg(long)]
+    allow_unset: bool,
+    /// Print the problems as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Fails when a pack would not load; warnings do not count.
+pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
+    let path = args.path.as_ref().unwrap_or(&config.packs);
+    let check = if args.allow_unset { packs::check_allowing_unset } else { packs::check };
+    let report = check(path, env, config.mcp_servers.as_ref());
+    let text = if args.json { serde_json::to_string_pretty(&report)? } else { report.to_string() };
+    super::say(text.trim_end());
+    Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,412 @@
+//! Reading a tree field by field. Each reader either answers or has recorded a problem that names the
+//! place, the path, what was found and what is wanted; then it answers `None` and reading goes on.
+//!
+//! A resolved value never enters a message: problems quote what the author wrote.
+
+use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
+
+use url::Url;
+
+use super::{
+    report::{Place, Severity},
+    sheet::Sheet,
+    yaml::{Key, Node, Value, join},
+};
+use crate::domain::{
+    secret::Secret,
+    template::{Missing, Template},
+};
+
+/// One node with its path.
+#[derive(Clone)]
+pub(super) struct Field<'a> {
+    pub sheet: &'a Sheet<'a>,
+    pub path: String,
+    /// Where problems with it are shown: its value, or its key when the value starts further down.
+    pub at: Place,
+    node: &'a Node,
+}
+
+/// Text after its variables were filled in.
+pub(super) struct Text {
+    pub value: String,
+    /// As the author wrote it, in quotes: what a message may show.
+    pub shown: String,
+    /// Whether a variable is part of it, so that the value is not the author's own.
+    pub from_env: bool,
+}
+
+/// What a scalar without quotes means in YAML 1.2.
+enum Plain {
+    Nothing,
+    Boolean(bool),
+    Number,
+    Text,
+}
+
+impl<'a> Field<'a> {
+    pub(super) fn new(sheet: &'a Sheet<'a>, node: &'a Node, path: impl Into<String>) -> Self {
+        Self { sheet, path: path.into(), at: node.at, node }
+    }
+
+    /// The value of a key of this field.
+    fn entry(&self, (key, node): &'a (Key, Node)) -> Self {
+        let below = node.at.line > key.at.line && !matches!(node.value, Value::Scalar { .. });
+        let at = if below { key.at } else { node.at };
+        Self { sheet: self.sheet, path: join(&self.path, &key.text), at, node }
+    }
+
+    /// What lies below some keys, without a word about what is missing.
+    pub(super) fn below(&self, keys: &[&str]) -> Option<Self> {
+        let Some((first, rest)) = keys.split_first() else { return Some(self.clone()) };
+        let Value::Map(entries) = &self.node.value else { return None };
+        self.entry(entries.iter().find(|(key, _)| key.text == *first)?).below(rest)
+    }
+
+    /// The text of this field, without a word about what is wrong with it.
+    pub(super) fn quiet(&self) -> Option<String> {
+        let Value::Scalar { text, .. } = &self.node.value else { return None };
+        self.sheet.resolve(&Template::parse(text).ok()?).ok()?
+    }
+
+    pub(super) fn error(&self, message: impl Into<String>, hint: &str) {
+        self.sheet.report(Severity::Error, self.at, &self.path, message.into(), hint);
+    }
+
+    pub(super) fn warn(&self, message: impl Into<String>, hint: &str) {
+        self.sheet.report(Severity::Warning, self.at, &self.path, message.into(), hint);
+    }
+
+    fn wanted(&self, wanted: &str, hint: &str) {
+        self.error(format!("expected {wanted}, found {}", self.found()), hint);
+    }
+
+    fn found(&self) -> &'static str {
+        match &self.node.value {
+            Value::List(_) => "a list",
+            Value::Map(_) => "a map",
+            Value::Scalar { text, plain } => match plain_meaning(text, *plain) {
+                Plain::Nothing => "nothing",
+                Plain::Boolean(_) => "true or false",
+                Plain::Number => "a number",
+                Plain::Text => "text",
+            },
+        }
+    }
+
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(&self.node.value, Value::Scalar { text, plain } if matches!(plain_meaning(text, *plain), Plain::Nothing))
+    }
+
+    pub(super) fn is_map(&self) -> bool {
+        matches!(self.node.value, Value::Map(_))
+    }
+
+    /// Any text. Numbers and booleans are not: `version: 1.10` would lose its zero elsewhere.
+    pub(super) fn text(&self) -> Option<Text> {
+        let Value::Scalar { text, plain } = &self.node.value else {
+            self.wanted("text", "");
+            return None;
+        };
+        match plain_meaning(text, *plain) {
+            Plain::Text => self.resolved(text),
+            Plain::Nothing => {
+                self.wanted("text", "write it, or \"\" for none");
+                None
+            }
+            Plain::Boolean(_) | Plain::Number => {
+                self.wanted("text", "put it in quotes");
+                None
+            }
+        }
+    }
+
+    fn resolved(&self, text: &str) -> Option<Text> {
+        let template = match Template::parse(text) {
+            Ok(template) => template,
+            Err(error) => {
+                self.error(error.to_string(), "");
+                return None;
+            }
+        };
+        match self.sheet.resolve(&template) {
+            Ok(value) => Some(Text {
+                value: value?,
+                shown: format!("{text:?}"),
+                from_env: template.references().next().is_some(),
+            }),
+            Err(Missing(missing)) => {
+                let names: Vec<_> = missing.iter().map(|reference| format!("`{}`", reference.key)).collect();
+                let (noun, verb) = if names.len() == 1 { ("variable", "is") } else { ("variables", "are") };
+                let message = format!("the environment {noun} {} {verb} not set", names.join(", "));
+                self.error(message, "set it, or write `$${` for a literal `${`");
+                None
+            }
+        }
+    }
+
+    /// Text with something in it, trimmed of nothing.
+    pub(super) fn filled(&self) -> Option<Text> {
+        let text = self.text()?;
+        if text.value.trim().is_empty() {
+            let found = if text.from_env { format!("{} is empty", text.shown) } else { "is empty".to_owned() };
+            self.error(found, "write something, or remove the line");
+            return None;
+        }
+        Some(text)
+    }
+
+    /// Text that must not be shown; a literal is kept out of excerpts too.
+    pub(super) fn secret(&self) -> Option<(Secret, Text)> {
+        let text = self.secret_text()?;
+        Some((Secret::new(text.value.clone()), text))
+    }
+
+    fn secret_text(&self) -> Option<Text> {
+        if matches!(&self.node.value, Value::Scalar { text, .. } if !text.contains("${")) {
+            self.sheet.mask(self.node.span.clone());
+        }
+        self.text()
+    }
+
+    /// Text that a function accepts; its error says what is wrong and may quote what it was given only
+    /// when the author wrote it.
+    pub(super) fn parsed<T>(&self, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        let text = self.filled()?;
+        match parse(&text.value) {
+            Ok(value) => Some(value),
+            Err(_) if text.from_env => {
+                self.error(format!("the value of {} cannot be used here", text.shown), "correct the variable");
+                None
+            }
+            Err(reason) => {
+                self.error(reason, "");
+                None
+            }
+        }
+    }
+
+    /// The address of a server: http or https, without a user and password in it.
+    pub(super) fn url(&self) -> Option<Url> {
+        let text = self.filled()?;
+        let (message, hint) = match Url::parse(text.value.trim()) {
+            Ok(url) if !matches!(url.scheme(), "http" | "https") => ("has another scheme than http or https", ""),
+            Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+                self.sheet.mask(self.node.span.clone());
+                self.error("the address holds a user or password", "send them in a header");
+                return None;
+            }
+            Ok(url) if url.has_host() => return Some(url),
+            _ => ("is not an address", "write one such as `https://mcp.example.org/mcp`"),
+        };
+        self.error(format!("{} {message}", text.shown), hint);
+        None
+    }
+
+    /// One of a few words.
+    pub(super) fn one_of<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
+        let text = self.text()?;
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
+            return Some(*value);
+        }
+        let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        let near = if text.from_env { None } else { nearest(&text.value, &names) };
+        let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
+        let many = if names.len() == 1 { "" } else { "one of " };
+        self.error(format!("unknown value {}", text.shown), &format!("{near}write {many}{}", names.join(", ")));
+        None
+    }
+
+    pub(super) fn boolean(&self) -> Option<bool> {
+        let wanted = "true or false";
+        if let Value::Scalar { text, plain } = &self.node.value {
+            if let Plain::Boolean(value) = plain_meaning(text, *plain) {
+                return Some(value);
+            }
+            if text.contains("${") {
+                return self.from_env(text, wanted, |value| match plain_meaning(value, true) {
+                    Plain::Boolean(value) => Some(value),
+                    _ => None,
+                });
+            }
+        }
+        self.wanted(wanted, "write it without quotes");
+        None
+    }
+
+    pub(super) fn whole(&self, bounds: &RangeInclusive<u32>) -> Option<u32> {
+        self.numeric(bounds, "a whole number")
+    }
+
+    pub(super) fn number(&self, bounds: &RangeInclusive<f64>) -> Option<f64> {
+        self.numeric(bounds, "a number")
+    }
+
+    fn numeric<T: FromStr + PartialOrd + Display>(&self, bounds: &RangeInclusive<T>, noun: &str) -> Option<T> {
+        let wanted = format!("{noun} from {} to {}", bounds.start(), bounds.end());
+        let fits = |text: &str| text.trim().parse::<T>().ok().filter(|value| bounds.contains(value));
+        if let Value::Scalar { text, plain } = &self.node.value {
+            if text.contains("${") {
+                return self.from_env(text, &wanted, fits);
+            }
+            if matches!(plain_meaning(text, *plain), Plain::Number) {
+                let value = fits(text);
+                if value.is_none() {
+                    self.error(format!("{text} is not {wanted}"), "");
+                }
+                return value;
+            }
+        }
+        self.wanted(&wanted, "write it without quotes");
+        None
+    }
+
+    fn from_env<T>(&self, text: &str, wanted: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let text = self.resolved(text)?;
+        let value = read(&text.value);
+        if value.is_none() {
+            self.error(format!("the value of {} is not {wanted}", text.shown), "correct the variable");
+        }
+        value
+    }
+
+    pub(super) fn list(&self) -> Option<Vec<Self>> {
+        let Value::List(items) = &self.node.value else {
+            self.wanted("a list", "write `[…]`, or one `- …` a line");
+            return None;
+        };
+        let field = |(at, node)| Self::new(self.sheet, node, format!("{}[{at}]", self.path));
+        Some(items.iter().enumerate().map(field).collect())
+    }
+
+    /// A list of texts, each with something in it. A repeated one is said and dropped.
+    pub(super) fn texts(&self) -> Vec<Text> {
+        let mut texts: Vec<Text> = Vec::new();
+        for item in self.list().unwrap_or_default() {
+            let Some(text) = item.filled() else { continue };
+            if texts.iter().any(|other| other.value == text.value) {
+                item.warn(format!("{} is listed twice", text.shown), "remove one of them");
+            } else {
+                texts.push(text);
+            }
+        }
+        texts
+    }
+
+    /// The same, when messages need not name them.
+    pub(super) fn words(&self) -> Vec<String> {
+        self.texts().into_iter().map(|text| text.value).collect()
+    }
+
+    /// The entries of a map whose keys the author chooses.
+    pub(super) fn entries(&self) -> Option<Vec<(&'a str, Self)>> {
+        let Value::Map(entries) = &self.node.value else {
+            self.wanted("a map", "write one `key: value` a line");
+            return None;
+        };
+        Some(entries.iter().map(|entry| (entry.0.text.as_str(), self.entry(entry))).collect())
+    }
+
+    /// A map whose keys the format chooses.
+    pub(super) fn object(&self) -> Option<Object<'a>> {
+        let Value::Map(entries) = &self.node.value else {
+            self.wanted("a map", "write one `field: value` a line");
+            return None;
+        };
+        Some(Object { field: self.clone(), entries, known: Vec::new(), reported: Vec::new() })
+    }
+}
+
+/// A map being read. Ask for every field, then [`Object::finish`]: what nobody asked for is unknown.
+pub(super) struct Object<'a> {
+    pub field: Field<'a>,
+    entries: &'a [(Key, Node)],
+    known: Vec<&'static str>,
+    reported: Vec<&'static str>,
+}
+
+impl<'a> Object<'a> {
+    /// A field that may be left out. A field without a value is a problem: an allowlist whose items
+    /// were all commented out must not open everything.
+    pub(super) fn optional(&mut self, name: &'static str) -> Option<Field<'a>> {
+        self.known.push(name);
+        let field = self.entry(name).map(|entry| self.field.entry(entry))?;
+        if field.is_nothing() {
+            field.error("has no value", "write one, or remove the line");
+            return None;
+        }
+        Some(field)
+    }
+
+    /// A field that must be there; `hint` says what to write.
+    pub(super) fn required(&mut self, name: &'static str, hint: &str) -> Option<Field<'a>> {
+        if self.lacks(name) {
+            self.missing(name, hint);
+        }
+        self.optional(name)
+    }
+
+    /// Whether the author left the field out.
+    pub(super) fn lacks(&self, name: &str) -> bool {
+        self.entry(name).is_none()
+    }
+
+    pub(super) fn missing(&self, name: &str, hint: &str) {
+        let path = join(&self.field.path, name);
+        self.field.sheet.report(Severity::Error, self.field.at, &path, "missing".to_owned(), hint);
+    }
+
+    /// A field of the format that this version does not implement: accepted later, refused now.
+    pub(super) fn later(&mut self, name: &'static str, instead: &str) {
+        self.reported.push(name);
+        if let Some((key, _)) = self.entry(name) {
+            let message = format!("`{name}` is not supported by this version yet");
+            let path = join(&self.field.path, name);
+            self.field.sheet.report(Severity::Error, key.at, &path, message, instead);
+        }
+    }
+
+    /// Reports the fields that nobody asked for.
+    pub(super) fn finish(self) {
+        for (key, _) in self.entries {
+            if self.known.contains(&key.text.as_str()) || self.reported.contains(&key.text.as_str()) {
+                continue;
+            }
+            let near = nearest(&key.text, &self.known);
+            let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
+            let hint = format!("{near}valid fields: {}", self.known.join(", "));
+            let path = join(&self.field.path, &key.text);
+            let message = format!("unknown field {:?}", key.text);
+            self.field.sheet.report(Severity::Error, key.at, &path, message, &hint);
+        }
+    }
+
+    fn entry(&self, name: &str) -> Option<&'a (Key, Node)> {
+        self.entries.iter().find(|(key, _)| key.text == name)
+    }
+}
+
+/// The core schema of YAML 1.2. `yes` and `on` are text there, as in every current parser.
+fn plain_meaning(text: &str, plain: bool) -> Plain {
+    if !plain {
+        return Plain::Text;
+    }
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => Plain::Nothing,
+        "true" | "True" | "TRUE" => Plain::Boolean(true),
+        "false" | "False" | "FALSE" => Plain::Boolean(false),
+        _ if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) && text.parse::<f64>().is_ok() => {
+            Plain::Number
+        }
+        _ => Plain::Text,
+    }
+}
+
+/// The word an author probably meant: the same letters in another case or with other separators, or a
+/// slip or two away.
+pub(super) fn nearest<'w>(word: &str, words: &[&'w str]) -> Option<&'w str> {
+    let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
+    let distance = |other: &&'w str| (strsim::damerau_levenshtein(&plain(word), &plain(other)), *other);
+    let (distance, near) = words.iter().map(distance).min()?;
+    (distance <= (near.len() / 3).clamp(1, 3)).then_some(near)
+}

@@ -1,0 +1,266 @@
+//! The packs in force. A start takes all of them or none; later, a broken new version is reported and
+//! the last good one stays. Readers take an immutable [`Shelf`] and keep it as long as they like.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use sha2::{Digest, Sha256};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::broadcast,
+    time::MissedTickBehavior,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    folder::{self, Outcome, Reading},
+    report::{LoadError, Report, Severity},
+    sheet::Unset,
+};
+use crate::domain::{config::Environment, ids::AgentId, pack::Pack, secret::Secret};
+
+/// How often the files are looked at. A change counts when two looks agree, so that a half-written file
+/// is not read.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The packs of this process; cheap to clone.
+#[derive(Clone)]
+pub struct Library(Arc<Inner>);
+
+struct Inner {
+    folder: PathBuf,
+    env: Environment,
+    mcp_servers: Option<Secret>,
+    shelf: ArcSwap<Shelf>,
+    /// What the files looked like when they were last read. Held while reading, so that one reload
+    /// follows another.
+    seen: Mutex<String>,
+    changes: broadcast::Sender<Arc<Change>>,
+}
+
+/// The packs at one moment.
+#[derive(Default)]
+pub struct Shelf {
+    packs: BTreeMap<AgentId, Arc<Pack>>,
+    /// Files beside the packs that they were made from.
+    files: BTreeSet<PathBuf>,
+}
+
+impl Shelf {
+    pub fn get(&self, id: &AgentId) -> Option<&Arc<Pack>> {
+        self.packs.get(id)
+    }
+
+    /// In the order of their ids.
+    pub fn packs(&self) -> impl ExactSizeIterator<Item = &Arc<Pack>> {
+        self.packs.values()
+    }
+}
+
+/// What a reload did.
+#[derive(Clone, Debug, Default)]
+pub struct Change {
+    pub added: Vec<AgentId>,
+    pub changed: Vec<AgentId>,
+    pub removed: Vec<AgentId>,
+    /// What is wrong with the files as they are now.
+    pub report: Report,
+}
+
+impl Library {
+    /// Reads all packs below `folder` (a folder of packs, one pack folder, or one file). Any error
+    /// refuses the start, with everything that is wrong; warnings are logged.
+    pub fn load(folder: &Path, env: &Environment, mcp_servers: Option<&Secret>) -> Result<Self, LoadError> {
+        let seen = fingerprint(folder, &BTreeSet::new());
+        let Reading { packs, report, .. } = folder::read(folder, env, mcp_servers, Unset::Refused);
+        if !report.is_ok() {
+            return Err(LoadError(report));
+        }
+        log(&report);
+        let shelf = Shelf {
+            files: packs.iter().flat_map(|outcome| outcome.files.clone()).collect(),
+            packs: packs.into_iter().filter_map(|outcome| outcome.pack).map(by_id).collect(),
+        };
+        let seen = if shelf.files.is_empty() { seen } else { fingerprint(folder, &shelf.files) };
+        Ok(Self(Arc::new(Inner {
+            folder: folder.to_owned(),
+            env: env.clone(),
+            mcp_servers: mcp_servers.cloned(),
+            shelf: ArcSwap::from_pointee(shelf),
+            seen: Mutex::new(seen),
+            changes: broadcast::Sender::new(16),
+        })))
+    }
+
+    pub fn get(&self, id: &AgentId) -> Option<Arc<Pack>> {
+        self.0.shelf.load().get(id).cloned()
+    }
+
+    /// The packs as they are now. A run keeps the pack it started with.
+    pub fn snapshot(&self) -> Arc<Shelf> {
+        self.0.shelf.load_full()
+    }
+
+    /// Hears of every reload that added, changed or removed a pack.
+    pub fn changes(&self) -> broadcast::Receiver<Arc<Change>> {
+        self.0.changes.subscribe()
+    }
+
+    /// Reads the files again. A broken pack keeps its last good version; one whose folder is gone is
+    /// removed. Blocks on the disk.
+    pub fn reload(&self) -> Arc<Change> {
+        let inner = &*self.0;
+        let mut seen = inner.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = inner.shelf.load_full();
+        *seen = fingerprint(&inner.folder, &before.files);
+        let reading = folder::read(&inner.folder, &inner.env, inner.mcp_servers.as_ref(), Unset::Refused);
+        log(&reading.report);
+        let change = if reading.usable {
+            let (shelf, change) = next(&before, reading);
+            if shelf.files != before.files {
+                *seen = fingerprint(&inner.folder, &shelf.files);
+            }
+            inner.shelf.store(Arc::new(shelf));
+            change
+        } else {
+            Change { report: reading.report, ..Change::default() }
+        };
+        let change = Arc::new(change);
+        if !(change.added.is_empty() && change.changed.is_empty() && change.removed.is_empty()) {
+            tracing::info!(
+                added = %listed(&change.added),
+                changed = %listed(&change.changed),
+                removed = %listed(&change.removed),
+                "packs reloaded"
+            );
+            // Nobody listening is fine.
+            let _ = inner.changes.send(Arc::clone(&change));
+        }
+        change
+    }
+
+    /// Reloads when a file changes (its content, so that swapped links are seen too) and on SIGHUP, until
+    /// cancelled.
+    pub async fn watch(&self, cancel: CancellationToken) {
+        let mut hangup = signal(SignalKind::hangup())
+            .inspect_err(|error| tracing::warn!(%error, "SIGHUP will not reload the packs"))
+            .ok();
+        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pending = None;
+        loop {
+            let hung_up = async {
+                match &mut hangup {
+                    Some(hangup) => drop(hangup.recv().await),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = hung_up => drop(self.off_thread(|library| library.reload()).await),
+                _ = ticks.tick() => {
+                    let last = pending.take();
+                    pending = self.off_thread(move |library| library.look(last)).await.flatten();
+                }
+            }
+        }
+    }
+
+    /// Compares the files with what was read. `last` is a new state that the look before saw: reloads
+    /// when it is still there, else answers the new state, if any.
+    fn look(&self, last: Option<String>) -> Option<String> {
+        let now = fingerprint(&self.0.folder, &self.0.shelf.load().files);
+        if now == *self.0.seen.lock().unwrap_or_else(PoisonError::into_inner) {
+            return None;
+        }
+        if last.as_ref() != Some(&now) {
+            return Some(now);
+        }
+        self.reload();
+        None
+    }
+
+    async fn off_thread<T: Send + 'static>(&self, work: impl FnOnce(&Self) -> T + Send + 'static) -> Option<T> {
+        let library = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&library)).await;
+        done.inspect_err(|error| tracing::error!(%error, "looking at the packs failed")).ok()
+    }
+}
+
+/// The shelf after a reading, from the one before.
+fn next(before: &Shelf, reading: Reading) -> (Shelf, Change) {
+    let mut shelf = Shelf::default();
+    let mut broken: Vec<PathBuf> = Vec::new();
+    for Outcome { file, pack, files, .. } in reading.packs {
+        shelf.files.extend(files);
+        match pack {
+            Some(pack) => {
+                let same = |old: &&Arc<Pack>| old.version == pack.version && old.folder == pack.folder;
+                let kept = before.get(pack.id()).filter(same).cloned();
+                shelf.packs.insert(pack.id().clone(), kept.unwrap_or_else(|| Arc::new(pack)));
+            }
+            None => broken.extend(file.parent().map(Path::to_owned)),
+        }
+    }
+    for old in before.packs() {
+        let named = |file: &str| Path::new(file) == old.folder;
+        let problem = reading.report.problems.iter().any(|p| p.severity == Severity::Error && named(&p.file));
+        if broken.contains(&old.folder) || problem {
+            shelf.packs.entry(old.id().clone()).or_insert_with(|| Arc::clone(old));
+        }
+    }
+    // Files of a broken pack still count: mending one of them is a change.
+    shelf.files.extend(before.files.iter().filter(|_| !broken.is_empty()).cloned());
+    let ids = |from: &Shelf, wanted: &dyn Fn(&Arc<Pack>) -> bool| {
+        from.packs().filter(|pack| wanted(pack)).map(|pack| pack.id().clone()).collect()
+    };
+    let change = Change {
+        added: ids(&shelf, &|pack| before.get(pack.id()).is_none()),
+        changed: ids(&shelf, &|pack| before.get(pack.id()).is_some_and(|old| !Arc::ptr_eq(old, pack))),
+        removed: ids(before, &|pack| shelf.get(pack.id()).is_none()),
+        report: reading.report,
+    };
+    (shelf, change)
+}
+
+fn by_id(pack: Pack) -> (AgentId, Arc<Pack>) {
+    (pack.id().clone(), Arc::new(pack))
+}
+
+fn listed(ids: &[AgentId]) -> String {
+    ids.iter().map(AgentId::as_str).collect::<Vec<_>>().join(" ")
+}
+
+/// SHA-256 of every file that matters, by name and content.
+fn fingerprint(folder: &Path, others: &BTreeSet<PathBuf>) -> String {
+    let (packs, problems) = folder::pack_files(folder).unwrap_or_else(|problem| (Vec::new(), vec![problem]));
+    let mut digest = Sha256::new();
+    for file in packs.iter().chain(others) {
+        let content = fs::read(file).map(|bytes| Sha256::digest(&bytes));
+        digest.update(file.as_os_str().as_encoded_bytes());
+        digest.update(content.map_or([0; 33], |hash| std::array::from_fn(|at| if at == 0 { 1 } else { hash[at - 1] })));
+    }
+    for problem in problems {
+        digest.update(problem.to_string());
+    }
+    hex::encode(digest.finalize())
+}
+
+/// Problems in the log: a broken pack is an error, an odd one a warning.
+fn log(report: &Report) {
+    for problem in &report.problems {
+        let line = problem.at.map_or(0, |at| at.line);
+        let (file, path, message) = (&problem.file, &problem.path, &problem.message);
+        let hint = problem.hint.as_deref().unwrap_or_default();
+        match problem.severity {
+            Severity::Error => tracing::error!(file, line, path, hint, "pack: {message}"),
+            Severity::Warning => tracing::warn!(file, line, path, hint, "pack: {message}"),
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! `MCP_SERVERS_CONFIG`: JSON that replaces `mcp.servers` of every pack, or of the packs it names. The
+//! same schema and rules hold, `${NAME}` included.
+//!
+//! It exists to keep secrets out of files, so no problem quotes it.
+
+use super::{
+    report::{Problem, Severity},
+    sheet::{Sheet, Unset},
+    yaml::{Node, Value},
+};
+use crate::domain::{config::Environment, secret::Secret};
+
+pub(super) const NAME: &str = "MCP_SERVERS_CONFIG";
+
+pub(super) struct Overlay<'a> {
+    text: &'a str,
+    root: Node,
+}
+
+impl<'a> Overlay<'a> {
+    /// Strict JSON whose shape fits. Its servers are judged when a pack reads them.
+    pub(super) fn parse(secret: &'a Secret) -> Result<Self, Vec<Problem>> {
+        let text = secret.expose();
+        if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
+            let at = format!("line {} column {}", error.line(), error.column());
+            let hint = "write an array of servers, or an object of such arrays by pack id";
+            return Err(vec![Problem::whole(Severity::Error, NAME, format!("is not JSON ({at})"), hint)]);
+        }
+        let env = Environment::default();
+        let sheet = Sheet::new(NAME, text, &env, Unset::Refused).unquotable();
+        let Some(root) = sheet.parse() else { return Err(sheet.finish().0) };
+        let fits = match &root.value {
+            Value::List(_) => true,
+            Value::Map(entries) => entries.iter().all(|(_, node)| matches!(node.value, Value::List(_))),
+            Value::Scalar { .. } => false,
+        };
+        if !fits {
+            let message = "expected an array of servers, or an object of such arrays".to_owned();
+            sheet.report(Severity::Error, root.at, "", message, "write `[…]` or `{\"<pack id>\": […]}`");
+        }
+        if sheet.has_errors() { Err(sheet.finish().0) } else { Ok(Self { text, root }) }
+    }
+
+    pub(super) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// A sheet to read the servers of one pack with.
+    pub(super) fn sheet(&self, env: &'a Environment, unset: Unset) -> Sheet<'a> {
+        Sheet::new(NAME, self.text, env, unset).unquotable()
+    }
+
+    /// The servers for a pack, and their path.
+    pub(super) fn servers(&self, pack: &str) -> Option<(&Node, String)> {
+        match &self.root.value {
+            Value::Map(entries) => {
+                let (key, node) = entries.iter().find(|(key, _)| key.text == pack)?;
+                Some((node, super::yaml::join("", &key.text)))
+            }
+            _ => Some((&self.root, String::new())),
+        }
+    }
+
+    /// Problems with names of packs that are not there.
+    pub(super) fn strangers(&self, packs: &[String]) -> Vec<Problem> {
+        let Value::Map(entries) = &self.root.value else { return Vec::new() };
+        let env = Environment::default();
+        let sheet = Sheet::new(NAME, self.text, &env, Unset::Refused).unquotable();
+        for (key, _) in entries.iter().filter(|(key, _)| !packs.contains(&key.text)) {
+            let message = format!("there is no pack {:?}", key.text);
+            let hint = format!("the packs are {}", packs.join(", "));
+            sheet.report(Severity::Error, key.at, &key.text, message, &hint);
+        }
+        sheet.finish().0
+    }
+}

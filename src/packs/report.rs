@@ -1,0 +1,138 @@
+//! What is wrong with packs, said so that their author can mend it: file, line, column, path, what is
+//! wrong and what to write instead.
+//!
+//! A problem shows text of the pack only. A value that came from the environment, or a literal where a
+//! secret stands, is never part of it.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// Everything found in one look at the packs, in the order of files and lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// How many packs were looked at.
+    pub packs: usize,
+    pub problems: Vec<Problem>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    pub severity: Severity,
+    /// The file as it was named by the caller, a folder, or `MCP_SERVERS_CONFIG`.
+    pub file: String,
+    /// 1-based, in characters; absent when the problem is with a file as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Place>,
+    /// `mcp.servers[2].toolAccess.default`; empty for the document as a whole.
+    pub path: String,
+    pub message: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The line of the source, with secrets masked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub excerpt: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Place {
+    pub line: usize,
+    pub column: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The pack does not load.
+    Error,
+    /// The pack loads, and does not do what its author seems to want.
+    Warning,
+}
+
+impl Report {
+    pub fn errors(&self) -> usize {
+        self.problems.iter().filter(|problem| problem.severity == Severity::Error).count()
+    }
+
+    pub fn warnings(&self) -> usize {
+        self.problems.len() - self.errors()
+    }
+
+    /// Whether every pack loads. Warnings do not count.
+    pub fn is_ok(&self) -> bool {
+        self.errors() == 0
+    }
+
+    /// Adds problems, each one once: a server list that serves every pack is read for each of them.
+    pub(super) fn add(&mut self, problems: impl IntoIterator<Item = Problem>) {
+        for problem in problems {
+            if !self.problems.contains(&problem) {
+                self.problems.push(problem);
+            }
+        }
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.problems.sort_by(|a, b| (&a.file, a.at).cmp(&(&b.file, b.at)));
+    }
+}
+
+impl Problem {
+    /// A problem with a file or folder as a whole.
+    pub(super) fn whole(severity: Severity, file: impl Into<String>, message: String, hint: &str) -> Self {
+        let hint = (!hint.is_empty()).then(|| hint.to_owned());
+        Self { severity, file: file.into(), at: None, path: String::new(), message, hint, excerpt: None }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+        })
+    }
+}
+
+/// `file:12:7: error: path: message; hint`, and the line of the source below it with a mark.
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file)?;
+        if let Some(at) = self.at {
+            write!(f, "{}:{}:", at.line, at.column)?;
+        }
+        write!(f, " {}: ", self.severity)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "; {hint}")?;
+        }
+        if let (Some(at), Some(excerpt)) = (self.at, &self.excerpt) {
+            let number = at.line.to_string();
+            write!(f, "\n  {number} | {excerpt}")?;
+            write!(f, "\n  {:width$} | {:indent$}^", "", "", width = number.len(), indent = at.column - 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// Every problem, then a summary line.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.problems {
+            writeln!(f, "{problem}")?;
+        }
+        let count = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
+        let [packs, errors, warnings] =
+            [count(self.packs, "pack"), count(self.errors(), "error"), count(self.warnings(), "warning")];
+        write!(f, "{packs}: {errors}, {warnings}")
+    }
+}
+
+/// Packs that do not load, with everything that is wrong with them.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the packs do not load\n{0}")]
+pub struct LoadError(pub Report);

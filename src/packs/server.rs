@@ -1,0 +1,124 @@
+//! One entry of `mcp.servers` → [`ServerSpec`]. The same rules hold for `MCP_SERVERS_CONFIG`.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::{
+    access,
+    endpoint::{self, Transport},
+    field::{Field, Object},
+    personal,
+};
+use crate::domain::{
+    ids::ServerId,
+    pack::Authentication,
+    server::{AccessMode, ServerSpec, Timeouts},
+};
+
+/// Files that a pack named, with what was in them.
+pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// What a server needs to know of the pack around it.
+pub(super) struct Around<'a> {
+    /// Relative paths start here.
+    pub folder: &'a Path,
+    pub language: &'a str,
+    pub authentication: &'a Authentication,
+    pub files: RefCell<Files>,
+}
+
+/// Reads a list of servers. Ids are unique ignoring case.
+pub(super) fn read_all(field: &Field, around: &Around) -> Vec<ServerSpec> {
+    let mut servers: Vec<ServerSpec> = Vec::new();
+    let mut names: Vec<(ServerId, usize)> = Vec::new();
+    for item in field.list().unwrap_or_default() {
+        let Some(mut object) = item.object() else { continue };
+        let name = object.required("name", "write an id such as `name: wise`");
+        let id = name.as_ref().and_then(|name| name.parsed(ServerId::parse));
+        if let (Some(id), Some(name)) = (&id, &name) {
+            let same = |(other, _): &&(ServerId, usize)| other.as_str().eq_ignore_ascii_case(id.as_str());
+            if let Some((other, line)) = names.iter().find(same) {
+                let case = if other == id { "" } else { ", ignoring case" };
+                let message = format!("the server on line {line} has the same name{case}");
+                name.error(message, "give every server of a pack a name of its own");
+            }
+            names.push((id.clone(), name.at.line));
+        }
+        servers.extend(server(object, id, around));
+    }
+    servers
+}
+
+fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<ServerSpec> {
+    let transport = object.required("transport", "write `transport: streamable-http` or `transport: stdio`");
+    let transport = transport.and_then(|field| endpoint::transport(&field));
+    let access_mode = object.optional("accessMode").map_or(Some(AccessMode::default()), |field| {
+        field.one_of(&[
+            ("admin-controlled", AccessMode::AdminControlled),
+            ("user-controlled", AccessMode::UserControlled),
+        ])
+    });
+    let endpoint = endpoint::read(&mut object, transport, around);
+    let user_config = user_config(&mut object, access_mode, transport, around);
+    let tools = object.optional("tools").map(|field| access::patterns(&field));
+    let tool_access = object.optional("toolAccess");
+    if tool_access.is_none() && object.lacks("toolAccess") {
+        object.field.warn(
+            "there is no `toolAccess`, so nobody but `adminUsers` may call its tools",
+            "`toolAccess: { default: public }` opens them to everyone",
+        );
+    }
+    let tool_access = tool_access.and_then(|field| access::read(&field, tools.as_deref(), around.authentication));
+    let required = required(&mut object, access_mode);
+    let timeouts = object.optional("timeouts").and_then(|field| timeouts(&field)).unwrap_or_default();
+    object.later("catalog", "remove it; a personal server's tools are not discovered yet");
+    object.finish();
+    let tools = tools.map(|tools| tools.into_iter().map(|listed| listed.pattern).collect());
+    let (id, endpoint, access_mode) = (id?, endpoint?, access_mode?);
+    Some(ServerSpec { id, endpoint, access_mode, tool_access, tools, required, timeouts, user_config })
+}
+
+fn user_config(
+    object: &mut Object,
+    mode: Option<AccessMode>,
+    transport: Option<Transport>,
+    around: &Around,
+) -> Vec<crate::domain::server::UserField> {
+    let field = object.optional("userConfig");
+    match (mode, &field) {
+        (Some(AccessMode::AdminControlled), Some(field)) => {
+            field.error("`userConfig` is for personal servers", "remove it, or write `accessMode: user-controlled`");
+        }
+        (Some(AccessMode::UserControlled), None) if object.lacks("userConfig") => object.missing(
+            "userConfig",
+            "a personal server says what its users enter: `userConfig: { fields: [{ name: token, type: secret, headerTemplate: \"Bearer {value}\" }] }`",
+        ),
+        _ => {}
+    }
+    field.and_then(|field| personal::read(&field, transport, around.language)).unwrap_or_default()
+}
+
+fn required(object: &mut Object, mode: Option<AccessMode>) -> bool {
+    let Some(field) = object.optional("required") else { return false };
+    let required = field.boolean().unwrap_or_default();
+    if required && mode == Some(AccessMode::UserControlled) {
+        field.warn("has no effect on a personal server, which never connects at start", "remove it");
+    }
+    required
+}
+
+fn timeouts(field: &Field) -> Option<Timeouts> {
+    let mut object = field.object()?;
+    let mut seconds = |name| object.optional(name).and_then(|f| f.number(&(0.1..=3600.0))).map(Duration::from_secs_f64);
+    let default = Timeouts::default();
+    let timeouts = Timeouts {
+        connect: seconds("connectSeconds").unwrap_or(default.connect),
+        request: seconds("requestSeconds").unwrap_or(default.request),
+    };
+    object.finish();
+    Some(timeouts)
+}

@@ -1,0 +1,227 @@
+//! YAML text → a tree in which every node knows its place.
+//!
+//! Scalars stay text here; what they mean is decided by whoever reads the field. One document, text
+//! keys, no key twice, no custom tags, no merge keys, and bounds on size and depth also after aliases
+//! are expanded, so that no file can take the process down.
+
+use std::{borrow::Cow, collections::HashMap, ops::Range};
+
+use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
+
+use super::report::Place;
+
+/// Nodes of one document, those that aliases repeat included.
+const MAX_NODES: usize = 50_000;
+const MAX_DEPTH: usize = 64;
+
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub at: Place,
+    /// Bytes of the source.
+    pub span: Range<usize>,
+    pub value: Value,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    /// `plain`: without quotes, so it may be a number, a boolean or nothing.
+    Scalar {
+        text: String,
+        plain: bool,
+    },
+    List(Vec<Node>),
+    Map(Vec<(Key, Node)>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    pub text: String,
+    pub at: Place,
+}
+
+/// A problem of the text itself.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub at: Place,
+    pub path: String,
+    pub message: String,
+    pub hint: &'static str,
+}
+
+/// Reads one document. A tree may come with faults (every duplicate key is reported); without a tree
+/// there is at least one.
+pub(super) fn parse(text: &str) -> (Option<Node>, Vec<Fault>) {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut options = granit_parser::Options::default();
+    options.flow_nesting_limit = MAX_DEPTH;
+    options.block_nesting_limit = MAX_DEPTH;
+    let parser = Parser::new_from_str_with_options(text, options);
+    let mut builder = Builder { parser, anchors: HashMap::new(), nodes: 0, faults: Vec::new() };
+    let root = match builder.document() {
+        Ok(root) => Some(root),
+        Err(fault) => {
+            builder.faults.push(fault);
+            None
+        }
+    };
+    (root, builder.faults)
+}
+
+/// `parent.key`, with brackets around a key that would not read well.
+pub(super) fn join(parent: &str, key: &str) -> String {
+    let plain = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    match (plain, parent.is_empty()) {
+        (true, true) => key.to_owned(),
+        (true, false) => format!("{parent}.{key}"),
+        (false, _) => format!("{parent}[{key:?}]"),
+    }
+}
+
+type Next<'t> = (Event<'t>, Span);
+
+struct Builder<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    /// Anchor → its node and how many nodes it is made of.
+    anchors: HashMap<usize, (Node, usize)>,
+    nodes: usize,
+    faults: Vec<Fault>,
+}
+
+impl<'t> Builder<'t> {
+    fn next(&mut self) -> Result<Next<'t>, Fault> {
+        match self.parser.next_event() {
+            Some(Ok(next)) => Ok(next),
+            Some(Err(error)) => {
+                let mark = error.marker();
+                let at = Place { line: mark.line().max(1), column: mark.col() + 1 };
+                Err(Fault { at, path: String::new(), message: format!("invalid YAML: {}", error.info()), hint: "" })
+            }
+            None => Err(fault(Place { line: 1, column: 1 }, "", "the document ends too early", "")),
+        }
+    }
+
+    fn document(&mut self) -> Result<Node, Fault> {
+        self.next()?; // the start of the stream
+        let (event, span) = self.next()?;
+        if matches!(event, Event::StreamEnd) {
+            return Err(fault(place(&span), "", "the file is empty", "a pack starts with `metadata: { id: … }`"));
+        }
+        let first = self.next()?;
+        let root = self.node(first, "")?;
+        self.next()?; // the end of the document
+        match self.next()? {
+            (Event::StreamEnd, _) => Ok(root),
+            (_, span) => {
+                Err(fault(place(&span), "", "a second document starts here", "write one pack a file, without `---`"))
+            }
+        }
+    }
+
+    fn node(&mut self, (event, span): Next<'t>, path: &str) -> Result<Node, Fault> {
+        let at = place(&span);
+        self.count(1, at, path)?;
+        let before = self.nodes;
+        let (value, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => (scalar(text, style, tag, at, path)?, anchor),
+            Event::SequenceStart(_, anchor, tag) => {
+                no_tag(tag, at, path)?;
+                (self.list(path)?, anchor)
+            }
+            Event::MappingStart(_, anchor, tag) => {
+                no_tag(tag, at, path)?;
+                (self.map(path)?, anchor)
+            }
+            Event::Alias(id) => return self.alias(id, at, path),
+            _ => return Err(fault(at, path, "a value is missing here", "")),
+        };
+        let node = Node { at, span: span.byte_range().unwrap_or_default(), value };
+        if anchor != 0 {
+            self.anchors.insert(anchor, (node.clone(), self.nodes - before + 1));
+        }
+        Ok(node)
+    }
+
+    fn alias(&mut self, id: usize, at: Place, path: &str) -> Result<Node, Fault> {
+        let Some((_, size)) = self.anchors.get(&id) else {
+            return Err(fault(at, path, "this alias is part of what it stands for", "write the value itself"));
+        };
+        let size = *size;
+        self.count(size, at, path)?;
+        Ok(self.anchors[&id].0.clone())
+    }
+
+    fn count(&mut self, nodes: usize, at: Place, path: &str) -> Result<(), Fault> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes <= MAX_NODES {
+            return Ok(());
+        }
+        let message = format!("the document holds more than {MAX_NODES} values, counting what aliases repeat");
+        Err(Fault { at, path: path.to_owned(), message, hint: "make it smaller" })
+    }
+
+    fn list(&mut self, path: &str) -> Result<Value, Fault> {
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(Value::List(items)),
+                next => {
+                    let item = self.node(next, &format!("{path}[{}]", items.len()))?;
+                    items.push(item);
+                }
+            }
+        }
+    }
+
+    fn map(&mut self, path: &str) -> Result<Value, Fault> {
+        let mut entries: Vec<(Key, Node)> = Vec::new();
+        loop {
+            let (event, span) = self.next()?;
+            let at = place(&span);
+            let text = match event {
+                Event::MappingEnd => return Ok(Value::Map(entries)),
+                Event::Scalar(text, ..) => text.into_owned(),
+                _ => return Err(fault(at, path, "a key must be text", "")),
+            };
+            let inner = join(path, &text);
+            let next = self.next()?;
+            let value = self.node(next, &inner)?;
+            if text == "<<" {
+                let hint = "write the fields out, or use an alias for a whole value";
+                self.faults.push(fault(at, path, "merge keys (`<<`) are not supported", hint));
+            } else if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == text) {
+                let message = format!("duplicate key {text:?}; the first one is on line {}", first.at.line);
+                self.faults.push(Fault { at, path: path.to_owned(), message, hint: "remove one of them" });
+            } else {
+                entries.push((Key { text, at }, value));
+            }
+        }
+    }
+}
+
+fn scalar(
+    text: Cow<'_, str>,
+    style: ScalarStyle,
+    tag: Option<Cow<'_, Tag>>,
+    at: Place,
+    path: &str,
+) -> Result<Value, Fault> {
+    let forced = tag.as_ref().is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
+    if !forced {
+        no_tag(tag, at, path)?;
+    }
+    Ok(Value::Scalar { text: text.into_owned(), plain: style == ScalarStyle::Plain && !forced })
+}
+
+fn no_tag(tag: Option<Cow<'_, Tag>>, at: Place, path: &str) -> Result<(), Fault> {
+    let Some(tag) = tag else { return Ok(()) };
+    let message = format!("the tag `{}` is not supported", tag.original());
+    Err(Fault { at, path: path.to_owned(), message, hint: "remove it" })
+}
+
+fn place(span: &Span) -> Place {
+    Place { line: span.start.line().max(1), column: span.start.col() + 1 }
+}
+
+fn fault(at: Place, path: &str, message: &str, hint: &'static str) -> Fault {
+    Fault { at, path: path.to_owned(), message: message.to_owned(), hint }
+}
