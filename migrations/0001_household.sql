@@ -21,7 +21,7 @@ $$;
 
 create table tenants (
   id uuid primary key,
-  name text not null unique check (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
+  name text not null constraint tenants_name unique check (name ~ '^[a-z0-9][a-z0-9-]{0,62}$'),
   -- the packs that serve this tenant; null: every pack
   agents text[],
   -- whether somebody without a token may ask for a guest token
@@ -41,7 +41,7 @@ create table issuers (
   secret_env text,
   created_at timestamptz not null default now(),
   primary key (tenant_id, id),
-  unique (issuer, audience),
+  constraint issuers_issuer_audience unique (issuer, audience),
   check (num_nonnulls(jwks_url, public_key, secret_env) = 1)
 );
 
@@ -53,6 +53,8 @@ create table api_keys (
   prefix text not null unique,
   hash bytea not null,
   scopes text[] not null,
+  -- two keys of one name may be live at once, so that one can replace the other
+  slot smallint not null default 0 check (slot in (0, 1)),
   -- whom the key speaks for: its own claims, the users named by headers (frontend), or one guest
   kind text not null check (kind in ('service', 'frontend', 'guest')),
   claims jsonb not null default '{}',
@@ -64,6 +66,7 @@ create table api_keys (
   check ((kind = 'frontend') = (frontend is not null))
 );
 create index on api_keys (tenant_id, name);
+create unique index api_keys_two_live on api_keys (tenant_id, name, slot) where revoked_at is null and kind <> 'guest';
 
 create table conversations (
   tenant_id uuid not null references tenants (id) on delete cascade,

@@ -3,6 +3,7 @@
 //! Nothing here does I/O. Only [`clock`] asks the time and only [`config`] reads the environment, so
 //! that everything above can be tested by passing values in.
 
+pub mod account;
 pub mod clock;
 pub mod config;
 pub mod error;

@@ -7,13 +7,16 @@
 //!
 //! One file per noun; row structs stay private to it.
 
+pub mod api_keys;
 pub mod audit;
 pub mod catalogs;
 pub mod conversations;
 pub mod hints;
+pub mod issuers;
 pub mod messages;
 pub mod private;
 pub mod runs;
+pub mod tenants;
 
 use std::time::Duration;
 

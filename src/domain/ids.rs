@@ -45,6 +45,8 @@ uuid_id! {
     MessageId,
     /// One turn of the agent in a conversation.
     RunId,
+    /// Somebody who vouches for users of a tenant.
+    IssuerId,
     /// A key that a frontend or a program authenticates with.
     ApiKeyId,
     /// A process of this program; new at every start.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
+    error::Error,
     ids::{TenantId, UserId},
     pack::{Authentication, Pack},
     policy::Standing,
@@ -72,6 +73,90 @@ impl Principal {
         match claim {
             Some(claim) => parse_roles(claim),
             None => auth.default_role.iter().cloned().collect(),
+        }
+    }
+}
+
+/// What a credential may be used for. A credential without any scope opens nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scopes {
+    chat: bool,
+    admin: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Talk to agents.
+    Chat,
+    /// Manage the tenant.
+    Admin,
+}
+
+impl Scope {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl Scopes {
+    pub fn of(scopes: impl IntoIterator<Item = Scope>) -> Self {
+        scopes.into_iter().fold(Self::default(), |held, scope| match scope {
+            Scope::Chat => Self { chat: true, ..held },
+            Scope::Admin => Self { admin: true, ..held },
+        })
+    }
+
+    /// From their names; the error says which name is none.
+    pub fn parse<S: AsRef<str>>(names: &[S]) -> Result<Self, String> {
+        let parsed = names.iter().map(|name| match name.as_ref() {
+            "chat" => Ok(Scope::Chat),
+            "admin" => Ok(Scope::Admin),
+            other => Err(format!("{other:?} is no scope: use `chat` or `admin`")),
+        });
+        parsed.collect::<Result<Vec<_>, _>>().map(Self::of)
+    }
+
+    pub fn has(self, scope: Scope) -> bool {
+        match scope {
+            Scope::Chat => self.chat,
+            Scope::Admin => self.admin,
+        }
+    }
+
+    pub fn names(self) -> Vec<&'static str> {
+        [Scope::Chat, Scope::Admin].into_iter().filter(|scope| self.has(*scope)).map(Scope::as_str).collect()
+    }
+}
+
+/// The power to manage a tenant. Whoever holds one has been checked: [`Principal::admin`] is the only way
+/// to it.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    tenant: TenantId,
+    user: UserId,
+}
+
+impl Admin {
+    pub fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// Who acts, for the audit trail.
+    pub fn user(&self) -> &UserId {
+        &self.user
+    }
+}
+
+impl Principal {
+    /// The power to manage the tenant, for an authenticated principal whose credential has the scope.
+    pub fn admin(&self, scopes: Scopes) -> Result<Admin, Error> {
+        if self.authenticated && scopes.has(Scope::Admin) {
+            Ok(Admin { tenant: self.tenant, user: self.user.clone() })
+        } else {
+            Err(Error::Forbidden("this needs a credential with the scope `admin`".to_owned()))
         }
     }
 }

@@ -1,0 +1,179 @@
+//! Who is calling: from the headers of a request to a [`Caller`].
+//!
+//! One credential, `Authorization: Bearer …`, is either a token of an issuer that a tenant trusts or a key
+//! of a tenant. Headers that name a user count with a frontend's key and with nothing else. A credential
+//! seen shortly before is answered from memory: a token for a minute, a key for five seconds, so that a
+//! revoked key stops within seconds.
+
+pub mod development;
+mod frontends;
+mod issuers;
+mod key_sets;
+mod keys;
+mod tenants;
+mod tokens;
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderMap, header};
+use moka::future::Cache;
+use sha2::{Digest, Sha256};
+
+pub use self::{
+    issuers::{add_issuer, list_issuers, remove_issuer},
+    keys::{IssuedKey, NewKey, create_key, list_keys, revoke_key, rotate_key},
+    tenants::{add_tenant, find_tenant, list_tenants, remove_tenant},
+};
+use self::{key_sets::KeySets, keys::KnownKey, tokens::KnownToken};
+use crate::{
+    domain::{
+        account::{Issuer, Tenant},
+        clock::Clock,
+        config::Environment,
+        error::{Error, Result},
+        ids::{ApiKeyId, TenantId, UserId},
+        principal::{Admin, Principal, Scope, Scopes},
+    },
+    egress::Egress,
+    store::{self, Db},
+};
+
+/// Tokens are remembered up to this size of all of them together.
+const REMEMBERED_TOKEN_BYTES: u64 = 8 * 1024 * 1024;
+/// How long tenants and issuers are remembered.
+const SETTINGS_TTL: Duration = Duration::from_secs(5);
+
+/// Somebody whose credential was checked.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub principal: Principal,
+    pub scopes: Scopes,
+    /// The key that was used, if it was one.
+    pub key: Option<ApiKeyId>,
+    /// The frontend's own id of the conversation.
+    pub conversation_key: Option<String>,
+}
+
+impl Caller {
+    /// Refuses a credential that was not made for this.
+    pub fn require(&self, scope: Scope) -> Result<()> {
+        if self.scopes.has(scope) {
+            return Ok(());
+        }
+        Err(Error::Forbidden(format!("this needs a credential with the scope `{}`", scope.as_str())))
+    }
+
+    pub fn admin(&self) -> Result<Admin> {
+        self.principal.admin(self.scopes)
+    }
+}
+
+/// Knows callers. Cheap to clone; clones share what they remember.
+#[derive(Clone)]
+pub struct Accounts {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    db: Db,
+    clock: Clock,
+    env: Environment,
+    key_sets: KeySets,
+    /// By SHA-256 of the credential.
+    tokens: Cache<[u8; 32], Arc<KnownToken>>,
+    keys: Cache<[u8; 32], Arc<KnownKey>>,
+    /// By `iss`; only issuers that somebody trusts.
+    issuers: Cache<String, Arc<Vec<Issuer>>>,
+    tenants: Cache<TenantId, Arc<Tenant>>,
+}
+
+impl Accounts {
+    /// `env` holds the secrets of issuers with HMAC.
+    pub fn new(db: Db, egress: Egress, clock: Clock, env: Environment) -> Self {
+        let shared = Shared {
+            db,
+            key_sets: KeySets::new(egress, clock.clone()),
+            clock,
+            env,
+            tokens: Cache::builder()
+                .weigher(|_, token: &Arc<KnownToken>| token.size)
+                .max_capacity(REMEMBERED_TOKEN_BYTES)
+                .time_to_live(tokens::REMEMBERED)
+                .build(),
+            keys: Cache::builder().max_capacity(10_000).time_to_live(keys::REMEMBERED).build(),
+            issuers: Cache::builder().max_capacity(1_000).time_to_live(SETTINGS_TTL).build(),
+            tenants: Cache::builder().max_capacity(10_000).time_to_live(SETTINGS_TTL).build(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Who sent these headers. `Unauthenticated` says why nobody did; `Unavailable` that it cannot be known
+    /// at the moment.
+    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller> {
+        let credential = bearer(headers)?;
+        let digest = Sha256::digest(credential).into();
+        if credential.starts_with(keys::MARK) {
+            self.shared.key_caller(credential, digest, headers).await
+        } else {
+            self.shared.token_caller(credential, digest).await
+        }
+    }
+
+    /// A key for one person who is not authenticated, where the tenant wants guests; `NotFound` elsewhere.
+    pub async fn create_guest(&self, tenant: &str) -> Result<IssuedKey> {
+        keys::create_guest(&self.shared.db, &self.shared.clock, tenant).await
+    }
+
+    /// A tenant's settings, at most five seconds old.
+    pub async fn tenant(&self, id: TenantId) -> Result<Arc<Tenant>> {
+        if let Some(tenant) = self.shared.tenants.get(&id).await {
+            return Ok(tenant);
+        }
+        let mut tx = self.shared.db.tenant(id).await?;
+        let tenant = store::tenants::get(&mut tx, id).await?.ok_or_else(|| Error::not_found("tenant"))?;
+        let tenant = Arc::new(tenant);
+        self.shared.tenants.insert(id, tenant.clone()).await;
+        Ok(tenant)
+    }
+}
+
+/// The one credential of a request.
+fn bearer(headers: &HeaderMap) -> Result<&str> {
+    let mut sent = headers.get_all(header::AUTHORIZATION).iter();
+    let Some(value) = sent.next() else {
+        return unauthenticated("no credential: send the header `Authorization: Bearer <token or key>`");
+    };
+    if sent.next().is_some() {
+        return unauthenticated("more than one `Authorization` header: send one");
+    }
+    let (scheme, credential) = value.to_str().ok().and_then(|text| text.split_once(' ')).unwrap_or_default();
+    if !scheme.eq_ignore_ascii_case("bearer") || credential.trim().is_empty() {
+        return unauthenticated("the `Authorization` header is not of the form `Bearer <token or key>`");
+    }
+    Ok(credential.trim())
+}
+
+fn unauthenticated<T>(why: impl Into<String>) -> Result<T> {
+    Err(Error::Unauthenticated(why.into()))
+}
+
+/// Prefixes of the user ids that the program gives out itself; nobody else may vouch for one.
+const KEY_USER: &str = "key:";
+const GUEST_USER: &str = "guest:";
+
+/// A user id as somebody else names it; `whose` says in what (`the claim sub`).
+fn user_id(text: &str, whose: &str) -> Result<UserId> {
+    if text.is_empty() || text.len() > 255 || text.chars().any(char::is_control) {
+        return unauthenticated(format!("{whose} is not a user id of 1 to 255 bytes without control characters"));
+    }
+    if text.starts_with(KEY_USER) || text.starts_with(GUEST_USER) {
+        return unauthenticated(format!("{whose} starts with `key:` or `guest:`, which are reserved"));
+    }
+    Ok(UserId(text.into()))
+}
+
+/// Text of a caller for a message: quoted, and not endless.
+fn quoted(text: &str) -> String {
+    let short: String = text.chars().take(120).collect();
+    format!("{short:?}")
+}

@@ -1,0 +1,85 @@
+//! The users of a frontend, named by the headers that its key's settings choose. The frontend has
+//! authenticated them; its key vouches for what it says.
+
+use std::sync::Arc;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::HeaderMap;
+use serde_json::{Map, Value};
+
+use super::{unauthenticated, user_id};
+use crate::domain::{account::FrontendHeaders, error::Result, ids::TenantId, principal::Principal};
+
+const MAX_VALUE: usize = 1024;
+
+/// The user that a request of a frontend is for, and the frontend's id of the conversation.
+pub(super) fn user(
+    tenant: TenantId,
+    settings: &FrontendHeaders,
+    headers: &HeaderMap,
+) -> Result<(Principal, Option<String>)> {
+    let name = &settings.user_id;
+    let Some(id) = value(headers, name)? else {
+        return unauthenticated(format!("this key speaks for users: send the user's id in the header `{name}`"));
+    };
+    // The id is taken as it is: two spellings are two users, never one by accident.
+    let user = user_id(&id, &format!("the header `{name}`"))?;
+    let mut claims = Map::from_iter([("sub".to_owned(), Value::from(id))]);
+    let described = [("name", &settings.name), ("email", &settings.email), ("roles", &settings.roles)];
+    for (claim, header) in described {
+        if let Some(text) = optional(headers, header.as_ref())? {
+            claims.insert(claim.to_owned(), decoded(&text).into());
+        }
+    }
+    let locale = optional(headers, settings.locale.as_ref())?;
+    let conversation = optional(headers, settings.conversation.as_ref())?;
+    Ok((Principal { tenant, user, claims: Arc::new(claims), locale, authenticated: true }, conversation))
+}
+
+fn optional(headers: &HeaderMap, name: Option<&String>) -> Result<Option<String>> {
+    name.map_or(Ok(None), |name| value(headers, name))
+}
+
+/// The value of a header; `None` when it is absent or blank. A frontend that does not know the user may
+/// send its template unfilled, which is nobody's name.
+fn value(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
+    let mut sent = headers.get_all(name).iter();
+    let Some(first) = sent.next() else { return Ok(None) };
+    if sent.next().is_some() {
+        return unauthenticated(format!("the header `{name}` was sent more than once"));
+    }
+    let text = match str::from_utf8(first.as_bytes()) {
+        Ok(text) => text.to_owned(),
+        Err(_) => first.as_bytes().iter().copied().map(char::from).collect(),
+    };
+    let text = text.trim();
+    if text.starts_with("{{") && text.ends_with("}}") {
+        return unauthenticated(format!("the header `{name}` holds a placeholder that the frontend did not fill in"));
+    }
+    if text.len() > MAX_VALUE {
+        return unauthenticated(format!("the header `{name}` is longer than {MAX_VALUE} bytes"));
+    }
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+/// Undoes what frontends do to text that does not fit into a header: percent-encoding (Open WebUI) or
+/// `b64:` (LibreChat). What is neither stays as it is.
+fn decoded(text: &str) -> String {
+    let base64 = text.strip_prefix("b64:").and_then(|encoded| STANDARD.decode(encoded).ok());
+    let bytes = base64.or_else(|| percent_decoded(text));
+    let plain = |text: &String| !text.chars().any(char::is_control);
+    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).filter(plain).unwrap_or_else(|| text.to_owned())
+}
+
+/// `None` when a `%` is not followed by two hexadecimal digits: then the text was not encoded.
+fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut pieces = text.split('%');
+    bytes.extend_from_slice(pieces.next().unwrap_or_default().as_bytes());
+    for piece in pieces {
+        let (digits, rest) = piece.split_at_checked(2)?;
+        bytes.extend(hex::decode(digits).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    Some(bytes)
+}

@@ -1,0 +1,204 @@
+//! Key sets (JWKS) of issuers: fetched through the egress guard, kept for five minutes.
+//!
+//! One fetch at a time for each URL, which goes on when its caller leaves. A key that is not in the set
+//! causes an early fetch at most every 30 seconds. When a fetch fails, the keys that were there stay.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
+
+use arc_swap::ArcSwapOption;
+use http::{HeaderValue, header};
+use jsonwebtoken::{
+    Algorithm, AlgorithmFamily, DecodingKey,
+    jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse},
+};
+use serde::Deserialize;
+use serde_json::Value;
+use time::{Duration, OffsetDateTime};
+use tokio::sync::OwnedMutexGuard;
+
+use super::unauthenticated;
+use crate::{
+    domain::{
+        clock::Clock,
+        error::{Error, Result},
+    },
+    egress::{Egress, Limits, Request, parse_url},
+};
+
+const FRESH: Duration = Duration::minutes(5);
+/// Between two fetches because of a key that is not in the set.
+const UNKNOWN_KEY_PAUSE: Duration = Duration::seconds(30);
+/// After a fetch that failed.
+const FAILURE_PAUSE: Duration = Duration::seconds(5);
+const MAX_KEYS: usize = 100;
+const LIMITS: Limits = Limits {
+    connect: std::time::Duration::from_secs(3),
+    deadline: Some(std::time::Duration::from_secs(5)),
+    idle: None,
+    max_body: 256 * 1024,
+};
+
+pub(super) struct KeySets {
+    egress: Egress,
+    clock: Clock,
+    slots: Mutex<HashMap<String, Arc<Slot>>>,
+}
+
+/// What is known of one URL.
+#[derive(Default)]
+struct Slot {
+    set: ArcSwapOption<KeySet>,
+    /// Held while fetching.
+    history: Arc<tokio::sync::Mutex<History>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct History {
+    failed: Option<OffsetDateTime>,
+    /// The last fetch because of a key that was not in the set.
+    forced: Option<OffsetDateTime>,
+}
+
+struct KeySet {
+    keys: Vec<Key>,
+    fetched: OffsetDateTime,
+}
+
+struct Key {
+    id: Option<String>,
+    jwk: Jwk,
+    decoding: Arc<DecodingKey>,
+}
+
+impl KeySets {
+    pub(super) fn new(egress: Egress, clock: Clock) -> Self {
+        Self { egress, clock, slots: Mutex::default() }
+    }
+
+    /// The key with an id (or the only one, when the token names none) that fits an algorithm.
+    pub(super) async fn find(&self, url: &str, id: Option<&str>, algorithm: Algorithm) -> Result<Arc<DecodingKey>> {
+        let slot = self.slot(url);
+        let pick = || slot.set.load().as_ref().and_then(|set| set.pick(id, algorithm));
+        let stale = match pick() {
+            Some(key) if slot.is_fresh(self.clock.now()) => return Ok(key),
+            stale => stale,
+        };
+        // Who holds a key that was good five minutes ago does not wait for somebody else's fetch.
+        let turn = if stale.is_some() {
+            slot.history.clone().try_lock_owned().ok()
+        } else {
+            Some(slot.history.clone().lock_owned().await)
+        };
+        if let Some(history) = turn {
+            self.refresh(url, &slot, history, pick().is_some()).await;
+        }
+        match pick() {
+            Some(key) => Ok(key),
+            None if slot.set.load().is_some() => unauthenticated(match id {
+                Some(_) => "the token is signed with a key that its issuer does not publish",
+                None => "the token's header has no `kid` that says which of its issuer's keys signed it",
+            }),
+            None => Err(Error::Unavailable("the keys of the token's issuer cannot be fetched; try again soon".into())),
+        }
+    }
+
+    fn slot(&self, url: &str) -> Arc<Slot> {
+        let mut slots = self.slots.lock().expect("no holder of this lock panics");
+        slots.entry(url.to_owned()).or_default().clone()
+    }
+
+    /// Fetches the set if it is time to.
+    async fn refresh(&self, url: &str, slot: &Arc<Slot>, mut history: OwnedMutexGuard<History>, found: bool) {
+        let now = self.clock.now();
+        let within = |at: Option<OffsetDateTime>, pause| at.is_some_and(|at| now < at + pause);
+        let fresh = slot.is_fresh(now);
+        let forced = fresh && !found;
+        if (fresh && found) || within(history.failed, FAILURE_PAUSE) {
+            return;
+        }
+        if forced {
+            if within(history.forced, UNKNOWN_KEY_PAUSE) {
+                return;
+            }
+            history.forced = Some(now);
+        }
+        let (egress, url, slot) = (self.egress.clone(), url.to_owned(), slot.clone());
+        let fetching = tokio::spawn(async move {
+            match fetch(&egress, &url).await {
+                Ok(keys) => {
+                    slot.set.store(Some(Arc::new(KeySet { keys, fetched: now })));
+                    history.failed = None;
+                }
+                Err(cause) => {
+                    tracing::warn!(url, cause, "an issuer's keys could not be fetched");
+                    history.failed = Some(now);
+                }
+            }
+        });
+        // A panic is reported by the runtime; the set is as it was.
+        let _ = fetching.await;
+    }
+}
+
+impl Slot {
+    fn is_fresh(&self, now: OffsetDateTime) -> bool {
+        self.set.load().as_ref().is_some_and(|set| now < set.fetched + FRESH)
+    }
+}
+
+impl KeySet {
+    fn pick(&self, id: Option<&str>, algorithm: Algorithm) -> Option<Arc<DecodingKey>> {
+        let mut fitting = self.keys.iter().filter(|key| fits(&key.jwk, algorithm));
+        match id {
+            Some(id) => fitting.find(|key| key.id.as_deref() == Some(id)).map(|key| key.decoding.clone()),
+            None => fitting.next().filter(|_| fitting.next().is_none()).map(|key| key.decoding.clone()),
+        }
+    }
+}
+
+/// Whether a key may check signatures of an algorithm: family, curve, and its own `alg` and `use`.
+fn fits(jwk: &Jwk, algorithm: Algorithm) -> bool {
+    let shape = match &jwk.algorithm {
+        AlgorithmParameters::RSA(_) => algorithm.family() == AlgorithmFamily::Rsa,
+        AlgorithmParameters::EllipticCurve(key) => matches!(
+            (&key.curve, algorithm),
+            (EllipticCurve::P256, Algorithm::ES256) | (EllipticCurve::P384, Algorithm::ES384)
+        ),
+        AlgorithmParameters::OctetKeyPair(key) => {
+            matches!((&key.curve, algorithm), (EllipticCurve::Ed25519, Algorithm::EdDSA))
+        }
+        _ => false,
+    };
+    let named = jwk.common.key_algorithm.as_ref().is_none_or(|named| named.to_string() == format!("{algorithm:?}"));
+    let signs = jwk.common.public_key_use.as_ref().is_none_or(|usage| *usage == PublicKeyUse::Signature);
+    shape && named && signs
+}
+
+/// Reads a key set; keys that cannot be used are left out, as its issuer may have others for other uses.
+async fn fetch(egress: &Egress, url: &str) -> Result<Vec<Key>, String> {
+    #[derive(Deserialize)]
+    struct Document {
+        keys: Vec<Value>,
+    }
+    let mut request = Request { limits: LIMITS, ..Request::get(parse_url(url).map_err(|error| error.to_string())?) };
+    request.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let answer = egress.send(request).await.map_err(|error| error.to_string())?;
+    if answer.status != http::StatusCode::OK {
+        return Err(format!("the answer was {}", answer.status));
+    }
+    let body = answer.bytes().await.map_err(|error| error.to_string())?;
+    let document: Document = serde_json::from_slice(&body).map_err(|_| "the answer is not a JSON Web Key Set")?;
+    Ok(document.keys.into_iter().take(MAX_KEYS).filter_map(usable).collect())
+}
+
+fn usable(key: Value) -> Option<Key> {
+    let jwk: Jwk = serde_json::from_value(key).ok()?;
+    if let AlgorithmParameters::OctetKey(_) | AlgorithmParameters::Other(_) = &jwk.algorithm {
+        return None;
+    }
+    let decoding = Arc::new(DecodingKey::from_jwk(&jwk).ok()?);
+    Some(Key { id: jwk.common.key_id.clone(), jwk, decoding })
+}

@@ -1,0 +1,248 @@
+//! API keys: `chk_<prefix>_<secret>`, 256 random bits of which only the hash is kept.
+//!
+//! A key speaks for itself, for the users of a frontend, or for one guest. Two keys of one name may be
+//! live, so that a new one can take over before the old one ends.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderName};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use time::OffsetDateTime;
+
+use super::{Caller, GUEST_USER, KEY_USER, Shared, frontends, unauthenticated};
+use crate::{
+    domain::{
+        account::{ApiKey, FrontendHeaders, Speaker},
+        clock::Clock,
+        error::{Error, Result},
+        ids::{ApiKeyId, TenantId, UserId},
+        principal::{Principal, Scope, Scopes},
+        secret::Secret,
+    },
+    store::{self, Db},
+};
+
+/// What every key starts with.
+pub(super) const MARK: &str = "chk_";
+/// A revoked key is refused after this time at the latest.
+pub(super) const REMEMBERED: Duration = Duration::from_secs(5);
+const PREFIX_BYTES: usize = 6;
+const SECRET_BYTES: usize = 32;
+const GUEST_LIFE: time::Duration = time::Duration::hours(24);
+/// Guests of a tenant at a time.
+const MAX_GUESTS: i64 = 10_000;
+
+/// A key that was checked, as its row was then.
+pub(super) struct KnownKey {
+    key: ApiKey,
+    checked: OffsetDateTime,
+}
+
+/// A key to be made.
+pub struct NewKey {
+    pub name: String,
+    pub scopes: Scopes,
+    /// Not a guest: those come from [`super::Accounts::create_guest`].
+    pub speaker: Speaker,
+    pub expires_at: Option<OffsetDateTime>,
+}
+
+/// A fresh key: the only time that it can be seen.
+#[derive(Debug)]
+pub struct IssuedKey {
+    pub key: ApiKey,
+    pub secret: Secret,
+}
+
+impl Shared {
+    pub(super) async fn key_caller(&self, text: &str, digest: [u8; 32], headers: &HeaderMap) -> Result<Caller> {
+        let now = self.clock.now();
+        let key = match self.keys.get(&digest).await {
+            Some(known) if now < known.checked + REMEMBERED => known,
+            _ => {
+                let known = Arc::new(KnownKey { key: self.look_up(text, digest).await?, checked: now });
+                self.keys.insert(digest, known.clone()).await;
+                known
+            }
+        };
+        let key = &key.key;
+        if key.revoked_at.is_some() {
+            return unauthenticated(format!("the API key {} is revoked", key.prefix));
+        }
+        if !key.is_live(now) {
+            return unauthenticated(format!("the API key {} has expired", key.prefix));
+        }
+        speak(key, headers)
+    }
+
+    async fn look_up(&self, text: &str, digest: [u8; 32]) -> Result<ApiKey> {
+        let unknown = || Error::Unauthenticated("the API key is unknown; check that it was copied whole".to_owned());
+        let prefix = prefix_of(text).ok_or_else(unknown)?;
+        let mut tx = self.db.system().await?;
+        let (key, hash) = store::api_keys::by_prefix(&mut tx, prefix).await?.ok_or_else(unknown)?;
+        if bool::from(hash.as_slice().ct_eq(&digest)) { Ok(key) } else { Err(unknown()) }
+    }
+}
+
+/// The prefix of a well-formed key.
+fn prefix_of(text: &str) -> Option<&str> {
+    let (prefix, secret) = text.strip_prefix(MARK)?.split_once('_')?;
+    let hex = |part: &str, bytes: usize| part.len() == 2 * bytes && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (hex(prefix, PREFIX_BYTES) && hex(secret, SECRET_BYTES)).then_some(prefix)
+}
+
+fn speak(key: &ApiKey, headers: &HeaderMap) -> Result<Caller> {
+    let (principal, conversation_key) = match &key.speaker {
+        Speaker::Frontend(settings) => frontends::user(key.tenant, settings, headers)?,
+        Speaker::Service(claims) => {
+            let locale = claims.get("locale").and_then(|locale| locale.as_str()).map(str::to_owned);
+            let user = UserId(format!("{KEY_USER}{}", key.name).into());
+            let claims = Arc::new(claims.clone());
+            (Principal { tenant: key.tenant, user, claims, locale, authenticated: true }, None)
+        }
+        Speaker::Guest => {
+            let user = UserId(format!("{GUEST_USER}{}", key.id).into());
+            let claims = Arc::default();
+            (Principal { tenant: key.tenant, user, claims, locale: None, authenticated: false }, None)
+        }
+    };
+    Ok(Caller { principal, scopes: key.scopes, key: Some(key.id), conversation_key })
+}
+
+/// Makes a key. A live one of the same name is a conflict: [`rotate_key`] replaces it.
+pub async fn create_key(db: &Db, clock: &Clock, tenant: TenantId, new: NewKey) -> Result<IssuedKey> {
+    check(&new)?;
+    let now = clock.now();
+    let mut tx = db.tenant(tenant).await?;
+    store::api_keys::retire(&mut tx, tenant, &new.name, now).await?;
+    let live = store::api_keys::list(&mut tx, tenant, Some(&new.name)).await?;
+    if live.iter().any(|key| key.is_live(now)) {
+        return Err(Error::Conflict(format!("there is a live key {:?} already; rotate or revoke it", new.name)));
+    }
+    let (issued, hash) = issue(tenant, new, now);
+    store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;
+    tx.commit().await?;
+    Ok(issued)
+}
+
+/// The keys of a tenant, without guests.
+pub async fn list_keys(db: &Db, tenant: TenantId) -> Result<Vec<ApiKey>> {
+    let mut tx = db.tenant(tenant).await?;
+    store::api_keys::list(&mut tx, tenant, None).await
+}
+
+/// Ends a key by its prefix, or all of a name. Takes effect everywhere within seconds.
+pub async fn revoke_key(db: &Db, clock: &Clock, tenant: TenantId, name_or_prefix: &str) -> Result<u64> {
+    let mut tx = db.tenant(tenant).await?;
+    let revoked = store::api_keys::revoke(&mut tx, tenant, name_or_prefix, clock.now()).await?;
+    if revoked == 0 {
+        return Err(Error::not_found(format!("key {name_or_prefix:?}")));
+    }
+    tx.commit().await?;
+    Ok(revoked)
+}
+
+/// Makes a second key like the live one of a name, which then ends after `overlap`.
+pub async fn rotate_key(
+    db: &Db,
+    clock: &Clock,
+    tenant: TenantId,
+    name: &str,
+    overlap: time::Duration,
+) -> Result<IssuedKey> {
+    let now = clock.now();
+    let mut tx = db.tenant(tenant).await?;
+    store::api_keys::retire(&mut tx, tenant, name, now).await?;
+    let mut live = store::api_keys::list(&mut tx, tenant, Some(name)).await?;
+    live.retain(|key| key.is_live(now));
+    let old = live.pop().ok_or_else(|| Error::not_found(format!("live key {name:?}")))?;
+    if !live.is_empty() {
+        return Err(Error::Conflict(format!("two keys {name:?} are live; revoke one by its prefix first")));
+    }
+    let span = old.expires_at.map(|expiry| expiry - old.created_at);
+    let new = NewKey {
+        name: old.name.clone(),
+        scopes: old.scopes,
+        speaker: old.speaker.clone(),
+        expires_at: span.map(|span| now + span),
+    };
+    let (issued, hash) = issue(tenant, new, now);
+    let slot = store::api_keys::slot(&mut tx, tenant, old.id).await?;
+    store::api_keys::insert(&mut tx, &issued.key, &hash, 1 - slot).await?;
+    store::api_keys::expire(&mut tx, tenant, old.id, now + overlap).await?;
+    tx.commit().await?;
+    Ok(issued)
+}
+
+/// A key for one person who is not authenticated, where the tenant wants guests.
+pub(super) async fn create_guest(db: &Db, clock: &Clock, tenant_name: &str) -> Result<IssuedKey> {
+    let closed = || Error::not_found(format!("tenant {tenant_name:?} that takes guests"));
+    let mut tx = db.system().await?;
+    let tenant = store::tenants::by_name(&mut tx, tenant_name).await?.filter(|tenant| tenant.guests);
+    let tenant = tenant.ok_or_else(closed)?.id;
+    drop(tx);
+    let now = clock.now();
+    let mut tx = db.tenant(tenant).await?;
+    if store::api_keys::prune_guests(&mut tx, tenant, now).await? >= MAX_GUESTS {
+        return Err(Error::Busy {
+            reason: "too many guests; try again later".to_owned(),
+            retry_after: Duration::from_secs(600),
+        });
+    }
+    let new = NewKey {
+        name: "guest".to_owned(),
+        scopes: Scopes::of([Scope::Chat]),
+        speaker: Speaker::Guest,
+        expires_at: Some(now + GUEST_LIFE),
+    };
+    let (issued, hash) = issue(tenant, new, now);
+    store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;
+    tx.commit().await?;
+    Ok(issued)
+}
+
+fn issue(tenant: TenantId, new: NewKey, now: OffsetDateTime) -> (IssuedKey, [u8; 32]) {
+    let prefix = hex::encode(rand::random::<[u8; PREFIX_BYTES]>());
+    let text = format!("{MARK}{prefix}_{}", hex::encode(rand::random::<[u8; SECRET_BYTES]>()));
+    let hash = Sha256::digest(&text).into();
+    let NewKey { name, scopes, speaker, expires_at } = new;
+    let id = ApiKeyId::new();
+    let key = ApiKey { id, tenant, name, prefix, scopes, speaker, created_at: now, expires_at, revoked_at: None };
+    (IssuedKey { key, secret: Secret::new(text) }, hash)
+}
+
+fn check(new: &NewKey) -> Result<()> {
+    let name = &new.name;
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let fits = name.len() <= 63
+        && name.bytes().next().is_some_and(plain)
+        && name.bytes().all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'));
+    if !fits {
+        let rule = "use 1 to 63 lower-case letters, digits, `-`, `_` or `.`, starting with a letter or digit";
+        return Err(Error::invalid("name", format!("{name:?} is no key name: {rule}")));
+    }
+    if new.scopes == Scopes::default() {
+        return Err(Error::invalid("scopes", "a key without a scope opens nothing; give it `chat` or `admin`"));
+    }
+    match &new.speaker {
+        Speaker::Service(_) => Ok(()),
+        Speaker::Frontend(_) if new.scopes.has(Scope::Admin) => {
+            Err(Error::invalid("scopes", "`admin` on a frontend's key would make all its users admins"))
+        }
+        Speaker::Frontend(headers) => check_headers(headers),
+        Speaker::Guest => Err(Error::invalid("speaker", "a guest's key is made by asking for a guest")),
+    }
+}
+
+/// Headers that a frontend's settings name must be headers, and none that means something already.
+fn check_headers(headers: &FrontendHeaders) -> Result<()> {
+    let taken = ["authorization", "cookie", "host", "content-type", "content-length", "accept"];
+    for name in headers.names() {
+        let parsed = name.parse::<HeaderName>();
+        if parsed.is_err() || taken.iter().any(|taken| taken.eq_ignore_ascii_case(name)) {
+            return Err(Error::invalid("frontend", format!("{name:?} cannot be the header that names a user")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! `chatelaine tenant`: tenants, their issuers and their keys. The operator's own door: who can reach the
+//! database may use it.
+
+mod issuer;
+mod key;
+
+use std::io::Write;
+
+use crate::{
+    app::accounts::{add_tenant, find_tenant, list_tenants, remove_tenant},
+    domain::{clock::Clock, ids::AgentId},
+    store::Db,
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Add a tenant
+    Add {
+        /// Lower-case letters, digits and `-`
+        name: String,
+        /// The agents that serve it; without this every one does
+        #[arg(long, value_delimiter = ',', value_parser = AgentId::parse)]
+        agents: Option<Vec<AgentId>>,
+        /// Let people without a token ask for a guest's
+        #[arg(long)]
+        guests: bool,
+    },
+    /// List tenants
+    List,
+    /// Remove a tenant with all its conversations, issuers, keys and audit
+    Remove {
+        name: String,
+        /// Confirm: nothing of the tenant can be brought back
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Manage who may vouch for a tenant's users
+    #[command(subcommand)]
+    Issuer(issuer::Command),
+    /// Manage the keys of programs and frontends
+    #[command(subcommand)]
+    Key(key::Command),
+}
+
+pub async fn run(command: Command, db: &Db, clock: &Clock, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+    match command {
+        Command::Add { name, agents, guests } => {
+            let tenant = add_tenant(db, clock, &name, agents, guests).await?;
+            writeln!(out, "tenant {} added ({})", tenant.name, tenant.id)?;
+        }
+        Command::List => {
+            for tenant in list_tenants(db).await? {
+                let agents = tenant.agents.map_or_else(|| "every agent".to_owned(), |agents| agents.join(", "));
+                let guests = if tenant.guests { ", guests" } else { "" };
+                writeln!(out, "{}  {}  {agents}{guests}", tenant.id, tenant.name)?;
+            }
+        }
+        Command::Remove { name, yes } => {
+            let tenant = find_tenant(db, &name).await?;
+            anyhow::ensure!(yes, "tenant {name:?} would be removed with everything it has; confirm with --yes");
+            remove_tenant(db, tenant.id).await?;
+            writeln!(out, "tenant {name} removed")?;
+        }
+        Command::Issuer(command) => issuer::run(command, db, out).await?,
+        Command::Key(command) => key::run(command, db, clock, out).await?,
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! `chatelaine tenant issuer`.
+
+use std::{io::Write, path::PathBuf};
+
+use anyhow::Context;
+
+use crate::{
+    app::accounts::{add_issuer, find_tenant, list_issuers, remove_issuer},
+    domain::{
+        account::{Issuer, IssuerKeys},
+        ids::IssuerId,
+    },
+    store::Db,
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Trust an issuer, or replace the keys of one that is trusted
+    Add {
+        tenant: String,
+        /// The claim `iss` of its tokens
+        #[arg(long)]
+        issuer: String,
+        /// The claim `aud` of tokens for this tenant
+        #[arg(long)]
+        audience: String,
+        /// The only algorithm it may sign with
+        #[arg(long, default_value = "RS256")]
+        algorithm: String,
+        #[command(flatten)]
+        keys: Keys,
+    },
+    /// List the issuers of a tenant
+    List { tenant: String },
+    /// Trust an issuer no longer
+    Remove {
+        tenant: String,
+        issuer: String,
+        /// Only with this audience
+        #[arg(long)]
+        audience: Option<String>,
+    },
+}
+
+/// Where its keys are: one of three.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct Keys {
+    /// URL of its JSON Web Key Set
+    #[arg(long)]
+    jwks: Option<String>,
+    /// File with its public key in PEM
+    #[arg(long)]
+    public_key: Option<PathBuf>,
+    /// Name of the environment variable with its HMAC secret (the secret itself is never stored)
+    #[arg(long)]
+    secret_env: Option<String>,
+}
+
+impl Keys {
+    fn read(self) -> anyhow::Result<IssuerKeys> {
+        match (self.jwks, self.public_key, self.secret_env) {
+            (Some(url), ..) => Ok(IssuerKeys::Jwks(url)),
+            (_, Some(path), _) => {
+                let pem = std::fs::read_to_string(&path);
+                Ok(IssuerKeys::PublicKey(pem.with_context(|| format!("{} cannot be read", path.display()))?))
+            }
+            (.., Some(name)) => Ok(IssuerKeys::SecretEnv(name)),
+            (None, None, None) => anyhow::bail!("one of --jwks, --public-key and --secret-env is needed"),
+        }
+    }
+}
+
+pub(super) async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+    match command {
+        Command::Add { tenant, issuer, audience, algorithm, keys } => {
+            let tenant = find_tenant(db, &tenant).await?;
+            let keys = keys.read()?;
+            let issuer = Issuer { id: IssuerId::new(), tenant: tenant.id, issuer, audience, algorithm, keys };
+            add_issuer(db, &issuer).await?;
+            writeln!(out, "tenant {} trusts {} for audience {}", tenant.name, issuer.issuer, issuer.audience)?;
+        }
+        Command::List { tenant } => {
+            let tenant = find_tenant(db, &tenant).await?;
+            for issuer in list_issuers(db, tenant.id).await? {
+                let keys = match issuer.keys {
+                    IssuerKeys::Jwks(url) => url,
+                    IssuerKeys::PublicKey(_) => "a static public key".to_owned(),
+                    IssuerKeys::SecretEnv(name) => format!("the secret in {name}"),
+                };
+                writeln!(out, "{}  audience {}  {} with {keys}", issuer.issuer, issuer.audience, issuer.algorithm)?;
+            }
+        }
+        Command::Remove { tenant, issuer, audience } => {
+            let tenant = find_tenant(db, &tenant).await?;
+            remove_issuer(db, tenant.id, &issuer, audience.as_deref()).await?;
+            writeln!(out, "tenant {} no longer trusts {issuer}; its tokens stop within a minute", tenant.name)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! `chatelaine tenant key`. A key is printed once, when it is made.
+
+use std::io::Write;
+
+use clap::ValueEnum;
+use serde_json::{Map, Value};
+use time::{Duration, OffsetDateTime};
+
+use crate::{
+    app::accounts::{IssuedKey, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key},
+    domain::{
+        account::{ApiKey, FrontendHeaders, Speaker},
+        clock::Clock,
+        principal::Scopes,
+    },
+    store::Db,
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Make a key and print it
+    Create {
+        tenant: String,
+        /// Lower-case letters, digits, `-`, `_` and `.`
+        name: String,
+        /// `chat` or `admin`; may be given several times
+        #[arg(long = "scope", default_value = "chat")]
+        scopes: Vec<String>,
+        /// After this many days the key ends
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+        days: Option<u16>,
+        #[command(flatten)]
+        speaker: Box<SpeakerArgs>,
+    },
+    /// List the keys of a tenant
+    List { tenant: String },
+    /// End a key by its prefix, or all of a name, within seconds
+    Revoke { tenant: String, name_or_prefix: String },
+    /// Make a second key of a name and let the first one end
+    Rotate {
+        tenant: String,
+        name: String,
+        /// How long the first one still works
+        #[arg(long, default_value_t = 24)]
+        overlap_hours: u16,
+    },
+}
+
+/// For whom the key speaks: for itself unless a frontend is named.
+#[derive(Debug, clap::Args)]
+pub struct SpeakerArgs {
+    /// Claims of a key that speaks for itself, as a JSON object
+    #[arg(long, conflicts_with_all = ["frontend", "user_id_header"])]
+    claims: Option<String>,
+    /// The key speaks for the users of this frontend
+    #[arg(long)]
+    frontend: Option<Frontend>,
+    /// The header with the user's id; with the others, for a frontend that is not in the list
+    #[arg(long)]
+    user_id_header: Option<String>,
+    #[arg(long)]
+    name_header: Option<String>,
+    #[arg(long)]
+    email_header: Option<String>,
+    /// The header that becomes the claim `roles`
+    #[arg(long)]
+    roles_header: Option<String>,
+    #[arg(long)]
+    locale_header: Option<String>,
+    /// The header with the frontend's id of the conversation
+    #[arg(long)]
+    conversation_header: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Frontend {
+    OpenWebui,
+    Librechat,
+}
+
+impl SpeakerArgs {
+    fn speaker(self) -> anyhow::Result<Speaker> {
+        let base = match self.frontend {
+            Some(Frontend::OpenWebui) => Some(FrontendHeaders::open_webui()),
+            Some(Frontend::Librechat) => Some(FrontendHeaders::librechat()),
+            None => None,
+        };
+        let preset = base.as_ref();
+        let or = |given: Option<String>, of: fn(&FrontendHeaders) -> &Option<String>| {
+            given.or_else(|| preset.and_then(|preset| of(preset).clone()))
+        };
+        let user_id = self.user_id_header.or_else(|| preset.map(|preset| preset.user_id.clone()));
+        let name = or(self.name_header, |preset| &preset.name);
+        let email = or(self.email_header, |preset| &preset.email);
+        let roles = or(self.roles_header, |preset| &preset.roles);
+        let locale = or(self.locale_header, |preset| &preset.locale);
+        let conversation = or(self.conversation_header, |preset| &preset.conversation);
+        if let Some(user_id) = user_id {
+            return Ok(Speaker::Frontend(FrontendHeaders { user_id, name, email, roles, locale, conversation }));
+        }
+        let alone = [name, email, roles, locale, conversation].iter().all(Option::is_none);
+        anyhow::ensure!(alone, "a frontend's headers need --user-id-header, which says who its user is");
+        let claims =
+            self.claims.map_or_else(|| Ok(Map::new()), |text| serde_json::from_str::<Map<String, Value>>(&text));
+        claims.map(Speaker::Service).map_err(|error| anyhow::anyhow!("--claims: not a JSON object: {error}"))
+    }
+}
+
+pub(super) async fn run(command: Command, db: &Db, clock: &Clock, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+    match command {
+        Command::Create { tenant, name, scopes, days, speaker } => {
+            let scopes = Scopes::parse(&scopes).map_err(|error| anyhow::anyhow!("--scope: {error}"))?;
+            let expires_at = days.map(|days| clock.now() + Duration::days(days.into()));
+            let new = NewKey { name, scopes, speaker: speaker.speaker()?, expires_at };
+            let tenant = find_tenant(db, &tenant).await?;
+            show(&create_key(db, clock, tenant.id, new).await?, out)?;
+        }
+        Command::List { tenant } => {
+            let tenant = find_tenant(db, &tenant).await?;
+            for key in list_keys(db, tenant.id).await? {
+                writeln!(out, "{}", line(&key, clock.now()))?;
+            }
+        }
+        Command::Revoke { tenant, name_or_prefix } => {
+            let tenant = find_tenant(db, &tenant).await?;
+            let revoked = revoke_key(db, clock, tenant.id, &name_or_prefix).await?;
+            writeln!(out, "{revoked} revoked; replicas refuse them within seconds")?;
+        }
+        Command::Rotate { tenant, name, overlap_hours } => {
+            let tenant = find_tenant(db, &tenant).await?;
+            let issued = rotate_key(db, clock, tenant.id, &name, Duration::hours(overlap_hours.into())).await?;
+            show(&issued, out)?;
+            writeln!(out, "the previous key ends in {overlap_hours} h")?;
+        }
+    }
+    Ok(())
+}
+
+fn show(issued: &IssuedKey, out: &mut impl Write) -> anyhow::Result<()> {
+    writeln!(out, "{}", issued.secret.expose())?;
+    writeln!(out, "keep it: it cannot be shown again")?;
+    Ok(())
+}
+
+fn line(key: &ApiKey, now: OffsetDateTime) -> String {
+    let state = match (key.revoked_at, key.expires_at) {
+        (Some(at), _) => format!("revoked {}", at.date()),
+        (None, Some(at)) if at <= now => format!("expired {}", at.date()),
+        (None, Some(at)) => format!("live until {}", at.date()),
+        (None, None) => "live".to_owned(),
+    };
+    format!("{}  {}  {}  {}  {state}", key.prefix, key.name, key.speaker.kind(), key.scopes.names().join(","))
+}

@@ -1,0 +1,150 @@
+//! Who may come in: tenants, the issuers that vouch for their users, and API keys. Rows as the rest of the
+//! house sees them; no secret is in them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use time::OffsetDateTime;
+
+use super::{
+    ids::{AgentId, ApiKeyId, IssuerId, TenantId},
+    principal::Scopes,
+};
+
+/// An organisation.
+#[derive(Clone, Debug)]
+pub struct Tenant {
+    pub id: TenantId,
+    /// Lower-case letters, digits and `-`.
+    pub name: String,
+    /// The agents that serve it; absent: every one.
+    pub agents: Option<Vec<String>>,
+    /// Whether somebody without a token may ask for a guest's.
+    pub guests: bool,
+    pub created_at: OffsetDateTime,
+}
+
+impl Tenant {
+    pub fn has_agent(&self, agent: &AgentId) -> bool {
+        self.agents.as_ref().is_none_or(|agents| agents.iter().any(|name| name == agent.as_str()))
+    }
+}
+
+/// Somebody whose tokens a tenant accepts: exactly this `iss`, `aud` and algorithm.
+#[derive(Clone, Debug)]
+pub struct Issuer {
+    pub id: IssuerId,
+    pub tenant: TenantId,
+    pub issuer: String,
+    pub audience: String,
+    /// As in a token's header: `RS256`, `ES256`, `EdDSA`, `HS256` …
+    pub algorithm: String,
+    pub keys: IssuerKeys,
+}
+
+/// Where the key is that checks an issuer's signatures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IssuerKeys {
+    /// URL of a JSON Web Key Set.
+    Jwks(String),
+    /// A public key in PEM.
+    PublicKey(String),
+    /// Name of the environment variable that holds an HMAC secret.
+    SecretEnv(String),
+}
+
+/// A key that a program or a frontend authenticates with. The key itself is known only to its holder.
+#[derive(Clone, Debug)]
+pub struct ApiKey {
+    pub id: ApiKeyId,
+    pub tenant: TenantId,
+    pub name: String,
+    /// The public part of the key, to recognise it by.
+    pub prefix: String,
+    pub scopes: Scopes,
+    pub speaker: Speaker,
+    pub created_at: OffsetDateTime,
+    pub expires_at: Option<OffsetDateTime>,
+    pub revoked_at: Option<OffsetDateTime>,
+}
+
+impl ApiKey {
+    pub fn is_live(&self, now: OffsetDateTime) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|expiry| now < expiry)
+    }
+}
+
+/// For whom a key speaks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Speaker {
+    /// For itself, with these claims.
+    Service(Map<String, Value>),
+    /// For the users that its requests name.
+    Frontend(FrontendHeaders),
+    /// For one person who is not authenticated.
+    Guest,
+}
+
+impl Speaker {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Service(_) => "service",
+            Self::Frontend(_) => "frontend",
+            Self::Guest => "guest",
+        }
+    }
+}
+
+/// The request headers in which a frontend says who its user is. They count only together with the
+/// frontend's key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FrontendHeaders {
+    /// The immutable id of the user. A request without it is refused.
+    pub user_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub email: Option<String>,
+    /// Becomes the claim `roles`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roles: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locale: Option<String>,
+    /// The frontend's own id of the conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<String>,
+}
+
+impl FrontendHeaders {
+    /// What Open WebUI sends with `ENABLE_FORWARD_USER_INFO_HEADERS=true`.
+    pub fn open_webui() -> Self {
+        Self {
+            user_id: "X-OpenWebUI-User-Id".to_owned(),
+            name: Some("X-OpenWebUI-User-Name".to_owned()),
+            email: Some("X-OpenWebUI-User-Email".to_owned()),
+            roles: Some("X-OpenWebUI-User-Role".to_owned()),
+            locale: None,
+            conversation: Some("X-OpenWebUI-Chat-Id".to_owned()),
+        }
+    }
+
+    /// For LibreChat, whose `headers` of a custom endpoint fill these from `{{LIBRECHAT_USER_ID}}`,
+    /// `{{LIBRECHAT_USER_NAME}}`, `{{LIBRECHAT_USER_EMAIL}}`, `{{LIBRECHAT_USER_ROLE}}` and
+    /// `{{LIBRECHAT_BODY_CONVERSATIONID}}`.
+    pub fn librechat() -> Self {
+        Self {
+            user_id: "X-LibreChat-User-Id".to_owned(),
+            name: Some("X-LibreChat-User-Name".to_owned()),
+            email: Some("X-LibreChat-User-Email".to_owned()),
+            roles: Some("X-LibreChat-User-Role".to_owned()),
+            locale: None,
+            conversation: Some("X-LibreChat-Conversation-Id".to_owned()),
+        }
+    }
+
+    /// Every header that is named.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let optional = [&self.name, &self.email, &self.roles, &self.locale, &self.conversation];
+        std::iter::once(self.user_id.as_str()).chain(optional.into_iter().filter_map(Option::as_deref))
+    }
+}

@@ -1,0 +1,206 @@
+//! Rows of API keys: a hash, never the key. At most two of one name are live, held by the unique index on
+//! (tenant, name, slot).
+
+use serde_json::{Map, Value};
+use sqlx::types::Json;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::Tx;
+use crate::domain::{
+    account::{ApiKey, FrontendHeaders, Speaker},
+    error::{Error, Result},
+    ids::{ApiKeyId, TenantId},
+    principal::Scopes,
+};
+
+struct Row {
+    tenant_id: Uuid,
+    id: Uuid,
+    name: String,
+    prefix: String,
+    scopes: Vec<String>,
+    kind: String,
+    claims: Json<Map<String, Value>>,
+    frontend: Option<Json<FrontendHeaders>>,
+    created_at: OffsetDateTime,
+    expires_at: Option<OffsetDateTime>,
+    revoked_at: Option<OffsetDateTime>,
+}
+
+impl TryFrom<Row> for ApiKey {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        let broken = |why: String| Error::internal(anyhow::anyhow!("API key {}: {why}", row.id));
+        let speaker = match (row.kind.as_str(), row.frontend) {
+            ("service", None) => Speaker::Service(row.claims.0),
+            ("frontend", Some(headers)) => Speaker::Frontend(headers.0),
+            ("guest", None) => Speaker::Guest,
+            (kind, _) => return Err(broken(format!("kind {kind:?} is unknown or lacks its settings"))),
+        };
+        Ok(Self {
+            id: ApiKeyId(row.id),
+            tenant: TenantId(row.tenant_id),
+            name: row.name,
+            prefix: row.prefix,
+            scopes: Scopes::parse(&row.scopes).map_err(broken)?,
+            speaker,
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            revoked_at: row.revoked_at,
+        })
+    }
+}
+
+/// Adds a key in a slot of its name; a live key in that slot is a conflict.
+pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Result<()> {
+    let scopes: Vec<String> = key.scopes.names().into_iter().map(str::to_owned).collect();
+    let (claims, frontend) = match &key.speaker {
+        Speaker::Service(claims) => (claims.clone(), None),
+        Speaker::Frontend(headers) => (Map::new(), Some(Json(headers))),
+        Speaker::Guest => (Map::new(), None),
+    };
+    let added = sqlx::query!(
+        "
+        insert into api_keys
+          (tenant_id, id, name, prefix, hash, scopes, slot, kind, claims, frontend, created_at, expires_at)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+        on conflict (tenant_id, name, slot) where revoked_at is null and kind <> 'guest' do nothing
+        ",
+        key.tenant.0,
+        key.id.0,
+        key.name,
+        key.prefix,
+        hash,
+        &scopes,
+        slot,
+        key.speaker.kind(),
+        Json(claims) as _,
+        frontend as _,
+        key.created_at,
+        key.expires_at,
+    )
+    .execute(tx.conn())
+    .await?;
+    if added.rows_affected() == 0 {
+        return Err(Error::Conflict(format!("there is a live key {:?} already; rotate or revoke it", key.name)));
+    }
+    Ok(())
+}
+
+/// The key with a prefix and the hash of the whole; wants [`super::Db::system`].
+pub async fn by_prefix(tx: &mut Tx, prefix: &str) -> Result<Option<(ApiKey, Vec<u8>)>> {
+    let row = sqlx::query!(
+        r#"
+        select tenant_id, id, name, prefix, hash, scopes, kind,
+          claims as "claims: Json<Map<String, Value>>", frontend as "frontend: Json<FrontendHeaders>",
+          created_at, expires_at, revoked_at
+        from api_keys
+        where prefix = $1
+        "#,
+        prefix,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let key = Row {
+        tenant_id: row.tenant_id,
+        id: row.id,
+        name: row.name,
+        prefix: row.prefix,
+        scopes: row.scopes,
+        kind: row.kind,
+        claims: row.claims,
+        frontend: row.frontend,
+        created_at: row.created_at,
+        expires_at: row.expires_at,
+        revoked_at: row.revoked_at,
+    };
+    Ok(Some((key.try_into()?, row.hash)))
+}
+
+/// The keys of a tenant, guests left out, oldest first; only those of one name when it is given.
+pub async fn list(tx: &mut Tx, tenant: TenantId, name: Option<&str>) -> Result<Vec<ApiKey>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"
+        select tenant_id, id, name, prefix, scopes, kind,
+          claims as "claims: Json<Map<String, Value>>", frontend as "frontend: Json<FrontendHeaders>",
+          created_at, expires_at, revoked_at
+        from api_keys
+        where tenant_id = $1 and kind <> 'guest' and ($2::text is null or name = $2)
+        order by name, id
+        "#,
+        tenant.0,
+        name,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// Frees the slots of a name's expired keys: they count as revoked since they expired.
+pub async fn retire(tx: &mut Tx, tenant: TenantId, name: &str, now: OffsetDateTime) -> Result<()> {
+    sqlx::query!(
+        "
+        update api_keys
+        set revoked_at = expires_at
+        where tenant_id = $1 and name = $2 and revoked_at is null and expires_at <= $3
+        ",
+        tenant.0,
+        name,
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// The slot of a live key.
+pub async fn slot(tx: &mut Tx, tenant: TenantId, id: ApiKeyId) -> Result<i16> {
+    let slot = sqlx::query_scalar!("select slot from api_keys where tenant_id = $1 and id = $2", tenant.0, id.0);
+    Ok(slot.fetch_one(tx.conn()).await?)
+}
+
+/// Lets a key expire at a time, or earlier when it would anyway.
+pub async fn expire(tx: &mut Tx, tenant: TenantId, id: ApiKeyId, at: OffsetDateTime) -> Result<()> {
+    sqlx::query!(
+        "update api_keys set expires_at = least(expires_at, $3) where tenant_id = $1 and id = $2",
+        tenant.0,
+        id.0,
+        at,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Revokes the keys with this name or prefix that are not revoked yet; says how many.
+pub async fn revoke(tx: &mut Tx, tenant: TenantId, name_or_prefix: &str, now: OffsetDateTime) -> Result<u64> {
+    let revoked = sqlx::query!(
+        "
+        update api_keys
+        set revoked_at = $3
+        where tenant_id = $1 and (name = $2 or prefix = $2) and revoked_at is null
+        ",
+        tenant.0,
+        name_or_prefix,
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(revoked.rows_affected())
+}
+
+/// Forgets guests that expired and says how many are left.
+pub async fn prune_guests(tx: &mut Tx, tenant: TenantId, now: OffsetDateTime) -> Result<i64> {
+    sqlx::query!("delete from api_keys where tenant_id = $1 and kind = 'guest' and expires_at <= $2", tenant.0, now,)
+        .execute(tx.conn())
+        .await?;
+    let left = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from api_keys where tenant_id = $1 and kind = 'guest'"#,
+        tenant.0,
+    );
+    Ok(left.fetch_one(tx.conn()).await?)
+}

@@ -1,0 +1,129 @@
+//! Rows of issuers. An issuer and audience belong to one tenant, so that a token names its tenant.
+
+use uuid::Uuid;
+
+use super::Tx;
+use crate::domain::{
+    account::{Issuer, IssuerKeys},
+    error::{Error, Result},
+    ids::{IssuerId, TenantId},
+};
+
+struct Row {
+    tenant_id: Uuid,
+    id: Uuid,
+    issuer: String,
+    audience: String,
+    algorithm: String,
+    jwks_url: Option<String>,
+    public_key: Option<String>,
+    secret_env: Option<String>,
+}
+
+impl TryFrom<Row> for Issuer {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        let keys = match (row.jwks_url, row.public_key, row.secret_env) {
+            (Some(url), None, None) => IssuerKeys::Jwks(url),
+            (None, Some(pem), None) => IssuerKeys::PublicKey(pem),
+            (None, None, Some(name)) => IssuerKeys::SecretEnv(name),
+            _ => return Err(Error::internal(anyhow::anyhow!("issuer {} has not exactly one source of keys", row.id))),
+        };
+        let Row { issuer, audience, algorithm, .. } = row;
+        Ok(Self { id: IssuerId(row.id), tenant: TenantId(row.tenant_id), issuer, audience, algorithm, keys })
+    }
+}
+
+/// Adds an issuer, or replaces the keys of the tenant's own issuer with the same audience. One of another
+/// tenant is a conflict.
+pub async fn put(tx: &mut Tx, issuer: &Issuer) -> Result<()> {
+    let (jwks_url, public_key, secret_env) = match &issuer.keys {
+        IssuerKeys::Jwks(url) => (Some(url), None, None),
+        IssuerKeys::PublicKey(pem) => (None, Some(pem), None),
+        IssuerKeys::SecretEnv(name) => (None, None, Some(name)),
+    };
+    sqlx::query!(
+        "delete from issuers where tenant_id = $1 and issuer = $2 and audience = $3",
+        issuer.tenant.0,
+        issuer.issuer,
+        issuer.audience,
+    )
+    .execute(tx.conn())
+    .await?;
+    let added = sqlx::query!(
+        "
+        insert into issuers (tenant_id, id, issuer, audience, algorithm, jwks_url, public_key, secret_env)
+        values ($1, $2, $3, $4, $5, $6, $7, $8)
+        on conflict (issuer, audience) do nothing
+        ",
+        issuer.tenant.0,
+        issuer.id.0,
+        issuer.issuer,
+        issuer.audience,
+        issuer.algorithm,
+        jwks_url,
+        public_key,
+        secret_env,
+    )
+    .execute(tx.conn())
+    .await?;
+    if added.rows_affected() == 0 {
+        return Err(Error::Conflict(format!(
+            "issuer {:?} with audience {:?} belongs to another tenant; choose another audience",
+            issuer.issuer, issuer.audience
+        )));
+    }
+    Ok(())
+}
+
+/// The issuers of all tenants that say `issuer`, at most 100; wants [`super::Db::system`].
+pub async fn by_issuer(tx: &mut Tx, issuer: &str) -> Result<Vec<Issuer>> {
+    let rows = sqlx::query_as!(
+        Row,
+        "
+        select tenant_id, id, issuer, audience, algorithm, jwks_url, public_key, secret_env
+        from issuers
+        where issuer = $1
+        order by id
+        limit 100
+        ",
+        issuer,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// The issuers of the transaction's tenant.
+pub async fn list(tx: &mut Tx, tenant: TenantId) -> Result<Vec<Issuer>> {
+    let rows = sqlx::query_as!(
+        Row,
+        "
+        select tenant_id, id, issuer, audience, algorithm, jwks_url, public_key, secret_env
+        from issuers
+        where tenant_id = $1
+        order by issuer, audience
+        ",
+        tenant.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// Removes an issuer, with all its audiences or one; says how many rows there were.
+pub async fn delete(tx: &mut Tx, tenant: TenantId, issuer: &str, audience: Option<&str>) -> Result<u64> {
+    let deleted = sqlx::query!(
+        "
+        delete from issuers
+        where tenant_id = $1 and issuer = $2 and ($3::text is null or audience = $3)
+        ",
+        tenant.0,
+        issuer,
+        audience,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(deleted.rows_affected())
+}
