@@ -166,11 +166,10 @@ fn answered(response: &ProviderResponseError, key: Option<&Secret>) -> Failure {
         Some(400 | 429) if unpaid || bad_key => ModelError::Unauthorized(said),
         Some(404 | 405 | 410) => ModelError::NotFound(said),
         Some(429) => ModelError::RateLimited { retry_after },
-        Some(408 | 500..=599) => ModelError::Unavailable { reason: said, retry_after },
+        None | Some(408 | 500..=599) => ModelError::Unavailable { reason: said, retry_after },
         Some(300..=399) => ModelError::Protocol("it sends elsewhere, and redirects are not followed".to_owned()),
         Some(400..=499) => ModelError::BadRequest(said),
         Some(_) => ModelError::Protocol(said),
-        None => ModelError::Unavailable { reason: said, retry_after },
     };
     let field = matches!(error, ModelError::BadRequest(_)).then(|| unwanted(&body)).flatten();
     Failure { field, ..error.into() }

@@ -2,7 +2,6 @@
 
 use http::{HeaderName, HeaderValue, header::AUTHORIZATION};
 use rig_core::{
-    ProviderError,
     completion::CompletionRequest,
     driver::Model,
     providers::{
@@ -17,7 +16,10 @@ use rig_core::{
     streaming::CompletionStream,
 };
 
-use super::{Limits, error::ModelError, transport::Guarded};
+use super::{
+    error::{Failure, ModelError},
+    transport::Guarded,
+};
 use crate::domain::pack::{Llm, Provider};
 
 /// Answers are this long at most when a pack does not say and Anthropic's wire, which must, does not know the model.
@@ -50,42 +52,29 @@ pub(super) fn name(provider: Provider) -> &'static str {
 /// Opens the stream of one request; nothing is sent until it is polled.
 pub(super) fn open(
     llm: &Llm,
-    client: &reqwest::Client,
-    limits: Limits,
+    http: Guarded,
     mut request: CompletionRequest,
     without: Without,
-) -> Result<CompletionStream, Refused> {
+) -> Result<CompletionStream, Failure> {
     if without.temperature {
         request.temperature = None;
     }
-    let http = Guarded { client: client.clone(), key: key(llm)?, limits };
     let model = llm.model.as_str();
     let base = llm.base_url.as_ref().map(root);
-    Ok(match llm.provider {
-        Provider::None => return Err(Refused::Model(ModelError::NoModel)),
-        Provider::Openai => Model::new(Chat::new(openai(base, without), model), http).stream(request)?,
+    let opened = match llm.provider {
+        Provider::None => return Err(ModelError::NoModel.into()),
+        Provider::Openai => Model::new(Chat::new(openai(base, without), model), http).stream(request),
         Provider::Anthropic => {
             let mut claude = anthropic(base).connect(http).completion(model);
             claude.wire.default_max_tokens.get_or_insert(ANTHROPIC_MAX_TOKENS);
             // Nobody watches arguments being written, and gateways refuse the field that asks for it.
             claude.wire.tool_input_streaming = ToolInputStreaming::Off;
-            claude.stream(request)?
+            claude.stream(request)
         }
-        Provider::Gemini => Model::new(GenerateContent::new(gemini(base), model), http).stream(request)?,
-        Provider::Ollama => Model::new(ollama::Chat::new(ollama(base), model), http).stream(request)?,
-    })
-}
-
-/// Why nothing was sent.
-pub(super) enum Refused {
-    Model(ModelError),
-    Library(ProviderError),
-}
-
-impl From<ProviderError> for Refused {
-    fn from(error: ProviderError) -> Self {
-        Self::Library(error)
-    }
+        Provider::Gemini => Model::new(GenerateContent::new(gemini(base), model), http).stream(request),
+        Provider::Ollama => Model::new(ollama::Chat::new(ollama(base), model), http).stream(request),
+    };
+    opened.map_err(|error| Failure::of(&error, llm.api_key.as_ref()))
 }
 
 fn openai(base: Option<String>, without: Without) -> OpenAIConfig {
@@ -131,16 +120,15 @@ fn root(url: &url::Url) -> String {
 }
 
 /// The header that carries the operator's key. A local endpoint needs none.
-fn key(llm: &Llm) -> Result<Option<(HeaderName, HeaderValue)>, Refused> {
+pub(super) fn key(llm: &Llm) -> Result<Option<(HeaderName, HeaderValue)>, ModelError> {
     let Some(key) = llm.api_key.as_ref().filter(|key| !key.expose().is_empty()) else { return Ok(None) };
     let (name, text) = match llm.provider {
         Provider::Anthropic => (HeaderName::from_static("x-api-key"), key.expose().to_owned()),
         Provider::Gemini => (HeaderName::from_static("x-goog-api-key"), key.expose().to_owned()),
         Provider::Openai | Provider::Ollama | Provider::None => (AUTHORIZATION, format!("Bearer {}", key.expose())),
     };
-    let mut value = HeaderValue::from_str(&text).map_err(|_| {
-        Refused::Model(ModelError::Unauthorized("the key has characters that no header can carry".to_owned()))
-    })?;
+    let mut value = HeaderValue::from_str(&text)
+        .map_err(|_| ModelError::Unauthorized("the key has characters that no header can carry".to_owned()))?;
     value.set_sensitive(true);
     Ok(Some((name, value)))
 }

@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use rig_core::{
     completion::{CompletionResponse, FinishReason},
-    message::{AssistantContent, CallId},
+    message::{AssistantContent, CallId, ProviderCallId},
     streaming::StreamEvent,
 };
 use uuid::Uuid;
@@ -62,7 +62,7 @@ impl Draft {
             for call in response.tool_calls() {
                 let arguments = self.written.remove(&call.id).unwrap_or_else(|| "{}".to_owned());
                 calls.push(ModelCall {
-                    call_id: unique(call.id.provider().map(|id| id.as_str()), &mut ids),
+                    call_id: unique(call.id.provider().map(ProviderCallId::as_str), &mut ids),
                     name: call.function.name.as_str().to_owned(),
                     arguments,
                 });

@@ -22,9 +22,10 @@ use super::{
     breaker::{Breakers, Permit},
     error::{Failure, Field},
     history,
-    provider::{self, Refused, Without},
-    quiet::{quiet, quietly},
+    provider::{self, Without},
+    quiet::{listener, quiet, quietly},
     reply::Draft,
+    transport::Guarded,
 };
 use crate::domain::{clock, pack::Llm};
 
@@ -156,12 +157,13 @@ impl Step {
         self.attempts += 1;
         let request = self.prepared.get_or_insert_with(|| history::request(&self.llm, &self.request)).clone();
         let without = self.without(|without| *without);
-        let limits = self.shared.limits;
-        let opened = quietly(|| provider::open(&self.llm, &self.shared.client, limits, request, without));
-        let stream = opened.map_err(|refused| match refused {
-            Refused::Model(error) => Failure::from(error),
-            Refused::Library(error) => Failure::of(&error, self.llm.api_key.as_ref()),
-        })?;
+        let http = Guarded {
+            client: self.shared.client.clone(),
+            key: provider::key(&self.llm)?,
+            limits: self.shared.limits,
+            listener: listener(),
+        };
+        let stream = quietly(|| provider::open(&self.llm, http, request, without))?;
         Ok(Attempt { stream, permit, draft: Draft::default() })
     }
 

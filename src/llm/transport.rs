@@ -11,8 +11,9 @@ use futures_util::{Stream, stream};
 use http::{HeaderName, HeaderValue, Request, Response, Uri};
 use rig_core::http_client::{BoxedStream, Error, HttpClientExt, LazyBody, MultipartForm, StreamingResponse};
 use tokio::time::timeout;
+use tracing::Dispatch;
 
-use super::Limits;
+use super::{Limits, quiet::aloud};
 
 /// Why no (whole) answer came; read back by `error`.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +43,8 @@ pub(super) struct Guarded {
     /// Marked sensitive by whoever made it.
     pub(super) key: Option<(HeaderName, HeaderValue)>,
     pub(super) limits: Limits,
+    /// Hears the HTTP client, which runs inside the quiet library.
+    pub(super) listener: Dispatch,
 }
 
 impl Guarded {
@@ -60,14 +63,14 @@ impl Guarded {
 
     async fn open(self, request: Request<Bytes>) -> Result<StreamingResponse, Fault> {
         let request = self.prepare(request)?;
-        let answer = timeout(self.limits.first_byte, self.client.execute(request))
+        let answer = aloud(timeout(self.limits.first_byte, self.client.execute(request)), &self.listener)
             .await
             .map_err(|_| Fault::FirstByte(self.limits.first_byte))?
             .map_err(|error| if error.is_connect() { Fault::Connect } else { Fault::NoAnswer })?;
         let mut response = Response::new(());
         *response.status_mut() = answer.status();
         *response.headers_mut() = answer.headers().clone();
-        Ok(response.map(|()| -> BoxedStream { Box::pin(bounded(answer, self.limits)) }))
+        Ok(response.map(|()| -> BoxedStream { Box::pin(bounded(answer, self.limits, self.listener)) }))
     }
 }
 
@@ -81,16 +84,20 @@ fn without_key(uri: Uri) -> Result<Uri, Fault> {
 }
 
 /// The chunks of `answer`, until they break a limit.
-fn bounded(answer: reqwest::Response, limits: Limits) -> impl Stream<Item = Result<Bytes, Error>> + Send {
+fn bounded(
+    answer: reqwest::Response,
+    limits: Limits,
+    listener: Dispatch,
+) -> impl Stream<Item = Result<Bytes, Error>> + Send {
     let count = Count { limits, body: 0, line: 0 };
-    stream::try_unfold((answer, count), async |(mut answer, mut count)| {
-        let chunk = timeout(count.limits.idle, answer.chunk())
+    stream::try_unfold((answer, count, listener), async |(mut answer, mut count, listener)| {
+        let chunk = aloud(timeout(count.limits.idle, answer.chunk()), &listener)
             .await
             .map_err(|_| Error::instance(Fault::Idle(count.limits.idle)))?
             .map_err(|_| Error::instance(Fault::Broken))?;
         let Some(chunk) = chunk else { return Ok(None) };
         count.add(&chunk).map_err(Error::instance)?;
-        Ok(Some((chunk, (answer, count))))
+        Ok(Some((chunk, (answer, count, listener))))
     })
 }
 
