@@ -1,1 +1,321 @@
 //! Floor 1: talk to MCP servers.
+//!
+//! [`Mcp`] keeps the connections; [`Mcp::discover`] lists a server's tools, [`Mcp::call`] makes one call.
+//! A warm call is exactly one request to the server, and its result travels as raw JSON.
+//!
+//! Invariant: a call is sent at most once, unless nothing of it left this machine or the server answered
+//! that it does not know the session. A lost answer is [`CallError::OutcomeUnknown`] or
+//! [`CallError::TimedOut`], and nobody below repeats it.
+
+mod changes;
+mod connect;
+mod error;
+mod http;
+mod listing;
+mod outcome;
+mod params;
+mod pool;
+mod session;
+mod sse;
+mod stdio;
+mod wire;
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{broadcast, mpsc},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+pub use self::error::{CallError, McpError, McpErrorKind};
+use self::{
+    error::Failure,
+    listing::Listed,
+    pool::{InUse, Pool},
+    session::Session,
+    wire::{Tap, locked},
+};
+use crate::{
+    domain::{
+        ids::{AgentId, ServerId, TenantId},
+        server::ServerSpec,
+        tool::{Tool, ToolOutcome},
+    },
+    egress::Egress,
+};
+
+/// JSON-RPC: the headers of a request do not fit its body (2026-07-28). The server did nothing.
+const HEADER_MISMATCH: i64 = -32020;
+
+/// Every MCP connection of this process. Cheap to clone.
+#[derive(Clone)]
+pub struct Mcp {
+    pool: Arc<Pool>,
+}
+
+/// Whose connection to which server. A new credential is a new generation, so it never meets a session
+/// that was opened with the old one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    pub tenant: TenantId,
+    pub agent: AgentId,
+    pub server: ServerId,
+    /// The credential scope: the same text for everybody who shares the connection.
+    pub scope: Arc<str>,
+    pub generation: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Commands that a stdio server may name without an absolute path.
+    pub stdio_commands: Vec<String>,
+    /// How long a child may take until the handshake is done; `npx` and `uvx` download first.
+    pub stdio_start: Duration,
+    /// A personal connection that nobody used for this long is closed.
+    pub idle_ttl: Duration,
+    /// The same for shared ones.
+    pub shared_idle_ttl: Duration,
+    /// Above this, the least recently used connections that are not in use are closed.
+    pub max_connections: usize,
+    /// Calls under way to one server of one agent and tenant; one more waits.
+    pub calls_per_server: usize,
+    /// How long a server is left alone after its first failure; doubled with each one that follows.
+    pub first_pause: Duration,
+    pub longest_pause: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            stdio_commands: Vec::new(),
+            stdio_start: Duration::from_secs(60),
+            idle_ttl: Duration::from_secs(600),
+            shared_idle_ttl: Duration::from_secs(3600),
+            max_connections: 2048,
+            calls_per_server: 64,
+            first_pause: Duration::from_secs(1),
+            longest_pause: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Which protocol a server speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Era {
+    /// Up to 2025-11-25: a handshake and sessions.
+    #[default]
+    Legacy,
+    /// From 2026-07-28: every request stands alone.
+    Modern,
+}
+
+/// What a key's connection is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// Not connected; the next use connects.
+    Idle,
+    Connecting,
+    Ready {
+        era: Era,
+        since: Instant,
+    },
+    /// It failed, and is tried again at the first use after the pause.
+    Down {
+        error: McpError,
+        retry_in: Duration,
+    },
+}
+
+/// The tools of a server, as seen with one credential.
+#[derive(Clone, Debug)]
+pub struct Discovery {
+    pub tools: Vec<Arc<Tool>>,
+    /// What was left out and why, in the server's order.
+    pub dropped: Vec<String>,
+    pub era: Era,
+    /// The revision in use, such as `2026-07-28`.
+    pub protocol: String,
+    pub server_name: Option<String>,
+    pub server_version: Option<String>,
+    /// For how long the server says the list holds.
+    pub ttl: Option<Duration>,
+    /// The server says that the list does not depend on the credential.
+    pub public: bool,
+}
+
+/// How far a call has come, in the server's own measure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress {
+    pub progress: f64,
+    pub total: Option<f64>,
+    pub message: Option<String>,
+}
+
+/// What goes with one call.
+#[derive(Clone, Debug, Default)]
+pub struct CallOptions {
+    /// Hears of progress, in the server's order.
+    pub progress: Option<mpsc::UnboundedSender<Progress>>,
+    /// Gives the call up and tells the server so.
+    pub cancel: CancellationToken,
+}
+
+impl Mcp {
+    /// Connects to nothing yet.
+    pub fn new(egress: Egress, options: Options) -> Self {
+        Self { pool: Arc::new(Pool::new(egress, options)) }
+    }
+
+    /// Lists the tools of a server, connecting if needed. Connecting takes at most the server's connect
+    /// timeout (a child: [`Options::stdio_start`]), listing at most its request timeout.
+    pub async fn discover(&self, key: &Key, spec: &Arc<ServerSpec>) -> Result<Discovery, McpError> {
+        let using = self.pool.claim(key, spec);
+        let mut tries = 2;
+        loop {
+            tries -= 1;
+            let session = self.pool.session(&using.slot).await?;
+            let failure = match list(&using, &session).await {
+                Ok(listed) => return Ok(discovery(listed, &session)),
+                Err(failure) => failure,
+            };
+            // Listing changes nothing, so an answer that was lost is asked for again.
+            let again = matches!(failure, Failure::NotSent(_) | Failure::SessionUnknown)
+                || (matches!(failure, Failure::Lost(_)) && session.is_dead());
+            if tries == 0 || !again {
+                return Err(failure.of_server());
+            }
+            Pool::retire(&using.slot, &session);
+        }
+    }
+
+    /// Calls a tool once. The server's request timeout covers everything: waiting for a free place,
+    /// connecting, the call itself and the last byte of its answer. `arguments` is a JSON object.
+    pub async fn call(
+        &self,
+        key: &Key,
+        spec: &Arc<ServerSpec>,
+        tool: &str,
+        arguments: &RawValue,
+        options: CallOptions,
+    ) -> Result<ToolOutcome, CallError> {
+        if !arguments.get().starts_with('{') {
+            return Err(CallError::NotSent("the arguments of a tool are a JSON object".to_owned()));
+        }
+        let call = Call { tool, arguments, progress: options.progress, under_way: Mutex::default() };
+        let patience = spec.timeouts.request;
+        tokio::select! {
+            biased;
+            () = options.cancel.cancelled() => Err(CallError::Cancelled),
+            made = timeout(patience, call.make(&self.pool, key, spec)) => {
+                made.unwrap_or_else(|_| Err(call.ran_out(patience)))
+            }
+        }
+    }
+
+    /// What the connection of a key is doing.
+    pub fn state(&self, key: &Key) -> ConnectionState {
+        self.pool.state(key)
+    }
+
+    /// The keys whose server says that its tools changed. A receiver that lags has missed some.
+    pub fn changes(&self) -> broadcast::Receiver<Key> {
+        self.pool.changes.subscribe()
+    }
+
+    /// Closes the connections of a key, whatever they are doing.
+    pub async fn close(&self, key: &Key) {
+        self.pool.close(key).await;
+    }
+
+    /// Ends every session and every child, within a few seconds. Nothing can be connected afterwards.
+    pub async fn shutdown(&self) {
+        self.pool.shutdown().await;
+    }
+}
+
+/// One call on its way.
+struct Call<'a> {
+    tool: &'a str,
+    arguments: &'a RawValue,
+    progress: Option<mpsc::UnboundedSender<Progress>>,
+    /// What was tried last, for the one who finds the time run out.
+    under_way: Mutex<Option<(Arc<Session>, Arc<Tap>)>>,
+}
+
+impl Call<'_> {
+    async fn make(&self, pool: &Arc<Pool>, key: &Key, spec: &Arc<ServerSpec>) -> Result<ToolOutcome, CallError> {
+        let using = pool.claim(key, spec);
+        let known = &using.slot.target.known;
+        let _place = known.permits.acquire().await.map_err(|_| McpError::closed())?;
+        let mut tries = 2;
+        loop {
+            tries -= 1;
+            let session = pool.session(&using.slot).await?;
+            let headers = if session.era == Era::Modern { known.headers_of(self.tool) } else { None };
+            let param_headers = params::headers(headers.as_deref().unwrap_or_default(), self.arguments);
+            let tap = Arc::new(Tap::of_call(self.arguments.to_owned(), param_headers, self.progress.clone()));
+            *locked(&self.under_way) = Some((session.clone(), tap.clone()));
+            let failure = match session.call(self.tool, &tap).await {
+                Ok(raw) => return outcome::read(raw).map_err(Failure::of_call),
+                Err(failure) => failure,
+            };
+            match failure {
+                Failure::NotSent(_) | Failure::SessionUnknown if tries > 0 => Pool::retire(&using.slot, &session),
+                // The server wants headers that only its list tells of, and this process never asked for it.
+                Failure::Refused { code: Some(HEADER_MISMATCH), .. } if tries > 0 && headers.is_none() => {
+                    list(&using, &session).await.map_err(Failure::of_call)?;
+                }
+                failure => return Err(failure.of_call()),
+            }
+        }
+    }
+
+    /// The time is up. A server that had the call and said nothing is asked for a sign of life before the
+    /// next one.
+    fn ran_out(&self, patience: Duration) -> CallError {
+        match &*locked(&self.under_way) {
+            Some((session, tap)) if tap.was_sent() => {
+                session.suspect();
+                CallError::TimedOut(patience)
+            }
+            _ => CallError::NotSent(format!("the server could not be reached within {} s", patience.as_secs_f32())),
+        }
+    }
+}
+
+/// Lists the tools over a session and remembers what later calls need of it.
+async fn list(using: &InUse, session: &Arc<Session>) -> Result<Listed, Failure> {
+    let patience = using.slot.target.spec.timeouts.request;
+    let listed = timeout(patience, listing::list(session)).await;
+    let mut listed = listed.unwrap_or_else(|_| {
+        session.suspect();
+        Err(Failure::Silent(format!("the server did not list its tools within {} s", patience.as_secs_f32())))
+    })?;
+    using.slot.target.known.learn_headers(std::mem::take(&mut listed.headers));
+    Ok(listed)
+}
+
+fn discovery(listed: Listed, session: &Session) -> Discovery {
+    Discovery {
+        tools: listed.tools,
+        dropped: listed.dropped,
+        era: session.era,
+        protocol: session.protocol.clone(),
+        server_name: session.name.clone(),
+        server_version: session.version.clone(),
+        ttl: listed.ttl,
+        public: listed.public,
+    }
+}
+
+/// Exponential back-off with jitter: `first` doubled with each failure after the first, up to `longest`,
+/// and a quarter more or less.
+fn backoff(first: Duration, longest: Duration, failures: u32) -> Duration {
+    let doubled = first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
+    doubled.min(longest).mul_f64(rand::random_range(0.75..1.25))
+}

@@ -1,0 +1,232 @@
+//! Opening a session: which handshake, in what time, and what a failure of it means.
+//!
+//! A server's era is asked once and remembered. A remembered era that no longer works is forgotten and
+//! asked again.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use ::http::HeaderMap;
+use rmcp::{
+    model::ProtocolVersion,
+    service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt},
+    transport::{
+        common::client_side_sse::ExponentialBackoff,
+        streamable_http_client::{StreamableHttpClientTransport, StreamableHttpClientTransportConfig},
+    },
+};
+use tokio::{
+    sync::{Semaphore, broadcast},
+    time::timeout,
+};
+use url::Url;
+
+use super::{
+    Era, Key, Options,
+    error::Failure,
+    http::{self, Client},
+    params::Param,
+    session::{Handler, Session},
+    sse,
+    stdio::{Child, Launch},
+    wire::{Wire, clipped, locked},
+};
+use crate::{
+    domain::server::{Endpoint, ServerSpec},
+    egress::Egress,
+};
+
+/// POSTs of one connection beside its calls: lists, probes, the stream of changes.
+const BESIDE_CALLS: usize = 16;
+/// The pause before a stream that ended is taken up again, and the longest one.
+const RESUME: Duration = Duration::from_secs(2);
+const RESUME_LONGEST: Duration = Duration::from_secs(60);
+
+/// What is to be connected to, and with what.
+pub(super) struct Target {
+    pub(super) egress: Egress,
+    pub(super) options: Arc<Options>,
+    pub(super) key: Key,
+    pub(super) spec: Arc<ServerSpec>,
+    pub(super) known: Arc<Known>,
+    pub(super) changes: broadcast::Sender<Key>,
+}
+
+/// What is remembered of a server across its connections.
+pub(super) struct Known {
+    era: Mutex<Option<Era>>,
+    /// The child was silent when it was asked for its era: shake hands the older way first.
+    shy: Mutex<bool>,
+    /// Arguments that travel as headers, by tool; absent until the tools were listed.
+    headers: Mutex<Option<HashMap<String, Vec<Param>>>>,
+    /// How many calls may be under way.
+    pub(super) permits: Arc<Semaphore>,
+}
+
+impl Known {
+    pub(super) fn new(calls: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(calls.max(1)));
+        Self { era: Mutex::default(), shy: Mutex::default(), headers: Mutex::default(), permits }
+    }
+
+    /// The marked arguments of a tool; `None` when the tools were never listed here.
+    pub(super) fn headers_of(&self, tool: &str) -> Option<Vec<Param>> {
+        locked(&self.headers).as_ref().map(|known| known.get(tool).cloned().unwrap_or_default())
+    }
+
+    pub(super) fn learn_headers(&self, headers: HashMap<String, Vec<Param>>) {
+        *locked(&self.headers) = Some(headers);
+    }
+
+    fn era(&self) -> Option<Era> {
+        *locked(&self.era)
+    }
+
+    fn learn(&self, era: Option<Era>) {
+        *locked(&self.era) = era;
+    }
+}
+
+impl Target {
+    pub(super) async fn connect(&self) -> Result<Session, Failure> {
+        let connected = match &self.spec.endpoint {
+            Endpoint::StreamableHttp { url, headers } => self.over_http(url, http::headers(headers)?).await,
+            endpoint @ Endpoint::Stdio { .. } => {
+                self.over_stdio(Launch::of(&self.spec.id, endpoint, &self.options.stdio_commands)?).await
+            }
+        };
+        self.known.learn(connected.as_ref().ok().map(|session| session.era).or_else(|| self.known.era()));
+        connected
+    }
+
+    async fn over_http(&self, url: &Url, headers: HeaderMap) -> Result<Session, Failure> {
+        let era = self.known.era();
+        let connected = self.try_http(url, headers.clone(), mode(era)).await;
+        match connected {
+            Err(Failure::Refused { .. } | Failure::Lost(_)) if era.is_some() => {
+                self.known.learn(None);
+                self.try_http(url, headers, mode(None)).await
+            }
+            connected => connected,
+        }
+    }
+
+    async fn try_http(&self, url: &Url, headers: HeaderMap, mode: ClientLifecycleMode) -> Result<Session, Failure> {
+        let wire = Arc::new(Wire::default());
+        let client = Client::new(self.egress.clone(), url.clone(), headers, self.spec.timeouts, wire.clone());
+        // rmcp knows neither the address nor the headers: both may carry secrets, and it logs.
+        let mut config = StreamableHttpClientTransportConfig::with_uri("mcp")
+            .reinit_on_expired_session(false)
+            .max_concurrent_requests(self.options.calls_per_server + BESIDE_CALLS)
+            .max_sse_event_size(sse::MAX_EVENT);
+        let mut resume = ExponentialBackoff::default();
+        (resume.base_duration, resume.max_delay) = (RESUME, Some(RESUME_LONGEST));
+        config.retry_config = Arc::new(resume);
+        let transport = StreamableHttpClientTransport::with_client(client.clone(), config);
+        let patience = self.spec.timeouts.connect;
+        match timeout(patience, self.handler().serve_with_lifecycle(transport, mode)).await {
+            Ok(Ok(service)) => Session::of(service, wire),
+            Ok(Err(error)) => Err(client.take_failure().unwrap_or_else(|| failure_of(error))),
+            Err(_) => {
+                Err(Failure::Silent(format!("the server did not shake hands within {} ms", patience.as_millis())))
+            }
+        }
+    }
+
+    /// A child may need long to start and may never have heard of the newer handshake. It is asked under
+    /// our own budget; if it answers no, the older handshake follows on the same child, if it is silent or
+    /// dies of the question, on a new one.
+    async fn over_stdio(&self, launch: Launch) -> Result<Session, Failure> {
+        let budget = self.options.stdio_start;
+        let (first, second) = match (self.known.era(), *locked(&self.known.shy)) {
+            (Some(era), _) => (mode(Some(era)), None),
+            (None, false) => (mode(Some(Era::Modern)), Some(mode(Some(Era::Legacy)))),
+            (None, true) => (mode(Some(Era::Legacy)), Some(mode(Some(Era::Modern)))),
+        };
+        let Some(second) = second else {
+            let connected = self.try_stdio(&start(&launch)?, first, budget).await;
+            if connected.is_err() {
+                self.known.learn(None);
+            }
+            return connected;
+        };
+        let child = start(&launch)?;
+        let failure = match self.try_stdio(&child, first, budget * 2 / 3).await {
+            Ok(session) => return Ok(session),
+            Err(failure) => failure,
+        };
+        if matches!(failure, Failure::Silent(_)) {
+            let mut shy = locked(&self.known.shy);
+            *shy = !*shy;
+        }
+        if matches!(failure, Failure::Refused { .. })
+            && let Ok(session) = self.try_stdio(&child, second.clone(), budget / 3).await
+        {
+            return Ok(session);
+        }
+        child.0.stop().await;
+        self.try_stdio(&start(&launch)?, second, budget / 3).await
+    }
+
+    async fn try_stdio(
+        &self,
+        child: &Started,
+        mode: ClientLifecycleMode,
+        budget: Duration,
+    ) -> Result<Session, Failure> {
+        let Started(child, wire) = child;
+        let failure = match timeout(budget, self.handler().serve_with_lifecycle(child.clone(), mode)).await {
+            Ok(Ok(service)) => return Session::of(service, wire.clone()),
+            Ok(Err(error)) => failure_of(error),
+            Err(_) => Failure::Silent(format!("the server did not shake hands within {} s", budget.as_secs_f32())),
+        };
+        let words = child.last_words().map(|words| format!("; its last words: {words}")).unwrap_or_default();
+        Err(match failure {
+            Failure::Lost(_) if child.has_ended() => Failure::NotSent(format!("the server ended at its start{words}")),
+            Failure::Silent(reason) => Failure::Silent(format!("{reason}{words}")),
+            failure => failure,
+        })
+    }
+
+    fn handler(&self) -> Handler {
+        Handler { key: self.key.clone(), changes: self.changes.clone() }
+    }
+}
+
+/// A child and its wire.
+struct Started(Child, Arc<Wire>);
+
+fn start(launch: &Launch) -> Result<Started, Failure> {
+    let wire = Arc::new(Wire::default());
+    Ok(Started(Child::start(launch, wire.clone())?, wire))
+}
+
+/// How to shake hands with a server of this era.
+fn mode(era: Option<Era>) -> ClientLifecycleMode {
+    let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+    match era {
+        Some(Era::Legacy) => ClientLifecycleMode::Initialize,
+        Some(Era::Modern) => ClientLifecycleMode::Discover { preferred_versions },
+        None => ClientLifecycleMode::Auto { preferred_versions, legacy_version: None },
+    }
+}
+
+fn failure_of(error: ClientInitializeError) -> Failure {
+    match error {
+        ClientInitializeError::JsonRpcError(error) => {
+            Failure::Refused { code: Some(error.code.0.into()), message: clipped(&error.message) }
+        }
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => failure_of(*fallback),
+        ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
+            let theirs: Vec<_> = server_supported.iter().take(8).map(|version| clipped(version.as_str())).collect();
+            Failure::Lost(format!("the server speaks no revision that we speak, only {}", theirs.join(", ")))
+        }
+        ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. } => {
+            Failure::Lost("the connection was closed during the handshake".to_owned())
+        }
+        _ => Failure::Lost("the server's answer to the handshake cannot be used".to_owned()),
+    }
+}

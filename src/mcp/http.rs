@@ -1,0 +1,310 @@
+//! Streamable HTTP for rmcp, on top of the guarded client. What the status of an answer means is decided
+//! here, where it is known, and written into the tap of the request.
+//!
+//! The headers of a server, which carry credentials, live here and never in rmcp's configuration, whose
+//! `Debug` would print them. They go with requests to the server's own origin only; egress sees to that.
+
+mod verdict;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream::BoxStream};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use rmcp::{
+    model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage},
+    transport::streamable_http_client::{
+        SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse as Answer,
+    },
+};
+use sse_stream::Sse;
+use url::Url;
+
+use self::verdict::{MAX_REFUSAL, broken, refusal, refused, unreachable};
+use super::{
+    error::Failure,
+    sse::{self, Asked},
+    wire::{Wire, answer_in, body_of, clipped, locked, stand_in},
+};
+use crate::{
+    domain::{secret::Secret, server::Timeouts},
+    egress::{Body, Egress, EgressError, Limits, MAX_BODY, Request, Response},
+};
+
+/// Everything that comes in answer to one request, notifications on the way included.
+const MAX_STREAM: usize = 4 * MAX_BODY;
+/// How long a notification, a reply or the end of a session may take.
+const CONTROL: Duration = Duration::from_secs(5);
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// One connection's way to its server.
+#[derive(Clone)]
+pub(super) struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    egress: Egress,
+    url: Url,
+    headers: HeaderMap,
+    timeouts: Timeouts,
+    wire: Arc<Wire>,
+    /// Why the latest request failed, for requests that have no tap.
+    failure: Mutex<Option<Failure>>,
+}
+
+/// What rmcp is given as the error; the details are in the tap.
+#[derive(Debug, thiserror::Error)]
+#[error("the request failed")]
+pub(super) struct Failed;
+
+type HttpError = StreamableHttpError<Failed>;
+type Events = BoxStream<'static, Result<Sse, SseError>>;
+
+/// The headers of a pack, ready to send; the error names the header and never its value.
+pub(super) fn headers(of: &[(String, Secret)]) -> Result<HeaderMap, Failure> {
+    const OURS: [&str; 6] =
+        ["accept", "content-type", "mcp-session-id", "mcp-protocol-version", "last-event-id", "host"];
+    let mut headers = HeaderMap::new();
+    for (name, value) in of {
+        let bad = |why: &str| Failure::Misconfigured(format!("header {name:?} {why}"));
+        let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("is not a valid header name"))?;
+        if OURS.contains(&parsed.as_str()) {
+            return Err(bad("belongs to the protocol; leave it out"));
+        }
+        let mut value = HeaderValue::from_str(value.expose())
+            .map_err(|_| bad("has a value with characters that a header cannot carry"))?;
+        value.set_sensitive(true);
+        headers.append(parsed, value);
+    }
+    Ok(headers)
+}
+
+impl Client {
+    pub(super) fn new(egress: Egress, url: Url, headers: HeaderMap, timeouts: Timeouts, wire: Arc<Wire>) -> Self {
+        let failure = Mutex::default();
+        Self { shared: Arc::new(Shared { egress, url, headers, timeouts, wire, failure }) }
+    }
+
+    /// Why the latest request failed.
+    pub(super) fn take_failure(&self) -> Option<Failure> {
+        locked(&self.shared.failure).take()
+    }
+
+    async fn post(
+        &self,
+        message: &ClientJsonRpcMessage,
+        session: Option<&str>,
+        extra: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<Answer, Failure> {
+        let shared = &*self.shared;
+        let tap = shared.wire.outgoing(message);
+        let sent = async {
+            let mut headers = self.headers(session, extra)?;
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers.extend(tap.iter().flat_map(|tap| tap.headers.iter().cloned()));
+            let body = body_of(message, tap.as_deref()).map_err(|error| Failure::NotSent(error.to_string()))?;
+            let limits = self.limits(message, tap.is_some());
+            let request = Request { method: Method::POST, url: shared.url.clone(), headers, body: body.into(), limits };
+            if let Some(tap) = &tap {
+                tap.mark_sent();
+            }
+            shared.egress.send(request).await.map_err(|error| unreachable(&error))
+        };
+        let asked = match (message, &tap) {
+            (ClientJsonRpcMessage::Request(request), Some(tap)) => Some((request.id.clone(), tap.clone())),
+            _ => None,
+        };
+        let answered = match sent.await {
+            Ok(response) => self.answer(message, session.is_some(), asked, response).await,
+            Err(failure) => Err(failure),
+        };
+        if let (Some(tap), Err(failure)) = (&tap, &answered) {
+            tap.settle(Err(failure.clone()));
+        }
+        answered
+    }
+
+    /// What an answer to a POST means.
+    async fn answer(
+        &self,
+        message: &ClientJsonRpcMessage,
+        in_session: bool,
+        asked: Option<Asked>,
+        response: Response,
+    ) -> Result<Answer, Failure> {
+        let status = response.status;
+        let ClientJsonRpcMessage::Request(request) = message else {
+            return if status.is_success() {
+                Ok(Answer::Accepted)
+            } else {
+                Err(refusal(status, &response.headers, &[]))
+            };
+        };
+        if !status.is_success() {
+            return refused(&request.request, &request.id, in_session, asked.is_some(), response).await;
+        }
+        let session = text_of(&response.headers, &SESSION_ID);
+        match media_type(&response.headers) {
+            Some("text/event-stream") => {
+                Ok(Answer::Sse(sse::events(response.body, self.shared.wire.clone(), asked), session))
+            }
+            Some("application/json") => {
+                let body = collect(response.body, MAX_BODY).await.map_err(|error| broken(&error))?;
+                Ok(Answer::Json(read(&body, &request.id, asked)?, session))
+            }
+            _ if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => {
+                Err(Failure::Lost(format!("the server took the request and did not answer it (HTTP {status})")))
+            }
+            other => Err(Failure::Lost(format!(
+                "the server answered with {} instead of JSON or events",
+                other.map_or_else(|| "no content type".to_owned(), |found| format!("{:?}", clipped(found)))
+            ))),
+        }
+    }
+
+    async fn listen(
+        &self,
+        session: Option<&str>,
+        last_event: Option<String>,
+        extra: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<Events, HttpError> {
+        let shared = &*self.shared;
+        let mut headers = self.headers(session, extra).map_err(|_| HttpError::Client(Failed))?;
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
+            headers.insert(LAST_EVENT_ID, id);
+        }
+        let limits = Limits { deadline: None, max_body: usize::MAX, ..self.patience() };
+        let request = Request { method: Method::GET, url: shared.url.clone(), headers, body: Bytes::new(), limits };
+        let response = shared.egress.send(request).await.map_err(|_| HttpError::Client(Failed))?;
+        match (response.status, media_type(&response.headers)) {
+            (status, Some("text/event-stream")) if status.is_success() => {
+                Ok(sse::events(response.body, shared.wire.clone(), None))
+            }
+            (status, _) if status.is_server_error() => Err(HttpError::Client(Failed)),
+            // Whatever it is, asking again will not make a stream of it.
+            _ => Err(HttpError::ServerDoesNotSupportSse),
+        }
+    }
+
+    fn headers(&self, session: Option<&str>, extra: HashMap<HeaderName, HeaderValue>) -> Result<HeaderMap, Failure> {
+        let mut headers = self.shared.headers.clone();
+        headers.extend(extra);
+        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        if let Some(session) = session {
+            let id = HeaderValue::from_str(session);
+            headers.insert(SESSION_ID, id.map_err(|_| Failure::NotSent("the session has no usable id".to_owned()))?);
+        }
+        Ok(headers)
+    }
+
+    fn limits(&self, message: &ClientJsonRpcMessage, tapped: bool) -> Limits {
+        let Timeouts { connect, request } = self.shared.timeouts;
+        let deadline = match message {
+            // The one who asked waits no longer than `request`; this closes what they left behind.
+            ClientJsonRpcMessage::Request(_) if tapped => Some(request + CONTROL),
+            ClientJsonRpcMessage::Request(asked)
+                if matches!(asked.request, ClientRequest::SubscriptionsListenRequest(_)) =>
+            {
+                return Limits { deadline: None, max_body: usize::MAX, ..self.patience() };
+            }
+            ClientJsonRpcMessage::Request(_) => Some(connect),
+            _ => Some(CONTROL),
+        };
+        Limits { deadline, max_body: MAX_STREAM, ..self.patience() }
+    }
+
+    fn patience(&self) -> Limits {
+        Limits { connect: self.shared.timeouts.connect, idle: None, ..Limits::default() }
+    }
+}
+
+impl StreamableHttpClient for Client {
+    type Error = Failed;
+
+    async fn post_message(
+        &self,
+        _uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        _auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<Answer, HttpError> {
+        self.post(&message, session_id.as_deref(), custom_headers).await.map_err(|failure| {
+            *locked(&self.shared.failure) = Some(failure);
+            HttpError::Client(Failed)
+        })
+    }
+
+    async fn delete_session(
+        &self,
+        _uri: Arc<str>,
+        session_id: Arc<str>,
+        _auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<(), HttpError> {
+        let headers = self.headers(Some(&session_id), custom_headers).map_err(|_| HttpError::Client(Failed))?;
+        let limits = Limits { deadline: Some(CONTROL), max_body: MAX_REFUSAL, ..self.patience() };
+        let url = self.shared.url.clone();
+        let request = Request { method: Method::DELETE, url, headers, body: Bytes::new(), limits };
+        // A server that keeps the session lets it lapse.
+        let _ = self.shared.egress.send(request).await;
+        Ok(())
+    }
+
+    async fn get_stream(
+        &self,
+        _uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        _auth_header: Option<String>,
+        custom_headers: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<Events, HttpError> {
+        self.listen(session_id.as_deref(), last_event_id, custom_headers).await
+    }
+}
+
+/// A body of JSON in answer to a request.
+fn read(body: &[u8], id: &RequestId, asked: Option<Asked>) -> Result<ServerJsonRpcMessage, Failure> {
+    if let Some((id, tap)) = asked {
+        // The answer to this POST is the answer to its request, whatever id it carries.
+        let answer =
+            answer_in(body).ok_or_else(|| Failure::Lost("the answer of the server is not JSON-RPC".to_owned()))?;
+        tap.settle(answer);
+        return Ok(stand_in(id));
+    }
+    match serde_json::from_slice(body) {
+        Ok(ServerJsonRpcMessage::Error(error)) => Ok(ServerJsonRpcMessage::error(error.error, Some(id.clone()))),
+        Ok(message) => Ok(message),
+        Err(_) => Err(Failure::Lost("the answer of the server is not JSON-RPC".to_owned())),
+    }
+}
+
+async fn collect(mut body: Body, max: usize) -> Result<Bytes, EgressError> {
+    let Some(first) = body.next().await.transpose()? else { return Ok(Bytes::new()) };
+    let mut whole = bytes::BytesMut::from(first);
+    while let Some(chunk) = body.next().await.transpose()? {
+        if whole.len() + chunk.len() > max {
+            return Err(EgressError { kind: crate::egress::ErrorKind::TooLarge(max), sent: true });
+        }
+        whole.extend_from_slice(&chunk);
+    }
+    Ok(whole.freeze())
+}
+
+/// The media type without its parameters.
+fn media_type(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
+    value.split(';').next().map(str::trim)
+}
+
+fn text_of(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    headers.get(name)?.to_str().ok().map(str::to_owned)
+}

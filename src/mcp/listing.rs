@@ -1,0 +1,198 @@
+//! Discovery: all pages of `tools/list`, bounded, read tool by tool. A broken tool costs itself and not
+//! its siblings, and everything left out has a reason that somebody can read.
+
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::Deserialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{Era, error::Failure, params, session::Session, wire::clipped};
+use crate::domain::tool::Tool;
+
+const PAGES: usize = 100;
+const TOOLS: usize = 2_000;
+const BYTES: usize = 8 * 1024 * 1024;
+/// The longest tool name, in characters.
+const NAME: usize = 128;
+
+/// What a server offers.
+#[derive(Default)]
+pub(super) struct Listed {
+    pub(super) tools: Vec<Arc<Tool>>,
+    pub(super) dropped: Vec<String>,
+    /// For how long the server says the list holds.
+    pub(super) ttl: Option<Duration>,
+    /// Whether the server says that everybody sees this list.
+    pub(super) public: bool,
+    /// Arguments that travel as headers too, by tool.
+    pub(super) headers: HashMap<String, Vec<params::Param>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Page<'a> {
+    #[serde(borrow)]
+    tools: Vec<&'a RawValue>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+    #[serde(default)]
+    ttl_ms: Option<u64>,
+    #[serde(borrow, default)]
+    cache_scope: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireTool<'a> {
+    name: String,
+    #[serde(default)]
+    title: Option<String>,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(borrow, default)]
+    input_schema: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    output_schema: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    annotations: Option<&'a RawValue>,
+}
+
+/// Asks for page after page.
+pub(super) async fn list(session: &Session) -> Result<Listed, Failure> {
+    let mut reader =
+        Reader { era: session.era, listed: Listed { public: true, ..Listed::default() }, ..Reader::default() };
+    let mut cursors = HashSet::new();
+    let mut cursor = None;
+    for _ in 0..PAGES {
+        let raw = session.page(cursor).await?;
+        let next = reader.read(&raw)?;
+        let Some(next) = next.filter(|next| !next.is_empty()) else { return Ok(reader.listed) };
+        if !cursors.insert(next.clone()) {
+            reader.cut("the server repeats a cursor");
+            return Ok(reader.listed);
+        }
+        if reader.is_full() {
+            return Ok(reader.listed);
+        }
+        cursor = Some(next);
+    }
+    reader.cut(&format!("more than {PAGES} pages"));
+    Ok(reader.listed)
+}
+
+#[derive(Default)]
+struct Reader {
+    era: Era,
+    listed: Listed,
+    names: HashSet<String>,
+    bytes: usize,
+    seen: usize,
+    full: bool,
+}
+
+impl Reader {
+    /// Reads one page; the cursor of the next.
+    fn read(&mut self, raw: &RawValue) -> Result<Option<String>, Failure> {
+        let page: Page = serde_json::from_str(raw.get())
+            .map_err(|error| Failure::Lost(format!("the server's tool list cannot be read: {error}")))?;
+        let ttl = page.ttl_ms.map(Duration::from_millis);
+        self.listed.ttl = self.listed.ttl.into_iter().chain(ttl).min();
+        self.listed.public &= page.cache_scope.as_deref() == Some("public");
+        self.bytes += raw.get().len();
+        if self.bytes > BYTES {
+            self.cut(&format!("more than {BYTES} bytes"));
+            return Ok(None);
+        }
+        for tool in page.tools {
+            if self.listed.tools.len() == TOOLS {
+                self.cut(&format!("more than {TOOLS} tools"));
+                break;
+            }
+            self.seen += 1;
+            if let Err(reason) = self.add(tool) {
+                self.listed.dropped.push(reason);
+            }
+        }
+        Ok(page.next_cursor)
+    }
+
+    fn is_full(&self) -> bool {
+        self.full
+    }
+
+    fn cut(&mut self, why: &str) {
+        self.full = true;
+        self.listed.dropped.push(format!("the list was cut after {} tools: {why}", self.seen));
+    }
+
+    fn add(&mut self, raw: &RawValue) -> Result<(), String> {
+        let tool: WireTool = serde_json::from_str(raw.get())
+            .map_err(|error| format!("{}: not a tool: {}", self.label(raw), clipped(&error.to_string())))?;
+        let label = format!("tool {:?}", shortened(&tool.name));
+        check_name(&tool.name).map_err(|why| format!("{label}: {why}"))?;
+        if self.names.contains(&tool.name) {
+            return Err(format!("{label}: the server lists this name twice; the first one is kept"));
+        }
+        let input_schema = match tool.input_schema {
+            Some(schema) if is_object(schema) => schema.to_owned(),
+            Some(_) => return Err(format!("{label}: the input schema is not an object")),
+            None => any_object(),
+        };
+        let headers = if self.era == Era::Modern { params::of(&input_schema) } else { Ok(Vec::new()) };
+        let headers = headers.map_err(|why| format!("{label}: {why}"))?;
+        if !headers.is_empty() {
+            self.listed.headers.insert(tool.name.clone(), headers);
+        }
+        self.names.insert(tool.name.clone());
+        self.listed.tools.push(Arc::new(Tool {
+            name: tool.name,
+            title: tool.title,
+            description: tool.description.unwrap_or_default(),
+            input_schema,
+            output_schema: tool.output_schema.filter(|schema| is_object(schema)).map(ToOwned::to_owned),
+            annotations: tool.annotations.filter(|hints| is_object(hints)).map(ToOwned::to_owned),
+        }));
+        Ok(())
+    }
+
+    /// How to call a tool that could not be read.
+    fn label(&self, raw: &RawValue) -> String {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        let named = serde_json::from_str::<Named>(raw.get());
+        named.map_or_else(|_| format!("tool #{}", self.seen), |named| format!("tool {:?}", shortened(&named.name)))
+    }
+}
+
+fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("the name is empty".to_owned());
+    }
+    if name.chars().any(char::is_control) {
+        return Err("the name has control characters".to_owned());
+    }
+    if name.chars().count() > NAME {
+        return Err(format!("the name has more than {NAME} characters"));
+    }
+    Ok(())
+}
+
+fn shortened(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME)]
+}
+
+fn is_object(raw: &RawValue) -> bool {
+    raw.get().starts_with('{')
+}
+
+/// The schema of a tool that gives none: any arguments.
+fn any_object() -> Box<RawValue> {
+    to_raw_value(&serde_json::json!({"type": "object"})).expect("a literal serialises")
+}

@@ -1,0 +1,136 @@
+//! What a tool brought back: kept as it came, and put into words for the model.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::error::Failure;
+use crate::domain::tool::ToolOutcome;
+
+/// Bytes of text that a model is given of one result.
+const MAX_TEXT: usize = 64 * 1024;
+
+/// The members that are looked at. Everything else stays raw.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Outcome<'a> {
+    #[serde(borrow, default)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    structured_content: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    is_error: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    result_type: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Block<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    text: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    data: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    mime_type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    uri: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    resource: Option<Resource<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource<'a> {
+    #[serde(borrow, default)]
+    uri: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    mime_type: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    text: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    blob: Option<Cow<'a, str>>,
+}
+
+/// Reads a result. One that asks for something instead of answering is a refusal: nothing was declared
+/// that a server could ask for.
+pub(super) fn read(raw: Box<RawValue>) -> Result<ToolOutcome, Failure> {
+    let outcome: Outcome = serde_json::from_str(raw.get())
+        .map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?;
+    if let Some(kind) = outcome.result_type.filter(|kind| kind != "complete") {
+        let message = format!("the tool answered with {kind:?} instead of a result, which is not supported");
+        return Err(Failure::Refused { code: None, message });
+    }
+    let is_error = outcome.is_error.is_some_and(|flag| flag.get() == "true");
+    let text = words(outcome.content, outcome.structured_content);
+    Ok(ToolOutcome { is_error, text: cut(text), raw })
+}
+
+/// The text of the content; the structured content when there is no text.
+fn words(content: Option<&RawValue>, structured: Option<&RawValue>) -> String {
+    let blocks: Vec<&RawValue> = content.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    let mut lines = Vec::with_capacity(blocks.len() + 1);
+    let mut has_text = false;
+    for raw in blocks {
+        match serde_json::from_str::<Block>(raw.get()) {
+            Ok(block) => {
+                has_text |= block.text.is_some() || block.resource.as_ref().is_some_and(|found| found.text.is_some());
+                lines.push(block.words());
+            }
+            Err(_) => lines.push("[content that cannot be read]".to_owned()),
+        }
+    }
+    if let Some(structured) = structured.filter(|_| !has_text) {
+        lines.push(structured.get().to_owned());
+    }
+    lines.join("\n")
+}
+
+impl Block<'_> {
+    fn words(self) -> String {
+        let kind = self.kind.as_ref();
+        match (kind, self.text, self.resource) {
+            ("text", Some(text), _) => text.into_owned(),
+            ("resource", _, Some(resource)) => resource.words(),
+            ("resource_link", ..) => placeholder("link", &[self.uri, self.mime_type], None),
+            _ => placeholder(kind, &[self.mime_type], self.data.as_deref().map(decoded_len)),
+        }
+    }
+}
+
+impl Resource<'_> {
+    /// A name for what it is, and its text if it is text: what a tool read is often given this way.
+    fn words(self) -> String {
+        let size = self.text.as_ref().map(|text| text.len()).or_else(|| self.blob.as_deref().map(decoded_len));
+        let head = placeholder("resource", &[self.uri, self.mime_type], size);
+        self.text.map_or_else(|| head.clone(), |text| format!("{head}\n{text}"))
+    }
+}
+
+/// `[image image/png, 12 KB]`.
+fn placeholder(kind: &str, about: &[Option<Cow<str>>], size: Option<usize>) -> String {
+    let about = about.iter().flatten().fold(String::new(), |all, part| format!("{all} {part}"));
+    let size = size.map_or_else(String::new, |size| match size {
+        0..1024 => format!(", {size} bytes"),
+        1024..1_048_576 => format!(", {} KB", size / 1024),
+        _ => format!(", {} MB", size / 1_048_576),
+    });
+    format!("[{kind}{about}{size}]")
+}
+
+fn decoded_len(base64: &str) -> usize {
+    base64.trim_end_matches('=').len() * 3 / 4
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > MAX_TEXT {
+        let end = text.floor_char_boundary(MAX_TEXT);
+        let left_out = text.len() - end;
+        text.truncate(end);
+        text = format!("{text}\n[cut: {left_out} more bytes are not shown]");
+    }
+    text
+}

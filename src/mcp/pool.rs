@@ -1,0 +1,313 @@
+//! Connections: one per key, opened once however many ask, left alone for a while after a failure, closed
+//! when idle.
+//!
+//! Invariants: connecting belongs to no caller, so that nobody who goes away ends it for the others; a
+//! server that does not answer costs one connect timeout and then nothing until its pause is over; a
+//! connection is closed only when nobody uses it, or on [`Pool::close`] and [`Pool::shutdown`].
+
+mod ending;
+
+use std::{
+    collections::HashMap,
+    ops::ControlFlow,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use tokio::sync::{broadcast, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    ConnectionState, Key, McpError, Options, backoff,
+    connect::{Known, Target},
+    error::{Failure, McpErrorKind},
+    session::Session,
+    wire::locked,
+};
+use crate::{
+    domain::{
+        clock,
+        ids::{AgentId, ServerId, TenantId},
+        server::{Endpoint, ServerSpec},
+    },
+    egress::Egress,
+};
+
+/// Servers that are remembered although nothing is connected to them.
+const REMEMBERED: usize = 4096;
+
+pub(super) struct Pool {
+    egress: Egress,
+    options: Arc<Options>,
+    pub(super) changes: broadcast::Sender<Key>,
+    /// By key; more than one entry while a run still holds an older version of the pack.
+    slots: Mutex<HashMap<Key, Vec<Arc<Slot>>>>,
+    known: Mutex<HashMap<Address, Arc<Known>>>,
+    closing: CancellationToken,
+    tasks: TaskTracker,
+    sweeping: AtomicBool,
+    opened: Instant,
+}
+
+type Address = (TenantId, AgentId, ServerId, String);
+type Outcome = Result<Arc<Session>, McpError>;
+type Attempt = watch::Receiver<Option<Outcome>>;
+
+pub(super) struct Slot {
+    pub(super) target: Target,
+    state: Mutex<State>,
+    failures: AtomicU32,
+    /// Milliseconds of the pool's life at the last use.
+    used: AtomicU64,
+    /// How many are using it.
+    users: AtomicUsize,
+}
+
+enum State {
+    Idle,
+    Connecting(Attempt),
+    Ready(Arc<Session>),
+    Down {
+        error: McpError,
+        until: Instant,
+    },
+    /// Taken out of the pool.
+    Closed,
+}
+
+/// A slot in use, which keeps it from being evicted.
+pub(super) struct InUse {
+    pool: Arc<Pool>,
+    pub(super) slot: Arc<Slot>,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.slot.used.store(self.pool.now(), Ordering::Relaxed);
+        self.slot.users.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Pool {
+    pub(super) fn new(egress: Egress, options: Options) -> Self {
+        Self {
+            egress,
+            options: Arc::new(options),
+            changes: broadcast::channel(256).0,
+            slots: Mutex::default(),
+            known: Mutex::default(),
+            closing: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            sweeping: AtomicBool::new(false),
+            opened: clock::instant(),
+        }
+    }
+
+    /// The slot of a key and this version of its server.
+    pub(super) fn claim(self: &Arc<Self>, key: &Key, spec: &Arc<ServerSpec>) -> InUse {
+        self.sweep_from_now_on();
+        let mut slots = locked(&self.slots);
+        let versions = slots.entry(key.clone()).or_default();
+        let slot = match versions.iter().find(|slot| same_connection(&slot.target.spec, spec)) {
+            Some(slot) => slot.clone(),
+            None => {
+                let slot = Arc::new(self.new_slot(key, spec));
+                versions.push(slot.clone());
+                slot
+            }
+        };
+        slot.users.fetch_add(1, Ordering::SeqCst);
+        slot.used.store(self.now(), Ordering::Relaxed);
+        InUse { pool: self.clone(), slot }
+    }
+
+    /// A session that can be used: the open one, or a new one, or the reason why there is none.
+    pub(super) async fn session(self: &Arc<Self>, slot: &Arc<Slot>) -> Outcome {
+        let mut connecting = match self.look(slot) {
+            ControlFlow::Break(outcome) => return outcome,
+            ControlFlow::Continue(connecting) => connecting,
+        };
+        match connecting.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(outcome)) => outcome.clone(),
+            _ => Err(McpError::new(McpErrorKind::Unreachable, "connecting was broken off")),
+        }
+    }
+
+    /// What is known at once, or an attempt to wait for.
+    fn look(self: &Arc<Self>, slot: &Arc<Slot>) -> ControlFlow<Outcome, Attempt> {
+        if self.closing.is_cancelled() {
+            return ControlFlow::Break(Err(McpError::closed()));
+        }
+        let mut state = locked(&slot.state);
+        let doubted = match &*state {
+            State::Closed => return ControlFlow::Break(Err(taken_out())),
+            State::Ready(session) if session.is_dead() => None,
+            State::Ready(session) if session.is_suspect() => Some(session.clone()),
+            State::Ready(session) => return ControlFlow::Break(Ok(session.clone())),
+            // An attempt that panicked leaves nothing to wait for.
+            State::Connecting(attempt) if attempt.has_changed().is_ok() || attempt.borrow().is_some() => {
+                return ControlFlow::Continue(attempt.clone());
+            }
+            State::Down { error, until } if *until > clock::instant() => {
+                let retry_in = Some(until.saturating_duration_since(clock::instant()));
+                return ControlFlow::Break(Err(McpError { retry_in, ..error.clone() }));
+            }
+            _ => None,
+        };
+        ControlFlow::Continue(self.begin(slot, &mut state, doubted))
+    }
+
+    /// A session that the server no longer knows is used no more; who is in the middle of a request finishes.
+    pub(super) fn retire(slot: &Slot, session: &Arc<Session>) {
+        let mut state = locked(&slot.state);
+        if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session)) {
+            *state = State::Idle;
+        }
+    }
+
+    pub(super) fn state(&self, key: &Key) -> ConnectionState {
+        let slots = locked(&self.slots);
+        let latest = slots.get(key).and_then(|slots| slots.iter().max_by_key(|slot| slot.used.load(Ordering::Relaxed)));
+        latest.map_or(ConnectionState::Idle, |slot| slot.shown())
+    }
+
+    /// Connects, or asks a session that ran out of time once for a sign of life. Whoever asks meanwhile
+    /// waits for the same outcome.
+    fn begin(self: &Arc<Self>, slot: &Arc<Slot>, state: &mut State, doubted: Option<Arc<Session>>) -> Attempt {
+        let (tell, outcome) = watch::channel(None);
+        *state = State::Connecting(outcome.clone());
+        let (pool, slot) = (self.clone(), slot.clone());
+        self.tasks.spawn(async move {
+            let reached = pool.closing.run_until_cancelled(slot.target.reach(doubted)).await;
+            let outcome = match reached {
+                None => Err(McpError::closed()),
+                Some(reached) => pool.settle(&slot, reached),
+            };
+            // Nobody may be waiting any more.
+            let _ = tell.send(Some(outcome));
+        });
+        outcome
+    }
+
+    /// Writes down how connecting went.
+    fn settle(self: &Arc<Self>, slot: &Arc<Slot>, reached: Result<Arc<Session>, Failure>) -> Outcome {
+        let outcome = reached.map_err(|failure| slot.count(failure.of_server(), &self.options));
+        let mut state = locked(&slot.state);
+        if matches!(&*state, State::Closed) {
+            if let Ok(session) = outcome {
+                self.close_aside(session);
+            }
+            return Err(taken_out());
+        }
+        *state = match &outcome {
+            Ok(session) => State::Ready(session.clone()),
+            Err(error) => {
+                let pause = error.retry_in.unwrap_or_default();
+                State::Down { error: error.clone(), until: clock::instant() + pause }
+            }
+        };
+        drop(state);
+        match &outcome {
+            Ok(session) => {
+                slot.failures.store(0, Ordering::Relaxed);
+                tracing::debug!(server = %slot.target.spec.id, era = ?session.era, "connected");
+                self.make_room();
+            }
+            Err(error) => tracing::warn!(server = %slot.target.spec.id, "not connected: {error}"),
+        }
+        outcome
+    }
+
+    fn new_slot(&self, key: &Key, spec: &Arc<ServerSpec>) -> Slot {
+        let target = Target {
+            egress: self.egress.clone(),
+            options: self.options.clone(),
+            key: key.clone(),
+            spec: spec.clone(),
+            known: self.known(key, spec),
+            changes: self.changes.clone(),
+        };
+        Slot {
+            target,
+            state: Mutex::new(State::Idle),
+            failures: AtomicU32::new(0),
+            used: AtomicU64::new(0),
+            users: AtomicUsize::new(0),
+        }
+    }
+
+    fn known(&self, key: &Key, spec: &ServerSpec) -> Arc<Known> {
+        let place = match &spec.endpoint {
+            Endpoint::StreamableHttp { url, .. } => url.to_string(),
+            Endpoint::Stdio { command, .. } => command.clone(),
+        };
+        let address = (key.tenant, key.agent.clone(), key.server.clone(), place);
+        let mut known = locked(&self.known);
+        if known.len() >= REMEMBERED {
+            known.retain(|_, known| Arc::strong_count(known) > 1);
+        }
+        known.entry(address).or_insert_with(|| Arc::new(Known::new(self.options.calls_per_server))).clone()
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl Slot {
+    fn is_ready(&self) -> bool {
+        matches!(&*locked(&self.state), State::Ready(_))
+    }
+
+    /// Marks the slot as gone; its session, if it had one.
+    fn take_out(&self) -> Option<Arc<Session>> {
+        match std::mem::replace(&mut *locked(&self.state), State::Closed) {
+            State::Ready(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// One failure more, and how long the server is left alone for it.
+    fn count(&self, error: McpError, options: &Options) -> McpError {
+        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let pause = backoff(options.first_pause, options.longest_pause, failures);
+        McpError { retry_in: Some(pause.max(error.retry_in.unwrap_or_default())), ..error }
+    }
+
+    fn shown(&self) -> ConnectionState {
+        match &*locked(&self.state) {
+            State::Connecting(_) => ConnectionState::Connecting,
+            State::Ready(session) if !session.is_dead() => {
+                ConnectionState::Ready { era: session.era, since: session.since }
+            }
+            State::Down { error, until } => ConnectionState::Down {
+                error: McpError { retry_in: None, ..error.clone() },
+                retry_in: until.saturating_duration_since(clock::instant()),
+            },
+            State::Ready(_) | State::Idle | State::Closed => ConnectionState::Idle,
+        }
+    }
+}
+
+impl Target {
+    /// A new session, or the doubted one if it is alive.
+    async fn reach(&self, doubted: Option<Arc<Session>>) -> Result<Arc<Session>, Failure> {
+        if let Some(session) = doubted {
+            session.probe(self.spec.timeouts.connect).await?;
+            return Ok(session);
+        }
+        self.connect().await.map(Arc::new)
+    }
+}
+
+/// Whether a connection made for one version of a server serves the other.
+fn same_connection(a: &Arc<ServerSpec>, b: &Arc<ServerSpec>) -> bool {
+    Arc::ptr_eq(a, b) || (a.endpoint == b.endpoint && a.timeouts == b.timeouts)
+}
+
+fn taken_out() -> McpError {
+    McpError::new(McpErrorKind::Unreachable, "the connection was closed; try again")
+}

@@ -1,0 +1,106 @@
+//! The end of connections: idle ones, surplus ones, and all of them.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Weak, atomic::Ordering},
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use super::{Pool, Slot};
+use crate::{
+    domain::server::AccessMode,
+    mcp::{Key, session::Session, wire::locked},
+};
+
+/// How long everything together may take to end.
+const SHUTDOWN: Duration = Duration::from_secs(5);
+
+impl Pool {
+    pub(in crate::mcp) async fn close(&self, key: &Key) {
+        let slots = locked(&self.slots).remove(key).unwrap_or_default();
+        let sessions: Vec<_> = slots.iter().filter_map(|slot| slot.take_out()).collect();
+        join_all(sessions.iter().map(|session| session.close())).await;
+    }
+
+    pub(in crate::mcp) async fn shutdown(&self) {
+        self.closing.cancel();
+        self.tasks.close();
+        let slots = std::mem::take(&mut *locked(&self.slots));
+        let sessions: Vec<_> = slots.values().flatten().filter_map(|slot| slot.take_out()).collect();
+        let all = async {
+            join_all(sessions.iter().map(|session| session.close())).await;
+            self.tasks.wait().await;
+        };
+        if timeout(SHUTDOWN, all).await.is_err() {
+            tracing::warn!("some MCP servers did not end in time; they are killed");
+        }
+    }
+
+    /// Closes the least recently used connections that nobody uses, until the cap is met.
+    pub(super) fn make_room(&self) {
+        let mut slots = locked(&self.slots);
+        let mut ready: Vec<_> = slots.values().flatten().filter(|slot| slot.is_ready()).cloned().collect();
+        let Some(surplus) = ready.len().checked_sub(self.options.max_connections.max(1)) else { return };
+        ready.retain(|slot| slot.users.load(Ordering::SeqCst) == 0);
+        ready.sort_by_key(|slot| slot.used.load(Ordering::Relaxed));
+        for slot in ready.into_iter().take(surplus) {
+            self.evict(&mut slots, &slot);
+        }
+    }
+
+    /// Closes what nobody used for its time.
+    fn sweep(&self) {
+        let now = Duration::from_millis(self.now());
+        let mut slots = locked(&self.slots);
+        let idle = |slot: &&Arc<Slot>| {
+            let used = Duration::from_millis(slot.used.load(Ordering::Relaxed));
+            slot.users.load(Ordering::SeqCst) == 0 && now.saturating_sub(used) >= self.patience_with(slot)
+        };
+        let idle: Vec<_> = slots.values().flatten().filter(idle).cloned().collect();
+        for slot in idle {
+            self.evict(&mut slots, &slot);
+        }
+    }
+
+    fn patience_with(&self, slot: &Slot) -> Duration {
+        match slot.target.spec.access_mode {
+            AccessMode::AdminControlled => self.options.shared_idle_ttl,
+            AccessMode::UserControlled => self.options.idle_ttl,
+        }
+    }
+
+    fn evict(&self, slots: &mut HashMap<Key, Vec<Arc<Slot>>>, slot: &Arc<Slot>) {
+        if let Some(versions) = slots.get_mut(&slot.target.key) {
+            versions.retain(|other| !Arc::ptr_eq(other, slot));
+            if versions.is_empty() {
+                slots.remove(&slot.target.key);
+            }
+        }
+        if let Some(session) = slot.take_out() {
+            self.close_aside(session);
+        }
+    }
+
+    pub(super) fn close_aside(&self, session: Arc<Session>) {
+        self.tasks.spawn(async move { session.close().await });
+    }
+
+    /// Starts the sweeper with the first connection; it ends with the pool.
+    pub(super) fn sweep_from_now_on(self: &Arc<Self>) {
+        if self.sweeping.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let pause = (self.options.idle_ttl / 4).clamp(Duration::from_millis(10), Duration::from_secs(15));
+        let (pool, closing): (Weak<Self>, _) = (Arc::downgrade(self), self.closing.clone());
+        tokio::spawn(closing.run_until_cancelled_owned(async move {
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(pool) = pool.upgrade() else { return };
+                pool.sweep();
+            }
+        }));
+    }
+}

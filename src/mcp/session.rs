@@ -1,0 +1,210 @@
+//! One live MCP session: the handshake in either era, and one request at a time through the tap.
+//!
+//! Invariant: a request is sent at most once here. Whether it may be sent again is for the pool to say,
+//! from what the tap knows.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use rmcp::{
+    ClientHandler, ErrorData, Peer, RoleClient,
+    model::{
+        CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam, ClientCapabilities,
+        ClientConfig, ClientRequest, GetExtensions, Implementation, ListRootsRequestMethod, ListToolsRequest,
+        PaginatedRequestParams, PingRequest, RequestId,
+    },
+    service::{NotificationContext, PeerRequestOptions, RequestContext, RunningService, ServiceError},
+};
+use serde_json::value::RawValue;
+use tokio::sync::broadcast;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{
+    Era, Key,
+    error::Failure,
+    wire::{Tap, Wire, clipped, locked},
+};
+use crate::domain::clock;
+
+/// How long the end of a session may take before it is left to itself.
+const CLOSING: Duration = Duration::from_secs(3);
+
+/// A connected server.
+pub(super) struct Session {
+    peer: Peer<RoleClient>,
+    wire: Arc<Wire>,
+    service: Mutex<Option<RunningService<RoleClient, Handler>>>,
+    pub(super) era: Era,
+    pub(super) protocol: String,
+    pub(super) name: Option<String>,
+    pub(super) version: Option<String>,
+    pub(super) since: Instant,
+    /// A request ran out of time: ask for a sign of life before the next one.
+    suspect: AtomicBool,
+    /// Ends what runs beside the session.
+    _aside: DropGuard,
+}
+
+/// Our side of the protocol: nothing is declared, so nothing is answered but the list of tools changing.
+pub(super) struct Handler {
+    pub(super) key: Key,
+    pub(super) changes: broadcast::Sender<Key>,
+}
+
+#[expect(deprecated, reason = "older servers still ask for roots, and are to be refused")]
+impl ClientHandler for Handler {
+    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
+        Err(ErrorData::method_not_found::<ListRootsRequestMethod>())
+    }
+
+    async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
+        // Nobody may be listening.
+        let _ = self.changes.send(self.key.clone());
+    }
+
+    fn get_info(&self) -> ClientConfig {
+        let us = Implementation::new("chatelaine", env!("CARGO_PKG_VERSION"));
+        ClientConfig::new(ClientCapabilities::default(), us)
+            .with_protocol_version(rmcp::model::ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+}
+
+impl Session {
+    /// A service whose handshake is done.
+    pub(super) fn of(service: RunningService<RoleClient, Handler>, wire: Arc<Wire>) -> Result<Self, Failure> {
+        let peer = service.peer().clone();
+        let info = peer.peer_info().ok_or_else(|| Failure::Lost("the server did not introduce itself".to_owned()))?;
+        let aside = CancellationToken::new();
+        let era = if info.protocol_version.has_initialize() { Era::Legacy } else { Era::Modern };
+        let announces = info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed) == Some(true);
+        if era == Era::Modern && announces {
+            let handler = service.service();
+            tokio::spawn(super::changes::follow(
+                peer.clone(),
+                handler.key.clone(),
+                handler.changes.clone(),
+                aside.clone(),
+            ));
+        }
+        Ok(Self {
+            peer,
+            wire,
+            service: Mutex::new(Some(service)),
+            era,
+            protocol: clipped(info.protocol_version.as_str()),
+            name: info.server_info.as_ref().map(|info| clipped(&info.name)),
+            version: info.server_info.as_ref().map(|info| clipped(&info.version)),
+            since: clock::instant(),
+            suspect: AtomicBool::new(false),
+            _aside: aside.drop_guard(),
+        })
+    }
+
+    /// Whether the transport below is gone.
+    pub(super) fn is_dead(&self) -> bool {
+        self.peer.is_transport_closed()
+    }
+
+    pub(super) fn suspect(&self) {
+        self.suspect.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::SeqCst)
+    }
+
+    /// One `tools/call`.
+    pub(super) async fn call(&self, tool: &str, tap: &Arc<Tap>) -> Result<Box<RawValue>, Failure> {
+        let request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
+        self.exchange(ClientRequest::CallToolRequest(request), tap).await
+    }
+
+    /// One page of `tools/list`.
+    pub(super) async fn page(&self, cursor: Option<String>) -> Result<Box<RawValue>, Failure> {
+        let params = PaginatedRequestParams::default().with_cursor(cursor);
+        let request = ListToolsRequest::with_param(params);
+        self.exchange(ClientRequest::ListToolsRequest(request), &Arc::default()).await
+    }
+
+    /// A sign of life: any answer will do.
+    pub(super) async fn probe(&self, patience: Duration) -> Result<(), Failure> {
+        // The newer revision has no ping; that it does not know it is an answer too.
+        let ping = ClientRequest::PingRequest(PingRequest::default());
+        match tokio::time::timeout(patience, self.exchange(ping, &Arc::default())).await {
+            Ok(Ok(_) | Err(Failure::Refused { .. })) => {
+                self.suspect.store(false, Ordering::SeqCst);
+                Ok(())
+            }
+            Ok(Err(failure)) => Err(failure),
+            Err(_) => {
+                Err(Failure::Silent(format!("the server gave no sign of life within {} ms", patience.as_millis())))
+            }
+        }
+    }
+
+    /// Sends one request and waits for what becomes of it. Dropped before that, it is cancelled.
+    async fn exchange(&self, mut request: ClientRequest, tap: &Arc<Tap>) -> Result<Box<RawValue>, Failure> {
+        request.extensions_mut().insert(tap.clone());
+        let sending = self.peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
+        let handle = sending.map_err(|_| Failure::NotSent("the connection is closed".to_owned()))?;
+        let mut waiting = Waiting { session: self, id: Some(handle.id.clone()), tap: tap.clone() };
+        let told = handle.await_response().await;
+        waiting.answered();
+        if let Some(answer) = tap.take() {
+            return answer;
+        }
+        match told {
+            Err(ServiceError::McpError(error)) => {
+                Err(Failure::Refused { code: Some(error.code.0.into()), message: clipped(&error.message) })
+            }
+            _ if !tap.was_sent() => {
+                Err(Failure::NotSent("the connection was closed before the request was sent".to_owned()))
+            }
+            _ => Err(Failure::Lost("the connection was closed before the answer came".to_owned())),
+        }
+    }
+
+    /// Ends the session: tells the server, stops the child.
+    pub(super) async fn close(&self) {
+        let service = locked(&self.service).take();
+        if let Some(mut service) = service {
+            // What is left ends by itself when the service is dropped.
+            let _ = service.close_with_timeout(CLOSING).await;
+        }
+    }
+}
+
+/// A request that somebody waits for.
+struct Waiting<'a> {
+    session: &'a Session,
+    id: Option<RequestId>,
+    tap: Arc<Tap>,
+}
+
+impl Waiting<'_> {
+    fn answered(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.session.wire.forget(&id, &self.tap);
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    /// Whoever waited went away: the server need not go on.
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        self.session.wire.forget(&id, &self.tap);
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let peer = self.session.peer.clone();
+        runtime.spawn(async move {
+            let reason = Some("nobody waits for the answer any more".to_owned());
+            let params = CancelledNotificationParam::new(Some(id), reason);
+            let _ = peer.send_notification(CancelledNotification::new(params).into()).await;
+        });
+    }
+}

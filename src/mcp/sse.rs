@@ -1,0 +1,122 @@
+//! Server-sent events from a body: an event has a largest size, and what is ours is taken out on the way.
+
+use std::{
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use bytes::Bytes;
+use futures_util::{
+    Stream, StreamExt,
+    stream::{BoxStream, unfold},
+};
+use rmcp::model::RequestId;
+use sse_stream::{Error as SseError, Sse, SseStream};
+
+use super::{
+    error::Failure,
+    wire::{Incoming, Tap, Wire},
+};
+use crate::egress::{Body, EgressError};
+
+/// One event; a result travels in one.
+pub(super) const MAX_EVENT: usize = 8 * 1024 * 1024;
+
+/// The tapped request that a stream answers.
+pub(super) type Asked = (RequestId, Arc<Tap>);
+
+/// The events of a body. When it breaks while `asked` waits and nothing can resume it, the break is
+/// written into the tap and rmcp is told that the request is answered.
+pub(super) fn events(body: Body, wire: Arc<Wire>, asked: Option<Asked>) -> BoxStream<'static, Result<Sse, SseError>> {
+    let events = SseStream::from_bytes_stream(Capped { body, size: 0, line: 0, after_cr: false });
+    unfold(Some((events.boxed(), wire, asked)), |state| async move {
+        let (mut events, wire, asked) = state?;
+        match events.next().await? {
+            Ok(event) => Some((Ok(rewrite(event, &wire)), Some((events, wire, asked)))),
+            Err(error) => {
+                let item = match asked {
+                    Some((id, tap)) if is_final(&error) => {
+                        tap.settle(Err(Failure::Lost(format!("the answer of the server cannot be read: {error}"))));
+                        Ok(Sse::default().data(stand_in_text(&id)))
+                    }
+                    _ => Err(error),
+                };
+                Some((item, None))
+            }
+        }
+    })
+    .boxed()
+}
+
+fn rewrite(mut event: Sse, wire: &Wire) -> Sse {
+    let taken = match event.data.as_deref().map(|data| wire.incoming(data)) {
+        None | Some(Incoming::Pass) => return event,
+        Some(Incoming::Taken) => None,
+        Some(Incoming::Answered(id)) => Some(stand_in_text(&id)),
+    };
+    event.data = taken;
+    event
+}
+
+/// A break that asking again would only repeat: what came is too large or is not an event stream.
+fn is_final(error: &SseError) -> bool {
+    let SseError::Body(cause) = error else { return true };
+    cause.downcast_ref::<Broken>().is_some_and(|broken| match broken {
+        Broken::TooLarge => true,
+        Broken::Egress(error) => matches!(error.kind, crate::egress::ErrorKind::TooLarge(_)),
+    })
+}
+
+fn stand_in_text(id: &RequestId) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Broken {
+    #[error("an event exceeds {MAX_EVENT} bytes")]
+    TooLarge,
+    #[error(transparent)]
+    Egress(#[from] EgressError),
+}
+
+/// Counts the bytes since the last blank line.
+struct Capped {
+    body: Body,
+    size: usize,
+    line: usize,
+    after_cr: bool,
+}
+
+impl Capped {
+    fn admit(&mut self, chunk: &[u8]) -> Result<(), Broken> {
+        for &byte in chunk {
+            let ends_line = byte == b'\r' || (byte == b'\n' && !self.after_cr);
+            if ends_line {
+                self.size = if self.line == 0 { 0 } else { self.size + 1 };
+                self.line = 0;
+            } else if byte != b'\n' {
+                self.size += 1;
+                self.line += 1;
+            }
+            self.after_cr = byte == b'\r';
+            if self.size > MAX_EVENT {
+                return Err(Broken::TooLarge);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Stream for Capped {
+    type Item = Result<Bytes, Broken>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let chunk = ready!(self.body.poll_next_unpin(cx));
+        Poll::Ready(chunk.map(|chunk| {
+            let chunk = chunk?;
+            self.admit(&chunk)?;
+            Ok(chunk)
+        }))
+    }
+}

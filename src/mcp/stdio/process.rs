@@ -1,0 +1,124 @@
+//! Starting a child and ending all of its group.
+
+use std::{collections::BTreeMap, path::PathBuf, process::Stdio, time::Duration};
+
+use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
+use tokio::{
+    process::{ChildStderr, ChildStdin, ChildStdout, Command},
+    time::timeout,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    domain::{config::Environment, ids::ServerId, secret::Secret, server::Endpoint},
+    mcp::error::Failure,
+};
+
+/// How long a child may take to end by itself, once without input and once after `SIGTERM`.
+const GRACE: Duration = Duration::from_millis(500);
+const SIGTERM: i32 = 15;
+/// What a child has of our environment: enough to find programs and a cache.
+const INHERITED: [&str; 2] = ["PATH", "HOME"];
+
+/// What to start, judged.
+pub(in crate::mcp) struct Launch {
+    pub(super) server: ServerId,
+    pub(super) secrets: Vec<Secret>,
+    command: String,
+    args: Vec<Secret>,
+    env: BTreeMap<String, Secret>,
+    cwd: Option<PathBuf>,
+}
+
+pub(super) struct Streams {
+    pub(super) stdin: ChildStdin,
+    pub(super) stdout: ChildStdout,
+    pub(super) stderr: ChildStderr,
+}
+
+impl Launch {
+    /// The command of a stdio endpoint, if it may be run: an absolute path, or a name the operator lists.
+    pub(in crate::mcp) fn of(server: &ServerId, endpoint: &Endpoint, allowed: &[String]) -> Result<Self, Failure> {
+        let Endpoint::Stdio { command, args, env, cwd } = endpoint else {
+            return Err(Failure::Misconfigured("the server is not a command".to_owned()));
+        };
+        if !command.starts_with('/') && (command.contains('/') || !allowed.contains(command)) {
+            return Err(Failure::Misconfigured(format!(
+                "command {command:?} is neither an absolute path nor in CHATELAINE_STDIO_COMMANDS ({})",
+                allowed.join(", ")
+            )));
+        }
+        let ours = Environment::from_process();
+        let inherited = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), Secret::new(ours.get(name)?))));
+        let mut all: BTreeMap<String, Secret> = inherited.collect();
+        all.extend(env.iter().map(|(name, value)| (name.clone(), value.clone())));
+        Ok(Self {
+            server: server.clone(),
+            secrets: args.iter().filter_map(secret_part).chain(env.values().cloned()).collect(),
+            command: command.clone(),
+            args: args.clone(),
+            env: all,
+            cwd: cwd.clone(),
+        })
+    }
+
+    pub(super) fn spawn(&self) -> Result<(Group, Streams), Failure> {
+        let mut command = Command::new(&self.command);
+        command
+            .args(self.args.iter().map(Secret::expose))
+            .env_clear()
+            .envs(self.env.iter().map(|(name, value)| (name, value.expose())))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(cwd) = &self.cwd {
+            command.current_dir(cwd);
+        }
+        let mut command = CommandWrap::from(command);
+        command.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
+        let mut child = command
+            .spawn()
+            .map_err(|error| Failure::NotSent(format!("command {:?} cannot be started: {error}", self.command)))?;
+        let streams = (child.stdin().take(), child.stdout().take(), child.stderr().take());
+        let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
+            return Err(Failure::NotSent("the child has no standard streams".to_owned()));
+        };
+        Ok((Group { child }, Streams { stdin, stdout, stderr }))
+    }
+}
+
+/// What of an argument may be a secret. Options, packages and paths are not: an error message that hides
+/// them helps nobody.
+fn secret_part(arg: &Secret) -> Option<Secret> {
+    let text = arg.expose();
+    match text.split_once('=') {
+        Some((_, value)) => Some(Secret::new(value)),
+        None if text.starts_with(['-', '@', '/', '.']) => None,
+        None => Some(arg.clone()),
+    }
+}
+
+/// A process group of ours. Dropped, it is killed.
+pub(super) struct Group {
+    child: Box<dyn ChildWrapper>,
+}
+
+impl Group {
+    /// Gives the child, whose input is closed, a moment to end; then kills the group, which may hold
+    /// processes that outlived the child. The child is not reaped before: its id is the group's.
+    pub(super) async fn stop(mut self, ended: &CancellationToken) {
+        if timeout(GRACE, ended.cancelled()).await.is_err() {
+            let _ = self.child.signal(SIGTERM);
+            let _ = timeout(GRACE, ended.cancelled()).await;
+        }
+        let _ = self.child.start_kill();
+        let _ = timeout(GRACE, self.child.wait()).await;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Fails when everything is gone already.
+        let _ = self.child.start_kill();
+    }
+}

@@ -1,0 +1,121 @@
+//! What a child writes to its standard error: into our log, cut and rationed.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    process::ChildStderr,
+};
+
+use crate::{
+    domain::{clock, ids::ServerId, secret::Secret},
+    mcp::wire::locked,
+};
+
+const MAX_LINE: usize = 1024;
+/// Lines of one child that are logged in one window.
+const LINES: usize = 50;
+const WINDOW: Duration = Duration::from_secs(10);
+/// Shorter values would blank ordinary words.
+const SHORTEST_SECRET: usize = 4;
+
+/// The last line a child wrote.
+#[derive(Default)]
+pub(super) struct Tail(Mutex<Option<String>>);
+
+impl Tail {
+    pub(super) fn last(&self) -> Option<String> {
+        locked(&self.0).clone()
+    }
+}
+
+/// Reads until the child closes its standard error.
+pub(super) async fn drain(stderr: ChildStderr, server: ServerId, secrets: Vec<Secret>, tail: Arc<Tail>) {
+    let mut stderr = BufReader::new(stderr);
+    let mut ration = Ration { opened: clock::instant(), logged: 0, left_out: 0 };
+    let mut bytes = Vec::new();
+    while let Some(whole) = next_line(&mut stderr, &mut bytes).await {
+        let line = presentable(&bytes, whole, &secrets);
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(left_out) = ration.admit() {
+            if left_out > 0 {
+                tracing::info!(target: "chatelaine::mcp::stderr", %server, left_out, "lines left out");
+            }
+            tracing::info!(target: "chatelaine::mcp::stderr", %server, "{line}");
+        }
+        *locked(&tail.0) = Some(line);
+    }
+}
+
+/// The start of the next line in `bytes`; whether that is all of it.
+async fn next_line(stderr: &mut BufReader<ChildStderr>, bytes: &mut Vec<u8>) -> Option<bool> {
+    bytes.clear();
+    let count = stderr.take(MAX_LINE as u64).read_until(b'\n', bytes).await.ok()?;
+    if count == 0 {
+        return None;
+    }
+    let whole = bytes.ends_with(b"\n") || count < MAX_LINE;
+    if !whole {
+        skip_line(stderr).await?;
+    }
+    Some(whole)
+}
+
+async fn skip_line(stderr: &mut BufReader<ChildStderr>) -> Option<()> {
+    loop {
+        let buffer = stderr.fill_buf().await.ok()?;
+        if buffer.is_empty() {
+            return Some(());
+        }
+        let end = buffer.iter().position(|byte| *byte == b'\n');
+        let used = end.map_or(buffer.len(), |end| end + 1);
+        stderr.consume(used);
+        if end.is_some() {
+            return Some(());
+        }
+    }
+}
+
+/// A line without the secrets of the server and without control characters. A secret that the cut went
+/// through would be missed, so a cut line loses as much of its end as the longest secret has.
+fn presentable(bytes: &[u8], whole: bool, secrets: &[Secret]) -> String {
+    let mut line = String::from_utf8_lossy(bytes).into_owned();
+    let secrets = || secrets.iter().map(Secret::expose).filter(|secret| secret.len() >= SHORTEST_SECRET);
+    for secret in secrets() {
+        if line.contains(secret) {
+            line = line.replace(secret, "[secret]");
+        }
+    }
+    if !whole {
+        let longest = secrets().map(str::len).max().unwrap_or(0);
+        line.truncate(line.floor_char_boundary(line.len().saturating_sub(longest)));
+        line.push('…');
+    }
+    line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+struct Ration {
+    opened: Instant,
+    logged: usize,
+    left_out: usize,
+}
+
+impl Ration {
+    /// Whether one more line may be logged, and how many were left out before it.
+    fn admit(&mut self) -> Option<usize> {
+        if self.opened.elapsed() >= WINDOW {
+            (self.opened, self.logged) = (clock::instant(), 0);
+        }
+        if self.logged == LINES {
+            self.left_out += 1;
+            return None;
+        }
+        self.logged += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}

@@ -1,0 +1,232 @@
+//! The tap between rmcp and the transports. rmcp keeps the sessions, the eras and the correlation of
+//! requests; what a request of ours carries and brings back passes it by as raw JSON, so that a large
+//! result is scanned once and copied once, an unknown content type fails nothing, and numbers keep
+//! their spelling.
+//!
+//! Invariant: a request with a [`Tap`] is answered to rmcp with an empty result, and what the server said
+//! is in the tap; whether anything of it left this machine is written there before the first byte does.
+
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use http::{HeaderName, HeaderValue};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, EmptyResult, GetExtensions, GetMeta, NumberOrString, RequestId,
+    ServerJsonRpcMessage, ServerResult,
+};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::{Progress, error::Failure};
+
+/// Bytes of a server's own error message that are kept.
+const MAX_MESSAGE: usize = 1024;
+
+/// The requests of one connection that wait for an answer.
+#[derive(Default)]
+pub(super) struct Wire {
+    waiting: Mutex<HashMap<i64, Arc<Tap>>>,
+    progress: Mutex<HashMap<String, UnboundedSender<Progress>>>,
+}
+
+/// One request: what travels with it past rmcp, and what became of it.
+#[derive(Default)]
+pub(super) struct Tap {
+    /// The arguments of a call, spliced into the message as they are.
+    arguments: Option<Box<RawValue>>,
+    /// `Mcp-Param-*`.
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    progress: Option<UnboundedSender<Progress>>,
+    /// The progress token rmcp gave the request, as JSON.
+    token: OnceLock<String>,
+    sent: AtomicBool,
+    answer: Mutex<Option<Result<Box<RawValue>, Failure>>>,
+}
+
+impl Tap {
+    pub(super) fn of_call(
+        arguments: Box<RawValue>,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        progress: Option<UnboundedSender<Progress>>,
+    ) -> Self {
+        Self { arguments: Some(arguments), headers, progress, ..Self::default() }
+    }
+
+    pub(super) fn mark_sent(&self) {
+        self.sent.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn was_sent(&self) -> bool {
+        self.sent.load(Ordering::SeqCst)
+    }
+
+    /// The first answer counts.
+    pub(super) fn settle(&self, answer: Result<Box<RawValue>, Failure>) {
+        locked(&self.answer).get_or_insert(answer);
+    }
+
+    pub(super) fn take(&self) -> Option<Result<Box<RawValue>, Failure>> {
+        locked(&self.answer).take()
+    }
+}
+
+/// What to do with a message from the server.
+pub(super) enum Incoming {
+    /// It is rmcp's.
+    Pass,
+    /// It answered a tapped request; rmcp is told only that there was an answer.
+    Answered(RequestId),
+    /// It was for us alone.
+    Taken,
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow, default)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct WireError<'a> {
+    #[serde(default)]
+    code: Option<i64>,
+    #[serde(borrow, default)]
+    message: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct WireProgress<'a> {
+    #[serde(borrow, rename = "progressToken")]
+    token: &'a RawValue,
+    progress: f64,
+    #[serde(default)]
+    total: Option<f64>,
+    #[serde(default)]
+    message: Option<String>,
+}
+
+impl Wire {
+    /// Notes a tapped request that is about to be sent.
+    pub(super) fn outgoing(&self, message: &ClientJsonRpcMessage) -> Option<Arc<Tap>> {
+        let ClientJsonRpcMessage::Request(request) = message else { return None };
+        let tap = extensions(&request.request).get::<Arc<Tap>>()?.clone();
+        let NumberOrString::Number(id) = request.id else { return None };
+        locked(&self.waiting).insert(id, tap.clone());
+        if let Some(progress) = &tap.progress
+            && let Some(token) = request.request.get_meta().get_progress_token()
+            && let Ok(token) = serde_json::to_string(&token)
+        {
+            locked(&self.progress).insert(token.clone(), progress.clone());
+            // A tap travels once, so this is the first token.
+            let _ = tap.token.set(token);
+        }
+        Some(tap)
+    }
+
+    /// Nobody waits for this request any more.
+    pub(super) fn forget(&self, id: &RequestId, tap: &Tap) {
+        if let NumberOrString::Number(id) = id {
+            locked(&self.waiting).remove(id);
+        }
+        if let Some(token) = tap.token.get() {
+            locked(&self.progress).remove(token);
+        }
+    }
+
+    /// Takes what is ours out of the stream of messages.
+    pub(super) fn incoming(&self, text: &str) -> Incoming {
+        let Ok(envelope) = serde_json::from_str::<Envelope>(text) else { return Incoming::Pass };
+        match (&envelope.method, envelope.id) {
+            (Some(method), None) if method == "notifications/progress" => self.progressed(envelope.params),
+            (None, Some(id)) => self.answered(id, &envelope),
+            _ => Incoming::Pass,
+        }
+    }
+
+    fn answered(&self, id: &RawValue, envelope: &Envelope) -> Incoming {
+        let Some(id) = number(id) else { return Incoming::Pass };
+        let Some(tap) = locked(&self.waiting).get(&id).cloned() else { return Incoming::Pass };
+        tap.settle(answer_of(envelope));
+        Incoming::Answered(RequestId::Number(id))
+    }
+
+    fn progressed(&self, params: Option<&RawValue>) -> Incoming {
+        let Some(progress) = params.and_then(|params| serde_json::from_str::<WireProgress>(params.get()).ok()) else {
+            return Incoming::Pass;
+        };
+        if let Some(listener) = locked(&self.progress).get(progress.token.get()) {
+            let WireProgress { progress, total, message, .. } = progress;
+            // The listener may have stopped listening.
+            let _ = listener.send(Progress { progress, total, message });
+        }
+        Incoming::Taken
+    }
+}
+
+/// What rmcp is told in place of an answer that we took.
+pub(super) fn stand_in(id: RequestId) -> ServerJsonRpcMessage {
+    ServerJsonRpcMessage::response(ServerResult::EmptyResult(EmptyResult {}), id)
+}
+
+/// The answer in one body of JSON; `None` when it is no answer to a request.
+pub(super) fn answer_in(body: &[u8]) -> Option<Result<Box<RawValue>, Failure>> {
+    let envelope = serde_json::from_slice::<Envelope>(body).ok()?;
+    (envelope.method.is_none() && (envelope.result.is_some() || envelope.error.is_some())).then(|| answer_of(&envelope))
+}
+
+/// The bytes of a message, with the arguments of its tap in their place.
+pub(super) fn body_of(message: &ClientJsonRpcMessage, tap: Option<&Tap>) -> Result<String, serde_json::Error> {
+    const PARAMS: &str = "\"params\":{";
+    let mut body = serde_json::to_string(message)?;
+    if let Some(arguments) = tap.and_then(|tap| tap.arguments.as_ref()) {
+        // What stands before the parameters is the version, the id and the method: nobody's text.
+        let at = body.find(PARAMS).expect("a tool call has parameters") + PARAMS.len();
+        body.insert_str(at, &format!("\"arguments\":{arguments},"));
+    }
+    Ok(body)
+}
+
+fn answer_of(envelope: &Envelope) -> Result<Box<RawValue>, Failure> {
+    if let Some(result) = envelope.result {
+        return Ok(result.to_owned());
+    }
+    let error = envelope.error.and_then(|error| serde_json::from_str::<WireError>(error.get()).ok());
+    let (code, message) = error.map_or((None, None), |error| (error.code, error.message));
+    let message = message.filter(|message| !message.trim().is_empty());
+    let message = message.map_or_else(|| "the server answered with an error".to_owned(), |message| clipped(&message));
+    Err(Failure::Refused { code, message })
+}
+
+/// An id of ours: a number, or the same as text, which some servers make of it.
+fn number(id: &RawValue) -> Option<i64> {
+    id.get().trim_matches('"').parse().ok()
+}
+
+fn extensions(request: &ClientRequest) -> &rmcp::model::Extensions {
+    request.extensions()
+}
+
+/// A server's own words, cut and without control characters.
+pub(super) fn clipped(text: &str) -> String {
+    let end = text.floor_char_boundary(MAX_MESSAGE);
+    text[..end].chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

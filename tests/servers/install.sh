@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Installs the published MCP servers that the tests run against, beside this file: node_modules and .venv.
+# Done before, it ends at once; a changed package-lock.json or requirements.txt installs again.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+say() { printf 'tests/servers: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+fingerprint() { cat "$@" | cksum; }
+
+# Runs a command as root, or says what to run.
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif command -v sudo >/dev/null && sudo -n true 2>/dev/null; then sudo "$@"
+    else die "needs root once; run: sudo $*"
+    fi
+}
+
+apt_install() {
+    command -v apt-get >/dev/null || die "install $* with your package manager and run this again"
+    say "installing $* from the distribution"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
+install_node() {
+    local stamp=node_modules/.stamp want
+    want=$(fingerprint package.json package-lock.json)
+    [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
+    command -v npm >/dev/null || apt_install nodejs npm
+    say "installing the npm servers"
+    npm ci --no-audit --no-fund --ignore-scripts --loglevel=error >&2
+    printf '%s' "$want" >"$stamp"
+}
+
+install_python() {
+    local stamp=.venv/.stamp want
+    want=$(fingerprint requirements.txt)
+    [ "$(cat "$stamp" 2>/dev/null)" = "$want" ] && return
+    command -v python3 >/dev/null || apt_install python3 python3-venv
+    rm -rf .venv
+    # Debian's python3 comes without ensurepip.
+    if ! python3 -m venv .venv >/dev/null 2>&1; then
+        rm -rf .venv
+        apt_install python3-venv
+        python3 -m venv .venv
+    fi
+    say "installing the Python servers"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input -r requirements.txt >&2
+    printf '%s' "$want" >"$stamp"
+}
+
+install_node
+install_python
