@@ -1,1 +1,138 @@
-//! Floor 3: every route. HTTP in, app call, JSON out.
+//! Floor 3: every route. HTTP in, one call to `app`, JSON out.
+//!
+//! A request passes, from the outside in: [`edge`] (request id, span, security headers, CORS, panics, the
+//! rendering of problems), a place among the requests answered at once, the [`extract::Caller`] with its
+//! rate, and then a handler of a few lines. Handlers know neither SQL nor servers nor models.
+//!
+//! Every route is declared with its OpenAPI operation through `routes!`, so the document cannot miss one;
+//! `tests/it/access.rs` walks the document with every wrong caller.
+
+mod agents;
+mod conversations;
+mod edge;
+mod events;
+mod extract;
+mod guests;
+mod limits;
+mod measures;
+mod openai;
+mod operations;
+mod problem;
+mod runs;
+mod server;
+
+use std::sync::Arc;
+
+use axum::{Router, extract::FromRef, middleware};
+use bytes::Bytes;
+use utoipa::{
+    Modify, OpenApi,
+    openapi::{
+        Content, Ref, ResponseBuilder,
+        security::{Http, HttpAuthScheme, SecurityScheme},
+    },
+};
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub use server::serve;
+
+use self::{limits::Limits, problem::Wire};
+use crate::app::App;
+
+/// What handlers and extractors are given.
+#[derive(Clone)]
+struct Door {
+    app: Arc<App>,
+    limits: Arc<Limits>,
+    /// The OpenAPI document, rendered once.
+    document: Bytes,
+}
+
+impl FromRef<Door> for Arc<App> {
+    fn from_ref(door: &Door) -> Self {
+        Arc::clone(&door.app)
+    }
+}
+
+/// The whole API as a service.
+pub fn router(app: Arc<App>) -> Router {
+    measures::recorder();
+    let limits = Arc::new(Limits::new(&app.config));
+    let document = openapi().to_json().expect("a document of plain data can be written").into();
+    let door = Door { app, limits, document };
+    let v1 = Router::from(v1()).route_layer(middleware::from_fn_with_state(door.clone(), limits::admit));
+    let routes = v1.merge(Router::from(operations()));
+    edge::around(routes, &door.app.config).with_state(door)
+}
+
+/// The OpenAPI document of [`router`].
+pub fn openapi() -> utoipa::openapi::OpenApi {
+    completed(OpenApiRouter::with_openapi(Document::openapi()).merge(v1()).merge(operations()).into_openapi())
+}
+
+/// What people and their frontends use.
+fn v1() -> OpenApiRouter<Door> {
+    OpenApiRouter::default()
+        .routes(routes!(guests::me))
+        .routes(routes!(guests::create))
+        .routes(routes!(agents::list))
+        .routes(routes!(agents::get))
+        .routes(routes!(agents::tools))
+        .routes(routes!(agents::connections))
+        .routes(routes!(conversations::list, conversations::create))
+        .routes(routes!(conversations::get, conversations::delete))
+        .routes(routes!(conversations::messages, conversations::post))
+        .routes(routes!(events::listen))
+        .routes(routes!(runs::get))
+        .routes(routes!(runs::cancel))
+        .routes(routes!(openai::models))
+        .routes(routes!(openai::model))
+        .routes(routes!(openai::chat))
+}
+
+/// What operators use; answered however busy the rest is.
+fn operations() -> OpenApiRouter<Door> {
+    OpenApiRouter::default()
+        .routes(routes!(operations::root))
+        .routes(routes!(operations::healthz))
+        .routes(routes!(operations::readyz))
+        .routes(routes!(operations::metrics))
+        .routes(routes!(operations::openapi))
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Chatelaine", description = "A chat backend that keeps the keys of its users' MCP servers."),
+    components(schemas(problem::ProblemDocument, problem::OpenAiError, crate::domain::event::Transient)),
+    modifiers(&Bearer),
+    security(("bearer" = [])),
+)]
+struct Document;
+
+struct Bearer;
+
+impl Modify for Bearer {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        openapi.components.get_or_insert_default().add_security_scheme("bearer", scheme);
+    }
+}
+
+/// Adds to every operation what is true of all: how it says no.
+fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi {
+    for (path, item) in &mut openapi.paths.paths {
+        let (media, schema) = match Wire::of(path) {
+            Wire::Problem => ("application/problem+json", "ProblemDocument"),
+            Wire::OpenAi => ("application/json", "OpenAiError"),
+        };
+        let no = ResponseBuilder::new()
+            .description("Not done, and why")
+            .content(media, Content::new(Some(Ref::from_schema_name(schema))))
+            .build();
+        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+        for operation in operations.into_iter().flatten() {
+            operation.responses.responses.insert("default".to_owned(), no.clone().into());
+        }
+    }
+    openapi
+}

@@ -1,7 +1,7 @@
 //! What a listener of a conversation is told. Durable events are rows with a number and are replayed
 //! after `Last-Event-ID`; the others exist only for those who listen at that moment.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{
     ids::RunId,
@@ -10,14 +10,15 @@ use super::{
 };
 
 /// A durable event: `seq` counts from 1 within the conversation and is the SSE id.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Event {
     pub seq: i64,
     pub kind: EventKind,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+/// What happened. [`EventKind::name`] says which one it is.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[serde(untagged)]
 pub enum EventKind {
     /// A message was added.
     Message(Message),
@@ -25,14 +26,14 @@ pub enum EventKind {
     Run {
         run_id: RunId,
         status: RunStatus,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
 }
 
-/// What is gone when nobody listens.
+/// What is gone when nobody listens. [`Transient::name`] says which one it is.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
-#[serde(tag = "event", content = "data", rename_all = "snake_case")]
+#[serde(untagged)]
 pub enum Transient {
     /// A piece of the assistant's text.
     Delta {

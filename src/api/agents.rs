@@ -1,0 +1,76 @@
+//! The agents a principal may talk to, and what each offers them.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    extract::{Caller, Path, Query},
+    problem::Problem,
+};
+use crate::{
+    app::{self, App, agents::AgentView, connections::ConnectionView, tools::ServerTools},
+    domain::principal::Scope,
+};
+
+/// All there is of something.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct List<T: utoipa::ToSchema> {
+    items: Vec<T>,
+}
+
+/// The agents I may talk to.
+#[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, body = List<AgentView>)))]
+pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<axum::Json<List<AgentView>>, Problem> {
+    Ok(axum::Json(List { items: app::agents::list(&app, caller.principal()).await? }))
+}
+
+/// One agent.
+#[utoipa::path(get, path = "/v1/agents/{agent}", tag = "agents", params(("agent" = String, Path)),
+    responses((status = 200, body = AgentView)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(agent): Path<String>,
+) -> Result<axum::Json<AgentView>, Problem> {
+    Ok(axum::Json(app::agents::get(&app, caller.principal(), &agent).await?))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Explain {
+    /// Also the tools that are denied, with the reason and its remedy. For the pack's `adminUsers` and keys with
+    /// the scope `admin`.
+    #[serde(default)]
+    explain: bool,
+}
+
+/// My tools at this agent, by server.
+#[utoipa::path(get, path = "/v1/agents/{agent}/tools", tag = "agents", params(("agent" = String, Path), Explain),
+    responses((status = 200, body = List<ServerTools>)))]
+pub(super) async fn tools(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(agent): Path<String>,
+    Query(query): Query<Explain>,
+) -> Result<axum::Json<List<ServerTools>>, Problem> {
+    let items = if query.explain {
+        app::tools::explain(&app, caller.principal(), &agent, caller.0.scopes.has(Scope::Admin)).await?
+    } else {
+        app::tools::list(&app, caller.principal(), &agent).await?
+    };
+    Ok(axum::Json(List { items }))
+}
+
+/// The servers of this agent that I can use, and how each connection is.
+#[utoipa::path(get, path = "/v1/agents/{agent}/connections", tag = "agents", params(("agent" = String, Path)),
+    responses((status = 200, body = List<ConnectionView>)))]
+pub(super) async fn connections(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(agent): Path<String>,
+) -> Result<axum::Json<List<ConnectionView>>, Problem> {
+    Ok(axum::Json(List { items: app::connections::list(&app, caller.principal(), &agent).await? }))
+}

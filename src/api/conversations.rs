@@ -1,0 +1,181 @@
+//! Conversations and their messages. Lists come in pages: `{items, next}`, where `next` is passed as
+//! `before` (or `after`) to get the page that follows, and absent on the last one.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    extract::{Caller, Json, MAX_TEXT, Path, Query, readable},
+    problem::Problem,
+};
+use crate::{
+    app::{self, App},
+    domain::{
+        ids::ConversationId,
+        message::Message,
+        run::{Conversation, Run},
+    },
+};
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewConversation {
+    /// The agent's id.
+    agent: String,
+    /// Absent: made from the first message.
+    title: Option<String>,
+}
+
+/// Start a conversation with an agent.
+#[utoipa::path(post, path = "/v1/conversations", tag = "conversations", request_body = NewConversation,
+    responses((status = 201, body = Conversation)))]
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Json(new): Json<NewConversation>,
+) -> Result<(StatusCode, axum::Json<Conversation>), Problem> {
+    if let Some(title) = &new.title {
+        readable("title", title, 200)?;
+    }
+    let conversation = app::conversations::create(&app, caller.principal(), &new.agent, new.title).await?;
+    Ok((StatusCode::CREATED, axum::Json(conversation)))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WhichConversations {
+    /// Only those with this agent.
+    agent: Option<String>,
+    /// Only those before this one: the `next` of the page before.
+    before: Option<ConversationId>,
+    /// 1 to 100.
+    #[serde(default = "fifty")]
+    limit: i64,
+}
+
+fn fifty() -> i64 {
+    50
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct ConversationPage {
+    items: Vec<Conversation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<ConversationId>,
+}
+
+/// My conversations, the newest first.
+#[utoipa::path(get, path = "/v1/conversations", tag = "conversations", params(WhichConversations),
+    responses((status = 200, body = ConversationPage)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(which): Query<WhichConversations>,
+) -> Result<axum::Json<ConversationPage>, Problem> {
+    let limit = page(which.limit)?;
+    let (agent, before) = (which.agent.as_deref(), which.before);
+    let items = app::conversations::list(&app, caller.principal(), agent, before, limit + 1).await?;
+    let (items, next) = cut(items, limit, |conversation| conversation.id);
+    Ok(axum::Json(ConversationPage { items, next }))
+}
+
+/// One conversation.
+#[utoipa::path(get, path = "/v1/conversations/{id}", tag = "conversations", params(("id" = ConversationId, Path)),
+    responses((status = 200, body = Conversation)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<ConversationId>,
+) -> Result<axum::Json<Conversation>, Problem> {
+    Ok(axum::Json(app::conversations::get(&app, caller.principal(), id).await?))
+}
+
+/// Delete a conversation with all its messages.
+#[utoipa::path(delete, path = "/v1/conversations/{id}", tag = "conversations", params(("id" = ConversationId, Path)),
+    responses((status = 204)))]
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<ConversationId>,
+) -> Result<StatusCode, Problem> {
+    app::conversations::delete(&app, caller.principal(), id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WhichMessages {
+    /// Only those after this `seq`: the `next` of the page before.
+    #[serde(default)]
+    after: i64,
+    /// 1 to 100.
+    #[serde(default = "fifty")]
+    limit: i64,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct MessagePage {
+    items: Vec<Message>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<i64>,
+}
+
+/// The messages of a conversation, the oldest first.
+#[utoipa::path(get, path = "/v1/conversations/{id}/messages", tag = "conversations",
+    params(("id" = ConversationId, Path), WhichMessages), responses((status = 200, body = MessagePage)))]
+pub(super) async fn messages(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<ConversationId>,
+    Query(which): Query<WhichMessages>,
+) -> Result<axum::Json<MessagePage>, Problem> {
+    let limit = page(which.limit)?;
+    let items = app::conversations::messages(&app, caller.principal(), id, which.after, limit + 1).await?;
+    let (items, next) = cut(items, limit, |message| message.seq);
+    Ok(axum::Json(MessagePage { items, next }))
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewMessage {
+    /// What the user says: at most 32768 characters. `/help` and the like are answered by the program.
+    text: String,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct Accepted {
+    message: Message,
+    run: Run,
+}
+
+/// Say something. The answer comes as events of the conversation.
+#[utoipa::path(post, path = "/v1/conversations/{id}/messages", tag = "conversations",
+    params(("id" = ConversationId, Path)), request_body = NewMessage, responses((status = 202, body = Accepted)))]
+pub(super) async fn post(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<ConversationId>,
+    Json(new): Json<NewMessage>,
+) -> Result<(StatusCode, axum::Json<Accepted>), Problem> {
+    readable("text", &new.text, MAX_TEXT)?;
+    let posted = app::conversations::post(&app, caller.principal(), id, new.text).await?;
+    Ok((StatusCode::ACCEPTED, axum::Json(Accepted { message: posted.message, run: posted.run })))
+}
+
+fn page(limit: i64) -> Result<i64, Problem> {
+    if (1..=100).contains(&limit) { Ok(limit) } else { Err(Problem::invalid("limit", "must be from 1 to 100")) }
+}
+
+/// One item more than the page was asked for, to know whether another page follows.
+fn cut<T, C>(mut items: Vec<T>, limit: i64, cursor: impl Fn(&T) -> C) -> (Vec<T>, Option<C>) {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(cursor);
+    (items, next)
+}

@@ -1,0 +1,131 @@
+//! What surrounds every request: its id, its span, the security headers, CORS by list, a net for panics,
+//! and the one place where a [`Problem`] is logged and written out.
+//!
+//! The span carries method, route, status and who (tenant, and a hash of the user); never headers, paths
+//! with ids, queries or bodies.
+
+use std::any::Any;
+
+use axum::{
+    Router,
+    extract::{MatchedPath, Request},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use sha2::{Digest, Sha256};
+use tower_http::{
+    catch_panic::CatchPanicLayer,
+    cors::{AllowOrigin, CorsLayer},
+    set_header::SetResponseHeaderLayer,
+};
+use tracing::{Instrument, Span, field::Empty};
+use uuid::Uuid;
+
+use super::{
+    Door,
+    problem::{Problem, Wire},
+};
+use crate::domain::{clock, config::Config, error::Error, principal::Principal};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// On every answer, whatever it says.
+const SECURITY: [(HeaderName, &str); 5] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+    (header::CACHE_CONTROL, "no-store"),
+];
+
+/// Wraps the routes. Layers are listed from the inside out.
+pub(super) fn around(routes: Router<Door>, config: &Config) -> Router<Door> {
+    let mut wrapped = routes
+        .fallback(async || Problem::not_found("this path"))
+        .method_not_allowed_fallback(async || {
+            let detail = "this path does not answer to that method; see the Allow header";
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+        })
+        .layer(CatchPanicLayer::custom(caught))
+        .layer(middleware::from_fn(observe));
+    for (name, value) in SECURITY {
+        wrapped = wrapped.layer(SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value)));
+    }
+    match cors(config) {
+        Some(cors) => wrapped.layer(cors),
+        None => wrapped,
+    }
+}
+
+/// Browsers of these origins may call; without any, no browser of another origin may.
+fn cors(config: &Config) -> Option<CorsLayer> {
+    if config.cors_origins.is_empty() {
+        return None;
+    }
+    let origins = if config.cors_origins.iter().any(|origin| origin == "*") {
+        AllowOrigin::any()
+    } else {
+        AllowOrigin::list(config.cors_origins.iter().filter_map(|origin| origin.parse().ok()))
+    };
+    let cors = CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
+        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
+        .expose_headers([REQUEST_ID, header::RETRY_AFTER])
+        .max_age(std::time::Duration::from_secs(3600));
+    Some(cors)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the signature of tower-http")]
+fn caught(panic: Box<dyn Any + Send>) -> Response {
+    let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let cause = anyhow::anyhow!("a handler panicked: {}", said.unwrap_or("no message"));
+    Problem::from(Error::internal(cause)).into_response()
+}
+
+/// Gives the request its id and span, measures it, and writes out what went wrong.
+async fn observe(request: Request, next: Next) -> Response {
+    let id = request_id(&request);
+    let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_owned();
+    let method = request.method().clone();
+    let wire = Wire::of(request.uri().path());
+    let span = tracing::info_span!("request", %id, %method, route, tenant = Empty, user = Empty);
+    let started = clock::instant();
+    let answer = async {
+        let mut response = next.run(request).await;
+        if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+            if let Some(cause) = &problem.cause {
+                tracing::error!(error = format!("{cause:#}"), "request failed");
+            }
+            response = problem.render(std::mem::take(response.headers_mut()), &id, wire);
+        }
+        let status = response.status().as_u16();
+        let took = started.elapsed();
+        let labels = [("method", method.to_string()), ("route", route.clone()), ("status", status.to_string())];
+        metrics::histogram!("chatelaine_request_seconds", &labels).record(took.as_secs_f64());
+        tracing::debug!(status, ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX), "answered");
+        response
+    };
+    let mut response = answer.instrument(span).await;
+    let id = HeaderValue::from_str(&id).expect("an id of letters, digits, `.`, `_` and `-` is a header value");
+    response.headers_mut().insert(REQUEST_ID, id);
+    response
+}
+
+/// The id that a proxy before us gave the request, when it is a harmless one; else a fresh one.
+fn request_id(request: &Request) -> String {
+    let harmless = |id: &&str| {
+        (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+    };
+    let given = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(harmless);
+    given.map_or_else(|| Uuid::now_v7().simple().to_string(), str::to_owned)
+}
+
+/// Names the caller in the request's span: user ids are often addresses, so only a hash of them.
+pub(super) fn name_caller(principal: &Principal) {
+    let hash = Sha256::digest(format!("{}/{}", principal.tenant, principal.user));
+    let span = Span::current();
+    span.record("tenant", tracing::field::display(principal.tenant));
+    span.record("user", hex::encode(&hash[..6]));
+}

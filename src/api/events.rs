@@ -1,0 +1,112 @@
+//! A conversation's events as they happen (SSE).
+//!
+//! Durable events carry their number as `id` and are replayed after `Last-Event-ID`, each exactly once;
+//! deltas and progress are for those who listen at that moment. `event` names the kind, `data` is
+//! one JSON object.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{
+    Extension,
+    extract::State,
+    response::{
+        IntoResponse, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
+use futures_util::{Stream, StreamExt, stream};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::{
+    Door,
+    extract::{Caller, Path, Query},
+    limits::{self, Place},
+    problem::Problem,
+};
+use crate::{
+    app::{
+        self,
+        conversations::{Heard, Listening},
+    },
+    domain::{error::Error, event::EventKind, ids::ConversationId},
+};
+
+/// A quiet stream says so often that it is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// After so long a stream ends, and whoever reconnects is authenticated anew: a revoked key does not
+/// listen for ever.
+const LIFETIME: Duration = Duration::from_secs(30 * 60);
+/// What a client that reconnects by itself is asked to wait.
+const RETRY: Duration = Duration::from_secs(2);
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct After {
+    /// Replay the durable events after this one. `Last-Event-ID` says the same and goes first.
+    after: Option<i64>,
+}
+
+/// Listen to a conversation.
+#[utoipa::path(get, path = "/v1/conversations/{id}/events", tag = "conversations",
+    params(("id" = ConversationId, Path), ("Last-Event-ID" = Option<i64>, Header), After),
+    responses((status = 200, body = EventKind, content_type = "text/event-stream")))]
+pub(super) async fn listen(
+    State(door): State<Door>,
+    caller: Caller,
+    Path(id): Path<ConversationId>,
+    Query(query): Query<After>,
+    Extension(place): Extension<Place>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let after = last_event_id(&headers)?.or(query.after);
+    let stream = door.limits.open_stream(caller.principal())?;
+    let listening = app::conversations::listen(&door.app, caller.principal(), id, after).await?;
+    place.leave();
+    let hello = stream::iter([Event::default().retry(RETRY).comment("listening")]);
+    Ok(answer(hello.chain(events(listening, stream))))
+}
+
+fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
+    let Some(value) = headers.get("last-event-id").filter(|value| !value.is_empty()) else { return Ok(None) };
+    let number = value.to_str().ok().and_then(|text| text.parse().ok()).filter(|number| *number >= 0);
+    number.map(Some).ok_or_else(|| Problem::invalid("Last-Event-ID", "must be the id of an event: a whole number"))
+}
+
+/// What is heard, until the program stops, the time is over, or something breaks; the client then comes
+/// back with its last id.
+fn events(listening: Listening, open: limits::Stream) -> impl Stream<Item = Event> {
+    let end = Instant::now() + LIFETIME;
+    stream::unfold((listening, open), move |(mut listening, open)| async move {
+        let heard = tokio::time::timeout_at(end, listening.next()).await.ok()?;
+        match heard {
+            Ok(heard) => Some((event(&heard?), (listening, open))),
+            // The conversation was deleted.
+            Err(Error::NotFound(_)) => None,
+            Err(error) => {
+                tracing::error!(error = format!("{:#}", anyhow::Error::from(error)), "an event stream broke");
+                None
+            }
+        }
+    })
+}
+
+fn event(heard: &Heard) -> Event {
+    let event = match heard {
+        Heard::Durable(event) => {
+            Event::default().id(event.seq.to_string()).event(event.kind.name()).json_data(&event.kind)
+        }
+        Heard::Transient(transient) => Event::default().event(transient.name()).json_data(transient),
+    };
+    event.expect("events are plain data that can be written")
+}
+
+/// A response of server-sent events that stays alive when quiet and is not held back by proxies.
+pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static) -> Response {
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive");
+    let mut response = Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(keep_alive).into_response();
+    response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    response
+}

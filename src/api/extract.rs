@@ -1,0 +1,190 @@
+//! What handlers take from a request: who asks, and input that is already of the right type. Whatever
+//! cannot be used becomes a [`Problem`] that names the field and the reason.
+
+use std::{net::IpAddr, time::Duration};
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, StatusCode, header, request::Parts};
+use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
+
+use super::{Door, edge, problem::Problem};
+use crate::{
+    app::accounts,
+    domain::{
+        error::Error,
+        principal::{Principal, Scope},
+    },
+};
+
+/// Somebody who proved who they are, and who is within their rate.
+pub(super) struct Known(pub accounts::Caller);
+
+impl FromRequestParts<Door> for Known {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+        let caller = door.app.accounts.authenticate(&parts.headers).await?;
+        edge::name_caller(&caller.principal);
+        door.limits.count(&caller.principal)?;
+        Ok(Self(caller))
+    }
+}
+
+/// Somebody known whose credential is for talking to agents.
+pub(super) struct Caller(pub accounts::Caller);
+
+impl Caller {
+    pub fn principal(&self) -> &Principal {
+        &self.0.principal
+    }
+}
+
+impl FromRequestParts<Door> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+        let Known(caller) = Known::from_request_parts(parts, door).await?;
+        if !caller.scopes.has(Scope::Chat) {
+            return Err(Error::Forbidden("this needs a credential with the scope `chat`".to_owned()).into());
+        }
+        Ok(Self(caller))
+    }
+}
+
+/// The address at the other end of the connection.
+#[derive(Clone, Copy)]
+pub(super) struct Peer(pub IpAddr);
+
+/// Somebody who has not said who they are, and whose address is within its rate.
+pub(super) struct Unknown;
+
+impl FromRequestParts<Door> for Unknown {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+        door.limits.count_unknown(parts.extensions.get::<Peer>().map(|peer| peer.0))?;
+        Ok(Self)
+    }
+}
+
+/// A path's ids. One that is malformed names nothing, so it is not found.
+pub(super) struct Path<T>(pub T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Door> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+        let path = axum::extract::Path::<T>::from_request_parts(parts, door).await;
+        path.map(|path| Self(path.0)).map_err(|_| Problem::not_found("what this path names"))
+    }
+}
+
+/// The query, typed.
+pub(super) struct Query<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequestParts<Door> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Door) -> Result<Self, Problem> {
+        let query = axum::extract::Query::<T>::try_from_uri(&parts.uri);
+        query.map(|query| Self(query.0)).map_err(|rejection| {
+            // The source reads `<parameter>: <reason>`, or just the reason when no one parameter is to blame.
+            let text = std::error::Error::source(&rejection).map_or_else(|| rejection.to_string(), ToString::to_string);
+            match text.split_once(": ") {
+                Some((field, reason)) if !field.contains(' ') => Problem::invalid(field, reason),
+                _ => Problem::invalid("query", text),
+            }
+        })
+    }
+}
+
+/// A JSON body, typed.
+pub(super) struct Json<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Door> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, door: &Door) -> Result<Self, Problem> {
+        if !is_json(request.headers()) {
+            let detail = "the body must be JSON; send `content-type: application/json`";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail));
+        }
+        let read = read(request, door.app.config.max_body_bytes);
+        let body = tokio::time::timeout(BODY_TIMEOUT, read).await.unwrap_or_else(|_| {
+            let detail = format!("the body did not arrive within {} seconds", BODY_TIMEOUT.as_secs());
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail))
+        })?;
+        parse(&body).map(Self)
+    }
+}
+
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    media == "application/json" || (media.starts_with("application/") && media.ends_with("+json"))
+}
+
+/// The whole body. Of one that is too large the rest is still taken off the wire for a while, since a
+/// client that is cut off while writing never reads why.
+async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
+    let mut body = request.into_body();
+    let (mut bytes, mut size) = (BytesMut::new(), 0_usize);
+    while let Some(frame) = body.frame().await {
+        let broken = |_| Problem::new(StatusCode::BAD_REQUEST, "broken_body", "the body could not be read to its end");
+        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        size = size.saturating_add(data.len());
+        if size <= limit {
+            bytes.extend_from_slice(&data);
+        } else if size > limit.saturating_mul(8) {
+            break;
+        }
+    }
+    if size > limit {
+        let detail = format!("the body is larger than {limit} bytes");
+        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail));
+    }
+    Ok(bytes.freeze())
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        let inner = error.into_inner();
+        if inner.is_data() {
+            Problem::invalid(if path == "." { "body".to_owned() } else { path }, inner.to_string())
+        } else {
+            malformed(&inner)
+        }
+    })?;
+    json.end().map_err(|error| malformed(&error))?;
+    Ok(value)
+}
+
+fn malformed(error: &serde_json::Error) -> Problem {
+    let mut problem = Problem::new(StatusCode::BAD_REQUEST, "malformed_json", format!("not JSON: {error}"));
+    problem.field = Some("body".to_owned());
+    problem
+}
+
+/// The most characters of one message.
+pub(super) const MAX_TEXT: usize = 32_768;
+
+/// Text that can be kept and read: not blank, not too long, and without the one character that Postgres
+/// cannot store.
+pub(super) fn readable(field: &str, text: &str, max: usize) -> Result<(), Problem> {
+    if text.trim().is_empty() {
+        return Err(Problem::invalid(field, "must not be blank"));
+    }
+    if text.contains('\0') {
+        return Err(Problem::invalid(field, "must not contain the character U+0000"));
+    }
+    if text.len() > max && text.chars().count() > max {
+        return Err(Problem::invalid(field, format!("must have at most {max} characters")));
+    }
+    Ok(())
+}

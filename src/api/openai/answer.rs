@@ -1,0 +1,262 @@
+//! From what is heard of one run to the one text that an OpenAI client shows.
+//!
+//! Deltas are shown as they come; the durable message of a step says what they should have come to, and
+//! whatever of it was not shown yet (the run is worked on by another replica, or this listener fell behind)
+//! is added then. Steps are set apart by a blank line. What was shown cannot be unsaid on this wire: a step
+//! that starts again goes on after a blank line.
+
+use std::sync::Arc;
+
+use axum::response::{Response, sse::Event};
+use futures_util::{StreamExt, stream};
+use http::StatusCode;
+
+use super::wire::{Completion, Delta, Head};
+use crate::{
+    api::{events, limits, problem::Problem},
+    app::{
+        self, App,
+        accounts::Caller,
+        conversations::{Heard, Listening},
+        transcript::{self, Transcript},
+    },
+    domain::{
+        error::Result,
+        event::{EventKind, Transient},
+        ids::{ConversationId, RunId},
+        message::{Message, Part, Role},
+        principal::Principal,
+        run::{RunStatus, Usage},
+    },
+};
+
+/// One question and the run that answers it.
+pub(super) struct Turn {
+    app: Arc<App>,
+    principal: Principal,
+    /// The frontend's own id of the chat.
+    chat: Option<String>,
+    conversation: ConversationId,
+    run: RunId,
+    listening: Listening,
+    transcript: Transcript,
+    shown: Shown,
+    head: Head,
+    _open: limits::Stream,
+}
+
+enum News {
+    Text(String),
+    Finished(Usage),
+}
+
+impl Turn {
+    /// Posts the question where the transcript belongs.
+    pub async fn begin(
+        app: &Arc<App>,
+        caller: &Caller,
+        model: &str,
+        transcript: Transcript,
+        open: limits::Stream,
+    ) -> Result<Self> {
+        let (principal, chat) = (caller.principal.clone(), caller.conversation_key.clone());
+        let resumed = transcript::resume(app, &principal, model, chat.as_deref(), transcript.clone()).await?;
+        let (conversation, posted, listening) = resumed;
+        Ok(Self {
+            app: app.clone(),
+            principal,
+            chat,
+            conversation: conversation.id,
+            run: posted.run.id,
+            listening,
+            transcript,
+            shown: Shown::default(),
+            head: Head::new(&posted.run, model),
+            _open: open,
+        })
+    }
+
+    pub fn conversation(&self) -> ConversationId {
+        self.conversation
+    }
+
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// Waits for the whole answer.
+    pub async fn complete(mut self) -> Result<Completion, Problem> {
+        loop {
+            if let News::Finished(usage) = self.next().await? {
+                return Ok(self.head.completion(self.shown.text, usage));
+            }
+        }
+    }
+
+    /// The answer as chunks. An error after the start is a chunk of its own and ends the stream without
+    /// `[DONE]`, as clients expect.
+    pub fn stream(self, with_usage: bool) -> Response {
+        let role = Delta { role: Some("assistant"), content: Some("") };
+        let first = data(&self.head.chunk(role, false));
+        let rest = stream::unfold(Some(self), move |turn: Option<Self>| async move {
+            let mut turn = turn?;
+            let (chunks, turn) = match turn.next().await {
+                Ok(News::Text(text)) => {
+                    let delta = Delta { role: None, content: Some(&text) };
+                    (vec![data(&turn.head.chunk(delta, false))], Some(turn))
+                }
+                Ok(News::Finished(usage)) => (turn.ending(with_usage.then_some(usage)), None),
+                Err(problem) => {
+                    if let Some(cause) = &problem.cause {
+                        tracing::error!(error = format!("{cause:#}"), run = %turn.run, "a streamed answer broke");
+                    }
+                    (vec![data(&problem.openai())], None)
+                }
+            };
+            Some((stream::iter(chunks), turn))
+        });
+        events::answer(stream::iter([first]).chain(rest.flatten()))
+    }
+
+    fn ending(&self, usage: Option<Usage>) -> Vec<Event> {
+        let mut chunks = vec![data(&self.head.chunk(Delta::default(), true))];
+        chunks.extend(usage.map(|usage| data(&self.head.usage(usage))));
+        chunks.push(Event::default().data("[DONE]"));
+        chunks
+    }
+
+    /// Waits for more of the answer or its end.
+    async fn next(&mut self) -> Result<News, Problem> {
+        loop {
+            let Some(heard) = self.listening.next().await? else {
+                let detail = format!(
+                    "the service is stopping; the answer will be in conversation {} when it is back",
+                    self.conversation
+                );
+                return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail));
+            };
+            if let Some(status) = self.ended(&heard) {
+                return self.end(status).await;
+            }
+            let text = self.shown.hear(self.run, &heard);
+            if !text.is_empty() {
+                return Ok(News::Text(text));
+            }
+        }
+    }
+
+    fn ended(&self, heard: &Heard) -> Option<RunStatus> {
+        let Heard::Durable(event) = heard else { return None };
+        match &event.kind {
+            EventKind::Run { run_id, status, .. } if *run_id == self.run && status.is_final() => Some(*status),
+            _ => None,
+        }
+    }
+
+    async fn end(&mut self, status: RunStatus) -> Result<News, Problem> {
+        let run = app::runs::get(&self.app, &self.principal, self.run).await?;
+        match status {
+            RunStatus::Succeeded => {
+                self.remember().await;
+                Ok(News::Finished(run.usage))
+            }
+            RunStatus::Cancelled => Err(Problem::new(StatusCode::CONFLICT, "run_cancelled", "the run was cancelled")),
+            _ => {
+                let detail = run.error.unwrap_or_else(|| "the run failed".to_owned());
+                Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", detail))
+            }
+        }
+    }
+
+    /// Before the client learns that it has the whole answer, so that its next request finds this
+    /// conversation. Without it, that request starts a new one with what the client sends: no reason to
+    /// withhold the answer.
+    async fn remember(&mut self) {
+        self.transcript.push((Role::Assistant, self.shown.text.clone()));
+        let chat = self.chat.as_deref();
+        let kept = transcript::answered(&self.app, &self.principal, self.conversation, chat, &self.transcript).await;
+        if let Err(error) = kept {
+            let error = format!("{:#}", anyhow::Error::from(error));
+            tracing::warn!(error, conversation = %self.conversation, "the client's transcript could not be remembered");
+        }
+    }
+}
+
+fn data(chunk: &impl serde::Serialize) -> Event {
+    Event::default().json_data(chunk).expect("chunks are plain data that can be written")
+}
+
+/// What the client shows so far.
+#[derive(Default)]
+struct Shown {
+    text: String,
+    /// The end of it that belongs to a step whose message has not been heard yet.
+    step: String,
+}
+
+impl Shown {
+    /// What has to be shown now.
+    fn hear(&mut self, run: RunId, heard: &Heard) -> String {
+        match heard {
+            Heard::Transient(event) => match &**event {
+                Transient::Delta { run_id, text } if *run_id == run => {
+                    let more = self.add(text);
+                    self.step.push_str(text);
+                    more
+                }
+                Transient::Reset { run_id } if *run_id == run => {
+                    self.step.clear();
+                    String::new()
+                }
+                _ => String::new(),
+            },
+            Heard::Durable(event) => match &event.kind {
+                EventKind::Message(message) if message.run_id == Some(run) => self.settle(&said(message)),
+                _ => String::new(),
+            },
+        }
+    }
+
+    /// Compares a step's message with what was shown of it.
+    fn settle(&mut self, whole: &str) -> String {
+        let (whole, step) = (whole.trim(), std::mem::take(&mut self.step));
+        let step = step.trim_start();
+        if whole.is_empty() {
+            step.clone_into(&mut self.step);
+            return String::new();
+        }
+        if let Some(ahead) = step.strip_prefix(whole) {
+            // What is left over is the beginning of the next step.
+            ahead.trim_start().clone_into(&mut self.step);
+            return String::new();
+        }
+        match whole.strip_prefix(step.trim_end()).filter(|_| !step.trim().is_empty()) {
+            Some(rest) => {
+                self.text.push_str(rest);
+                rest.to_owned()
+            }
+            None => self.add(whole),
+        }
+    }
+
+    /// Shows more; after a blank line when a step begins and another was shown before.
+    fn add(&mut self, text: &str) -> String {
+        let begins = self.step.is_empty() && !self.text.is_empty();
+        let more = if begins { format!("\n\n{text}") } else { text.to_owned() };
+        self.text.push_str(&more);
+        more
+    }
+}
+
+/// What a message of a run says to its user. Why it failed is said by the run's end.
+fn said(message: &Message) -> String {
+    if !matches!(message.role, Role::Assistant | Role::System) {
+        return String::new();
+    }
+    let texts = message.parts.iter().filter_map(|part| match part {
+        Part::Text { text } => Some(text.as_str()),
+        Part::Notice { code, text } if code != "run_failed" => Some(text),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}

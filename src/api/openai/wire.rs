@@ -1,0 +1,167 @@
+//! What OpenAI clients read.
+
+use serde::Serialize;
+
+use crate::{
+    app::agents::AgentView,
+    domain::run::{Run, Usage},
+};
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct ModelList {
+    object: &'static str,
+    data: Vec<Model>,
+}
+
+impl ModelList {
+    pub fn new(data: Vec<Model>) -> Self {
+        Self { object: "list", data }
+    }
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct Model {
+    id: String,
+    object: &'static str,
+    /// Always 0: an agent is as old as its file.
+    created: i64,
+    owned_by: &'static str,
+    /// Not OpenAI's; some frontends show it.
+    name: String,
+    description: String,
+}
+
+impl From<AgentView> for Model {
+    fn from(agent: AgentView) -> Self {
+        Self {
+            id: agent.id,
+            object: "model",
+            created: 0,
+            owned_by: "chatelaine",
+            name: agent.display_name,
+            description: agent.description,
+        }
+    }
+}
+
+/// A whole answer.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct Completion {
+    id: String,
+    object: &'static str,
+    created: i64,
+    model: String,
+    choices: [Choice; 1],
+    usage: Tokens,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+struct Choice {
+    index: u32,
+    message: Said,
+    finish_reason: &'static str,
+    logprobs: Option<()>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+struct Said {
+    role: &'static str,
+    content: String,
+    refusal: Option<String>,
+}
+
+/// Of all steps of the run together.
+#[derive(Serialize, utoipa::ToSchema)]
+#[expect(clippy::struct_field_names, reason = "OpenAI's names")]
+pub(super) struct Tokens {
+    prompt_tokens: i64,
+    completion_tokens: i64,
+    total_tokens: i64,
+}
+
+impl From<Usage> for Tokens {
+    fn from(usage: Usage) -> Self {
+        Self {
+            prompt_tokens: usage.input_tokens,
+            completion_tokens: usage.output_tokens,
+            total_tokens: usage.input_tokens + usage.output_tokens,
+        }
+    }
+}
+
+/// A piece of a streamed answer.
+#[derive(Serialize)]
+pub(super) struct Chunk<'a> {
+    id: &'a str,
+    object: &'static str,
+    created: i64,
+    model: &'a str,
+    choices: Vec<Piece<'a>>,
+    /// Null but in the last chunk of a client that asked for it.
+    usage: Option<Tokens>,
+}
+
+#[derive(Serialize)]
+struct Piece<'a> {
+    index: u32,
+    delta: Delta<'a>,
+    finish_reason: Option<&'static str>,
+    logprobs: Option<()>,
+}
+
+#[derive(Default, Serialize)]
+pub(super) struct Delta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<&'a str>,
+}
+
+/// What all pieces of an answer have in common.
+pub(super) struct Head {
+    id: String,
+    created: i64,
+    model: String,
+}
+
+impl Head {
+    pub fn new(run: &Run, model: &str) -> Self {
+        let id = format!("chatcmpl-{}", run.id.0.simple());
+        Self { id, created: run.created_at.unix_timestamp(), model: model.to_owned() }
+    }
+
+    pub fn completion(self, content: String, usage: Usage) -> Completion {
+        let message = Said { role: "assistant", content, refusal: None };
+        Completion {
+            id: self.id,
+            object: "chat.completion",
+            created: self.created,
+            model: self.model,
+            choices: [Choice { index: 0, message, finish_reason: "stop", logprobs: None }],
+            usage: usage.into(),
+        }
+    }
+
+    /// A chunk with a piece of the answer, or its end.
+    pub fn chunk<'a>(&'a self, delta: Delta<'a>, finished: bool) -> Chunk<'a> {
+        let finish_reason = finished.then_some("stop");
+        let piece = Piece { index: 0, delta, finish_reason, logprobs: None };
+        self.bare(vec![piece], None)
+    }
+
+    /// The last chunk, when the client asked for it.
+    pub fn usage(&self, usage: Usage) -> Chunk<'_> {
+        self.bare(Vec::new(), Some(usage.into()))
+    }
+
+    fn bare<'a>(&'a self, choices: Vec<Piece<'a>>, usage: Option<Tokens>) -> Chunk<'a> {
+        Chunk {
+            id: &self.id,
+            object: "chat.completion.chunk",
+            created: self.created,
+            model: &self.model,
+            choices,
+            usage,
+        }
+    }
+}

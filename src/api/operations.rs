@@ -1,0 +1,57 @@
+//! For operators: is it alive, is it ready, what does it measure, what does it offer. No caller needed, so
+//! nothing here names a tenant, a user or a pack.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http::{StatusCode, header};
+use serde::Serialize;
+
+use super::{Door, measures};
+use crate::app::{self, App, health::Readiness};
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct Root {
+    name: &'static str,
+    version: &'static str,
+    /// Where the description of the API is.
+    openapi: &'static str,
+}
+
+/// Says what this is and where its description is.
+#[utoipa::path(get, path = "/", tag = "operations", security(()), responses((status = 200, body = Root)))]
+pub(super) async fn root() -> axum::Json<Root> {
+    axum::Json(Root { name: "chatelaine", version: env!("CARGO_PKG_VERSION"), openapi: "/openapi.json" })
+}
+
+/// Whether the process is alive. Depends on nothing.
+#[utoipa::path(get, path = "/healthz", tag = "operations", security(()), responses((status = 200, body = String)))]
+pub(super) async fn healthz() -> &'static str {
+    "ok"
+}
+
+/// Whether requests can be answered: 200, or 503 with what is missing.
+#[utoipa::path(get, path = "/readyz", tag = "operations", security(()),
+    responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
+pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
+    let readiness = app::health::readiness(&app).await;
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, axum::Json(readiness)).into_response()
+}
+
+/// Measurements, in Prometheus' text format.
+#[utoipa::path(get, path = "/metrics", tag = "operations", security(()), responses((status = 200, body = String)))]
+pub(super) async fn metrics() -> ([(header::HeaderName, &'static str); 1], String) {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], measures::recorder().render())
+}
+
+/// This document.
+#[utoipa::path(get, path = "/openapi.json", tag = "operations", security(()),
+    responses((status = 200, body = Object, content_type = "application/json")))]
+pub(super) async fn openapi(State(door): State<Door>) -> ([(header::HeaderName, &'static str); 1], Bytes) {
+    ([(header::CONTENT_TYPE, "application/json")], door.document)
+}

@@ -1,0 +1,189 @@
+//! How a caller is told no: problem+json (RFC 9457), or OpenAI's error object on the routes that OpenAI
+//! clients read.
+//!
+//! A handler returns a [`Problem`]; making it a response neither logs nor writes a body. [`edge`] does
+//! both, once, because only it knows the request's id, span and wire. A cause is logged, never shown.
+//!
+//! [`edge`]: super::edge
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+use crate::domain::error::Error;
+
+/// Why a request was not done.
+#[derive(Clone, Debug)]
+pub(super) struct Problem {
+    pub status: StatusCode,
+    /// Stable; for programs.
+    pub code: &'static str,
+    /// For people.
+    pub detail: String,
+    /// The path of the input that cannot be used.
+    pub field: Option<String>,
+    pub retry_after: Option<Duration>,
+    /// Something has been done already: a client must not simply send the request again.
+    pub begun: bool,
+    /// For the log only.
+    pub cause: Option<Arc<anyhow::Error>>,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, code, detail: detail.into(), field: None, retry_after: None, begun: false, cause: None }
+    }
+
+    pub fn not_found(what: &str) -> Self {
+        Error::not_found(what).into()
+    }
+
+    pub fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        Error::invalid(field, reason).into()
+    }
+
+    #[must_use]
+    pub fn retry_after(mut self, after: Duration) -> Self {
+        self.retry_after = Some(after);
+        self
+    }
+
+    #[must_use]
+    pub fn begun(mut self) -> Self {
+        self.begun = true;
+        self
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Self {
+        let status = match &error {
+            Error::NotFound(_) => StatusCode::NOT_FOUND,
+            Error::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
+            Error::Forbidden(_) => StatusCode::FORBIDDEN,
+            Error::Invalid { .. } => StatusCode::BAD_REQUEST,
+            Error::Conflict(_) => StatusCode::CONFLICT,
+            Error::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Unavailable(_) => StatusCode::BAD_GATEWAY,
+            Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let mut problem = Self::new(status, error.code(), error.to_string());
+        match error {
+            Error::Invalid { field, reason } => (problem.field, problem.detail) = (Some(field), reason),
+            Error::Busy { retry_after, .. } => problem.retry_after = Some(retry_after),
+            Error::Internal(cause) => problem.cause = Some(Arc::new(cause)),
+            _ => {}
+        }
+        problem
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// The shape in which a route says no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wire {
+    Problem,
+    OpenAi,
+}
+
+impl Wire {
+    /// By path, so that also what no handler saw (a body too large, too many requests) has the right shape.
+    pub fn of(path: &str) -> Self {
+        let openai = ["/v1/chat/", "/v1/models/"];
+        let known = path == "/v1/models" || openai.iter().any(|prefix| path.starts_with(prefix));
+        if known { Self::OpenAi } else { Self::Problem }
+    }
+}
+
+/// RFC 9457, extended by `code`, `field` and `request_id`.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct ProblemDocument<'a> {
+    /// Always `about:blank`: the status says the kind, `code` the case.
+    r#type: &'static str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    /// Stable name of the case.
+    code: &'a str,
+    /// Path of the input that cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
+    /// Also in `x-request-id`, and in the log.
+    request_id: &'a str,
+}
+
+/// What OpenAI clients expect of a failed request.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct OpenAiError<'a> {
+    error: OpenAiErrorBody<'a>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+struct OpenAiErrorBody<'a> {
+    message: &'a str,
+    r#type: &'static str,
+    param: Option<&'a str>,
+    code: &'a str,
+}
+
+impl Problem {
+    /// As OpenAI writes it; also the payload of an error in the middle of a stream.
+    pub fn openai(&self) -> OpenAiError<'_> {
+        let (kind, code) = match self.status {
+            StatusCode::UNAUTHORIZED => ("invalid_request_error", "invalid_api_key"),
+            StatusCode::FORBIDDEN => ("permission_error", self.code),
+            StatusCode::TOO_MANY_REQUESTS => ("rate_limit_error", "rate_limit_exceeded"),
+            status if status.is_server_error() => ("server_error", self.code),
+            _ => ("invalid_request_error", self.code),
+        };
+        OpenAiError {
+            error: OpenAiErrorBody { message: &self.detail, r#type: kind, param: self.field.as_deref(), code },
+        }
+    }
+
+    /// The response of [`IntoResponse`], written out. Headers that are there already (`Allow`) are kept.
+    pub fn render(&self, mut headers: HeaderMap, request_id: &str, wire: Wire) -> Response {
+        let (media, body) = match wire {
+            Wire::Problem => ("application/problem+json", serde_json::to_vec(&self.document(request_id))),
+            Wire::OpenAi => ("application/json", serde_json::to_vec(&self.openai())),
+        };
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+        headers.remove(header::CONTENT_LENGTH);
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(after) = self.retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
+        }
+        if wire == Wire::OpenAi && self.begun {
+            headers.insert("x-should-retry", HeaderValue::from_static("false"));
+        }
+        let mut response = Response::new(Body::from(body.expect("plain data can be written")));
+        (*response.status_mut(), *response.headers_mut()) = (self.status, headers);
+        response
+    }
+
+    fn document<'a>(&'a self, request_id: &'a str) -> ProblemDocument<'a> {
+        ProblemDocument {
+            r#type: "about:blank",
+            title: self.status.canonical_reason().unwrap_or("Error"),
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            code: self.code,
+            field: self.field.as_deref(),
+            request_id,
+        }
+    }
+}

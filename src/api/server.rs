@@ -1,0 +1,90 @@
+//! The listener: HTTP/1.1 connections, each with a time limit for the head of a request, and an end that
+//! lets requests finish.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{Router, body::Body};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower::ServiceExt;
+
+use super::{extract::Peer, measures};
+use crate::app::App;
+
+/// A connection that sends no whole head of a request for so long is closed; also an idle one.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// The largest head of a request.
+const HEAD_BYTES: usize = 64 * 1024;
+/// How long requests may take to finish once the program is to stop.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// Serves the API until `app.shutdown`; then takes no more connections, tells idle ones to go, waits for
+/// requests to finish (event streams end by themselves) and cuts what is left.
+pub async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<()> {
+    let shutdown = app.shutdown.clone();
+    let router = super::router(app);
+    let (graceful, connections, cut) = (GracefulShutdown::new(), TaskTracker::new(), CancellationToken::new());
+    let upkeep = tokio::spawn(measures::keep_up());
+    loop {
+        let (stream, peer) = tokio::select! {
+            () = shutdown.cancelled() => break,
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    wait_after(&error).await;
+                    continue;
+                }
+            },
+        };
+        let connection = graceful.watch(connection(router.clone(), stream, peer));
+        let cut = cut.clone();
+        connections.spawn(async move {
+            tokio::select! {
+                () = cut.cancelled() => {}
+                // A peer that goes away or speaks something else is no news.
+                ended = connection => if let Err(error) = ended { tracing::trace!(%error, "connection ended") },
+            }
+        });
+    }
+    drop(listener);
+    connections.close();
+    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
+        tracing::warn!(left = connections.len(), "stopping without the connections that did not finish in time");
+    }
+    cut.cancel();
+    upkeep.abort();
+    connections.wait().await;
+    Ok(())
+}
+
+/// Not to spin when the process is out of file descriptors; an aborted connection needs no wait.
+async fn wait_after(error: &std::io::Error) {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        tracing::error!(%error, "cannot accept connections for now");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn connection(
+    router: Router,
+    stream: TcpStream,
+    peer: SocketAddr,
+) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> {
+    // Deltas are small and must not wait for each other.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer.ip()));
+        router.clone().oneshot(request.map(Body::new))
+    });
+    http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(HEAD_BYTES)
+        .serve_connection(TokioIo::new(stream), service)
+}

@@ -1,0 +1,229 @@
+//! The whole product in this process, as `chatelaine serve` builds it: a database of its own, packs in a folder
+//! of its own, a scripted model, a bank, and the people who use it.
+//!
+//! ```ignore
+//! let world = World::start().await;
+//! world.model.reply(text("Hello."));
+//! let alice = world.user("alice", &["employee"]).await;
+//! assert_eq!(alice.ask("bank", "hi").await, "Hello.");
+//! ```
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use chatelaine::{
+    app::{
+        App,
+        accounts::{self, NewKey, development},
+    },
+    cli::serve::Service,
+    domain::{
+        account::{FrontendHeaders, Speaker, Tenant},
+        config::{Config, Environment},
+        principal::{Scope, Scopes},
+        secret::Secret,
+    },
+    store::Db,
+};
+use tempfile::TempDir;
+
+use super::{
+    bank::{Bank, start_bank},
+    client::Client,
+    db::TestDb,
+    model::ScriptedModel,
+};
+
+/// How long a test waits for something that should happen at once.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The agent of most tests: everybody may talk to it, and its bank's tools go by role.
+const BANK: &str = r#"
+metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
+languages:
+  en: { greetingMessage: "Hello {userName}!", systemPrompt: "You are a bank." }
+llm: { provider: openai, model: scripted, baseUrl: "${MODEL_URL}", apiKey: model-key-0123456789 }
+flows:
+  welcome: { enabled: true, templateKey: greetingMessage }
+  authentication: { required: false, rolesAttribute: roles, adminUsers: [alice] }
+mcp:
+  servers:
+    - name: bank
+      transport: streamable-http
+      url: "${BANK_URL}"
+      toolAccess:
+        default: none
+        roles:
+          guest: [get_exchange_rate]
+          employee: [get_exchange_rate, get_balances]
+          finance: [get_exchange_rate, get_balances, send_money]
+"#;
+
+/// An agent for signed-in users only, without tools.
+const OFFICE: &str = r#"
+metadata: { id: office, displayName: Office, description: Papers, defaultLanguage: en }
+languages: { en: { systemPrompt: "You are an office." } }
+llm: { provider: openai, model: scripted, baseUrl: "${MODEL_URL}", apiKey: model-key-0123456789 }
+flows: { authentication: { required: true } }
+"#;
+
+/// What a test may change before the start.
+pub struct Setup {
+    pub config: Config,
+    pub env: Environment,
+    /// `(id, agent-pack.yaml)`
+    pub packs: Vec<(String, String)>,
+}
+
+/// The product at work. [`World::stop`] ends it in order; dropped, it just ends.
+pub struct World {
+    pub model: ScriptedModel,
+    pub bank: Bank,
+    /// `http://127.0.0.1:…`
+    pub url: String,
+    /// Takes guests.
+    pub tenant: Tenant,
+    /// Another one, which takes none.
+    pub other: Tenant,
+    pub config: Config,
+    pub env: Environment,
+    service: Service,
+    pub db: TestDb,
+    folder: TempDir,
+}
+
+impl World {
+    pub async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// The same, after `change` to the settings.
+    pub async fn with(change: impl FnOnce(&mut Setup)) -> Self {
+        let (model, bank, db) = (ScriptedModel::start().await, start_bank(None).await, TestDb::new().await);
+        let folder = tempfile::tempdir().unwrap();
+        let env = Environment::default().with("MODEL_URL", model.base_url()).with("BANK_URL", bank.url.clone());
+        let config = Config {
+            listen: ([127, 0, 0, 1], 0).into(),
+            data: folder.path().join("data"),
+            packs: folder.path().join("packs"),
+            egress_allow: vec!["127.0.0.1".to_owned()],
+            ..Config::from_environment(&Environment::default()).unwrap()
+        };
+        let packs = vec![("bank".to_owned(), BANK.to_owned()), ("office".to_owned(), OFFICE.to_owned())];
+        let mut setup = Setup { config, env, packs };
+        change(&mut setup);
+        for (id, yaml) in &setup.packs {
+            write_pack(&setup.config.packs, id, yaml);
+        }
+        let clock = chatelaine::domain::clock::Clock::System;
+        let tenant = accounts::add_tenant(&db.db, &clock, "acme", None, true).await.unwrap();
+        let other = accounts::add_tenant(&db.db, &clock, "globex", None, false).await.unwrap();
+        let service = Service::start(setup.config.clone(), &setup.env, db.db.clone()).await.unwrap();
+        let url = format!("http://{}", service.address);
+        let Setup { config, env, .. } = setup;
+        Self { model, bank, url, tenant, other, config, env, service, db, folder }
+    }
+
+    pub fn app(&self) -> &Arc<App> {
+        &self.service.app
+    }
+
+    /// Stops the process in order, as a signal would.
+    pub async fn stop(self) -> Stopped {
+        let Self { model, bank, tenant, other, config, env, service, db, folder, .. } = self;
+        service.stop().await.unwrap();
+        Stopped { model, bank, tenant, other, config, env, db, folder }
+    }
+
+    /// Writes a pack into the folder of the packs, or a new version of it.
+    pub fn write_pack(&self, id: &str, yaml: &str) {
+        write_pack(&self.config.packs, id, yaml);
+    }
+
+    /// Waits until the tools of the default packs' bank are known.
+    pub async fn tools_ready(&self) {
+        let ready = async {
+            while self.app().connections.count().0 < 2 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ready).await.expect("the bank is not connected, once for each tenant");
+    }
+
+    /// Somebody with these roles.
+    pub async fn user(&self, user: &str, roles: &[&str]) -> Client {
+        self.person(&self.tenant, user, roles, false).await
+    }
+
+    /// Somebody who may manage the tenant.
+    pub async fn admin(&self) -> Client {
+        self.person(&self.tenant, "root", &[], true).await
+    }
+
+    /// Somebody of the other tenant.
+    pub async fn stranger(&self, user: &str) -> Client {
+        self.person(&self.other, user, &[], false).await
+    }
+
+    async fn person(&self, tenant: &Tenant, user: &str, roles: &[&str], admin: bool) -> Client {
+        let roles = roles.iter().map(|role| (*role).to_owned()).collect();
+        let person = development::Person { user: user.to_owned(), roles, admin, ..Default::default() };
+        let (now, life) = (self.app().clock.now(), time::Duration::hours(1));
+        let token = development::token(&self.db.db, &self.config.data, tenant, &person, now, life).await.unwrap();
+        self.client(&token)
+    }
+
+    /// A frontend's key, speaking for one of its users.
+    pub async fn frontend(&self, user: &str) -> Client {
+        let speaker = Speaker::Frontend(FrontendHeaders::open_webui());
+        let key = self.key("frontend", Scopes::of([Scope::Chat]), speaker).await;
+        self.client(&key).with_header(&FrontendHeaders::open_webui().user_id, user)
+    }
+
+    /// A key of the tenant.
+    pub async fn key(&self, name: &str, scopes: Scopes, speaker: Speaker) -> Secret {
+        let new = NewKey { name: name.to_owned(), scopes, speaker, expires_at: None };
+        accounts::create_key(&self.db.db, &self.app().clock, self.tenant.id, new).await.unwrap().secret
+    }
+
+    /// Somebody without a token of their own, who asked for a guest's.
+    pub async fn guest(&self) -> Client {
+        let answer = self.nobody().post("/v1/guests", serde_json::json!({ "tenant": self.tenant.name })).await;
+        self.client(&Secret::new(answer.expect(201)["token"].as_str().unwrap()))
+    }
+
+    pub fn nobody(&self) -> Client {
+        Client::new(&self.url, None)
+    }
+
+    pub fn client(&self, token: &Secret) -> Client {
+        Client::new(&self.url, Some(token))
+    }
+}
+
+/// What is left of a world that was stopped.
+pub struct Stopped {
+    pub model: ScriptedModel,
+    pub bank: Bank,
+    pub tenant: Tenant,
+    pub other: Tenant,
+    pub config: Config,
+    pub env: Environment,
+    pub db: TestDb,
+    folder: TempDir,
+}
+
+impl Stopped {
+    /// Starts the product again on what it left behind. Tokens stay good.
+    pub async fn start(self) -> World {
+        let Self { model, bank, tenant, other, config, env, mut db, folder } = self;
+        db.db = Db::connect(&db.url, 8).await.unwrap();
+        let service = Service::start(config.clone(), &env, db.db.clone()).await.unwrap();
+        let url = format!("http://{}", service.address);
+        World { model, bank, url, tenant, other, config, env, service, db, folder }
+    }
+}
+
+fn write_pack(packs: &Path, id: &str, yaml: &str) {
+    std::fs::create_dir_all(packs.join(id)).unwrap();
+    std::fs::write(packs.join(id).join("agent-pack.yaml"), yaml).unwrap();
+}
