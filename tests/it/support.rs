@@ -1,11 +1,8 @@
-#![allow(dead_code, clippy::allow_attributes, reason = "each module uses a part")]
 //! What tests share: a database each, real servers, a scripted model, the whole product and its users.
-//! What tests share: a database each, real servers, a scripted model.
 
 #![allow(dead_code, clippy::allow_attributes, reason = "each module uses a part")]
 pub mod bank; // the demo's MCP server
 pub mod client; // somebody who uses the API
 pub mod db; // a database per test
-pub mod model;
 pub mod model; // a model that says what a test tells it to
 pub mod world; // the whole product in this process
