@@ -11,7 +11,7 @@ pub mod tenant;
 pub mod token;
 
 use std::{
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
 };
 
@@ -94,7 +94,8 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
 
 fn log_to_stderr(config: &Config) {
     let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let ansi = io::stderr().is_terminal();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(io::stderr);
     // A second subscriber in one process (tests) leaves the first in place.
     let _ = if config.log_json { builder.json().try_init() } else { builder.try_init() };
 }

@@ -121,7 +121,10 @@ impl Work {
             commands::Answer::Call(call) => {
                 let toolbox = tools::toolbox(&self.app, &self.run.principal, pack);
                 self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false).await?;
-                self.make_calls(&toolbox, vec![(call, None)], false).await?;
+                // For frontends that show text and know nothing of tool results.
+                for result in self.make_calls(&toolbox, vec![(call, None)], false).await? {
+                    self.append(Role::System, &[Part::text(result.text)], false).await?;
+                }
             }
         }
         Ok(if self.cancel.is_cancelled() { Ending::cancelled() } else { Ending::succeeded() })

@@ -124,7 +124,7 @@ fn connect(args: &Args, config: &Config) -> anyhow::Result<Client> {
 async fn converse(client: &Client, conversation: &str, text: &str) -> anyhow::Result<()> {
     let mut events = client.listen(conversation).await?;
     let run = client.post(conversation, text).await?;
-    let mut screen = terminal::Screen::new(text.starts_with('/'));
+    let mut screen = terminal::Screen::default();
     loop {
         let news = tokio::select! {
             news = events.next() => news?,

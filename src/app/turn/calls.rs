@@ -67,17 +67,27 @@ pub(super) fn of(message: &Message) -> Vec<&ToolCall> {
 
 impl Work {
     /// Makes the calls of one step. Every call gets exactly one result.
-    pub(super) async fn make_calls(&self, toolbox: &Arc<Toolbox>, calls: Vec<Resolved>, for_model: bool) -> Result<()> {
+    pub(super) async fn make_calls(
+        &self,
+        toolbox: &Arc<Toolbox>,
+        calls: Vec<Resolved>,
+        for_model: bool,
+    ) -> Result<Vec<ToolResult>> {
         let numbered = calls.into_iter().enumerate();
         stream::iter(numbered)
             .map(|(at, call)| self.make_call(toolbox, at, call, for_model))
             .buffer_unordered(AT_ONCE)
-            .try_collect::<Vec<()>>()
-            .await?;
-        Ok(())
+            .try_collect()
+            .await
     }
 
-    async fn make_call(&self, toolbox: &Arc<Toolbox>, at: usize, call: Resolved, for_model: bool) -> Result<()> {
+    async fn make_call(
+        &self,
+        toolbox: &Arc<Toolbox>,
+        at: usize,
+        call: Resolved,
+        for_model: bool,
+    ) -> Result<ToolResult> {
         let (call, unparsed) = call;
         let result = if at >= MOST {
             let text = format!("not executed: at most {MOST} calls fit in one step; make the rest in the next one");
@@ -89,9 +99,9 @@ impl Work {
             self.through_the_gate(toolbox, &call, unparsed.as_deref()).await
         };
         let (run_id, call_id, status) = (self.run.id, call.call_id, result.status);
-        self.append(Role::Tool, &[Part::ToolResult(result)], for_model).await?;
+        self.append(Role::Tool, &[Part::ToolResult(result.clone())], for_model).await?;
         self.transient(Transient::ToolFinished { run_id, call_id, status });
-        Ok(())
+        Ok(result)
     }
 
     async fn through_the_gate(&self, toolbox: &Arc<Toolbox>, call: &ToolCall, unparsed: Option<&str>) -> ToolResult {

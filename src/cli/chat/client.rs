@@ -168,7 +168,7 @@ impl Events {
     }
 }
 
-/// The readable parts of a message; a tool's result is readable when there is nothing else.
+/// The readable parts of a message.
 fn plain(message: &Value) -> String {
     let parts = message["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
     let texts = parts.iter().filter(|part| part["type"] != "tool_call").filter_map(|part| part["text"].as_str());

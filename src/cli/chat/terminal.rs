@@ -65,18 +65,13 @@ fn piped() -> io::Result<Option<String>> {
 }
 
 /// Shows an answer as it comes.
+#[derive(Default)]
 pub struct Screen {
-    /// The results of tools are shown, too: the person called one directly.
-    results: bool,
     /// What was streamed since the last whole message.
     streamed: String,
 }
 
 impl Screen {
-    pub fn new(results: bool) -> Self {
-        Self { results, streamed: String::new() }
-    }
-
     pub fn show(&mut self, news: &News, run: &str) {
         match news {
             News::Delta { run: of, text } if of == run => {
@@ -108,7 +103,7 @@ impl Screen {
         let shown = role == "assistant" && !self.streamed.is_empty();
         if shown {
             self.break_line();
-        } else if !text.is_empty() && (role != "tool" || self.results) {
+        } else if !text.is_empty() && role != "tool" {
             write(&format!("‹ {text}\n"));
         }
     }
