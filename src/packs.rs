@@ -15,6 +15,7 @@ mod field;
 mod folder;
 mod library;
 mod native;
+mod object;
 mod overlay;
 mod personal;
 mod report;
@@ -24,4 +25,4 @@ mod yaml;
 
 pub use folder::{check, check_allowing_unset};
 pub use library::{Change, Library, Shelf};
-pub use report::{LoadError, Place, Problem, Report, Severity};
+pub use report::{Excerpt, LoadError, Place, Problem, Report, Severity};
