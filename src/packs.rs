@@ -4,8 +4,8 @@
 //! all: [`Library::load`] refuses a broken one with everything that is wrong with it, and
 //! [`Library::reload`] keeps the last good version. [`check`] is the same code, for authors.
 //!
-//! The way of a value: [`yaml`] gives every node its place, [`field`] reads it, fills in `${NAME}` by
-//! [`sheet`] and records problems, [`native`] and its neighbours know the format. No message holds a
+//! The way of a value: `yaml` gives every node its place, `field` reads it, fills in `${NAME}` by
+//! `sheet` and records problems, `native` and its neighbours know the format. No message holds a
 //! value that came from the environment.
 
 mod access;

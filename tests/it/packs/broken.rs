@@ -3,6 +3,7 @@
 use std::{fs, path::Path};
 
 use chatelaine::packs;
+use proptest::prelude::*;
 
 use super::env;
 
@@ -54,4 +55,27 @@ fn a_report_can_be_read_by_programs() {
       ]
     }
     "#);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Slips of the keyboard in a real pack: whatever they do to it, there is a report.
+    #[test]
+    fn no_slip_makes_the_reader_panic(
+        slips in prop::collection::vec((any::<prop::sample::Index>(), 0..4usize, "[a-z\\-:{}\\[\\]\"'$&*#|>!%@,\t\n é🗝]{0,3}"), 1..6)
+    ) {
+        let root = tempfile::tempdir().unwrap();
+        let mut text: Vec<char> = fs::read_to_string("packs/bank/agent-pack.yaml").unwrap().chars().collect();
+        for (at, removed, inserted) in slips {
+            let at = at.index(text.len());
+            let end = (at + removed).min(text.len());
+            text.splice(at..end, inserted.chars());
+        }
+        let file = root.path().join("agent-pack.yaml");
+        fs::write(&file, text.into_iter().collect::<String>()).unwrap();
+        let variables = env(&[("LLM_PROVIDER", "none"), ("BANK_MCP_URL", "https://bank.example.org")]);
+        let report = packs::check(&file, &variables, None);
+        prop_assert!(report.to_string().contains("1 pack: "));
+    }
 }
