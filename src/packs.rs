@@ -4,8 +4,8 @@
 //! all: [`Library::load`] refuses a broken one with everything that is wrong with it, and
 //! [`Library::reload`] keeps the last good version. [`check`] is the same code, for authors.
 //!
-//! The way of a value: [`yaml`] gives every node its place, [`field`] reads it, fills in `${NAME}` by
-//! [`sheet`] and records problems, [`native`] and its neighbours know the format. No message holds a
+//! The way of a value: `yaml` gives every node its place, `field` reads it, fills in `${NAME}` by
+//! `sheet` and records problems, `native` and its neighbours know the format. No message holds a
 //! value that came from the environment.
 
 mod access;
@@ -15,6 +15,7 @@ mod field;
 mod folder;
 mod library;
 mod native;
+mod object;
 mod overlay;
 mod personal;
 mod report;
@@ -24,4 +25,4 @@ mod yaml;
 
 pub use folder::{check, check_allowing_unset};
 pub use library::{Change, Library, Shelf};
-pub use report::{LoadError, Place, Problem, Report, Severity};
+pub use report::{Excerpt, LoadError, Place, Problem, Report, Severity};

@@ -145,7 +145,9 @@ fn approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<Policy<'a>> {
         if approvers.is_empty() {
             empty(field, "name at least one role that may consent");
         }
-        approvers.iter().for_each(|role| nobody(&role.value, &role.shown, who, field));
+        for role in &approvers {
+            nobody(&role.value, &role.shown, who, field);
+        }
     }
     let policy = ApprovalPolicy {
         tools: plain(&tools),

@@ -5,11 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use http::HeaderName;
 
-use super::{
-    env_file,
-    field::{Field, Object},
-    server::Around,
-};
+use super::{env_file, field::Field, object::Object, server::Around};
 use crate::domain::{secret::Secret, server::Endpoint, template::is_variable_name};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

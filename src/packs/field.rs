@@ -8,6 +8,7 @@ use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 use url::Url;
 
 use super::{
+    object::Object,
     report::{Place, Severity},
     sheet::Sheet,
     yaml::{Key, Node, Value, join},
@@ -50,7 +51,7 @@ impl<'a> Field<'a> {
     }
 
     /// The value of a key of this field.
-    fn entry(&self, (key, node): &'a (Key, Node)) -> Self {
+    pub(super) fn entry(&self, (key, node): &'a (Key, Node)) -> Self {
         let below = node.at.line > key.at.line && !matches!(node.value, Value::Scalar { .. });
         let at = if below { key.at } else { node.at };
         Self { sheet: self.sheet, path: join(&self.path, &key.text), at, node }
@@ -137,9 +138,10 @@ impl<'a> Field<'a> {
             }),
             Err(Missing(missing)) => {
                 let names: Vec<_> = missing.iter().map(|reference| format!("`{}`", reference.key)).collect();
-                let (noun, verb) = if names.len() == 1 { ("variable", "is") } else { ("variables", "are") };
-                let message = format!("the environment {noun} {} {verb} not set", names.join(", "));
-                self.error(message, "set it, or write `$${` for a literal `${`");
+                let (nouns, them) = if names.len() == 1 { ("variable", "it") } else { ("variables", "them") };
+                let are = if names.len() == 1 { "is" } else { "are" };
+                let message = format!("the environment {nouns} {} {are} not set", names.join(", "));
+                self.error(message, &format!("set {them}, or write `$${{` for a literal `${{`"));
                 None
             }
         }
@@ -224,13 +226,13 @@ impl<'a> Field<'a> {
                 return Some(value);
             }
             if text.contains("${") {
-                return self.from_env(text, wanted, |value| match plain_meaning(value, true) {
+                return self.variable(text, wanted, |value| match plain_meaning(value, true) {
                     Plain::Boolean(value) => Some(value),
                     _ => None,
                 });
             }
         }
-        self.wanted(wanted, "write it without quotes");
+        self.wanted(wanted, "write `true` or `false`, without quotes");
         None
     }
 
@@ -247,7 +249,7 @@ impl<'a> Field<'a> {
         let fits = |text: &str| text.trim().parse::<T>().ok().filter(|value| bounds.contains(value));
         if let Value::Scalar { text, plain } = &self.node.value {
             if text.contains("${") {
-                return self.from_env(text, &wanted, fits);
+                return self.variable(text, &wanted, fits);
             }
             if matches!(plain_meaning(text, *plain), Plain::Number) {
                 let value = fits(text);
@@ -257,11 +259,11 @@ impl<'a> Field<'a> {
                 return value;
             }
         }
-        self.wanted(&wanted, "write it without quotes");
+        self.wanted(&wanted, "write it in digits, without quotes");
         None
     }
 
-    fn from_env<T>(&self, text: &str, wanted: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+    fn variable<T>(&self, text: &str, wanted: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let text = self.resolved(text)?;
         let value = read(&text.value);
         if value.is_none() {
@@ -313,76 +315,7 @@ impl<'a> Field<'a> {
             self.wanted("a map", "write one `field: value` a line");
             return None;
         };
-        Some(Object { field: self.clone(), entries, known: Vec::new(), reported: Vec::new() })
-    }
-}
-
-/// A map being read. Ask for every field, then [`Object::finish`]: what nobody asked for is unknown.
-pub(super) struct Object<'a> {
-    pub field: Field<'a>,
-    entries: &'a [(Key, Node)],
-    known: Vec<&'static str>,
-    reported: Vec<&'static str>,
-}
-
-impl<'a> Object<'a> {
-    /// A field that may be left out. A field without a value is a problem: an allowlist whose items
-    /// were all commented out must not open everything.
-    pub(super) fn optional(&mut self, name: &'static str) -> Option<Field<'a>> {
-        self.known.push(name);
-        let field = self.entry(name).map(|entry| self.field.entry(entry))?;
-        if field.is_nothing() {
-            field.error("has no value", "write one, or remove the line");
-            return None;
-        }
-        Some(field)
-    }
-
-    /// A field that must be there; `hint` says what to write.
-    pub(super) fn required(&mut self, name: &'static str, hint: &str) -> Option<Field<'a>> {
-        if self.lacks(name) {
-            self.missing(name, hint);
-        }
-        self.optional(name)
-    }
-
-    /// Whether the author left the field out.
-    pub(super) fn lacks(&self, name: &str) -> bool {
-        self.entry(name).is_none()
-    }
-
-    pub(super) fn missing(&self, name: &str, hint: &str) {
-        let path = join(&self.field.path, name);
-        self.field.sheet.report(Severity::Error, self.field.at, &path, "missing".to_owned(), hint);
-    }
-
-    /// A field of the format that this version does not implement: accepted later, refused now.
-    pub(super) fn later(&mut self, name: &'static str, instead: &str) {
-        self.reported.push(name);
-        if let Some((key, _)) = self.entry(name) {
-            let message = format!("`{name}` is not supported by this version yet");
-            let path = join(&self.field.path, name);
-            self.field.sheet.report(Severity::Error, key.at, &path, message, instead);
-        }
-    }
-
-    /// Reports the fields that nobody asked for.
-    pub(super) fn finish(self) {
-        for (key, _) in self.entries {
-            if self.known.contains(&key.text.as_str()) || self.reported.contains(&key.text.as_str()) {
-                continue;
-            }
-            let near = nearest(&key.text, &self.known);
-            let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
-            let hint = format!("{near}valid fields: {}", self.known.join(", "));
-            let path = join(&self.field.path, &key.text);
-            let message = format!("unknown field {:?}", key.text);
-            self.field.sheet.report(Severity::Error, key.at, &path, message, &hint);
-        }
-    }
-
-    fn entry(&self, name: &str) -> Option<&'a (Key, Node)> {
-        self.entries.iter().find(|(key, _)| key.text == name)
+        Some(Object::new(self.clone(), entries))
     }
 }
 

@@ -57,10 +57,8 @@ pub(super) struct Outcome {
 
 pub(super) fn read(path: &Path, env: &Environment, mcp_servers: Option<&Secret>, unset: Unset) -> Reading {
     let mut report = Report::default();
-    let overlay = mcp_servers.map(Overlay::parse).transpose().unwrap_or_else(|problems| {
-        report.add(problems);
-        None
-    });
+    let (overlay, problems) = mcp_servers.map(Overlay::parse).unzip();
+    report.add(problems.into_iter().flatten());
     let mut usable = report.is_ok();
     let files = match pack_files(path) {
         Ok((files, problems)) => {
@@ -69,7 +67,7 @@ pub(super) fn read(path: &Path, env: &Environment, mcp_servers: Option<&Secret>,
         }
         Err(problem) => {
             usable = false;
-            report.add([problem]);
+            report.add([*problem]);
             Vec::new()
         }
     };
@@ -93,10 +91,10 @@ pub(super) fn read(path: &Path, env: &Environment, mcp_servers: Option<&Secret>,
 }
 
 /// The pack files below a path, in the order of their names, with what is odd about the folder.
-pub(super) fn pack_files(path: &Path) -> Result<(Vec<PathBuf>, Vec<Problem>), Problem> {
+pub(super) fn pack_files(path: &Path) -> Result<(Vec<PathBuf>, Vec<Problem>), Box<Problem>> {
     let unreadable = |error: &io::Error| {
         let message = format!("cannot be read: {}", error.kind());
-        Problem::whole(Severity::Error, path.display().to_string(), message, "name a folder of packs")
+        Box::new(Problem::whole(Severity::Error, path.display().to_string(), message, "name a folder of packs"))
     };
     if fs::metadata(path).map_err(|error| unreadable(&error))?.is_file() {
         return Ok((vec![path.to_owned()], Vec::new()));
@@ -124,7 +122,7 @@ pub(super) fn pack_files(path: &Path) -> Result<(Vec<PathBuf>, Vec<Problem>), Pr
                 let name = folder.display().to_string();
                 problems.push(Problem::whole(Severity::Warning, name, message, "add one, or remove the folder"));
             }
-            Err(problem) => problems.push(problem),
+            Err(problem) => problems.push(*problem),
         }
     }
     if files.is_empty() && problems.iter().all(|problem| problem.severity == Severity::Warning) {
@@ -135,12 +133,13 @@ pub(super) fn pack_files(path: &Path) -> Result<(Vec<PathBuf>, Vec<Problem>), Pr
     Ok((files, problems))
 }
 
-fn pack_file(folder: &Path) -> Result<Option<PathBuf>, Problem> {
+fn pack_file(folder: &Path) -> Result<Option<PathBuf>, Box<Problem>> {
     let mut there = FILES.iter().map(|name| folder.join(name)).filter(|file| file.is_file());
     match (there.next(), there.next()) {
         (Some(_), Some(_)) => {
             let message = format!("there are both {} and {}", FILES[0], FILES[1]);
-            Err(Problem::whole(Severity::Error, folder.display().to_string(), message, "remove one of them"))
+            let name = folder.display().to_string();
+            Err(Box::new(Problem::whole(Severity::Error, name, message, "remove one of them")))
         }
         (file, _) => Ok(file),
     }
@@ -196,9 +195,8 @@ fn text_of(file: &Path) -> Result<String, String> {
         return Err("is larger than 1 MiB".to_owned());
     }
     String::from_utf8(bytes).map_err(|error| {
-        let line =
-            error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-        format!("is not UTF-8 text (line {line})")
+        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        format!("is not UTF-8 text (line {})", good.split(|byte| *byte == b'\n').count())
     })
 }
 
@@ -207,11 +205,11 @@ fn name_matches(document: &Field, file: &Path, id: Option<&AgentId>) {
     let standard = file.file_name().is_some_and(|name| FILES.iter().any(|standard| name == *standard));
     let folder = file.parent().and_then(Path::file_name).and_then(|name| name.to_str());
     let field = document.below(&["metadata", "id"]);
-    if let (true, Some(folder), Some(id), Some(field)) = (standard, folder, id, field) {
-        if folder != id.as_str() {
-            let message = format!("the folder has another name, {folder:?}");
-            field.warn(message, "give both the same name, so that people find the pack");
-        }
+    if let (true, Some(folder), Some(id), Some(field)) = (standard, folder, id, field)
+        && folder != id.as_str()
+    {
+        let message = format!("the folder has another name, {folder:?}");
+        field.warn(message, "give both the same name, so that people find the pack");
     }
 }
 
@@ -242,6 +240,8 @@ fn version(text: &str, overlay: &str, used: [&BTreeMap<String, String>; 2], file
         part(name.as_bytes());
         part(value.as_bytes());
     }
-    files.values().for_each(|content| part(content));
+    for content in files.values() {
+        part(content);
+    }
     hex::encode(digest.finalize())
 }

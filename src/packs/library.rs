@@ -38,10 +38,18 @@ struct Inner {
     env: Environment,
     mcp_servers: Option<Secret>,
     shelf: ArcSwap<Shelf>,
-    /// What the files looked like when they were last read. Held while reading, so that one reload
-    /// follows another.
-    seen: Mutex<String>,
+    /// Held while reading, so that one reload follows another.
+    seen: Mutex<Seen>,
     changes: broadcast::Sender<Arc<Change>>,
+}
+
+/// The last look at the files.
+struct Seen {
+    /// What they looked like before they were read; empty when that is not known, so that the next look
+    /// reads them again.
+    fingerprint: String,
+    /// What was said about them, so that it is not said again.
+    report: Report,
 }
 
 /// The packs at one moment.
@@ -77,23 +85,23 @@ impl Library {
     /// Reads all packs below `folder` (a folder of packs, one pack folder, or one file). Any error
     /// refuses the start, with everything that is wrong; warnings are logged.
     pub fn load(folder: &Path, env: &Environment, mcp_servers: Option<&Secret>) -> Result<Self, LoadError> {
-        let seen = fingerprint(folder, &BTreeSet::new());
+        let before = fingerprint(folder, &BTreeSet::new());
         let Reading { packs, report, .. } = folder::read(folder, env, mcp_servers, Unset::Refused);
         if !report.is_ok() {
             return Err(LoadError(report));
         }
-        log(&report);
+        log(&report, &Report::default());
         let shelf = Shelf {
             files: packs.iter().flat_map(|outcome| outcome.files.clone()).collect(),
             packs: packs.into_iter().filter_map(|outcome| outcome.pack).map(by_id).collect(),
         };
-        let seen = if shelf.files.is_empty() { seen } else { fingerprint(folder, &shelf.files) };
+        let fingerprint = if shelf.files.is_empty() { before } else { String::new() };
         Ok(Self(Arc::new(Inner {
             folder: folder.to_owned(),
             env: env.clone(),
             mcp_servers: mcp_servers.cloned(),
             shelf: ArcSwap::from_pointee(shelf),
-            seen: Mutex::new(seen),
+            seen: Mutex::new(Seen { fingerprint, report }),
             changes: broadcast::Sender::new(16),
         })))
     }
@@ -118,15 +126,16 @@ impl Library {
         let inner = &*self.0;
         let mut seen = inner.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let before = inner.shelf.load_full();
-        *seen = fingerprint(&inner.folder, &before.files);
+        seen.fingerprint = fingerprint(&inner.folder, &before.files);
         let reading = folder::read(&inner.folder, &inner.env, inner.mcp_servers.as_ref(), Unset::Refused);
-        log(&reading.report);
+        log(&reading.report, &seen.report);
+        seen.report = reading.report.clone();
         let change = if reading.usable {
-            let (shelf, change) = next(&before, reading);
-            if shelf.files != before.files {
-                *seen = fingerprint(&inner.folder, &shelf.files);
+            let (next, change) = replaced(&before, reading);
+            if next.files != before.files {
+                seen.fingerprint.clear();
             }
-            inner.shelf.store(Arc::new(shelf));
+            inner.shelf.store(Arc::new(next));
             change
         } else {
             Change { report: reading.report, ..Change::default() }
@@ -145,41 +154,41 @@ impl Library {
         change
     }
 
-    /// Reloads when a file changes (its content, so that swapped links are seen too) and on SIGHUP, until
-    /// cancelled.
+    /// Reloads when a file changes and on SIGHUP, until cancelled.
     pub async fn watch(&self, cancel: CancellationToken) {
-        let mut hangup = signal(SignalKind::hangup())
-            .inspect_err(|error| tracing::warn!(%error, "SIGHUP will not reload the packs"))
-            .ok();
+        tokio::join!(self.reload_on_change(cancel.clone()), self.reload_on_hangup(cancel));
+    }
+
+    /// Looks at the content of the files, so that links which Kubernetes swaps are seen too.
+    pub async fn reload_on_change(&self, cancel: CancellationToken) {
         let mut ticks = tokio::time::interval(LOOK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut pending = None;
-        loop {
-            let hung_up = async {
-                match &mut hangup {
-                    Some(hangup) => drop(hangup.recv().await),
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = cancel.cancelled() => return,
-                () = hung_up => drop(self.off_thread(|library| library.reload()).await),
-                _ = ticks.tick() => {
-                    let last = pending.take();
-                    pending = self.off_thread(move |library| library.look(last)).await.flatten();
-                }
-            }
+        let mut pending: Option<String> = None;
+        while cancel.run_until_cancelled(ticks.tick()).await.is_some() {
+            let last = pending.take();
+            pending = self.off_thread(move |library| library.look(last.as_ref())).await.flatten();
+        }
+    }
+
+    /// Reloads on SIGHUP, changed or not.
+    pub async fn reload_on_hangup(&self, cancel: CancellationToken) {
+        let mut hangup = match signal(SignalKind::hangup()) {
+            Ok(hangup) => hangup,
+            Err(error) => return tracing::warn!(%error, "SIGHUP will not reload the packs"),
+        };
+        while let Some(Some(())) = cancel.run_until_cancelled(hangup.recv()).await {
+            self.off_thread(Self::reload).await;
         }
     }
 
     /// Compares the files with what was read. `last` is a new state that the look before saw: reloads
     /// when it is still there, else answers the new state, if any.
-    fn look(&self, last: Option<String>) -> Option<String> {
+    fn look(&self, last: Option<&String>) -> Option<String> {
         let now = fingerprint(&self.0.folder, &self.0.shelf.load().files);
-        if now == *self.0.seen.lock().unwrap_or_else(PoisonError::into_inner) {
+        if now == self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).fingerprint {
             return None;
         }
-        if last.as_ref() != Some(&now) {
+        if last != Some(&now) {
             return Some(now);
         }
         self.reload();
@@ -194,7 +203,7 @@ impl Library {
 }
 
 /// The shelf after a reading, from the one before.
-fn next(before: &Shelf, reading: Reading) -> (Shelf, Change) {
+fn replaced(before: &Shelf, reading: Reading) -> (Shelf, Change) {
     let mut shelf = Shelf::default();
     let mut broken: Vec<PathBuf> = Vec::new();
     for Outcome { file, pack, files, .. } in reading.packs {
@@ -239,7 +248,7 @@ fn listed(ids: &[AgentId]) -> String {
 
 /// SHA-256 of every file that matters, by name and content.
 fn fingerprint(folder: &Path, others: &BTreeSet<PathBuf>) -> String {
-    let (packs, problems) = folder::pack_files(folder).unwrap_or_else(|problem| (Vec::new(), vec![problem]));
+    let (packs, problems) = folder::pack_files(folder).unwrap_or_else(|problem| (Vec::new(), vec![*problem]));
     let mut digest = Sha256::new();
     for file in packs.iter().chain(others) {
         let content = fs::read(file).map(|bytes| Sha256::digest(&bytes));
@@ -252,9 +261,9 @@ fn fingerprint(folder: &Path, others: &BTreeSet<PathBuf>) -> String {
     hex::encode(digest.finalize())
 }
 
-/// Problems in the log: a broken pack is an error, an odd one a warning.
-fn log(report: &Report) {
-    for problem in &report.problems {
+/// New problems in the log: a broken pack is an error, an odd one a warning.
+fn log(report: &Report, said: &Report) {
+    for problem in report.problems.iter().filter(|problem| !said.problems.contains(problem)) {
         let line = problem.at.map_or(0, |at| at.line);
         let (file, path, message) = (&problem.file, &problem.path, &problem.message);
         let hint = problem.hint.as_deref().unwrap_or_default();

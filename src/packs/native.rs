@@ -7,7 +7,8 @@ use std::{cell::RefCell, collections::BTreeMap, path::Path};
 use url::Url;
 
 use super::{
-    field::{Field, Object},
+    field::Field,
+    object::Object,
     server::{self, Around, Files},
 };
 use crate::domain::{
@@ -101,7 +102,7 @@ fn words(top: &mut Object) -> (BTreeMap<String, Language>, Head) {
     let mut head = metadata.and_then(|field| head(&field)).unwrap_or_default();
     if head.language.is_empty() {
         let only = languages.keys().next().filter(|_| languages.len() == 1);
-        head.language = only.map_or("en", String::as_str).to_owned();
+        head.language = only.cloned().unwrap_or_else(|| "en".to_owned());
         head.language_shown = format!("{:?}", head.language);
     }
     if !languages.contains_key(&head.language) {
@@ -163,14 +164,18 @@ fn languages_of(field: &Field) -> Option<BTreeMap<String, Language>> {
 
 fn language(field: &Field) -> Option<Language> {
     let mut object = field.object()?;
-    let strings = object.optional("strings").and_then(|field| field.entries()).unwrap_or_default();
     let language = Language {
         greeting_message: object.optional("greetingMessage").and_then(|field| field.filled()).map(|text| text.value),
         system_prompt: object.optional("systemPrompt").and_then(|field| field.filled()).map(|text| text.value),
-        strings: strings.iter().filter_map(|(key, f)| Some(((*key).to_owned(), f.text()?.value))).collect(),
+        strings: object.optional("strings").map(|field| strings(&field)).unwrap_or_default(),
     };
     object.finish();
     Some(language)
+}
+
+fn strings(field: &Field) -> BTreeMap<String, String> {
+    let entries = field.entries().unwrap_or_default();
+    entries.iter().filter_map(|(key, field)| Some(((*key).to_owned(), field.text()?.value))).collect()
 }
 
 /// `baseUrl`, `apiKey` and `model` may be empty, which is how a variable says that there is none.

@@ -4,7 +4,7 @@
 //! It exists to keep secrets out of files, so no problem quotes it.
 
 use super::{
-    report::{Problem, Severity},
+    report::{Place, Problem, Severity},
     sheet::{Sheet, Unset},
     yaml::{Node, Value},
 };
@@ -18,17 +18,20 @@ pub(super) struct Overlay<'a> {
 }
 
 impl<'a> Overlay<'a> {
-    /// Strict JSON whose shape fits. Its servers are judged when a pack reads them.
-    pub(super) fn parse(secret: &'a Secret) -> Result<Self, Vec<Problem>> {
+    /// Strict JSON. Its servers are judged when a pack reads them; whatever is wrong here, packs are
+    /// read without the servers in their files, which nobody wanted.
+    pub(super) fn parse(secret: &'a Secret) -> (Self, Vec<Problem>) {
         let text = secret.expose();
+        let nothing = Node { at: Place::default(), span: 0..0, value: Value::List(Vec::new()) };
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
             let at = format!("line {} column {}", error.line(), error.column());
             let hint = "write an array of servers, or an object of such arrays by pack id";
-            return Err(vec![Problem::whole(Severity::Error, NAME, format!("is not JSON ({at})"), hint)]);
+            let problem = Problem::whole(Severity::Error, NAME, format!("is not JSON ({at})"), hint);
+            return (Self { text, root: nothing }, vec![problem]);
         }
         let env = Environment::default();
         let sheet = Sheet::new(NAME, text, &env, Unset::Refused).unquotable();
-        let Some(root) = sheet.parse() else { return Err(sheet.finish().0) };
+        let mut root = sheet.parse().unwrap_or_else(|| nothing.clone());
         let fits = match &root.value {
             Value::List(_) => true,
             Value::Map(entries) => entries.iter().all(|(_, node)| matches!(node.value, Value::List(_))),
@@ -37,8 +40,9 @@ impl<'a> Overlay<'a> {
         if !fits {
             let message = "expected an array of servers, or an object of such arrays".to_owned();
             sheet.report(Severity::Error, root.at, "", message, "write `[…]` or `{\"<pack id>\": […]}`");
+            root = nothing;
         }
-        if sheet.has_errors() { Err(sheet.finish().0) } else { Ok(Self { text, root }) }
+        (Self { text, root }, sheet.finish().0)
     }
 
     pub(super) fn text(&self) -> &'a str {

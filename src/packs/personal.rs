@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 
 use super::{
     endpoint::{Transport, header_name},
-    field::{Field, Object},
+    field::Field,
     native::tag,
+    object::Object,
 };
 use crate::domain::{
     server::{Choice, FieldKind, UserField, UserHeader},
@@ -20,6 +21,8 @@ struct Draft<'a> {
     field: UserField,
     at: Field<'a>,
     template: Option<Field<'a>>,
+    /// Whether the author said where the value goes, rightly or not.
+    placed: bool,
 }
 
 pub(super) fn read(field: &Field, transport: Option<Transport>, language: &str) -> Option<Vec<UserField>> {
@@ -52,6 +55,8 @@ fn user_field<'a>(item: &Field<'a>, transport: Option<Transport>, language: &str
     let label = object.optional("label").and_then(|field| label(&field, language));
     let required = object.optional("required").is_none_or(|field| field.boolean().unwrap_or(true));
     let options = options(&mut object, kind, language);
+    let destinations = ["headerName", "headerTemplate", "envName", "queryName"];
+    let placed = destinations.iter().any(|name| !object.lacks(name));
     let (header, template) = header(&mut object, transport);
     let env_name = object.optional("envName").and_then(|field| {
         if transport == Some(Transport::StreamableHttp) {
@@ -73,7 +78,7 @@ fn user_field<'a>(item: &Field<'a>, transport: Option<Transport>, language: &str
     let label = label.unwrap_or_else(|| BTreeMap::from([(language.to_owned(), name.clone())]));
     let kind = kind?;
     let field = UserField { name, kind, label, required, options, header, env_name, query_name };
-    Some(Draft { field, at: item.clone(), template })
+    Some(Draft { field, at: item.clone(), template, placed })
 }
 
 /// Letters, digits and `_`, so that a template can name it.
@@ -155,20 +160,25 @@ fn header<'a>(object: &mut Object<'a>, transport: Option<Transport>) -> (Option<
         return (None, None);
     }
     let checked = |text: &str| header_name(text).map(|()| text.to_owned());
-    let name = name_field.and_then(|field| field.parsed(checked)).unwrap_or_else(|| "Authorization".to_owned());
-    let template = template_field.as_ref().and_then(|field| field.filled());
-    if let (Some(field), Some(text)) = (&template_field, &template) {
-        if text.from_env {
-            // Its value would be scanned for `{…}`, and resolved text is never scanned again.
-            field.error("a template cannot hold a variable", "write the text itself");
-            return (None, None);
-        }
-        if text.value.bytes().any(|b| b.is_ascii_control()) {
-            field.error("holds a line break or another character that a header cannot carry", "remove it");
-        }
+    let name = name_field.map_or_else(|| Some("Authorization".to_owned()), |field| field.parsed(checked));
+    let template = match &template_field {
+        Some(field) => template(field),
+        None => Some("{value}".to_owned()),
+    };
+    (name.zip(template).map(|(name, template)| UserHeader { name, template }), template_field)
+}
+
+/// A variable's value would be scanned for `{…}`, and resolved text is never scanned again: refused.
+fn template(field: &Field) -> Option<String> {
+    let text = field.filled()?;
+    if text.from_env {
+        field.error("a template cannot hold a variable", "write the text itself");
+    } else if text.value.bytes().any(|b| b.is_ascii_control()) {
+        field.error("holds a line break or another character that a header cannot carry", "remove it");
+    } else {
+        return Some(text.value);
     }
-    let template = template.map_or_else(|| "{value}".to_owned(), |text| text.value);
-    (Some(UserHeader { name, template }), template_field)
+    None
 }
 
 /// What can be judged only when all fields are known.
@@ -191,7 +201,7 @@ fn check_together(drafts: &[Draft], transport: Option<Transport>) {
             Err(reason) => at.error(reason, "write `{value}`, `{fieldName}` or `{base64(user:token)}`"),
         }
     }
-    for (index, Draft { field, at, .. }) in drafts.iter().enumerate() {
+    for (index, Draft { field, at, placed, .. }) in drafts.iter().enumerate() {
         let earlier = &drafts[..index];
         if names[..index].contains(&field.name.as_str()) {
             at.error("another field has the same name", "give every field a name of its own");
@@ -203,7 +213,6 @@ fn check_together(drafts: &[Draft], transport: Option<Transport>) {
             let hint = "name both fields in one `headerTemplate`, such as `Basic {base64(user:token)}`";
             at.error("another field fills the same header", hint);
         }
-        let placed = field.header.is_some() || field.env_name.is_some() || field.query_name.is_some();
         if !placed && !used.contains(&field.name) {
             let stdio = transport == Some(Transport::Stdio);
             let hint = if stdio { "write `envName: …`" } else { "write `headerTemplate: \"Bearer {value}\"`" };

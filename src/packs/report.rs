@@ -30,9 +30,17 @@ pub struct Problem {
     /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// The line of the source, with secrets masked.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub excerpt: Option<String>,
+    pub excerpt: Option<Excerpt>,
+}
+
+/// The line of the source, with secrets masked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Excerpt {
+    pub text: String,
+    /// Which character of `text` the problem is at, from 1: masks are shorter or longer than what they
+    /// stand for.
+    pub mark: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -112,8 +120,8 @@ impl fmt::Display for Problem {
         }
         if let (Some(at), Some(excerpt)) = (self.at, &self.excerpt) {
             let number = at.line.to_string();
-            write!(f, "\n  {number} | {excerpt}")?;
-            write!(f, "\n  {:width$} | {:indent$}^", "", "", width = number.len(), indent = at.column - 1)?;
+            write!(f, "\n  {number} | {}", excerpt.text)?;
+            write!(f, "\n  {:width$} | {:indent$}^", "", "", width = number.len(), indent = excerpt.mark - 1)?;
         }
         Ok(())
     }

@@ -10,7 +10,8 @@ use std::{
 use super::{
     access,
     endpoint::{self, Transport},
-    field::{Field, Object},
+    field::Field,
+    object::Object,
     personal,
 };
 use crate::domain::{

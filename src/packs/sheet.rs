@@ -6,7 +6,7 @@
 use std::{cell::RefCell, collections::BTreeMap, ops::Range};
 
 use super::{
-    report::{Place, Problem, Severity},
+    report::{Excerpt, Place, Problem, Severity},
     yaml::{self, Fault, Node},
 };
 use crate::domain::{
@@ -64,7 +64,7 @@ impl<'a> Sheet<'a> {
             let mut problem = self.problem(Severity::Error, at, path, message, hint);
             if syntax_only {
                 // Without a tree nobody knows which values are secret.
-                problem.excerpt = self.key_of_line(at.line);
+                problem.excerpt = self.key_of_line(at);
             }
             self.problems.borrow_mut().push(problem);
         }
@@ -74,10 +74,6 @@ impl<'a> Sheet<'a> {
     pub(super) fn report(&self, severity: Severity, at: Place, path: &str, message: String, hint: &str) {
         let problem = self.problem(severity, at, path.to_owned(), message, hint);
         self.problems.borrow_mut().push(problem);
-    }
-
-    pub(super) fn has_errors(&self) -> bool {
-        self.problems.borrow().iter().any(|problem| problem.severity == Severity::Error)
     }
 
     /// The text with its variables. `Ok(None)`: a variable is not set, and that is allowed.
@@ -106,7 +102,7 @@ impl<'a> Sheet<'a> {
         if self.quotable {
             for problem in &mut problems {
                 if let (Some(at), None) = (problem.at, &problem.excerpt) {
-                    problem.excerpt = self.excerpt(at.line);
+                    problem.excerpt = self.excerpt(at);
                 }
             }
         }
@@ -129,8 +125,11 @@ impl<'a> Sheet<'a> {
     }
 
     /// A line with what is masked as `••••`.
-    fn excerpt(&self, number: usize) -> Option<String> {
-        let line = self.line(number)?;
+    fn excerpt(&self, place: Place) -> Option<Excerpt> {
+        let line = self.line(place.line)?;
+        let target =
+            self.text[line.clone()].char_indices().nth(place.column - 1).map_or(line.end, |(at, _)| line.start + at);
+        let mut mark = None;
         let mut masked = self.masked.borrow().clone();
         masked.sort_by_key(|span| span.start);
         let mut shown = String::new();
@@ -138,20 +137,26 @@ impl<'a> Sheet<'a> {
         for span in masked {
             let (start, end) = (span.start.max(at), span.end.min(line.end));
             if start < end {
+                if mark.is_none() && target < end {
+                    mark = Some(shown.chars().count() + self.text[at..target.min(start)].chars().count());
+                }
                 shown.push_str(&self.text[at..start]);
                 shown.push_str("••••");
                 at = end;
             }
         }
+        let mark = mark.unwrap_or_else(|| shown.chars().count() + self.text[at..target].chars().count());
         shown.push_str(&self.text[at..line.end]);
-        Some(shown.trim_end().to_owned())
+        Some(Excerpt { text: shown.trim_end().to_owned(), mark: mark + 1 })
     }
 
-    fn key_of_line(&self, number: usize) -> Option<String> {
+    /// The line up to its first value.
+    fn key_of_line(&self, place: Place) -> Option<Excerpt> {
         if !self.quotable {
             return None;
         }
-        let line = &self.text[self.line(number)?];
-        Some(line.split_once(": ").map_or_else(|| line.to_owned(), |(key, _)| format!("{key}: …")))
+        let line = &self.text[self.line(place.line)?];
+        let text = line.split_once(": ").map_or_else(|| line.to_owned(), |(key, _)| format!("{key}: …"));
+        Some(Excerpt { mark: place.column.min(text.chars().count() + 1), text })
     }
 }

@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, collections::HashMap, ops::Range};
 
-use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput, Tag};
+use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, Span, StrInput, Tag};
 
 use super::report::Place;
 
@@ -94,7 +94,10 @@ impl<'t> Builder<'t> {
             Some(Err(error)) => {
                 let mark = error.marker();
                 let at = Place { line: mark.line().max(1), column: mark.col() + 1 };
-                Err(Fault { at, path: String::new(), message: format!("invalid YAML: {}", error.info()), hint: "" })
+                let quote =
+                    matches!(error.kind(), ErrorKind::InvalidQuotedScalarIndent | ErrorKind::UnclosedQuotedScalar);
+                let hint = if quote { "close the quote that is open here" } else { "" };
+                Err(Fault { at, path: String::new(), message: format!("invalid YAML: {}", error.info()), hint })
             }
             None => Err(fault(Place { line: 1, column: 1 }, "", "the document ends too early", "")),
         }

@@ -1,0 +1,174 @@
+//! No value that came from the environment is ever told, whatever is wrong with it or around it.
+
+use std::fs;
+
+use chatelaine::{
+    domain::{config::Environment, secret::Secret},
+    packs::{self, Library},
+};
+use serde_json::{Value, json};
+
+use super::env;
+
+/// A pack that uses every field.
+fn everything() -> Value {
+    json!({
+        "metadata": { "id": "demo", "displayName": "Demo", "description": "d", "tags": ["a"], "defaultLanguage": "en" },
+        "languages": { "en": { "greetingMessage": "hi", "systemPrompt": "you", "strings": { "K": "v" } } },
+        "llm": {
+            "provider": "openai", "model": "m", "baseUrl": "https://m.example.org", "apiKey": "k", "agentPrompt": "p",
+            "temperature": 0.5, "maxTokens": 10, "maxSteps": 3
+        },
+        "memory": { "window": 10 },
+        "flows": {
+            "welcome": { "enabled": true, "templateKey": "K" },
+            "authentication": {
+                "required": true, "userIdAttribute": "email", "rolesAttribute": "roles", "defaultRole": "user",
+                "adminUsers": ["a@example.org"]
+            }
+        },
+        "mcp": { "servers": servers() }
+    })
+}
+
+fn servers() -> Value {
+    let access = json!({
+        "default": "none", "roles": { "user": ["a", "b"], "boss": ["c"] },
+        "approval": [
+            { "tools": ["a"], "approvers": ["boss"], "timeoutMinutes": 5, "minApprovals": 1, "selfApproval": false },
+            { "tools": ["b"], "approvers": ["boss"] }
+        ]
+    });
+    json!([
+        {
+            "name": "http", "transport": "streamable-http", "url": "https://a.example.org/mcp",
+            "headers": { "Authorization": "Bearer x" }, "accessMode": "admin-controlled", "toolAccess": access,
+            "tools": ["a", "b", "c"], "required": false, "timeouts": { "connectSeconds": 1, "requestSeconds": 2 }
+        },
+        {
+            "name": "child", "transport": "stdio", "command": "c", "args": ["-x"], "env": { "E": "e" },
+            "envFile": "child.env", "cwd": ".", "toolAccess": { "default": "admin", "public": ["a"] }
+        },
+        {
+            "name": "mine", "transport": "streamable-http", "url": "https://b.example.org/mcp",
+            "accessMode": "user-controlled", "toolAccess": { "default": "public" },
+            "userConfig": { "fields": [
+                { "name": "token", "type": "secret", "label": { "en": "T" }, "required": true, "headerName": "X-T",
+                  "headerTemplate": "{base64(token:region)}" },
+                { "name": "region", "type": "select", "label": "R", "queryName": "r",
+                  "options": ["eu", { "value": "us", "label": "US" }] }
+            ] }
+        }
+    ])
+}
+
+/// The JSON pointers of all values below the root.
+fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
+    let mut each = |key: &str, value: &Value| {
+        let pointer = format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"));
+        found.push(pointer.clone());
+        pointers(value, &pointer, found);
+    };
+    match value {
+        Value::Object(map) => map.iter().for_each(|(key, value)| each(key, value)),
+        Value::Array(items) => items.iter().enumerate().for_each(|(index, value)| each(&index.to_string(), value)),
+        _ => {}
+    }
+}
+
+/// Values that fit somewhere and break elsewhere: a word, an address, a line break, braces, a number.
+const CANARIES: [&str; 5] = [
+    "canary",
+    "https://canary:canary@example.org/canary",
+    "canary\r\nX-Injected: canary\0",
+    "{canary} ${TOKEN} canary",
+    "7777777",
+];
+
+fn assert_silent(told: &str, canary: &str, pointer: &str) {
+    assert!(!told.contains("canary") && !told.contains("7777777"), "{pointer} with {canary:?} is told:\n{told}");
+}
+
+#[test]
+fn the_pack_with_every_field_loads() {
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir(root.path().join("demo")).unwrap();
+    fs::write(root.path().join("demo/child.env"), "A=b\n").unwrap();
+    fs::write(root.path().join("demo/agent-pack.yaml"), everything().to_string()).unwrap();
+    let report = packs::check(root.path(), &env(&[]), None);
+    assert_eq!(report.to_string(), "1 pack: 0 errors, 0 warnings");
+}
+
+#[test]
+fn a_value_in_any_field_is_never_part_of_a_problem() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("demo");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("child.env"), "A=b\n").unwrap();
+    let mut found = Vec::new();
+    pointers(&everything(), "", &mut found);
+    assert!(found.len() > 80);
+    let mut broken = 0;
+    for pointer in &found {
+        for canary in CANARIES {
+            let env = env(&[("CANARY", canary), ("TOKEN", "t")]);
+            let mut pack = everything();
+            *pack.pointer_mut(pointer).unwrap() = Value::from("${CANARY}");
+            fs::write(folder.join("agent-pack.yaml"), pack.to_string()).unwrap();
+            broken += usize::from(!look(root.path(), &env, None, canary, pointer));
+        }
+    }
+    assert!(broken > 200, "only {broken} of the packs were broken");
+}
+
+/// Checks and loads; answers whether the packs are good.
+fn look(root: &std::path::Path, env: &Environment, servers: Option<&Secret>, canary: &str, pointer: &str) -> bool {
+    let report = packs::check(root, env, servers);
+    assert_silent(&report.to_string(), canary, pointer);
+    assert_silent(&serde_json::to_string(&report).unwrap(), canary, pointer);
+    match Library::load(root, env, servers) {
+        Ok(_) => assert!(report.is_ok(), "{pointer}"),
+        Err(error) => assert_silent(&format!("{error} {error:?}"), canary, pointer),
+    }
+    report.is_ok()
+}
+
+#[test]
+fn servers_from_the_environment_are_never_quoted() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("demo");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("child.env"), "A=b\n").unwrap();
+    let mut pack = everything();
+    pack.as_object_mut().unwrap().remove("mcp");
+    fs::write(folder.join("agent-pack.yaml"), pack.to_string()).unwrap();
+    let mut found = Vec::new();
+    pointers(&servers(), "", &mut found);
+    for pointer in &found {
+        for canary in CANARIES {
+            let env = env(&[("CANARY", canary), ("TOKEN", "t")]);
+            let mut servers = servers();
+            *servers.pointer_mut(pointer).unwrap() = Value::from("${CANARY}");
+            look(root.path(), &env, Some(&Secret::new(servers.to_string())), canary, pointer);
+        }
+    }
+}
+
+#[test]
+fn headers_arguments_variables_and_keys_cannot_be_printed() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("demo");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("child.env"), "A=canary\n").unwrap();
+    let mut pack = everything();
+    for pointer in
+        ["/llm/apiKey", "/mcp/servers/0/headers/Authorization", "/mcp/servers/1/args/0", "/mcp/servers/1/env/E"]
+    {
+        *pack.pointer_mut(pointer).unwrap() = Value::from("${CANARY}");
+    }
+    fs::write(folder.join("agent-pack.yaml"), pack.to_string()).unwrap();
+    let library = Library::load(root.path(), &env(&[("CANARY", "canary")]), None).unwrap();
+    for pack in library.snapshot().packs() {
+        assert!(!format!("{pack:?}").contains("canary"));
+    }
+}
