@@ -54,6 +54,7 @@ def main() -> None:
         return
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
+    listener.listen()
     print(f"listening on port {listener.getsockname()[1]}", flush=True)
     serving = desk.run_http_async(
         show_banner=False, transport="http", path="/mcp", sockets=[listener], log_level="error"
