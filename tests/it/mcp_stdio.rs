@@ -1,6 +1,6 @@
 //! Servers as children: published ones, and one that misbehaves as told.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command, time::Duration};
+use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
 use chatelaine::{
     domain::{
@@ -55,8 +55,8 @@ async fn a_published_server_of_the_older_era_answers() {
     let arguments = args(&json!({"duration": 1, "steps": 2}));
     let outcome = mcp.call(&key, &spec, "trigger-long-running-operation", &arguments, options).await.unwrap();
     assert!(!outcome.is_error, "{}", outcome.text);
-    let steps = [heard.recv().await.unwrap(), heard.recv().await.unwrap()];
-    assert_eq!(steps.map(|step: Progress| step.progress), [1.0, 2.0]);
+    let step = |progress| Some(Progress { progress, total: Some(2.0), message: None });
+    assert_eq!((heard.recv().await, heard.recv().await), (step(1.0), step(2.0)));
 }
 
 #[tokio::test]
@@ -206,7 +206,7 @@ async fn a_child_that_hangs_costs_its_own_time_and_is_replaced() {
 async fn grandchild(mcp: &chatelaine::mcp::Mcp, key: &chatelaine::mcp::Key) -> String {
     let spec = spec(probe_stdio(&[], &[]));
     let pid = mcp.call(key, &spec, "spawn", &args(&json!({})), options()).await.unwrap().text;
-    assert!(is_alive(&pid) && Path::new("/proc").join(&pid).exists());
+    assert!(is_alive(&pid));
     pid
 }
 

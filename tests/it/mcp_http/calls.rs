@@ -68,7 +68,7 @@ async fn arguments_that_are_no_object_are_not_sent() {
 
 #[tokio::test]
 async fn a_call_whose_connection_breaks_is_not_made_again() {
-    let server = calls(async |_| None).await;
+    let server = calls(async |_| Reply::HangUp).await;
     let (outcome, times) = call(&server).await;
     assert!(matches!(outcome, Err(CallError::OutcomeUnknown(_))), "{outcome:?}");
     assert_eq!(times, 1);

@@ -244,3 +244,26 @@ async fn shutdown_does_not_wait_for_a_server_that_is_silent() {
     assert_eq!(outcome.unwrap_err().kind, McpErrorKind::Closed);
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
+
+#[tokio::test]
+async fn a_server_that_is_silent_to_the_newer_handshake_is_asked_the_older_way_next() {
+    let server = Scripted::legacy(async |seen: Seen| {
+        if seen.method() == "server/discover" {
+            std::future::pending::<()>().await;
+        }
+        None
+    })
+    .await;
+    let mcp = mcp_with(Options { first_pause: Duration::from_millis(1), ..Options::default() });
+    let (key, spec) = (key(), spec_with(server.endpoint(), patience(300)));
+    mcp.discover(&key, &spec).await.unwrap_err();
+    let found = async {
+        loop {
+            if let Ok(found) = mcp.discover(&key, &spec).await {
+                return found;
+            }
+        }
+    };
+    assert_eq!(soon(found).await.protocol, "2025-11-25");
+    assert_eq!(server.requests("server/discover").len(), 1);
+}

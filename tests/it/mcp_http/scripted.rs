@@ -19,7 +19,14 @@ use chatelaine::domain::{secret::Secret, server::Endpoint};
 
 use crate::support::servers::soon;
 
-pub type Reply = Option<Response<UnsyncBoxBody<Bytes, io::Error>>>;
+type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
+
+/// What a script does about a request.
+pub enum Reply {
+    Answer(Answer),
+    /// Closes the connection without an answer.
+    HangUp,
+}
 
 /// A request as it came.
 #[derive(Clone, Debug)]
@@ -37,8 +44,8 @@ impl Seen {
     }
 
     /// A result for this request.
-    pub fn result(&self, result: Value) -> Reply {
-        json_reply(StatusCode::OK, &json!({"jsonrpc": "2.0", "id": self.body["id"], "result": result}))
+    pub fn result(&self, result: impl Into<Value>) -> Reply {
+        json_reply(StatusCode::OK, &json!({"jsonrpc": "2.0", "id": self.body["id"], "result": result.into()}))
     }
 
     /// A result for this request, spelt out.
@@ -69,7 +76,7 @@ impl Drop for Scripted {
 }
 
 impl Scripted {
-    /// Serves with `script`; `None` from it closes the connection without an answer.
+    /// Serves with `script` alone.
     pub async fn start<F, R>(script: F) -> Self
     where
         F: Fn(Seen) -> R + Send + Sync + 'static,
@@ -166,7 +173,7 @@ async fn answer(
     script: &Arc<dyn Fn(Seen) -> BoxFuture<'static, Reply> + Send + Sync>,
     log: &Mutex<Vec<Seen>>,
     counter: &watch::Sender<usize>,
-) -> io::Result<Response<UnsyncBoxBody<Bytes, io::Error>>> {
+) -> io::Result<Answer> {
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let raw = String::from_utf8_lossy(&body).into_owned();
@@ -174,7 +181,10 @@ async fn answer(
     let seen = Seen { http: head.method, headers: head.headers, raw, body };
     log.lock().unwrap().push(seen.clone());
     counter.send_modify(|count| *count += 1);
-    script(seen).await.ok_or_else(|| io::Error::other("the test wants the connection closed"))
+    match script(seen).await {
+        Reply::Answer(answer) => Ok(answer),
+        Reply::HangUp => Err(io::Error::other("the test wants the connection closed")),
+    }
 }
 
 fn modern(seen: &Seen) -> Reply {
@@ -193,12 +203,13 @@ fn legacy(seen: &Seen, sessions: &Mutex<usize>) -> Reply {
         "initialize" => {
             let mut sessions = sessions.lock().unwrap();
             *sessions += 1;
-            let mut reply = seen.result(json!({
+            let result = json!({
                 "protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": true}},
                 "serverInfo": {"name": "scripted", "version": "1"},
-            }))?;
-            reply.headers_mut().insert("mcp-session-id", format!("s{sessions}").parse().unwrap());
-            Some(reply)
+            });
+            let body = json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result}).to_string();
+            let session = format!("s{sessions}");
+            reply(StatusCode::OK, &[("content-type", "application/json"), ("mcp-session-id", &session)], body)
         }
         "server/discover" => seen.error(StatusCode::BAD_REQUEST, -32000, "Bad Request: Server not initialized"),
         "notifications/initialized" | "notifications/cancelled" => reply(StatusCode::ACCEPTED, &[], ""),
@@ -227,7 +238,7 @@ pub fn reply(status: StatusCode, headers: &[(&str, &str)], body: impl Into<Bytes
         response = response.header(*name, *value);
     }
     let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
-    Some(response.body(body).unwrap())
+    Reply::Answer(response.body(body).unwrap())
 }
 
 pub fn json_reply(status: StatusCode, body: &Value) -> Reply {
@@ -239,7 +250,7 @@ pub fn events(events: impl futures_util::Stream<Item = io::Result<String>> + Sen
     use futures_util::TryStreamExt;
     let frames = events.map_ok(|event| Frame::data(Bytes::from(event)));
     let response = Response::builder().header("content-type", "text/event-stream");
-    Some(response.body(BodyExt::boxed_unsync(StreamBody::new(frames))).unwrap())
+    Reply::Answer(response.body(BodyExt::boxed_unsync(StreamBody::new(frames))).unwrap())
 }
 
 /// One event with this message.

@@ -127,7 +127,7 @@ pub fn everything_stdio() -> Endpoint {
     stdio("node", [everything_script().to_str().unwrap(), "stdio"])
 }
 
-/// PyPI `mcp-server-time` as a child.
+/// The published `mcp-server-time` as a child.
 pub fn time_stdio() -> Endpoint {
     stdio(venv("mcp-server-time").to_str().unwrap(), ["--local-timezone", "UTC"])
 }
