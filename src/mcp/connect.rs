@@ -5,7 +5,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -58,8 +61,8 @@ pub(super) struct Target {
 /// What is remembered of a server across its connections.
 pub(super) struct Known {
     era: Mutex<Option<Era>>,
-    /// The child was silent when it was asked for its era: shake hands the older way first.
-    shy: Mutex<bool>,
+    /// The server was silent when it was asked for its era: shake hands the older way first.
+    shy: AtomicBool,
     /// Arguments that travel as headers, by tool; absent until the tools were listed.
     headers: Mutex<Option<HashMap<String, Vec<Param>>>>,
     /// How many calls may be under way.
@@ -69,7 +72,7 @@ pub(super) struct Known {
 impl Known {
     pub(super) fn new(calls: usize) -> Self {
         let permits = Arc::new(Semaphore::new(calls.max(1)));
-        Self { era: Mutex::default(), shy: Mutex::default(), headers: Mutex::default(), permits }
+        Self { era: Mutex::default(), shy: AtomicBool::default(), headers: Mutex::default(), permits }
     }
 
     /// The marked arguments of a tool; `None` when the tools were never listed here.
@@ -88,6 +91,15 @@ impl Known {
     fn learn(&self, era: Option<Era>) {
         *locked(&self.era) = era;
     }
+
+    fn is_shy(&self) -> bool {
+        self.shy.load(Ordering::Relaxed)
+    }
+
+    /// The handshake that was tried first met silence; the other one comes first next time.
+    fn met_silence(&self) {
+        self.shy.fetch_xor(true, Ordering::Relaxed);
+    }
 }
 
 impl Target {
@@ -103,12 +115,17 @@ impl Target {
     }
 
     async fn over_http(&self, url: &Url, headers: HeaderMap) -> Result<Session, Failure> {
-        let era = self.known.era();
+        let era = self.known.era().or(self.known.is_shy().then_some(Era::Legacy));
         let connected = self.try_http(url, headers.clone(), mode(era)).await;
         match connected {
             Err(Failure::Refused { .. } | Failure::Lost(_)) if era.is_some() => {
                 self.known.learn(None);
                 self.try_http(url, headers, mode(None)).await
+            }
+            // The older handshake would not fit into what is left of the time.
+            Err(Failure::Silent(reason)) if self.known.era().is_none() => {
+                self.known.met_silence();
+                Err(Failure::Silent(reason))
             }
             connected => connected,
         }
@@ -141,7 +158,7 @@ impl Target {
     /// dies of the question, on a new one.
     async fn over_stdio(&self, launch: Launch) -> Result<Session, Failure> {
         let budget = self.options.stdio_start;
-        let (first, second) = match (self.known.era(), *locked(&self.known.shy)) {
+        let (first, second) = match (self.known.era(), self.known.is_shy()) {
             (Some(era), _) => (mode(Some(era)), None),
             (None, false) => (mode(Some(Era::Modern)), Some(mode(Some(Era::Legacy)))),
             (None, true) => (mode(Some(Era::Legacy)), Some(mode(Some(Era::Modern)))),
@@ -159,8 +176,7 @@ impl Target {
             Err(failure) => failure,
         };
         if matches!(failure, Failure::Silent(_)) {
-            let mut shy = locked(&self.known.shy);
-            *shy = !*shy;
+            self.known.met_silence();
         }
         if matches!(failure, Failure::Refused { .. })
             && let Ok(session) = self.try_stdio(&child, second.clone(), budget / 3).await

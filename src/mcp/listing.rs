@@ -11,7 +11,13 @@ use std::{
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::{Era, error::Failure, params, session::Session, wire::clipped};
+use super::{
+    Era,
+    error::Failure,
+    params,
+    session::Session,
+    wire::{clipped, object},
+};
 use crate::domain::tool::Tool;
 
 const PAGES: usize = 100;
@@ -98,7 +104,7 @@ struct Reader {
 impl Reader {
     /// Reads one page; the cursor of the next.
     fn read(&mut self, raw: &RawValue) -> Result<Option<String>, Failure> {
-        let page: Page = serde_json::from_str(raw.get())
+        let page: Page = object(raw.get())
             .map_err(|error| Failure::Lost(format!("the server's tool list cannot be read: {error}")))?;
         let ttl = page.ttl_ms.map(Duration::from_millis);
         self.listed.ttl = self.listed.ttl.into_iter().chain(ttl).min();
@@ -131,7 +137,7 @@ impl Reader {
     }
 
     fn add(&mut self, raw: &RawValue) -> Result<(), String> {
-        let tool: WireTool = serde_json::from_str(raw.get())
+        let tool: WireTool = object(raw.get())
             .map_err(|error| format!("{}: not a tool: {}", self.label(raw), clipped(&error.to_string())))?;
         let label = format!("tool {:?}", shortened(&tool.name));
         check_name(&tool.name).map_err(|why| format!("{label}: {why}"))?;
@@ -166,7 +172,7 @@ impl Reader {
         struct Named {
             name: String,
         }
-        let named = serde_json::from_str::<Named>(raw.get());
+        let named = object::<Named>(raw.get());
         named.map_or_else(|_| format!("tool #{}", self.seen), |named| format!("tool {:?}", shortened(&named.name)))
     }
 }

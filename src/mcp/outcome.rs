@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::error::Failure;
+use super::{error::Failure, wire::object};
 use crate::domain::tool::ToolOutcome;
 
 /// Bytes of text that a model is given of one result.
@@ -58,8 +58,8 @@ struct Resource<'a> {
 /// Reads a result. One that asks for something instead of answering is a refusal: nothing was declared
 /// that a server could ask for.
 pub(super) fn read(raw: Box<RawValue>) -> Result<ToolOutcome, Failure> {
-    let outcome: Outcome = serde_json::from_str(raw.get())
-        .map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?;
+    let outcome: Outcome =
+        object(raw.get()).map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?;
     if let Some(kind) = outcome.result_type.filter(|kind| kind != "complete") {
         let message = format!("the tool answered with {kind:?} instead of a result, which is not supported");
         return Err(Failure::Refused { code: None, message });
@@ -75,7 +75,7 @@ fn words(content: Option<&RawValue>, structured: Option<&RawValue>) -> String {
     let mut lines = Vec::with_capacity(blocks.len() + 1);
     let mut has_text = false;
     for raw in blocks {
-        match serde_json::from_str::<Block>(raw.get()) {
+        match object::<Block>(raw.get()) {
             Ok(block) => {
                 has_text |= block.text.is_some() || block.resource.as_ref().is_some_and(|found| found.text.is_some());
                 lines.push(block.words());

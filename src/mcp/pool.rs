@@ -296,8 +296,12 @@ impl Target {
     /// A new session, or the doubted one if it is alive.
     async fn reach(&self, doubted: Option<Arc<Session>>) -> Result<Arc<Session>, Failure> {
         if let Some(session) = doubted {
-            session.probe(self.spec.timeouts.connect).await?;
-            return Ok(session);
+            match session.probe(self.spec.timeouts.connect).await {
+                Ok(()) => return Ok(session),
+                Err(failure @ Failure::Silent(_)) => return Err(failure),
+                // Somebody is there; this session is not.
+                Err(_) => {}
+            }
         }
         self.connect().await.map(Arc::new)
     }

@@ -136,7 +136,10 @@ impl Session {
         // The newer revision has no ping; that it does not know it is an answer too.
         let ping = ClientRequest::PingRequest(PingRequest::default());
         match tokio::time::timeout(patience, self.exchange(ping, &Arc::default())).await {
-            Ok(Ok(_) | Err(Failure::Refused { .. })) => {
+            Ok(
+                Ok(_)
+                | Err(Failure::Refused { .. } | Failure::Busy { .. } | Failure::Unauthorized | Failure::Forbidden),
+            ) => {
                 self.suspect.store(false, Ordering::SeqCst);
                 Ok(())
             }

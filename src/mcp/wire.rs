@@ -87,6 +87,14 @@ pub(super) enum Incoming {
     Taken,
 }
 
+/// Reads a JSON object. Serde would also make a struct of an array, member by member.
+pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, serde_json::Error> {
+    if json.trim_ascii_start().starts_with('{') {
+        return serde_json::from_str(json);
+    }
+    Err(serde::de::Error::custom("it is not an object"))
+}
+
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, default)]
@@ -150,7 +158,7 @@ impl Wire {
 
     /// Takes what is ours out of the stream of messages.
     pub(super) fn incoming(&self, text: &str) -> Incoming {
-        let Ok(envelope) = serde_json::from_str::<Envelope>(text) else { return Incoming::Pass };
+        let Ok(envelope) = object::<Envelope>(text) else { return Incoming::Pass };
         match (&envelope.method, envelope.id) {
             (Some(method), None) if method == "notifications/progress" => self.progressed(envelope.params),
             (None, Some(id)) => self.answered(id, &envelope),
@@ -166,7 +174,7 @@ impl Wire {
     }
 
     fn progressed(&self, params: Option<&RawValue>) -> Incoming {
-        let Some(progress) = params.and_then(|params| serde_json::from_str::<WireProgress>(params.get()).ok()) else {
+        let Some(progress) = params.and_then(|params| object::<WireProgress>(params.get()).ok()) else {
             return Incoming::Pass;
         };
         if let Some(listener) = locked(&self.progress).get(progress.token.get()) {
@@ -185,7 +193,7 @@ pub(super) fn stand_in(id: RequestId) -> ServerJsonRpcMessage {
 
 /// The answer in one body of JSON; `None` when it is no answer to a request.
 pub(super) fn answer_in(body: &[u8]) -> Option<Result<Box<RawValue>, Failure>> {
-    let envelope = serde_json::from_slice::<Envelope>(body).ok()?;
+    let envelope = object::<Envelope>(std::str::from_utf8(body).ok()?).ok()?;
     (envelope.method.is_none() && (envelope.result.is_some() || envelope.error.is_some())).then(|| answer_of(&envelope))
 }
 
@@ -205,7 +213,7 @@ fn answer_of(envelope: &Envelope) -> Result<Box<RawValue>, Failure> {
     if let Some(result) = envelope.result {
         return Ok(result.to_owned());
     }
-    let error = envelope.error.and_then(|error| serde_json::from_str::<WireError>(error.get()).ok());
+    let error = envelope.error.and_then(|error| object::<WireError>(error.get()).ok());
     let (code, message) = error.map_or((None, None), |error| (error.code, error.message));
     let message = message.filter(|message| !message.trim().is_empty());
     let message = message.map_or_else(|| "the server answered with an error".to_owned(), |message| clipped(&message));

@@ -1,1 +1,9 @@
+//! Servers over HTTP: published ones in both eras, and one that does exactly what a test says.
 
+mod calls; // what becomes of a call
+mod connections; // opened once, left alone, closed
+mod listing; // tools, page by page
+mod real; // published servers
+mod results; // what a tool brought back
+mod scripted; // the server that does as told
+mod sessions; // lost and repaired

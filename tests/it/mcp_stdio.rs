@@ -1,1 +1,253 @@
+//! Servers as children: published ones, and one that misbehaves as told.
 
+use std::{collections::BTreeMap, fs, process::Command, time::Duration};
+
+use chatelaine::{
+    domain::{
+        secret::Secret,
+        server::{Endpoint, Timeouts},
+    },
+    mcp::{CallError, CallOptions, ConnectionState, Era, McpErrorKind, Options, Progress},
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::support::servers::{
+    args, desk_stdio, everything_stdio, key, mcp, mcp_with, options, probe_stdio, soon, spec, spec_with, time_stdio,
+    until,
+};
+
+/// What the probe did, a line each, in a file of its own.
+struct Ledger(tempfile::TempDir);
+
+impl Ledger {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> String {
+        self.0.path().join("ledger").to_str().unwrap().to_owned()
+    }
+
+    fn count(&self, what: &str) -> usize {
+        fs::read_to_string(self.path()).unwrap_or_default().lines().filter(|line| *line == what).count()
+    }
+
+    fn probe(&self, behaviour: &[&str]) -> Endpoint {
+        probe_stdio(behaviour, &[("PROBE_LEDGER", &self.path())])
+    }
+}
+
+/// Whether a process is there and not a zombie.
+fn is_alive(pid: &str) -> bool {
+    let state = Command::new("ps").args(["-o", "stat=", "-p", pid]).output().unwrap().stdout;
+    let state = String::from_utf8(state).unwrap();
+    !state.trim().is_empty() && !state.starts_with('Z')
+}
+
+#[tokio::test]
+async fn a_published_server_of_the_older_era_answers() {
+    let (mcp, key, spec) = (mcp(), key(), spec(everything_stdio()));
+    let found = mcp.discover(&key, &spec).await.unwrap();
+    assert_eq!(found.era, Era::Legacy);
+    let (progress, mut heard) = mpsc::unbounded_channel();
+    let options = CallOptions { progress: Some(progress), ..CallOptions::default() };
+    let arguments = args(&json!({"duration": 1, "steps": 2}));
+    let outcome = mcp.call(&key, &spec, "trigger-long-running-operation", &arguments, options).await.unwrap();
+    assert!(!outcome.is_error, "{}", outcome.text);
+    let step = |progress| Some(Progress { progress, total: Some(2.0), message: None });
+    assert_eq!((heard.recv().await, heard.recv().await), (step(1.0), step(2.0)));
+}
+
+#[tokio::test]
+async fn a_published_python_server_answers() {
+    let (mcp, key, spec) = (mcp(), key(), spec(time_stdio()));
+    let found = mcp.discover(&key, &spec).await.unwrap();
+    assert!(found.tools.iter().any(|tool| tool.name == "get_current_time"));
+    let arguments = args(&json!({"timezone": "Europe/Zurich"}));
+    let outcome = mcp.call(&key, &spec, "get_current_time", &arguments, options()).await.unwrap();
+    assert!(outcome.text.contains("Europe/Zurich"), "{}", outcome.text);
+}
+
+#[tokio::test]
+async fn a_server_of_the_newer_era_answers() {
+    let (mcp, key, spec) = (mcp(), key(), spec(desk_stdio()));
+    assert_eq!(mcp.discover(&key, &spec).await.unwrap().era, Era::Modern);
+    let sum = mcp.call(&key, &spec, "add", &args(&json!({"a": 2, "b": 3})), options()).await.unwrap();
+    assert_eq!(sum.text, "5");
+}
+
+#[tokio::test]
+async fn the_older_handshake_follows_on_the_same_child() {
+    let ledger = Ledger::new();
+    let (mcp, key, spec) = (mcp(), key(), spec(ledger.probe(&["chatty"])));
+    mcp.discover(&key, &spec).await.unwrap();
+    assert_eq!((ledger.count("start"), ledger.count("initialize")), (1, 1));
+    mcp.close(&key).await;
+    mcp.discover(&key, &spec).await.unwrap();
+    assert_eq!((ledger.count("start"), ledger.count("initialize")), (2, 2));
+}
+
+#[tokio::test]
+async fn a_child_that_dies_of_the_newer_handshake_is_started_again() {
+    let ledger = Ledger::new();
+    let (mcp, key, spec) = (mcp(), key(), spec(ledger.probe(&["mortal"])));
+    assert_eq!(mcp.discover(&key, &spec).await.unwrap().era, Era::Legacy);
+    assert_eq!(ledger.count("start"), 2);
+}
+
+#[tokio::test]
+async fn a_child_that_is_silent_to_the_newer_handshake_is_started_again() {
+    let ledger = Ledger::new();
+    let mcp = mcp_with(Options { stdio_start: Duration::from_secs(6), ..Options::default() });
+    let (key, spec) = (key(), spec(ledger.probe(&["silent"])));
+    assert_eq!(soon(mcp.discover(&key, &spec)).await.unwrap().era, Era::Legacy);
+    assert_eq!(ledger.count("start"), 2);
+    mcp.close(&key).await;
+    mcp.discover(&key, &spec).await.unwrap();
+    assert_eq!(ledger.count("start"), 3);
+}
+
+#[tokio::test]
+async fn a_child_sees_what_is_declared_and_nothing_else_of_ours() {
+    let (mcp, key) = (mcp(), key());
+    let spec = spec(probe_stdio(&[], &[("DECLARED", "yes")]));
+    let outcome = mcp.call(&key, &spec, "environment", &args(&json!({})), options()).await.unwrap();
+    let environment: BTreeMap<String, Value> = serde_json::from_str(&outcome.text).unwrap();
+    let names: Vec<&str> = environment.keys().map(String::as_str).collect();
+    // LC_CTYPE is Python's own doing.
+    let names: Vec<&str> = names.into_iter().filter(|name| *name != "LC_CTYPE").collect();
+    assert_eq!(names, ["DECLARED", "HOME", "PATH"]);
+}
+
+#[tokio::test]
+async fn arguments_reach_a_child_without_a_shell() {
+    let (mcp, key, spec) = (mcp(), key(), spec(probe_stdio(&["$HOME", "; exit 1", "`date`"], &[])));
+    mcp.discover(&key, &spec).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_command_must_be_absolute_or_listed() {
+    for command in ["python3", "./python3", "bin/../python3", ""] {
+        let endpoint = Endpoint::Stdio { command: command.to_owned(), args: vec![], env: BTreeMap::new(), cwd: None };
+        let error = mcp().discover(&key(), &spec(endpoint)).await.unwrap_err();
+        assert_eq!(error.kind, McpErrorKind::Misconfigured);
+        assert!(error.message.contains("CHATELAINE_STDIO_COMMANDS"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_is_not_there_is_named() {
+    let command = "/nowhere/server".to_owned();
+    let endpoint = Endpoint::Stdio { command, args: vec![], env: BTreeMap::new(), cwd: None };
+    let error = mcp().discover(&key(), &spec(endpoint)).await.unwrap_err();
+    assert_eq!(error.kind, McpErrorKind::Unreachable);
+    assert!(error.message.contains("/nowhere/server"), "{error}");
+}
+
+#[tokio::test]
+async fn a_child_works_in_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let Endpoint::Stdio { command, args: arguments, env, .. } = probe_stdio(&[], &[("PROBE_LEDGER", "ledger")]) else {
+        unreachable!("a probe is a child")
+    };
+    let endpoint = Endpoint::Stdio { command, args: arguments, env, cwd: Some(folder.path().to_owned()) };
+    mcp().discover(&key(), &spec(endpoint)).await.unwrap();
+    assert!(folder.path().join("ledger").exists());
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_child_that_does_not_start_are_told_without_its_secrets() {
+    let spec = spec(probe_stdio(&["doomed"], &[("PROBE_SECRET", "hunter2-hunter2")]));
+    let error = mcp().discover(&key(), &spec).await.unwrap_err();
+    assert_eq!(error.kind, McpErrorKind::Unreachable, "{error}");
+    assert!(error.message.contains("cannot start with key [secret]"), "{error}");
+}
+
+#[tokio::test]
+async fn a_child_that_dies_of_a_call_is_not_asked_again_and_the_next_call_starts_a_new_one() {
+    let ledger = Ledger::new();
+    let (mcp, key, spec) = (mcp(), key(), spec(ledger.probe(&[])));
+    let error = mcp.call(&key, &spec, "die", &args(&json!({})), options()).await.unwrap_err();
+    assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
+    assert_eq!(ledger.count("die"), 1);
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    assert_eq!((ledger.count("die"), ledger.count("start")), (1, 2));
+}
+
+#[tokio::test]
+async fn an_endless_line_ends_the_connection() {
+    let ledger = Ledger::new();
+    let (mcp, key, spec) = (mcp(), key(), spec(ledger.probe(&[])));
+    let error = soon(mcp.call(&key, &spec, "flood", &args(&json!({})), options())).await.unwrap_err();
+    assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
+    assert_eq!(ledger.count("flood"), 1);
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_child_that_hangs_costs_its_own_time_and_is_replaced() {
+    let ledger = Ledger::new();
+    let mcp = mcp_with(Options { first_pause: Duration::from_millis(1), ..Options::default() });
+    let timeouts = Timeouts { connect: Duration::from_millis(300), request: Duration::from_secs(2) };
+    let (key, spec) = (key(), spec_with(ledger.probe(&[]), timeouts));
+    mcp.discover(&key, &spec).await.unwrap();
+    let hung = mcp.call(&key, &spec, "sleep", &args(&json!({})), options()).await.unwrap_err();
+    assert_eq!(hung, CallError::TimedOut(timeouts.request));
+    let doubted = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap_err();
+    assert!(matches!(doubted, CallError::NotSent(_)), "{doubted:?}");
+    assert!(matches!(mcp.state(&key), ConnectionState::Down { .. }));
+    let back = async { while mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.is_err() {} };
+    soon(back).await;
+    assert_eq!((ledger.count("sleep"), ledger.count("start")), (1, 2));
+}
+
+/// The process id of a grandchild that outlives everybody.
+async fn grandchild(mcp: &chatelaine::mcp::Mcp, key: &chatelaine::mcp::Key) -> String {
+    let spec = spec(probe_stdio(&[], &[]));
+    let pid = mcp.call(key, &spec, "spawn", &args(&json!({})), options()).await.unwrap().text;
+    assert!(is_alive(&pid));
+    pid
+}
+
+#[tokio::test]
+async fn closing_ends_a_child_and_what_it_started() {
+    let (mcp, key) = (mcp(), key());
+    let pid = grandchild(&mcp, &key).await;
+    mcp.close(&key).await;
+    until(|| !is_alive(&pid)).await;
+}
+
+#[tokio::test]
+async fn shutdown_ends_a_child_and_what_it_started() {
+    let (mcp, key) = (mcp(), key());
+    let pid = grandchild(&mcp, &key).await;
+    soon(mcp.shutdown()).await;
+    until(|| !is_alive(&pid)).await;
+}
+
+#[tokio::test]
+async fn dropping_everything_ends_a_child_and_what_it_started() {
+    let (mcp, key) = (mcp(), key());
+    let pid = grandchild(&mcp, &key).await;
+    drop(mcp);
+    until(|| !is_alive(&pid)).await;
+}
+
+#[test]
+fn the_end_of_the_runtime_ends_a_child_and_what_it_started() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let mcp = mcp();
+    let pid = runtime.block_on(grandchild(&mcp, &key()));
+    drop(runtime);
+    let ended = tokio::runtime::Runtime::new().unwrap();
+    ended.block_on(until(|| !is_alive(&pid)));
+    drop(mcp);
+}
+
+#[tokio::test]
+async fn secrets_of_a_server_do_not_show_in_its_debug_text() {
+    let shown = format!("{:?}", probe_stdio(&[], &[("TOKEN", "hunter2")]));
+    assert!(!shown.contains("hunter2"), "{shown}");
+    assert!(format!("{:?}", Secret::new("hunter2")) == "[secret]");
+}

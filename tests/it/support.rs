@@ -5,4 +5,5 @@ pub mod bank; // the demo's MCP server
 pub mod client; // somebody who uses the API
 pub mod db; // a database per test
 pub mod model; // a model that says what a test tells it to
+pub mod servers; // published MCP servers, and small ones of ours
 pub mod world; // the whole product in this process

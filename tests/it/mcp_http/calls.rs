@@ -1,0 +1,278 @@
+use std::{io, time::Duration};
+
+use chatelaine::{
+    domain::server::Timeouts,
+    mcp::{CallError, CallOptions, ConnectionState},
+};
+use futures_util::{StreamExt, stream};
+use http::StatusCode;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::scripted::{Reply, Scripted, Seen, event, events, reply, text};
+use crate::support::servers::{args, key, mcp, options, soon, spec, spec_with};
+
+/// A modern server that answers calls as told and everything else well.
+async fn calls<R: Future<Output = Reply> + Send + 'static>(
+    script: impl Fn(Seen) -> R + Clone + Send + Sync + 'static,
+) -> Scripted {
+    Scripted::modern(move |seen| {
+        let script = script.clone();
+        async move { if seen.method() == "tools/call" { Some(script(seen).await) } else { None } }
+    })
+    .await
+}
+
+/// The outcome of one call, and how often the server was asked to make it.
+async fn call(server: &Scripted) -> (Result<String, CallError>, usize) {
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({"n": 1})), options())).await;
+    (outcome.map(|outcome| outcome.text), server.requests("tools/call").len())
+}
+
+fn short(request: Duration) -> Timeouts {
+    Timeouts { connect: Duration::from_secs(5), request }
+}
+
+#[tokio::test]
+async fn a_warm_call_is_one_request() {
+    let server = Scripted::modern(async |_| None).await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    let before = server.methods().len();
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    assert_eq!(server.methods()[before..], ["tools/call"]);
+}
+
+#[tokio::test]
+async fn arguments_arrive_as_they_were_spelt() {
+    let server = Scripted::modern(async |_| None).await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let arguments = serde_json::from_str(r#"{ "amount": 12345678901234567890.10, "b": "\u00e9" }"#).unwrap();
+    let arguments: Box<serde_json::value::RawValue> = arguments;
+    mcp.call(&key, &spec, "echo", &arguments, options()).await.unwrap();
+    let sent = server.requests("tools/call").remove(0);
+    assert!(sent.raw.contains(arguments.get()), "{}", sent.raw);
+    assert_eq!(sent.headers["authorization"], "Bearer right");
+    assert_eq!(sent.headers["mcp-name"], "echo");
+}
+
+#[tokio::test]
+async fn arguments_that_are_no_object_are_not_sent() {
+    let server = Scripted::modern(async |_| None).await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let error = mcp.call(&key, &spec, "echo", &args(&json!([1])), options()).await.unwrap_err();
+    assert!(matches!(error, CallError::NotSent(_)));
+    assert!(server.methods().is_empty());
+}
+
+#[tokio::test]
+async fn a_call_whose_connection_breaks_is_not_made_again() {
+    let server = calls(async |_| Reply::HangUp).await;
+    let (outcome, times) = call(&server).await;
+    assert!(matches!(outcome, Err(CallError::OutcomeUnknown(_))), "{outcome:?}");
+    assert_eq!(times, 1);
+}
+
+#[tokio::test]
+async fn a_call_whose_answer_breaks_off_is_not_made_again() {
+    let server = calls(async |_| {
+        let half = stream::iter([Ok(": hello\n\n".to_owned()), Err(io::Error::other("broken"))]);
+        events(half)
+    })
+    .await;
+    let (outcome, times) = call(&server).await;
+    assert!(matches!(outcome, Err(CallError::OutcomeUnknown(_))), "{outcome:?}");
+    assert_eq!(times, 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_the_protocol_leaves_the_outcome_unknown() {
+    for (content_type, body) in
+        [("application/json", "{}"), ("application/json", "<html>"), ("text/html", "hi"), ("application/json", "")]
+    {
+        let server =
+            calls(move |_| async move { reply(StatusCode::OK, &[("content-type", content_type)], body) }).await;
+        let (outcome, times) = call(&server).await;
+        assert!(matches!(outcome, Err(CallError::OutcomeUnknown(_))), "{body}: {outcome:?}");
+        assert_eq!(times, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_is_taken_and_not_answered_leaves_the_outcome_unknown() {
+    let server = calls(async |_| reply(StatusCode::ACCEPTED, &[], "")).await;
+    let (outcome, times) = call(&server).await;
+    assert!(matches!(outcome, Err(CallError::OutcomeUnknown(_))), "{outcome:?}");
+    assert_eq!(times, 1);
+}
+
+#[tokio::test]
+async fn a_huge_answer_is_not_read_to_its_end() {
+    let server = calls(async |seen: Seen| seen.result(text(&"x".repeat(9 * 1024 * 1024)))).await;
+    let (outcome, times) = call(&server).await;
+    let Err(CallError::OutcomeUnknown(reason)) = outcome else { panic!("{outcome:?}") };
+    assert!(reason.contains("exceeds"), "{reason}");
+    assert_eq!(times, 1);
+}
+
+#[tokio::test]
+async fn a_huge_event_is_not_read_to_its_end() {
+    let server = calls(async |_| {
+        let first = stream::iter([Ok("id: 1\ndata: \"".to_owned())]);
+        events(first.chain(stream::repeat_with(|| Ok("x".repeat(64 * 1024)))))
+    })
+    .await;
+    let (outcome, times) = call(&server).await;
+    let Err(CallError::OutcomeUnknown(reason)) = outcome else { panic!("{outcome:?}") };
+    assert!(reason.contains("exceeds"), "{reason}");
+    assert_eq!(times, 1);
+}
+
+#[tokio::test]
+async fn endless_events_end_with_the_cap_of_the_stream() {
+    let server = calls(async |_| {
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x".repeat(60_000)}});
+        let note = event(&note);
+        events(stream::repeat_with(move || Ok(note.clone())))
+    })
+    .await;
+    let (outcome, times) = call(&server).await;
+    assert!(matches!(outcome, Err(CallError::OutcomeUnknown(_))), "{outcome:?}");
+    assert_eq!(times, 1);
+}
+
+#[tokio::test]
+async fn a_401_or_403_without_any_header_is_definite() {
+    let server = calls(async |_| reply(StatusCode::UNAUTHORIZED, &[], "")).await;
+    assert_eq!(call(&server).await, (Err(CallError::Unauthorized), 1));
+    let server = calls(async |seen: Seen| seen.error(StatusCode::FORBIDDEN, -32000, "no")).await;
+    assert_eq!(call(&server).await, (Err(CallError::Forbidden), 1));
+}
+
+#[tokio::test]
+async fn a_json_rpc_error_is_a_refusal_whatever_the_status() {
+    for status in [StatusCode::OK, StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::INTERNAL_SERVER_ERROR] {
+        let server = calls(move |seen: Seen| async move { seen.error(status, -32602, "no such tool") }).await;
+        let (outcome, times) = call(&server).await;
+        let refused = CallError::Refused { code: Some(-32602), message: "no such tool".to_owned(), retry_after: None };
+        assert_eq!((outcome, times), (Err(refused), 1), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_status_alone_says_whether_the_tool_may_have_run() {
+    let server = calls(async |_| reply(StatusCode::BAD_GATEWAY, &[], "<html>")).await;
+    assert!(matches!(call(&server).await, (Err(CallError::OutcomeUnknown(_)), 1)));
+    let server = calls(async |_| reply(StatusCode::PAYLOAD_TOO_LARGE, &[], "")).await;
+    assert!(matches!(call(&server).await, (Err(CallError::Refused { code: None, .. }), 1)));
+}
+
+#[tokio::test]
+async fn a_busy_server_says_when_to_come_back() {
+    for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
+        let server = calls(move |_| async move { reply(status, &[("retry-after", "7")], "") }).await;
+        let (outcome, times) = call(&server).await;
+        let Err(CallError::Refused { retry_after, .. }) = outcome else { panic!("{outcome:?}") };
+        assert_eq!((retry_after, times), (Some(Duration::from_secs(7)), 1));
+    }
+}
+
+#[tokio::test]
+async fn a_slow_call_costs_its_own_time_and_the_server_hears_of_it() {
+    let server = Scripted::legacy(async |seen: Seen| {
+        if seen.method() == "tools/call" {
+            std::future::pending::<()>().await;
+        }
+        None
+    })
+    .await;
+    let (mcp, key) = (mcp(), key());
+    let spec = spec_with(server.endpoint(), short(Duration::from_millis(300)));
+    let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options())).await;
+    assert_eq!(outcome.unwrap_err(), CallError::TimedOut(Duration::from_millis(300)));
+    server.until("notifications/cancelled", 1).await;
+    assert_eq!(server.requests("tools/call").len(), 1);
+}
+
+#[tokio::test]
+async fn after_a_call_ran_out_of_time_the_server_is_asked_for_a_sign_of_life() {
+    let server = Scripted::legacy(async |seen: Seen| {
+        let silent = matches!(seen.method(), "tools/call" | "ping");
+        if silent {
+            std::future::pending::<()>().await;
+        }
+        None
+    })
+    .await;
+    let (mcp, key) = (mcp(), key());
+    let timeouts = Timeouts { connect: Duration::from_millis(300), request: Duration::from_millis(600) };
+    let spec = spec_with(server.endpoint(), timeouts);
+    let first = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await;
+    assert_eq!(first.unwrap_err(), CallError::TimedOut(timeouts.request));
+    let second = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await;
+    assert!(matches!(second.unwrap_err(), CallError::NotSent(_)));
+    assert!(matches!(mcp.state(&key), ConnectionState::Down { .. }));
+    assert_eq!(server.requests("tools/call").len(), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_was_only_slow_once_goes_on_in_its_session() {
+    let server = Scripted::legacy(async |seen: Seen| match seen.method() {
+        "tools/call" if seen.body["params"]["arguments"]["slow"] == true => std::future::pending().await,
+        "ping" => Some(seen.result(json!({}))),
+        _ => None,
+    })
+    .await;
+    let (mcp, key) = (mcp(), key());
+    let spec = spec_with(server.endpoint(), short(Duration::from_millis(300)));
+    mcp.call(&key, &spec, "echo", &args(&json!({"slow": true})), options()).await.unwrap_err();
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    assert_eq!((server.requests("ping").len(), server.requests("initialize").len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_cancelled_call_closes_its_request() {
+    let (told, mut closed) = tokio::sync::mpsc::channel::<()>(1);
+    let server = calls(move |_| {
+        let told = told.clone();
+        async move {
+            // Dropped with the connection.
+            let _told = told;
+            std::future::pending().await
+        }
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let cancel = CancellationToken::new();
+    let options = CallOptions { cancel: cancel.clone(), ..CallOptions::default() };
+    let arguments = args(&json!({}));
+    let calling = mcp.call(&key, &spec, "echo", &arguments, options);
+    let cancelling = async {
+        server.until("tools/call", 1).await;
+        cancel.cancel();
+    };
+    let (outcome, ()) = tokio::join!(soon(calling), cancelling);
+    assert_eq!(outcome.unwrap_err(), CallError::Cancelled);
+    drop(server);
+    assert!(soon(closed.recv()).await.is_none());
+}
+
+#[tokio::test]
+async fn no_more_calls_than_allowed_are_under_way() {
+    let server = calls(async |_| std::future::pending().await).await;
+    let mcp = crate::support::servers::mcp_with(chatelaine::mcp::Options {
+        calls_per_server: 2,
+        ..chatelaine::mcp::Options::default()
+    });
+    let key = key();
+    let spec = spec_with(server.endpoint(), short(Duration::from_secs(1)));
+    let arguments = args(&json!({}));
+    let one = || mcp.call(&key, &spec, "echo", &arguments, options());
+    let (a, b, c) = tokio::join!(one(), one(), one());
+    let mut waited: Vec<_> = [a, b, c].into_iter().map(Result::unwrap_err).collect();
+    waited.sort_by_key(|error| matches!(error, CallError::TimedOut(_)));
+    assert!(matches!(waited[0], CallError::NotSent(_)), "{waited:?}");
+    assert!(matches!(waited[1..], [CallError::TimedOut(_), CallError::TimedOut(_)]), "{waited:?}");
+    assert_eq!(server.requests("tools/call").len(), 2);
+}

@@ -1,0 +1,225 @@
+use std::{sync::Arc, time::Duration};
+
+use chatelaine::mcp::{Discovery, McpError, McpErrorKind};
+use futures_util::{StreamExt, stream};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::scripted::{Scripted, Seen, event, events, text};
+use crate::support::servers::{args, key, mcp, options, soon, spec};
+
+/// A modern server whose list is this, whatever page is asked for.
+async fn listing(list: Value) -> Scripted {
+    let list = Arc::new(list);
+    Scripted::modern(move |seen: Seen| {
+        let list = list.clone();
+        async move { (seen.method() == "tools/list").then(|| seen.result((*list).clone())) }
+    })
+    .await
+}
+
+async fn discover(server: &Scripted) -> Result<Discovery, McpError> {
+    soon(mcp().discover(&key(), &spec(server.endpoint()))).await
+}
+
+fn names(found: &Discovery) -> Vec<&str> {
+    found.tools.iter().map(|tool| tool.name.as_str()).collect()
+}
+
+fn tool(name: &str) -> Value {
+    json!({"name": name, "inputSchema": {"type": "object"}})
+}
+
+#[tokio::test]
+async fn a_broken_tool_keeps_its_siblings() {
+    let list = json!({"tools": [
+        tool("good"),
+        {"name": 7},
+        {"title": "nameless"},
+        {"name": "odd schema", "inputSchema": "object"},
+        {"name": "odd text", "description": {"de": "nein"}, "inputSchema": {}},
+        "not even an object",
+        ["an array", null, null, {}],
+        tool("bell\u{7}"),
+        tool(""),
+        tool(&"n".repeat(129)),
+        tool("good"),
+        tool("last"),
+    ]});
+    let found = discover(&listing(list).await).await.unwrap();
+    assert_eq!(names(&found), ["good", "last"]);
+    let dropped: Vec<&str> = found.dropped.iter().map(|why| why.split(':').next().unwrap()).collect();
+    let long = format!("tool {:?}", "n".repeat(128));
+    let expected = [
+        "tool #2",
+        "tool #3",
+        "tool \"odd schema\"",
+        "tool \"odd text\"",
+        "tool #6",
+        "tool #7",
+        "tool \"bell\\u{7}\"",
+        "tool \"\"",
+        &long,
+        "tool \"good\"",
+    ];
+    assert_eq!(dropped, expected, "{:#?}", found.dropped);
+}
+
+#[tokio::test]
+async fn a_tool_without_a_schema_takes_any_arguments() {
+    let list = json!({"tools": [{"name": "bare"}, {"name": "null", "inputSchema": null, "outputSchema": 3, "annotations": []}]});
+    let found = discover(&listing(list).await).await.unwrap();
+    assert_eq!(names(&found), ["bare", "null"]);
+    for tool in &found.tools {
+        assert_eq!(tool.input_schema.get(), r#"{"type":"object"}"#);
+        assert!(tool.output_schema.is_none() && tool.annotations.is_none());
+    }
+}
+
+#[tokio::test]
+async fn the_json_of_a_tool_stays_as_it_came() {
+    let schema = r#"{ "type":"object", "properties": {"n": {"maximum": 1e400}} }"#;
+    let body = format!(
+        r#"{{"tools":[{{"name":"n","title":"N","inputSchema":{schema},"annotations":{{"readOnlyHint":true}}}}]}}"#
+    );
+    let server = Scripted::modern(move |seen: Seen| {
+        let body = body.clone();
+        async move { (seen.method() == "tools/list").then(|| seen.raw_result(&body)) }
+    })
+    .await;
+    let found = discover(&server).await.unwrap();
+    assert_eq!(found.tools[0].input_schema.get(), schema);
+    assert_eq!(found.tools[0].title.as_deref(), Some("N"));
+    assert_eq!(found.tools[0].annotations.as_ref().unwrap().get(), r#"{"readOnlyHint":true}"#);
+}
+
+#[tokio::test]
+async fn all_pages_are_read() {
+    let server = Scripted::modern(async |seen: Seen| {
+        let page = match seen.body["params"]["cursor"].as_str() {
+            None => json!({"tools": [tool("a")], "nextCursor": "2", "ttlMs": 9000, "cacheScope": "public"}),
+            Some("2") => json!({"tools": [tool("b")], "nextCursor": "3", "ttlMs": 5000, "cacheScope": "public"}),
+            Some(_) => json!({"tools": [tool("c")], "nextCursor": "", "cacheScope": "public"}),
+        };
+        (seen.method() == "tools/list").then(|| seen.result(page))
+    })
+    .await;
+    let found = discover(&server).await.unwrap();
+    assert_eq!(names(&found), ["a", "b", "c"]);
+    assert_eq!((found.ttl, found.public), (Some(Duration::from_secs(5)), true));
+}
+
+#[tokio::test]
+async fn a_repeated_cursor_ends_the_list() {
+    let server = listing(json!({"tools": [tool("a")], "nextCursor": "again"})).await;
+    let found = discover(&server).await.unwrap();
+    assert_eq!(names(&found), ["a"]);
+    assert!(found.dropped.last().unwrap().contains("repeats a cursor"), "{:?}", found.dropped);
+    assert_eq!(server.requests("tools/list").len(), 2);
+}
+
+#[tokio::test]
+async fn an_endless_list_is_cut() {
+    let server = Scripted::modern(async |seen: Seen| {
+        let page = seen.body["params"]["cursor"].as_str().map_or(0, |page| page.parse::<u32>().unwrap());
+        let tools: Vec<Value> = (0..150).map(|n| tool(&format!("t{page}_{n}"))).collect();
+        (seen.method() == "tools/list")
+            .then(|| seen.result(json!({"tools": tools, "nextCursor": (page + 1).to_string()})))
+    })
+    .await;
+    let found = discover(&server).await.unwrap();
+    assert_eq!(found.tools.len(), 2000);
+    assert!(found.dropped.last().unwrap().contains("more than 2000 tools"), "{:?}", found.dropped);
+    assert_eq!(server.requests("tools/list").len(), 14);
+}
+
+#[tokio::test]
+async fn a_list_that_is_none_is_an_error_that_says_so() {
+    let error = discover(&listing(json!({"things": []})).await).await.unwrap_err();
+    assert_eq!(error.kind, McpErrorKind::Protocol);
+    assert!(error.message.contains("tool list"), "{error}");
+}
+
+#[tokio::test]
+async fn marked_arguments_travel_as_headers_too() {
+    let schema = json!({"type": "object", "properties": {
+        "region": {"type": "string", "x-mcp-header": "Region"},
+        "nested": {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}},
+        "absent": {"type": "boolean", "x-mcp-header": "Absent"},
+    }});
+    let bad = json!({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string", "x-mcp-header": "A"}}}});
+    let list = json!({"tools": [{"name": "route", "inputSchema": schema}, {"name": "bad", "inputSchema": bad}]});
+    let server = listing(list).await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let found = mcp.discover(&key, &spec).await.unwrap();
+    assert_eq!(names(&found), ["route"]);
+    assert!(found.dropped[0].starts_with("tool \"bad\": x-mcp-header"), "{:?}", found.dropped);
+    let arguments = args(&json!({"region": " Zürich", "nested": {"n": 7}}));
+    mcp.call(&key, &spec, "route", &arguments, options()).await.unwrap();
+    let sent = &server.requests("tools/call")[0].headers;
+    assert_eq!(sent["mcp-param-region"], "=?base64?IFrDvHJpY2g=?=");
+    assert_eq!(sent["mcp-param-n"], "7");
+    assert!(!sent.contains_key("mcp-param-absent"));
+}
+
+#[tokio::test]
+async fn a_server_that_misses_its_headers_is_listed_and_called_again() {
+    let server = Scripted::modern(async |seen: Seen| match seen.method() {
+        "tools/list" => {
+            let schema =
+                json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+            Some(seen.result(json!({"tools": [{"name": "route", "inputSchema": schema}]})))
+        }
+        "tools/call" if !seen.headers.contains_key("mcp-param-region") => {
+            Some(seen.error(StatusCode::BAD_REQUEST, -32020, "missing Mcp-Param-Region"))
+        }
+        "tools/call" => Some(seen.result(text("routed"))),
+        _ => None,
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let arguments = args(&json!({"region": "eu"}));
+    let outcome = mcp.call(&key, &spec, "route", &arguments, options()).await.unwrap();
+    assert_eq!((outcome.text.as_str(), server.requests("tools/call").len()), ("routed", 2));
+}
+
+#[tokio::test]
+async fn a_change_of_tools_is_heard_in_the_older_era() {
+    let server = Scripted::legacy(async |seen: Seen| {
+        let changed = event(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+        (seen.method() == "GET").then(|| events(stream::iter([Ok(changed)]).chain(stream::pending())))
+    })
+    .await;
+    let (mcp, key) = (mcp(), key());
+    let mut changes = mcp.changes();
+    mcp.discover(&key, &spec(server.endpoint())).await.unwrap();
+    assert_eq!(soon(changes.recv()).await.unwrap(), key);
+}
+
+#[tokio::test]
+async fn a_change_of_tools_is_heard_in_the_newer_era_also_after_the_stream_ended() {
+    let server = Scripted::modern(async |seen: Seen| match seen.method() {
+        "server/discover" => Some(seen.result(json!({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 0, "cacheScope": "private",
+            "capabilities": {"tools": {"listChanged": true}},
+        }))),
+        "subscriptions/listen" => {
+            let meta = json!({"io.modelcontextprotocol/subscriptionId": seen.body["id"]});
+            let note =
+                |method: &str, params: Value| event(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+            let accepted = json!({"notifications": {"toolsListChanged": true}, "_meta": meta});
+            Some(events(stream::iter([
+                Ok(note("notifications/subscriptions/acknowledged", accepted)),
+                Ok(note("notifications/tools/list_changed", json!({"_meta": meta}))),
+            ])))
+        }
+        _ => None,
+    })
+    .await;
+    let (mcp, key) = (mcp(), key());
+    let mut changes = mcp.changes();
+    mcp.discover(&key, &spec(server.endpoint())).await.unwrap();
+    assert_eq!(soon(changes.recv()).await.unwrap(), key);
+    server.until("subscriptions/listen", 2).await;
+    assert_eq!(soon(changes.recv()).await.unwrap(), key);
+}

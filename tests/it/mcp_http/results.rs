@@ -1,0 +1,89 @@
+use chatelaine::{domain::tool::ToolOutcome, mcp::CallError};
+use serde_json::json;
+
+use super::scripted::{Scripted, Seen};
+use crate::support::servers::{args, key, mcp, options, spec};
+
+/// What a call makes of this result.
+async fn outcome_of(result: impl Into<String>) -> Result<ToolOutcome, CallError> {
+    let result = result.into();
+    let server = Scripted::modern(move |seen: Seen| {
+        let result = result.clone();
+        async move { (seen.method() == "tools/call").then(|| seen.raw_result(&result)) }
+    })
+    .await;
+    mcp().call(&key(), &spec(server.endpoint()), "echo", &args(&json!({})), options()).await
+}
+
+#[tokio::test]
+async fn a_result_is_kept_as_it_came() {
+    let raw = r#"{"content":[{"type":"hologram","beam":1e400},{"type":"text","text":"a\u00e9"}], "extra" : 1.10}"#;
+    let outcome = outcome_of(raw).await.unwrap();
+    assert_eq!(outcome.raw.get(), raw);
+    assert_eq!(outcome.text, "[hologram]\naé");
+    assert!(!outcome.is_error);
+}
+
+#[tokio::test]
+async fn what_is_no_text_is_named_and_measured() {
+    let blocks = json!({"content": [
+        {"type": "text", "text": "see"},
+        {"type": "image", "mimeType": "image/png", "data": "A".repeat(16 * 1024)},
+        {"type": "audio", "mimeType": "audio/wav", "data": "AAAA"},
+        {"type": "resource", "resource": {"uri": "file:///a.txt", "mimeType": "text/plain", "text": "inside"}},
+        {"type": "resource", "resource": {"uri": "file:///b", "blob": "AAAA"}},
+        {"type": "resource_link", "uri": "https://example.org/c", "name": "c"},
+        {"text": "no type"},
+    ]});
+    let text = outcome_of(blocks.to_string()).await.unwrap().text;
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "see",
+            "[image image/png, 12 KB]",
+            "[audio audio/wav, 3 bytes]",
+            "[resource file:///a.txt text/plain, 6 bytes]",
+            "inside",
+            "[resource file:///b, 3 bytes]",
+            "[link https://example.org/c]",
+            "[content that cannot be read]",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn structured_content_is_the_text_when_there_is_none() {
+    let alone = outcome_of(r#"{"content":[],"structuredContent":{"rate": 1.10},"isError":true}"#).await.unwrap();
+    assert_eq!((alone.text.as_str(), alone.is_error), (r#"{"rate": 1.10}"#, true));
+    let beside =
+        outcome_of(r#"{"content":[{"type":"text","text":"hi"}],"structuredContent":{"rate":1}}"#).await.unwrap();
+    assert_eq!(beside.text, "hi");
+}
+
+#[tokio::test]
+async fn a_long_text_is_cut_between_characters_and_says_so() {
+    let long = "é".repeat(40_000);
+    let result = json!({"content": [{"type": "text", "text": format!("x{long}")}]});
+    let outcome = outcome_of(result.to_string()).await.unwrap();
+    let (kept, mark) = outcome.text.rsplit_once('\n').unwrap();
+    assert_eq!(kept, format!("x{}", "é".repeat(32_767)));
+    assert_eq!(mark, "[cut: 14466 more bytes are not shown]");
+    assert!(outcome.raw.get().len() > 80_000);
+}
+
+#[tokio::test]
+async fn a_result_that_asks_for_something_is_a_refusal() {
+    let error =
+        outcome_of(r#"{"resultType":"input_required","inputRequests":{},"requestState":"s"}"#).await.unwrap_err();
+    let CallError::Refused { message, .. } = error else { panic!("{error:?}") };
+    assert!(message.contains("input_required"), "{message}");
+}
+
+#[tokio::test]
+async fn a_result_that_is_no_object_leaves_the_outcome_unknown() {
+    for result in ["[]", "7", "\"done\""] {
+        let error = outcome_of(result).await.unwrap_err();
+        assert!(matches!(error, CallError::OutcomeUnknown(_)), "{result}: {error:?}");
+    }
+}

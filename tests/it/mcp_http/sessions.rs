@@ -1,0 +1,91 @@
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use chatelaine::mcp::CallError;
+use http::StatusCode;
+use serde_json::json;
+
+use super::scripted::{Reply, Scripted, Seen, json_reply, reply};
+use crate::support::servers::{args, key, mcp, options, soon, spec};
+
+/// A server of the older era that knows only its second session, and counts executions.
+async fn forgetful(lost: fn() -> Reply) -> (Scripted, Arc<AtomicUsize>) {
+    let executed = Arc::new(AtomicUsize::new(0));
+    let count = executed.clone();
+    let server = Scripted::legacy(move |seen: Seen| {
+        let count = count.clone();
+        async move {
+            if seen.method() != "tools/call" {
+                return None;
+            }
+            if seen.headers.get("mcp-session-id").unwrap() == "s1" {
+                return Some(lost());
+            }
+            count.fetch_add(1, Ordering::SeqCst);
+            None
+        }
+    })
+    .await;
+    (server, executed)
+}
+
+#[tokio::test]
+async fn a_session_lost_with_404_is_opened_again_and_the_call_made_once() {
+    let (server, executed) = forgetful(|| reply(StatusCode::NOT_FOUND, &[], "")).await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    assert_eq!((executed.load(Ordering::SeqCst), server.requests("initialize").len()), (1, 2));
+}
+
+#[tokio::test]
+async fn a_session_lost_with_400_is_opened_again_and_the_call_made_once() {
+    let (server, executed) = forgetful(|| {
+        let error = json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
+        json_reply(StatusCode::BAD_REQUEST, &json!({"jsonrpc": "2.0", "error": error, "id": null}))
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    assert_eq!((executed.load(Ordering::SeqCst), server.requests("initialize").len()), (1, 2));
+}
+
+#[tokio::test]
+async fn a_400_that_is_not_about_the_session_is_a_refusal() {
+    let (server, executed) = forgetful(|| {
+        let error = json!({"code": -32602, "message": "amount must be positive"});
+        json_reply(StatusCode::BAD_REQUEST, &json!({"jsonrpc": "2.0", "error": error, "id": null}))
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let error = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap_err();
+    assert!(matches!(error, CallError::Refused { code: Some(-32602), .. }), "{error:?}");
+    assert_eq!((executed.load(Ordering::SeqCst), server.requests("tools/call").len()), (0, 1));
+}
+
+#[tokio::test]
+async fn a_server_that_forgets_every_session_is_given_up_after_the_second() {
+    let server = Scripted::legacy(async |seen: Seen| {
+        (seen.method() == "tools/call").then(|| reply(StatusCode::NOT_FOUND, &[], ""))
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options())).await.unwrap_err();
+    assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
+    assert_eq!(server.requests("tools/call").len(), 2);
+}
+
+#[tokio::test]
+async fn a_session_is_ended_when_its_connection_is_closed() {
+    let server = Scripted::legacy(async |_| None).await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    mcp.discover(&key, &spec).await.unwrap();
+    mcp.close(&key).await;
+    let ended = server.requests("DELETE");
+    assert_eq!(ended.len(), 1);
+    assert_eq!(
+        (&ended[0].headers["mcp-session-id"], &ended[0].headers["authorization"]),
+        (&"s1".parse().unwrap(), &"Bearer right".parse().unwrap())
+    );
+}

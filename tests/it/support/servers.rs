@@ -1,0 +1,205 @@
+//! The published MCP servers, and small ones of ours, as processes of a test. They end with the test.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::Arc,
+    time::Duration,
+};
+
+use chatelaine::{
+    domain::{
+        ids::{AgentId, ServerId, TenantId},
+        secret::Secret,
+        server::{AccessMode, Endpoint, ServerSpec, Timeouts},
+    },
+    egress::Egress,
+    mcp::{CallOptions, Key, Mcp, Options},
+};
+use serde_json::{
+    Value,
+    value::{RawValue, to_raw_value},
+};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncRead, BufReader},
+    process::{Child, Command},
+    sync::mpsc,
+    time::timeout,
+};
+use url::Url;
+
+/// A slow machine starts Node and Python in seconds.
+const START: Duration = Duration::from_secs(60);
+
+/// Connections that may reach this machine, with these options.
+pub fn mcp_with(options: Options) -> Mcp {
+    Mcp::new(Egress::new(&["127.0.0.1".to_owned()]).unwrap(), options)
+}
+
+pub fn mcp() -> Mcp {
+    mcp_with(Options { stdio_commands: vec!["node".to_owned()], ..Options::default() })
+}
+
+/// A key that no other test has.
+pub fn key() -> Key {
+    Key {
+        tenant: TenantId::new(),
+        agent: AgentId::parse("agent").unwrap(),
+        server: ServerId::parse("server").unwrap(),
+        scope: "shared".into(),
+        generation: 1,
+    }
+}
+
+pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
+    Arc::new(ServerSpec {
+        id: ServerId::parse("server").unwrap(),
+        endpoint,
+        access_mode: AccessMode::UserControlled,
+        tool_access: None,
+        tools: None,
+        required: false,
+        timeouts,
+        user_config: Vec::new(),
+    })
+}
+
+pub fn spec(endpoint: Endpoint) -> Arc<ServerSpec> {
+    spec_with(endpoint, Timeouts::default())
+}
+
+pub fn args(value: &Value) -> Box<RawValue> {
+    to_raw_value(value).unwrap()
+}
+
+pub fn options() -> CallOptions {
+    CallOptions::default()
+}
+
+/// Waits for something that must happen soon.
+pub async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(20), future).await.expect("it did not happen within 20 s")
+}
+
+/// Polls until it holds.
+pub async fn until(mut holds: impl FnMut() -> bool) {
+    soon(async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// A server over HTTP.
+pub struct Server {
+    pub url: Url,
+    pub port: u16,
+    _process: Child,
+}
+
+impl Server {
+    /// The endpoint with these headers.
+    pub fn endpoint(&self, headers: &[(&str, &str)]) -> Endpoint {
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
+        Endpoint::StreamableHttp { url: self.url.clone(), headers }
+    }
+}
+
+/// npm `@modelcontextprotocol/server-everything` on this port, or on a free one.
+pub async fn everything(port: Option<u16>) -> Server {
+    let port = port.unwrap_or_else(free_port);
+    let mut command = Command::new("node");
+    command.arg(everything_script()).arg("streamableHttp").env("PORT", port.to_string());
+    start(command).await
+}
+
+/// `tests/servers/desk.py`, a fastmcp server that knows `reader-token` and `writer-token`.
+pub async fn desk() -> Server {
+    let mut command = Command::new(venv("python"));
+    command.arg(folder().join("desk.py"));
+    start(command).await
+}
+
+/// npm `@modelcontextprotocol/server-everything` as a child.
+pub fn everything_stdio() -> Endpoint {
+    stdio("node", [everything_script().to_str().unwrap(), "stdio"])
+}
+
+/// The published `mcp-server-time` as a child.
+pub fn time_stdio() -> Endpoint {
+    stdio(venv("mcp-server-time").to_str().unwrap(), ["--local-timezone", "UTC"])
+}
+
+/// `tests/servers/desk.py` as a child.
+pub fn desk_stdio() -> Endpoint {
+    stdio(venv("python").to_str().unwrap(), [folder().join("desk.py").to_str().unwrap(), "--stdio"])
+}
+
+/// `tests/servers/probe.py` as a child, behaving as the words say.
+pub fn probe_stdio(behaviour: &[&str], env: &[(&str, &str)]) -> Endpoint {
+    let script = folder().join("probe.py");
+    let args = std::iter::once(script.to_str().unwrap()).chain(behaviour.iter().copied());
+    let Endpoint::Stdio { command, args, cwd, .. } = stdio(venv("python").to_str().unwrap(), args) else {
+        unreachable!("just made")
+    };
+    let env = env.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
+    Endpoint::Stdio { command, args, env, cwd }
+}
+
+fn stdio<'a>(command: &str, args: impl IntoIterator<Item = &'a str>) -> Endpoint {
+    let args = args.into_iter().map(Secret::new).collect();
+    Endpoint::Stdio { command: command.to_owned(), args, env: BTreeMap::new(), cwd: None }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers")
+}
+
+fn everything_script() -> PathBuf {
+    installed(folder().join("node_modules/@modelcontextprotocol/server-everything/dist/index.js"))
+}
+
+fn venv(program: &str) -> PathBuf {
+    installed(folder().join(".venv/bin").join(program))
+}
+
+fn installed(path: PathBuf) -> PathBuf {
+    assert!(path.exists(), "{} is missing; run tests/servers/install.sh", path.display());
+    path
+}
+
+/// Starts a server and waits until it says on which port it listens.
+async fn start(mut command: Command) -> Server {
+    let mut process = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}; run tests/servers/install.sh"));
+    let (found, mut ports) = mpsc::channel(2);
+    tokio::spawn(drain(process.stdout.take().unwrap(), found.clone()));
+    tokio::spawn(drain(process.stderr.take().unwrap(), found));
+    let port = timeout(START, ports.recv()).await.unwrap_or_else(|_| panic!("{command:?} is silent after {START:?}"));
+    let port = port.unwrap_or_else(|| panic!("{command:?} ended before it listened; run tests/servers/install.sh"));
+    let url = Url::parse(&format!("http://127.0.0.1:{port}/mcp")).unwrap();
+    Server { url, port, _process: process }
+}
+
+/// Reads all output, so that the server never waits for a reader, and tells the port when a line names it.
+async fn drain(output: impl AsyncRead + Send + Unpin, found: mpsc::Sender<u16>) {
+    let mut lines = BufReader::new(output).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        if let Some((_, port)) = line.split_once("listening on port ") {
+            // Only the first one is waited for.
+            let _ = found.try_send(port.trim().parse().unwrap());
+        }
+    }
+}

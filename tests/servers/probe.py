@@ -1,0 +1,93 @@
+"""A misbehaving stdio server for the tests, without any library. Speaks the older era.
+
+Arguments, in any order, say how it behaves:
+  silent      says nothing to what it does not know, `server/discover` above all
+  mortal      dies of `server/discover`
+  chatty      prints lines that are no messages
+  doomed      writes $PROBE_SECRET to standard error and ends at once
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+MODES = set(sys.argv[1:])
+TOOLS = ["environment", "die", "flood", "spawn", "sleep", "echo"]
+
+
+def say(message):
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def count(what):
+    """Every execution leaves a line behind."""
+    ledger = os.environ.get("PROBE_LEDGER")
+    if ledger:
+        with open(ledger, "a") as file:
+            file.write(what + "\n")
+
+
+def text(value):
+    return {"content": [{"type": "text", "text": value}]}
+
+
+def call(name, arguments):
+    count(name)
+    if name == "environment":
+        return text(json.dumps(dict(os.environ)))
+    if name == "die":
+        os._exit(3)
+    if name == "flood":
+        sys.stdout.write("x" * (9 * 1024 * 1024) + "\n")
+        sys.stdout.flush()
+        return text("too late")
+    if name == "spawn":
+        child = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        return text(str(child.pid))
+    if name == "sleep":
+        time.sleep(600)
+    return text(json.dumps(arguments))
+
+
+def answer(request):
+    method, params = request["method"], request.get("params") or {}
+    if method == "initialize":
+        count("initialize")
+        return {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "probe", "version": "0"},
+        }
+    if method == "ping":
+        return {}
+    if method == "tools/list":
+        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
+    if method == "tools/call":
+        return call(params["name"], params.get("arguments"))
+    if method == "server/discover" and "mortal" in MODES:
+        os._exit(1)
+    return None
+
+
+def main():
+    count("start")
+    if "doomed" in MODES:
+        print("cannot start with key", os.environ["PROBE_SECRET"], file=sys.stderr, flush=True)
+        return
+    for line in sys.stdin:
+        if "chatty" in MODES:
+            print("hello from the probe")
+        request = json.loads(line)
+        if "id" not in request:
+            continue
+        result = answer(request)
+        if result is not None:
+            say({"jsonrpc": "2.0", "id": request["id"], "result": result})
+        elif "silent" not in MODES:
+            say({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
+
+
+main()
