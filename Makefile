@@ -10,20 +10,17 @@ export SQLX_OFFLINE := true
 # Whatever database a developer works with is none of these targets' business.
 unexport DATABASE_URL
 
-DEMO := .chatelaine
-PYTHON := $(CURDIR)/$(DEMO)/python/bin/python
-
 .PHONY: help
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Start the whole thing: database, a bank's tools, the service
+demo: ## Start the whole thing: database, a bank, a clock, the service
 	@.ci/install rust postgres python
-	@.ci/demo-servers $(DEMO)/python
-	cargo build --bin chatelaine --example bank
-	MCP_TIME_COMMAND=$(PYTHON) BANK_PROGRAM=$(CURDIR)/target/debug/examples/bank \
-	  exec target/debug/chatelaine demo
+	@.ci/demo-servers .chatelaine/venv
+	@echo "demo: building; the first time this takes some minutes"
+	@cargo build --quiet --bin chatelaine --example bank
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/chatelaine" demo
 
 .PHONY: test
 test: ## Run every test, with real servers and a real Postgres
