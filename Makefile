@@ -7,6 +7,8 @@ SHELL := /bin/bash
 
 # Queries are checked against what lies in .sqlx/, so that building needs no database.
 export SQLX_OFFLINE := true
+# Where rustup puts cargo, for a shell that was opened before.
+export PATH := $(PATH):$(HOME)/.cargo/bin
 # Whatever database a developer works with is none of these targets' business.
 unexport DATABASE_URL
 
