@@ -23,8 +23,9 @@ const FLOORS: [(&str, u8); 11] = [
 const NEIGHBOURS: [(&str, &str); 1] = [("cli", "api")];
 /// Not even from above: the door asks `app`.
 const NEVER: [(&str, &str); 4] = [("api", "store"), ("api", "mcp"), ("api", "llm"), ("api", "vault")];
-/// Inside `app`, each uses only what stands to its right.
-const APP: [&str; 13] = [
+/// Inside `app`, each uses only what stands further down here.
+const APP: [&str; 17] = [
+    "health",
     "jobs",
     "turn",
     "commands",
@@ -32,11 +33,14 @@ const APP: [&str; 13] = [
     "menu",
     "gate",
     "approvals",
+    "transcript",
     "runs",
     "conversations",
     "tools",
     "connections",
     "registry",
+    "agents",
+    "audit",
     "accounts",
 ];
 /// Words that only the files named (or those below a folder) may write.

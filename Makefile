@@ -1,0 +1,55 @@
+# Everything a person needs to run by name. Each target installs what it lacks, from package registries alone;
+# a second run finds it there.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# Queries are checked against what lies in .sqlx/, so that building needs no database.
+export SQLX_OFFLINE := true
+# Where rustup puts cargo, for a shell that was opened before.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+# Whatever database a developer works with is none of these targets' business.
+unexport DATABASE_URL
+
+.PHONY: help
+help: ## Say what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Start the whole thing: database, a bank, a clock, the service
+	@.ci/install rust postgres python
+	@.ci/demo-servers .chatelaine/venv
+	@echo "demo: building; the first time this takes some minutes"
+	@cargo build --quiet --bin chatelaine --example bank
+	@exec "$${CARGO_TARGET_DIR:-target}/debug/chatelaine" demo
+
+.PHONY: test
+test: ## Run every test, with real servers and a real Postgres
+	@.ci/install rust postgres python node ps
+	@tests/servers/install.sh
+	cargo test
+
+.PHONY: lint
+lint: ## Format, clippy, documentation, dependencies, queries
+	@.ci/install rust postgres
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+	.ci/deny
+	.ci/sqlx --check
+
+.PHONY: bench
+bench: ## Measure what the README promises
+	@.ci/install rust postgres
+	cargo bench
+
+.PHONY: sqlx
+sqlx: ## Write .sqlx/ anew, after a query or a migration changed
+	@.ci/install rust postgres
+	.ci/sqlx
+
+.PHONY: check-sqlx
+check-sqlx: ## Fail when .sqlx/ is not what the queries and migrations say
+	@.ci/install rust postgres
+	.ci/sqlx --check
