@@ -18,6 +18,7 @@ use std::{sync::Arc, time::Duration};
 use http::{HeaderMap, header};
 use moka::future::Cache;
 use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
 
 pub use self::{
     issuers::{add_issuer, list_issuers, remove_issuer},
@@ -33,6 +34,7 @@ use crate::{
         error::{Error, Result},
         ids::{ApiKeyId, TenantId, UserId},
         principal::{Admin, Principal, Scope, Scopes},
+        secret::Secret,
     },
     egress::Egress,
     store::{self, Db},
@@ -119,9 +121,15 @@ impl Accounts {
         }
     }
 
-    /// A key for one person who is not authenticated, where the tenant wants guests; `NotFound` elsewhere.
-    pub async fn create_guest(&self, tenant: &str) -> Result<IssuedKey> {
+    /// A key for one person who is not authenticated, and when it ends, where the tenant wants guests;
+    /// `NotFound` elsewhere.
+    pub async fn create_guest(&self, tenant: &str) -> Result<(Secret, OffsetDateTime)> {
         keys::create_guest(&self.shared.db, &self.shared.clock, tenant).await
+    }
+
+    /// Every tenant, as it is now.
+    pub async fn tenants(&self) -> Result<Vec<Tenant>> {
+        list_tenants(&self.shared.db).await
     }
 
     /// A tenant's settings, at most five seconds old.

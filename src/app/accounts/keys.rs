@@ -176,7 +176,7 @@ pub async fn rotate_key(
 }
 
 /// A key for one person who is not authenticated, where the tenant wants guests.
-pub(super) async fn create_guest(db: &Db, clock: &Clock, tenant_name: &str) -> Result<IssuedKey> {
+pub(super) async fn create_guest(db: &Db, clock: &Clock, tenant_name: &str) -> Result<(Secret, OffsetDateTime)> {
     let closed = || Error::not_found(format!("tenant {tenant_name:?} that takes guests"));
     let mut tx = db.system().await?;
     let tenant = store::tenants::by_name(&mut tx, tenant_name).await?.filter(|tenant| tenant.guests);
@@ -190,16 +190,17 @@ pub(super) async fn create_guest(db: &Db, clock: &Clock, tenant_name: &str) -> R
             retry_after: Duration::from_secs(600),
         });
     }
+    let expiry = now + GUEST_LIFE;
     let new = NewKey {
         name: "guest".to_owned(),
         scopes: Scopes::of([Scope::Chat]),
         speaker: Speaker::Guest,
-        expires_at: Some(now + GUEST_LIFE),
+        expires_at: Some(expiry),
     };
     let (issued, hash) = issue(tenant, new, now);
     store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;
     tx.commit().await?;
-    Ok(issued)
+    Ok((issued.secret, expiry))
 }
 
 fn issue(tenant: TenantId, new: NewKey, now: OffsetDateTime) -> (IssuedKey, [u8; 32]) {
