@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use time::OffsetDateTime;
 
-use super::{Caller, GUEST_USER, KEY_USER, Shared, frontends, unauthenticated};
+use super::{Caller, GUEST_USER, KEY_USER, Remembered, Shared, frontends, unauthenticated};
 use crate::{
     domain::{
         account::{ApiKey, FrontendHeaders, Speaker},
@@ -25,19 +25,11 @@ use crate::{
 
 /// What every key starts with.
 pub(super) const MARK: &str = "chk_";
-/// A revoked key is refused after this time at the latest.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(5);
 const PREFIX_BYTES: usize = 6;
 const SECRET_BYTES: usize = 32;
 const GUEST_LIFE: time::Duration = time::Duration::hours(24);
 /// Guests of a tenant at a time.
 const MAX_GUESTS: i64 = 10_000;
-
-/// A key that was checked, as its row was then.
-pub(super) struct KnownKey {
-    key: ApiKey,
-    checked: OffsetDateTime,
-}
 
 /// A key to be made.
 pub struct NewKey {
@@ -58,15 +50,15 @@ pub struct IssuedKey {
 impl Shared {
     pub(super) async fn key_caller(&self, text: &str, digest: [u8; 32], headers: &HeaderMap) -> Result<Caller> {
         let now = self.clock.now();
-        let key = match self.keys.get(&digest).await {
-            Some(known) if now < known.checked + REMEMBERED => known,
+        let known = match self.keys.get(&digest).await {
+            Some(known) if known.is_recent(now) => known,
             _ => {
-                let known = Arc::new(KnownKey { key: self.look_up(text, digest).await?, checked: now });
+                let known = Arc::new(Remembered { what: self.look_up(text, digest).await?, since: now });
                 self.keys.insert(digest, known.clone()).await;
                 known
             }
         };
-        let key = &key.key;
+        let key = &known.what;
         if key.revoked_at.is_some() {
             return unauthenticated(format!("the API key {} is revoked", key.prefix));
         }
