@@ -18,21 +18,23 @@ use std::{sync::Arc, time::Duration};
 use http::{HeaderMap, header};
 use moka::future::Cache;
 use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
 
 pub use self::{
     issuers::{add_issuer, list_issuers, remove_issuer},
     keys::{IssuedKey, NewKey, create_key, list_keys, revoke_key, rotate_key},
     tenants::{add_tenant, find_tenant, list_tenants, remove_tenant},
 };
-use self::{key_sets::KeySets, keys::KnownKey, tokens::KnownToken};
+use self::{key_sets::KeySets, tokens::KnownToken};
 use crate::{
     domain::{
-        account::{Issuer, Tenant},
+        account::{ApiKey, Issuer, Tenant},
         clock::Clock,
         config::Environment,
         error::{Error, Result},
         ids::{ApiKeyId, TenantId, UserId},
         principal::{Admin, Principal, Scope, Scopes},
+        secret::Secret,
     },
     egress::Egress,
     store::{self, Db},
@@ -40,8 +42,10 @@ use crate::{
 
 /// Tokens are remembered up to this size of all of them together.
 const REMEMBERED_TOKEN_BYTES: u64 = 8 * 1024 * 1024;
-/// How long tenants and issuers are remembered.
-const SETTINGS_TTL: Duration = Duration::from_secs(5);
+/// Rows of keys, issuers and tenants are believed for this time: what is revoked ends within it.
+const ROWS_REMEMBERED: Duration = Duration::from_secs(5);
+/// What nobody asks for any more leaves the memory after this time.
+const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// Somebody whose credential was checked.
 #[derive(Clone, Debug)]
@@ -81,10 +85,22 @@ struct Shared {
     key_sets: KeySets,
     /// By SHA-256 of the credential.
     tokens: Cache<[u8; 32], Arc<KnownToken>>,
-    keys: Cache<[u8; 32], Arc<KnownKey>>,
+    keys: Cache<[u8; 32], Arc<Remembered<ApiKey>>>,
     /// By `iss`; only issuers that somebody trusts.
-    issuers: Cache<String, Arc<Vec<Issuer>>>,
-    tenants: Cache<TenantId, Arc<Tenant>>,
+    issuers: Cache<String, Arc<Remembered<Vec<Issuer>>>>,
+    tenants: Cache<TenantId, Arc<Remembered<Arc<Tenant>>>>,
+}
+
+/// A row as it was at a time.
+struct Remembered<T> {
+    what: T,
+    since: OffsetDateTime,
+}
+
+impl<T> Remembered<T> {
+    fn is_recent(&self, now: OffsetDateTime) -> bool {
+        now < self.since + ROWS_REMEMBERED
+    }
 }
 
 impl Accounts {
@@ -100,9 +116,9 @@ impl Accounts {
                 .max_capacity(REMEMBERED_TOKEN_BYTES)
                 .time_to_live(tokens::REMEMBERED)
                 .build(),
-            keys: Cache::builder().max_capacity(10_000).time_to_live(keys::REMEMBERED).build(),
-            issuers: Cache::builder().max_capacity(1_000).time_to_live(SETTINGS_TTL).build(),
-            tenants: Cache::builder().max_capacity(10_000).time_to_live(SETTINGS_TTL).build(),
+            keys: Cache::builder().max_capacity(10_000).time_to_live(FORGOTTEN).build(),
+            issuers: Cache::builder().max_capacity(1_000).time_to_live(FORGOTTEN).build(),
+            tenants: Cache::builder().max_capacity(10_000).time_to_live(FORGOTTEN).build(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -119,20 +135,30 @@ impl Accounts {
         }
     }
 
-    /// A key for one person who is not authenticated, where the tenant wants guests; `NotFound` elsewhere.
-    pub async fn create_guest(&self, tenant: &str) -> Result<IssuedKey> {
+    /// A key for one person who is not authenticated, and when it ends, where the tenant wants guests;
+    /// `NotFound` elsewhere.
+    pub async fn create_guest(&self, tenant: &str) -> Result<(Secret, OffsetDateTime)> {
         keys::create_guest(&self.shared.db, &self.shared.clock, tenant).await
+    }
+
+    /// Every tenant, as it is now.
+    pub async fn tenants(&self) -> Result<Vec<Tenant>> {
+        list_tenants(&self.shared.db).await
     }
 
     /// A tenant's settings, at most five seconds old.
     pub async fn tenant(&self, id: TenantId) -> Result<Arc<Tenant>> {
-        if let Some(tenant) = self.shared.tenants.get(&id).await {
-            return Ok(tenant);
+        let now = self.shared.clock.now();
+        if let Some(known) = self.shared.tenants.get(&id).await
+            && known.is_recent(now)
+        {
+            return Ok(known.what.clone());
         }
         let mut tx = self.shared.db.tenant(id).await?;
         let tenant = store::tenants::get(&mut tx, id).await?.ok_or_else(|| Error::not_found("tenant"))?;
         let tenant = Arc::new(tenant);
-        self.shared.tenants.insert(id, tenant.clone()).await;
+        let known = Remembered { what: tenant.clone(), since: now };
+        self.shared.tenants.insert(id, Arc::new(known)).await;
         Ok(tenant)
     }
 }

@@ -24,7 +24,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    pub fn has_agent(&self, agent: &AgentId) -> bool {
+    pub fn serves(&self, agent: &AgentId) -> bool {
         self.agents.as_ref().is_none_or(|agents| agents.iter().any(|name| name == agent.as_str()))
     }
 }

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use time::OffsetDateTime;
 
-use super::{Caller, GUEST_USER, KEY_USER, Shared, frontends, unauthenticated};
+use super::{Caller, GUEST_USER, KEY_USER, Remembered, Shared, frontends, unauthenticated};
 use crate::{
     domain::{
         account::{ApiKey, FrontendHeaders, Speaker},
@@ -25,19 +25,11 @@ use crate::{
 
 /// What every key starts with.
 pub(super) const MARK: &str = "chk_";
-/// A revoked key is refused after this time at the latest.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(5);
 const PREFIX_BYTES: usize = 6;
 const SECRET_BYTES: usize = 32;
 const GUEST_LIFE: time::Duration = time::Duration::hours(24);
 /// Guests of a tenant at a time.
 const MAX_GUESTS: i64 = 10_000;
-
-/// A key that was checked, as its row was then.
-pub(super) struct KnownKey {
-    key: ApiKey,
-    checked: OffsetDateTime,
-}
 
 /// A key to be made.
 pub struct NewKey {
@@ -58,15 +50,15 @@ pub struct IssuedKey {
 impl Shared {
     pub(super) async fn key_caller(&self, text: &str, digest: [u8; 32], headers: &HeaderMap) -> Result<Caller> {
         let now = self.clock.now();
-        let key = match self.keys.get(&digest).await {
-            Some(known) if now < known.checked + REMEMBERED => known,
+        let known = match self.keys.get(&digest).await {
+            Some(known) if known.is_recent(now) => known,
             _ => {
-                let known = Arc::new(KnownKey { key: self.look_up(text, digest).await?, checked: now });
+                let known = Arc::new(Remembered { what: self.look_up(text, digest).await?, since: now });
                 self.keys.insert(digest, known.clone()).await;
                 known
             }
         };
-        let key = &key.key;
+        let key = &known.what;
         if key.revoked_at.is_some() {
             return unauthenticated(format!("the API key {} is revoked", key.prefix));
         }
@@ -176,7 +168,7 @@ pub async fn rotate_key(
 }
 
 /// A key for one person who is not authenticated, where the tenant wants guests.
-pub(super) async fn create_guest(db: &Db, clock: &Clock, tenant_name: &str) -> Result<IssuedKey> {
+pub(super) async fn create_guest(db: &Db, clock: &Clock, tenant_name: &str) -> Result<(Secret, OffsetDateTime)> {
     let closed = || Error::not_found(format!("tenant {tenant_name:?} that takes guests"));
     let mut tx = db.system().await?;
     let tenant = store::tenants::by_name(&mut tx, tenant_name).await?.filter(|tenant| tenant.guests);
@@ -190,16 +182,17 @@ pub(super) async fn create_guest(db: &Db, clock: &Clock, tenant_name: &str) -> R
             retry_after: Duration::from_secs(600),
         });
     }
+    let expiry = now + GUEST_LIFE;
     let new = NewKey {
         name: "guest".to_owned(),
         scopes: Scopes::of([Scope::Chat]),
         speaker: Speaker::Guest,
-        expires_at: Some(now + GUEST_LIFE),
+        expires_at: Some(expiry),
     };
     let (issued, hash) = issue(tenant, new, now);
     store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;
     tx.commit().await?;
-    Ok(issued)
+    Ok((issued.secret, expiry))
 }
 
 fn issue(tenant: TenantId, new: NewKey, now: OffsetDateTime) -> (IssuedKey, [u8; 32]) {

@@ -11,7 +11,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
-use super::{Caller, Shared, quoted, unauthenticated, user_id};
+use super::{Caller, Remembered, Shared, quoted, unauthenticated, user_id};
 use crate::{
     domain::{
         account::{Issuer, IssuerKeys},
@@ -114,7 +114,7 @@ impl Shared {
     /// The one issuer of one tenant that the token names.
     async fn trusted(&self, origin: &Origin) -> Result<Issuer> {
         let issuers = self.issuers_saying(&origin.iss).await?;
-        let mut fitting = issuers.iter().filter(|issuer| origin.aud.names(&issuer.audience));
+        let mut fitting = issuers.what.iter().filter(|issuer| origin.aud.names(&issuer.audience));
         let Some(issuer) = fitting.next() else {
             return unauthenticated(format!(
                 "no tenant trusts the token's issuer {} for its audience",
@@ -127,13 +127,17 @@ impl Shared {
         Ok(issuer.clone())
     }
 
-    async fn issuers_saying(&self, iss: &str) -> Result<Arc<Vec<Issuer>>> {
-        if let Some(known) = self.issuers.get(iss).await {
+    async fn issuers_saying(&self, iss: &str) -> Result<Arc<Remembered<Vec<Issuer>>>> {
+        let now = self.clock.now();
+        if let Some(known) = self.issuers.get(iss).await
+            && known.is_recent(now)
+        {
             return Ok(known);
         }
         let mut tx = self.db.system().await?;
-        let found = Arc::new(store::issuers::by_issuer(&mut tx, iss).await?);
-        if !found.is_empty() {
+        let found = Remembered { what: store::issuers::by_issuer(&mut tx, iss).await?, since: now };
+        let found = Arc::new(found);
+        if !found.what.is_empty() {
             self.issuers.insert(iss.to_owned(), found.clone()).await;
         }
         Ok(found)

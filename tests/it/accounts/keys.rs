@@ -1,0 +1,418 @@
+//! API keys: their life, the users of frontends, guests, and that nothing crosses a tenant.
+
+use chatelaine::{
+    app::accounts::{self, NewKey},
+    domain::{
+        account::{FrontendHeaders, Speaker},
+        error::Error,
+        principal::{Scope, Scopes},
+    },
+};
+use serde_json::{Map, json};
+use time::Duration;
+
+use super::household::{Household, admit, assert_unauthenticated, bearer, headers, refusal_of};
+
+const UNKNOWN: &str = "the API key is unknown; check that it was copied whole";
+
+fn service() -> Speaker {
+    Speaker::Service(Map::new())
+}
+
+fn prefix(key: &str) -> &str {
+    key.split('_').nth(1).unwrap()
+}
+
+fn new(name: &str, scopes: &[Scope], speaker: Speaker) -> NewKey {
+    NewKey { name: name.to_owned(), scopes: Scopes::of(scopes.iter().copied()), speaker, expires_at: None }
+}
+
+#[tokio::test]
+async fn a_service_key_speaks_for_itself() {
+    let household = Household::new().await;
+    let claims = Map::from_iter([("roles".to_owned(), json!(["finance"])), ("locale".to_owned(), json!("de"))]);
+    let key = household.key("nightly", Speaker::Service(claims)).await;
+    let caller = admit(&household.accounts, &key).await;
+    assert_eq!((caller.principal.tenant, caller.principal.user.as_str()), (household.tenant.id, "key:nightly"));
+    assert!(caller.principal.authenticated && caller.key.is_some());
+    assert_eq!(caller.principal.claims["roles"], json!(["finance"]));
+    assert_eq!(caller.principal.locale.as_deref(), Some("de"));
+    assert!(caller.admin().is_err() && caller.require(Scope::Chat).is_ok());
+}
+
+#[tokio::test]
+async fn an_admin_key_has_the_power_to_manage_and_not_to_chat() {
+    let household = Household::new().await;
+    let issued = accounts::create_key(
+        household.db(),
+        &household.clock,
+        household.tenant.id,
+        new("ops", &[Scope::Admin], service()),
+    )
+    .await
+    .unwrap();
+    let caller = admit(&household.accounts, issued.secret.expose()).await;
+    assert_eq!(caller.admin().unwrap().user().as_str(), "key:ops");
+    let error = caller.require(Scope::Chat).unwrap_err();
+    assert_eq!(error.to_string(), "this needs a credential with the scope `chat`");
+}
+
+#[tokio::test]
+async fn a_key_is_kept_as_a_hash_only() {
+    let household = Household::new().await;
+    let key = household.key("nightly", service()).await;
+    let row: String = sqlx::query_scalar("select api_keys::text || encode(hash, 'escape') from api_keys")
+        .fetch_one(&mut household.database.as_owner().await)
+        .await
+        .unwrap();
+    let secret = key.split('_').nth(2).unwrap();
+    assert!(row.contains(prefix(&key)) && !row.contains(secret), "{row}");
+    assert!(secret.len() == 64);
+}
+
+#[tokio::test]
+async fn what_only_looks_like_a_key_is_refused() {
+    let household = Household::new().await;
+    let key = household.key("nightly", service()).await;
+    let other = household.key("other", service()).await;
+    let swapped = format!("chk_{}_{}", prefix(&key), other.split('_').nth(2).unwrap());
+    let longer = format!("{key}0");
+    let changed = key.replace(char::is_numeric, "f");
+    for text in ["chk_", "chk_a_b", "chk_000000000000_", key[..key.len() - 1].as_ref(), &longer, &swapped, &changed] {
+        assert_unauthenticated(&household.accounts, text, UNKNOWN).await;
+    }
+    let unknown = format!("chk_ffffffffffff_{}", "0".repeat(64));
+    assert_unauthenticated(&household.accounts, &unknown, UNKNOWN).await;
+    admit(&household.accounts, &key).await;
+}
+
+#[tokio::test]
+async fn a_revoked_key_ends_within_five_seconds() {
+    let household = Household::new().await;
+    let key = household.key("nightly", service()).await;
+    admit(&household.accounts, &key).await;
+    let (db, clock) = (household.db(), &household.clock);
+    assert_eq!(accounts::revoke_key(db, clock, household.tenant.id, prefix(&key)).await.unwrap(), 1);
+    let sentence = format!("the API key {} is revoked", prefix(&key));
+    assert_unauthenticated(&household.replica(), &key, &sentence).await;
+    household.clock.advance(Duration::seconds(4));
+    admit(&household.accounts, &key).await;
+    household.clock.advance(Duration::seconds(1));
+    assert_unauthenticated(&household.accounts, &key, &sentence).await;
+    let error = accounts::revoke_key(db, clock, household.tenant.id, "nightly").await.unwrap_err();
+    assert!(matches!(error, Error::NotFound(_)), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_warm_key_needs_no_database() {
+    let household = Household::new().await;
+    let key = household.key("nightly", service()).await;
+    admit(&household.accounts, &key).await;
+    household.db().close().await;
+    admit(&household.accounts, &key).await;
+    assert!(household.replica().authenticate(&bearer(&key)).await.is_err());
+}
+
+#[tokio::test]
+async fn a_key_ends_at_its_time_even_when_it_is_warm() {
+    let household = Household::new().await;
+    let expires_at = Some(household.clock.now() + Duration::seconds(3));
+    let new = NewKey { expires_at, ..new("brief", &[Scope::Chat], service()) };
+    let issued = accounts::create_key(household.db(), &household.clock, household.tenant.id, new).await.unwrap();
+    let key = issued.secret.expose();
+    household.clock.advance(Duration::seconds(2));
+    admit(&household.accounts, key).await;
+    household.clock.advance(Duration::seconds(1));
+    let sentence = format!("the API key {} has expired", prefix(key));
+    assert_unauthenticated(&household.accounts, key, &sentence).await;
+    assert_unauthenticated(&household.replica(), key, &sentence).await;
+}
+
+#[tokio::test]
+async fn rotation_lets_two_keys_of_a_name_live_and_the_first_one_end() {
+    let household = Household::new().await;
+    let (db, clock, tenant) = (household.db(), &household.clock, household.tenant.id);
+    let first = household.key("nightly", service()).await;
+    let second = accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1)).await.unwrap();
+    let second = second.secret.expose();
+    for key in [first.as_str(), second] {
+        assert_eq!(admit(&household.accounts, key).await.principal.user.as_str(), "key:nightly");
+    }
+    let error = accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1)).await.unwrap_err();
+    assert_eq!(error.to_string(), "two keys \"nightly\" are live; revoke one by its prefix first");
+
+    clock.advance(Duration::hours(1));
+    let sentence = format!("the API key {} has expired", prefix(&first));
+    assert_unauthenticated(&household.accounts, &first, &sentence).await;
+    admit(&household.accounts, second).await;
+    let third = accounts::rotate_key(db, clock, tenant, "nightly", Duration::ZERO).await.unwrap();
+    admit(&household.accounts, third.secret.expose()).await;
+    let sentence = format!("the API key {} has expired", prefix(second));
+    assert_unauthenticated(&household.replica(), second, &sentence).await;
+}
+
+#[tokio::test]
+async fn a_rotated_key_keeps_its_rights_and_its_span() {
+    let household = Household::new().await;
+    let (db, clock, tenant) = (household.db(), &household.clock, household.tenant.id);
+    let expires_at = Some(clock.now() + Duration::days(30));
+    let old = NewKey { expires_at, ..new("ops", &[Scope::Admin, Scope::Chat], service()) };
+    accounts::create_key(db, clock, tenant, old).await.unwrap();
+    clock.advance(Duration::days(20));
+    let fresh = accounts::rotate_key(db, clock, tenant, "ops", Duration::days(20)).await.unwrap().key;
+    assert_eq!(fresh.scopes, Scopes::of([Scope::Admin, Scope::Chat]));
+    assert_eq!(fresh.expires_at, Some(clock.now() + Duration::days(30)));
+    let old = accounts::list_keys(db, tenant).await.unwrap().into_iter().find(|key| key.id != fresh.id).unwrap();
+    assert_eq!(old.expires_at, expires_at, "an overlap never prolongs a key");
+}
+
+#[tokio::test]
+async fn a_name_has_one_key_until_it_is_rotated() {
+    let household = Household::new().await;
+    let (db, clock, tenant) = (household.db(), &household.clock, household.tenant.id);
+    let create = || accounts::create_key(db, clock, tenant, new("nightly", &[Scope::Chat], service()));
+    let (one, two) = tokio::join!(create(), create());
+    assert_eq!([one.is_ok(), two.is_ok()].iter().filter(|made| **made).count(), 1, "{one:?} {two:?}");
+    let error = create().await.unwrap_err();
+    assert_eq!(error.to_string(), "there is a live key \"nightly\" already; rotate or revoke it");
+    accounts::revoke_key(db, clock, tenant, "nightly").await.unwrap();
+    create().await.unwrap();
+    let expired = NewKey { expires_at: Some(clock.now()), ..new("brief", &[Scope::Chat], service()) };
+    accounts::create_key(db, clock, tenant, expired).await.unwrap();
+    accounts::create_key(db, clock, tenant, new("brief", &[Scope::Chat], service())).await.unwrap();
+}
+
+#[tokio::test]
+async fn two_rotations_at_once_make_one_key() {
+    let household = Household::new().await;
+    let (db, clock, tenant) = (household.db(), &household.clock, household.tenant.id);
+    household.key("nightly", service()).await;
+    let rotate = || accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1));
+    let (one, two) = tokio::join!(rotate(), rotate());
+    assert_eq!([one.is_ok(), two.is_ok()].iter().filter(|made| **made).count(), 1, "{one:?} {two:?}");
+    assert_eq!(accounts::list_keys(db, tenant).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn keys_that_make_no_sense_are_not_made() {
+    let household = Household::new().await;
+    let with_header = |user_id: &str| {
+        Speaker::Frontend(FrontendHeaders { user_id: user_id.to_owned(), ..FrontendHeaders::open_webui() })
+    };
+    for (new, field) in [
+        (new("", &[Scope::Chat], service()), "name"),
+        (new("Nightly", &[Scope::Chat], service()), "name"),
+        (new("-x", &[Scope::Chat], service()), "name"),
+        (new("no-scope", &[], service()), "scopes"),
+        (new("web", &[Scope::Chat, Scope::Admin], Speaker::Frontend(FrontendHeaders::librechat())), "scopes"),
+        (new("web", &[Scope::Chat], with_header("Authorization")), "frontend"),
+        (new("web", &[Scope::Chat], with_header("not a header")), "frontend"),
+        (new("web", &[Scope::Chat], Speaker::Guest), "speaker"),
+    ] {
+        let error = accounts::create_key(household.db(), &household.clock, household.tenant.id, new).await.unwrap_err();
+        assert!(matches!(&error, Error::Invalid { field: at, .. } if at == field), "{field}: {error:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_issued_key_prints_nothing_of_itself() {
+    let household = Household::new().await;
+    let new = new("nightly", &[Scope::Chat], service());
+    let issued = accounts::create_key(household.db(), &household.clock, household.tenant.id, new).await.unwrap();
+    let caller = admit(&household.accounts, issued.secret.expose()).await;
+    let secret = issued.secret.expose().split('_').nth(2).unwrap();
+    assert!(!format!("{issued:?} {caller:?}").contains(secret));
+}
+
+// ---- frontends
+
+async fn frontend(settings: FrontendHeaders) -> (Household, String) {
+    let household = Household::new().await;
+    let key = household.key("web", Speaker::Frontend(settings)).await;
+    (household, key)
+}
+
+fn with<'a>(key: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> http::HeaderMap {
+    let mut sent = bearer(key);
+    sent.extend(headers(pairs));
+    sent
+}
+
+#[tokio::test]
+async fn open_webui_speaks_for_its_users() {
+    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
+    let sent = with(
+        &key,
+        [
+            ("X-OpenWebUI-User-Id", "8f0c"),
+            ("X-OpenWebUI-User-Name", "Zo%C3%AB van der Berg"),
+            ("X-OpenWebUI-User-Email", "zoe@example.org"),
+            ("X-OpenWebUI-User-Role", "user"),
+            ("X-OpenWebUI-Chat-Id", "chat-7"),
+        ],
+    );
+    let caller = household.accounts.authenticate(&sent).await.unwrap();
+    let principal = &caller.principal;
+    assert_eq!((principal.tenant, principal.user.as_str()), (household.tenant.id, "8f0c"));
+    assert!(principal.authenticated);
+    assert_eq!(
+        serde_json::to_value(&*principal.claims).unwrap(),
+        json!({ "sub": "8f0c", "name": "Zoë van der Berg", "email": "zoe@example.org", "roles": "user" })
+    );
+    assert_eq!(caller.conversation_key.as_deref(), Some("chat-7"));
+}
+
+#[tokio::test]
+async fn librechat_speaks_for_its_users() {
+    let (household, key) = frontend(FrontendHeaders::librechat()).await;
+    let sent = with(
+        &key,
+        [
+            ("X-LibreChat-User-Id", "65a1"),
+            ("X-LibreChat-User-Name", "b64:xYF1a2Fzeg=="),
+            ("X-LibreChat-User-Role", "USER"),
+            ("X-LibreChat-Conversation-Id", "conv-1"),
+        ],
+    );
+    let caller = household.accounts.authenticate(&sent).await.unwrap();
+    assert_eq!(caller.principal.user.as_str(), "65a1");
+    assert_eq!(caller.principal.claim("name").as_deref(), Some("Łukasz"));
+    assert_eq!(caller.conversation_key.as_deref(), Some("conv-1"));
+}
+
+#[tokio::test]
+async fn a_frontend_that_names_no_user_is_refused() {
+    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
+    let missing = "this key speaks for users: send the user's id in the header `X-OpenWebUI-User-Id`".to_owned();
+    let header = "the header `X-OpenWebUI-User-Id`";
+    for (pairs, sentence) in [
+        (vec![], missing.clone()),
+        (vec![("X-OpenWebUI-User-Id", "  ")], missing.clone()),
+        (vec![("X-OpenWebUI-User-Email", "zoe@example.org")], missing.clone()),
+        (vec![("X-LibreChat-User-Id", "8f0c")], missing),
+        (
+            vec![("X-OpenWebUI-User-Id", "{{LIBRECHAT_USER_ID}}")],
+            format!("{header} holds a placeholder that the frontend did not fill in"),
+        ),
+        (vec![("X-OpenWebUI-User-Id", "a"), ("X-OpenWebUI-User-Id", "b")], format!("{header} was sent more than once")),
+        (
+            vec![("X-OpenWebUI-User-Id", "key:web")],
+            format!("{header} starts with `key:` or `guest:`, which are reserved"),
+        ),
+        (
+            vec![("X-OpenWebUI-User-Id", "guest:1")],
+            format!("{header} starts with `key:` or `guest:`, which are reserved"),
+        ),
+    ] {
+        let error = refusal_of(&household.accounts, &with(&key, pairs)).await;
+        assert!(matches!(error, Error::Unauthenticated(_)), "{error:?}");
+        assert_eq!(error.to_string(), sentence);
+    }
+}
+
+#[tokio::test]
+async fn one_warm_key_still_speaks_for_each_user_apart() {
+    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
+    for user in ["ann", "bob", "ann"] {
+        let caller = household.accounts.authenticate(&with(&key, [("X-OpenWebUI-User-Id", user)])).await.unwrap();
+        assert_eq!(caller.principal.user.as_str(), user);
+    }
+}
+
+#[tokio::test]
+async fn ids_are_taken_as_they_are_and_only_descriptions_are_decoded() {
+    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
+    for (id, name, decoded) in [
+        ("a%62", "100%", "100%"),
+        ("ab", "50%25", "50%"),
+        ("a b", "%zz", "%zz"),
+        ("%0a", "a%0Ab", "a%0Ab"),
+        ("b64:YQ==", "%ff", "%ff"),
+    ] {
+        let sent = with(&key, [("X-OpenWebUI-User-Id", id), ("X-OpenWebUI-User-Name", name)]);
+        let caller = household.accounts.authenticate(&sent).await.unwrap();
+        assert_eq!(caller.principal.user.as_str(), id);
+        assert_eq!(caller.principal.claim("name").as_deref(), Some(decoded));
+    }
+}
+
+#[tokio::test]
+async fn headers_that_name_a_user_mean_nothing_with_another_key() {
+    let household = Household::new().await;
+    let key = household.key("nightly", service()).await;
+    let sent = with(&key, [("X-OpenWebUI-User-Id", "eve"), ("X-OpenWebUI-User-Role", "admin")]);
+    let caller = household.accounts.authenticate(&sent).await.unwrap();
+    assert_eq!(caller.principal.user.as_str(), "key:nightly");
+    assert!(caller.principal.claims.is_empty());
+}
+
+// ---- guests
+
+#[tokio::test]
+async fn a_guest_is_somebody_unauthenticated_for_a_day() {
+    let household = Household::new().await;
+    let clock = &household.clock;
+    let hotel = accounts::add_tenant(household.db(), clock, "hotel", None, true).await.unwrap();
+    let (key, expiry) = household.accounts.create_guest("hotel").await.unwrap();
+    let (other, _) = household.accounts.create_guest("hotel").await.unwrap();
+    assert_eq!(expiry, clock.now() + Duration::hours(24));
+    let sent = with(key.expose(), [("X-OpenWebUI-User-Id", "eve")]);
+    let caller = household.accounts.authenticate(&sent).await.unwrap();
+    assert_eq!(caller.principal.tenant, hotel.id);
+    assert!(!caller.principal.authenticated && caller.principal.claims.is_empty());
+    assert!(caller.principal.user.as_str().starts_with("guest:"));
+    assert!(caller.require(Scope::Chat).is_ok() && caller.admin().is_err());
+    let other = admit(&household.accounts, other.expose()).await;
+    assert_ne!(caller.principal.user, other.principal.user);
+
+    clock.advance(Duration::hours(24));
+    let sentence = format!("the API key {} has expired", prefix(key.expose()));
+    assert_unauthenticated(&household.accounts, key.expose(), &sentence).await;
+    household.accounts.create_guest("hotel").await.unwrap();
+    let left: i64 = sqlx::query_scalar("select count(*) from api_keys")
+        .fetch_one(&mut household.database.as_owner().await)
+        .await
+        .unwrap();
+    assert_eq!(left, 1, "guests that expired are forgotten");
+    assert!(accounts::list_keys(household.db(), hotel.id).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_tenant_without_guests_and_no_tenant_look_alike() {
+    let household = Household::new().await;
+    for name in ["acme", "nobody"] {
+        let error = household.accounts.create_guest(name).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("tenant {name:?} that takes guests not found"));
+    }
+}
+
+// ---- tenants
+
+#[tokio::test]
+async fn nothing_of_a_key_crosses_to_another_tenant() {
+    let household = Household::new().await;
+    let (db, clock) = (household.db(), &household.clock);
+    let other = accounts::add_tenant(db, clock, "other", None, false).await.unwrap();
+    let ours = household.key("nightly", service()).await;
+    let theirs = household.key_of(&other, "nightly", service()).await;
+    assert_eq!(admit(&household.accounts, &ours).await.principal.tenant, household.tenant.id);
+    assert_eq!(admit(&household.accounts, &theirs).await.principal.tenant, other.id);
+    let listed = accounts::list_keys(db, household.tenant.id).await.unwrap();
+    assert_eq!(listed.iter().map(|key| key.prefix.as_str()).collect::<Vec<_>>(), [prefix(&ours)]);
+    let error = accounts::revoke_key(db, clock, household.tenant.id, prefix(&theirs)).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound(_)), "{error:?}");
+    accounts::revoke_key(db, clock, household.tenant.id, "nightly").await.unwrap();
+    admit(&household.replica(), &theirs).await;
+}
+
+#[tokio::test]
+async fn a_removed_tenant_takes_its_keys_and_issuers_with_it() {
+    let (household, provider) = Household::with_provider().await;
+    let key = household.key("nightly", service()).await;
+    accounts::remove_tenant(household.db(), household.tenant.id).await.unwrap();
+    let replica = household.replica();
+    assert_unauthenticated(&replica, &key, UNKNOWN).await;
+    assert!(replica.authenticate(&bearer(&provider.token(json!({})))).await.is_err());
+    let error = replica.tenant(household.tenant.id).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound(_)), "{error:?}");
+}

@@ -1,0 +1,347 @@
+//! Tokens, and every reason to refuse one.
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use chatelaine::{
+    app::accounts,
+    domain::{account::IssuerKeys, error::Error, principal::Scope},
+};
+use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+use serde_json::{Value, json};
+use time::Duration;
+
+use super::household::{
+    HMAC_SECRET, Household, ISSUER, NOW, Provider, admit, assert_unauthenticated, bearer, headers, issuer, refusal,
+    refusal_of, usual,
+};
+
+/// Signed elsewhere (openssl) for `ada`, valid until 2033, with the public key.
+const RS256: (&str, &str) = (
+    "eyJhbGciOiJSUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL2lkcC5leGFtcGxlIiwiYXVkIjoiY2hhdCIsInN1YiI6ImFkYSIsImV4cCI6MjAwMDAwMDAwMH0.bwec6joWqtdRSXGtKYsJQmDVZkAYmpGXcaaJj9wxXUQqmfXbjYlwjPxhT3BHt6D0gYx6jB_rH7T0uddU2AdM4cqt_TpBWbklpCy8xRFJZ6bin9ZDqt2btH9l9ueHv0gM8W0mOVYBJ05KgAkjS2AOlO2OnKM2QfuhSsAM9K3DwxCJKRMbc6n42d_3cKsNlqZ1OK6IPIjmqRWArdB5eS2Unix-1qIbKwn3MvtduqMw8HkNW-aYeqdnQgwzgVr9P2jfKWHuBewqxv5wCEylf_24xGWQ7zGeqXv52kiq2DDzWsDgamQiHbekn_ir-UL7vjpvqAk7ljLe1poF3qHP-l_1DA",
+    "-----BEGIN PUBLIC KEY-----
+MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEApGFPhXNqpJaiXpuMjMlQ
+m6WKg2exiV6jDyXQ0juHE82LScXSbdTqENgDO0fYCiq+3pwq9ptm/QX2o+kGPVKB
+Z2Yvj2jsAgP19mS/ayk0kxmfTCae/XwUYsfk46wbJRUePsiTh1MgkR97Zj1o2Ek2
+BpGBTVLQ5jobhpCDZqoCeZBJ6PS+NO3nnVxaQ6ybYk0fph7mdG55pVXoG0GM49m3
+GJ0o8nYz5obNVqKSbRzvXLHNQuIAr0VyiB/d+H1El2BUs0k3H0YCrwGW2i8JK6GO
+qc3pTLRQtZ6kkRfwiLLcOdieE7oZK+evMNcHD5Yj0Jy02EOz0bzY3yV5wVylxChA
+uQIDAQAB
+-----END PUBLIC KEY-----
+",
+);
+const ES256: (&str, &str) = (
+    "eyJhbGciOiJFUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJodHRwczovL2lkcC5leGFtcGxlIiwiYXVkIjoiY2hhdCIsInN1YiI6ImFkYSIsImV4cCI6MjAwMDAwMDAwMH0.a-0mW9Jqs61AwWY70o6RDyfaNjik0AUSx6vMkqE4khA1Kkxx1dpJQvI45OzGWtZ75jy5042v9u7L4mGOuRzZ6Q",
+    "-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEBHiKYrDxvLG2ZpECxZhJIIcB2Nru
+CotdtJvLAlh43RZxOHUqbBuQUcKm2+Wgm/TXcr5WmTW3jKwMmEDnTLzZBA==
+-----END PUBLIC KEY-----
+",
+);
+const NOT_ITS_KEY: &str = "the token's signature does not fit its issuer's key";
+
+/// A token with a header and payload of one's own and no honest signature.
+fn forged(header: &Value, claims: Value, signature: &str) -> String {
+    let part = |json: String| URL_SAFE_NO_PAD.encode(json);
+    format!("{}.{}.{signature}", part(header.to_string()), part(Value::Object(usual(claims)).to_string()))
+}
+
+#[tokio::test]
+async fn a_token_of_a_trusted_issuer_names_its_tenant_and_user() {
+    let (household, provider) = Household::with_provider().await;
+    let token = provider.token(json!({ "roles": ["finance"], "email": "ada@example.org", "locale": "es" }));
+    let caller = admit(&household.accounts, &token).await;
+    let principal = &caller.principal;
+    assert_eq!((principal.tenant, principal.user.as_str()), (household.tenant.id, "ada"));
+    assert!(principal.authenticated);
+    assert_eq!(principal.locale.as_deref(), Some("es"));
+    assert_eq!(principal.claims["roles"], json!(["finance"]));
+    assert_eq!((caller.key, caller.conversation_key), (None, None));
+    assert!(caller.scopes.has(Scope::Chat) && !caller.scopes.has(Scope::Admin));
+}
+
+#[tokio::test]
+async fn static_keys_of_every_family_verify() {
+    for (algorithm, (token, pem)) in [("RS256", RS256), ("ES256", ES256)] {
+        let household = Household::new().await;
+        household.trust(&household.tenant, algorithm, IssuerKeys::PublicKey(pem.to_owned())).await;
+        assert_eq!(admit(&household.accounts, token).await.principal.user.as_str(), "ada");
+        let (front, _) = token.rsplit_once('.').unwrap();
+        let other = format!("{front}.{}", URL_SAFE_NO_PAD.encode([7; 64]));
+        assert_unauthenticated(&household.accounts, &other, NOT_ITS_KEY).await;
+    }
+}
+
+#[tokio::test]
+async fn a_secret_in_the_environment_verifies_hs256() {
+    let household = Household::new().await;
+    household.trust(&household.tenant, "HS256", IssuerKeys::SecretEnv("IDP_SECRET".to_owned())).await;
+    let sign = |secret: &str| {
+        encode(&Header::new(Algorithm::HS256), &usual(json!({})), &EncodingKey::from_secret(secret.as_bytes())).unwrap()
+    };
+    assert_eq!(admit(&household.accounts, &sign(HMAC_SECRET)).await.principal.user.as_str(), "ada");
+    assert_unauthenticated(&household.accounts, &sign("another secret of at least 32 bytes"), NOT_ITS_KEY).await;
+}
+
+#[tokio::test]
+async fn an_absent_or_short_secret_admits_nobody() {
+    for variable in ["NO_SUCH_VARIABLE", "SHORT_SECRET"] {
+        let household = Household::new().await;
+        household.trust(&household.tenant, "HS256", IssuerKeys::SecretEnv(variable.to_owned())).await;
+        for secret in ["", "too short"] {
+            let key = EncodingKey::from_secret(secret.as_bytes());
+            let token = encode(&Header::new(Algorithm::HS256), &usual(json!({})), &key).unwrap();
+            let error = refusal(&household.accounts, &token).await;
+            assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_cannot_choose_how_it_is_checked() {
+    let (household, provider) = Household::with_provider().await;
+    let refused = async |token: &str, algorithm: &str| {
+        let sentence = format!("the token is signed with {algorithm:?}, its issuer uses \"EdDSA\"");
+        assert_unauthenticated(&household.accounts, token, &sentence).await;
+    };
+    for none in ["none", "None", "NONE", "nOnE", ""] {
+        refused(&forged(&json!({ "alg": none }), json!({}), ""), none).await;
+    }
+    // The public key as an HMAC secret: the oldest trick.
+    let pem = provider.public_pem();
+    for secret in [pem.as_bytes(), pem.trim().as_bytes()] {
+        let key = EncodingKey::from_secret(secret);
+        refused(&encode(&Header::new(Algorithm::HS256), &usual(json!({})), &key).unwrap(), "HS256").await;
+    }
+    refused(RS256.0, "RS256").await;
+}
+
+#[tokio::test]
+async fn a_changed_token_is_refused() {
+    let (household, provider) = Household::with_provider().await;
+    let token = provider.token(json!({}));
+    let parts: Vec<&str> = token.split('.').collect();
+    let other = provider.token(json!({ "sub": "eve" }));
+    let payload_of_another = format!("{}.{}.{}", parts[0], other.split('.').nth(1).unwrap(), parts[2]);
+    assert_unauthenticated(&household.accounts, &payload_of_another, NOT_ITS_KEY).await;
+    let stranger = Provider::new("k1").token(json!({}));
+    assert_unauthenticated(&household.accounts, &stranger, NOT_ITS_KEY).await;
+    let unsigned = format!("{}.{}.", parts[0], parts[1]);
+    let error = refusal(&household.accounts, &unsigned).await;
+    assert!(matches!(error, Error::Unauthenticated(_)), "{error:?}");
+    assert_eq!(admit(&household.accounts, &token).await.principal.user.as_str(), "ada");
+}
+
+#[tokio::test]
+async fn claims_that_do_not_fit_are_refused_with_a_reason() {
+    let (household, provider) = Household::with_provider().await;
+    let now = NOW.unix_timestamp();
+    let untrusted = |issuer: &str| format!("no tenant trusts the token's issuer {issuer:?} for its audience");
+    let unreadable = "the token cannot be read: it lacks the claim `iss` or `aud`, each of which must be text";
+    let sub = "the token's claim `sub`";
+    let shape = format!("{sub} is not a user id of 1 to 255 bytes without control characters");
+    let reserved = format!("{sub} starts with `key:` or `guest:`, which are reserved");
+    let expired = "the token has expired; ask its issuer for a new one";
+    for (claims, sentence) in [
+        (json!({ "iss": "https://other.example" }), untrusted("https://other.example")),
+        (json!({ "iss": format!("{ISSUER}/") }), untrusted("https://idp.example/")),
+        (json!({ "iss": null }), unreadable.to_owned()),
+        (json!({ "iss": [ISSUER] }), unreadable.to_owned()),
+        (json!({ "aud": "other" }), untrusted(ISSUER)),
+        (json!({ "aud": [] }), untrusted(ISSUER)),
+        (json!({ "aud": null }), unreadable.to_owned()),
+        (json!({ "aud": 7 }), unreadable.to_owned()),
+        (json!({ "sub": null }), "the token lacks the claim `sub`".to_owned()),
+        (json!({ "sub": 7 }), "the token lacks the claim `sub`".to_owned()),
+        (json!({ "sub": "" }), shape.clone()),
+        (json!({ "sub": "a\nb" }), shape.clone()),
+        (json!({ "sub": "x".repeat(256) }), shape),
+        (json!({ "sub": "key:ci" }), reserved.clone()),
+        (json!({ "sub": "guest:1" }), reserved),
+        (json!({ "exp": null }), "the token lacks the claim `exp`".to_owned()),
+        (json!({ "exp": "tomorrow" }), "the token lacks the claim `exp`".to_owned()),
+        (json!({ "exp": 1e300 }), "the token lacks the claim `exp`".to_owned()),
+        (json!({ "exp": now - 30 }), expired.to_owned()),
+        (json!({ "exp": 0 }), expired.to_owned()),
+        (json!({ "nbf": now + 31 }), "the token is not valid yet".to_owned()),
+        (json!({ "nbf": "soon" }), "the token's claim `nbf` is not a time".to_owned()),
+    ] {
+        assert_unauthenticated(&household.accounts, &provider.token(claims), &sentence).await;
+    }
+}
+
+#[tokio::test]
+async fn clocks_may_differ_by_half_a_minute() {
+    let (household, provider) = Household::with_provider().await;
+    let now = NOW.unix_timestamp();
+    for claims in [json!({ "exp": now - 29 }), json!({ "nbf": now + 30 }), json!({ "aud": ["else", "chat"] })] {
+        admit(&household.accounts, &provider.token(claims)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_credential_is_refused_with_a_hint() {
+    let household = Household::new().await;
+    let form = "the `Authorization` header is not of the form `Bearer <token or key>`";
+    let neither = "the credential is neither a token (JWT) nor an API key (`chk_…`)";
+    for (sent, sentence) in [
+        (vec![], "no credential: send the header `Authorization: Bearer <token or key>`"),
+        (vec!["Bearer a", "Bearer b"], "more than one `Authorization` header: send one"),
+        (vec!["Basic YTpi"], form),
+        (vec!["Bearer"], form),
+        (vec!["Bearer  "], form),
+        (vec![""], form),
+        (vec!["Bearer a.b"], neither),
+        (vec!["Bearer a.b.c.d"], neither),
+        (vec!["Bearer sk-proj-0123456789"], neither),
+        (vec!["Bearer a.b.c"], "the token cannot be read: its header is not JSON with `alg`"),
+    ] {
+        let error = refusal_of(&household.accounts, &headers(sent.iter().map(|value| ("authorization", *value)))).await;
+        assert!(matches!(error, Error::Unauthenticated(_)), "{error:?}");
+        assert_eq!(error.to_string(), sentence, "{sent:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_scheme_is_bearer_in_any_case() {
+    let (household, provider) = Household::with_provider().await;
+    let value = format!("bEARER {}", provider.token(json!({})));
+    household.accounts.authenticate(&headers([("authorization", value.as_str())])).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_huge_token_is_not_looked_at() {
+    let (household, provider) = Household::with_provider().await;
+    let token = provider.token(json!({ "padding": "x".repeat(8192) }));
+    assert_unauthenticated(&household.accounts, &token, "the token is longer than 8192 bytes").await;
+}
+
+#[tokio::test]
+async fn an_extension_that_must_be_understood_is_refused() {
+    let (household, _) = Household::with_provider().await;
+    let token = forged(&json!({ "alg": "EdDSA", "crit": ["b64"], "b64": false }), json!({}), "c2ln");
+    let sentence = "the token's header has `crit`, which names extensions that are not supported";
+    assert_unauthenticated(&household.accounts, &token, sentence).await;
+}
+
+#[tokio::test]
+async fn one_issuer_may_serve_two_tenants_by_audience() {
+    let (household, provider) = Household::with_provider().await;
+    let other = accounts::add_tenant(household.db(), &household.clock, "other", None, false).await.unwrap();
+    let mut theirs = issuer(&other, "EdDSA", IssuerKeys::PublicKey(provider.public_pem()));
+    theirs.audience = "their chat".to_owned();
+    accounts::add_issuer(household.db(), &theirs).await.unwrap();
+    let ours = admit(&household.accounts, &provider.token(json!({}))).await;
+    assert_eq!(ours.principal.tenant, household.tenant.id);
+    let token = provider.token(json!({ "aud": "their chat" }));
+    assert_eq!(admit(&household.accounts, &token).await.principal.tenant, other.id);
+    let both = provider.token(json!({ "aud": ["chat", "their chat"] }));
+    let sentence = "the token's audiences belong to more than one tenant; ask for a token with one";
+    assert_unauthenticated(&household.accounts, &both, sentence).await;
+}
+
+#[tokio::test]
+async fn an_issuer_and_audience_belong_to_one_tenant() {
+    let (household, provider) = Household::with_provider().await;
+    let other = accounts::add_tenant(household.db(), &household.clock, "other", None, false).await.unwrap();
+    let theirs = issuer(&other, "EdDSA", IssuerKeys::PublicKey(Provider::new("evil").public_pem()));
+    let error = accounts::add_issuer(household.db(), &theirs).await.unwrap_err();
+    assert!(matches!(error, Error::Conflict(_)), "{error:?}");
+    let caller = admit(&household.accounts, &provider.token(json!({}))).await;
+    assert_eq!(caller.principal.tenant, household.tenant.id);
+    assert!(accounts::list_issuers(household.db(), other.id).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_issuer_that_was_removed_vouches_for_nobody_within_a_minute() {
+    let (household, provider) = Household::with_provider().await;
+    let token = provider.token(json!({}));
+    admit(&household.accounts, &token).await;
+    let (db, tenant) = (household.db(), household.tenant.id);
+    accounts::remove_issuer(db, tenant, ISSUER, Some("another")).await.unwrap_err();
+    accounts::remove_issuer(db, tenant, ISSUER, None).await.unwrap();
+    let untrusted = format!("no tenant trusts the token's issuer {ISSUER:?} for its audience");
+    assert_unauthenticated(&household.replica(), &token, &untrusted).await;
+    household.clock.advance(Duration::seconds(59));
+    admit(&household.accounts, &token).await;
+    household.clock.advance(Duration::seconds(1));
+    assert_unauthenticated(&household.accounts, &token, &untrusted).await;
+}
+
+#[tokio::test]
+async fn a_warm_token_needs_no_database() {
+    let (household, provider) = Household::with_provider().await;
+    let token = provider.token(json!({}));
+    admit(&household.accounts, &token).await;
+    household.db().close().await;
+    assert_eq!(admit(&household.accounts, &token).await.principal.user.as_str(), "ada");
+    let error = refusal(&household.replica(), &token).await;
+    assert!(matches!(error, Error::Internal(_)), "without the memory it does need one: {error:?}");
+}
+
+#[tokio::test]
+async fn a_warm_token_ends_with_its_time() {
+    let (household, provider) = Household::with_provider().await;
+    let token = provider.token(json!({ "exp": NOW.unix_timestamp() + 5 }));
+    admit(&household.accounts, &token).await;
+    household.clock.advance(Duration::seconds(36));
+    assert_unauthenticated(&household.accounts, &token, "the token has expired; ask its issuer for a new one").await;
+}
+
+#[tokio::test]
+async fn only_the_scope_claim_gives_the_power_to_manage() {
+    let (household, provider) = Household::with_provider().await;
+    for (claims, manages) in [
+        (json!({ "scope": "openid chatelaine:admin" }), true),
+        (json!({ "scp": ["chatelaine:admin"] }), true),
+        (json!({ "scope": "chatelaine:administrator" }), false),
+        (json!({ "scope": "openid" }), false),
+        (json!({ "roles": ["admin", "chatelaine:admin"] }), false),
+        (json!({ "admin": true }), false),
+    ] {
+        let caller = admit(&household.accounts, &provider.token(claims.clone())).await;
+        assert_eq!(caller.admin().is_ok(), manages, "{claims}");
+        assert_eq!(caller.require(Scope::Admin).is_ok(), manages, "{claims}");
+    }
+    let caller = admit(&household.accounts, &provider.token(json!({ "scope": "chatelaine:admin" }))).await;
+    assert_eq!(caller.admin().unwrap().tenant(), household.tenant.id);
+}
+
+#[tokio::test]
+async fn headers_that_name_a_user_mean_nothing_with_a_token() {
+    let (household, provider) = Household::with_provider().await;
+    let mut sent = bearer(&provider.token(json!({})));
+    sent.extend(headers([
+        ("x-openwebui-user-id", "eve"),
+        ("x-openwebui-user-role", "admin"),
+        ("x-librechat-user-id", "eve"),
+        ("x-openwebui-chat-id", "c1"),
+    ]));
+    let caller = household.accounts.authenticate(&sent).await.unwrap();
+    assert_eq!(caller.principal.user.as_str(), "ada");
+    assert!(!caller.principal.claims.contains_key("roles") && caller.conversation_key.is_none());
+}
+
+#[tokio::test]
+async fn an_issuer_that_could_not_verify_anything_is_refused() {
+    let household = Household::new().await;
+    let pem = Provider::new("k").public_pem();
+    let private = pem.replace("PUBLIC", "PRIVATE");
+    let jwks = |url: &str| IssuerKeys::Jwks(url.to_owned());
+    for (algorithm, keys, field) in [
+        ("none", jwks("https://idp.example/jwks"), "algorithm"),
+        ("RS1", jwks("https://idp.example/jwks"), "algorithm"),
+        ("HS256", jwks("https://idp.example/jwks"), "algorithm"),
+        ("HS256", IssuerKeys::PublicKey(pem.clone()), "algorithm"),
+        ("RS256", IssuerKeys::SecretEnv("IDP_SECRET".to_owned()), "algorithm"),
+        ("HS256", IssuerKeys::SecretEnv(HMAC_SECRET.to_owned()), "secret_env"),
+        ("RS256", IssuerKeys::PublicKey(pem.clone()), "public_key"),
+        ("ES256", IssuerKeys::PublicKey("nonsense".to_owned()), "public_key"),
+        ("EdDSA", IssuerKeys::PublicKey(private), "public_key"),
+        ("RS256", jwks("ftp://idp.example/jwks"), "jwks_url"),
+        ("RS256", jwks("idp.example"), "jwks_url"),
+    ] {
+        let error =
+            accounts::add_issuer(household.db(), &issuer(&household.tenant, algorithm, keys)).await.unwrap_err();
+        assert!(matches!(&error, Error::Invalid { field: at, .. } if at == field), "{algorithm}: {error:?}");
+        assert!(!format!("{error} {error:?}").contains(HMAC_SECRET));
+    }
+}
