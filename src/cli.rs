@@ -18,7 +18,10 @@ use std::{
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-use crate::domain::config::{Config, Environment};
+use crate::domain::{
+    clock::Clock,
+    config::{Config, Environment},
+};
 
 /// A multi-tenant chat backend that keeps the keys of its users' MCP servers.
 #[derive(Parser)]
@@ -75,8 +78,15 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         Command::Chat(args) => chat::run(args, &config).await?,
         Command::Check(args) => return check::run(&args, &config, &env),
         Command::Smoke(args) => return smoke::run(&args, &config, &env).await,
-        Command::Token(args) => token::run(args, &config, &env).await?,
-        Command::Tenant(command) => tenant::run(command, &config, &env).await?,
+        Command::Token(args) => {
+            let data = config.data.clone();
+            let run = async |db| token::run(args, &db, &Clock::System, &data, &mut io::stdout()).await;
+            serve::with_database(&config, &env, run).await?;
+        }
+        Command::Tenant(command) => {
+            let run = async |db| tenant::run(command, &db, &Clock::System, &mut io::stdout()).await;
+            serve::with_database(&config, &env, run).await?;
+        }
         Command::Openapi => openapi::run()?,
     }
     Ok(ExitCode::SUCCESS)

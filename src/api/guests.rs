@@ -66,7 +66,7 @@ pub(super) async fn create(
 ) -> Result<(StatusCode, axum::Json<Guest>), Problem> {
     readable("tenant", &new.tenant, 63)?;
     let issued = app.accounts.create_guest(&new.tenant).await?;
-    // The one answer that shows a key: to the person it was made for.
-    let guest = Guest { token: issued.secret.expose().to_owned(), expires_at: issued.key.expires_at };
-    Ok((StatusCode::CREATED, axum::Json(guest)))
+    // The one moment in which the key is shown, to the one it was made for.
+    let token = issued.secret.expose().to_owned();
+    Ok((StatusCode::CREATED, axum::Json(Guest { token, expires_at: issued.key.expires_at })))
 }

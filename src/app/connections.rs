@@ -14,7 +14,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::{App, agents};
+use super::{App, accounts, agents};
 use crate::{
     domain::{
         error::Result,
@@ -56,10 +56,14 @@ struct Keeper {
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
     Connecting,
-    /// Connected at least once and not known to be down. `era`: the protocol revision.
-    Ready { era: String },
+    /// Connected at least once and not known to be down. `protocol`: the revision, such as `2026-07-28`.
+    Ready {
+        protocol: String,
+    },
     /// Could not be reached; tried again by itself. Known tools stay listed.
-    Down { reason: String },
+    Down {
+        reason: String,
+    },
     /// Personal, and the user has not entered a credential.
     NotConfigured,
 }
@@ -150,12 +154,12 @@ pub async fn supervise(app: Arc<App>) {
 async fn reconcile(app: &Arc<App>) -> Result<()> {
     let mut wanted: HashMap<Place, Arc<ServerSpec>> = HashMap::new();
     let packs = app.library.snapshot();
-    for tenant in app.accounts.tenants().await? {
-        for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
+    for tenant in accounts::list_tenants(&app.db).await? {
+        for pack in packs.packs().filter(|pack| tenant.has_agent(pack.id())) {
             let shared = pack.servers.iter().filter(|server| server.access_mode == AccessMode::AdminControlled);
-            wanted.extend(shared.map(|server| {
-                ((tenant.id, pack.id().clone(), server.id.clone()), Arc::new(server.clone()))
-            }));
+            wanted.extend(
+                shared.map(|server| ((tenant.id, pack.id().clone(), server.id.clone()), Arc::new(server.clone()))),
+            );
         }
     }
     let mut keepers = app.connections.keepers();
@@ -254,7 +258,7 @@ async fn learn(app: &App, place: &Place, discovery: Discovery) {
     let catalog = Arc::new(catalog(app, &place.2, &discovery));
     let mut news = false;
     app.connections.update(place, |keeper| {
-        keeper.state = State::Ready { era: discovery.era.to_string() };
+        keeper.state = State::Ready { protocol: discovery.protocol.clone() };
         news = keeper.catalog.as_ref().is_none_or(|known| known.version != catalog.version);
         if news {
             keeper.catalog = Some(catalog.clone());
@@ -300,8 +304,8 @@ fn fingerprint(tools: &[Arc<Tool>]) -> String {
 /// Waits for the servers that a pack calls `required`; the error names those that cannot be reached.
 pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
     let mut required = Vec::new();
-    for tenant in app.accounts.tenants().await? {
-        for pack in app.library.snapshot().packs().filter(|pack| tenant.serves(pack.id())) {
+    for tenant in accounts::list_tenants(&app.db).await? {
+        for pack in app.library.snapshot().packs().filter(|pack| tenant.has_agent(pack.id())) {
             let servers = pack.servers.iter().filter(|server| server.required);
             let shared = servers.filter(|server| server.access_mode == AccessMode::AdminControlled);
             required.extend(shared.map(|server| (tenant.id, pack.id().clone(), Arc::new(server.clone()))));

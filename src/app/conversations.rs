@@ -44,13 +44,8 @@ pub async fn create(app: &App, principal: &Principal, agent: &str, title: Option
     let title = title.map(|title| shorten(&title)).unwrap_or_default();
     let conversation = open(&mut tx, principal, &pack, &title, None).await?;
     if let Some(text) = greeting(&pack, principal) {
-        let greeting = NewMessage {
-            run: None,
-            run_ordinal: 0,
-            role: Role::System,
-            parts: &[Part::text(text)],
-            for_model: false,
-        };
+        let greeting =
+            NewMessage { run: None, run_ordinal: 0, role: Role::System, parts: &[Part::text(text)], for_model: false };
         store::messages::append(&mut tx, principal.tenant, conversation.id, greeting).await?;
     }
     let conversation = store::conversations::get(&mut tx, &principal.user, conversation.id, false).await?;

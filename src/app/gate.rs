@@ -67,7 +67,8 @@ pub async fn call(app: &App, call: Call<'_>) -> ToolResult {
         Err(error) => return refused(&call, format!("not executed: {error}")),
     };
     let started = crate::domain::clock::instant();
-    let options = CallOptions { progress: Some(call.progress.clone()), cancel: call.cancel.clone(), ..Default::default() };
+    let options =
+        CallOptions { progress: Some(call.progress.clone()), cancel: call.cancel.clone(), ..Default::default() };
     let key = shared_key(call.principal.tenant, call.toolbox.agent(), &spec.id);
     let sent = app.mcp.call(&key, spec, &named.tool.name, &arguments, options).await;
     let result = match sent {
@@ -104,7 +105,9 @@ fn admit(call: &Call<'_>, spec: &ServerSpec, named: &NamedTool) -> Result<Box<Ra
     if !arguments.is_object() {
         return Err("not executed: the arguments must be one JSON object".to_owned());
     }
-    named.check(arguments).map_err(|problems| format!("not executed: the arguments do not fit the tool: {problems}"))?;
+    named
+        .check(arguments)
+        .map_err(|problems| format!("not executed: the arguments do not fit the tool: {problems}"))?;
     serde_json::value::to_raw_value(arguments).map_err(|error| format!("not executed: {error}"))
 }
 
@@ -175,4 +178,3 @@ fn outcome_name(status: CallStatus) -> &'static str {
         CallStatus::Cancelled => "cancelled",
     }
 }
-

@@ -11,7 +11,10 @@ use std::{
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{App, agents, connections::{ConnectionView, State}};
+use super::{
+    App, agents,
+    connections::{ConnectionView, State},
+};
 use crate::domain::{
     error::{Error, Result},
     ids::{AgentId, TenantId},
@@ -63,7 +66,8 @@ impl NamedTool {
     /// Why the arguments do not fit the tool's schema; at most five reasons, without a network look-up.
     pub fn check(&self, arguments: &Value) -> Result<(), String> {
         let validator = self.validator.get_or_init(|| {
-            let schema: Value = serde_json::from_str(self.tool.input_schema.get()).map_err(|error| error.to_string())?;
+            let schema: Value =
+                serde_json::from_str(self.tool.input_schema.get()).map_err(|error| error.to_string())?;
             let options = jsonschema::options().with_draft(jsonschema::Draft::Draft202012);
             options.build(&schema).map_err(|error| error.to_string())
         });
@@ -291,7 +295,11 @@ fn group(app: &App, principal: &Principal, toolbox: &Toolbox) -> Vec<ServerTools
         .iter()
         .map(|server| ServerTools {
             connection: app.connections.view(principal.tenant, pack, server),
-            tools: toolbox.iter().filter(|(spec, _)| spec.id == server.id).map(|(spec, tool)| view(spec, tool)).collect(),
+            tools: toolbox
+                .iter()
+                .filter(|(spec, _)| spec.id == server.id)
+                .map(|(spec, tool)| view(spec, tool))
+                .collect(),
             denied: None,
         })
         .collect()

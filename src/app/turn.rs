@@ -157,7 +157,9 @@ impl Work {
             }
         }
         let steps = pack.llm.max_steps;
-        Ok(Ending::failed(format!("the agent stopped after {steps} steps without an answer; ask again, or for less at once")))
+        Ok(Ending::failed(format!(
+            "the agent stopped after {steps} steps without an answer; ask again, or for less at once"
+        )))
     }
 
     /// One step of the model, streamed to whoever listens.
@@ -260,4 +262,3 @@ fn ending_of(reply: &Reply) -> Option<Ending> {
         (_, false) => None,
     }
 }
-

@@ -104,7 +104,11 @@ fn connect(args: &Args, config: &Config) -> anyhow::Result<Client> {
         (None, Some(user)) => {
             let notes = notes.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
             let known = || notes.tokens.keys().cloned().collect::<Vec<_>>().join(", ");
-            notes.tokens.get(user).with_context(|| format!("the demo has no user {user:?}; it has {}", known()))?.clone()
+            notes
+                .tokens
+                .get(user)
+                .with_context(|| format!("the demo has no user {user:?}; it has {}", known()))?
+                .clone()
         }
         (None, None) => bail!("say who you are: --as employee (with the demo), or --token TOKEN"),
     };

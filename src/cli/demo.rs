@@ -31,8 +31,8 @@ pub async fn run(args: Args, mut config: Config, env: Environment) -> anyhow::Re
     config.packs = args.pack;
     config.egress_allow.extend(["localhost", "127.0.0.1", "[::1]"].map(str::to_owned));
     with_database(&config, &env, async |db| {
-        let service = Service::start(config.clone(), &env, db).await?;
-        let notes = people::admit(&service, &config).await?;
+        let service = Service::start(config.clone(), &env, db.clone()).await?;
+        let notes = people::admit(&db, &service, &config).await?;
         super::say(&guide::text(&notes, &model));
         service.until_asked_to_stop().await
     })

@@ -67,7 +67,7 @@ async fn try_server(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> bool {
     match mcp.discover(&key, &Arc::new(spec.clone())).await {
         Ok(discovery) => {
             let took = started.elapsed().as_millis();
-            super::say(&format!("{} {}: reachable in {took} ms, protocol {}", pack.id(), spec.id, discovery.era));
+            super::say(&format!("{} {}: reachable in {took} ms, protocol {}", pack.id(), spec.id, discovery.protocol));
             super::say(&table(pack, spec, &discovery));
             true
         }

@@ -60,7 +60,8 @@ fn oracle(server: &ServerSpec, who: &Standing, tool: &str) -> (bool, bool) {
     });
     let may = listed && (who.admin || by_rule);
     let policy = access.and_then(|a| a.approval.iter().find(|p| in_list(&p.tools)));
-    let consents = |p: &ApprovalPolicy| p.self_approval && (who.admin || p.approvers.iter().any(|r| who.roles.contains(r)));
+    let consents =
+        |p: &ApprovalPolicy| p.self_approval && (who.admin || p.approvers.iter().any(|r| who.roles.contains(r)));
     (may, may && policy.is_some_and(|p| !consents(p)))
 }
 
@@ -68,7 +69,9 @@ fn oracle(server: &ServerSpec, who: &Standing, tool: &str) -> (bool, bool) {
 fn glob(pattern: &str, text: &str) -> bool {
     match pattern.chars().next() {
         None => text.is_empty(),
-        Some('*') => (0..=text.len()).filter(|at| text.is_char_boundary(*at)).any(|at| glob(&pattern[1..], &text[at..])),
+        Some('*') => {
+            (0..=text.len()).filter(|at| text.is_char_boundary(*at)).any(|at| glob(&pattern[1..], &text[at..]))
+        }
         Some(first) => text.strip_prefix(first).is_some_and(|rest| glob(&pattern[first.len_utf8()..], rest)),
     }
 }
@@ -83,7 +86,9 @@ fn verdict(decision: &Decision<'_>) -> (bool, bool) {
 
 fn subsets<'a>(items: &[&'a str]) -> Vec<Vec<&'a str>> {
     (0..1 << items.len())
-        .map(|bits: usize| items.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1).map(|(_, item)| *item).collect())
+        .map(|bits: usize| {
+            items.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1).map(|(_, item)| *item).collect()
+        })
         .collect()
 }
 
@@ -200,7 +205,8 @@ fn an_admin_waits_where_nobody_may_approve_their_own_call() {
 #[test]
 fn holding_the_tool_and_an_approver_role_is_recorded_as_self_approved() {
     let roles = BTreeMap::from([("employee".to_owned(), patterns(&["send_money"]))]);
-    let access = ToolAccess { roles: Some(roles), approval: vec![policy(&["send_money"], true)], ..ToolAccess::default() };
+    let access =
+        ToolAccess { roles: Some(roles), approval: vec![policy(&["send_money"], true)], ..ToolAccess::default() };
     let spec = server(None, Some(access));
     assert_eq!(decide(&spec, &who(&["employee", "cfo"], false), "send_money"), Decision::Allow { self_approved: true });
     assert!(matches!(decide(&spec, &who(&["employee"], false), "send_money"), Decision::Approve(_)));

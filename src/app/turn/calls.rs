@@ -67,12 +67,7 @@ pub(super) fn of(message: &Message) -> Vec<&ToolCall> {
 
 impl Work {
     /// Makes the calls of one step. Every call gets exactly one result.
-    pub(super) async fn make_calls(
-        &self,
-        toolbox: &Arc<Toolbox>,
-        calls: Vec<Resolved>,
-        for_model: bool,
-    ) -> Result<()> {
+    pub(super) async fn make_calls(&self, toolbox: &Arc<Toolbox>, calls: Vec<Resolved>, for_model: bool) -> Result<()> {
         let numbered = calls.into_iter().enumerate();
         stream::iter(numbered)
             .map(|(at, call)| self.make_call(toolbox, at, call, for_model))
@@ -151,9 +146,10 @@ impl Work {
             let result = ToolResult {
                 call_id: call.call_id.clone(),
                 status: CallStatus::OutcomeUnknown,
-                text: "outcome unknown: the service stopped while this call was under way; it may or may not have been \
+                text:
+                    "outcome unknown: the service stopped while this call was under way; it may or may not have been \
                        done. It was not repeated. Check before trying again"
-                    .to_owned(),
+                        .to_owned(),
                 raw: None,
             };
             let for_model = self.run.kind == crate::domain::run::RunKind::Turn;

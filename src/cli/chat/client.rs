@@ -22,14 +22,35 @@ pub struct Client {
 
 /// What the server tells about a conversation.
 pub enum News {
-    Delta { run: String, text: String },
-    Reset { run: String },
-    ToolStarted { run: String, server: String, tool: String },
-    ToolProgress { run: String, text: String },
-    ToolFinished { run: String, status: String },
+    Delta {
+        run: String,
+        text: String,
+    },
+    Reset {
+        run: String,
+    },
+    ToolStarted {
+        run: String,
+        server: String,
+        tool: String,
+    },
+    ToolProgress {
+        run: String,
+        text: String,
+    },
+    ToolFinished {
+        run: String,
+        status: String,
+    },
     /// The assistant's or the program's message, whole: `(role, run, text)`.
-    Message { role: String, run: String, text: String },
-    Ended { run: String },
+    Message {
+        role: String,
+        run: String,
+        text: String,
+    },
+    Ended {
+        run: String,
+    },
     Other,
 }
 
@@ -53,7 +74,8 @@ impl Client {
 
     /// Sends a request and reads the JSON answer; a problem document becomes its own sentence.
     async fn ask(&self, request: RequestBuilder) -> anyhow::Result<Value> {
-        let answer = request.send().await.with_context(|| format!("cannot reach {}; is the server running?", self.url))?;
+        let answer =
+            request.send().await.with_context(|| format!("cannot reach {}; is the server running?", self.url))?;
         let status = answer.status();
         let body = answer.bytes().await?;
         let value: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
@@ -76,7 +98,8 @@ impl Client {
     }
 
     pub async fn open(&self, agent: &str) -> anyhow::Result<String> {
-        let opened = self.ask(self.request(Method::POST, "/v1/conversations")?.json(&json!({ "agent": agent }))).await?;
+        let opened =
+            self.ask(self.request(Method::POST, "/v1/conversations")?.json(&json!({ "agent": agent }))).await?;
         Ok(opened["id"].as_str().context("the server gave the conversation no id")?.to_owned())
     }
 
@@ -117,7 +140,7 @@ impl Client {
     pub async fn listen(&self, conversation: &str) -> anyhow::Result<Events> {
         let request = self.request(Method::GET, &format!("/v1/conversations/{conversation}/events"))?;
         let answer = request.send().await.with_context(|| format!("cannot reach {}", self.url))?.error_for_status()?;
-        Ok(Events { stream: Box::pin(SseStream::from_byte_stream(answer.bytes_stream())) })
+        Ok(Events { stream: Box::pin(SseStream::from_bytes_stream(answer.bytes_stream())) })
     }
 }
 

@@ -156,7 +156,7 @@ impl Events {
     pub fn of(answer: reqwest::Response) -> Self {
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
-        Self { stream: Box::pin(SseStream::from_byte_stream(answer.bytes_stream())) }
+        Self { stream: Box::pin(SseStream::from_bytes_stream(answer.bytes_stream())) }
     }
 
     /// The next event that carries something; `None` at the end.
