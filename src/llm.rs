@@ -163,7 +163,7 @@ impl Models {
         &self,
         llm: &Llm,
         request: StepRequest,
-    ) -> impl Stream<Item = Result<Delta, ModelError>> + Send + Unpin + 'static {
+    ) -> impl Stream<Item = Result<Delta, ModelError>> + Send + Unpin + use<> {
         step::stream(Arc::clone(&self.0), llm.clone(), request)
     }
 }

@@ -23,8 +23,15 @@ use super::support::{
 /// (or run), `{agent}` and `{model}` an agent for signed-in users that the other tenant does not have.
 type Row = (Method, &'static str, fn() -> Value, [u16; 7]);
 
-const CALLERS: [&str; 7] =
-    ["nobody", "a guest", "another user", "another tenant's user", "a frontend's user", "a key without `chat`", "the owner"];
+const CALLERS: [&str; 7] = [
+    "nobody",
+    "a guest",
+    "another user",
+    "another tenant's user",
+    "a frontend's user",
+    "a key without `chat`",
+    "the owner",
+];
 
 fn none() -> Value {
     Value::Null
@@ -209,7 +216,8 @@ async fn nothing_tells_a_guest_of_a_tool_that_is_not_theirs() {
     let (guest, finance) = (world.guest().await, world.user("fin", &["finance"]).await);
     let everything = async |client: &Client| {
         let mut seen = String::new();
-        for path in ["/v1/me", "/v1/agents", "/v1/agents/bank", "/v1/agents/bank/tools", "/v1/agents/bank/connections"] {
+        for path in ["/v1/me", "/v1/agents", "/v1/agents/bank", "/v1/agents/bank/tools", "/v1/agents/bank/connections"]
+        {
             seen += &client.get(path).await.text;
         }
         seen + &client.ask("bank", "/tools").await + &client.ask("bank", "/connections").await

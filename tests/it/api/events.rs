@@ -31,7 +31,8 @@ async fn a_listener_hears_the_answer_as_it_is_said_and_then_whole() {
     assert_eq!(said, "You have five euros.");
     assert!(deltas.len() > 1, "it is streamed");
     assert!(deltas.iter().all(|event| event.id.is_none() && event.data["run_id"] == run.as_str()));
-    let messages: Vec<_> = heard.iter().filter(|event| event.name == "message").map(|event| &event.data["role"]).collect();
+    let messages: Vec<_> =
+        heard.iter().filter(|event| event.name == "message").map(|event| &event.data["role"]).collect();
     assert_eq!(messages, ["user", "assistant"]);
     assert!(heard.iter().filter(|event| event.name != "delta").all(|event| event.id.is_some()));
 }

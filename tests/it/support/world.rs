@@ -117,7 +117,9 @@ impl World {
         }
         let clock = chatelaine::domain::clock::Clock::System;
         let tenant = accounts::add_tenant(&db.db, &clock, "acme", None, true).await.unwrap();
-        let other = accounts::add_tenant(&db.db, &clock, "globex", Some(vec![AgentId::parse("bank").unwrap()]), false).await.unwrap();
+        let other = accounts::add_tenant(&db.db, &clock, "globex", Some(vec![AgentId::parse("bank").unwrap()]), false)
+            .await
+            .unwrap();
         let service = Service::start(setup.config.clone(), &setup.env, db.db.clone()).await.unwrap();
         let url = format!("http://{}", service.address);
         let Setup { config, env, .. } = setup;
