@@ -48,6 +48,9 @@ struct Options {
     /// Milliseconds between an execution and its answer
     #[arg(long, default_value_t = 0)]
     delay_ms: u64,
+    /// End when standard input closes, as it does when the process that started this one is gone
+    #[arg(long, conflicts_with = "stdio")]
+    with_parent: bool,
 }
 
 #[tokio::main]
@@ -68,12 +71,24 @@ async fn main() -> anyhow::Result<()> {
     });
     writeln!(std::io::stdout(), "listening on http://{address}/mcp")?;
     axum::serve(listener, http::router(bank, books, options.token, &hosts))
-        .with_graceful_shutdown(async {
-            // Without a signal to wait for, it ends when it is killed.
-            if tokio::signal::ctrl_c().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        })
+        .with_graceful_shutdown(asked_to_stop(options.with_parent))
         .await?;
     Ok(())
+}
+
+/// Ctrl-C, or the end of standard input where that is the parent's sign of life.
+async fn asked_to_stop(with_parent: bool) {
+    let parent_gone = async {
+        if with_parent {
+            // Nobody writes there; an error says the same as the end.
+            let _ = tokio::io::copy(&mut tokio::io::stdin(), &mut tokio::io::sink()).await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        // Without a signal to wait for, it ends when it is killed.
+        Ok(()) = tokio::signal::ctrl_c() => {}
+        () = parent_gone => {}
+    }
 }

@@ -33,10 +33,10 @@ pub(super) struct Without {
     pub(super) stream_options: bool,
 }
 
-/// Where an agent's model answers: part of what the breaker and the log call it.
+/// What shares a fate, for the breaker: may hold what an operator put into an address, so never logged.
 pub(super) fn endpoint(llm: &Llm) -> String {
-    let provider = name(llm.provider);
-    llm.base_url.as_ref().map_or_else(|| provider.to_owned(), |url| format!("{provider} {}", root(url)))
+    let base = llm.base_url.as_ref().map(root).unwrap_or_default();
+    format!("{} {base}", name(llm.provider))
 }
 
 pub(super) fn name(provider: Provider) -> &'static str {
@@ -115,8 +115,10 @@ fn ollama(base: Option<String>) -> ollama::OllamaConfig {
     }
 }
 
+/// The address without what people copy along with it.
 fn root(url: &url::Url) -> String {
-    url.as_str().trim_end_matches('/').to_owned()
+    let text = url.as_str().trim_end_matches('/');
+    text.strip_suffix("/chat/completions").unwrap_or(text).to_owned()
 }
 
 /// The header that carries the operator's key. A local endpoint needs none.

@@ -16,6 +16,7 @@ use rig_core::{
     streaming::{CompletionStream, Item},
 };
 use tokio::time::{Instant, sleep, timeout_at};
+use url::Url;
 
 use super::{
     Delta, Limits, ModelError, Reply, StepRequest,
@@ -68,6 +69,8 @@ struct Step {
     endpoint: String,
     deadline: Option<Instant>,
     attempts: u32,
+    /// What the newest attempt left out.
+    without: Without,
     /// Something was given out: from here on there is no second attempt.
     shown: bool,
     running: Option<Attempt>,
@@ -78,11 +81,6 @@ struct Attempt {
     stream: CompletionStream,
     permit: Permit,
     draft: Draft,
-}
-
-enum Progress {
-    Text(String),
-    Done(Reply),
 }
 
 impl Step {
@@ -96,6 +94,7 @@ impl Step {
             endpoint,
             deadline: None,
             attempts: 0,
+            without: Without::default(),
             shown: false,
             running: None,
         }
@@ -104,49 +103,43 @@ impl Step {
     async fn next(&mut self) -> Result<Delta, ModelError> {
         let limit = self.shared.limits.step;
         let deadline = *self.deadline.get_or_insert_with(|| Instant::from_std(clock::instant()) + limit);
-        match timeout_at(deadline, self.advance()).await {
-            Ok(item) => item,
-            Err(_) => {
-                if let Some(attempt) = self.running.take() {
-                    attempt.permit.dead(self.shared.limits.breaker_failures, self.shared.limits.breaker_pause);
-                }
-                Err(ModelError::TimedOut)
-            }
+        if let Ok(item) = timeout_at(deadline, self.advance()).await {
+            return item;
         }
+        if let Some(attempt) = self.running.take() {
+            self.settle(attempt.permit, true);
+        }
+        Err(ModelError::TimedOut)
     }
 
     async fn advance(&mut self) -> Result<Delta, ModelError> {
         loop {
             match self.attempt().await {
-                Ok(Progress::Text(text)) => {
+                Ok(delta) => {
                     self.shown = true;
-                    return Ok(Delta::Text(text));
+                    return Ok(delta);
                 }
-                Ok(Progress::Done(reply)) => return Ok(Delta::Done(reply)),
                 Err(failure) => self.recover(failure).await?,
             }
         }
     }
 
     /// Goes on with the request that is running, or sends one.
-    async fn attempt(&mut self) -> Result<Progress, Failure> {
+    async fn attempt(&mut self) -> Result<Delta, Failure> {
         if self.running.is_none() {
             self.running = Some(self.open()?);
         }
         // Stays in `self` while waiting, so that the deadline finds it.
-        while let Some(attempt) = &mut self.running {
-            match quiet(attempt.stream.next()).await {
-                Some(Ok(Item::Event(event))) => {
-                    if let Some(text) = attempt.draft.absorb(event) {
-                        return Ok(Progress::Text(text));
-                    }
-                }
-                Some(Ok(Item::Unknown(_))) => {}
-                Some(Err(error)) => return self.failed(&error),
-                None => break,
+        while let Some(attempt) = &mut self.running
+            && let Some(Ok(item)) = quiet(attempt.stream.next()).await
+        {
+            if let Item::Event(event) = item
+                && let Some(text) = attempt.draft.absorb(event)
+            {
+                return Ok(Delta::Text(text));
             }
         }
-        self.finish().await
+        self.finish().await.map(Delta::Done)
     }
 
     fn open(&mut self) -> Result<Attempt, Failure> {
@@ -156,45 +149,34 @@ impl Step {
         })?;
         self.attempts += 1;
         let request = self.prepared.get_or_insert_with(|| history::request(&self.llm, &self.request)).clone();
-        let without = self.without(|without| *without);
+        self.without = self.learned(|without| *without);
         let http = Guarded {
             client: self.shared.client.clone(),
             key: provider::key(&self.llm)?,
             limits: self.shared.limits,
             listener: listener(),
         };
-        let stream = quietly(|| provider::open(&self.llm, http, request, without))?;
+        let stream = quietly(|| provider::open(&self.llm, http, request, self.without))?;
         Ok(Attempt { stream, permit, draft: Draft::default() })
     }
 
-    /// The stream is over; only its fold knows whether the provider ended it.
-    async fn finish(&mut self) -> Result<Progress, Failure> {
+    /// The stream is over, by its end or by an error; only its fold knows whether the provider ended it.
+    async fn finish(&mut self) -> Result<Reply, Failure> {
         let Attempt { stream, permit, draft } = self.running.take().expect("the attempt that just ended");
-        let ended = quiet(stream.finish()).await;
-        let reply = ended
-            .map_err(|error| Failure::of(&error, self.llm.api_key.as_ref()))
-            .and_then(|response| draft.finish(&response, self.llm.provider, &self.request).map_err(Failure::from));
-        self.settle(permit, reply.as_ref().err());
-        reply.map(Progress::Done)
+        let reply = match quiet(stream.finish()).await {
+            Ok(response) => draft.finish(&response, self.llm.provider, &self.request).map_err(Failure::from),
+            Err(error) if refusal(&error) => Ok(draft.filtered(&self.request)),
+            Err(error) => Err(Failure::of(&error, self.llm.api_key.as_ref())),
+        };
+        self.settle(permit, reply.as_ref().is_err_and(|failure| failure.dead));
+        reply
     }
 
-    fn failed(&mut self, error: &ProviderError) -> Result<Progress, Failure> {
-        let Attempt { permit, draft, .. } = self.running.take().expect("the attempt that just failed");
-        if error.provider_response().is_some_and(|response| response.refusal) {
+    fn settle(&self, permit: Permit, dead: bool) {
+        if dead {
+            permit.dead(self.shared.limits.breaker_failures, self.shared.limits.breaker_pause);
+        } else {
             permit.alive();
-            return Ok(Progress::Done(draft.filtered(&self.request)));
-        }
-        let failure = Failure::of(error, self.llm.api_key.as_ref());
-        self.settle(permit, Some(&failure));
-        Err(failure)
-    }
-
-    fn settle(&self, permit: Permit, failure: Option<&Failure>) {
-        match failure {
-            Some(failure) if failure.dead => {
-                permit.dead(self.shared.limits.breaker_failures, self.shared.limits.breaker_pause);
-            }
-            _ => permit.alive(),
         }
     }
 
@@ -206,12 +188,11 @@ impl Step {
             return Ok(());
         }
         let limits = self.shared.limits;
-        let wait = error.retry_after().unwrap_or_else(|| backoff(limits.backoff, self.attempts));
+        let wait = error.retry_after().unwrap_or_default().max(backoff(limits.backoff, self.attempts));
         let last = self.shown || !again || self.attempts >= limits.attempts || wait > limits.max_retry_after;
-        tracing::warn!(
-            endpoint = %self.endpoint, model = %self.llm.model, attempt = self.attempts, code = error.code(), last,
-            "model request failed"
-        );
+        let (provider, host) = (provider::name(self.llm.provider), self.llm.base_url.as_ref().and_then(Url::host_str));
+        let (model, attempt, code) = (self.llm.model.as_str(), self.attempts, error.code());
+        tracing::warn!(provider, host, model, attempt, code, last, "model request failed");
         if last {
             return Err(error);
         }
@@ -219,21 +200,26 @@ impl Step {
         Ok(())
     }
 
-    /// Leaves `field` out from now on; `false` when that was done already.
+    /// Leaves `field` out from now on; `false` when the endpoint complains although it was left out.
     fn learn(&self, field: Field) -> bool {
-        self.without(|without| {
-            let flag = match field {
-                Field::Temperature => &mut without.temperature,
-                Field::StreamOptions => &mut without.stream_options,
-            };
-            !std::mem::replace(flag, true)
-        })
+        let flag = |without: &mut Without| match field {
+            Field::Temperature => std::mem::replace(&mut without.temperature, true),
+            Field::StreamOptions => std::mem::replace(&mut without.stream_options, true),
+        };
+        let mut sent = self.without;
+        self.learned(flag);
+        !flag(&mut sent)
     }
 
-    fn without<T>(&self, look: impl FnOnce(&mut Without) -> T) -> T {
+    fn learned<T>(&self, look: impl FnOnce(&mut Without) -> T) -> T {
         let mut learned = self.shared.learned.lock().unwrap_or_else(PoisonError::into_inner);
         look(learned.entry((self.endpoint.clone(), self.llm.model.clone())).or_default())
     }
+}
+
+/// The provider withheld the answer; no fault of anyone's.
+fn refusal(error: &ProviderError) -> bool {
+    error.provider_response().is_some_and(|response| response.refusal)
 }
 
 /// `base`, doubled with each attempt, less a random part of up to a half.

@@ -41,6 +41,7 @@ fn balances() -> ToolDef {
     tool("bank__get_balances", json!({ "type": "object", "properties": { "account": { "type": "string" } } }))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers write the schema in place")]
 fn tool(name: &str, schema: Value) -> ToolDef {
     ToolDef {
         name: name.to_owned(),

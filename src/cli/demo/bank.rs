@@ -36,6 +36,8 @@ pub async fn start(program: Option<PathBuf>, data: &Path) -> anyhow::Result<Bank
         // Closed by the kernel when we are gone, however we go; the bank watches it.
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
+        // Ctrl-C is for us; the bank goes on until the last call is answered.
+        .process_group(0)
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("cannot start the example bank {}", program.display()))?;

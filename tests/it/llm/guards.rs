@@ -12,7 +12,7 @@ async fn ends_with(models: Models, reply: Reply) -> ModelError {
     let model = ScriptedModel::start().await;
     model.reply(reply);
     let error = collect(models.step(&model.llm(), request())).await.1.unwrap_err();
-    assert_eq!(model.requests().len(), 1);
+    assert!(model.requests().len() <= 1, "an answer was asked for twice");
     error
 }
 
