@@ -12,10 +12,7 @@ use serde::de::DeserializeOwned;
 use super::{Door, edge, problem::Problem};
 use crate::{
     app::accounts,
-    domain::{
-        error::Error,
-        principal::{Principal, Scope},
-    },
+    domain::principal::{Principal, Scope},
 };
 
 /// Somebody who proved who they are, and who is within their rate.
@@ -46,9 +43,7 @@ impl FromRequestParts<Door> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
         let Known(caller) = Known::from_request_parts(parts, door).await?;
-        if !caller.scopes.has(Scope::Chat) {
-            return Err(Error::Forbidden("this needs a credential with the scope `chat`".to_owned()).into());
-        }
+        caller.require(Scope::Chat)?;
         Ok(Self(caller))
     }
 }

@@ -1,1 +1,245 @@
+//! Every route and who may. The table is walked with every kind of caller; a route of the program that is not
+//! in it fails the first test. What somebody may not see is not there: 404.
 
+use std::collections::BTreeSet;
+
+use chatelaine::{
+    api,
+    domain::{
+        account::Speaker,
+        principal::{Scope, Scopes},
+    },
+};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::support::{
+    client::{Answer, Client},
+    model::text,
+    world::World,
+};
+
+/// What each caller is answered, in the order of [`callers`]. In paths `{id}` is the owner's conversation
+/// (or run), `{agent}` and `{model}` an agent for signed-in users that the other tenant does not have.
+type Row = (Method, &'static str, fn() -> Value, [u16; 7]);
+
+const CALLERS: [&str; 7] = [
+    "nobody",
+    "a guest",
+    "another user",
+    "another tenant's user",
+    "a frontend's user",
+    "a key without `chat`",
+    "the owner",
+];
+
+fn none() -> Value {
+    Value::Null
+}
+
+fn table() -> Vec<Row> {
+    let (get, post, delete) = (|| Method::GET, || Method::POST, || Method::DELETE);
+    vec![
+        //                                                       nobody guest user other front  key owner
+        (get(), "/", none, [200; 7]),
+        (get(), "/healthz", none, [200; 7]),
+        (get(), "/readyz", none, [200; 7]),
+        (get(), "/metrics", none, [200; 7]),
+        (get(), "/openapi.json", none, [200; 7]),
+        (post(), "/v1/guests", || json!({ "tenant": "acme" }), [201; 7]),
+        (get(), "/v1/me", none, [401, 200, 200, 200, 200, 200, 200]),
+        (get(), "/v1/agents", none, [401, 200, 200, 200, 200, 403, 200]),
+        (get(), "/v1/agents/{agent}", none, [401, 403, 200, 404, 200, 403, 200]),
+        (get(), "/v1/agents/{agent}/tools", none, [401, 403, 200, 404, 200, 403, 200]),
+        (get(), "/v1/agents/{agent}/connections", none, [401, 403, 200, 404, 200, 403, 200]),
+        (post(), "/v1/conversations", || json!({ "agent": "office" }), [401, 403, 201, 404, 201, 403, 201]),
+        (get(), "/v1/conversations", none, [401, 200, 200, 200, 200, 403, 200]),
+        (get(), "/v1/conversations/{id}", none, [401, 404, 404, 404, 404, 403, 200]),
+        (get(), "/v1/conversations/{id}/messages", none, [401, 404, 404, 404, 404, 403, 200]),
+        (post(), "/v1/conversations/{id}/messages", || json!({ "text": "/help" }), [401, 404, 404, 404, 404, 403, 202]),
+        (get(), "/v1/conversations/{id}/events", none, [401, 404, 404, 404, 404, 403, 200]),
+        (delete(), "/v1/conversations/{id}", none, [401, 404, 404, 404, 404, 403, 204]),
+        (get(), "/v1/runs/{id}", none, [401, 404, 404, 404, 404, 403, 200]),
+        (post(), "/v1/runs/{id}/cancel", none, [401, 404, 404, 404, 404, 403, 202]),
+        (get(), "/v1/models", none, [401, 200, 200, 200, 200, 403, 200]),
+        (get(), "/v1/models/{model}", none, [401, 403, 200, 404, 200, 403, 200]),
+        (post(), "/v1/chat/completions", chat, [401, 403, 200, 404, 200, 403, 200]),
+    ]
+}
+
+fn chat() -> Value {
+    json!({ "model": "office", "messages": [{ "role": "user", "content": "hi" }] })
+}
+
+/// In the order of [`CALLERS`]; the owner is last, because they may delete.
+async fn callers(world: &World, owner: &Client) -> [Client; 7] {
+    let scopes = Scopes::of([Scope::Admin]);
+    let key = world.key("operator", scopes, Speaker::Service(serde_json::Map::new())).await;
+    [
+        world.nobody(),
+        world.guest().await,
+        world.user("mallory", &[]).await,
+        world.stranger("owner").await,
+        world.frontend("owner-of-nothing").await,
+        world.client(&key),
+        owner.clone(),
+    ]
+}
+
+#[test]
+fn every_route_of_the_program_is_in_the_table() {
+    let document: Value = serde_json::from_str(&api::openapi().to_json().unwrap()).unwrap();
+    let paths = document["paths"].as_object().unwrap();
+    let routes: BTreeSet<_> = paths
+        .iter()
+        .flat_map(|(path, item)| item.as_object().unwrap().keys().map(move |method| format!("{method} {path}")))
+        .collect();
+    let listed: BTreeSet<_> =
+        table().iter().map(|(method, path, ..)| format!("{} {path}", method.as_str().to_lowercase())).collect();
+    assert_eq!(routes, listed);
+}
+
+#[test]
+fn no_route_is_added_past_the_document() {
+    let sources = std::fs::read_dir("src/api").unwrap().map(|file| file.unwrap().path());
+    let files = sources.chain(["src/api.rs".into()]).filter(|path| path.is_file());
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for word in [".route(", ".route_service(", ".nest_service(", ".fallback_service("] {
+            assert!(!text.contains(word), "{}: declare routes with `routes!`, not `{word}…)`", file.display());
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_route_answers_every_caller_as_the_table_says() {
+    let world = World::start().await;
+    world.model.on(|_| Some(text("Fine.")));
+    let owner = world.user("owner", &[]).await;
+    let callers = callers(&world, &owner).await;
+    let mut wrong = Vec::new();
+    for (method, path, body, expected) in table() {
+        let conversation = owner.open("office").await;
+        let run = owner.say_and_wait(&conversation, "/help").await;
+        let id = if path.starts_with("/v1/runs") { run["id"].as_str().unwrap() } else { &conversation };
+        let filled = path.replace("{id}", id).replace("{agent}", "office").replace("{model}", "office");
+        for ((who, caller), expected) in CALLERS.iter().zip(&callers).zip(expected) {
+            let answer = ask(caller, &method, &filled, body()).await;
+            if answer.status != expected {
+                wrong.push(format!("{method} {path} by {who}: {} for {expected}\n    {}", answer.status, answer.text));
+            } else if expected >= 400 {
+                says_why(path, &answer);
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+/// Of a stream only the beginning is read.
+async fn ask(caller: &Client, method: &Method, path: &str, body: Value) -> Answer {
+    let mut request = caller.request(method.clone(), path);
+    if !body.is_null() {
+        request = request.json(&body);
+    }
+    if !path.ends_with("/events") {
+        return caller.send(request).await;
+    }
+    let answer = request.send().await.unwrap();
+    let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+    let text = if answer.status().is_success() { String::new() } else { answer.text().await.unwrap() };
+    Answer { status, headers, text }
+}
+
+fn says_why(path: &str, answer: &Answer) {
+    let body = answer.json();
+    if path.starts_with("/v1/models") || path.starts_with("/v1/chat") {
+        assert_eq!(answer.header("content-type"), "application/json");
+        assert!(body["error"]["message"].is_string() && body["error"]["code"].is_string(), "{path}: {body}");
+    } else {
+        assert_eq!(answer.header("content-type"), "application/problem+json", "{path}");
+        assert_eq!(body["status"], answer.status, "{path}");
+        assert_eq!(body["request_id"], answer.header("x-request-id"), "{path}");
+    }
+    assert_eq!(answer.header("www-authenticate"), if answer.status == 401 { "Bearer" } else { "" }, "{path}");
+}
+
+#[tokio::test]
+async fn another_users_conversation_is_not_in_ones_list() {
+    let world = World::start().await;
+    let (alice, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
+    let (stranger, id) = (world.stranger("ann").await, alice.open("bank").await);
+    let ids = async |client: &Client| {
+        let page = client.get("/v1/conversations").await.expect(200);
+        page["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&alice).await, [id]);
+    assert_eq!(ids(&bob).await, [""; 0]);
+    assert_eq!(ids(&stranger).await, [""; 0], "the same user id in another tenant is another person");
+}
+
+#[tokio::test]
+async fn a_wrong_caller_changes_nothing() {
+    let world = World::start().await;
+    let (owner, mallory) = (world.user("owner", &[]).await, world.user("mallory", &[]).await);
+    let id = owner.open("bank").await;
+    let path = format!("/v1/conversations/{id}");
+    mallory.delete(&path).await.expect(404);
+    mallory.post(&format!("{path}/messages"), json!({ "text": "/help" })).await.expect(404);
+    let before = owner.messages(&id).await;
+    assert_eq!(before.len(), 1, "only the greeting: {before:?}");
+}
+
+#[tokio::test]
+async fn a_guest_is_not_offered_agents_that_require_authentication() {
+    let world = World::start().await;
+    let guest = world.guest().await;
+    let agents = guest.get("/v1/agents").await.expect(200);
+    let ids: Vec<_> = agents["items"].as_array().unwrap().iter().map(|agent| agent["id"].clone()).collect();
+    assert_eq!(ids, ["bank"]);
+    let models = guest.get("/v1/models").await.expect(200);
+    assert_eq!(models["data"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_tenant_that_takes_no_guests_looks_like_one_that_is_not_there() {
+    let world = World::start().await;
+    let closed = world.nobody().post("/v1/guests", json!({ "tenant": "globex" })).await;
+    let absent = world.nobody().post("/v1/guests", json!({ "tenant": "nowhere" })).await;
+    let (closed, absent) = (closed.expect(404), absent.expect(404));
+    assert_eq!(closed["detail"].as_str().unwrap().replace("globex", "nowhere"), absent["detail"].as_str().unwrap());
+}
+
+#[tokio::test]
+async fn nothing_tells_a_guest_of_a_tool_that_is_not_theirs() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    let (guest, finance) = (world.guest().await, world.user("fin", &["finance"]).await);
+    let everything = async |client: &Client| {
+        let mut seen = String::new();
+        for path in ["/v1/me", "/v1/agents", "/v1/agents/bank", "/v1/agents/bank/tools", "/v1/agents/bank/connections"]
+        {
+            seen += &client.get(path).await.text;
+        }
+        seen + &client.ask("bank", "/tools").await + &client.ask("bank", "/connections").await
+    };
+    assert!(everything(&finance).await.contains("send_money"), "the test looks where tools are named");
+    let seen = everything(&guest).await;
+    assert!(seen.contains("get_exchange_rate"));
+    assert!(!seen.contains("send_money") && !seen.contains("get_balances"), "{seen}");
+}
+
+#[tokio::test]
+async fn explain_is_for_those_who_run_the_agent() {
+    let world = World::start().await;
+    world.tools_ready().await;
+    let path = "/v1/agents/bank/tools?explain=true";
+    world.guest().await.get(path).await.expect(403);
+    world.user("bob", &["finance"]).await.get(path).await.expect(403);
+    let by_scope = world.admin().await.get(path).await.expect(200);
+    let denied = by_scope["items"][0]["denied"].as_array().unwrap();
+    let money = denied.iter().find(|tool| tool["tool"] == "send_money").unwrap();
+    assert_eq!(money["reason"], "role_lacks_tool");
+    assert!(money["remedy"].as_str().unwrap().contains("toolAccess.roles"));
+    let by_pack = world.user("alice", &[]).await.get(path).await.expect(200);
+    assert_eq!(by_pack["items"][0]["denied"], json!([]), "an adminUsers member has every tool");
+}

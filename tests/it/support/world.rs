@@ -19,6 +19,7 @@ use chatelaine::{
     domain::{
         account::{FrontendHeaders, Speaker, Tenant},
         config::{Config, Environment},
+        ids::AgentId,
         principal::{Scope, Scopes},
         secret::Secret,
     },
@@ -82,7 +83,7 @@ pub struct World {
     pub url: String,
     /// Takes guests.
     pub tenant: Tenant,
-    /// Another one, which takes none.
+    /// Another one, with the agent `bank` only and no guests.
     pub other: Tenant,
     pub config: Config,
     pub env: Environment,
@@ -116,7 +117,9 @@ impl World {
         }
         let clock = chatelaine::domain::clock::Clock::System;
         let tenant = accounts::add_tenant(&db.db, &clock, "acme", None, true).await.unwrap();
-        let other = accounts::add_tenant(&db.db, &clock, "globex", None, false).await.unwrap();
+        let other = accounts::add_tenant(&db.db, &clock, "globex", Some(vec![AgentId::parse("bank").unwrap()]), false)
+            .await
+            .unwrap();
         let service = Service::start(setup.config.clone(), &setup.env, db.db.clone()).await.unwrap();
         let url = format!("http://{}", service.address);
         let Setup { config, env, .. } = setup;

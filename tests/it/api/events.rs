@@ -1,0 +1,132 @@
+//! Events: durable ones once and in order, also after a pause; transient ones for those who listen.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    client::{Client, Event},
+    model::{Gate, text},
+    world::World,
+};
+
+fn ids(events: &[Event]) -> Vec<i64> {
+    events.iter().filter_map(|event| event.id).collect()
+}
+
+async fn last_event(client: &Client, conversation: &str) -> i64 {
+    client.get(&format!("/v1/conversations/{conversation}")).await.expect(200)["last_event"].as_i64().unwrap()
+}
+
+#[tokio::test]
+async fn a_listener_hears_the_answer_as_it_is_said_and_then_whole() {
+    let world = World::start().await;
+    world.model.reply(text("You have five euros."));
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    let mut events = ann.listen(&id, None).await;
+    let run = ann.say(&id, "How much?").await;
+    let heard = events.until_run_ends(&run).await;
+    let deltas: Vec<_> = heard.iter().filter(|event| event.name == "delta").collect();
+    let said: String = deltas.iter().map(|event| event.data["text"].as_str().unwrap()).collect();
+    assert_eq!(said, "You have five euros.");
+    assert!(deltas.len() > 1, "it is streamed");
+    assert!(deltas.iter().all(|event| event.id.is_none() && event.data["run_id"] == run.as_str()));
+    let messages: Vec<_> =
+        heard.iter().filter(|event| event.name == "message").map(|event| &event.data["role"]).collect();
+    assert_eq!(messages, ["user", "assistant"]);
+    assert!(heard.iter().filter(|event| event.name != "delta").all(|event| event.id.is_some()));
+}
+
+#[tokio::test]
+async fn who_comes_back_hears_what_they_missed_once_and_in_order() {
+    let world = World::start().await;
+    world.model.on(|_| Some(text("Yes.")));
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    let mut first = ann.listen(&id, Some(0)).await;
+    let run = ann.say(&id, "one").await;
+    let before = ids(&first.until_run_ends(&run).await);
+    drop(first);
+    ann.say_and_wait(&id, "two").await;
+    let mut again = ann.listen(&id, before.last().copied()).await;
+    let run = ann.say(&id, "three").await;
+    let after = ids(&again.until_run_ends(&run).await);
+    let all: Vec<i64> = before.into_iter().chain(after).collect();
+    let last = last_event(&ann, &id).await;
+    assert_eq!(all, (1..=last).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn after_in_the_query_says_the_same_as_the_header_and_yields_to_it() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    ann.say_and_wait(&id, "/help").await;
+    let last = last_event(&ann, &id).await;
+    let path = format!("/v1/conversations/{id}/events?after=1");
+    let mut by_query = crate::support::client::Events::of(ann.request(Method::GET, &path).send().await.unwrap());
+    assert_eq!(by_query.next().await.unwrap().id, Some(2));
+    let request = ann.request(Method::GET, &path).header("last-event-id", last - 1);
+    let mut by_header = crate::support::client::Events::of(request.send().await.unwrap());
+    assert_eq!(by_header.next().await.unwrap().id, Some(last));
+}
+
+#[tokio::test]
+async fn a_last_event_id_that_is_none_is_refused() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let path = format!("/v1/conversations/{}/events", ann.open("bank").await);
+    for id in ["x", "-1", "1.5", "99999999999999999999"] {
+        let problem = ann.send(ann.request(Method::GET, &path).header("last-event-id", id)).await.expect(400);
+        assert_eq!(problem["field"], "Last-Event-ID", "{id}");
+    }
+}
+
+#[tokio::test]
+async fn all_listeners_of_a_conversation_hear_the_same() {
+    let world = World::start().await;
+    let gate = Gate::new();
+    world.model.reply(text("The same for all.").gate(1, &gate));
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    let (mut one, mut two) = (ann.listen(&id, None).await, ann.listen(&id, None).await);
+    let run = ann.say(&id, "hi").await;
+    gate.reached().await;
+    gate.open();
+    let texts = |heard: Vec<Event>| heard.into_iter().map(|event| (event.name, event.text)).collect::<Vec<_>>();
+    assert_eq!(texts(one.until_run_ends(&run).await), texts(two.until_run_ends(&run).await));
+}
+
+#[tokio::test]
+async fn a_stream_opens_with_a_word_and_asks_to_be_let_through() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let path = format!("/v1/conversations/{}/events", ann.open("bank").await);
+    let mut answer = ann.request(Method::GET, &path).send().await.unwrap();
+    assert_eq!(answer.headers()["x-accel-buffering"], "no");
+    assert_eq!(answer.headers()["cache-control"], "no-store");
+    let first = answer.chunk().await.unwrap().unwrap();
+    assert!(String::from_utf8_lossy(&first).contains("retry: 2000"), "{first:?}");
+}
+
+#[tokio::test]
+async fn a_stop_ends_streams_and_the_answer_is_there_after_the_start() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    ann.say_and_wait(&id, "/help").await;
+    let events = ann.listen(&id, None).await;
+    let before = ann.messages(&id).await;
+    let stopped = world.stop().await;
+    assert!(events.rest().await.is_empty(), "the stream ended without a broken event");
+    let world = stopped.start().await;
+    let ann = world.user("ann", &[]).await;
+    assert_eq!(ann.messages(&id).await, before);
+    let mut replayed = ann.listen(&id, Some(0)).await;
+    assert_eq!(replayed.next().await.unwrap().data, without_nulls(&before[0]));
+}
+
+fn without_nulls(message: &Value) -> Value {
+    let fields = message.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
+    json!(fields.map(|(key, value)| (key.clone(), value.clone())).collect::<serde_json::Map<_, _>>())
+}
