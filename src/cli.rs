@@ -33,7 +33,7 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve the API. Without DATABASE_URL a private Postgres is started.
+    /// Serve the API. Without `DATABASE_URL` a private Postgres is started.
     Serve,
     /// Bring up the demo: a tenant with four users, a bank to talk to, and what to try next.
     Demo(demo::Args),

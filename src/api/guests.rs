@@ -52,8 +52,8 @@ pub(super) struct NewGuest {
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct Guest {
     token: String,
-    #[serde(with = "time::serde::rfc3339::option")]
-    expires_at: Option<OffsetDateTime>,
+    #[serde(with = "time::serde::rfc3339")]
+    expires_at: OffsetDateTime,
 }
 
 /// Become a guest of a tenant that receives guests.
@@ -65,8 +65,8 @@ pub(super) async fn create(
     Json(new): Json<NewGuest>,
 ) -> Result<(StatusCode, axum::Json<Guest>), Problem> {
     readable("tenant", &new.tenant, 63)?;
-    let issued = app.accounts.create_guest(&new.tenant).await?;
+    let (token, expires_at) = app.accounts.create_guest(&new.tenant).await?;
     // The one moment in which the key is shown, to the one it was made for.
-    let token = issued.secret.expose().to_owned();
-    Ok((StatusCode::CREATED, axum::Json(Guest { token, expires_at: issued.key.expires_at })))
+    let token = token.expose().to_owned();
+    Ok((StatusCode::CREATED, axum::Json(Guest { token, expires_at })))
 }

@@ -45,7 +45,7 @@ impl From<&Pack> for AgentView {
 pub async fn list(app: &App, principal: &Principal) -> Result<Vec<AgentView>> {
     let tenant = app.accounts.tenant(principal.tenant).await?;
     let packs = app.library.snapshot();
-    let usable = packs.packs().filter(|pack| tenant.has_agent(pack.id()) && admits(pack, principal));
+    let usable = packs.packs().filter(|pack| tenant.serves(pack.id()) && admits(pack, principal));
     Ok(usable.map(|pack| AgentView::from(&**pack)).collect())
 }
 
@@ -59,7 +59,7 @@ pub async fn pack(app: &App, principal: &Principal, agent: &str) -> Result<Arc<P
     let unknown = || Error::not_found(format!("agent {agent:?}"));
     let id = AgentId::parse(agent).map_err(|_| unknown())?;
     let tenant = app.accounts.tenant(principal.tenant).await?;
-    let pack = app.library.get(&id).filter(|pack| tenant.has_agent(pack.id())).ok_or_else(unknown)?;
+    let pack = app.library.get(&id).filter(|pack| tenant.serves(pack.id())).ok_or_else(unknown)?;
     if admits(&pack, principal) {
         Ok(pack)
     } else {

@@ -14,7 +14,7 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::{App, accounts, agents};
+use super::{App, agents};
 use crate::{
     domain::{
         error::Result,
@@ -154,8 +154,8 @@ pub async fn supervise(app: Arc<App>) {
 async fn reconcile(app: &Arc<App>) -> Result<()> {
     let mut wanted: HashMap<Place, Arc<ServerSpec>> = HashMap::new();
     let packs = app.library.snapshot();
-    for tenant in accounts::list_tenants(&app.db).await? {
-        for pack in packs.packs().filter(|pack| tenant.has_agent(pack.id())) {
+    for tenant in app.accounts.tenants().await? {
+        for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
             let shared = pack.servers.iter().filter(|server| server.access_mode == AccessMode::AdminControlled);
             wanted.extend(
                 shared.map(|server| ((tenant.id, pack.id().clone(), server.id.clone()), Arc::new(server.clone()))),
@@ -304,8 +304,8 @@ fn fingerprint(tools: &[Arc<Tool>]) -> String {
 /// Waits for the servers that a pack calls `required`; the error names those that cannot be reached.
 pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
     let mut required = Vec::new();
-    for tenant in accounts::list_tenants(&app.db).await? {
-        for pack in app.library.snapshot().packs().filter(|pack| tenant.has_agent(pack.id())) {
+    for tenant in app.accounts.tenants().await? {
+        for pack in app.library.snapshot().packs().filter(|pack| tenant.serves(pack.id())) {
             let servers = pack.servers.iter().filter(|server| server.required);
             let shared = servers.filter(|server| server.access_mode == AccessMode::AdminControlled);
             required.extend(shared.map(|server| (tenant.id, pack.id().clone(), Arc::new(server.clone()))));

@@ -121,7 +121,7 @@ pub async fn messages(
 /// Says something. A text that starts with `/` is a command and is answered without the model. A text
 /// that comes while a turn is under way waits for the next one, together with others that wait.
 pub async fn post(app: &App, principal: &Principal, id: ConversationId, text: String) -> Result<Posted> {
-    let text = checked(text)?;
+    let text = checked(&text)?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, true).await?;
     agents::pack(app, principal, conversation.agent.as_str()).await?;
@@ -131,7 +131,7 @@ pub async fn post(app: &App, principal: &Principal, id: ConversationId, text: St
 }
 
 /// A text that can be a message.
-pub(super) fn checked(text: String) -> Result<String> {
+pub(super) fn checked(text: &str) -> Result<String> {
     if text.trim().is_empty() {
         return Err(Error::invalid("text", "is empty; say something"));
     }

@@ -67,8 +67,7 @@ pub async fn call(app: &App, call: Call<'_>) -> ToolResult {
         Err(error) => return refused(&call, format!("not executed: {error}")),
     };
     let started = crate::domain::clock::instant();
-    let options =
-        CallOptions { progress: Some(call.progress.clone()), cancel: call.cancel.clone(), ..Default::default() };
+    let options = CallOptions { progress: Some(call.progress.clone()), cancel: call.cancel.clone() };
     let key = shared_key(call.principal.tenant, call.toolbox.agent(), &spec.id);
     let sent = app.mcp.call(&key, spec, &named.tool.name, &arguments, options).await;
     let result = match sent {

@@ -36,7 +36,7 @@ pub async fn resume(
     let Some((Role::User, text)) = transcript.pop() else {
         return Err(Error::invalid("messages", "the last message must be one of the user"));
     };
-    let text = conversations::checked(text)?;
+    let text = conversations::checked(&text)?;
     let pack = agents::pack(app, principal, agent).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let key = key(chat, &transcript);

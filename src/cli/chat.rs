@@ -20,7 +20,7 @@ pub struct Args {
     /// A user of the demo: guest, employee, finance or admin.
     #[arg(long = "as", value_name = "USER", conflicts_with = "token")]
     user: Option<String>,
-    /// A bearer token or API key; also read from CHATELAINE_TOKEN.
+    /// A bearer token or API key; also read from `CHATELAINE_TOKEN`.
     #[arg(long, env = "CHATELAINE_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// Where the API is; the demo's address unless given.

@@ -9,7 +9,7 @@ use crate::{
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// A folder of packs, one pack's folder, or its file; CHATELAINE_PACKS unless given.
+    /// A folder of packs, one pack's folder, or its file; `CHATELAINE_PACKS` unless given.
     path: Option<PathBuf>,
     /// Leave variables open that are not set here, for a machine without the operator's environment.
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! `chatelaine serve`: one replica.
 
-use std::{future::Future, net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
@@ -83,13 +83,11 @@ impl Service {
 }
 
 /// SIGINT or SIGTERM.
-pub fn asked_to_stop() -> impl Future<Output = anyhow::Result<()>> {
-    async {
-        let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        tokio::select! {
-            interrupted = tokio::signal::ctrl_c() => interrupted?,
-            _ = terminate.recv() => {}
-        }
-        Ok(())
+async fn asked_to_stop() -> anyhow::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        _ = terminate.recv() => {}
     }
+    Ok(())
 }

@@ -19,7 +19,7 @@ use crate::{
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// The pack's folder, or its id below CHATELAINE_PACKS.
+    /// The pack's folder, or its id below `CHATELAINE_PACKS`.
     pack: PathBuf,
     /// Only this server.
     server: Option<String>,

@@ -54,11 +54,11 @@ fn oracle(server: &ServerSpec, who: &Standing, tool: &str) -> (bool, bool) {
     let lists_it = |role: &String| access.and_then(|a| a.roles.as_ref()?.get(role)).is_some_and(|l| in_list(l));
     let by_role = who.roles.iter().any(lists_it);
     let by_nobody = access.is_some_and(|a| a.roles.as_ref().is_some_and(|r| !r.keys().any(lists_it)));
-    let by_rule = access.is_some_and(|a| match &a.roles {
+    let by_rules_alone = access.is_some_and(|a| match &a.roles {
         Some(_) => by_role || (by_nobody && a.default == DefaultAccess::All),
         None => matches!(a.default, DefaultAccess::All | DefaultAccess::Public) || in_list(&a.public),
     });
-    let may = listed && (who.admin || by_rule);
+    let may = listed && (who.admin || by_rules_alone);
     let policy = access.and_then(|a| a.approval.iter().find(|p| in_list(&p.tools)));
     let consents =
         |p: &ApprovalPolicy| p.self_approval && (who.admin || p.approvers.iter().any(|r| who.roles.contains(r)));

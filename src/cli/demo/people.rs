@@ -26,8 +26,8 @@ pub async fn admit(db: &Db, service: &Service, config: &Config) -> anyhow::Resul
         let token = accounts::development::token(db, &config.data, &tenant, &person, clock.now(), LIFE).await?;
         tokens.insert(user.to_owned(), token.expose().to_owned());
     }
-    let guest = service.app.accounts.create_guest(TENANT).await?;
-    tokens.insert("guest".to_owned(), guest.secret.expose().to_owned());
+    let (guest, _) = service.app.accounts.create_guest(TENANT).await?;
+    tokens.insert("guest".to_owned(), guest.expose().to_owned());
     let agent = service.app.library.snapshot().packs().next().map(|pack| pack.id().to_string()).unwrap_or_default();
     let notes = DemoNotes { url: format!("http://{}", service.address).parse()?, agent, tokens };
     keep(&notes, config)?;
