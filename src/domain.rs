@@ -6,6 +6,7 @@
 pub mod account;
 pub mod clock;
 pub mod config;
+pub mod credential;
 pub mod error;
 pub mod event;
 pub mod ids;
@@ -14,6 +15,7 @@ pub mod names;
 pub mod pack;
 pub mod policy;
 pub mod principal;
+pub mod ring;
 pub mod run;
 pub mod secret;
 pub mod server;
