@@ -3,7 +3,7 @@
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
 //! `jobs → turn → commands → gate → transcript → runs → conversations → tools → connections → agents →
-//! audit → accounts`.
+//! audit → accounts → keys`.
 
 pub mod accounts;
 pub mod agents;
@@ -14,6 +14,7 @@ pub mod conversations;
 pub mod gate;
 pub mod health;
 pub mod jobs;
+pub mod keys;
 pub mod runs;
 pub mod tools;
 pub mod transcript;
@@ -51,6 +52,7 @@ pub struct App {
     pub connections: connections::Connections,
     pub tools: tools::Toolboxes,
     pub library: Library,
+    pub keys: keys::Keys,
     /// Set once a stop was asked for: no new work starts.
     pub shutdown: CancellationToken,
     pub(crate) db: Db,
@@ -81,6 +83,7 @@ impl App {
     pub fn build(config: Config, env: &Environment, db: Db) -> anyhow::Result<(Arc<Self>, Background)> {
         let egress = Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?;
         let library = Library::load(&config.packs, env, config.mcp_servers.as_ref())?;
+        keys::standing::require_ring(config.ring.as_ref(), library.snapshot().packs())?;
         let options = Options { stdio_commands: config.stdio_commands.clone(), ..Options::default() };
         let (work, work_inbox) = mpsc::unbounded_channel();
         let (hints, hints_inbox) = mpsc::unbounded_channel();
@@ -90,6 +93,7 @@ impl App {
             accounts: accounts::Accounts::new(db.clone(), egress.clone(), clock.clone(), env.clone()),
             connections: connections::Connections::default(),
             tools: tools::Toolboxes::default(),
+            keys: keys::Keys::new(db.clone(), config.ring.clone()),
             library,
             shutdown: CancellationToken::new(),
             live: Live::default(),
@@ -112,6 +116,7 @@ impl App {
     /// Starts everything that goes on without being asked. Fails when a server that a pack calls
     /// `required` cannot be reached.
     pub async fn run_background(self: &Arc<Self>, background: Background) -> anyhow::Result<()> {
+        self.tasks.spawn(keys::standing::hold(self.clone()));
         self.tasks.spawn(audit::write(self.clone(), background.audit));
         self.tasks.spawn(jobs::send_hints(self.clone(), background.hints));
         self.tasks.spawn(jobs::hear_hints(self.clone()));

@@ -6,6 +6,7 @@
 pub mod account;
 pub mod clock;
 pub mod config;
+pub mod credential;
 pub mod error;
 pub mod event;
 pub mod ids;
@@ -15,6 +16,7 @@ pub mod pack;
 pub mod personal;
 pub mod policy;
 pub mod principal;
+pub mod ring;
 pub mod run;
 pub mod scrub;
 pub mod secret;
