@@ -2,8 +2,8 @@
 //! user is a row and an event.
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
-//! `jobs → turn → commands → gate → transcript → runs → conversations → tools → connections → agents →
-//! audit → accounts → keys`.
+//! `jobs → turn → commands → gate → transcript → runs → conversations → tools → credentials → connections →
+//! agents → audit → accounts → keys`.
 
 pub mod accounts;
 pub mod agents;
@@ -11,6 +11,7 @@ pub mod audit;
 pub mod commands;
 pub mod connections;
 pub mod conversations;
+pub mod credentials;
 pub mod gate;
 pub mod health;
 pub mod jobs;
@@ -50,6 +51,7 @@ pub struct App {
     pub replica: ReplicaId,
     pub accounts: accounts::Accounts,
     pub connections: connections::Connections,
+    pub credentials: credentials::Credentials,
     pub tools: tools::Toolboxes,
     pub library: Library,
     pub keys: keys::Keys,
@@ -92,6 +94,7 @@ impl App {
         let app = Self {
             accounts: accounts::Accounts::new(db.clone(), egress.clone(), clock.clone(), env.clone()),
             connections: connections::Connections::default(),
+            credentials: credentials::Credentials::new(),
             tools: tools::Toolboxes::default(),
             keys: keys::Keys::new(db.clone(), config.ring.clone()),
             library,
@@ -123,6 +126,8 @@ impl App {
         self.tasks.spawn(jobs::look_by_the_clock(self.clone()));
         self.tasks.spawn(jobs::work(self.clone(), background.work));
         self.tasks.spawn(connections::supervise(self.clone()));
+        self.tasks.spawn(credentials::look_by_the_clock(self.clone()));
+        self.tasks.spawn(credentials::follow_changes(self.clone()));
         let app = self.clone();
         self.tasks.spawn(async move { app.library.watch(app.shutdown.clone()).await });
         connections::await_required(self).await

@@ -6,6 +6,7 @@
 pub mod account;
 pub mod clock;
 pub mod config;
+pub mod connection;
 pub mod credential;
 pub mod error;
 pub mod event;
@@ -22,4 +23,5 @@ pub mod scrub;
 pub mod secret;
 pub mod server;
 pub mod template;
+pub mod texts;
 pub mod tool;

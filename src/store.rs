@@ -13,6 +13,7 @@ pub mod catalogs;
 pub mod conversations;
 pub mod credentials;
 pub mod hints;
+pub mod holdings;
 pub mod issuers;
 pub mod keks;
 pub mod messages;

@@ -289,7 +289,7 @@ impl App {
     /// Tells everybody who listens, here and on the other replicas. After the commit.
     pub(crate) fn announce(&self, tenant: TenantId, conversation: ConversationId, event: Event) {
         self.live.durable(tenant, conversation, event);
-        let _ = self.hints.send(Hint { tenant, conversation });
+        let _ = self.hints.send(Hint::Conversation { tenant, conversation });
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use super::{App, agents, commands, tools};
+use super::{App, agents, commands, credentials, tools};
 use crate::{
     domain::{
         error::{Error, Result},
@@ -22,6 +22,7 @@ use crate::{
         message::{Message, Part, Role, ToolCall},
         pack::{Pack, Provider},
         run::{ClaimedRun, RunKind, RunStatus, Usage},
+        texts::{self, Key},
     },
     llm::{Delta, Reply, StepRequest, Stop},
     store::{self, messages::NewMessage},
@@ -119,12 +120,13 @@ impl Work {
                 self.append(Role::System, &parts, false).await?;
             }
             commands::Answer::Call(call) => {
-                let toolbox = tools::toolbox(&self.app, &self.run.principal, pack);
+                let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
                 self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false).await?;
                 // For frontends that show text and know nothing of tool results.
                 for result in self.make_calls(&toolbox, vec![(call, None)], false).await? {
                     self.append(Role::System, &[Part::text(result.text)], false).await?;
                 }
+                self.tell_of_credentials(pack).await?;
             }
         }
         Ok(if self.cancel.is_cancelled() { Ending::cancelled() } else { Ending::succeeded() })
@@ -143,8 +145,9 @@ impl Work {
         if answered.is_some_and(|message| message.role == Role::Assistant && calls::of(message).is_empty()) {
             return Ok(Ending::succeeded());
         }
+        self.tell_of_credentials(pack).await?;
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
-            let toolbox = tools::toolbox(&self.app, &self.run.principal, pack);
+            let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
             let reply = match self.step(pack, &toolbox).await? {
                 Step::Replied(reply) => reply,
                 Step::Ended(ending) => return Ok(ending),
@@ -155,6 +158,7 @@ impl Work {
                 return Ok(ending);
             }
             self.make_calls(&toolbox, calls, true).await?;
+            self.tell_of_credentials(pack).await?;
             if self.cancel.is_cancelled() {
                 return Ok(Ending::cancelled());
             }
@@ -163,6 +167,15 @@ impl Work {
         Ok(Ending::failed(format!(
             "the agent stopped after {steps} steps without an answer; ask again, or for less at once"
         )))
+    }
+
+    /// Tells the user, once, that a server does not accept their credential any more.
+    async fn tell_of_credentials(&self, pack: &Pack) -> Result<()> {
+        for server in credentials::untold(&self.app, &self.run.principal, pack).await? {
+            let text = texts::of(pack, &self.run.principal).say(Key::Rejected, &[("server", &server)]);
+            self.append(Role::System, &[commands::notice("credential_rejected", text)], false).await?;
+        }
+        Ok(())
     }
 
     /// One step of the model, streamed to whoever listens.
