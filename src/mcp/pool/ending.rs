@@ -53,10 +53,10 @@ impl Pool {
 
     /// Closes what nobody used for its time.
     fn sweep(&self) {
-        let now = Duration::from_millis(self.now());
+        let now = Duration::from_micros(self.now());
         let mut slots = locked(&self.slots);
         let idle = |slot: &&Arc<Slot>| {
-            let used = Duration::from_millis(slot.used.load(Ordering::Relaxed));
+            let used = Duration::from_micros(slot.used.load(Ordering::Relaxed));
             slot.users.load(Ordering::SeqCst) == 0 && now.saturating_sub(used) >= self.patience_with(slot)
         };
         let idle: Vec<_> = slots.values().flatten().filter(idle).cloned().collect();
