@@ -73,9 +73,15 @@ pub struct ToolResult {
     /// What the model reads.
     pub text: String,
     /// The server's own result (`content`, `structuredContent`, `isError`), when there was one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "raw_within_a_part")]
     #[schema(value_type = Option<Object>)]
     pub raw: Option<Box<RawValue>>,
+}
+
+/// Raw JSON cannot be read as such inside a tagged enum, since its parts are read before the tag is known.
+fn raw_within_a_part<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    let value = Option::<Value>::deserialize(deserializer)?;
+    value.map(|value| serde_json::value::to_raw_value(&value).map_err(serde::de::Error::custom)).transpose()
 }
 
 /// How a tool call ended.
