@@ -6,7 +6,8 @@ const README: &str = include_str!("../../README.md");
 
 #[test]
 fn the_settings_table_is_the_codes() {
-    let rows: Vec<_> = README.lines().filter(|line| line.starts_with("| `") && line.matches('|').count() == 4).collect();
+    let rows: Vec<_> =
+        README.lines().filter(|line| line.starts_with("| `") && line.matches('|').count() == 4).collect();
     let expected: Vec<String> = SETTINGS
         .iter()
         .map(|(name, default, what)| {
