@@ -3,7 +3,7 @@
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command, time::Duration};
 
 use chatelaine::{
-    domain::{clock, ids::AgentId},
+    domain::ids::AgentId,
     packs::{Change, Library},
 };
 use tempfile::TempDir;
