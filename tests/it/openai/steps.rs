@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::{PATH, complete, content, request, stream};
 use crate::support::{
-    model::{call, calls, results, text, tool_names},
+    model::{Gate, call, calls, said, text, tool_names},
     world::World,
 };
 
@@ -40,8 +40,27 @@ async fn the_steps_of_an_answer_are_set_apart_and_the_next_request_still_matches
     let (chunks, _) = stream(&ann, request(&["rate?"])).await;
     assert_eq!(content(&chunks), both);
     assert_eq!(complete(&ann, &["rate?", both, "thanks"]).await, "Bye.");
-    let remembered = results(&world.model.last_request());
-    assert_eq!(remembered.len(), 1, "the tool's result, which the client never saw, is in the history");
+    let last = world.model.last_request();
+    let results = last["messages"].as_array().unwrap().iter().filter(|message| message["role"] == "tool");
+    assert_eq!(results.count(), 1, "the tool's result, which the client never saw, is in the history");
+}
+
+#[tokio::test]
+async fn an_answer_that_another_replica_works_out_is_shown_whole() {
+    let world = World::with(|setup| setup.config.runs_at_once = 1).await;
+    let gate = Gate::new();
+    let held = gate.clone();
+    world.model.on(move |request| said(request, "wait").then(|| text("At last.").gate(1, &held)));
+    world.model.on(|_| Some(text("From elsewhere.")));
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    ann.say(&id, "wait").await;
+    gate.reached().await;
+    let _other = world.replica().await;
+    let (chunks, done) = stream(&ann, request(&["and now?"])).await;
+    assert!(done);
+    assert_eq!(content(&chunks), "From elsewhere.", "no delta was heard here, only the message");
+    gate.open();
 }
 
 #[tokio::test]
