@@ -75,7 +75,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 fn v1() -> OpenApiRouter<Door> {
     OpenApiRouter::default()
         .routes(routes!(guests::me))
-        .routes(routes!(guests::create))
+        .routes(routes!(guests::create_guest))
         .routes(routes!(agents::list))
         .routes(routes!(agents::get))
         .routes(routes!(agents::tools))
@@ -121,7 +121,7 @@ impl Modify for Bearer {
     }
 }
 
-/// Adds to every operation what is true of all: how it says no.
+/// Adds to every operation what is true of all: how it says no, and a name that no other one has.
 fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi {
     for (path, item) in &mut openapi.paths.paths {
         let (media, schema) = match Wire::of(path) {
@@ -135,6 +135,8 @@ fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi 
         let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
         for operation in operations.into_iter().flatten() {
             operation.responses.responses.insert("default".to_owned(), no.clone().into());
+            let tag = operation.tags.iter().flatten().next();
+            operation.operation_id = tag.zip(operation.operation_id.as_ref()).map(|(tag, id)| format!("{tag}_{id}"));
         }
     }
     openapi

@@ -93,7 +93,9 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
 }
 
 fn log_to_stderr(config: &Config) {
-    let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
+    // rmcp writes whole messages, arguments and results included, whatever the operator's filter says.
+    let quiet = "rmcp=warn".parse().expect("a directive written here");
+    let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info")).add_directive(quiet);
     let ansi = io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(io::stderr);
     // A second subscriber in one process (tests) leaves the first in place.

@@ -66,7 +66,13 @@ fn cors(config: &Config) -> Option<CorsLayer> {
     let origins = if config.cors_origins.iter().any(|origin| origin == "*") {
         AllowOrigin::any()
     } else {
-        AllowOrigin::list(config.cors_origins.iter().filter_map(|origin| origin.parse().ok()))
+        AllowOrigin::list(config.cors_origins.iter().filter_map(|origin| {
+            let parsed = origin.parse().ok();
+            if parsed.is_none() {
+                tracing::warn!(origin, "CHATELAINE_CORS_ORIGINS: this is no origin and is left out");
+            }
+            parsed
+        }))
     };
     let cors = CorsLayer::new()
         .allow_origin(origins)
@@ -104,7 +110,13 @@ async fn observe(request: Request, next: Next) -> Response {
         let took = started.elapsed();
         let labels = [("method", method.to_string()), ("route", route.clone()), ("status", status.to_string())];
         metrics::histogram!("chatelaine_request_seconds", &labels).record(took.as_secs_f64());
-        tracing::debug!(status, ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX), "answered");
+        let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        // Probes and scrapers come every few seconds and say nothing.
+        if route.starts_with("/v1/") {
+            tracing::info!(status, ms, "answered");
+        } else {
+            tracing::debug!(status, ms, "answered");
+        }
         response
     };
     let mut response = answer.instrument(span).await;

@@ -28,7 +28,7 @@ pub(super) struct Me {
 }
 
 /// Who am I?
-#[utoipa::path(get, path = "/v1/me", tag = "me", responses((status = 200, body = Me)))]
+#[utoipa::path(get, path = "/v1/me", tag = "accounts", responses((status = 200, body = Me)))]
 pub(super) async fn me(Known(caller): Known) -> axum::Json<Me> {
     let principal = caller.principal;
     axum::Json(Me {
@@ -57,9 +57,9 @@ pub(super) struct Guest {
 }
 
 /// Become a guest of a tenant that receives guests.
-#[utoipa::path(post, path = "/v1/guests", tag = "me", security(()), request_body = NewGuest,
+#[utoipa::path(post, path = "/v1/guests", tag = "accounts", security(()), request_body = NewGuest,
     responses((status = 201, body = Guest)))]
-pub(super) async fn create(
+pub(super) async fn create_guest(
     State(app): State<Arc<App>>,
     _: Unknown,
     Json(new): Json<NewGuest>,

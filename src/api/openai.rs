@@ -7,6 +7,7 @@
 
 mod answer;
 mod request;
+mod shown;
 mod wire;
 
 use std::sync::Arc;

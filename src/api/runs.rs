@@ -25,7 +25,7 @@ pub(super) async fn get(
     Ok(axum::Json(app::runs::get(&app, caller.principal(), id).await?))
 }
 
-/// Asks a run to stop. What it has sent to a tool stays done; a run that is over stays as it is.
+/// Asks a run to stop. What it has sent to a tool stays done; one that is over cannot be stopped: 409.
 #[utoipa::path(post, path = "/v1/runs/{id}/cancel", tag = "runs", params(("id" = RunId, Path)),
     responses((status = 202, body = Run)))]
 pub(super) async fn cancel(

@@ -35,6 +35,8 @@ const REMEMBERED: u64 = 4096;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Different standings remembered per agent; more than that and the oldest guess is as good as none.
 const STANDINGS: usize = 256;
+/// Characters of one reason why arguments do not fit. A validator quotes what it was given.
+const REASON: usize = 300;
 
 /// One tool of an agent, with the name that the model knows it by.
 pub struct NamedTool {
@@ -53,7 +55,8 @@ pub struct AgentTools {
     catalogs: Vec<Option<Arc<Catalog>>>,
     tools: Vec<NamedTool>,
     by_name: HashMap<String, usize>,
-    toolboxes: Mutex<HashMap<(Standing, Usable), Arc<Toolbox>>>,
+    /// Which of them a standing may see. Not whole toolboxes: those hold this value, which then would never go.
+    allowed: Mutex<HashMap<(Standing, Usable), Arc<[usize]>>>,
 }
 
 /// Of each server of the pack, whether the user can reach it: a shared one, or with a credential of theirs.
@@ -65,7 +68,7 @@ pub struct Toolbox {
     standing: Standing,
     usable: Usable,
     /// Positions in `all.tools`, ascending.
-    allowed: Vec<usize>,
+    allowed: Arc<[usize]>,
 }
 
 /// By agent; with a user where the catalogs are theirs alone.
@@ -95,8 +98,8 @@ impl NamedTool {
             .iter_errors(arguments)
             .take(5)
             .map(|error| match error.instance_path().as_str() {
-                "" => error.to_string(),
-                path => format!("at {path}: {error}"),
+                "" => clipped(&error.to_string(), REASON),
+                path => format!("at {}: {}", clipped(path, REASON), clipped(&error.to_string(), REASON)),
             })
             .collect();
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
@@ -122,26 +125,27 @@ impl AgentTools {
         let by_name = tools.iter().enumerate().map(|(at, tool)| (tool.name.clone(), at)).collect();
         drop(pairs);
         let specs = pack.servers.iter().cloned().map(Arc::new).collect();
-        Self { pack, specs, catalogs, tools, by_name, toolboxes: Mutex::default() }
+        Self { pack, specs, catalogs, tools, by_name, allowed: Mutex::default() }
     }
 
     fn spec(&self, tool: &NamedTool) -> &Arc<ServerSpec> {
         &self.specs[tool.server]
     }
 
-    /// The toolbox of a standing, built once.
+    /// The toolbox of a standing, decided once.
     pub fn toolbox(self: &Arc<Self>, standing: Standing, usable: Usable) -> Arc<Toolbox> {
-        let mut toolboxes = self.toolboxes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (standing, usable);
-        if let Some(toolbox) = toolboxes.get(&key) {
-            return toolbox.clone();
+        if let Some(allowed) = known.get(&key) {
+            let ((standing, usable), allowed) = (key, allowed.clone());
+            return Arc::new(Toolbox { all: self.clone(), standing, usable, allowed });
         }
-        if toolboxes.len() >= STANDINGS {
-            toolboxes.clear();
+        if known.len() >= STANDINGS {
+            known.clear();
         }
-        let toolbox = Arc::new(Toolbox::build(self.clone(), key.0.clone(), key.1.clone()));
-        toolboxes.insert(key, toolbox.clone());
-        toolbox
+        let toolbox = Toolbox::build(self.clone(), key.0.clone(), key.1.clone());
+        known.insert(key, toolbox.allowed.clone());
+        Arc::new(toolbox)
     }
 
     /// Whether this was made of the same pack and catalogs.
@@ -184,6 +188,12 @@ impl Toolbox {
         self.iter().find(|(spec, named)| spec.id.as_str() == server && named.tool.name == tool)
     }
 
+    /// Server and tool behind a name, whoever may use it: for the audit trail, which says what was refused.
+    pub(super) fn pair_of(&self, name: &str) -> Option<(&str, &str)> {
+        let tool = &self.all.tools[*self.all.by_name.get(name)?];
+        Some((self.all.spec(tool).id.as_str(), &tool.tool.name))
+    }
+
     pub fn standing(&self) -> &Standing {
         &self.standing
     }
@@ -198,6 +208,14 @@ impl Toolbox {
 
     pub fn is_empty(&self) -> bool {
         self.allowed.is_empty()
+    }
+}
+
+/// At most `most` characters of a text.
+pub(super) fn clipped(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

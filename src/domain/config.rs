@@ -95,7 +95,7 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("CHATELAINE_SSE_PER_USER", "16", "event streams one user may hold open"),
     ("CHATELAINE_RUNS_AT_ONCE", "64", "runs this process works on at once; more wait in the queue"),
     ("CHATELAINE_RUN_LEASE_SECONDS", "15", "after this time without a sign of life another replica takes a run over"),
-    ("CHATELAINE_LOG", "info,rmcp=warn,sqlx=warn", "log filter, as in `info,chatelaine=debug`"),
+    ("CHATELAINE_LOG", "info,sqlx=warn", "log filter, as in `info,chatelaine=debug`"),
     ("CHATELAINE_LOG_FORMAT", "text", "`text` or `json`"),
 ];
 

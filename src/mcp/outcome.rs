@@ -13,10 +13,10 @@ const MAX_TEXT: usize = 64 * 1024;
 
 /// The members that are looked at. Everything else stays raw.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Outcome<'a> {
-    #[serde(borrow, default)]
-    content: Option<&'a RawValue>,
+#[serde(rename_all = "camelCase", bound(deserialize = "C: Deserialize<'de>"))]
+struct Outcome<'a, C> {
+    #[serde(default)]
+    content: Option<C>,
     #[serde(borrow, default)]
     structured_content: Option<&'a RawValue>,
     #[serde(borrow, default)]
@@ -58,35 +58,49 @@ struct Resource<'a> {
 /// Reads a result. One that asks for something instead of answering is a refusal: nothing was declared
 /// that a server could ask for.
 pub(super) fn read(raw: Box<RawValue>) -> Result<ToolOutcome, Failure> {
-    let outcome: Outcome =
-        object(raw.get()).map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?;
-    if let Some(kind) = outcome.result_type.filter(|kind| kind != "complete") {
-        let message = format!("the tool answered with {kind:?} instead of a result, which is not supported");
-        return Err(Failure::Refused { code: None, message });
-    }
-    let is_error = outcome.is_error.is_some_and(|flag| flag.get() == "true");
-    let text = words(outcome.content, outcome.structured_content);
+    let (is_error, text) = match object::<Outcome<Vec<Block>>>(raw.get()) {
+        Ok(outcome) => outcome.read(|blocks| blocks.into_iter().map(Some).collect())?,
+        // Not as it should be: block by block, so that one costs only itself.
+        Err(_) => object::<Outcome<&RawValue>>(raw.get())
+            .map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?
+            .read(block_by_block)?,
+    };
     Ok(ToolOutcome { is_error, text: cut(text), raw })
 }
 
+fn block_by_block(content: &RawValue) -> Vec<Option<Block<'_>>> {
+    let blocks: Vec<&RawValue> = serde_json::from_str(content.get()).unwrap_or_default();
+    blocks.into_iter().map(|block| object(block.get()).ok()).collect()
+}
+
+impl<'a, C> Outcome<'a, C> {
+    /// Whether it is an error, and its words.
+    fn read(self, blocks: impl FnOnce(C) -> Vec<Option<Block<'a>>>) -> Result<(bool, String), Failure> {
+        if let Some(kind) = self.result_type.filter(|kind| kind != "complete") {
+            let message = format!("the tool answered with {kind:?} instead of a result, which is not supported");
+            return Err(Failure::Refused { code: None, message });
+        }
+        let is_error = self.is_error.is_some_and(|flag| flag.get() == "true");
+        Ok((is_error, words(self.content.map(blocks).unwrap_or_default(), self.structured_content)))
+    }
+}
+
 /// The text of the content; the structured content when there is no text.
-fn words(content: Option<&RawValue>, structured: Option<&RawValue>) -> String {
-    let blocks: Vec<&RawValue> = content.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+fn words(blocks: Vec<Option<Block>>, structured: Option<&RawValue>) -> String {
     let mut lines = Vec::with_capacity(blocks.len() + 1);
     let mut has_text = false;
-    for raw in blocks {
-        match object::<Block>(raw.get()) {
-            Ok(block) => {
-                has_text |= block.text.is_some() || block.resource.as_ref().is_some_and(|found| found.text.is_some());
-                lines.push(block.words());
-            }
-            Err(_) => lines.push("[content that cannot be read]".to_owned()),
-        }
+    for block in blocks {
+        let Some(block) = block else {
+            lines.push("[content that cannot be read]".to_owned());
+            continue;
+        };
+        has_text |= block.text.is_some() || block.resource.as_ref().is_some_and(|found| found.text.is_some());
+        lines.push(block.words());
     }
     if let Some(structured) = structured.filter(|_| !has_text) {
         lines.push(structured.get().to_owned());
     }
-    lines.join("\n")
+    if lines.len() == 1 { lines.remove(0) } else { lines.join("\n") }
 }
 
 impl Block<'_> {

@@ -61,7 +61,7 @@ pub(super) struct Slot {
     pub(super) target: Target,
     state: Mutex<State>,
     failures: AtomicU32,
-    /// Milliseconds of the pool's life at the last use.
+    /// Microseconds of the pool's life at the last use.
     used: AtomicU64,
     /// How many are using it.
     users: AtomicUsize,
@@ -256,7 +256,7 @@ impl Pool {
     }
 
     fn now(&self) -> u64 {
-        u64::try_from(self.opened.elapsed().as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(self.opened.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
 

@@ -101,6 +101,7 @@ impl PrivatePostgres {
         let socket = running(home)?.socket;
         let url = url(ROLE, ROLE, &socket);
         PgConnection::connect(url.expose()).await.ok()?.close().await.ok()?;
+        tracing::info!(folder = %home.folder.display(), "joined the Postgres of another process; it ends with that one");
         Some(Self { url, own: None })
     }
 

@@ -60,7 +60,7 @@ fn table() -> Vec<Row> {
         (get(), "/v1/conversations/{id}/events", none, [401, 404, 404, 404, 404, 403, 200]),
         (delete(), "/v1/conversations/{id}", none, [401, 404, 404, 404, 404, 403, 204]),
         (get(), "/v1/runs/{id}", none, [401, 404, 404, 404, 404, 403, 200]),
-        (post(), "/v1/runs/{id}/cancel", none, [401, 404, 404, 404, 404, 403, 202]),
+        (post(), "/v1/runs/{id}/cancel", none, [401, 404, 404, 404, 404, 403, 409]), // it is over already
         (get(), "/v1/models", none, [401, 200, 200, 200, 200, 403, 200]),
         (get(), "/v1/models/{model}", none, [401, 403, 200, 404, 200, 403, 200]),
         (post(), "/v1/chat/completions", chat, [401, 403, 200, 404, 200, 403, 200]),

@@ -99,7 +99,7 @@ async fn a_child_that_dies_of_the_newer_handshake_is_started_again() {
 #[tokio::test]
 async fn a_child_that_is_silent_to_the_newer_handshake_is_started_again() {
     let ledger = Ledger::new();
-    let mcp = mcp_with(Options { stdio_start: Duration::from_secs(6), ..Options::default() });
+    let mcp = mcp_with(Options { stdio_start: Duration::from_secs(12), ..Options::default() });
     let (key, spec) = (key(), spec(ledger.probe(&["silent"])));
     assert_eq!(soon(mcp.discover(&key, &spec)).await.unwrap().era, Era::Legacy);
     assert_eq!(ledger.count("start"), 2);

@@ -54,7 +54,7 @@ const ROWS: &[(&str, &str)] = &[
 const SYSTEM_READS: &[(&str, &str)] = &[
     ("api_keys", "*"),
     ("issuers", "*"),
-    ("runs", "tenant_id id conversation_id status lease_until created_at"),
+    ("runs", "tenant_id id conversation_id kind status lease_until created_at"),
     ("tenants", "*"),
 ];
 

@@ -7,6 +7,7 @@ use chatelaine::{
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use serde_json::json;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::scripted::{Reply, Scripted, Seen, event, events, reply, text};
@@ -231,14 +232,22 @@ async fn a_server_that_was_only_slow_once_goes_on_in_its_session() {
     assert_eq!((server.requests("ping").len(), server.requests("initialize").len()), (1, 1));
 }
 
+/// Tells when it is dropped: a request whose connection the client closed.
+struct Gone(mpsc::UnboundedSender<()>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
 #[tokio::test]
 async fn a_cancelled_call_closes_its_request() {
-    let (told, mut closed) = tokio::sync::mpsc::channel::<()>(1);
+    let (gone, mut closed) = mpsc::unbounded_channel();
     let server = calls(move |_| {
-        let told = told.clone();
+        let gone = Gone(gone.clone());
         async move {
-            // Dropped with the connection.
-            let _told = told;
+            let _gone = gone;
             std::future::pending().await
         }
     })
@@ -254,8 +263,8 @@ async fn a_cancelled_call_closes_its_request() {
     };
     let (outcome, ()) = tokio::join!(soon(calling), cancelling);
     assert_eq!(outcome.unwrap_err(), CallError::Cancelled);
-    drop(server);
-    assert!(soon(closed.recv()).await.is_none());
+    assert_eq!(soon(closed.recv()).await, Some(()));
+    assert_eq!(server.requests("tools/call").len(), 1);
 }
 
 #[tokio::test]

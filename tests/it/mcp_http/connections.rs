@@ -17,6 +17,7 @@ use chatelaine::{
 use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::json;
+use tokio::sync::Notify;
 
 use super::scripted::{Scripted, Seen, reply};
 use crate::support::servers::{args, key, mcp, mcp_with, options, soon, spec, spec_with, until};
@@ -85,17 +86,25 @@ async fn a_server_that_comes_back_is_used_again_after_its_pause() {
 
 #[tokio::test]
 async fn whoever_goes_away_does_not_end_connecting_for_the_others() {
-    let server = Scripted::modern(async |seen: Seen| {
-        if seen.method() == "server/discover" {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+    let gate = Arc::new(Notify::new());
+    let closed = gate.clone();
+    let server = Scripted::modern(move |seen: Seen| {
+        let gate = closed.clone();
+        async move {
+            if seen.method() == "server/discover" {
+                gate.notified().await;
+            }
+            None
         }
-        None
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let hurried = tokio::time::timeout(Duration::from_millis(50), mcp.discover(&key, &spec)).await;
-    assert!(hurried.is_err());
+    tokio::select! {
+        found = mcp.discover(&key, &spec) => panic!("nobody answered, and yet: {found:?}"),
+        () = server.until("server/discover", 1) => {}
+    }
     assert_eq!(mcp.state(&key), ConnectionState::Connecting);
+    gate.notify_one();
     mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(server.requests("server/discover").len(), 1);
 }
@@ -210,8 +219,6 @@ async fn above_the_cap_the_least_recently_used_connection_goes() {
     let keys = [key(), key(), key()];
     for key in &keys {
         mcp.discover(key, &spec).await.unwrap();
-        // The order of use is measured in milliseconds.
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     until(|| mcp.state(&keys[0]) == ConnectionState::Idle).await;
     assert!(matches!(mcp.state(&keys[1]), ConnectionState::Ready { .. }));

@@ -21,6 +21,7 @@ const VARIABLES: &[(&str, &str)] = &[
     ("LLM_MODEL", ""),
     ("LLM_PROVIDER", "none"),
     ("MCP_TIME_COMMAND", "/usr/bin/python3"),
+    ("BANK_TOKEN", "token"),
     ("OPENAI_API_KEY", "sk"),
     ("OPENAI_BASE_URL", ""),
     ("WISE_API_TOKEN", "w"),

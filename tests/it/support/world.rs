@@ -99,6 +99,7 @@ impl World {
 
     /// The same, after `change` to the settings.
     pub async fn with(change: impl FnOnce(&mut Setup)) -> Self {
+        log_if_asked();
         let (model, bank, db) = (ScriptedModel::start().await, start_bank(None).await, TestDb::new().await);
         let folder = tempfile::tempdir().unwrap();
         let env = Environment::default().with("MODEL_URL", model.base_url()).with("BANK_URL", bank.url.clone());
@@ -128,6 +129,12 @@ impl World {
 
     pub fn app(&self) -> &Arc<App> {
         &self.service.app
+    }
+
+    /// A second process on the same database; keep it as long as it should work.
+    pub async fn replica(&self) -> Service {
+        let db = Db::connect(&self.db.url, 8).await.unwrap();
+        Service::start(self.config.clone(), &self.env, db).await.unwrap()
     }
 
     /// Stops the process in order, as a signal would.
@@ -223,6 +230,14 @@ impl Stopped {
         let service = Service::start(config.clone(), &env, db.db.clone()).await.unwrap();
         let url = format!("http://{}", service.address);
         World { model, bank, url, tenant, other, config, env, service, db, folder }
+    }
+}
+
+/// `CHATELAINE_TEST_LOG=chatelaine=debug` shows what the product says while a test runs.
+fn log_if_asked() {
+    let env = Environment::from_process();
+    if let Some(filter) = env.get("CHATELAINE_TEST_LOG") {
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
     }
 }
 

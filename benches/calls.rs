@@ -1,0 +1,178 @@
+//! A tool call through the gate (decision, validation, audit) against the same call made with rmcp alone: one warm
+//! connection each to the same server, the same revision of the protocol, in turns.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use chatelaine::{
+    app::{
+        gate::{self, Call, Target},
+        tools::{self, Toolbox},
+    },
+    domain::{
+        clock,
+        ids::{AgentId, RunId},
+        message::CallStatus,
+        principal::Principal,
+    },
+};
+use futures_util::future::join_all;
+use rmcp::{
+    ClientLifecycleMode, ClientServiceExt, RoleClient,
+    model::{CallToolRequestParams, ProtocolVersion},
+    service::RunningService,
+    transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig},
+};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    support::world::World,
+    table::{
+        Amount::{Factor, Time},
+        Target::{AtLeast, AtMost},
+        Times, median, row,
+    },
+};
+
+const TOOL: &str = "get_exchange_rate";
+const MANY: usize = 64;
+
+#[derive(Clone, Copy)]
+enum Way {
+    Gate,
+    Rmcp,
+}
+
+struct Sides {
+    world: World,
+    principal: Principal,
+    toolbox: Arc<Toolbox>,
+    direct: RunningService<RoleClient, ()>,
+}
+
+/// One way's calls: how long each took, and all together.
+struct Round {
+    each: Vec<Duration>,
+    whole: Duration,
+}
+
+pub async fn measure() {
+    let sides = Arc::new(Sides::new().await);
+    // Everything is connected and compiled before the first call that counts.
+    for at_once in [1, MANY] {
+        compare(&sides, at_once, 3, 50).await;
+    }
+    let (gate, rmcp) = compare(&sides, 1, 20, 200).await;
+    let ratios = gate.iter().zip(&rmcp).map(|(gate, rmcp)| {
+        Times::of(gate.each.clone()).median().as_secs_f64() / Times::of(rmcp.each.clone()).median().as_secs_f64()
+    });
+    let middle =
+        |rounds: &[Round]| Time(Times::of(rounds.iter().flat_map(|round| round.each.clone()).collect()).median());
+    let remark = format!("{} against {}", middle(&gate), middle(&rmcp));
+    let figure = "time of a call through the gate, of rmcp's own; one at a time";
+    row(figure, &AtMost(Factor(1.5)), Factor(median(ratios.collect())), &remark);
+
+    let (gate, rmcp) = compare(&sides, MANY, 15, 20).await;
+    let ratios = gate.iter().zip(&rmcp).map(|(gate, rmcp)| gate.rate() / rmcp.rate());
+    let middle = |rounds: &[Round]| median(rounds.iter().map(Round::rate).collect());
+    let remark = format!("{:.0} a second against {:.0}", middle(&gate), middle(&rmcp));
+    let figure = format!("throughput of the gate, of rmcp's own; {MANY} at once");
+    row(&figure, &AtLeast(Factor(0.6)), Factor(median(ratios.collect())), &remark);
+}
+
+/// `rounds` of both ways in turns; in each round, `at_once` callers make `each` calls.
+async fn compare(sides: &Arc<Sides>, at_once: usize, rounds: usize, each: usize) -> (Vec<Round>, Vec<Round>) {
+    let (mut gate, mut rmcp) = (Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        gate.push(Round::run(sides, Way::Gate, at_once, each).await);
+        rmcp.push(Round::run(sides, Way::Rmcp, at_once, each).await);
+    }
+    (gate, rmcp)
+}
+
+impl Round {
+    async fn run(sides: &Arc<Sides>, way: Way, at_once: usize, each: usize) -> Self {
+        let start = clock::instant();
+        let callers = (0..at_once).map(|_| {
+            let sides = sides.clone();
+            tokio::spawn(async move {
+                let mut times = Vec::with_capacity(each);
+                for _ in 0..each {
+                    times.push(sides.call(way).await);
+                }
+                times
+            })
+        });
+        let each = join_all(callers).await.into_iter().flat_map(Result::unwrap).collect();
+        Self { each, whole: start.elapsed() }
+    }
+
+    /// Calls a second.
+    fn rate(&self) -> f64 {
+        let calls = u32::try_from(self.each.len()).expect("thousands of calls");
+        f64::from(calls) / self.whole.as_secs_f64()
+    }
+}
+
+impl Sides {
+    async fn new() -> Self {
+        let world = World::start().await;
+        world.tools_ready().await;
+        let claims = [("roles".to_owned(), json!(["finance"]))].into_iter().collect();
+        let principal = Principal {
+            tenant: world.tenant.id,
+            user: serde_json::from_value(json!("bob")).unwrap(),
+            claims: Arc::new(claims),
+            locale: None,
+            authenticated: true,
+        };
+        let pack = world.app().library.get(&AgentId::parse("bank").unwrap()).unwrap();
+        let toolbox = tools::toolbox(world.app(), &principal, &pack);
+        let config =
+            StreamableHttpClientTransportConfig::with_uri(world.bank.url.clone()).max_concurrent_requests(2 * MANY);
+        let mode = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
+        let direct = ().serve_with_lifecycle(StreamableHttpClientTransport::from_config(config), mode).await.unwrap();
+        Self { world, principal, toolbox, direct }
+    }
+
+    /// Makes one call; answers how long it took.
+    async fn call(&self, way: Way) -> Duration {
+        let arguments = json!({ "from": "EUR", "to": "USD" });
+        let start = clock::instant();
+        match way {
+            Way::Gate => self.through_the_gate(arguments, start).await,
+            Way::Rmcp => self.with_rmcp_alone(arguments, start).await,
+        }
+    }
+
+    async fn through_the_gate(&self, arguments: Value, start: Instant) -> Duration {
+        // Nobody reports progress here, as little as the server does.
+        let (progress, _reports) = mpsc::unbounded_channel();
+        let call = Call {
+            principal: &self.principal,
+            toolbox: &self.toolbox,
+            run: RunId::new(),
+            call_id: "call_1",
+            target: Target::Pair { server: "bank", tool: TOOL },
+            arguments: Ok(arguments),
+            progress,
+            cancel: CancellationToken::new(),
+        };
+        let result = gate::call(self.world.app(), call).await;
+        let took = start.elapsed();
+        assert_eq!(result.status, CallStatus::Succeeded, "{}", result.text);
+        took
+    }
+
+    async fn with_rmcp_alone(&self, arguments: Value, start: Instant) -> Duration {
+        let Value::Object(arguments) = arguments else { unreachable!("just made") };
+        let result = self.direct.call_tool(CallToolRequestParams::new(TOOL).with_arguments(arguments)).await.unwrap();
+        let took = start.elapsed();
+        assert_ne!(result.is_error, Some(true));
+        took
+    }
+}

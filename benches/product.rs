@@ -1,0 +1,150 @@
+//! The program as it is shipped, in a process of its own, so that its memory is not ours and its start is a real
+//! one. The model, the servers and the people live in this process.
+
+use std::{
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use chatelaine::{
+    app::accounts::{self, development},
+    domain::{account::Tenant, clock, clock::Clock, secret::Secret},
+    store::Db,
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::support::{client::Client, world::PATIENCE};
+
+/// A pack with a scripted model and one server.
+pub fn pack(id: &str, model: &str, server: &str) -> String {
+    format!(
+        r#"
+metadata: {{ id: {id}, displayName: Bank, description: Money, defaultLanguage: en }}
+languages: {{ en: {{ systemPrompt: "You are a bank." }} }}
+llm: {{ provider: openai, model: scripted, baseUrl: "{model}", apiKey: model-key-0123456789 }}
+flows: {{ authentication: {{ required: true, rolesAttribute: roles }} }}
+mcp:
+  servers:
+    - name: bank
+      transport: streamable-http
+      url: "{server}"
+      toolAccess:
+        default: none
+        roles:
+          employee: [get_exchange_rate, get_balances]
+          finance: [get_exchange_rate, get_balances, send_money]
+"#
+    )
+}
+
+/// A tenant, its packs and its database: all that is there before the program starts.
+pub struct Household {
+    tenant: Tenant,
+    db: Db,
+    database: Secret,
+    folder: TempDir,
+}
+
+impl Household {
+    /// `packs`: id and content.
+    pub async fn new(database: &Secret, packs: impl IntoIterator<Item = (String, String)>) -> Self {
+        let db = Db::connect(database, 2).await.unwrap();
+        let tenant = accounts::add_tenant(&db, &Clock::System, "acme", None, false).await.unwrap();
+        let household = Self { tenant, db, database: database.clone(), folder: tempfile::tempdir().unwrap() };
+        for (id, yaml) in packs {
+            let folder = household.folder.path().join("packs").join(id);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("agent-pack.yaml"), yaml).unwrap();
+        }
+        // The first token makes the tenant trust its issuer.
+        household.token("nobody").await;
+        household
+    }
+
+    async fn token(&self, user: &str) -> Secret {
+        let roles = vec!["finance".to_owned()];
+        let person = development::Person { user: user.to_owned(), roles, ..development::Person::default() };
+        let (now, life) = (Clock::System.now(), time::Duration::hours(1));
+        development::token(&self.db, &self.data(), &self.tenant, &person, now, life).await.unwrap()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Starts the program and waits until it says that it is ready.
+    pub async fn start(&self) -> Product {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let child = Command::new(env!("CARGO_BIN_EXE_chatelaine"))
+            .arg("serve")
+            .env_clear()
+            .envs([
+                ("CHATELAINE_LISTEN", format!("127.0.0.1:{port}").as_str()),
+                ("DATABASE_URL", self.database.expose()),
+                ("CHATELAINE_EGRESS_ALLOW", "127.0.0.1"),
+                ("CHATELAINE_REQUESTS_PER_MINUTE", "1000000"),
+                ("CHATELAINE_LOG", "error"),
+            ])
+            .env("CHATELAINE_PACKS", self.folder.path().join("packs"))
+            .env("CHATELAINE_DATA", self.data())
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let product = Product { url: format!("http://127.0.0.1:{port}"), child };
+        product.until(|readiness| readiness["ready"] == true).await;
+        product
+    }
+
+    /// Somebody who may use the bank.
+    pub async fn user(&self, product: &Product, user: &str) -> Client {
+        Client::new(&product.url, Some(&self.token(user).await))
+    }
+}
+
+/// The program at work; killed with this value.
+pub struct Product {
+    pub url: String,
+    child: Child,
+}
+
+impl Product {
+    /// What `/readyz` says, as soon as it says what is wanted.
+    pub async fn until(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let (http, url) = (reqwest::Client::builder().no_proxy().build().unwrap(), format!("{}/readyz", self.url));
+        let deadline = clock::instant() + PATIENCE;
+        loop {
+            if let Ok(answer) = http.get(&url).send().await
+                && let Ok(readiness) = answer.json::<Value>().await
+                && wanted(&readiness)
+            {
+                return readiness;
+            }
+            assert!(clock::instant() < deadline, "the program is not ready after {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until a server is connected.
+    pub async fn until_connected(&self) {
+        self.until(|readiness| readiness["servers_ready"].as_u64() > Some(0)).await;
+    }
+
+    /// Bytes of memory that the process holds.
+    pub fn resident(&self) -> f64 {
+        let asked = Command::new("ps").args(["-o", "rss=", "-p", &self.child.id().to_string()]).output().unwrap();
+        let kibibytes: f64 = String::from_utf8_lossy(&asked.stdout).trim().parse().expect("ps tells a number");
+        kibibytes * 1024.0
+    }
+}
+
+impl Drop for Product {
+    fn drop(&mut self) {
+        // It has ended by itself when this fails.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

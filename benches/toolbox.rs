@@ -1,0 +1,109 @@
+//! Deciding who sees which of 1,000 tools. There is nothing here that could do I/O: no function is `async`, and
+//! none has a socket or a database.
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use chatelaine::{
+    app::tools::{AgentTools, Toolbox},
+    domain::{
+        clock::Clock,
+        config::Environment,
+        ids::{AgentId, ServerId},
+        pack::Pack,
+        policy::Standing,
+        tool::{Catalog, Tool},
+    },
+    packs::Library,
+};
+use serde_json::{json, value::to_raw_value};
+
+use super::table::{
+    Amount::Time,
+    Target::{AtMost, Unset},
+    repeat, row,
+};
+
+const SERVERS: usize = 10;
+const TOOLS_EACH: usize = 100;
+
+pub fn measure() {
+    let pack = Arc::new(pack());
+    let catalogs: Vec<_> = pack.servers.iter().map(|server| Some(Arc::new(catalog(server.id.clone())))).collect();
+    let naming = repeat(101, 10, || AgentTools::new(pack.clone(), catalogs.clone()));
+    let all = Arc::new(AgentTools::new(pack, catalogs));
+    let of = |roles: &[&str]| Standing { roles: roles.iter().map(|role| (*role).to_owned()).collect(), admin: false };
+
+    for (who, standing) in [("the last of 4 roles", of(&["auditor"])), ("no role", of(&[]))] {
+        let build = repeat(201, 20, || Toolbox::build(all.clone(), standing.clone()));
+        let seen = Toolbox::build(all.clone(), standing).len();
+        let figure = format!("decide on 1,000 tools and build the toolbox, {who}");
+        row(&figure, &AtMost(Time(Duration::from_micros(100))), Time(build.median()), &format!("{seen} tools in it"));
+    }
+    let standing = of(&["auditor"]);
+    let toolbox = all.toolbox(&standing);
+    let warm = repeat(201, 1000, || all.toolbox(&standing));
+    row("the toolbox of a known standing", &Unset, Time(warm.median()), "");
+    let found = toolbox.iter().last().map(|(_, tool)| tool.name.clone()).expect("the role has tools");
+    let found = repeat(201, 1000, || toolbox.by_name(&found).is_some());
+    row("a tool in it, by the model's name for it", &Unset, Time(found.median()), "");
+    row("name 1,000 tools", &Unset, Time(naming.median()), "once per pack and catalog");
+}
+
+/// Servers with a list of tools, rules for four roles with a pattern each, and an approval policy.
+fn pack() -> Pack {
+    let mut yaml = "metadata: { id: many, displayName: Many, description: Tools, defaultLanguage: en }
+languages: { en: { systemPrompt: You have tools. } }
+llm: { provider: none, model: none }
+flows: { authentication: { required: true, rolesAttribute: roles } }
+mcp:
+  servers:
+"
+    .to_owned();
+    for at in 0..SERVERS {
+        write!(
+            yaml,
+            "    - name: server-{at}
+      transport: streamable-http
+      url: https://server-{at}.example.com/mcp
+      tools: [\"get_*\", \"set_*\", \"send_*\", \"list_*\"]
+      toolAccess:
+        default: none
+        roles:
+          employee: [\"get_*\", list_thing_0, list_thing_4]
+          finance: [\"get_*\", \"list_*\", \"send_*\"]
+          manager: [\"*_thing_1*\"]
+          auditor: [\"get_*\", \"list_*\", \"set_thing_9*\"]
+        approval:
+          - {{ tools: [\"send_*\"], approvers: [manager] }}
+"
+        )
+        .unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("many")).unwrap();
+    std::fs::write(folder.path().join("many/agent-pack.yaml"), yaml).unwrap();
+    let library = Library::load(folder.path(), &Environment::default(), None).unwrap();
+    Pack::clone(&library.get(&AgentId::parse("many").unwrap()).unwrap())
+}
+
+fn catalog(server: ServerId) -> Catalog {
+    let tool = |at: usize| {
+        let verb = ["get", "set", "send", "list"][at % 4];
+        let properties = json!({ "id": { "type": "string" }, "count": { "type": "integer" } });
+        Arc::new(Tool {
+            name: format!("{verb}_thing_{at}"),
+            title: None,
+            description: "Does something with a thing.".to_owned(),
+            input_schema: to_raw_value(&json!({ "type": "object", "properties": properties })).unwrap(),
+            output_schema: None,
+            annotations: None,
+        })
+    };
+    Catalog {
+        server,
+        tools: (0..TOOLS_EACH).map(tool).collect(),
+        dropped: Vec::new(),
+        fetched_at: Clock::System.now(),
+        version: "1".to_owned(),
+    }
+}

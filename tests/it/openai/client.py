@@ -1,0 +1,67 @@
+"""What the official OpenAI client sees of this program, as JSON on standard output."""
+
+import asyncio
+import json
+import sys
+
+import openai
+
+BASE_URL = sys.argv[1]
+QUESTION = [{"role": "user", "content": "How much?"}]
+
+
+def refusal(ask):
+    """How a request fails, as the client tells it."""
+    try:
+        ask()
+    except openai.APIError as error:
+        return [type(error).__name__, getattr(error, "status_code", None), error.code, error.param]
+    return "not refused"
+
+
+def whole(client):
+    answer = client.chat.completions.create(model="bank", messages=QUESTION)
+    choice = answer.choices[0]
+    return {
+        "content": choice.message.content,
+        "finish": choice.finish_reason,
+        "tokens": answer.usage.total_tokens,
+    }
+
+
+def streamed(client):
+    stream = client.chat.completions.create(
+        model="bank", messages=QUESTION, stream=True, stream_options={"include_usage": True}
+    )
+    chunks = list(stream)
+    choices = [choice for chunk in chunks for choice in chunk.choices]
+    texts = [choice.delta.content for choice in choices if choice.delta.content]
+    return {
+        "content": "".join(texts),
+        "finish": choices[-1].finish_reason,
+        "tokens": [chunk.usage.total_tokens for chunk in chunks if chunk.usage],
+        "pieces": len(texts) > 1,
+    }
+
+
+async def asynchronous():
+    async with openai.AsyncOpenAI(base_url=BASE_URL) as client:
+        stream = await client.chat.completions.create(model="bank", messages=QUESTION, stream=True)
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+
+client = openai.OpenAI(base_url=BASE_URL)
+create = client.chat.completions.create
+tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+print(json.dumps({
+    "models": [model.id for model in client.models.list()],
+    "model": client.models.retrieve("bank").id,
+    "whole": whole(client),
+    "streamed": streamed(client),
+    "async": asyncio.run(asynchronous()),
+    "no such model": refusal(lambda: create(model="gpt-4o", messages=QUESTION)),
+    "wrong key": refusal(lambda: openai.OpenAI(base_url=BASE_URL, api_key="wrong").models.list()),
+    "own tools": refusal(lambda: create(model="bank", messages=QUESTION, tools=[tool])),
+    "failed run": refusal(lambda: create(model="bank", messages=QUESTION)),
+    "failed stream": refusal(lambda: list(create(model="bank", messages=QUESTION, stream=True))),
+}))

@@ -1,0 +1,54 @@
+//! The official Python client, unchanged: only `base_url` and `api_key` are ours.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::support::{
+    model::{calls, error, text},
+    world::World,
+};
+
+/// What `tests/servers/install.sh` installs, as `make test` does.
+const PYTHON: &str = "tests/servers/.venv/bin/python";
+
+#[tokio::test]
+async fn the_official_python_client_works_unchanged() {
+    assert!(Path::new(PYTHON).exists(), "the Python client is not installed; run tests/servers/install.sh");
+    let world = World::start().await;
+    world.tools_ready().await;
+    let rate = calls([("bank__get_exchange_rate", json!({ "from": "EUR", "to": "USD" }))]);
+    world.model.reply(text("You have 5 euros.").usage(11, 7));
+    world.model.reply(rate).reply(text("A euro is 1.08 dollars.").usage(5, 3));
+    world.model.reply(text("Asynchronously."));
+    world.model.reply(error(400, "on holiday")).reply(error(400, "on holiday"));
+    let ann = world.user("ann", &["employee"]).await;
+    let program = Command::new(PYTHON)
+        .args(["tests/it/openai/client.py", &format!("{}/v1", world.url)])
+        .env("OPENAI_API_KEY", ann.token())
+        .output();
+    let output = program.await.unwrap();
+    let (out, trouble) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}\n{trouble}");
+    let seen: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+    let expected = json!({
+        "models": ["bank", "office"],
+        "model": "bank",
+        "whole": { "content": "You have 5 euros.", "finish": "stop", "tokens": 18 },
+        "streamed": { "content": "A euro is 1.08 dollars.", "finish": "stop", "tokens": [8], "pieces": true },
+        "async": "Asynchronously.",
+        "no such model": ["NotFoundError", 404, "model_not_found", "model"],
+        "wrong key": ["AuthenticationError", 401, "invalid_api_key", null],
+        "own tools": ["BadRequestError", 400, "invalid", "tools"],
+        "failed run": ["InternalServerError", 502, "run_failed", null],
+        "failed stream": ["APIError", null, "run_failed", null],
+    });
+    let mut seen = seen;
+    // Usage of a turn is that of all its steps; of the first only the model knows.
+    let tokens = seen["streamed"]["tokens"][0].as_i64().unwrap();
+    assert!(tokens >= 8, "{tokens}");
+    seen["streamed"]["tokens"] = json!([8]);
+    assert_eq!(seen, expected);
+    assert_eq!(world.model.requests().len(), 6, "the client did not try a failed run again");
+}
