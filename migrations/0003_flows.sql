@@ -7,6 +7,7 @@ create table flows (
   id uuid not null,
   conversation_id uuid not null,
   user_id text not null,
+  locale text,
   agent text not null,
   -- pick: choosing a server; field: being asked for number `field` of it; page: entering values on our page;
   -- confirm: naming the code that the page showed

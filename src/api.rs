@@ -8,6 +8,7 @@
 //! `tests/it/access.rs` walks the document with every wrong caller.
 
 mod agents;
+mod connect;
 mod connections;
 mod conversations;
 mod edge;
@@ -82,6 +83,7 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(agents::connections))
         .routes(routes!(connections::get, connections::put, connections::remove))
         .routes(routes!(connections::test))
+        .routes(routes!(connect::form, connect::send))
         .routes(routes!(conversations::list, conversations::create))
         .routes(routes!(conversations::get, conversations::delete))
         .routes(routes!(conversations::messages, conversations::post))

@@ -2,8 +2,8 @@
 //! user is a row and an event.
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
-//! `jobs → turn → commands → gate → transcript → runs → conversations → tools → credentials → connections →
-//! agents → audit → accounts → keys`.
+//! `jobs → turn → commands → gate → transcript → runs → conversations → flows → tools → credentials →
+//! connections → agents → audit → accounts → keys`.
 
 pub mod accounts;
 pub mod agents;
@@ -12,6 +12,7 @@ pub mod commands;
 pub mod connections;
 pub mod conversations;
 pub mod credentials;
+pub mod flows;
 pub mod gate;
 pub mod health;
 pub mod jobs;

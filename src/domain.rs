@@ -10,6 +10,7 @@ pub mod connection;
 pub mod credential;
 pub mod error;
 pub mod event;
+pub mod flow;
 pub mod ids;
 pub mod message;
 pub mod names;

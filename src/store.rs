@@ -12,6 +12,7 @@ pub mod audit;
 pub mod catalogs;
 pub mod conversations;
 pub mod credentials;
+pub mod flows;
 pub mod hints;
 pub mod holdings;
 pub mod issuers;

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::{App, agents, connections::State, credentials, tools};
+use super::{App, agents, connections::State, credentials, flows, tools};
 use crate::domain::{
     error::Result,
     message::{Part, ToolCall},
@@ -23,17 +23,28 @@ const HELP: &str = "\
 /help – this list
 /tools – the tools you can use, by server
 /connections – the servers of this agent and how they are
+/connect – connect a server that needs a credential of yours; /connect SERVER goes there directly
+/disconnect SERVER – delete what you entered for it
+/cancel – leave off connecting
 /call SERVER TOOL {\"argument\": …} – call a tool directly, without the model
 Anything else is said to the agent.";
 
 /// Answers one command line of a run's user.
 pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answer> {
+    if let Some(parts) = flows::resume(app, run).await? {
+        return Ok(Answer::Parts(parts));
+    }
     let line = line.trim();
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let text = match name {
         "/help" => HELP.to_owned(),
         "/tools" => describe_tools(app, run).await?,
         "/connections" => describe_connections(app, run).await?,
+        "/connect" => return flows::begin(app, run, rest.trim()).await.map(Answer::Parts),
+        "/disconnect" => return flows::disconnect(app, run, rest.trim()).await.map(Answer::Parts),
+        "/cancel" => return flows::cancel(app, run).await.map(Answer::Parts),
+        // An answer whose question is gone.
+        late if !late.starts_with('/') => return flows::late(app, run).await.map(Answer::Parts),
         "/call" => match parse_call(run, rest) {
             Ok(call) => return Ok(Answer::Call(call)),
             Err(reason) => return Ok(Answer::Parts(vec![notice("bad_command", reason)])),
