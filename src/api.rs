@@ -8,6 +8,7 @@
 //! `tests/it/access.rs` walks the document with every wrong caller.
 
 mod agents;
+mod connections;
 mod conversations;
 mod edge;
 mod events;
@@ -79,6 +80,8 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(agents::get))
         .routes(routes!(agents::tools))
         .routes(routes!(agents::connections))
+        .routes(routes!(connections::get, connections::put, connections::remove))
+        .routes(routes!(connections::test))
         .routes(routes!(conversations::list, conversations::create))
         .routes(routes!(conversations::get, conversations::delete))
         .routes(routes!(conversations::messages, conversations::post))

@@ -2,8 +2,8 @@
 //! user is a row and an event.
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
-//! `jobs → turn → commands → gate → transcript → runs → conversations → tools → connections → agents →
-//! audit → accounts`.
+//! `jobs → turn → commands → gate → transcript → runs → conversations → tools → credentials → connections →
+//! agents → audit → accounts → keys`.
 
 pub mod accounts;
 pub mod agents;
@@ -11,9 +11,11 @@ pub mod audit;
 pub mod commands;
 pub mod connections;
 pub mod conversations;
+pub mod credentials;
 pub mod gate;
 pub mod health;
 pub mod jobs;
+pub mod keys;
 pub mod runs;
 pub mod tools;
 pub mod transcript;
@@ -51,8 +53,10 @@ pub struct App {
     pub replica: ReplicaId,
     pub accounts: accounts::Accounts,
     pub connections: connections::Connections,
+    pub credentials: credentials::Credentials,
     pub tools: tools::Toolboxes,
     pub library: Library,
+    pub keys: keys::Keys,
     /// Set once a stop was asked for: no new work starts.
     pub shutdown: CancellationToken,
     pub(crate) db: Db,
@@ -83,6 +87,7 @@ impl App {
     pub fn build(config: Config, env: &Environment, db: Db) -> anyhow::Result<(Arc<Self>, Background)> {
         let egress = Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?;
         let library = Library::load(&config.packs, env, config.mcp_servers.as_ref())?;
+        keys::standing::require_ring(config.ring.as_ref(), library.snapshot().packs())?;
         let options = Options { stdio_commands: config.stdio_commands.clone(), ..Options::default() };
         let (work, work_inbox) = mpsc::unbounded_channel();
         let (hints, hints_inbox) = mpsc::unbounded_channel();
@@ -91,7 +96,9 @@ impl App {
         let app = Self {
             accounts: accounts::Accounts::new(db.clone(), egress.clone(), clock.clone(), env.clone()),
             connections: connections::Connections::default(),
+            credentials: credentials::Credentials::new(),
             tools: tools::Toolboxes::default(),
+            keys: keys::Keys::new(db.clone(), config.ring.clone()),
             library,
             shutdown: CancellationToken::new(),
             live: Live::default(),
@@ -114,12 +121,15 @@ impl App {
     /// Starts everything that goes on without being asked. Fails when a server that a pack calls
     /// `required` cannot be reached.
     pub async fn run_background(self: &Arc<Self>, background: Background) -> anyhow::Result<()> {
+        self.tasks.spawn(keys::standing::hold(self.clone()));
         self.tasks.spawn(audit::write(self.clone(), background.audit));
         self.tasks.spawn(jobs::send_hints(self.clone(), background.hints));
         self.tasks.spawn(jobs::hear_hints(self.clone()));
         self.tasks.spawn(jobs::look_by_the_clock(self.clone()));
         self.tasks.spawn(jobs::work(self.clone(), background.work));
         self.tasks.spawn(connections::supervise(self.clone()));
+        self.tasks.spawn(credentials::look_by_the_clock(self.clone()));
+        self.tasks.spawn(credentials::follow_changes(self.clone()));
         let app = self.clone();
         self.tasks.spawn(async move { app.library.watch(app.shutdown.clone()).await });
         connections::await_required(self).await

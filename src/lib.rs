@@ -13,6 +13,7 @@
 //! | 3 | [`api`] | every route: HTTP in, one call into `app`, JSON out |
 //! | 2 | [`app`] | the use cases |
 //! | 1 | [`store`] | Postgres: a transaction that knows its tenant, one file per noun |
+//! | 1 | [`vault`] | seal and open |
 //! | 1 | [`mcp`] | MCP servers: transports, connections, discovery, calls |
 //! | 1 | [`llm`] | one step of a model: messages and tools in, a stream of deltas out |
 //! | 1 | [`packs`] | packs from disk, with errors that name file, line and path |
@@ -64,3 +65,4 @@ pub mod llm;
 pub mod mcp;
 pub mod packs;
 pub mod store;
+pub mod vault;

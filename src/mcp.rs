@@ -185,12 +185,19 @@ impl Mcp {
             };
             // Listing changes nothing, so an answer that was lost is asked for again.
             let again = matches!(failure, Failure::NotSent(_) | Failure::SessionUnknown)
-                || (matches!(failure, Failure::Lost(_)) && session.is_dead());
+                || (matches!(failure, Failure::Broken(_) | Failure::Lost(_)) && session.is_dead());
             if tries == 0 || !again {
                 return Err(failure.of_server());
             }
             Pool::retire(&using.slot, &session);
         }
+    }
+
+    /// Connects unless it is connected: whether the server is there and lets this credential in, without a
+    /// list of its tools. The revision in use, such as `2026-07-28`.
+    pub async fn connect(&self, key: &Key, spec: &Arc<ServerSpec>) -> Result<String, McpError> {
+        let using = self.pool.claim(key, spec);
+        Ok(self.pool.session(&using.slot).await?.protocol.clone())
     }
 
     /// Calls a tool once. The server's request timeout covers everything: waiting for a free place,
@@ -235,6 +242,11 @@ impl Mcp {
     /// Closes the connection that was made for this version of a server, once nobody uses it any more.
     pub async fn retire(&self, key: &Key, spec: &Arc<ServerSpec>) {
         self.pool.close_when_unused(key, spec).await;
+    }
+
+    /// The keys that have a scope, which are those of personal connections.
+    pub fn personal_keys(&self) -> Vec<Key> {
+        self.pool.personal_keys()
     }
 
     /// Ends every session and every child, within a few seconds. Nothing can be connected afterwards.

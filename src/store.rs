@@ -11,11 +11,15 @@ pub mod api_keys;
 pub mod audit;
 pub mod catalogs;
 pub mod conversations;
+pub mod credentials;
 pub mod hints;
+pub mod holdings;
 pub mod issuers;
+pub mod keks;
 pub mod messages;
 pub mod private;
 pub mod runs;
+pub mod tenant_keys;
 pub mod tenants;
 
 use std::time::Duration;

@@ -72,5 +72,5 @@ pub(super) async fn connections(
     caller: Caller,
     Path(agent): Path<String>,
 ) -> Result<axum::Json<List<ConnectionView>>, Problem> {
-    Ok(axum::Json(List { items: app::connections::list(&app, caller.principal(), &agent).await? }))
+    Ok(axum::Json(List { items: app::credentials::list(&app, caller.principal(), &agent).await? }))
 }

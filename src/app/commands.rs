@@ -5,11 +5,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::{
-    App, agents,
-    connections::{self, State},
-    tools,
-};
+use super::{App, agents, connections::State, credentials, tools};
 use crate::domain::{
     error::Result,
     message::{Part, ToolCall},
@@ -54,7 +50,7 @@ pub(super) fn notice(code: &str, text: impl Into<String>) -> Part {
     Part::Notice { code: code.to_owned(), text: text.into() }
 }
 
-async fn describe_tools(app: &App, run: &ClaimedRun) -> Result<String> {
+async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     let servers = tools::list(app, &run.principal, run.agent.as_str()).await?;
     let mut text = String::new();
     for server in servers {
@@ -75,10 +71,10 @@ async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
     if pack.servers.is_empty() {
         return Ok("This agent has no servers.".to_owned());
     }
-    let views = connections::list(app, &run.principal, run.agent.as_str()).await?;
+    let views = credentials::list(app, &run.principal, run.agent.as_str()).await?;
     let lines = views.iter().map(|view| {
         let state = match &view.state {
-            State::Ready { .. } => " – ready".to_owned(),
+            State::Ready { .. } | State::Configured => " – ready".to_owned(),
             other => remark(other),
         };
         format!("{} ({}){state}", view.server, view.kind)
@@ -89,10 +85,11 @@ async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
 /// How a server is, behind its name; nothing when all is well. The reason stays with the operator.
 fn remark(state: &State) -> String {
     match state {
-        State::Ready { .. } => String::new(),
+        State::Ready { .. } | State::Configured => String::new(),
         State::Connecting => " – connecting".to_owned(),
         State::Down { .. } => " – not reachable at the moment; tried again by itself".to_owned(),
-        State::NotConfigured => " – not configured: it needs a credential of yours".to_owned(),
+        State::NotConfigured => " – not configured: /connect asks you for a credential".to_owned(),
+        State::NeedsAttention { .. } => " – needs attention: enter your credential again with /connect".to_owned(),
     }
 }
 

@@ -14,13 +14,12 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::{App, agents};
+use super::App;
 use crate::{
     domain::{
         error::Result,
         ids::{AgentId, ServerId, TenantId},
         pack::Pack,
-        principal::Principal,
         server::{AccessMode, ServerSpec},
         tool::{Catalog, Tool},
     },
@@ -31,7 +30,7 @@ use crate::{
 /// How often packs and tenants are looked at for servers to keep.
 const LOOK: Duration = Duration::from_secs(2);
 /// A catalog is asked for again after this time even if the server says nothing.
-const REFRESH: Duration = Duration::from_secs(600);
+pub(super) const REFRESH: Duration = Duration::from_secs(600);
 /// Between two looks at a server's tools, however often it says that they changed.
 const QUIET: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(500);
@@ -68,6 +67,13 @@ pub enum State {
     },
     /// Personal, and the user has not entered a credential.
     NotConfigured,
+    /// Personal, and the user's credential is in force.
+    Configured,
+    /// Personal, and what the user entered is no longer good. `reason`: `rejected` by the server, or
+    /// `quarantined` because it cannot be opened.
+    NeedsAttention {
+        reason: String,
+    },
 }
 
 /// One server of an agent, for `GET …/connections`.
@@ -87,13 +93,6 @@ pub struct ConnectionView {
 /// The key of a shared server's connection.
 pub fn shared_key(tenant: TenantId, agent: &AgentId, server: &ServerId) -> Key {
     Key { tenant, agent: agent.clone(), server: server.clone(), scope: "".into(), generation: 0 }
-}
-
-/// The servers of an agent and how they are.
-pub async fn list(app: &App, principal: &Principal, agent: &str) -> Result<Vec<ConnectionView>> {
-    let pack = agents::pack(app, principal, agent).await?;
-    let views = pack.servers.iter().map(|server| app.connections.view(principal.tenant, &pack, server));
-    Ok(views.collect())
 }
 
 impl Connections {
@@ -301,7 +300,8 @@ async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Disc
     }
 }
 
-fn catalog(app: &App, server: &ServerId, discovery: &Discovery) -> Catalog {
+/// What a discovery comes to.
+pub(super) fn catalog(app: &App, server: &ServerId, discovery: &Discovery) -> Catalog {
     Catalog {
         server: server.clone(),
         tools: discovery.tools.clone(),

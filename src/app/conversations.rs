@@ -102,7 +102,7 @@ pub async fn delete(app: &App, principal: &Principal, id: ConversationId) -> Res
     store::conversations::delete(&mut tx, &principal.user, id).await?;
     tx.commit().await?;
     app.live.look(principal.tenant, id);
-    let _ = app.hints.send(Hint { tenant: principal.tenant, conversation: id });
+    let _ = app.hints.send(Hint::Conversation { tenant: principal.tenant, conversation: id });
     Ok(())
 }
 
@@ -292,7 +292,7 @@ impl App {
     /// Tells everybody who listens, here and on the other replicas. After the commit.
     pub(crate) fn announce(&self, tenant: TenantId, conversation: ConversationId, event: Event) {
         self.live.durable(tenant, conversation, event);
-        let _ = self.hints.send(Hint { tenant, conversation });
+        let _ = self.hints.send(Hint::Conversation { tenant, conversation });
     }
 }
 

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     App,
     connections::shared_key,
+    credentials,
     tools::{NamedTool, Toolbox, clipped},
 };
 use crate::{
@@ -21,9 +22,9 @@ use crate::{
         message::{CallStatus, ToolResult},
         policy::{Decision, decide},
         principal::Principal,
-        server::ServerSpec,
+        server::{AccessMode, ServerSpec},
     },
-    mcp::{CallError, CallOptions, Progress},
+    mcp::{CallError, CallOptions, Key, Progress},
     store::audit::AuditRow,
 };
 
@@ -64,6 +65,10 @@ pub async fn call(app: &App, call: Call<'_>) -> ToolResult {
         Ok(arguments) => arguments,
         Err(reason) => return denied(app, &call, reason),
     };
+    let (key, target) = match reach(app, &call, spec).await {
+        Ok(reached) => reached,
+        Err(reason) => return denied(app, &call, reason),
+    };
     let what = (spec.id.as_str(), named.tool.name.as_str());
     let promised = audit_row(app, &call, what, arguments.get(), CallStatus::OutcomeUnknown);
     let line = match app.audit.reserve(promised) {
@@ -72,8 +77,13 @@ pub async fn call(app: &App, call: Call<'_>) -> ToolResult {
     };
     let started = crate::domain::clock::instant();
     let options = CallOptions { progress: Some(call.progress.clone()), cancel: call.cancel.clone() };
-    let key = shared_key(call.principal.tenant, call.toolbox.agent(), &spec.id);
-    let sent = app.mcp.call(&key, spec, &named.tool.name, &arguments, options).await;
+    let sent = app.mcp.call(&key, &target, &named.tool.name, &arguments, options).await;
+    if let Err(CallError::Unauthorized | CallError::Forbidden) = &sent
+        && spec.access_mode == AccessMode::UserControlled
+        && let Err(error) = credentials::reject(app, call.principal, &key).await
+    {
+        tracing::warn!(%error, server = %spec.id, "a refused credential could not be marked; the next call tries again");
+    }
     let result = match sent {
         Ok(outcome) => ToolResult {
             call_id: call.call_id.to_owned(),
@@ -88,6 +98,23 @@ pub async fn call(app: &App, call: Call<'_>) -> ToolResult {
     metrics::counter!("chatelaine_tool_calls_total", "outcome" => outcome_name(result.status)).increment(1);
     line.write(outcome_name(result.status));
     result
+}
+
+/// Whose connection the call goes over, and to what: a shared server as the pack has it, a personal one with
+/// the user's own credential.
+async fn reach(app: &App, call: &Call<'_>, spec: &Arc<ServerSpec>) -> Result<(Key, Arc<ServerSpec>), String> {
+    let agent = call.toolbox.agent();
+    if spec.access_mode == AccessMode::AdminControlled {
+        return Ok((shared_key(call.principal.tenant, agent, &spec.id), spec.clone()));
+    }
+    match credentials::connection(app, call.principal, agent, spec).await {
+        Ok(Some(connection)) => Ok((connection.key, connection.spec)),
+        Ok(None) => Err(format!(
+            "not executed: the user is not connected to {0}; do not retry, tell them to type /connect {0}",
+            spec.id
+        )),
+        Err(error) => Err(format!("not executed: {error}")),
+    }
 }
 
 /// The gate's own checks, in order; `Ok` is the text of the arguments to send.

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::{App, conversations::FLOOR, turn::Work};
+use super::{App, conversations::FLOOR, credentials, turn::Work};
 use crate::{
     domain::{
         error::{Error, Result},
@@ -221,8 +221,15 @@ pub async fn hear_hints(app: Arc<App>) {
             let heard = async {
                 let mut hints = app.db.hints(app.replica).await?;
                 loop {
-                    let Hint { tenant, conversation } = hints.next().await?;
-                    app.live.look(tenant, conversation);
+                    match hints.next().await? {
+                        Hint::Conversation { tenant, conversation } => app.live.look(tenant, conversation),
+                        Hint::Credentials { tenant, agent, user } => {
+                            credentials::changed_elsewhere(&app, tenant, &agent, &user).await;
+                        }
+                        Hint::Catalog { tenant, agent, server, scope } => {
+                            credentials::catalog_changed_elsewhere(&app, tenant, agent, server, scope).await;
+                        }
+                    }
                 }
             };
             let broken: Result<()> = heard.await;

@@ -1,23 +1,27 @@
 //! Toolboxes: the tools a principal may see in one run, discovered ∩ allowlist ∩ access.
 //!
 //! An agent's tools get their names once per (pack, catalogs); a toolbox is a selection of them by the same
-//! decision that the gate asks again at call time. Both are cached, and building one does no I/O.
+//! decision that the gate asks again at call time. Both are cached; a user's toolbox costs a query only when
+//! nobody has asked for it for a while. A personal server's tools are in it only with an active credential.
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
 };
 
+use moka::future::Cache;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
     App, agents,
     connections::{ConnectionView, State},
+    credentials::{self, Seen},
 };
 use crate::domain::{
     error::{Error, Result},
-    ids::{AgentId, TenantId},
+    ids::{AgentId, TenantId, UserId},
     names,
     pack::Pack,
     policy::{Decision, Denial, Standing, decide},
@@ -26,6 +30,9 @@ use crate::domain::{
     tool::{Catalog, Tool},
 };
 
+/// Agents, and users with catalogs of their own, whose named tools are remembered while they are used.
+const REMEMBERED: u64 = 4096;
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Different standings remembered per agent; more than that and the oldest guess is as good as none.
 const STANDINGS: usize = 256;
 /// Characters of one reason why arguments do not fit. A validator quotes what it was given.
@@ -49,20 +56,33 @@ pub struct AgentTools {
     tools: Vec<NamedTool>,
     by_name: HashMap<String, usize>,
     /// Which of them a standing may see. Not whole toolboxes: those hold this value, which then would never go.
-    allowed: Mutex<HashMap<Standing, Arc<[usize]>>>,
+    allowed: Mutex<Decided>,
 }
+
+/// Positions of tools by who may see them.
+type Decided = HashMap<(Standing, Usable), Arc<[usize]>>;
+
+/// Of each server of the pack, whether the user can reach it: a shared one, or with a credential of theirs.
+type Usable = Vec<bool>;
 
 /// The tools of an agent that one standing may see.
 pub struct Toolbox {
     all: Arc<AgentTools>,
     standing: Standing,
+    usable: Usable,
     /// Positions in `all.tools`, ascending.
     allowed: Arc<[usize]>,
 }
 
-#[derive(Default)]
+/// By agent; with a user where the catalogs are theirs alone.
 pub struct Toolboxes {
-    agents: Mutex<HashMap<(TenantId, AgentId), Arc<AgentTools>>>,
+    agents: Cache<(TenantId, AgentId, Option<UserId>), Arc<AgentTools>>,
+}
+
+impl Default for Toolboxes {
+    fn default() -> Self {
+        Self { agents: Cache::builder().max_capacity(REMEMBERED).time_to_idle(FORGOTTEN_AFTER).build() }
+    }
 }
 
 impl NamedTool {
@@ -116,26 +136,41 @@ impl AgentTools {
     }
 
     /// The toolbox of a standing, decided once.
-    pub fn toolbox(self: &Arc<Self>, standing: &Standing) -> Arc<Toolbox> {
+    pub fn toolbox(self: &Arc<Self>, standing: Standing, usable: Usable) -> Arc<Toolbox> {
         let mut known = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(allowed) = known.get(standing) {
-            return Arc::new(Toolbox { all: self.clone(), standing: standing.clone(), allowed: allowed.clone() });
+        let key = (standing, usable);
+        if let Some(allowed) = known.get(&key) {
+            let (standing, usable) = key;
+            return Arc::new(Toolbox { all: self.clone(), standing, usable, allowed: allowed.clone() });
         }
         if known.len() >= STANDINGS {
             known.clear();
         }
-        let toolbox = Toolbox::build(self.clone(), standing.clone());
-        known.insert(standing.clone(), toolbox.allowed.clone());
+        let toolbox = Toolbox::build(self.clone(), key.0.clone(), key.1.clone());
+        known.insert(key, toolbox.allowed.clone());
         Arc::new(toolbox)
+    }
+
+    /// Whether this was made of the same pack and catalogs.
+    fn is_of(&self, pack: &Arc<Pack>, seen: &[Seen]) -> bool {
+        let pairs = self.catalogs.iter().zip(seen.iter().map(|seen| &seen.catalog));
+        Arc::ptr_eq(&self.pack, pack)
+            && pairs.into_iter().all(|pair| match pair {
+                (Some(known), Some(now)) => Arc::ptr_eq(known, now) || known.version == now.version,
+                (None, None) => true,
+                _ => false,
+            })
     }
 }
 
 impl Toolbox {
     /// Decides about every tool.
-    pub fn build(all: Arc<AgentTools>, standing: Standing) -> Self {
-        let may = |tool: &NamedTool| !matches!(decide(all.spec(tool), &standing, &tool.tool.name), Decision::Deny(_));
+    pub fn build(all: Arc<AgentTools>, standing: Standing, usable: Usable) -> Self {
+        let may = |tool: &NamedTool| {
+            usable[tool.server] && !matches!(decide(all.spec(tool), &standing, &tool.tool.name), Decision::Deny(_))
+        };
         let allowed = (0..all.tools.len()).filter(|at| may(&all.tools[*at])).collect();
-        Self { all, standing, allowed }
+        Self { all, standing, usable, allowed }
     }
 
     /// The tools in it with their servers, in the pack's order.
@@ -187,31 +222,23 @@ pub(super) fn clipped(text: &str, most: usize) -> String {
     }
 }
 
-/// The toolbox of a principal now. No I/O.
-pub fn toolbox(app: &App, principal: &Principal, pack: &Arc<Pack>) -> Arc<Toolbox> {
-    agent_tools(app, principal.tenant, pack).toolbox(&principal.standing(pack))
+/// The toolbox of a principal now.
+pub async fn toolbox(app: &Arc<App>, principal: &Principal, pack: &Arc<Pack>) -> Result<Arc<Toolbox>> {
+    let seen = credentials::seen(app, principal, pack).await?;
+    let usable = seen.iter().map(|seen| seen.usable).collect();
+    Ok(agent_tools(app, principal, pack, seen).await.toolbox(principal.standing(pack), usable))
 }
 
 /// The named tools of an agent, made anew only when the pack or a catalog is another one.
-fn agent_tools(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Arc<AgentTools> {
-    let catalogs: Vec<_> =
-        pack.servers.iter().map(|server| app.connections.catalog(tenant, pack.id(), &server.id)).collect();
-    let same = |known: &AgentTools| {
-        let catalogs = known.catalogs.iter().zip(&catalogs);
-        Arc::ptr_eq(&known.pack, pack)
-            && catalogs.into_iter().all(|pair| match pair {
-                (Some(known), Some(now)) => Arc::ptr_eq(known, now),
-                (None, None) => true,
-                _ => false,
-            })
-    };
-    let key = (tenant, pack.id().clone());
-    let mut agents = app.tools.agents.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(known) = agents.get(&key).filter(|known| same(known)) {
-        return known.clone();
+async fn agent_tools(app: &App, principal: &Principal, pack: &Arc<Pack>, seen: Vec<Seen>) -> Arc<AgentTools> {
+    let user = seen.iter().any(|seen| seen.own).then(|| principal.user.clone());
+    let key = (principal.tenant, pack.id().clone(), user);
+    if let Some(known) = app.tools.agents.get(&key).await.filter(|known| known.is_of(pack, &seen)) {
+        return known;
     }
+    let catalogs = seen.into_iter().map(|seen| seen.catalog).collect();
     let tools = Arc::new(AgentTools::new(pack.clone(), catalogs));
-    agents.insert(key, tools.clone());
+    app.tools.agents.insert(key, tools.clone()).await;
     tools
 }
 
@@ -256,37 +283,44 @@ pub struct DeniedTool {
 
 /// The principal's tools, grouped by server. Servers without a tool for the principal are left out unless
 /// they are down or not configured.
-pub async fn list(app: &App, principal: &Principal, agent: &str) -> Result<Vec<ServerTools>> {
+pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Vec<ServerTools>> {
     let pack = agents::pack(app, principal, agent).await?;
-    let toolbox = toolbox(app, principal, &pack);
-    let mut servers = group(app, principal, &toolbox);
+    let toolbox = toolbox(app, principal, &pack).await?;
+    let mut servers = group(app, principal, &toolbox).await?;
     for server in &mut servers {
         // How many tools there are that one may not see is not for everybody.
         server.connection.tools = server.tools.len();
         server.connection.dropped.clear();
     }
-    servers.retain(|server| !server.tools.is_empty() || !matches!(server.connection.state, State::Ready { .. }));
+    servers.retain(|server| {
+        !server.tools.is_empty() || !matches!(server.connection.state, State::Ready { .. } | State::Configured)
+    });
     Ok(servers)
 }
 
 /// The same for whoever runs the agent: every server, and every tool that `principal` may not use with the
 /// reason. Only for a principal that the pack names in `adminUsers`, or with the right to administrate.
-pub async fn explain(app: &App, principal: &Principal, agent: &str, operator: bool) -> Result<Vec<ServerTools>> {
+pub async fn explain(app: &Arc<App>, principal: &Principal, agent: &str, operator: bool) -> Result<Vec<ServerTools>> {
     let pack = agents::pack(app, principal, agent).await?;
-    let toolbox = toolbox(app, principal, &pack);
+    let toolbox = toolbox(app, principal, &pack).await?;
     if !operator && !toolbox.standing.admin {
         return Err(Error::Forbidden(
             "`explain` is for the pack's adminUsers and for keys with the `admin` scope".to_owned(),
         ));
     }
-    let mut servers = group(app, principal, &toolbox);
-    for (server, spec) in servers.iter_mut().zip(&pack.servers) {
+    let mut servers = group(app, principal, &toolbox).await?;
+    for (at, (server, spec)) in servers.iter_mut().zip(&pack.servers).enumerate() {
+        let unusable = match &server.connection.state {
+            _ if toolbox.usable[at] => None,
+            State::NeedsAttention { .. } => Some(Denial::CredentialNeedsAttention),
+            _ => Some(Denial::NoCredential),
+        };
         let all = toolbox.all.tools.iter().filter(|tool| toolbox.all.spec(tool).id == spec.id);
         let denied = all.filter_map(|tool| match decide(spec, &toolbox.standing, &tool.tool.name) {
             Decision::Deny(reason) => {
                 Some(DeniedTool { tool: tool.tool.name.clone(), reason, remedy: reason.remedy() })
             }
-            _ => None,
+            _ => unusable.map(|reason| DeniedTool { tool: tool.tool.name.clone(), reason, remedy: reason.remedy() }),
         });
         server.denied = Some(denied.collect());
     }
@@ -294,7 +328,7 @@ pub async fn explain(app: &App, principal: &Principal, agent: &str, operator: bo
 }
 
 /// One entry per server of the pack, in its order.
-fn group(app: &App, principal: &Principal, toolbox: &Toolbox) -> Vec<ServerTools> {
+async fn group(app: &App, principal: &Principal, toolbox: &Toolbox) -> Result<Vec<ServerTools>> {
     let pack = &toolbox.all.pack;
     let view = |spec: &ServerSpec, named: &NamedTool| ToolView {
         tool: named.tool.name.clone(),
@@ -308,10 +342,11 @@ fn group(app: &App, principal: &Principal, toolbox: &Toolbox) -> Vec<ServerTools
             _ => None,
         },
     };
-    pack.servers
-        .iter()
-        .map(|server| ServerTools {
-            connection: app.connections.view(principal.tenant, pack, server),
+    let views = credentials::views(app, principal, pack).await?;
+    let servers = pack.servers.iter().zip(views);
+    Ok(servers
+        .map(|(server, connection)| ServerTools {
+            connection,
             tools: toolbox
                 .iter()
                 .filter(|(spec, _)| spec.id == server.id)
@@ -319,5 +354,5 @@ fn group(app: &App, principal: &Principal, toolbox: &Toolbox) -> Vec<ServerTools
                 .collect(),
             denied: None,
         })
-        .collect()
+        .collect())
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use super::{App, agents, commands, tools};
+use super::{App, agents, commands, credentials, tools};
 use crate::{
     domain::{
         error::{Error, Result},
@@ -22,6 +22,7 @@ use crate::{
         message::{Message, Part, Role},
         pack::{Pack, Provider},
         run::{ClaimedRun, RunKind, RunStatus, Usage},
+        texts::{self, Key},
     },
     llm::{Delta, Reply, StepRequest, Stop},
     store::{self, Tx, messages::NewMessage},
@@ -179,9 +180,11 @@ impl Work {
             match commands::answer(&self.app, &self.run, &line).await? {
                 commands::Answer::Parts(parts) => return Ok(Ending::succeeded().telling(parts)),
                 commands::Answer::Call(call) => {
-                    let toolbox = tools::toolbox(&self.app, &self.run.principal, pack);
+                    let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
                     self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false).await?;
-                    self.make_calls(&toolbox, vec![(call, None)], false).await?
+                    let results = self.make_calls(&toolbox, vec![(call, None)], false).await?;
+                    self.tell_of_credentials(pack).await?;
+                    results
                 }
             }
         };
@@ -193,8 +196,9 @@ impl Work {
     /// Model and tools in turn, until the model has nothing more to call.
     async fn converse(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
         let done = written.iter().filter(|message| message.role == Role::Assistant).count();
+        self.tell_of_credentials(pack).await?;
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
-            let toolbox = tools::toolbox(&self.app, &self.run.principal, pack);
+            let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
             let reply = match self.step(pack, &toolbox).await? {
                 Step::Replied(reply) => reply,
                 Step::Ended(ending) => return Ok(ending),
@@ -205,6 +209,7 @@ impl Work {
             let calls = calls::resolve(&reply, &toolbox);
             self.append_reply(&reply, &calls).await?;
             self.make_calls(&toolbox, calls, true).await?;
+            self.tell_of_credentials(pack).await?;
             if self.cancel.is_cancelled() {
                 return Ok(Ending::cancelled());
             }
@@ -213,6 +218,15 @@ impl Work {
         Ok(Ending::failed(format!(
             "the agent stopped after {steps} steps without an answer; ask again, or for less at once"
         )))
+    }
+
+    /// Tells the user, once, that a server does not accept their credential any more.
+    async fn tell_of_credentials(&self, pack: &Pack) -> Result<()> {
+        for server in credentials::untold(&self.app, &self.run.principal, pack).await? {
+            let text = texts::of(pack, &self.run.principal).say(Key::Rejected, &[("server", &server)]);
+            self.append(Role::System, &[commands::notice("credential_rejected", text)], false).await?;
+        }
+        Ok(())
     }
 
     /// One step of the model, streamed to whoever listens.

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, time::Duration};
 
-use super::secret::Secret;
+use super::{ring::KeyRing, secret::Secret};
 
 /// A snapshot of the process environment, for `${NAME}` in packs. Values may be secret: no `Debug`.
 #[derive(Clone, Default)]
@@ -18,6 +18,14 @@ impl Environment {
 
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
+    }
+
+    /// The same without the key ring: nothing that reads `${NAME}` may find it.
+    #[must_use]
+    pub fn without_keys(mut self) -> Self {
+        self.0.remove(ONE_KEY);
+        self.0.remove(KEYS);
+        self
     }
 
     /// The same, with one variable set.
@@ -39,6 +47,8 @@ pub struct Config {
     pub packs: PathBuf,
     /// `MCP_SERVERS_CONFIG`: JSON that replaces the servers of the packs.
     pub mcp_servers: Option<Secret>,
+    /// What credentials are sealed with; absent: nothing can be.
+    pub ring: Option<KeyRing>,
     /// `host[:port]` that may be reached although private or without TLS.
     pub egress_allow: Vec<String>,
     /// Commands that a stdio server may name without an absolute path.
@@ -55,6 +65,9 @@ pub struct Config {
     pub log_json: bool,
 }
 
+const ONE_KEY: &str = "MCP_CONFIG_ENCRYPTION_KEY";
+const KEYS: &str = "MCP_CONFIG_ENCRYPTION_KEYS";
+
 /// Every setting: variable, default as written, what it does.
 pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("CHATELAINE_LISTEN", "127.0.0.1:8080", "address and port of the API"),
@@ -63,6 +76,8 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("CHATELAINE_DATA", ".chatelaine", "folder of the private Postgres and the demo's keys"),
     ("CHATELAINE_PACKS", "packs", "folder of the agent packs"),
     ("MCP_SERVERS_CONFIG", "", "JSON that replaces `mcp.servers` of every pack, or of one: `{\"<pack id>\": [...]}`"),
+    (ONE_KEY, "", "64 hex digits: the key `k1`, which protects what users enter (`openssl rand -hex 32` makes one)"),
+    (KEYS, "", "`k2:hex,k1:hex`: more than one key; the first seals, the others open what they sealed"),
     ("CHATELAINE_EGRESS_ALLOW", "", "`host[:port],…` that may be reached although private or without TLS"),
     (
         "CHATELAINE_STDIO_COMMANDS",
@@ -100,6 +115,7 @@ impl Config {
             data: text(env, "CHATELAINE_DATA").into(),
             packs: text(env, "CHATELAINE_PACKS").into(),
             mcp_servers: env.get("MCP_SERVERS_CONFIG").filter(|text| !text.trim().is_empty()).map(Secret::new),
+            ring: ring(env)?,
             egress_allow: list(env, "CHATELAINE_EGRESS_ALLOW"),
             stdio_commands: list(env, "CHATELAINE_STDIO_COMMANDS"),
             cors_origins: list(env, "CHATELAINE_CORS_ORIGINS"),
@@ -112,6 +128,19 @@ impl Config {
             log: text(env, "CHATELAINE_LOG"),
             log_json,
         })
+    }
+}
+
+/// The keys that the settings give. The error names the variable and never what is in it.
+fn ring(env: &Environment) -> Result<Option<KeyRing>, String> {
+    let set = |name| env.get(name).map(str::trim).filter(|value| !value.is_empty());
+    let one = set(ONE_KEY).map(KeyRing::parse_one).transpose().map_err(|why| format!("{ONE_KEY}: {why}"))?;
+    let many = set(KEYS).map(KeyRing::parse).transpose().map_err(|why| format!("{KEYS}: {why}"))?;
+    match (many, one) {
+        (Some(many), Some(one)) => {
+            many.and(&one).map(Some).map_err(|why| format!("{ONE_KEY} and {KEYS}: {why}; leave one of the two out"))
+        }
+        (many, one) => Ok(many.or(one)),
     }
 }
 

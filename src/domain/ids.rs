@@ -53,6 +53,8 @@ uuid_id! {
     ReplicaId,
     /// One line of the audit trail.
     AuditId,
+    /// What a user entered for one personal server.
+    CredentialId,
 }
 
 /// `[A-Za-z0-9][A-Za-z0-9_-]{0,63}`: the shape of every id that an author chooses (DESIGN section 3).
@@ -108,6 +110,8 @@ author_id! {
     AgentId, "agent";
     /// An MCP server's id, unique in its pack ignoring case.
     ServerId, "server";
+    /// A key of the ring, such as `k1`.
+    KekId, "key";
 }
 
 /// The immutable id of a user within a tenant: the `sub` of their token, or what a frontend key says.

@@ -128,6 +128,14 @@ impl Pack {
         self.servers.iter().find(|server| server.id.as_str() == id)
     }
 
+    /// The text for a locale: its tag, then its language, then the pack's default, then English.
+    pub fn text<'t>(&self, texts: &'t BTreeMap<String, String>, locale: Option<&str>) -> Option<&'t str> {
+        let own = locale.into_iter().flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]);
+        let tags = own.chain([self.metadata.default_language.as_str(), "en"]);
+        let found = |tag: &str| texts.iter().find(|(key, _)| key.eq_ignore_ascii_case(tag));
+        tags.filter_map(found).map(|(_, text)| text.as_str()).next()
+    }
+
     /// The texts for a locale: exact tag, then its language (`es-MX` → `es`), then the default language.
     pub fn language(&self, locale: Option<&str>) -> &Language {
         let tags = locale.into_iter().flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]);

@@ -106,6 +106,10 @@ pub enum Denial {
     NoRoleListsTool,
     /// Legacy access: not public, and the principal is no admin.
     NotPublic,
+    /// Allowed, but the server is personal and the user has no credential for it.
+    NoCredential,
+    /// Allowed, but the user's credential was refused by the server or cannot be opened.
+    CredentialNeedsAttention,
 }
 
 impl Denial {
@@ -121,6 +125,10 @@ impl Denial {
             }
             Self::NoRoleListsTool => {
                 "no role lists it; add it under a role in `toolAccess.roles`, or set `toolAccess.default: all`"
+            }
+            Self::NoCredential => "the user has not connected this personal server; `/connect` does it",
+            Self::CredentialNeedsAttention => {
+                "the user's credential is not accepted any more or cannot be opened; `/connect` enters it again"
             }
             Self::NotPublic => "it is not in `toolAccess.public` and the user is not in `adminUsers`",
         }

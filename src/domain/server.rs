@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::{
@@ -27,6 +27,11 @@ pub struct ServerSpec {
     pub timeouts: Timeouts,
     /// The fields a user fills in to configure a personal server.
     pub user_config: Vec<UserField>,
+    /// Who shares the list of a personal server's tools.
+    pub catalog: CatalogScope,
+    /// What a user entered that is secret, in a spec made for their connection. Kept out of whatever the
+    /// server says back; see [`super::scrub`].
+    pub entered: Vec<Secret>,
 }
 
 /// Where a server is and what is sent to reach it.
@@ -47,6 +52,17 @@ pub enum AccessMode {
     AdminControlled,
     /// Personal: each user's own credential.
     UserControlled,
+}
+
+/// Whether the tools of a personal server depend on who asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CatalogScope {
+    /// Everybody who has a credential sees the same tools: listed once, for the first of them.
+    #[default]
+    Shared,
+    /// Each user's tools are listed with their own credential.
+    PerUser,
 }
 
 /// How long to wait for a server. A deadline covers the whole answer, body included.
@@ -100,7 +116,7 @@ pub struct Choice {
     pub label: BTreeMap<String, String>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldKind {
     #[default]

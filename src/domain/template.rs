@@ -7,6 +7,8 @@
 
 use std::{collections::BTreeSet, fmt};
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+
 /// Parsed text. Equal templates have equal effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
@@ -17,9 +19,11 @@ pub struct Template {
 enum Piece {
     Literal(String),
     Reference(Reference),
+    /// Base64 of the values with `:` between them.
+    Base64(Vec<Reference>),
 }
 
-/// What stands between `${` and `}`.
+/// What stands between the braces.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reference {
     pub source: Source,
@@ -31,6 +35,8 @@ pub struct Reference {
 pub enum Source {
     /// The environment of the process: `${NAME}` in a native pack.
     Env,
+    /// A field that a user of a personal server fills in: `{name}` in a header of the pack.
+    User,
 }
 
 /// Why text is not a template. Holds text of the template only, never a value.
@@ -44,6 +50,10 @@ pub enum TemplateError {
         "`${{{0}}}` does not name a variable; write `${{NAME}}` with letters, digits and `_`, or `$${{` for a literal `${{`"
     )]
     BadName(String),
+    #[error("a `{{` is never closed")]
+    UnclosedField,
+    #[error("what stands between `{{` and `}}` is not understood")]
+    BadField,
 }
 
 /// The references that nobody has a value for: each one once, in order of their names.
@@ -83,6 +93,35 @@ impl Template {
         Ok(Self { pieces })
     }
 
+    /// Parses the spelling of a personal server's headers: `{value}` is what the user entered in the field
+    /// `own`, `{name}` what they entered in another, `{base64(user:token)}` the base64 of two with a colon
+    /// between them, and everything else itself (DESIGN section 4).
+    pub fn parse_user(text: &str, own: &str) -> Result<Self, TemplateError> {
+        let field = |name: &str| match name.trim() {
+            "value" => Ok(Reference { source: Source::User, key: own.to_owned() }),
+            name if is_variable_name(name) => Ok(Reference { source: Source::User, key: name.to_owned() }),
+            _ => Err(TemplateError::BadField),
+        };
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((literal, after)) = rest.split_once('{') {
+            if !literal.is_empty() {
+                pieces.push(Piece::Literal(literal.to_owned()));
+            }
+            let (inner, after) = after.split_once('}').ok_or(TemplateError::UnclosedField)?;
+            let encoded = inner.strip_prefix("base64(").and_then(|inner| inner.strip_suffix(')'));
+            pieces.push(match encoded {
+                Some(names) => Piece::Base64(names.split(':').map(field).collect::<Result<_, _>>()?),
+                None => Piece::Reference(field(inner)?),
+            });
+            rest = after;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Literal(rest.to_owned()));
+        }
+        Ok(Self { pieces })
+    }
+
     /// Replaces every reference by what `value` says, which is taken literally. The error names every
     /// reference without a value.
     pub fn resolve<'v>(&self, value: impl Fn(&Reference) -> Option<&'v str>) -> Result<String, Missing> {
@@ -95,15 +134,21 @@ impl Template {
                     Some(value) => text.push_str(value),
                     None => drop(missing.insert(reference.clone())),
                 },
+                Piece::Base64(references) => {
+                    missing.extend(references.iter().filter(|reference| value(reference).is_none()).cloned());
+                    let values: Vec<_> = references.iter().filter_map(&value).collect();
+                    STANDARD.encode_string(values.join(":"), &mut text);
+                }
             }
         }
         if missing.is_empty() { Ok(text) } else { Err(Missing(missing)) }
     }
 
     pub fn references(&self) -> impl Iterator<Item = &Reference> {
-        self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Reference(reference) => Some(reference),
-            Piece::Literal(_) => None,
+        self.pieces.iter().flat_map(|piece| match piece {
+            Piece::Reference(reference) => std::slice::from_ref(reference),
+            Piece::Base64(references) => references,
+            Piece::Literal(_) => &[],
         })
     }
 }
@@ -129,6 +174,7 @@ impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.source {
             Source::Env => write!(f, "${{{}}}", self.key),
+            Source::User => write!(f, "{{{}}}", self.key),
         }
     }
 }

@@ -38,7 +38,10 @@ use super::{
     wire::{Wire, clipped, locked},
 };
 use crate::{
-    domain::server::{Endpoint, ServerSpec},
+    domain::{
+        scrub::Scrubber,
+        server::{Endpoint, ServerSpec},
+    },
     egress::Egress,
 };
 
@@ -56,6 +59,8 @@ pub(super) struct Target {
     pub(super) spec: Arc<ServerSpec>,
     pub(super) known: Arc<Known>,
     pub(super) changes: broadcast::Sender<Key>,
+    /// Takes the credentials of the connection out of what the server says.
+    pub(super) scrubber: Scrubber,
 }
 
 /// What is remembered of a server across its connections.
@@ -104,21 +109,25 @@ impl Known {
 
 impl Target {
     pub(super) async fn connect(&self) -> Result<Session, Failure> {
-        let connected = match &self.spec.endpoint {
+        let connected = self.open().await.map_err(|failure| failure.scrubbed(&self.scrubber));
+        self.known.learn(connected.as_ref().ok().map(|session| session.era).or_else(|| self.known.era()));
+        connected
+    }
+
+    async fn open(&self) -> Result<Session, Failure> {
+        match &self.spec.endpoint {
             Endpoint::StreamableHttp { url, headers } => self.over_http(url, http::headers(headers)?).await,
             endpoint @ Endpoint::Stdio { .. } => {
                 self.over_stdio(Launch::of(&self.spec.id, endpoint, &self.options.stdio_commands)?).await
             }
-        };
-        self.known.learn(connected.as_ref().ok().map(|session| session.era).or_else(|| self.known.era()));
-        connected
+        }
     }
 
     async fn over_http(&self, url: &Url, headers: HeaderMap) -> Result<Session, Failure> {
         let era = self.known.era().or(self.known.is_shy().then_some(Era::Legacy));
         let connected = self.try_http(url, headers.clone(), mode(era)).await;
         match connected {
-            Err(Failure::Refused { .. } | Failure::Lost(_)) if era.is_some() => {
+            Err(Failure::Refused { .. } | Failure::Broken(_) | Failure::Lost(_)) if era.is_some() => {
                 self.known.learn(None);
                 self.try_http(url, headers, mode(None)).await
             }
@@ -132,7 +141,7 @@ impl Target {
     }
 
     async fn try_http(&self, url: &Url, headers: HeaderMap, mode: ClientLifecycleMode) -> Result<Session, Failure> {
-        let wire = Arc::new(Wire::default());
+        let wire = Arc::new(Wire::new(self.scrubber.clone()));
         let client = Client::new(self.egress.clone(), url.clone(), headers, self.spec.timeouts, wire.clone());
         // rmcp knows neither the address nor the headers: both may carry secrets, and it logs.
         let mut config = StreamableHttpClientTransportConfig::with_uri("mcp")
@@ -164,13 +173,13 @@ impl Target {
             (None, true) => (mode(Some(Era::Legacy)), Some(mode(Some(Era::Modern)))),
         };
         let Some(second) = second else {
-            let connected = self.try_stdio(&start(&launch)?, first, budget).await;
+            let connected = self.try_stdio(&start(&launch, &self.scrubber)?, first, budget).await;
             if connected.is_err() {
                 self.known.learn(None);
             }
             return connected;
         };
-        let child = start(&launch)?;
+        let child = start(&launch, &self.scrubber)?;
         let failure = match self.try_stdio(&child, first, budget * 2 / 3).await {
             Ok(session) => return Ok(session),
             Err(failure) => failure,
@@ -184,7 +193,7 @@ impl Target {
             return Ok(session);
         }
         child.0.stop().await;
-        self.try_stdio(&start(&launch)?, second, budget / 3).await
+        self.try_stdio(&start(&launch, &self.scrubber)?, second, budget / 3).await
     }
 
     async fn try_stdio(
@@ -215,8 +224,8 @@ impl Target {
 /// A child and its wire.
 struct Started(Child, Arc<Wire>);
 
-fn start(launch: &Launch) -> Result<Started, Failure> {
-    let wire = Arc::new(Wire::default());
+fn start(launch: &Launch, scrubber: &Scrubber) -> Result<Started, Failure> {
+    let wire = Arc::new(Wire::new(scrubber.clone()));
     Ok(Started(Child::start(launch, wire.clone())?, wire))
 }
 

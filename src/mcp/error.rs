@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::domain::scrub::Scrubber;
+
 /// Why there is no connection to a server, or no list of its tools.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}{}", again(*.retry_in))]
@@ -78,6 +80,8 @@ pub(super) enum Failure {
     Silent(String),
     /// The guard or the pack's own text forbids it.
     Misconfigured(String),
+    /// Sent, and answered with a status of 500 or above.
+    Broken(String),
     /// Sent, and lost or unreadable.
     Lost(String),
 }
@@ -98,6 +102,20 @@ impl McpError {
 }
 
 impl Failure {
+    /// The failure without the credentials of its connection.
+    pub(super) fn scrubbed(mut self, scrubber: &Scrubber) -> Self {
+        match &mut self {
+            Self::NotSent(text)
+            | Self::Refused { message: text, .. }
+            | Self::Silent(text)
+            | Self::Misconfigured(text)
+            | Self::Broken(text)
+            | Self::Lost(text) => scrubber.clean(text),
+            Self::SessionUnknown | Self::Unauthorized | Self::Forbidden | Self::Busy { .. } => {}
+        }
+        self
+    }
+
     /// The failure as a call reports it.
     pub(super) fn of_call(self) -> CallError {
         match self {
@@ -109,7 +127,7 @@ impl Failure {
                 CallError::Refused { code: None, message: busy(status, retry_after), retry_after }
             }
             Self::Refused { code, message } => CallError::Refused { code, message, retry_after: None },
-            Self::Silent(reason) | Self::Lost(reason) => CallError::OutcomeUnknown(reason),
+            Self::Silent(reason) | Self::Broken(reason) | Self::Lost(reason) => CallError::OutcomeUnknown(reason),
         }
     }
 
@@ -117,7 +135,7 @@ impl Failure {
     pub(super) fn of_server(self) -> McpError {
         use McpErrorKind::{Forbidden, Misconfigured, Protocol, TimedOut, Unauthorized, Unreachable};
         match self {
-            Self::NotSent(reason) => McpError::new(Unreachable, reason),
+            Self::NotSent(reason) | Self::Broken(reason) => McpError::new(Unreachable, reason),
             Self::SessionUnknown => McpError::new(Protocol, "the server forgot the session twice in a row"),
             Self::Unauthorized => McpError::new(Unauthorized, CallError::Unauthorized.to_string()),
             Self::Forbidden => McpError::new(Forbidden, CallError::Forbidden.to_string()),

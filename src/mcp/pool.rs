@@ -31,6 +31,7 @@ use crate::{
     domain::{
         clock,
         ids::{AgentId, ServerId, TenantId},
+        scrub::Scrubber,
         server::{Endpoint, ServerSpec},
     },
     egress::Egress,
@@ -229,6 +230,7 @@ impl Pool {
             spec: spec.clone(),
             known: self.known(key, spec),
             changes: self.changes.clone(),
+            scrubber: Scrubber::of(spec),
         };
         Slot {
             target,
@@ -241,7 +243,8 @@ impl Pool {
 
     fn known(&self, key: &Key, spec: &ServerSpec) -> Arc<Known> {
         let place = match &spec.endpoint {
-            Endpoint::StreamableHttp { url, .. } => url.to_string(),
+            // A user's own parameters may stand in the query; the server is the same one.
+            Endpoint::StreamableHttp { url, .. } => url[..url::Position::AfterPath].to_owned(),
             Endpoint::Stdio { command, .. } => command.clone(),
         };
         let address = (key.tenant, key.agent.clone(), key.server.clone(), place);

@@ -159,11 +159,12 @@ impl Session {
         let told = handle.await_response().await;
         waiting.answered();
         if let Some(answer) = tap.take() {
-            return answer;
+            return self.wire.scrubbed(answer);
         }
         match told {
             Err(ServiceError::McpError(error)) => {
-                Err(Failure::Refused { code: Some(error.code.0.into()), message: clipped(&error.message) })
+                let message = clipped(&error.message);
+                self.wire.scrubbed(Err(Failure::Refused { code: Some(error.code.0.into()), message }))
             }
             _ if !tap.was_sent() => {
                 Err(Failure::NotSent("the connection was closed before the request was sent".to_owned()))

@@ -25,6 +25,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::{Progress, error::Failure};
+use crate::domain::scrub::Scrubber;
 
 /// Bytes of a server's own error message that are kept.
 const MAX_MESSAGE: usize = 1024;
@@ -34,6 +35,8 @@ const MAX_MESSAGE: usize = 1024;
 pub(super) struct Wire {
     waiting: Mutex<HashMap<i64, Arc<Tap>>>,
     progress: Mutex<HashMap<String, UnboundedSender<Progress>>>,
+    /// Takes the credentials of this connection out of what the server says.
+    scrubber: Scrubber,
 }
 
 /// One request: what travels with it past rmcp, and what became of it.
@@ -129,6 +132,18 @@ struct WireProgress<'a> {
 }
 
 impl Wire {
+    pub(super) fn new(scrubber: Scrubber) -> Self {
+        Self { scrubber, ..Self::default() }
+    }
+
+    /// An answer without the credentials of this connection.
+    pub(super) fn scrubbed(&self, answer: Result<Box<RawValue>, Failure>) -> Result<Box<RawValue>, Failure> {
+        match answer {
+            Ok(raw) => Ok(self.scrubber.json(raw)),
+            Err(failure) => Err(failure.scrubbed(&self.scrubber)),
+        }
+    }
+
     /// Notes a tapped request that is about to be sent.
     pub(super) fn outgoing(&self, message: &ClientJsonRpcMessage) -> Option<Arc<Tap>> {
         let ClientJsonRpcMessage::Request(request) = message else { return None };
@@ -178,7 +193,10 @@ impl Wire {
             return Incoming::Pass;
         };
         if let Some(listener) = locked(&self.progress).get(progress.token.get()) {
-            let WireProgress { progress, total, message, .. } = progress;
+            let WireProgress { progress, total, mut message, .. } = progress;
+            for message in &mut message {
+                self.scrubber.clean(message);
+            }
             // The listener may have stopped listening.
             let _ = listener.send(Progress { progress, total, message });
         }

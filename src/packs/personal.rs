@@ -13,7 +13,7 @@ use super::{
 };
 use crate::domain::{
     server::{Choice, FieldKind, UserField, UserHeader},
-    template::is_variable_name,
+    template::{Template, is_variable_name},
 };
 
 /// What was read, with the places that are looked at again when all fields are known.
@@ -187,10 +187,13 @@ fn check_together(drafts: &[Draft], transport: Option<Transport>) {
     let mut used: Vec<String> = Vec::new();
     for draft in drafts {
         let (Some(header), Some(at)) = (&draft.field.header, &draft.template) else { continue };
-        match placeholders(&header.template) {
-            Ok(found) if found.is_empty() => at.error("does not use what the user enters", "write `{value}` in it"),
-            Ok(found) => {
-                for name in found.iter().filter(|name| *name != "value" && !names.contains(&name.as_str())) {
+        match Template::parse_user(&header.template, &draft.field.name) {
+            Ok(template) => {
+                let found: Vec<_> = template.references().map(|reference| reference.key.clone()).collect();
+                if found.is_empty() {
+                    at.error("does not use what the user enters", "write `{value}` in it");
+                }
+                for name in found.iter().filter(|name| !names.contains(&name.as_str())) {
                     at.error(
                         format!("there is no field {name:?}"),
                         "write `{value}`, or the name of a field of this server",
@@ -198,7 +201,7 @@ fn check_together(drafts: &[Draft], transport: Option<Transport>) {
                 }
                 used.extend(found);
             }
-            Err(reason) => at.error(reason, "write `{value}`, `{fieldName}` or `{base64(user:token)}`"),
+            Err(reason) => at.error(reason.to_string(), "write `{value}`, `{fieldName}` or `{base64(user:token)}`"),
         }
     }
     for (index, Draft { field, at, placed, .. }) in drafts.iter().enumerate() {
@@ -219,22 +222,4 @@ fn check_together(drafts: &[Draft], transport: Option<Transport>) {
             at.error("what the user enters here goes nowhere", hint);
         }
     }
-}
-
-/// The names between braces, in order.
-fn placeholders(template: &str) -> Result<Vec<String>, &'static str> {
-    let mut names = Vec::new();
-    let mut rest = template;
-    while let Some((_, after)) = rest.split_once('{') {
-        let (inner, after) = after.split_once('}').ok_or("a `{` is never closed")?;
-        let encoded = inner.strip_prefix("base64(").and_then(|inner| inner.strip_suffix(')'));
-        let parts = encoded.unwrap_or(inner).split(':').map(str::trim);
-        let before = names.len();
-        names.extend(parts.map(str::to_owned));
-        if (encoded.is_none() && names.len() != before + 1) || names.iter().any(|name| !is_variable_name(name)) {
-            return Err("what stands between `{` and `}` is not understood");
-        }
-        rest = after;
-    }
-    Ok(names)
 }

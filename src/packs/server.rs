@@ -17,7 +17,7 @@ use super::{
 use crate::domain::{
     ids::ServerId,
     pack::Authentication,
-    server::{AccessMode, ServerSpec, Timeouts},
+    server::{AccessMode, CatalogScope, ServerSpec, Timeouts},
 };
 
 /// Files that a pack named, with what was in them.
@@ -76,11 +76,23 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
     let tool_access = tool_access.and_then(|field| access::read(&field, tools.as_deref(), around.authentication));
     let required = required(&mut object, access_mode);
     let timeouts = object.optional("timeouts").and_then(|field| timeouts(&field)).unwrap_or_default();
-    object.later("catalog", "remove it; a personal server's tools are not discovered yet");
+    let catalog = catalog(&mut object, access_mode);
     object.finish();
     let tools = tools.map(|tools| tools.into_iter().map(|listed| listed.pattern).collect());
     let (id, endpoint, access_mode) = (id?, endpoint?, access_mode?);
-    Some(ServerSpec { id, endpoint, access_mode, tool_access, tools, required, timeouts, user_config })
+    let entered = Vec::new();
+    Some(ServerSpec {
+        id,
+        endpoint,
+        access_mode,
+        tool_access,
+        tools,
+        required,
+        timeouts,
+        user_config,
+        catalog,
+        entered,
+    })
 }
 
 fn user_config(
@@ -101,6 +113,15 @@ fn user_config(
         _ => {}
     }
     field.and_then(|field| personal::read(&field, transport, around.language)).unwrap_or_default()
+}
+
+fn catalog(object: &mut Object, mode: Option<AccessMode>) -> CatalogScope {
+    let Some(field) = object.optional("catalog") else { return CatalogScope::default() };
+    if mode == Some(AccessMode::AdminControlled) {
+        field.warn("has no effect on a shared server, whose tools are listed once", "remove it");
+    }
+    let words = [("shared", CatalogScope::Shared), ("per-user", CatalogScope::PerUser)];
+    field.one_of(&words).unwrap_or_default()
 }
 
 fn required(object: &mut Object, mode: Option<AccessMode>) -> bool {

@@ -68,3 +68,16 @@ pub async fn get(tx: &mut Tx, agent: &AgentId, server: &ServerId, scope: &str) -
         version: row.version,
     }))
 }
+
+/// Forgets what one credential saw.
+pub async fn delete(tx: &mut Tx, agent: &AgentId, server: &ServerId, scope: &str) -> Result<()> {
+    sqlx::query!(
+        "delete from catalogs where agent = $1 and server = $2 and scope = $3 and scope <> ''",
+        agent.as_str(),
+        server.as_str(),
+        scope,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}

@@ -6,16 +6,20 @@ use sqlx::postgres::PgListener;
 use super::Db;
 use crate::domain::{
     error::Result,
-    ids::{ConversationId, ReplicaId, TenantId},
+    ids::{AgentId, ConversationId, ReplicaId, ServerId, TenantId, UserId},
 };
 
 const CHANNEL: &str = "chatelaine";
 
-/// A conversation has news.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Hint {
-    pub tenant: TenantId,
-    pub conversation: ConversationId,
+/// What somebody else should look at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Hint {
+    /// A conversation has news.
+    Conversation { tenant: TenantId, conversation: ConversationId },
+    /// A user's credentials at an agent changed.
+    Credentials { tenant: TenantId, agent: AgentId, user: UserId },
+    /// The tools of a personal server changed, as seen in a scope.
+    Catalog { tenant: TenantId, agent: AgentId, server: ServerId, scope: String },
 }
 
 /// Hints of the other replicas.
@@ -34,7 +38,7 @@ impl Db {
 
     /// Tells the other replicas, in one statement outside of any business transaction.
     pub async fn hint(&self, me: ReplicaId, hints: &[Hint]) -> Result<()> {
-        let payloads: Vec<_> = hints.iter().map(|hint| format!("{me} {} {}", hint.tenant, hint.conversation)).collect();
+        let payloads: Vec<_> = hints.iter().map(|hint| format!("{me} {}", written(hint))).collect();
         sqlx::query!("select pg_notify($1, payload) from unnest($2::text[]) payload", CHANNEL, &payloads)
             .fetch_all(&self.pool)
             .await?;
@@ -56,9 +60,37 @@ impl Hints {
     }
 }
 
+/// User ids may hold blanks, so one always comes last.
+fn written(hint: &Hint) -> String {
+    match hint {
+        Hint::Conversation { tenant, conversation } => format!("conversation {tenant} {conversation}"),
+        Hint::Credentials { tenant, agent, user } => format!("credentials {tenant} {agent} {user}"),
+        Hint::Catalog { tenant, agent, server, scope } => format!("catalog {tenant} {agent} {server} {scope}"),
+    }
+}
+
 fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
-    let mut words = payload.split(' ');
+    let mut words = payload.splitn(4, ' ');
     let from = words.next()?.parse().ok()?;
-    let hint = Hint { tenant: words.next()?.parse().ok()?, conversation: words.next()?.parse().ok()? };
+    let (kind, tenant, rest) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
+    let agent = |text: &str| AgentId::parse(text).ok();
+    let hint = match kind {
+        "conversation" => Hint::Conversation { tenant, conversation: rest.parse().ok()? },
+        "credentials" => {
+            let (name, user) = rest.split_once(' ')?;
+            Hint::Credentials { tenant, agent: agent(name)?, user: UserId(user.into()) }
+        }
+        "catalog" => {
+            let (name, rest) = rest.split_once(' ')?;
+            let (server, scope) = rest.split_once(' ')?;
+            Hint::Catalog {
+                tenant,
+                agent: agent(name)?,
+                server: ServerId::parse(server).ok()?,
+                scope: scope.to_owned(),
+            }
+        }
+        _ => return None,
+    };
     Some((from, hint))
 }

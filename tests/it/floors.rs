@@ -24,7 +24,7 @@ const NEIGHBOURS: [(&str, &str); 1] = [("cli", "api")];
 /// Not even from above: the door asks `app`.
 const NEVER: [(&str, &str); 4] = [("api", "store"), ("api", "mcp"), ("api", "llm"), ("api", "vault")];
 /// Inside `app`, each uses only what stands further down here.
-const APP: [&str; 17] = [
+const APP: [&str; 19] = [
     "health",
     "jobs",
     "turn",
@@ -37,11 +37,13 @@ const APP: [&str; 17] = [
     "runs",
     "conversations",
     "tools",
+    "credentials",
     "connections",
     "registry",
     "agents",
     "audit",
     "accounts",
+    "keys",
 ];
 /// Words that only the files named (or those below a folder) may write.
 const RESERVED: [(&str, &[&str], &str); 6] = [

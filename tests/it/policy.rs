@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chatelaine::domain::{
     ids::ServerId,
     policy::{ApprovalPolicy, Decision, DefaultAccess, Denial, Standing, ToolAccess, ToolPattern, decide},
-    server::{AccessMode, Endpoint, ServerSpec, Timeouts},
+    server::{AccessMode, CatalogScope, Endpoint, ServerSpec, Timeouts},
 };
 use proptest::prelude::*;
 
@@ -29,6 +29,8 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
         required: false,
         timeouts: Timeouts::default(),
         user_config: vec![],
+        catalog: CatalogScope::Shared,
+        entered: Vec::new(),
     }
 }
 

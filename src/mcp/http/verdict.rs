@@ -60,7 +60,7 @@ pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> F
     }
     match answer_in(body) {
         Some(Err(refused)) => refused,
-        _ if status.is_server_error() => Failure::Lost(format!("the server answered with HTTP {status}")),
+        _ if status.is_server_error() => Failure::Broken(format!("the server answered with HTTP {status}")),
         _ => Failure::Refused { code: None, message: format!("the server answered with HTTP {status}") },
     }
 }

@@ -21,6 +21,10 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(200);
 
 impl Pool {
+    pub(in crate::mcp) fn personal_keys(&self) -> Vec<Key> {
+        locked(&self.slots).keys().filter(|key| !key.scope.is_empty()).cloned().collect()
+    }
+
     pub(in crate::mcp) async fn close(&self, key: &Key) {
         let slots = locked(&self.slots).remove(key).unwrap_or_default();
         let sessions: Vec<_> = slots.iter().filter_map(|slot| slot.take_out()).collect();

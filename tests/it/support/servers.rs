@@ -12,7 +12,7 @@ use chatelaine::{
     domain::{
         ids::{AgentId, ServerId, TenantId},
         secret::Secret,
-        server::{AccessMode, Endpoint, ServerSpec, Timeouts},
+        server::{AccessMode, CatalogScope, Endpoint, ServerSpec, Timeouts},
     },
     egress::Egress,
     mcp::{CallOptions, Key, Mcp, Options},
@@ -62,6 +62,8 @@ pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
         required: false,
         timeouts,
         user_config: Vec::new(),
+        catalog: CatalogScope::Shared,
+        entered: Vec::new(),
     })
 }
 

@@ -1,0 +1,97 @@
+//! My connections to the personal servers of an agent: enter, test, remove. What was entered goes in here
+//! and never comes out.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::Value;
+
+use super::{
+    extract::{Caller, Json, Path},
+    problem::Problem,
+};
+use crate::{
+    app::{
+        self, App,
+        credentials::{ServerConnection, Tested},
+    },
+    domain::secret::Secret,
+};
+
+/// One server of this agent, how my connection is, and what I enter for it.
+#[utoipa::path(get, path = "/v1/agents/{agent}/connections/{server}", tag = "connections",
+    params(("agent" = String, Path), ("server" = String, Path)), responses((status = 200, body = ServerConnection)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((agent, server)): Path<(String, String)>,
+) -> Result<axum::Json<ServerConnection>, Problem> {
+    Ok(axum::Json(app::credentials::get(&app, caller.principal(), &agent, &server).await?))
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewCredential {
+    /// A value for each field of the server. They are tested and stored encrypted; they never come back.
+    #[serde(deserialize_with = "entered")]
+    #[schema(value_type = BTreeMap<String, String>)]
+    fields: BTreeMap<String, Secret>,
+}
+
+/// Reads the values; an error never repeats one.
+fn entered<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<String, Secret>, D::Error> {
+    let Value::Object(fields) = Value::deserialize(input)? else {
+        return Err(D::Error::custom("must be an object with a value for each field"));
+    };
+    let text = |(name, value)| match value {
+        Value::String(text) => Ok((name, Secret::new(text))),
+        Value::Bool(flag) => Ok((name, Secret::new(flag.to_string()))),
+        Value::Number(number) => Ok((name, Secret::new(number.to_string()))),
+        _ => Err(D::Error::custom(format!("the value of {name:?} must be text"))),
+    };
+    fields.into_iter().map(text).collect()
+}
+
+/// Enter or replace what I use at a personal server. It is tested first: when it does not work, the answer is
+/// 422 with the reason as its `code` (`unauthorized`, `unreachable`, `timeout`, `bad_template`, `not_mcp`), and what
+/// was there before stays in force.
+#[utoipa::path(put, path = "/v1/agents/{agent}/connections/{server}", tag = "connections",
+    params(("agent" = String, Path), ("server" = String, Path)), request_body = NewCredential,
+    responses((status = 200, body = ServerConnection)))]
+pub(super) async fn put(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((agent, server)): Path<(String, String)>,
+    Json(new): Json<NewCredential>,
+) -> Result<axum::Json<ServerConnection>, Problem> {
+    let tested = app::credentials::put(&app, caller.principal(), &agent, &server, &new.fields).await?;
+    if let Some(reason) = tested.reason {
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, reason.code(), tested.message));
+    }
+    Ok(axum::Json(app::credentials::get(&app, caller.principal(), &agent, &server).await?))
+}
+
+/// Connect once more with what I entered. A definite no of the server takes its tools away, an outage nothing.
+#[utoipa::path(post, path = "/v1/agents/{agent}/connections/{server}/test", tag = "connections",
+    params(("agent" = String, Path), ("server" = String, Path)), responses((status = 200, body = Tested)))]
+pub(super) async fn test(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((agent, server)): Path<(String, String)>,
+) -> Result<axum::Json<Tested>, Problem> {
+    Ok(axum::Json(app::credentials::test(&app, caller.principal(), &agent, &server).await?))
+}
+
+/// Delete what I entered and close the connection made with it. There may be nothing to delete.
+#[utoipa::path(delete, path = "/v1/agents/{agent}/connections/{server}", tag = "connections",
+    params(("agent" = String, Path), ("server" = String, Path)), responses((status = 204)))]
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((agent, server)): Path<(String, String)>,
+) -> Result<StatusCode, Problem> {
+    app::credentials::remove(&app, caller.principal(), &agent, &server).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

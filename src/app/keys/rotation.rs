@@ -1,0 +1,139 @@
+//! Rotation: `add` a key, `promote` it, [`rewrap`](super::rewrap) what the one before protects, `retire` that.
+//! Replicas serve all the while; each step can be repeated, and refuses what would lose something.
+
+use super::{
+    Keys, MISSING,
+    standing::{compare, refuse_other_name},
+};
+use crate::{
+    domain::{
+        error::{Error, Result},
+        ids::KekId,
+        ring::Kek,
+    },
+    store::{
+        self,
+        keks::{KekState, KnownKek},
+        tenant_keys::Needed,
+    },
+    vault,
+};
+
+/// A key of the ring as an operator sees it.
+#[derive(Clone, Debug)]
+pub struct KekView {
+    pub id: KekId,
+    /// `None`: in the ring, and not known to the database.
+    pub known: Option<KnownKek>,
+    /// `None`: not in the ring; else whether it is the key that the database knows, if it does.
+    pub fits: Option<bool>,
+    pub needed: Needed,
+}
+
+/// All keys, of the database and of the ring.
+pub async fn list(keys: &Keys) -> Result<Vec<KekView>> {
+    let mut tx = keys.db.system().await?;
+    let known = store::keks::list(&mut tx).await?;
+    let needs = store::tenant_keys::needs(&mut tx).await?;
+    drop(tx);
+    let ours: Vec<&Kek> = keys.ring.iter().flat_map(crate::domain::ring::KeyRing::keks).collect();
+    let new = ours.iter().filter(|kek| !known.iter().any(|known| known.id == kek.id));
+    let new = new.map(|kek| KekView { id: kek.id.clone(), known: None, fits: Some(true), needed: Needed::default() });
+    let new: Vec<KekView> = new.collect();
+    let views = known.into_iter().map(|known| KekView {
+        id: known.id.clone(),
+        fits: ours.iter().find(|kek| kek.id == known.id).map(|kek| known.check_value == vault::check_value(kek)),
+        needed: needs.get(known.id.as_str()).copied().unwrap_or_default(),
+        known: Some(known),
+    });
+    Ok(views.chain(new).collect())
+}
+
+/// Makes a key of the ring known, so that a replica with another key of the same id does not start.
+pub async fn add(keys: &Keys, id: &KekId) -> Result<KekState> {
+    let kek = in_ring(keys, id)?;
+    let mut tx = keys.db.system().await?;
+    let before = store::keks::lock(&mut tx).await?;
+    if !before.iter().any(|known| known.id == *id) {
+        refuse_other_name(kek, &before)?;
+        store::keks::add(&mut tx, id, &vault::check_value(kek)).await?;
+    }
+    let known = store::keks::lock(&mut tx).await?;
+    compare(kek, &known)?;
+    let state = found(&known, id)?.state;
+    if state == KekState::Retired {
+        return Err(Error::Conflict(format!("key {id} is retired; give a new key another id")));
+    }
+    tx.commit().await?;
+    Ok(state)
+}
+
+/// Lets a key seal, in place of the one that does. Refused while a living replica does not have it.
+pub async fn promote(keys: &Keys, id: &KekId) -> Result<()> {
+    let kek = in_ring(keys, id)?;
+    let mut tx = keys.db.system().await?;
+    let known = store::keks::lock(&mut tx).await?;
+    let state = found(&known, id)?.state;
+    compare(kek, &known)?;
+    match state {
+        KekState::Sealing => return Ok(()),
+        KekState::Retired => {
+            return Err(Error::Conflict(format!("key {id} is retired; add a new one and promote that")));
+        }
+        KekState::Added | KekState::Opening => {}
+    }
+    let lacking = store::keks::lacking(&mut tx, id).await?;
+    if !lacking.is_empty() {
+        let replicas: Vec<String> = lacking.iter().map(ToString::to_string).collect();
+        return Err(Error::Conflict(format!(
+            "{} running without key {id} ({}): restart with `{id}:…` in MCP_CONFIG_ENCRYPTION_KEYS first (a replica \
+             that was killed counts for a minute)",
+            counted(lacking.len() as u64, "replica is", "replicas are"),
+            replicas.join(", "),
+        )));
+    }
+    store::keks::promote(&mut tx, id).await?;
+    tx.commit().await
+}
+
+/// Marks a key as not needed any more, so that it may leave the ring. Refused while it seals or anything is
+/// wrapped with it.
+pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
+    let mut tx = keys.db.system().await?;
+    let known = store::keks::lock(&mut tx).await?;
+    match found(&known, id)?.state {
+        KekState::Retired => return Ok(()),
+        KekState::Sealing => {
+            return Err(Error::Conflict(format!("key {id} seals; promote another one first")));
+        }
+        KekState::Added | KekState::Opening => {}
+    }
+    let needed = store::tenant_keys::needs(&mut tx).await?.get(id.as_str()).copied().unwrap_or_default();
+    if needed != Needed::default() {
+        return Err(Error::Conflict(format!(
+            "key {id} is needed: it wraps {}, which {}; run `chatelaine keys rewrap` first",
+            counted(needed.tenant_keys, "tenant key", "tenant keys"),
+            counted(needed.records, "record needs", "records need"),
+        )));
+    }
+    store::keks::retire(&mut tx, id).await?;
+    tx.commit().await
+}
+
+fn in_ring<'a>(keys: &'a Keys, id: &KekId) -> Result<&'a Kek> {
+    let ring = keys.ring.as_ref().ok_or_else(|| Error::Unavailable(MISSING.to_owned()))?;
+    let missing = || {
+        Error::invalid(id.as_str(), "is not in the ring; write `<id>:<64 hex digits>` into MCP_CONFIG_ENCRYPTION_KEYS")
+    };
+    ring.get(id).ok_or_else(missing)
+}
+
+fn found<'a>(known: &'a [KnownKek], id: &KekId) -> Result<&'a KnownKek> {
+    known.iter().find(|known| known.id == *id).ok_or_else(|| {
+        Error::Conflict(format!("this database does not know a key {id}; run `chatelaine keys add {id}` first"))
+    })
+}
+
+fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}

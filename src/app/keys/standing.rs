@@ -1,0 +1,158 @@
+//! A replica and its ring: refused at the start when a key is wrong or missing, counted as a holder while it
+//! lives, and asked whether the first key of its ring may begin to seal.
+//!
+//! A key begins to seal only when every living replica has it; until then the one before goes on. So a rolling
+//! restart with a new ring never makes anything that some replica cannot open.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{Keys, MISSING};
+use crate::{
+    app::App,
+    domain::{
+        error::{Error, Result},
+        ids::{KekId, ReplicaId},
+        pack::Pack,
+        ring::{Kek, KeyRing},
+        server::AccessMode,
+    },
+    store::{
+        self, Tx,
+        keks::{KekState, KnownKek},
+    },
+    vault,
+};
+
+/// How often a replica says that it is alive; it counts for a minute after it said so.
+const BEAT: Duration = Duration::from_secs(15);
+
+/// Refuses packs with personal servers when there is no key for what their users will enter.
+pub fn require_ring<'a>(ring: Option<&KeyRing>, packs: impl Iterator<Item = &'a Arc<Pack>>) -> anyhow::Result<()> {
+    if ring.is_some() {
+        return Ok(());
+    }
+    for pack in packs {
+        if let Some(server) = pack.servers.iter().find(|server| server.access_mode == AccessMode::UserControlled) {
+            anyhow::bail!("pack {}: server {} is personal, and {MISSING}", pack.id(), server.id);
+        }
+    }
+    Ok(())
+}
+
+/// Makes sure at the start that the ring is the one this database was sealed with; the error says which key is
+/// wrong. From then on the replica counts as a holder of its keys.
+pub async fn enter(app: &App) -> Result<()> {
+    app.keys.beat(app.replica).await
+}
+
+/// Says that this replica is alive, until it stops; then, that it is gone.
+pub async fn hold(app: Arc<App>) {
+    if !app.keys.has_ring() {
+        return;
+    }
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(BEAT) => {}
+            () = app.shutdown.cancelled() => break,
+        }
+        if let Err(error) = app.keys.beat(app.replica).await {
+            tracing::error!(%error, "this replica's keys do not fit the database");
+        }
+    }
+    let left = async {
+        let mut tx = app.db.system().await?;
+        store::keks::let_go(&mut tx, app.replica).await?;
+        tx.commit().await
+    };
+    if let Err(error) = left.await {
+        tracing::debug!(%error, "a sign that this replica is gone was not written; it is forgotten in a minute");
+    }
+}
+
+impl Keys {
+    /// Checks the ring, counts this replica as its holder, and lets the first key seal when it may.
+    async fn beat(&self, replica: ReplicaId) -> Result<()> {
+        let Some(ring) = &self.ring else { return Ok(()) };
+        let mut tx = self.db.system().await?;
+        let known = register(&mut tx, ring).await?;
+        let sealing = known.iter().find(|kek| kek.state == KekState::Sealing);
+        for needed in store::tenant_keys::keks(&mut tx).await? {
+            require(ring, &needed, "it wraps tenants' keys")?;
+        }
+        if let Some(sealing) = sealing {
+            require(ring, &sealing.id, "it seals")?;
+        }
+        let ids: Vec<String> = ring.keks().map(|kek| kek.id.to_string()).collect();
+        store::keks::hold(&mut tx, replica, &ids).await?;
+        let first = known.iter().find(|kek| kek.id == ring.first().id).expect("every key of the ring was registered");
+        if first.state == KekState::Added {
+            let lacking = store::keks::lacking(&mut tx, &first.id).await?;
+            match sealing {
+                Some(sealing) if !lacking.is_empty() => tracing::warn!(
+                    "key {} is first in the ring, but {} goes on to seal until {} more replicas have it",
+                    first.id,
+                    sealing.id,
+                    lacking.len(),
+                ),
+                _ => {
+                    store::keks::promote(&mut tx, &first.id).await?;
+                    tracing::info!(key = %first.id, "the first key of the ring seals from now on");
+                }
+            }
+        }
+        tx.commit().await
+    }
+}
+
+/// Makes the keys of the ring known and compares those that are. Everything known, locked until the end of the
+/// transaction.
+async fn register(tx: &mut Tx, ring: &KeyRing) -> Result<Vec<KnownKek>> {
+    let before = store::keks::lock(tx).await?;
+    let mut new: Vec<&Kek> = ring.keks().filter(|kek| !before.iter().any(|known| known.id == kek.id)).collect();
+    // In one order everywhere, so that replicas that start at once do not wait for each other in a circle.
+    new.sort_by_key(|kek| &kek.id);
+    for kek in new {
+        refuse_other_name(kek, &before)?;
+        store::keks::add(tx, &kek.id, &vault::check_value(kek)).await?;
+    }
+    let known = store::keks::lock(tx).await?;
+    for kek in ring.keks() {
+        compare(kek, &known)?;
+    }
+    Ok(known)
+}
+
+/// Refuses a key that is not the one known by its id.
+pub(super) fn compare(kek: &Kek, known: &[KnownKek]) -> Result<()> {
+    let (id, ours) = (&kek.id, vault::check_value(kek));
+    let Some(theirs) = known.iter().find(|known| known.id == *id) else { return Ok(()) };
+    if theirs.check_value == ours {
+        return Ok(());
+    }
+    refuse_other_name(kek, known)?;
+    Err(Error::Conflict(format!(
+        "key {id} is wrong: this database was sealed with another one (its check value is {}, that of yours {}); \
+         put the right key back, or give the new one an id of its own",
+        hex::encode(&theirs.check_value[..4]),
+        hex::encode(&ours[..4]),
+    )))
+}
+
+/// Refuses a key that is known by another id.
+pub(super) fn refuse_other_name(kek: &Kek, known: &[KnownKek]) -> Result<()> {
+    let value = vault::check_value(kek);
+    match known.iter().find(|known| known.check_value == value) {
+        Some(same) => Err(Error::Conflict(format!(
+            "key {} is wrong: this database knows that key as {}; write `{}:` before it",
+            kek.id, same.id, same.id,
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn require(ring: &KeyRing, id: &KekId, why: &str) -> Result<()> {
+    if ring.get(id).is_some() {
+        return Ok(());
+    }
+    Err(Error::Conflict(format!("key {id} is missing: {why}; add `{id}:…` to MCP_CONFIG_ENCRYPTION_KEYS")))
+}

@@ -1,0 +1,177 @@
+//! What a user enters for a personal server, and what becomes of it: checked values, and from them the
+//! server as it is for this user.
+//!
+//! Substitution is literal and happens once: a value that holds `{token}` or `$&` arrives as those
+//! characters. A value can end no header and start no other one: CR, LF and NUL are refused.
+
+use std::collections::BTreeMap;
+
+use url::Url;
+
+use super::{
+    secret::Secret,
+    server::{Endpoint, FieldKind, ServerSpec, UserField},
+    template::Template,
+};
+
+/// Bytes of one value.
+pub const MAX_VALUE: usize = 8192;
+
+/// Checked values by the names of their fields. Optional fields may be absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Values(BTreeMap<String, Secret>);
+
+/// Why a value cannot be used. Never holds the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("is missing; enter a value")]
+    Missing,
+    #[error("holds a line break or a NUL character; remove it")]
+    LineBreak,
+    #[error("is longer than {MAX_VALUE} bytes; check what was entered")]
+    TooLong,
+    #[error("is not an address; enter one that starts with https://")]
+    NotAnAddress,
+    #[error("is neither `true` nor `false`")]
+    NotABoolean,
+    #[error("is none of the options")]
+    NotAnOption,
+    #[error("is no field of this server")]
+    Unknown,
+    #[error("holds a character that a header cannot carry; check what was entered")]
+    NotForHeaders,
+}
+
+/// A field and what is wrong with its value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {fault}")]
+pub struct Unfit {
+    pub field: String,
+    pub fault: Fault,
+}
+
+impl Values {
+    /// Checks everything that a user entered at once.
+    pub fn check(fields: &[UserField], entered: &BTreeMap<String, Secret>) -> Result<Self, Unfit> {
+        let unfit = |field: &str, fault| Unfit { field: field.to_owned(), fault };
+        if let Some(stray) = entered.keys().find(|name| !fields.iter().any(|field| field.name == **name)) {
+            return Err(unfit(stray, Fault::Unknown));
+        }
+        let mut values = Self::default();
+        for field in fields {
+            let entered = entered.get(&field.name).map_or("", Secret::expose);
+            values.set(field, check(field, entered).map_err(|fault| unfit(&field.name, fault))?);
+        }
+        Ok(values)
+    }
+
+    /// Sets or leaves out one checked value.
+    pub fn set(&mut self, field: &UserField, value: Option<Secret>) {
+        match value {
+            Some(value) => drop(self.0.insert(field.name.clone(), value)),
+            None => drop(self.0.remove(&field.name)),
+        }
+    }
+
+    /// For sealing: a JSON object.
+    pub fn to_sealable(&self) -> Secret {
+        let map: BTreeMap<_, _> = self.0.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+        Secret::new(serde_json::to_string(&map).expect("a map of texts is JSON"))
+    }
+
+    /// Back from [`Values::to_sealable`].
+    pub fn from_sealable(text: &Secret) -> Result<Self, serde_json::Error> {
+        let map: BTreeMap<String, String> = serde_json::from_str(text.expose())?;
+        Ok(Self(map.into_iter().map(|(name, value)| (name, Secret::new(value))).collect()))
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(Secret::expose)
+    }
+}
+
+/// Checks one value; `Ok(None)` when an optional field was left empty. Blanks around it do not count:
+/// they come from copying, and no header would carry them.
+pub fn check(field: &UserField, entered: &str) -> Result<Option<Secret>, Fault> {
+    let value = entered.trim_matches([' ', '\t']);
+    if value.contains(['\r', '\n', '\0']) {
+        return Err(Fault::LineBreak);
+    }
+    if value.len() > MAX_VALUE {
+        return Err(Fault::TooLong);
+    }
+    if value.is_empty() {
+        return if field.required { Err(Fault::Missing) } else { Ok(None) };
+    }
+    match field.kind {
+        FieldKind::Url => {
+            let url = Url::parse(value).map_err(|_| Fault::NotAnAddress)?;
+            if !matches!(url.scheme(), "https" | "http") || !url.has_host() {
+                return Err(Fault::NotAnAddress);
+            }
+        }
+        FieldKind::Boolean if !matches!(value, "true" | "false") => return Err(Fault::NotABoolean),
+        FieldKind::Select if !field.options.iter().any(|option| option.value == value) => {
+            return Err(Fault::NotAnOption);
+        }
+        FieldKind::Text | FieldKind::Secret | FieldKind::Boolean | FieldKind::Select => {}
+    }
+    Ok(Some(Secret::new(value)))
+}
+
+/// The server as it is for a user who entered these values: headers, query parameters and variables filled
+/// in, over what the pack gives them. A target of which a value is absent is left out.
+pub fn effective(spec: &ServerSpec, values: &Values) -> Result<ServerSpec, Unfit> {
+    let mut spec = spec.clone();
+    let fields = std::mem::take(&mut spec.user_config);
+    let secret = fields.iter().filter(|field| field.kind == FieldKind::Secret);
+    spec.entered = secret.filter_map(|field| values.0.get(&field.name).cloned()).collect();
+    for field in &fields {
+        match &mut spec.endpoint {
+            Endpoint::StreamableHttp { url, headers } => {
+                if let Some((name, value)) = header(field, values)? {
+                    headers.retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
+                    spec.entered.extend(encoded(&value, &spec.entered));
+                    headers.push((name, value));
+                }
+                if let (Some(name), Some(value)) = (&field.query_name, values.get(&field.name)) {
+                    *url = with_parameter(url, name, value);
+                }
+            }
+            Endpoint::Stdio { env, .. } => {
+                if let (Some(name), Some(value)) = (&field.env_name, values.0.get(&field.name)) {
+                    env.insert(name.clone(), value.clone());
+                }
+            }
+        }
+    }
+    spec.user_config = fields;
+    Ok(spec)
+}
+
+/// The header that a field fills, if it fills one and every value of it is there.
+fn header(field: &UserField, values: &Values) -> Result<Option<(String, Secret)>, Unfit> {
+    let Some(header) = &field.header else { return Ok(None) };
+    let template = Template::parse_user(&header.template, &field.name).expect("checked when the pack was loaded");
+    let Ok(text) = template.resolve(|reference| values.get(&reference.key)) else { return Ok(None) };
+    if !text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)) {
+        return Err(Unfit { field: field.name.clone(), fault: Fault::NotForHeaders });
+    }
+    Ok(Some((header.name.clone(), Secret::new(text))))
+}
+
+/// The last word of a header's value (`Basic …`) when it is not a secret as entered but holds one encoded.
+fn encoded(value: &Secret, entered: &[Secret]) -> Option<Secret> {
+    let word = value.expose().rsplit(' ').next().filter(|word| !word.is_empty())?;
+    let plain = entered.iter().any(|secret| secret.expose().contains(word) || word.contains(secret.expose()));
+    (!plain && !entered.is_empty()).then(|| Secret::new(word))
+}
+
+/// The address with this parameter, in place of one of the same name.
+fn with_parameter(url: &Url, name: &str, value: &str) -> Url {
+    let others: Vec<(String, String)> =
+        url.query_pairs().filter(|(other, _)| other != name).map(|(k, v)| (k.into_owned(), v.into_owned())).collect();
+    let mut url = url.clone();
+    url.query_pairs_mut().clear().extend_pairs(others).append_pair(name, value);
+    url
+}

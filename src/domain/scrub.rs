@@ -1,0 +1,141 @@
+//! Keeps the credentials of a connection out of what its server says: results, errors, progress and lists of
+//! tools are searched for them in every spelling in which a server may give them back.
+//!
+//! Found: the text itself, as JSON writes it, its base64 (also inside of a longer text), its hex and its URL
+//! encoding. Not found: what a server has turned into something else on purpose.
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use base64::{
+    Engine,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
+use serde_json::value::RawValue;
+
+use super::{
+    secret::Secret,
+    server::{Endpoint, ServerSpec},
+};
+
+/// What stands in the place of a secret.
+pub const MASK: &str = "••••";
+/// Shorter ones would blank ordinary words.
+const SHORTEST: usize = 4;
+
+/// Finds the secrets of one connection. Without any it does nothing and costs nothing.
+#[derive(Clone, Default)]
+pub struct Scrubber(Option<AhoCorasick>);
+
+impl Scrubber {
+    pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
+        let secrets = secrets.into_iter().map(Secret::expose).filter(|secret| secret.len() >= SHORTEST);
+        let mut spellings: Vec<String> = secrets.flat_map(spellings).collect();
+        spellings.sort_unstable();
+        spellings.dedup();
+        if spellings.is_empty() {
+            return Self(None);
+        }
+        let build = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings);
+        Self(Some(build.expect("a few short patterns fit into one automaton")))
+    }
+
+    /// For the credentials that a connection to this server carries: what its user entered, and what the
+    /// operator's headers and variables of a telling name hold.
+    pub fn of(spec: &ServerSpec) -> Self {
+        let carried: Vec<Secret> = match &spec.endpoint {
+            Endpoint::StreamableHttp { headers, .. } => {
+                let telling = headers.iter().filter(|(name, _)| is_telling(name));
+                telling.filter_map(|(_, value)| value.expose().rsplit(' ').next().map(Secret::new)).collect()
+            }
+            Endpoint::Stdio { env, .. } => {
+                env.iter().filter(|(name, _)| is_telling(name)).map(|(_, value)| value.clone()).collect()
+            }
+        };
+        Self::new(spec.entered.iter().chain(&carried))
+    }
+
+    /// The text without the secrets; `None` when there is none in it.
+    pub fn text(&self, text: &str) -> Option<String> {
+        let finder = self.0.as_ref()?;
+        finder.is_match(text).then(|| {
+            let mut clean = String::with_capacity(text.len());
+            finder.replace_all_with(text, &mut clean, |_, _, clean| {
+                clean.push_str(MASK);
+                true
+            });
+            clean
+        })
+    }
+
+    /// The same in place.
+    pub fn clean(&self, text: &mut String) {
+        if let Some(clean) = self.text(text) {
+            *text = clean;
+        }
+    }
+
+    /// JSON without the secrets. A secret that is part of the JSON's own structure leaves only the mask.
+    pub fn json(&self, raw: Box<RawValue>) -> Box<RawValue> {
+        let Some(clean) = self.text(raw.get()) else { return raw };
+        RawValue::from_string(clean).unwrap_or_else(|_| {
+            let result = serde_json::json!({ "content": [{ "type": "text", "text": MASK }], "isError": true });
+            serde_json::value::to_raw_value(&result).expect("plain JSON")
+        })
+    }
+}
+
+/// Whether a header or variable of this name holds a credential.
+fn is_telling(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["auth", "token", "key", "secret", "password", "cookie"].iter().any(|word| name.contains(word))
+}
+
+/// A secret as it may be written.
+fn spellings(secret: &str) -> Vec<String> {
+    let mut all = vec![secret.to_owned()];
+    let json = serde_json::to_string(secret).expect("text is JSON");
+    let json = &json[1..json.len() - 1];
+    all.extend([json.to_owned(), json.replace('/', "\\/")]);
+    let hex = hex::encode(secret);
+    all.extend([hex.to_uppercase(), hex]);
+    let form: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
+    all.extend([form.replace('+', "%20"), lower_escapes(&form), form]);
+    let percent: String = secret.bytes().map(escaped).collect();
+    all.extend([lower_escapes(&percent), percent]);
+    for shift in 0..3 {
+        all.extend(inside_base64(secret, shift));
+    }
+    all
+}
+
+/// The part of a longer text's base64 that depends on the secret alone when it starts `shift` bytes behind a
+/// group of three.
+fn inside_base64(secret: &str, shift: usize) -> Vec<String> {
+    let mut bytes = vec![0; shift];
+    bytes.extend_from_slice(secret.as_bytes());
+    // Characters that the bytes before take part in, and whole characters that the secret fills.
+    let (first, end) = ([0, 2, 3][shift], bytes.len() * 8 / 6);
+    let cut = |text: String| text.get(first..end).filter(|text| text.len() >= 2 * SHORTEST).map(str::to_owned);
+    let spelled = [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)];
+    let whole = (shift == 0).then(|| spelled.clone()).into_iter().flatten();
+    whole.chain(spelled.clone().into_iter().filter_map(cut)).collect()
+}
+
+fn escaped(byte: u8) -> String {
+    if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+        char::from(byte).to_string()
+    } else {
+        format!("%{byte:02X}")
+    }
+}
+
+/// `%2F` as `%2f`.
+fn lower_escapes(text: &str) -> String {
+    let mut lower = String::with_capacity(text.len());
+    let mut left = 0;
+    for char in text.chars() {
+        left = if char == '%' { 3 } else { left };
+        lower.push(if left > 0 { char.to_ascii_lowercase() } else { char });
+        left = usize::saturating_sub(left, 1);
+    }
+    lower
+}

@@ -1,0 +1,63 @@
+//! The program's own words in a conversation, in English, Spanish and French. A pack overrides any of them,
+//! in any language, by its key in `languages.*.strings`.
+
+mod table;
+
+pub use self::table::Key;
+use self::table::{LANGUAGES, TEXTS};
+use super::{pack::Pack, principal::Principal};
+
+/// The texts for one user of one pack.
+pub struct Texts<'a> {
+    pack: &'a Pack,
+    locale: Option<&'a str>,
+}
+
+/// The texts in the language of a principal.
+pub fn of<'a>(pack: &'a Pack, principal: &'a Principal) -> Texts<'a> {
+    Texts { pack, locale: principal.locale.as_deref() }
+}
+
+impl Texts<'_> {
+    /// The text with `{name}` replaced, once and literally. In the user's language by the pack, else by us,
+    /// then in the pack's default language, then in English.
+    pub fn say(&self, key: Key, values: &[(&str, &str)]) -> String {
+        let (_, name, built_in) = TEXTS.iter().find(|(other, ..)| *other == key).expect("every key has its row");
+        let tags = self.locale.into_iter().chain([self.pack.metadata.default_language.as_str(), "en"]);
+        let found = tags.flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]).find_map(|tag| {
+            let own = self.pack.languages.iter().find(|(language, _)| language.eq_ignore_ascii_case(tag));
+            let own = own.and_then(|(_, language)| language.strings.get(*name)).map(String::as_str);
+            own.or_else(|| {
+                let at = LANGUAGES.iter().position(|language| language.eq_ignore_ascii_case(tag))?;
+                Some(built_in[at])
+            })
+        });
+        fill(found.unwrap_or(built_in[0]), values)
+    }
+}
+
+/// One pass: what was filled in is not looked at again.
+fn fill(text: &str, values: &[(&str, &str)]) -> String {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('{') {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let value = values.iter().find_map(|(name, value)| {
+            let after = rest[1..].strip_prefix(name)?.strip_prefix('}')?;
+            Some((*value, after))
+        });
+        match value {
+            Some((value, after)) => {
+                filled.push_str(value);
+                rest = after;
+            }
+            None => {
+                filled.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    filled.push_str(rest);
+    filled
+}

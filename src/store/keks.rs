@@ -1,0 +1,186 @@
+//! Rows of the key ring: which keys the database knows, which of them seals, and which replica has which.
+//! Never a key, only its check value. All of it wants [`super::Db::system`].
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::Tx;
+use crate::domain::{
+    error::{Error, Result},
+    ids::{KekId, ReplicaId},
+};
+
+/// A key of the ring as the database knows it.
+#[derive(Clone, Debug)]
+pub struct KnownKek {
+    pub id: KekId,
+    pub check_value: Vec<u8>,
+    pub state: KekState,
+    pub promoted_at: Option<OffsetDateTime>,
+    pub retired_at: Option<OffsetDateTime>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KekState {
+    /// Known, and never used.
+    Added,
+    /// Wraps the tenants' new keys. At most one does.
+    Sealing,
+    /// Has wrapped tenants' keys before.
+    Opening,
+    /// Nothing needs it any more.
+    Retired,
+}
+
+impl KekState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Sealing => "sealing",
+            Self::Opening => "opening",
+            Self::Retired => "retired",
+        }
+    }
+}
+
+struct Row {
+    id: String,
+    check_value: Vec<u8>,
+    state: String,
+    promoted_at: Option<OffsetDateTime>,
+    retired_at: Option<OffsetDateTime>,
+}
+
+impl TryFrom<Row> for KnownKek {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        let states = [KekState::Added, KekState::Sealing, KekState::Opening, KekState::Retired];
+        let state = states.into_iter().find(|state| state.as_str() == row.state);
+        let state = state.ok_or_else(|| Error::internal(anyhow::anyhow!("key {}: state {:?}", row.id, row.state)))?;
+        Ok(Self {
+            id: KekId::parse(&row.id).map_err(|why| Error::internal(anyhow::anyhow!(why)))?,
+            check_value: row.check_value,
+            state,
+            promoted_at: row.promoted_at,
+            retired_at: row.retired_at,
+        })
+    }
+}
+
+/// Every key.
+pub async fn list(tx: &mut Tx) -> Result<Vec<KnownKek>> {
+    let rows = sqlx::query_as!(Row, "select id, check_value, state, promoted_at, retired_at from keks order by id")
+        .fetch_all(tx.conn())
+        .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// Every key, locked: starts, promotions and retirements happen one after the other. Tenants' keys may be
+/// added meanwhile.
+pub async fn lock(tx: &mut Tx) -> Result<Vec<KnownKek>> {
+    let rows = sqlx::query_as!(
+        Row,
+        "select id, check_value, state, promoted_at, retired_at from keks order by id for no key update"
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// Makes a key known. One that is known already stays as it is.
+pub async fn add(tx: &mut Tx, id: &KekId, check_value: &[u8; 16]) -> Result<()> {
+    sqlx::query!(
+        "insert into keks (id, check_value, state) values ($1, $2, 'added') on conflict (id) do nothing",
+        id.as_str(),
+        check_value,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Makes a key the one that seals, in place of the one that does.
+pub async fn promote(tx: &mut Tx, id: &KekId) -> Result<()> {
+    sqlx::query!("update keks set state = 'opening' where state = 'sealing' and id <> $1", id.as_str())
+        .execute(tx.conn())
+        .await?;
+    let promoted = sqlx::query!(
+        "update keks set state = 'sealing', promoted_at = now() where id = $1 and state in ('added', 'opening')",
+        id.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
+    if promoted.rows_affected() == 0 {
+        return Err(Error::Conflict(format!("key {id} cannot seal; see `chatelaine keys list`")));
+    }
+    Ok(())
+}
+
+/// Marks a key as not needed any more. The row is taken out and put back, so that the foreign key of the
+/// tenants' keys, which waits for transactions that are under way, has the last word.
+pub async fn retire(tx: &mut Tx, id: &KekId) -> Result<()> {
+    let taken = sqlx::query!(
+        "delete from keks where id = $1 and state in ('added', 'opening') returning check_value, created_at, promoted_at",
+        id.as_str(),
+    )
+    .fetch_optional(tx.conn())
+    .await;
+    let taken = match taken {
+        Err(sqlx::Error::Database(error)) if error.is_foreign_key_violation() => {
+            return Err(Error::Conflict(format!("key {id} still wraps tenants' keys; run `chatelaine keys rewrap`")));
+        }
+        taken => taken?,
+    };
+    let row = taken.ok_or_else(|| Error::Conflict(format!("key {id} seals, or is retired already")))?;
+    sqlx::query!(
+        "
+        insert into keks (id, check_value, state, created_at, promoted_at, retired_at)
+        values ($1, $2, 'retired', $3, $4, now())
+        ",
+        id.as_str(),
+        row.check_value,
+        row.created_at,
+        row.promoted_at,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Says that a replica is alive and which keys it has; forgets replicas that are long gone.
+pub async fn hold(tx: &mut Tx, replica: ReplicaId, keks: &[String]) -> Result<()> {
+    sqlx::query!("delete from key_holders where seen_at < now() - interval '1 hour'").execute(tx.conn()).await?;
+    sqlx::query!(
+        "
+        insert into key_holders (replica, keks, seen_at) values ($1, $2, now())
+        on conflict (replica) do update set keks = excluded.keks, seen_at = excluded.seen_at
+        ",
+        replica.0,
+        keks,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// A replica ends.
+pub async fn let_go(tx: &mut Tx, replica: ReplicaId) -> Result<()> {
+    sqlx::query!("delete from key_holders where replica = $1", replica.0).execute(tx.conn()).await?;
+    Ok(())
+}
+
+/// The replicas that gave a sign of life in the last minute and do not have a key.
+pub async fn lacking(tx: &mut Tx, id: &KekId) -> Result<Vec<ReplicaId>> {
+    let replicas: Vec<Uuid> = sqlx::query_scalar!(
+        "
+        select replica from key_holders
+        where seen_at > now() - interval '1 minute' and not $1 = any (keks)
+        order by replica
+        ",
+        id.as_str(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(replicas.into_iter().map(ReplicaId).collect())
+}

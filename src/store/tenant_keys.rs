@@ -1,0 +1,170 @@
+//! Rows of the tenants' keys, wrapped. A version is never deleted: whatever was sealed with it, and comes
+//! back with an old copy or a slow replica, still opens.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::Tx;
+use crate::domain::{
+    error::{Error, Result},
+    ids::{KekId, TenantId},
+};
+
+/// A version of a tenant's key.
+pub struct WrappedKey {
+    pub version: u32,
+    /// Which key of the ring it is wrapped with.
+    pub kek: KekId,
+    pub wrapped: Vec<u8>,
+}
+
+struct Row {
+    version: i32,
+    kek_id: String,
+    wrapped: Vec<u8>,
+}
+
+impl TryFrom<Row> for WrappedKey {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        let kek = KekId::parse(&row.kek_id).map_err(|why| Error::internal(anyhow::anyhow!(why)))?;
+        Ok(Self { version: row.version.cast_unsigned(), kek, wrapped: row.wrapped })
+    }
+}
+
+/// The key of the ring that seals now.
+pub async fn sealing_kek(tx: &mut Tx) -> Result<Option<KekId>> {
+    let id = sqlx::query_scalar!("select id from keks where state = 'sealing'").fetch_optional(tx.conn()).await?;
+    id.map(|id| KekId::parse(&id).map_err(|why| Error::internal(anyhow::anyhow!(why)))).transpose()
+}
+
+/// The version that seals the tenant's records.
+pub async fn sealing(tx: &mut Tx, tenant: TenantId) -> Result<Option<WrappedKey>> {
+    let row = sqlx::query_as!(
+        Row,
+        "select version, kek_id, wrapped from tenant_keys where tenant_id = $1 and state = 'sealing'",
+        tenant.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+pub async fn get(tx: &mut Tx, tenant: TenantId, version: u32) -> Result<Option<WrappedKey>> {
+    let Ok(version) = i32::try_from(version) else { return Ok(None) };
+    let row = sqlx::query_as!(
+        Row,
+        "select version, kek_id, wrapped from tenant_keys where tenant_id = $1 and version = $2",
+        tenant.0,
+        version,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// The tenant's versions that are not wrapped with this key of the ring.
+pub async fn not_wrapped_with(tx: &mut Tx, tenant: TenantId, kek: &KekId) -> Result<Vec<WrappedKey>> {
+    let rows = sqlx::query_as!(
+        Row,
+        "select version, kek_id, wrapped from tenant_keys where tenant_id = $1 and kek_id <> $2 order by version",
+        tenant.0,
+        kek.as_str(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// Puts a new version in force. `false` when another replica was first, or the key of the ring does not seal
+/// any more: roll back and look again.
+pub async fn insert(tx: &mut Tx, tenant: TenantId, key: &WrappedKey) -> Result<bool> {
+    sqlx::query!(
+        "update tenant_keys set state = 'opening' where tenant_id = $1 and state = 'sealing' and version < $2",
+        tenant.0,
+        key.version.cast_signed(),
+    )
+    .execute(tx.conn())
+    .await?;
+    let added = sqlx::query!(
+        "
+        insert into tenant_keys (tenant_id, id, version, kek_id, wrapped, state)
+        select $1, $2, $3, id, $5, 'sealing' from keks where id = $4 and state = 'sealing'
+        on conflict do nothing
+        ",
+        tenant.0,
+        Uuid::now_v7(),
+        key.version.cast_signed(),
+        key.kek.as_str(),
+        key.wrapped,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(added.rows_affected() == 1)
+}
+
+/// Replaces the wrapping of a version, if it is still wrapped with `from` and the new key seals.
+pub async fn rewrap(tx: &mut Tx, tenant: TenantId, from: &KekId, key: &WrappedKey) -> Result<bool> {
+    let changed = sqlx::query!(
+        "
+        update tenant_keys set kek_id = $4, wrapped = $5
+        where tenant_id = $1 and version = $2 and kek_id = $3
+          and exists (select from keks where id = $4 and state = 'sealing')
+        ",
+        tenant.0,
+        key.version.cast_signed(),
+        from.as_str(),
+        key.kek.as_str(),
+        key.wrapped,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(changed.rows_affected() == 1)
+}
+
+/// The tenants that have a key; wants [`super::Db::system`].
+pub async fn tenants(tx: &mut Tx) -> Result<Vec<TenantId>> {
+    let ids = sqlx::query_scalar!("select distinct tenant_id from tenant_keys order by 1").fetch_all(tx.conn()).await?;
+    Ok(ids.into_iter().map(TenantId).collect())
+}
+
+/// The keys of the ring that wrap anything; wants [`super::Db::system`].
+pub async fn keks(tx: &mut Tx) -> Result<Vec<KekId>> {
+    let ids = sqlx::query_scalar!(
+        "select id from keks where exists (select from tenant_keys where kek_id = keks.id) order by id"
+    );
+    let ids = ids.fetch_all(tx.conn()).await?;
+    ids.iter().map(|id| KekId::parse(id).map_err(|why| Error::internal(anyhow::anyhow!(why)))).collect()
+}
+
+/// What a key of the ring is needed for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needed {
+    /// Versions of tenants' keys that it wraps.
+    pub tenant_keys: u64,
+    /// Records sealed with those.
+    pub records: u64,
+}
+
+/// Per key of the ring, what needs it; keys that nothing needs are left out. Wants [`super::Db::system`].
+pub async fn needs(tx: &mut Tx) -> Result<BTreeMap<String, Needed>> {
+    let rows = sqlx::query!(
+        r#"
+        select k.kek_id, count(*) as "tenant_keys!", coalesce(sum(c.records), 0)::bigint as "records!"
+        from tenant_keys k
+        left join (
+          select tenant_id, tenant_key_version, count(*) as records from credentials group by 1, 2
+        ) c on c.tenant_id = k.tenant_id and c.tenant_key_version = k.version
+        group by k.kek_id
+        "#
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let needed = |tenant_keys: i64, records: i64| Needed {
+        tenant_keys: tenant_keys.cast_unsigned(),
+        records: records.cast_unsigned(),
+    };
+    Ok(rows.into_iter().map(|row| (row.kek_id, needed(row.tenant_keys, row.records))).collect())
+}
