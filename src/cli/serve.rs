@@ -55,7 +55,7 @@ impl Service {
     pub async fn start(config: Config, env: &Environment, db: Db) -> anyhow::Result<Self> {
         let listen = config.listen;
         let (app, background) = App::build(config, env, db)?;
-        keys::standing::enter(&app).await.context("cannot start with these keys")?;
+        keys::standing::enter(&app.keys, app.replica).await.context("cannot start with these keys")?;
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("cannot listen on {listen}; set CHATELAINE_LISTEN to a free address"))?;

@@ -194,7 +194,7 @@ impl Wire {
         };
         if let Some(listener) = locked(&self.progress).get(progress.token.get()) {
             let WireProgress { progress, total, mut message, .. } = progress;
-            for message in &mut message {
+            if let Some(message) = &mut message {
                 self.scrubber.clean(message);
             }
             // The listener may have stopped listening.

@@ -9,7 +9,7 @@ use crate::{
     domain::{
         error::{Error, Result},
         ids::KekId,
-        ring::Kek,
+        ring::{Kek, KeyRing},
     },
     store::{
         self,
@@ -36,7 +36,7 @@ pub async fn list(keys: &Keys) -> Result<Vec<KekView>> {
     let known = store::keks::list(&mut tx).await?;
     let needs = store::tenant_keys::needs(&mut tx).await?;
     drop(tx);
-    let ours: Vec<&Kek> = keys.ring.iter().flat_map(crate::domain::ring::KeyRing::keks).collect();
+    let ours: Vec<&Kek> = keys.ring.iter().flat_map(KeyRing::keks).collect();
     let new = ours.iter().filter(|kek| !known.iter().any(|known| known.id == kek.id));
     let new = new.map(|kek| KekView { id: kek.id.clone(), known: None, fits: Some(true), needed: Needed::default() });
     let new: Vec<KekView> = new.collect();

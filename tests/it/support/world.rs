@@ -21,6 +21,7 @@ use chatelaine::{
         config::{Config, Environment},
         ids::AgentId,
         principal::{Scope, Scopes},
+        ring::KeyRing,
         secret::Secret,
     },
     store::Db,
@@ -107,6 +108,7 @@ impl World {
             listen: ([127, 0, 0, 1], 0).into(),
             data: folder.path().join("data"),
             packs: folder.path().join("packs"),
+            ring: Some(KeyRing::parse_one(&"5e".repeat(32)).unwrap()),
             egress_allow: vec!["127.0.0.1".to_owned()],
             ..Config::from_environment(&Environment::default()).unwrap()
         };
