@@ -96,7 +96,7 @@ create table runs (
   agent text not null,
   user_id text not null,
   -- who asked, as verified then: another replica may take the run over
-  principal jsonb not null,
+  principal json not null,
   -- 'turn' asks the model, 'command' does not
   kind text not null check (kind in ('turn', 'command')),
   status text not null check (status in ('queued', 'running', 'succeeded', 'failed', 'cancelled')),
@@ -122,6 +122,7 @@ create table runs (
 create unique index runs_one_turn_running on runs (tenant_id, conversation_id) where status = 'running' and kind = 'turn';
 create unique index runs_one_turn_queued on runs (tenant_id, conversation_id) where status = 'queued' and kind = 'turn';
 create index runs_open on runs (created_at) where status in ('queued', 'running');
+create index on runs (tenant_id, conversation_id);
 
 create table messages (
   tenant_id uuid not null,
@@ -131,7 +132,9 @@ create table messages (
   run_id uuid,
   run_ordinal bigint not null,
   role text not null check (role in ('user', 'assistant', 'tool', 'system')),
-  parts jsonb not null,
+  -- json, not jsonb: what models and servers say is kept as it came, and may hold what jsonb takes for no
+  -- text or number (a NUL, half of a surrogate pair, 1e999999)
+  parts json not null,
   -- greetings, commands and their answers are for people only
   for_model boolean not null,
   created_at timestamptz not null default now(),
@@ -140,6 +143,8 @@ create table messages (
   foreign key (tenant_id, conversation_id) references conversations (tenant_id, id) on delete cascade,
   foreign key (tenant_id, run_id) references runs (tenant_id, id) on delete cascade
 );
+create index on messages (tenant_id, conversation_id, run_ordinal, seq);
+create index on messages (tenant_id, run_id) where run_id is not null;
 
 -- What listeners are told and can ask for again (Last-Event-ID).
 create table events (
@@ -158,6 +163,7 @@ create table events (
   foreign key (tenant_id, conversation_id) references conversations (tenant_id, id) on delete cascade,
   foreign key (tenant_id, message_id) references messages (tenant_id, id) on delete cascade
 );
+create index on events (tenant_id, message_id) where message_id is not null;
 
 -- Discovered tools, so that a restart does not lose them while a server is down.
 create table catalogs (
@@ -168,8 +174,8 @@ create table catalogs (
   -- whose view it is: '' for a shared server
   scope text not null default '',
   version text not null,
-  tools jsonb not null,
-  dropped jsonb not null,
+  tools json not null,
+  dropped json not null,
   fetched_at timestamptz not null,
   primary key (tenant_id, id),
   unique (tenant_id, agent, server, scope)

@@ -41,6 +41,8 @@ use crate::{
 
 /// How long running work may take to end after a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(10);
+/// How long the connections to the database may take to close.
+const CLOSE: Duration = Duration::from_secs(2);
 
 /// One process of the program: everything that a use case needs.
 pub struct App {
@@ -132,6 +134,9 @@ impl App {
             tracing::warn!("some work did not end in time; it is taken up again when its lease ends");
         }
         self.mcp.shutdown().await;
-        self.db.close().await;
+        // Waits for every connection to come back, which work that did not end in time may keep.
+        if tokio::time::timeout(CLOSE, self.db.close()).await.is_err() {
+            tracing::warn!("some database connections did not end in time");
+        }
     }
 }

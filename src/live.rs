@@ -38,18 +38,15 @@ pub struct Live {
 
 /// A listener's end. Dropping it ends the listening.
 pub struct Listener {
-    live: Live,
-    key: Key,
     receiver: broadcast::Receiver<Heard>,
 }
 
 impl Live {
     /// Starts to listen. Listen first, then read the rows: nothing falls in between.
     pub fn listen(&self, tenant: TenantId, conversation: ConversationId) -> Listener {
-        let key = (tenant, conversation);
         let mut channels = self.channels();
-        let sender = channels.entry(key).or_insert_with(|| broadcast::channel(BACKLOG).0);
-        Listener { live: self.clone(), key, receiver: sender.subscribe() }
+        let sender = channels.entry((tenant, conversation)).or_insert_with(|| broadcast::channel(BACKLOG).0);
+        Listener { receiver: sender.subscribe() }
     }
 
     pub fn durable(&self, tenant: TenantId, conversation: ConversationId, event: Event) {
@@ -65,10 +62,13 @@ impl Live {
         self.send((tenant, conversation), Heard::Look);
     }
 
-    /// The conversations somebody listens to, by tenant.
+    /// The conversations somebody listens to, by tenant. Asked once a second, it also forgets those that the
+    /// last listener has left.
     pub fn listened(&self) -> HashMap<TenantId, Vec<ConversationId>> {
         let mut by_tenant: HashMap<_, Vec<_>> = HashMap::new();
-        for (tenant, conversation) in self.channels().keys() {
+        let mut channels = self.channels();
+        channels.retain(|_, sender| sender.receiver_count() > 0);
+        for (tenant, conversation) in channels.keys() {
             by_tenant.entry(*tenant).or_default().push(*conversation);
         }
         by_tenant
@@ -92,18 +92,8 @@ impl Listener {
         match self.receiver.recv().await {
             Ok(heard) => heard,
             Err(broadcast::error::RecvError::Lagged(_)) => Heard::Look,
-            // The sender lives in the map as long as a listener does.
+            // The sender stays in the map as long as a listener is there.
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let mut channels = self.live.channels();
-        // This listener still counts as one.
-        if channels.get(&self.key).is_some_and(|sender| sender.receiver_count() <= 1) {
-            channels.remove(&self.key);
         }
     }
 }

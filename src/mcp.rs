@@ -232,6 +232,11 @@ impl Mcp {
         self.pool.close(key).await;
     }
 
+    /// Closes the connection that was made for this version of a server, once nobody uses it any more.
+    pub async fn retire(&self, key: &Key, spec: &Arc<ServerSpec>) {
+        self.pool.close_when_unused(key, spec).await;
+    }
+
     /// Ends every session and every child, within a few seconds. Nothing can be connected afterwards.
     pub async fn shutdown(&self) {
         self.pool.shutdown().await;

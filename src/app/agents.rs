@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::App;
 use crate::domain::{
+    account::Tenant,
     error::{Error, Result},
     ids::AgentId,
     pack::Pack,
@@ -56,9 +57,14 @@ pub async fn get(app: &App, principal: &Principal, agent: &str) -> Result<AgentV
 
 /// The pack behind an agent that the principal may talk to: the snapshot that a run keeps.
 pub async fn pack(app: &App, principal: &Principal, agent: &str) -> Result<Arc<Pack>> {
+    let tenant = app.accounts.tenant(principal.tenant).await?;
+    pack_of(app, &tenant, principal, agent)
+}
+
+/// The same where the tenant is known: within a transaction, where nothing else may wait for the database.
+pub(super) fn pack_of(app: &App, tenant: &Tenant, principal: &Principal, agent: &str) -> Result<Arc<Pack>> {
     let unknown = || Error::not_found(format!("agent {agent:?}"));
     let id = AgentId::parse(agent).map_err(|_| unknown())?;
-    let tenant = app.accounts.tenant(principal.tenant).await?;
     let pack = app.library.get(&id).filter(|pack| tenant.serves(pack.id())).ok_or_else(unknown)?;
     if admits(&pack, principal) {
         Ok(pack)

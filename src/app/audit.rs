@@ -27,8 +27,12 @@ pub struct Trail {
 /// Where they come out.
 pub struct Inbox(mpsc::Receiver<AuditRow>);
 
-/// A promised place for one line.
-pub struct Line<'a>(mpsc::Permit<'a, AuditRow>);
+/// A promised place for one line. Dropped without [`Line::write`], because whoever made the call was stopped
+/// meanwhile, it is written as it was promised.
+pub struct Line<'a> {
+    permit: Option<mpsc::Permit<'a, AuditRow>>,
+    row: Option<AuditRow>,
+}
 
 impl Trail {
     pub fn new() -> (Self, Inbox) {
@@ -37,17 +41,29 @@ impl Trail {
     }
 
     /// Reserves a line; `Busy` when the database cannot keep up.
-    pub fn reserve(&self) -> Result<Line<'_>> {
-        self.sender.try_reserve().map(Line).map_err(|_| Error::Busy {
+    pub fn reserve(&self, row: AuditRow) -> Result<Line<'_>> {
+        let reserved = self.sender.try_reserve().map_err(|_| Error::Busy {
             reason: "the audit trail cannot be written fast enough; try again".to_owned(),
             retry_after: Duration::from_secs(1),
-        })
+        });
+        Ok(Line { permit: Some(reserved?), row: Some(row) })
     }
 }
 
 impl Line<'_> {
-    pub fn write(self, row: AuditRow) {
-        self.0.send(row);
+    /// Writes how it ended.
+    pub fn write(mut self, outcome: &'static str) {
+        if let Some(row) = &mut self.row {
+            row.outcome = outcome;
+        }
+    }
+}
+
+impl Drop for Line<'_> {
+    fn drop(&mut self) {
+        if let (Some(permit), Some(row)) = (self.permit.take(), self.row.take()) {
+            permit.send(row);
+        }
     }
 }
 
@@ -77,17 +93,24 @@ async fn finished(app: &App) {
     }
 }
 
-/// Writes rows tenant by tenant; what was written leaves `rows`.
+/// Writes rows tenant by tenant; what was written leaves `rows`. One tenant's trouble is not the others'.
 async fn write_batch(app: &App, rows: &mut Vec<AuditRow>) -> Result<()> {
     let mut by_tenant: HashMap<TenantId, Vec<AuditRow>> = HashMap::new();
-    for row in rows.iter() {
-        by_tenant.entry(row.tenant).or_default().push(row.clone());
+    for row in rows.drain(..) {
+        by_tenant.entry(row.tenant).or_default().push(row);
     }
+    let mut outcome = Ok(());
     for (tenant, batch) in by_tenant {
-        let mut tx = app.db.tenant(tenant).await?;
-        store::audit::insert(&mut tx, tenant, &batch).await?;
-        tx.commit().await?;
-        rows.retain(|row| row.tenant != tenant);
+        if let Err(error) = write_rows(app, tenant, &batch).await {
+            rows.extend(batch);
+            outcome = Err(error);
+        }
     }
-    Ok(())
+    outcome
+}
+
+async fn write_rows(app: &App, tenant: TenantId, rows: &[AuditRow]) -> Result<()> {
+    let mut tx = app.db.tenant(tenant).await?;
+    store::audit::insert(&mut tx, tenant, rows).await?;
+    tx.commit().await
 }

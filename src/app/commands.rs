@@ -99,13 +99,15 @@ fn remark(state: &State) -> String {
 /// `SERVER TOOL {json}`; no arguments are an empty object.
 fn parse_call(run: &ClaimedRun, rest: &str) -> Result<ToolCall, String> {
     const USAGE: &str = "Write /call SERVER TOOL {\"argument\": \"value\"}, as /tools names them.";
-    let mut words = rest.trim().splitn(3, char::is_whitespace);
-    let (Some(server), Some(tool)) = (words.next().filter(|word| !word.is_empty()), words.next()) else {
-        return Err(USAGE.to_owned());
+    let word = |text: &'_ str| -> Option<(String, String)> {
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        (!word.is_empty()).then(|| (word.to_owned(), rest.trim().to_owned()))
     };
-    let arguments = match words.next().map(str::trim).filter(|text| !text.is_empty()) {
-        None => Value::Object(Map::new()),
-        Some(text) => serde_json::from_str::<Value>(text)
+    let called = word(rest.trim()).and_then(|(server, rest)| word(&rest).map(|(tool, rest)| (server, tool, rest)));
+    let Some((server, tool, text)) = called else { return Err(USAGE.to_owned()) };
+    let arguments = match text.as_str() {
+        "" => Value::Object(Map::new()),
+        text => serde_json::from_str::<Value>(text)
             .map_err(|error| format!("The arguments are not valid JSON ({error}). {USAGE}"))?,
     };
     if !arguments.is_object() {
@@ -114,8 +116,8 @@ fn parse_call(run: &ClaimedRun, rest: &str) -> Result<ToolCall, String> {
     Ok(ToolCall {
         call_id: format!("call_{}", run.id.0.simple()),
         name: format!("{server} {tool}"),
-        server: Some(server.to_owned()),
-        tool: Some(tool.to_owned()),
+        server: Some(server),
+        tool: Some(tool),
         arguments,
     })
 }

@@ -24,7 +24,7 @@ use crate::{
         server::{AccessMode, ServerSpec},
         tool::{Catalog, Tool},
     },
-    mcp::{Discovery, Key},
+    mcp::{ConnectionState, Discovery, Key},
     store,
 };
 
@@ -32,6 +32,8 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(2);
 /// A catalog is asked for again after this time even if the server says nothing.
 const REFRESH: Duration = Duration::from_secs(600);
+/// Between two looks at a server's tools, however often it says that they changed.
+const QUIET: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 
@@ -123,8 +125,9 @@ impl Connections {
         (count(|state| matches!(state, State::Ready { .. })), count(|state| matches!(state, State::Down { .. })))
     }
 
-    fn update(&self, place: &Place, change: impl FnOnce(&mut Keeper)) {
-        if let Some(keeper) = self.keepers().get_mut(place) {
+    /// Changes what is known, unless another version of the server has taken the place.
+    fn update(&self, place: &Place, spec: &Arc<ServerSpec>, change: impl FnOnce(&mut Keeper)) {
+        if let Some(keeper) = self.keepers().get_mut(place).filter(|keeper| Arc::ptr_eq(&keeper.spec, spec)) {
             change(keeper);
         }
     }
@@ -193,7 +196,7 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
 /// Connects, discovers, and again whenever the server says that its tools changed.
 async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: CancellationToken) {
     let key = shared_key(place.0, &place.1, &place.2);
-    if let Err(error) = recall(&app, &place).await {
+    if let Err(error) = recall(&app, &place, &spec).await {
         tracing::warn!(%error, server = %place.2, "the stored catalog cannot be read");
     }
     let mut retry = RETRY_FIRST;
@@ -204,28 +207,45 @@ async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: Cancella
             discovered = app.mcp.discover(&key, &spec) => discovered,
             () = stop.cancelled() => break,
         };
-        let pause = match discovered {
+        let (least, pause) = match discovered {
             Ok(discovery) => {
                 retry = RETRY_FIRST;
-                learn(&app, &place, discovery).await;
-                REFRESH
+                learn(&app, &place, &spec, discovery).await;
+                (QUIET, REFRESH)
             }
             Err(error) => {
                 let reason = error.to_string();
                 tracing::warn!(server = %place.2, agent = %place.1, reason, "server is down; trying again");
-                app.connections.update(&place, |keeper| keeper.state = State::Down { reason });
+                app.connections.update(&place, &spec, |keeper| keeper.state = State::Down { reason });
                 let pause = retry.mul_f64(0.75 + rand::random::<f64>() / 2.0);
                 retry = (retry * 2).min(RETRY_MOST);
-                pause
+                (pause, pause)
+            }
+        };
+        let again = async {
+            tokio::time::sleep(least).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause.saturating_sub(least)) => {}
+                () = changed(&mut changes, &key) => {}
+                () = lost(&app, &key) => {}
             }
         };
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = changed(&mut changes, &key) => {}
+            () = again => {}
             () = stop.cancelled() => break,
         }
     }
-    app.mcp.close(&key).await;
+    // At the end of the process calls may still be under way; their connections end after them.
+    if !app.shutdown.is_cancelled() {
+        app.mcp.retire(&key, &spec).await;
+    }
+}
+
+/// Waits until a call has found the server unreachable.
+async fn lost(app: &App, key: &Key) {
+    while !matches!(app.mcp.state(key), ConnectionState::Down { .. }) {
+        tokio::time::sleep(LOOK).await;
+    }
 }
 
 /// Waits until the server of `key` says that its tools changed.
@@ -242,10 +262,10 @@ async fn changed(changes: &mut tokio::sync::broadcast::Receiver<Key>, key: &Key)
 }
 
 /// Takes over what an earlier process discovered, so that its tools are listed at once.
-async fn recall(app: &App, place: &Place) -> Result<()> {
+async fn recall(app: &App, place: &Place, spec: &Arc<ServerSpec>) -> Result<()> {
     let mut tx = app.db.tenant(place.0).await?;
     let stored = store::catalogs::get(&mut tx, &place.1, &place.2, "").await?;
-    app.connections.update(place, |keeper| {
+    app.connections.update(place, spec, |keeper| {
         if keeper.catalog.is_none() {
             keeper.catalog = stored.map(Arc::new);
         }
@@ -254,10 +274,10 @@ async fn recall(app: &App, place: &Place) -> Result<()> {
 }
 
 /// Puts a discovery in force and stores it when it says something new.
-async fn learn(app: &App, place: &Place, discovery: Discovery) {
+async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Discovery) {
     let catalog = Arc::new(catalog(app, &place.2, &discovery));
     let mut news = false;
-    app.connections.update(place, |keeper| {
+    app.connections.update(place, spec, |keeper| {
         keeper.state = State::Ready { protocol: discovery.protocol.clone() };
         news = keeper.catalog.as_ref().is_none_or(|known| known.version != catalog.version);
         if news {

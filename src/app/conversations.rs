@@ -102,6 +102,7 @@ pub async fn delete(app: &App, principal: &Principal, id: ConversationId) -> Res
     store::conversations::delete(&mut tx, &principal.user, id).await?;
     tx.commit().await?;
     app.live.look(principal.tenant, id);
+    let _ = app.hints.send(Hint { tenant: principal.tenant, conversation: id });
     Ok(())
 }
 
@@ -122,9 +123,10 @@ pub async fn messages(
 /// that comes while a turn is under way waits for the next one, together with others that wait.
 pub async fn post(app: &App, principal: &Principal, id: ConversationId, text: String) -> Result<Posted> {
     let text = checked(&text)?;
+    let tenant = app.accounts.tenant(principal.tenant).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, true).await?;
-    agents::pack(app, principal, conversation.agent.as_str()).await?;
+    agents::pack_of(app, &tenant, principal, conversation.agent.as_str())?;
     let said = say(app, &mut tx, principal, &conversation, &text).await?;
     tx.commit().await?;
     Ok(said.publish(app, principal))
@@ -132,14 +134,15 @@ pub async fn post(app: &App, principal: &Principal, id: ConversationId, text: St
 
 /// A text that can be a message.
 pub(super) fn checked(text: &str) -> Result<String> {
+    // Nobody types one, and many programs do not expect one.
+    let text = text.replace('\0', "");
     if text.trim().is_empty() {
         return Err(Error::invalid("text", "is empty; say something"));
     }
     if text.chars().count() > MAX_MESSAGE {
         return Err(Error::invalid("text", format!("is longer than {MAX_MESSAGE} characters; send less at once")));
     }
-    // Postgres keeps no NUL, and nobody types one.
-    Ok(text.replace('\0', ""))
+    Ok(text)
 }
 
 /// A message and its run, written but not yet committed.

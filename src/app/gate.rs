@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     App,
     connections::shared_key,
-    tools::{NamedTool, Toolbox},
+    tools::{NamedTool, Toolbox, clipped},
 };
 use crate::{
     domain::{
@@ -26,6 +26,11 @@ use crate::{
     mcp::{CallError, CallOptions, Progress},
     store::audit::AuditRow,
 };
+
+/// Bytes of a server's own result that are kept; the model's text of a longer one says that it was cut.
+const MAX_RAW: usize = 1 << 20;
+/// Characters of a name that somebody made up.
+const MAX_NAME: usize = 128;
 
 /// A call that somebody wants to be made.
 pub struct Call<'a> {
@@ -54,15 +59,14 @@ pub async fn call(app: &App, call: Call<'_>) -> ToolResult {
         Target::Name(name) => call.toolbox.by_name(name),
         Target::Pair { server, tool } => call.toolbox.by_pair(server, tool),
     };
-    let Some((spec, named)) = found else { return refused(&call, unknown(&call)) };
+    let Some((spec, named)) = found else { return denied(app, &call, unknown(&call)) };
     let arguments = match admit(&call, spec, named) {
         Ok(arguments) => arguments,
-        Err(reason) => {
-            record_refusal(app, &call, spec, named);
-            return refused(&call, reason);
-        }
+        Err(reason) => return denied(app, &call, reason),
     };
-    let line = match app.audit.reserve() {
+    let what = (spec.id.as_str(), named.tool.name.as_str());
+    let promised = audit_row(app, &call, what, arguments.get(), CallStatus::OutcomeUnknown);
+    let line = match app.audit.reserve(promised) {
         Ok(line) => line,
         Err(error) => return refused(&call, format!("not executed: {error}")),
     };
@@ -74,14 +78,15 @@ pub async fn call(app: &App, call: Call<'_>) -> ToolResult {
         Ok(outcome) => ToolResult {
             call_id: call.call_id.to_owned(),
             status: if outcome.is_error { CallStatus::Failed } else { CallStatus::Succeeded },
-            text: outcome.text,
-            raw: Some(outcome.raw),
+            // Not everybody who is shown this takes a NUL for text.
+            text: outcome.text.replace('\0', "\u{fffd}"),
+            raw: Some(outcome.raw).filter(|raw| raw.get().len() <= MAX_RAW),
         },
         Err(error) => failed(&call, &error),
     };
     metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
     metrics::counter!("chatelaine_tool_calls_total", "outcome" => outcome_name(result.status)).increment(1);
-    line.write(audit_row(app, &call, spec, named, Some(&arguments), result.status));
+    line.write(outcome_name(result.status));
     result
 }
 
@@ -113,8 +118,8 @@ fn admit(call: &Call<'_>, spec: &ServerSpec, named: &NamedTool) -> Result<Box<Ra
 /// For a tool that is not there and one that the principal may not see alike.
 fn unknown(call: &Call<'_>) -> String {
     let name = match &call.target {
-        Target::Name(name) => (*name).to_owned(),
-        Target::Pair { server, tool } => format!("{server} {tool}"),
+        Target::Name(name) => clipped(name, MAX_NAME),
+        Target::Pair { server, tool } => format!("{} {}", clipped(server, MAX_NAME), clipped(tool, MAX_NAME)),
     };
     format!("not executed: there is no tool {name:?}; use one of the tools you were given")
 }
@@ -138,21 +143,23 @@ fn failed(call: &Call<'_>, error: &CallError) -> ToolResult {
     ToolResult { call_id: call.call_id.to_owned(), status, text, raw: None }
 }
 
-/// A refusal of a known tool is in the trail, too. If the queue is full nothing was done that would be missed.
-fn record_refusal(app: &App, call: &Call<'_>, spec: &ServerSpec, named: &NamedTool) {
-    if let Ok(line) = app.audit.reserve() {
-        line.write(audit_row(app, call, spec, named, None, CallStatus::Denied));
-    }
+/// A refusal is in the trail, too, also that of a tool which the principal may not even know of. If the queue
+/// is full nothing was done that would be missed.
+fn denied(app: &App, call: &Call<'_>, reason: String) -> ToolResult {
+    let (server, tool) = match &call.target {
+        Target::Name(name) => call.toolbox.pair_of(name).unwrap_or(("", name)),
+        Target::Pair { server, tool } => (*server, *tool),
+    };
+    // Words of a model or a user: they may be long and hold what Postgres takes for no text.
+    let [server, tool] = [server, tool].map(|name| clipped(name, MAX_NAME).replace('\0', "\u{fffd}"));
+    let arguments = call.arguments.as_ref().map_or_else(|text| (*text).to_owned(), Value::to_string);
+    let row = audit_row(app, call, (&server, &tool), &arguments, CallStatus::Denied);
+    // Written when it is dropped.
+    drop(app.audit.reserve(row));
+    refused(call, reason)
 }
 
-fn audit_row(
-    app: &App,
-    call: &Call<'_>,
-    spec: &ServerSpec,
-    named: &NamedTool,
-    arguments: Option<&RawValue>,
-    status: CallStatus,
-) -> AuditRow {
+fn audit_row(app: &App, call: &Call<'_>, what: (&str, &str), arguments: &str, status: CallStatus) -> AuditRow {
     AuditRow {
         tenant: call.principal.tenant,
         id: AuditId::new(),
@@ -161,9 +168,9 @@ fn audit_row(
         action: "tool.call",
         agent: call.toolbox.agent().to_string(),
         run: Some(call.run),
-        server: spec.id.to_string(),
-        tool: named.tool.name.clone(),
-        args_sha256: arguments.map(|text| Sha256::digest(text.get()).to_vec()).unwrap_or_default(),
+        server: what.0.to_owned(),
+        tool: what.1.to_owned(),
+        args_sha256: Sha256::digest(arguments).to_vec(),
         outcome: outcome_name(status),
     }
 }

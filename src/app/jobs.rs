@@ -81,8 +81,11 @@ async fn take_up(app: &Arc<App>) -> Result<()> {
     let found = store::runs::claimable(&mut tx, BATCH).await?;
     drop(tx);
     for (tenant, id) in found {
-        if !take(app, tenant, id).await? {
-            break;
+        match take(app, tenant, id).await {
+            Ok(true) => {}
+            Ok(false) => break,
+            // The others need not wait for one that cannot be read.
+            Err(error) => tracing::warn!(run = %id, %error, "a run could not be claimed; trying again"),
         }
     }
     Ok(())
@@ -132,6 +135,7 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: OwnedSemaphorePermit) {
 /// has waited long enough for this run at its end.
 async fn hold(app: &App, run: &ClaimedRun, cancel: &CancellationToken) {
     let beat = (app.config.run_lease / 3).min(Duration::from_secs(2));
+    let mut beaten_at = tokio::time::Instant::now();
     let mut stopping = None;
     loop {
         tokio::select! {
@@ -149,10 +153,17 @@ async fn hold(app: &App, run: &ClaimedRun, cancel: &CancellationToken) {
             tx.commit().await?;
             Ok(cancelled)
         };
+        let now = tokio::time::Instant::now();
         match beaten.await {
-            Ok(false) => {}
-            Ok(true) => cancel.cancel(),
+            Ok(cancelled) => {
+                beaten_at = now;
+                if cancelled {
+                    cancel.cancel();
+                }
+            }
             Err(Error::Conflict(_)) => return,
+            // Another replica may be at it by now: nothing more may be sent from here.
+            Err(_) if beaten_at.elapsed() >= app.config.run_lease => return,
             Err(error) => tracing::warn!(run = %run.id, %error, "a sign of life could not be written; trying again"),
         }
     }
@@ -160,6 +171,9 @@ async fn hold(app: &App, run: &ClaimedRun, cancel: &CancellationToken) {
 
 /// The next turn of the conversation, if a message waited for this one.
 async fn follow_up(app: &Arc<App>, run: &ClaimedRun) {
+    if app.shutdown.is_cancelled() {
+        return;
+    }
     let next = async {
         let mut tx = app.db.tenant(run.tenant).await?;
         store::runs::waiting(&mut tx, run.conversation).await
@@ -229,18 +243,25 @@ pub async fn look_by_the_clock(app: Arc<App>) {
     let mut known: HashMap<ConversationId, i64> = HashMap::new();
     while !app.shutdown.is_cancelled() {
         let listened = app.live.listened();
-        known.retain(|id, _| listened.values().any(|ids| ids.contains(id)));
+        let mut seen = HashMap::with_capacity(known.len());
         for (tenant, ids) in listened {
-            let looked = async {
+            let looked: Result<HashMap<_, _>> = async {
                 let mut tx = app.db.tenant(tenant).await?;
-                store::conversations::last_events(&mut tx, &ids).await
-            };
-            for (id, last) in looked.await.unwrap_or_default() {
-                if known.insert(id, last).is_some_and(|before| before < last) {
+                Ok(store::conversations::last_events(&mut tx, &ids).await?.into_iter().collect())
+            }
+            .await;
+            let Ok(last) = looked else { continue };
+            for id in ids {
+                // One that is not there any more is news, too. One that is new here may have news that came
+                // between the listener's own look and this one.
+                let last = last.get(&id).copied();
+                if last.is_none() || known.get(&id) != last.as_ref() {
                     app.live.look(tenant, id);
                 }
+                seen.extend(last.map(|last| (id, last)));
             }
         }
+        known = seen;
         tokio::select! {
             () = tokio::time::sleep(FLOOR) => {}
             () = app.shutdown.cancelled() => {}

@@ -28,6 +28,8 @@ use crate::domain::{
 
 /// Different standings remembered per agent; more than that and the oldest guess is as good as none.
 const STANDINGS: usize = 256;
+/// Characters of one reason why arguments do not fit. A validator quotes what it was given.
+const REASON: usize = 300;
 
 /// One tool of an agent, with the name that the model knows it by.
 pub struct NamedTool {
@@ -46,7 +48,8 @@ pub struct AgentTools {
     catalogs: Vec<Option<Arc<Catalog>>>,
     tools: Vec<NamedTool>,
     by_name: HashMap<String, usize>,
-    toolboxes: Mutex<HashMap<Standing, Arc<Toolbox>>>,
+    /// Which of them a standing may see. Not whole toolboxes: those hold this value, which then would never go.
+    allowed: Mutex<HashMap<Standing, Arc<[usize]>>>,
 }
 
 /// The tools of an agent that one standing may see.
@@ -54,7 +57,7 @@ pub struct Toolbox {
     all: Arc<AgentTools>,
     standing: Standing,
     /// Positions in `all.tools`, ascending.
-    allowed: Vec<usize>,
+    allowed: Arc<[usize]>,
 }
 
 #[derive(Default)]
@@ -78,8 +81,8 @@ impl NamedTool {
             .iter_errors(arguments)
             .take(5)
             .map(|error| match error.instance_path().as_str() {
-                "" => error.to_string(),
-                path => format!("at {path}: {error}"),
+                "" => clipped(&error.to_string(), REASON),
+                path => format!("at {}: {}", clipped(path, REASON), clipped(&error.to_string(), REASON)),
             })
             .collect();
         if problems.is_empty() { Ok(()) } else { Err(problems.join("; ")) }
@@ -105,25 +108,25 @@ impl AgentTools {
         let by_name = tools.iter().enumerate().map(|(at, tool)| (tool.name.clone(), at)).collect();
         drop(pairs);
         let specs = pack.servers.iter().cloned().map(Arc::new).collect();
-        Self { pack, specs, catalogs, tools, by_name, toolboxes: Mutex::default() }
+        Self { pack, specs, catalogs, tools, by_name, allowed: Mutex::default() }
     }
 
     fn spec(&self, tool: &NamedTool) -> &Arc<ServerSpec> {
         &self.specs[tool.server]
     }
 
-    /// The toolbox of a standing, built once.
+    /// The toolbox of a standing, decided once.
     pub fn toolbox(self: &Arc<Self>, standing: &Standing) -> Arc<Toolbox> {
-        let mut toolboxes = self.toolboxes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(toolbox) = toolboxes.get(standing) {
-            return toolbox.clone();
+        let mut known = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(allowed) = known.get(standing) {
+            return Arc::new(Toolbox { all: self.clone(), standing: standing.clone(), allowed: allowed.clone() });
         }
-        if toolboxes.len() >= STANDINGS {
-            toolboxes.clear();
+        if known.len() >= STANDINGS {
+            known.clear();
         }
-        let toolbox = Arc::new(Toolbox::build(self.clone(), standing.clone()));
-        toolboxes.insert(standing.clone(), toolbox.clone());
-        toolbox
+        let toolbox = Toolbox::build(self.clone(), standing.clone());
+        known.insert(standing.clone(), toolbox.allowed.clone());
+        Arc::new(toolbox)
     }
 }
 
@@ -153,6 +156,12 @@ impl Toolbox {
         self.iter().find(|(spec, named)| spec.id.as_str() == server && named.tool.name == tool)
     }
 
+    /// Server and tool behind a name, whoever may use it: for the audit trail, which says what was refused.
+    pub(super) fn pair_of(&self, name: &str) -> Option<(&str, &str)> {
+        let tool = &self.all.tools[*self.all.by_name.get(name)?];
+        Some((self.all.spec(tool).id.as_str(), &tool.tool.name))
+    }
+
     pub fn standing(&self) -> &Standing {
         &self.standing
     }
@@ -167,6 +176,14 @@ impl Toolbox {
 
     pub fn is_empty(&self) -> bool {
         self.allowed.is_empty()
+    }
+}
+
+/// At most `most` characters of a text.
+pub(super) fn clipped(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
     }
 }
 

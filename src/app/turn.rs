@@ -18,13 +18,13 @@ use super::{App, agents, commands, tools};
 use crate::{
     domain::{
         error::{Error, Result},
-        event::Transient,
-        message::{Message, Part, Role, ToolCall},
+        event::{Event, Transient},
+        message::{Message, Part, Role},
         pack::{Pack, Provider},
         run::{ClaimedRun, RunKind, RunStatus, Usage},
     },
     llm::{Delta, Reply, StepRequest, Stop},
-    store::{self, messages::NewMessage},
+    store::{self, Tx, messages::NewMessage},
 };
 
 /// A run that has broken off more often than this is given up.
@@ -38,122 +38,172 @@ pub struct Work {
     pub cancel: CancellationToken,
 }
 
-/// How a run ended, for its row and its user.
-pub struct Ending {
-    pub status: RunStatus,
-    pub error: Option<String>,
+/// How a run ends. All of it is written at once, so that a run taken up again never says its last words twice.
+struct Ending {
+    status: RunStatus,
+    error: Option<String>,
+    /// The last words: the answer or the part of it that was shown, a notice, what a command came to.
+    last: Vec<Last>,
+    /// What the model's last step took, when it is known.
+    usage: Option<Usage>,
+}
+
+struct Last {
+    role: Role,
+    parts: Vec<Part>,
+    for_model: bool,
 }
 
 impl Ending {
+    fn of(status: RunStatus, error: Option<String>) -> Self {
+        Self { status, error, last: Vec::new(), usage: None }
+    }
+
     fn succeeded() -> Self {
-        Self { status: RunStatus::Succeeded, error: None }
+        Self::of(RunStatus::Succeeded, None)
     }
 
     fn failed(error: impl Into<String>) -> Self {
-        Self { status: RunStatus::Failed, error: Some(error.into()) }
+        Self::of(RunStatus::Failed, Some(error.into()))
     }
 
     fn cancelled() -> Self {
-        Self { status: RunStatus::Cancelled, error: None }
+        Self::of(RunStatus::Cancelled, None)
+    }
+
+    /// With what the model has said, which is nothing when it is blank.
+    fn saying(mut self, text: String, usage: Option<Usage>) -> Self {
+        if !text.trim().is_empty() {
+            self.last.push(Last { role: Role::Assistant, parts: vec![Part::text(text)], for_model: true });
+        }
+        self.usage = usage;
+        self
+    }
+
+    /// With words of the program for the user.
+    fn telling(mut self, parts: Vec<Part>) -> Self {
+        self.last.push(Last { role: Role::System, parts, for_model: false });
+        self
     }
 }
 
 impl Work {
     /// Works the run to its end. `Err` when the run could not be ended here: its lease was lost, or the
-    /// database is away; then another replica takes it up.
+    /// database is away; then it is taken up again from its last row.
     pub async fn finish(self) -> Result<()> {
         let ending = match self.proceed().await {
             Ok(ending) => ending,
-            Err(Error::Conflict(reason)) => return Err(Error::Conflict(reason)),
-            Err(Error::Internal(cause)) => return Err(Error::Internal(cause)),
-            Err(error) => Ending::failed(error.to_string()),
+            // What can be told to the user and will not be otherwise in a moment.
+            Err(error @ (Error::NotFound(_) | Error::Forbidden(_) | Error::Invalid { .. } | Error::Unavailable(_))) => {
+                Ending::failed(error.to_string())
+            }
+            Err(error) => return Err(error),
         };
-        if let Some(reason) = &ending.error {
-            let notice = commands::notice("run_failed", reason.clone());
-            self.append(Role::System, &[notice], false).await?;
+        let status = ending.status;
+        let events = self.end(ending).await?;
+        metrics::counter!("chatelaine_runs_total", "status" => status.as_str()).increment(1);
+        for event in events {
+            self.app.announce(self.run.tenant, self.run.conversation, event);
         }
-        let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        store::runs::finish(&mut tx, &self.run, ending.status, ending.error.as_deref()).await?;
-        let event = store::messages::append_run_event(
-            &mut tx,
-            self.run.tenant,
-            self.run.conversation,
-            self.run.id,
-            ending.status,
-            ending.error.as_deref(),
-        )
-        .await?;
-        tx.commit().await?;
-        metrics::counter!("chatelaine_runs_total", "status" => ending.status.as_str()).increment(1);
-        self.app.announce(self.run.tenant, self.run.conversation, event);
         Ok(())
     }
 
+    /// The end as rows: the last words, why it failed, the status.
+    async fn end(&self, ending: Ending) -> Result<Vec<Event>> {
+        let run = &self.run;
+        let Ending { status, error, mut last, usage } = ending;
+        if let Some(reason) = &error {
+            let notice = commands::notice("run_failed", reason.clone());
+            last.push(Last { role: Role::System, parts: vec![notice], for_model: false });
+        }
+        let (error, mut events) = (error.as_deref(), Vec::new());
+        let mut tx = self.app.db.tenant(run.tenant).await?;
+        if let Some(usage) = usage {
+            store::runs::add_step(&mut tx, run, usage).await?;
+        }
+        store::runs::finish(&mut tx, run, status, error).await?;
+        for Last { role, parts, for_model } in &last {
+            events.push(self.write(&mut tx, *role, parts, *for_model).await?);
+        }
+        let ended = store::messages::append_run_event(&mut tx, run.tenant, run.conversation, run.id, status, error);
+        events.push(ended.await?);
+        tx.commit().await?;
+        Ok(events)
+    }
+
     async fn proceed(&self) -> Result<Ending> {
-        let pack = agents::pack(&self.app, &self.run.principal, self.run.agent.as_str()).await?;
-        let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        let written = store::messages::of_run(&mut tx, &self.run).await?;
-        drop(tx);
-        if self.run.attempt > MOST_ATTEMPTS {
-            return Ok(Ending::failed("the service broke off several times while working on this; ask again"));
-        }
-        if self.run.attempt > 1 {
+        let again = self.run.attempt > 1;
+        if again {
             self.transient(Transient::Reset { run_id: self.run.id });
-            self.close_open_calls(&written).await?;
+            let taken_up = self.take_up().await;
+            if self.run.attempt > MOST_ATTEMPTS {
+                return Ok(Ending::failed("the service broke off several times while working on this; ask again"));
+            }
+            taken_up?;
         }
+        let pack = agents::pack(&self.app, &self.run.principal, self.run.agent.as_str()).await?;
+        let written = if again || self.run.kind == RunKind::Command { self.written().await? } else { Vec::new() };
         match self.run.kind {
             RunKind::Command => self.command(&pack, &written).await,
-            RunKind::Turn if pack.llm.provider == Provider::None => self.without_model().await,
+            RunKind::Turn if pack.llm.provider == Provider::None => {
+                let text = "This agent has no model. Commands work: type /help.";
+                Ok(Ending::succeeded().telling(vec![commands::notice("no_model", text)]))
+            }
             RunKind::Turn => self.converse(&pack, &written).await,
         }
     }
 
-    /// A slash command. One that was interrupted after its call is not begun again.
-    async fn command(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
-        if written.iter().any(|message| message.role != Role::User) {
-            return Ok(Ending::succeeded());
+    /// Puts in order what an earlier attempt left: its open calls, a wish to cancel that it has not heard.
+    async fn take_up(&self) -> Result<()> {
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        let cancelled = store::runs::heartbeat(&mut tx, &self.run, self.app.config.run_lease).await?;
+        tx.commit().await?;
+        if cancelled {
+            self.cancel.cancel();
         }
-        let line = written.iter().map(Message::plain).next().unwrap_or_default();
-        match commands::answer(&self.app, &self.run, &line).await? {
-            commands::Answer::Parts(parts) => {
-                self.append(Role::System, &parts, false).await?;
-            }
-            commands::Answer::Call(call) => {
-                let toolbox = tools::toolbox(&self.app, &self.run.principal, pack);
-                self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false).await?;
-                // For frontends that show text and know nothing of tool results.
-                for result in self.make_calls(&toolbox, vec![(call, None)], false).await? {
-                    self.append(Role::System, &[Part::text(result.text)], false).await?;
-                }
-            }
-        }
-        Ok(if self.cancel.is_cancelled() { Ending::cancelled() } else { Ending::succeeded() })
+        self.close_open_calls(&self.written().await?).await
     }
 
-    async fn without_model(&self) -> Result<Ending> {
-        let text = "This agent has no model. Commands work: type /help.";
-        self.append(Role::System, &[commands::notice("no_model", text)], false).await?;
-        Ok(Ending::succeeded())
+    /// What this run has written so far, and what it answers.
+    async fn written(&self) -> Result<Vec<Message>> {
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        store::messages::of_run(&mut tx, &self.run).await
+    }
+
+    /// A slash command. One that was interrupted after its call is not begun again.
+    async fn command(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
+        let results = if written.iter().any(|message| message.role == Role::Assistant) {
+            written.iter().flat_map(calls::results_of).cloned().collect()
+        } else {
+            let line = written.iter().map(Message::plain).next().unwrap_or_default();
+            match commands::answer(&self.app, &self.run, &line).await? {
+                commands::Answer::Parts(parts) => return Ok(Ending::succeeded().telling(parts)),
+                commands::Answer::Call(call) => {
+                    let toolbox = tools::toolbox(&self.app, &self.run.principal, pack);
+                    self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false).await?;
+                    self.make_calls(&toolbox, vec![(call, None)], false).await?
+                }
+            }
+        };
+        let ending = if self.cancel.is_cancelled() { Ending::cancelled() } else { Ending::succeeded() };
+        // For frontends that show text and know nothing of tool results.
+        Ok(ending.telling(results.into_iter().map(|result| Part::text(result.text)).collect()))
     }
 
     /// Model and tools in turn, until the model has nothing more to call.
     async fn converse(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
         let done = written.iter().filter(|message| message.role == Role::Assistant).count();
-        let answered = written.iter().rev().find(|message| matches!(message.role, Role::Assistant | Role::Tool));
-        if answered.is_some_and(|message| message.role == Role::Assistant && calls::of(message).is_empty()) {
-            return Ok(Ending::succeeded());
-        }
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
             let toolbox = tools::toolbox(&self.app, &self.run.principal, pack);
             let reply = match self.step(pack, &toolbox).await? {
                 Step::Replied(reply) => reply,
                 Step::Ended(ending) => return Ok(ending),
             };
-            let calls = calls::resolve(&reply.calls, &toolbox);
-            self.append_reply(&reply, &calls).await?;
             if let Some(ending) = ending_of(&reply) {
-                return Ok(ending);
+                return Ok(ending.saying(reply.text, Some(reply.usage)));
             }
+            let calls = calls::resolve(&reply, &toolbox);
+            self.append_reply(&reply, &calls).await?;
             self.make_calls(&toolbox, calls, true).await?;
             if self.cancel.is_cancelled() {
                 return Ok(Ending::cancelled());
@@ -168,7 +218,7 @@ impl Work {
     /// One step of the model, streamed to whoever listens.
     async fn step(&self, pack: &Arc<Pack>, toolbox: &Arc<tools::Toolbox>) -> Result<Step> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        let messages = store::messages::for_model(&mut tx, &self.run, history::enough(pack.memory.window)).await?;
+        let messages = store::messages::for_model(&mut tx, &self.run, pack.memory.window).await?;
         drop(tx);
         let request = StepRequest {
             system: prompt::system(pack, &self.run.principal, toolbox),
@@ -179,15 +229,15 @@ impl Work {
         let mut shown = String::new();
         loop {
             let next = tokio::select! {
-                next = stream.next() => next,
+                biased;
                 () = self.cancel.cancelled() => {
-                    self.keep(shown).await?;
-                    return Ok(Step::Ended(Ending::cancelled()));
+                    return Ok(Step::Ended(Ending::cancelled().saying(shown, None)));
                 }
                 // What was shown of this step is shown anew by whoever takes the run up.
                 () = self.app.shutdown.cancelled() => {
                     return Err(Error::Conflict("the process is stopping".to_owned()));
                 }
+                next = stream.next() => next,
             };
             match next {
                 Some(Ok(Delta::Text(text))) => {
@@ -195,51 +245,46 @@ impl Work {
                     self.transient(Transient::Delta { run_id: self.run.id, text });
                 }
                 Some(Ok(Delta::Done(reply))) => return Ok(Step::Replied(reply)),
-                Some(Err(error)) => {
-                    self.keep(shown).await?;
-                    return Ok(Step::Ended(Ending::failed(error.to_string())));
+                Some(Err(error)) => return Ok(Step::Ended(Ending::failed(error.to_string()).saying(shown, None))),
+                None => {
+                    let ending = Ending::failed("the model's answer broke off; try again");
+                    return Ok(Step::Ended(ending.saying(shown, None)));
                 }
-                None => return Ok(Step::Ended(Ending::failed("the model's answer broke off; try again"))),
             }
         }
     }
 
-    /// Keeps a partial answer that was shown already.
-    async fn keep(&self, shown: String) -> Result<()> {
-        if shown.trim().is_empty() {
-            return Ok(());
-        }
-        self.append(Role::Assistant, &[Part::text(shown)], true).await?;
-        Ok(())
-    }
-
-    /// The reply as a row, with its usage, in one transaction.
-    async fn append_reply(&self, reply: &Reply, calls: &[(ToolCall, Option<String>)]) -> Result<()> {
+    /// A reply that calls tools as a row, with its usage, in one transaction.
+    async fn append_reply(&self, reply: &Reply, calls: &[calls::Resolved]) -> Result<()> {
         let mut parts = Vec::new();
-        if !reply.text.is_empty() {
+        if !reply.text.trim().is_empty() {
             parts.push(Part::text(reply.text.clone()));
         }
         parts.extend(calls.iter().map(|(call, _)| Part::ToolCall(call.clone())));
-        self.append_with(Role::Assistant, &parts, true, Some(reply.usage)).await
-    }
-
-    async fn append(&self, role: Role, parts: &[Part], for_model: bool) -> Result<()> {
-        self.append_with(role, parts, for_model, None).await
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        store::runs::add_step(&mut tx, &self.run, reply.usage).await?;
+        self.commit(tx, Role::Assistant, &parts, true).await
     }
 
     /// Adds a message of this run, if the run is still ours, and tells the listeners.
-    async fn append_with(&self, role: Role, parts: &[Part], for_model: bool, step: Option<Usage>) -> Result<()> {
-        let run = &self.run;
-        let mut tx = self.app.db.tenant(run.tenant).await?;
-        match step {
-            Some(usage) => store::runs::add_step(&mut tx, run, usage).await?,
-            None => store::runs::assert_held(&mut tx, run).await?,
-        }
-        let message = NewMessage { run: Some(run.id), run_ordinal: run.ordinal, role, parts, for_model };
-        let (_, event) = store::messages::append(&mut tx, run.tenant, run.conversation, message).await?;
+    async fn append(&self, role: Role, parts: &[Part], for_model: bool) -> Result<()> {
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        store::runs::assert_held(&mut tx, &self.run).await?;
+        self.commit(tx, role, parts, for_model).await
+    }
+
+    async fn commit(&self, mut tx: Tx, role: Role, parts: &[Part], for_model: bool) -> Result<()> {
+        let event = self.write(&mut tx, role, parts, for_model).await?;
         tx.commit().await?;
-        self.app.announce(run.tenant, run.conversation, event);
+        self.app.announce(self.run.tenant, self.run.conversation, event);
         Ok(())
+    }
+
+    async fn write(&self, tx: &mut Tx, role: Role, parts: &[Part], for_model: bool) -> Result<Event> {
+        let run = &self.run;
+        let message = NewMessage { run: Some(run.id), run_ordinal: run.ordinal, role, parts, for_model };
+        let (_, event) = store::messages::append(tx, run.tenant, run.conversation, message).await?;
+        Ok(event)
     }
 
     fn transient(&self, event: Transient) {

@@ -1,7 +1,9 @@
 //! A message is a list of typed parts; each part has a plain-text rendering, so that a frontend that
 //! knows nothing of parts can still be used.
 
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Value, value::RawValue};
 use time::OffsetDateTime;
 
@@ -33,7 +35,7 @@ pub enum Role {
     System,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
     Text {
@@ -73,15 +75,9 @@ pub struct ToolResult {
     /// What the model reads.
     pub text: String,
     /// The server's own result (`content`, `structuredContent`, `isError`), when there was one.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "raw_within_a_part")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub raw: Option<Box<RawValue>>,
-}
-
-/// Raw JSON cannot be read as such inside a tagged enum, since its parts are read before the tag is known.
-fn raw_within_a_part<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    let value = Option::<Value>::deserialize(deserializer)?;
-    value.map(|value| serde_json::value::to_raw_value(&value).map_err(serde::de::Error::custom)).transpose()
 }
 
 /// How a tool call ended.
@@ -97,6 +93,35 @@ pub enum CallStatus {
     OutcomeUnknown,
     /// The person cancelled the run before it was sent.
     Cancelled,
+}
+
+/// By hand, because a tagged enum reads everything before it knows the tag: a server's raw result must not be
+/// read at all, it may hold numbers and text that can be kept and not understood.
+impl<'de> Deserialize<'de> for Part {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Tag<'a> {
+            #[serde(borrow, rename = "type")]
+            kind: Cow<'a, str>,
+        }
+        #[derive(Deserialize)]
+        struct Said {
+            #[serde(default)]
+            code: String,
+            text: String,
+        }
+        fn read<'a, T: Deserialize<'a>, E: serde::de::Error>(part: &'a RawValue) -> Result<T, E> {
+            serde_json::from_str(part.get()).map_err(E::custom)
+        }
+        let part = Box::<RawValue>::deserialize(deserializer)?;
+        match read::<Tag, D::Error>(&part)?.kind.as_ref() {
+            "text" => read(&part).map(|Said { text, .. }| Self::Text { text }),
+            "notice" => read(&part).map(|Said { code, text }| Self::Notice { code, text }),
+            "tool_call" => read(&part).map(Self::ToolCall),
+            "tool_result" => read(&part).map(Self::ToolResult),
+            other => Err(D::Error::custom(format!("unknown part {other:?}"))),
+        }
+    }
 }
 
 impl Part {

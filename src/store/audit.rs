@@ -22,19 +22,20 @@ pub struct AuditRow {
     pub run: Option<RunId>,
     pub server: String,
     pub tool: String,
-    /// SHA-256 of the arguments as sent.
+    /// SHA-256 of the arguments as sent; of a refused call, as they were asked for.
     pub args_sha256: Vec<u8>,
     /// `succeeded`, `failed`, `denied`, `outcome_unknown`, `cancelled`.
     pub outcome: &'static str,
 }
 
-/// Adds lines of one tenant in one statement.
+/// Adds lines of one tenant in one statement. What a tenant did is gone when the tenant is.
 pub async fn insert(tx: &mut Tx, tenant: TenantId, rows: &[AuditRow]) -> Result<()> {
     let column = |text: fn(&AuditRow) -> &str| rows.iter().map(|row| text(row).to_owned()).collect::<Vec<String>>();
     sqlx::query!(
         "insert into audit (tenant_id, id, at, actor, action, agent, run_id, server, tool, args_sha256, outcome)
          select $1, * from unnest($2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::uuid[],
-                                  $8::text[], $9::text[], $10::bytea[], $11::text[])",
+                                  $8::text[], $9::text[], $10::bytea[], $11::text[])
+         where exists (select 1 from tenants where id = $1)",
         tenant.0,
         &rows.iter().map(|row| row.id.0).collect::<Vec<_>>(),
         &rows.iter().map(|row| row.at).collect::<Vec<_>>(),

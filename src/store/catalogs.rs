@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
-    error::Result,
+    error::{Error, Result},
     ids::{AgentId, ServerId, TenantId},
     tool::{Catalog, Tool},
 };
@@ -16,7 +16,7 @@ use crate::domain::{
 pub async fn put(tx: &mut Tx, tenant: TenantId, agent: &AgentId, scope: &str, catalog: &Catalog) -> Result<()> {
     sqlx::query!(
         "insert into catalogs (tenant_id, id, agent, server, scope, version, tools, dropped, fetched_at)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+         values ($1, $2, $3, $4, $5, $6, $7::text::json, $8::text::json, $9)
          on conflict (tenant_id, agent, server, scope) do update
          set version = excluded.version, tools = excluded.tools, dropped = excluded.dropped,
              fetched_at = excluded.fetched_at
@@ -27,13 +27,19 @@ pub async fn put(tx: &mut Tx, tenant: TenantId, agent: &AgentId, scope: &str, ca
         catalog.server.as_str(),
         scope,
         catalog.version,
-        Json(&catalog.tools) as Json<&Vec<Arc<Tool>>>,
-        Json(&catalog.dropped) as Json<&Vec<String>>,
+        written(&catalog.tools)?,
+        written(&catalog.dropped)?,
         catalog.fetched_at,
     )
     .execute(tx.conn())
     .await?;
     Ok(())
+}
+
+/// As text: a parameter of the JSON types would be read by Postgres, and a server's schema may hold what it
+/// cannot read.
+fn written(json: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string(json).map_err(Error::internal)
 }
 
 /// The stored catalog of a server in one scope.

@@ -1,7 +1,6 @@
 //! Rows of messages and of the durable events that announce them. Both get their numbers from the row of
 //! the conversation, under its lock, so that a listener never misses one that commits late.
 
-use serde_json::value::RawValue;
 use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -58,7 +57,7 @@ pub async fn append(
     new: NewMessage<'_>,
 ) -> Result<(Message, Event)> {
     let id = MessageId::new();
-    let parts = serde_json::value::to_raw_value(new.parts).map_err(Error::internal)?;
+    let parts = serde_json::to_string(new.parts).map_err(Error::internal)?;
     let row = sqlx::query!(
         r#"with counted as (
              update conversations
@@ -67,7 +66,7 @@ pub async fn append(
              returning last_seq, last_event
            ), message as (
              insert into messages (tenant_id, id, conversation_id, seq, run_id, run_ordinal, role, parts, for_model)
-             select $1, $3, $2, last_seq, $4, $5, $6, $7, $8 from counted
+             select $1, $3, $2, last_seq, $4, $5, $6, $7::text::json, $8 from counted
              returning created_at
            ), event as (
              insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
@@ -80,7 +79,7 @@ pub async fn append(
         new.run.map(|run| run.0),
         new.run_ordinal,
         role_name(new.role),
-        Json(parts) as Json<Box<RawValue>>,
+        parts,
         new.for_model,
         Uuid::now_v7(),
     )
@@ -144,22 +143,27 @@ pub async fn list(tx: &mut Tx, conversation: ConversationId, after: i64, limit: 
     rows.into_iter().map(|row| row.message(conversation)).collect()
 }
 
-/// The last `window` messages that the model may see up to and including this run, oldest first. Ordered
-/// by run and then by number: a message that came in during an earlier run stands after that run.
+/// What the model may see: everything of this run, and the last `window` messages before it, oldest first.
+/// Ordered by run and then by number: a message that came in during an earlier run stands after that run.
 pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
-        r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
-           from messages
-           where conversation_id = $1 and for_model and run_ordinal <= $2
-           order by run_ordinal desc, seq desc limit $3"#,
+        r#"select id as "id!", seq as "seq!", role as "role!", parts as "parts!: Json<Vec<Part>>", run_id,
+                  created_at as "created_at!"
+           from (
+             select * from messages where conversation_id = $1 and for_model and run_ordinal = $2
+             union all (
+               select * from messages where conversation_id = $1 and for_model and run_ordinal < $2
+               order by run_ordinal desc, seq desc limit $3)
+           ) shown
+           order by run_ordinal, seq"#,
         run.conversation.0,
         run.ordinal,
         i64::try_from(window).unwrap_or(i64::MAX),
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter().rev().map(|row| row.message(run.conversation)).collect()
+    rows.into_iter().map(|row| row.message(run.conversation)).collect()
 }
 
 /// Everything one run has written, oldest first.

@@ -1,5 +1,8 @@
 //! Rows of runs: who works on what, until when. Every write of a worker carries its fence; a worker that
 //! lost its lease changes nothing.
+//!
+//! Whoever writes to a run and to its conversation locks the conversation first, as a delete does, so that
+//! two of them never wait for each other.
 
 use std::time::Duration;
 
@@ -91,7 +94,7 @@ pub async fn enqueue(tx: &mut Tx, tenant: TenantId, new: &NewRun<'_>) -> Result<
            ), fresh as (
              insert into runs (tenant_id, id, conversation_id, ordinal, agent, user_id, principal, kind, status,
                                lease_owner, lease_until, fence, attempt, started_at)
-             select $1, $3, $2, last_run, $4, $6, $7, $5,
+             select $1, $3, $2, last_run, $4, $6, $7::text::json, $5,
                     case when mine then 'running' else 'queued' end,
                     case when mine then $8 end,
                     case when mine then clock_timestamp() + make_interval(secs => $9) end,
@@ -108,7 +111,7 @@ pub async fn enqueue(tx: &mut Tx, tenant: TenantId, new: &NewRun<'_>) -> Result<
         new.agent.as_str(),
         new.kind.as_str(),
         new.principal.user.as_str(),
-        Json(new.principal) as Json<&Principal>,
+        serde_json::to_string(new.principal).map_err(Error::internal)?,
         new.worker.map(|(replica, _)| replica.0),
         new.worker.map_or(0.0, |(_, lease)| lease.as_secs_f64()),
     )
@@ -224,9 +227,11 @@ pub async fn heartbeat(tx: &mut Tx, run: &ClaimedRun, lease: Duration) -> Result
 /// Locks the run for a write of its worker; `Conflict` when the lease was lost.
 pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<()> {
     sqlx::query_scalar!(
-        "select 1 from runs where id = $1 and fence = $2 and status = 'running' for update",
+        "with conversation as (select 1 from conversations where id = $3 for no key update)
+         select 1 from runs r, conversation where r.id = $1 and r.fence = $2 and r.status = 'running' for update of r",
         run.id.0,
         run.fence,
+        run.conversation.0,
     )
     .fetch_optional(tx.conn())
     .await?
@@ -237,15 +242,17 @@ pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<()> {
 /// Adds one model step and its usage.
 pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()> {
     let done = sqlx::query!(
-        "update runs
+        "with conversation as (select 1 from conversations where id = $6 for no key update)
+         update runs
          set steps = steps + 1, input_tokens = input_tokens + $3, output_tokens = output_tokens + $4,
              usage_estimated = usage_estimated or $5
-         where id = $1 and fence = $2 and status = 'running'",
+         from conversation where id = $1 and fence = $2 and status = 'running'",
         run.id.0,
         run.fence,
         usage.input_tokens,
         usage.output_tokens,
         usage.estimated,
+        run.conversation.0,
     )
     .execute(tx.conn())
     .await?;
@@ -255,13 +262,15 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()>
 /// Ends a run. `Conflict` when the lease was lost.
 pub async fn finish(tx: &mut Tx, run: &ClaimedRun, status: RunStatus, error: Option<&str>) -> Result<()> {
     let done = sqlx::query!(
-        "update runs
+        "with conversation as (select 1 from conversations where id = $5 for no key update)
+         update runs
          set status = $3, error = $4, finished_at = now(), lease_owner = null, lease_until = null
-         where id = $1 and fence = $2 and status = 'running'",
+         from conversation where id = $1 and fence = $2 and status = 'running'",
         run.id.0,
         run.fence,
         status.as_str(),
         error,
+        run.conversation.0,
     )
     .execute(tx.conn())
     .await?;
@@ -299,11 +308,15 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
 /// Asks the worker of a run to stop. A queued run is cancelled on the spot (returns true).
 pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<bool> {
     let row = sqlx::query!(
-        r#"update runs
+        r#"with conversation as (
+             select 1 from conversations where id = (select conversation_id from runs where id = $1)
+             for no key update
+           )
+           update runs
            set cancel_requested = true,
                status = case when status = 'queued' then 'cancelled' else status end,
                finished_at = case when status = 'queued' then now() else finished_at end
-           where id = $1 and user_id = $2 and status in ('queued', 'running')
+           from conversation where id = $1 and user_id = $2 and status in ('queued', 'running')
            returning status"#,
         id.0,
         user.as_str(),

@@ -17,7 +17,7 @@ use crate::{
         event::Transient,
         message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
     },
-    llm::ModelCall,
+    llm::{Reply, Stop},
 };
 
 /// Calls of one step that run at the same time.
@@ -29,31 +29,30 @@ const MOST: usize = 32;
 pub(super) type Resolved = (ToolCall, Option<String>);
 
 /// Finds server and tool behind each name. Ids that the model gave twice are made unique.
-pub(super) fn resolve(calls: &[ModelCall], toolbox: &Toolbox) -> Vec<Resolved> {
+pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<Resolved> {
     let mut seen = HashSet::new();
-    calls
-        .iter()
-        .enumerate()
-        .map(|(at, call)| {
-            let mut call_id = call.call_id.clone();
-            if call_id.is_empty() || !seen.insert(call_id.clone()) {
-                call_id = format!("call_{}_{at}", uuid::Uuid::now_v7().simple());
-                seen.insert(call_id.clone());
-            }
-            let found = toolbox.by_name(&call.name);
-            let text = if call.arguments.trim().is_empty() { "{}" } else { call.arguments.as_str() };
-            let parsed = serde_json::from_str::<Value>(text);
-            let unparsed = parsed.is_err().then(|| text.to_owned());
-            let call = ToolCall {
-                call_id,
-                name: call.name.clone(),
-                server: found.map(|(spec, _)| spec.id.to_string()),
-                tool: found.map(|(_, named)| named.tool.name.clone()),
-                arguments: parsed.unwrap_or_else(|_| Value::String(text.to_owned())),
-            };
-            (call, unparsed)
-        })
-        .collect()
+    let calls = reply.calls.iter().enumerate().map(|(at, call)| {
+        let mut call_id = call.call_id.clone();
+        if call_id.is_empty() || !seen.insert(call_id.clone()) {
+            call_id = format!("call_{}_{at}", uuid::Uuid::now_v7().simple());
+            seen.insert(call_id.clone());
+        }
+        let found = toolbox.by_name(&call.name);
+        // At the length limit the arguments of the last call may be missing; then they are not "none".
+        let cut = reply.stop == Stop::Length && at + 1 == reply.calls.len();
+        let text = if call.arguments.trim().is_empty() && !cut { "{}" } else { call.arguments.as_str() };
+        let parsed = serde_json::from_str::<Value>(text);
+        let unparsed = parsed.is_err().then(|| text.to_owned());
+        let call = ToolCall {
+            call_id,
+            name: call.name.clone(),
+            server: found.map(|(spec, _)| spec.id.to_string()),
+            tool: found.map(|(_, named)| named.tool.name.clone()),
+            arguments: parsed.unwrap_or_else(|_| Value::String(text.to_owned())),
+        };
+        (call, unparsed)
+    });
+    calls.collect()
 }
 
 /// The calls in a message.
@@ -65,34 +64,43 @@ pub(super) fn of(message: &Message) -> Vec<&ToolCall> {
     calls.flatten().collect()
 }
 
+/// The results in a message.
+pub(super) fn results_of(message: &Message) -> impl Iterator<Item = &ToolResult> {
+    message.parts.iter().filter_map(|part| match part {
+        Part::ToolResult(result) => Some(result),
+        _ => None,
+    })
+}
+
 impl Work {
     /// Makes the calls of one step. Every call gets exactly one result.
     pub(super) async fn make_calls(
         &self,
         toolbox: &Arc<Toolbox>,
-        calls: Vec<Resolved>,
+        mut calls: Vec<Resolved>,
         for_model: bool,
     ) -> Result<Vec<ToolResult>> {
-        let numbered = calls.into_iter().enumerate();
-        stream::iter(numbered)
-            .map(|(at, call)| self.make_call(toolbox, at, call, for_model))
+        let refused: Vec<_> = calls
+            .split_off(calls.len().min(MOST))
+            .into_iter()
+            .map(|(call, _)| {
+                let text = format!("not executed: at most {MOST} calls fit in one step; make the rest in the next one");
+                Part::ToolResult(ToolResult { call_id: call.call_id, status: CallStatus::Denied, text, raw: None })
+            })
+            .collect();
+        if !refused.is_empty() {
+            self.append(Role::Tool, &refused, for_model).await?;
+        }
+        stream::iter(calls)
+            .map(|call| self.make_call(toolbox, call, for_model))
             .buffer_unordered(AT_ONCE)
             .try_collect()
             .await
     }
 
-    async fn make_call(
-        &self,
-        toolbox: &Arc<Toolbox>,
-        at: usize,
-        call: Resolved,
-        for_model: bool,
-    ) -> Result<ToolResult> {
+    async fn make_call(&self, toolbox: &Arc<Toolbox>, call: Resolved, for_model: bool) -> Result<ToolResult> {
         let (call, unparsed) = call;
-        let result = if at >= MOST {
-            let text = format!("not executed: at most {MOST} calls fit in one step; make the rest in the next one");
-            ToolResult { call_id: call.call_id.clone(), status: CallStatus::Denied, text, raw: None }
-        } else if self.cancel.is_cancelled() {
+        let result = if self.cancel.is_cancelled() {
             let text = "cancelled before it was sent".to_owned();
             ToolResult { call_id: call.call_id.clone(), status: CallStatus::Cancelled, text, raw: None }
         } else {
@@ -146,11 +154,7 @@ impl Work {
 
     /// Gives every call that an earlier attempt left open its one result.
     pub(super) async fn close_open_calls(&self, written: &[Message]) -> Result<()> {
-        let results = written.iter().flat_map(|message| &message.parts).filter_map(|part| match part {
-            Part::ToolResult(result) => Some(result.call_id.as_str()),
-            _ => None,
-        });
-        let closed: HashSet<&str> = results.collect();
+        let closed: HashSet<&str> = written.iter().flat_map(results_of).map(|result| result.call_id.as_str()).collect();
         let open = written.iter().flat_map(of).filter(|call| !closed.contains(call.call_id.as_str()));
         for call in open {
             let result = ToolResult {

@@ -11,11 +11,6 @@ use crate::{
     llm::{ModelCall, Turn},
 };
 
-/// Rows to read for a window: a run's own messages always count, so a margin for one long run is read, too.
-pub(super) fn enough(window: usize) -> usize {
-    window.saturating_add(512)
-}
-
 /// The last `window` messages as the model reads them, beginning with what a user said; what the current
 /// run has written is always among them.
 pub(super) fn turns(messages: &[Message], window: usize, run: RunId) -> Vec<Turn> {

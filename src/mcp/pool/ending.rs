@@ -9,20 +9,37 @@ use std::{
 use futures_util::future::join_all;
 use tokio::time::timeout;
 
-use super::{Pool, Slot};
+use super::{Pool, Slot, same_connection};
 use crate::{
-    domain::server::AccessMode,
+    domain::server::{AccessMode, ServerSpec},
     mcp::{Key, session::Session, wire::locked},
 };
 
 /// How long everything together may take to end.
 const SHUTDOWN: Duration = Duration::from_secs(5);
+/// How often a connection that is to be closed is looked at.
+const LOOK: Duration = Duration::from_millis(200);
 
 impl Pool {
     pub(in crate::mcp) async fn close(&self, key: &Key) {
         let slots = locked(&self.slots).remove(key).unwrap_or_default();
         let sessions: Vec<_> = slots.iter().filter_map(|slot| slot.take_out()).collect();
         join_all(sessions.iter().map(|session| session.close())).await;
+    }
+
+    /// Waits for whoever uses the connection, so that no call is cut off.
+    pub(in crate::mcp) async fn close_when_unused(&self, key: &Key, spec: &Arc<ServerSpec>) {
+        while self.closing.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
+            let mut slots = locked(&self.slots);
+            let versions = slots.get(key).map(Vec::as_slice).unwrap_or_default();
+            let Some(slot) = versions.iter().find(|slot| same_connection(&slot.target.spec, spec)).cloned() else {
+                return;
+            };
+            if slot.users.load(Ordering::SeqCst) == 0 {
+                self.evict(&mut slots, &slot);
+                return;
+            }
+        }
     }
 
     pub(in crate::mcp) async fn shutdown(&self) {
