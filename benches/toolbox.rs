@@ -30,18 +30,19 @@ pub fn measure() {
     let pack = Arc::new(pack());
     let catalogs: Vec<_> = pack.servers.iter().map(|server| Some(Arc::new(catalog(server.id.clone())))).collect();
     let naming = repeat(101, 10, || AgentTools::new(pack.clone(), catalogs.clone()));
+    let usable = vec![true; pack.servers.len()];
     let all = Arc::new(AgentTools::new(pack, catalogs));
     let of = |roles: &[&str]| Standing { roles: roles.iter().map(|role| (*role).to_owned()).collect(), admin: false };
 
     for (who, standing) in [("the last of 4 roles", of(&["auditor"])), ("no role", of(&[]))] {
-        let build = repeat(201, 20, || Toolbox::build(all.clone(), standing.clone()));
-        let seen = Toolbox::build(all.clone(), standing).len();
+        let build = repeat(201, 20, || Toolbox::build(all.clone(), standing.clone(), usable.clone()));
+        let seen = Toolbox::build(all.clone(), standing, usable.clone()).len();
         let figure = format!("decide on 1,000 tools and build the toolbox, {who}");
         row(&figure, &AtMost(Time(Duration::from_micros(100))), Time(build.median()), &format!("{seen} tools in it"));
     }
     let standing = of(&["auditor"]);
-    let toolbox = all.toolbox(&standing);
-    let warm = repeat(201, 1000, || all.toolbox(&standing));
+    let toolbox = all.toolbox(standing.clone(), usable.clone());
+    let warm = repeat(201, 1000, || all.toolbox(standing.clone(), usable.clone()));
     row("the toolbox of a known standing", &Unset, Time(warm.median()), "");
     let found = toolbox.iter().last().map(|(_, tool)| tool.name.clone()).expect("the role has tools");
     let found = repeat(201, 1000, || toolbox.by_name(&found).is_some());

@@ -4,6 +4,8 @@
 pub mod chat;
 pub mod check;
 pub mod demo;
+pub mod keys;
+mod memory;
 pub mod openapi;
 pub mod serve;
 pub mod smoke;
@@ -48,6 +50,9 @@ enum Command {
     /// Tenants, their issuers and their API keys.
     #[command(subcommand)]
     Tenant(tenant::Command),
+    /// The key ring: what protects the credentials, and its rotation.
+    #[command(subcommand)]
+    Keys(keys::Command),
     /// Print the OpenAPI document.
     Openapi,
 }
@@ -58,7 +63,7 @@ pub async fn run(cli: Cli) -> ExitCode {
     let done = match Config::from_environment(&env) {
         Ok(config) => {
             log_to_stderr(&config);
-            dispatch(cli.command, config, env).await
+            dispatch(cli.command, config, env.without_keys()).await
         }
         Err(reason) => Err(anyhow::anyhow!(reason)),
     };
@@ -72,6 +77,9 @@ pub async fn run(cli: Cli) -> ExitCode {
 }
 
 async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow::Result<ExitCode> {
+    if matches!(command, Command::Serve | Command::Demo(_) | Command::Keys(_)) {
+        memory::keep_out_of_core_dumps();
+    }
     match command {
         Command::Serve => serve::run(config, env).await?,
         Command::Demo(args) => demo::run(args, config, env).await?,
@@ -85,6 +93,10 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         }
         Command::Tenant(command) => {
             let run = async |db| tenant::run(command, &db, &Clock::System, &mut io::stdout()).await;
+            serve::with_database(&config, &env, run).await?;
+        }
+        Command::Keys(command) => {
+            let run = async |db| keys::run(command, &db, &config, &mut io::stdout()).await;
             serve::with_database(&config, &env, run).await?;
         }
         Command::Openapi => openapi::run()?,

@@ -239,14 +239,14 @@ impl Mcp {
         self.pool.close(key).await;
     }
 
-    /// The keys that have a scope, which are those of personal connections.
-    pub fn personal_keys(&self) -> Vec<Key> {
-        self.pool.personal_keys()
-    }
-
     /// Closes the connection that was made for this version of a server, once nobody uses it any more.
     pub async fn retire(&self, key: &Key, spec: &Arc<ServerSpec>) {
         self.pool.close_when_unused(key, spec).await;
+    }
+
+    /// The keys that have a scope, which are those of personal connections.
+    pub fn personal_keys(&self) -> Vec<Key> {
+        self.pool.personal_keys()
     }
 
     /// Ends every session and every child, within a few seconds. Nothing can be connected afterwards.

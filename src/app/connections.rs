@@ -12,6 +12,7 @@ use std::{
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
+use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::App;
@@ -138,12 +139,15 @@ impl Connections {
 
 /// Keeps a keeper for every shared server that a tenant can see, until the process stops.
 pub async fn supervise(app: Arc<App>) {
+    let mut packs = app.library.changes();
     loop {
         if let Err(error) = reconcile(&app).await {
             tracing::warn!(%error, "cannot see which servers to keep; trying again");
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
+            // One that was missed is seen all the same.
+            Ok(_) | Err(RecvError::Lagged(_)) = packs.recv() => {}
             () = app.shutdown.cancelled() => break,
         }
     }
@@ -249,7 +253,6 @@ async fn lost(app: &App, key: &Key) {
 
 /// Waits until the server of `key` says that its tools changed.
 async fn changed(changes: &mut tokio::sync::broadcast::Receiver<Key>, key: &Key) {
-    use tokio::sync::broadcast::error::RecvError;
     loop {
         match changes.recv().await {
             Ok(which) if which == *key => return,

@@ -232,6 +232,11 @@ pub struct Listening {
     last: i64,
     ready: VecDeque<Event>,
     look: bool,
+    /// The newest event that was known without being announced to this listener.
+    known: i64,
+    /// The event whose announcement is still to come although it was read: what is said before that led to
+    /// it, and would be said twice.
+    awaited: Option<i64>,
 }
 
 /// Listens to a conversation from durable event `after` on; absent: from now on.
@@ -244,7 +249,7 @@ pub async fn listen(
     // Listen first, look second: nothing falls in between.
     let listener = app.live.listen(principal.tenant, id);
     let conversation = get(app, principal, id).await?;
-    Ok(Listening {
+    let mut listening = Listening {
         app: app.clone(),
         tenant: principal.tenant,
         principal: principal.clone(),
@@ -252,8 +257,13 @@ pub async fn listen(
         listener,
         last: after.unwrap_or(conversation.last_event).clamp(0, conversation.last_event),
         ready: VecDeque::new(),
-        look: true,
-    })
+        look: false,
+        known: conversation.last_event,
+        awaited: None,
+    };
+    // Now rather than at the first `next`: a run that starts after this is heard as it speaks.
+    listening.read().await?;
+    Ok(listening)
 }
 
 impl Listening {
@@ -272,7 +282,11 @@ impl Listening {
                 heard = self.listener.next() => heard,
                 () = self.app.shutdown.cancelled() => return Ok(None),
             };
+            if let live::Heard::Durable(event) = &heard {
+                self.awaited = self.awaited.filter(|awaited| event.seq < *awaited);
+            }
             match heard {
+                live::Heard::Transient(_) if self.awaited.is_some() => {}
                 live::Heard::Transient(event) => return Ok(Some(Heard::Transient(event))),
                 live::Heard::Durable(event) if event.seq == self.last + 1 => {
                     self.last = event.seq;
@@ -294,6 +308,10 @@ impl Listening {
         store::conversations::get(&mut tx, &self.principal.user, self.conversation, false).await?;
         let events = store::messages::events(&mut tx, self.conversation, self.last, PAGE).await?;
         self.look = events.len() == usize::try_from(PAGE).unwrap_or(usize::MAX);
+        if let Some(newest) = events.last().map(|event| event.seq).filter(|seq| *seq > self.known) {
+            self.known = newest;
+            self.awaited = Some(newest);
+        }
         self.ready.extend(events);
         Ok(())
     }

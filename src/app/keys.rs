@@ -89,11 +89,7 @@ pub fn context(credential: &Credential) -> Context {
 /// Opens a credential. One that cannot be opened is quarantined: it stays, and its user is asked to enter it
 /// again (`Conflict`).
 pub async fn open_credential(app: &App, credential: &Credential) -> Result<Secret> {
-    let opened = app.keys.open(credential.tenant, &context(credential), &credential.sealed).await;
-    if let Err(OpenError::Unopenable(why)) = &opened {
-        quarantine(&app.keys.db, credential, *why).await?;
-    }
-    Ok(opened?)
+    app.keys.open_credential(credential).await
 }
 
 async fn quarantine(db: &Db, credential: &Credential, why: Unopenable) -> Result<()> {
@@ -133,6 +129,15 @@ impl Keys {
         same_tenant(tenant, context)?;
         let key = self.version(tenant, vault::key_version(sealed)?).await?;
         Ok(vault::open(&key, context, sealed)?)
+    }
+
+    /// As [`open_credential`].
+    pub async fn open_credential(&self, credential: &Credential) -> Result<Secret> {
+        let opened = self.open(credential.tenant, &context(credential), &credential.sealed).await;
+        if let Err(OpenError::Unopenable(why)) = &opened {
+            quarantine(&self.db, credential, *why).await?;
+        }
+        Ok(opened?)
     }
 
     /// A version of the tenant's key.

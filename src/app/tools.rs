@@ -56,8 +56,11 @@ pub struct AgentTools {
     tools: Vec<NamedTool>,
     by_name: HashMap<String, usize>,
     /// Which of them a standing may see. Not whole toolboxes: those hold this value, which then would never go.
-    allowed: Mutex<HashMap<(Standing, Usable), Arc<[usize]>>>,
+    allowed: Mutex<Decided>,
 }
+
+/// Positions of tools by who may see them.
+type Decided = HashMap<(Standing, Usable), Arc<[usize]>>;
 
 /// Of each server of the pack, whether the user can reach it: a shared one, or with a credential of theirs.
 type Usable = Vec<bool>;
@@ -137,8 +140,8 @@ impl AgentTools {
         let mut known = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (standing, usable);
         if let Some(allowed) = known.get(&key) {
-            let ((standing, usable), allowed) = (key, allowed.clone());
-            return Arc::new(Toolbox { all: self.clone(), standing, usable, allowed });
+            let (standing, usable) = key;
+            return Arc::new(Toolbox { all: self.clone(), standing, usable, allowed: allowed.clone() });
         }
         if known.len() >= STANDINGS {
             known.clear();

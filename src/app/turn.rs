@@ -182,7 +182,9 @@ impl Work {
                 commands::Answer::Call(call) => {
                     let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
                     self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false).await?;
-                    self.make_calls(&toolbox, vec![(call, None)], false).await?
+                    let results = self.make_calls(&toolbox, vec![(call, None)], false).await?;
+                    self.tell_of_credentials(pack).await?;
+                    results
                 }
             }
         };

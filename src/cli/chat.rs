@@ -143,11 +143,10 @@ async fn converse(client: &Client, conversation: &str, text: &str) -> anyhow::Re
                 screen.end();
                 return Ok(secret);
             }
-            News::Message { run: of, secret: asks, .. } if of == run && asks => {
-                secret = true;
+            news => {
+                secret |= matches!(&news, News::Message { run: of, secret: true, .. } if *of == run);
                 screen.show(&news, &run);
             }
-            news => screen.show(&news, &run),
         }
     }
 }

@@ -8,7 +8,10 @@ mod people;
 use std::path::PathBuf;
 
 use super::serve::{Service, with_database};
-use crate::domain::config::{Config, Environment};
+use crate::{
+    app::keys::folder,
+    domain::config::{Config, Environment},
+};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -25,6 +28,9 @@ const MODEL: &str = "gpt-5-mini";
 
 pub async fn run(args: Args, mut config: Config, env: Environment) -> anyhow::Result<()> {
     std::fs::create_dir_all(&config.data)?;
+    if config.ring.is_none() {
+        config.ring = Some(folder::ring_or_new(&config.data)?);
+    }
     let bank = bank::start(args.bank, &config.data).await?;
     let model = Model::of(&env);
     let env = prepared(env, &config, &bank, &model);

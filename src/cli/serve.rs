@@ -63,7 +63,7 @@ impl Service {
             config.public_url = format!("http://{address}");
         }
         let (app, background) = App::build(config, env, db)?;
-        keys::standing::enter(&app).await.context("cannot start with these keys")?;
+        keys::standing::enter(&app.keys, app.replica).await.context("cannot start with these keys")?;
         let server = tokio::spawn(api::serve(app.clone(), listener));
         if let Err(error) = app.run_background(background).await {
             app.stop().await;

@@ -104,7 +104,6 @@ pub fn check(field: &UserField, entered: &str) -> Result<Option<Secret>, Fault> 
         return if field.required { Err(Fault::Missing) } else { Ok(None) };
     }
     match field.kind {
-        FieldKind::Text | FieldKind::Secret => {}
         FieldKind::Url => {
             let url = Url::parse(value).map_err(|_| Fault::NotAnAddress)?;
             if !matches!(url.scheme(), "https" | "http") || !url.has_host() {
@@ -115,7 +114,7 @@ pub fn check(field: &UserField, entered: &str) -> Result<Option<Secret>, Fault> 
         FieldKind::Select if !field.options.iter().any(|option| option.value == value) => {
             return Err(Fault::NotAnOption);
         }
-        FieldKind::Boolean | FieldKind::Select => {}
+        FieldKind::Text | FieldKind::Secret | FieldKind::Boolean | FieldKind::Select => {}
     }
     Ok(Some(Secret::new(value)))
 }

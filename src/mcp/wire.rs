@@ -194,7 +194,9 @@ impl Wire {
         };
         if let Some(listener) = locked(&self.progress).get(progress.token.get()) {
             let WireProgress { progress, total, mut message, .. } = progress;
-            message.iter_mut().for_each(|message| self.scrubber.clean(message));
+            if let Some(message) = &mut message {
+                self.scrubber.clean(message);
+            }
             // The listener may have stopped listening.
             let _ = listener.send(Progress { progress, total, message });
         }

@@ -9,6 +9,7 @@ mod api; // REST and SSE
 mod documents; // the packs that the public documents describe
 mod egress; // where requests may go
 mod floors; // who may use whom in the house
+mod keys; // the key ring, its rotation, and what it seals
 mod llm; // models and their misbehaviour
 mod mcp_http; // servers over HTTP
 mod mcp_stdio; // servers as children
@@ -22,3 +23,4 @@ mod readme; // what the README promises
 mod recovery; // stopping between any two steps
 mod rls; // one tenant never sees another
 mod turn; // a message answered
+mod vault; // sealing and opening

@@ -5,5 +5,5 @@ mod connections; // opened once, left alone, closed
 mod listing; // tools, page by page
 mod real; // published servers
 mod results; // what a tool brought back
-mod scripted; // the server that does as told
+pub mod scripted; // the server that does as told, for others, too
 mod sessions; // lost and repaired

@@ -1,6 +1,8 @@
 //! Personal servers: every user brings their own token.
 
 mod canary;
+mod chat;
+mod link;
 mod rest;
 mod rules;
 

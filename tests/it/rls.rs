@@ -10,8 +10,9 @@ use uuid::Uuid;
 
 use crate::support::db::TestDb;
 
-/// The tables that are no tenant's: the tenants themselves, and sqlx's list of migrations.
-const NOT_OF_A_TENANT: [&str; 2] = ["tenants", "_sqlx_migrations"];
+/// The tables that are no tenant's: the tenants themselves, the key ring and who has it, and sqlx's list of
+/// migrations.
+const NOT_OF_A_TENANT: [&str; 4] = ["tenants", "keks", "key_holders", "_sqlx_migrations"];
 
 /// The tables whose rows are only ever added.
 const APPEND_ONLY: [&str; 1] = ["audit"];
@@ -47,16 +48,39 @@ const ROWS: &[(&str, &str)] = &[
         "insert into catalogs (tenant_id, id, agent, server, version, tools, dropped, fetched_at)
          values ($1, $1, 'bank', 'bank', $2, '[]', '[]', now())",
     ),
+    (
+        "tenant_keys",
+        "insert into tenant_keys (tenant_id, id, version, kek_id, wrapped, state)
+         values ($1, $1, 1, 'k1', convert_to($2, 'utf8'), 'sealing')",
+    ),
+    (
+        "credentials",
+        "insert into credentials (tenant_id, id, agent, server, user_id, generation, state, sealed)
+         values ($1, $1, 'bank', 'notes', $2, 1, 'active', '\\x01000100000001')",
+    ),
+    (
+        "flows",
+        "insert into flows (tenant_id, id, conversation_id, user_id, agent, step, expires_at)
+         values ($1, $1, $1, $2, 'bank', 'pick', now())",
+    ),
     ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
 ];
 
 /// The columns that the program itself may read before a tenant is known; `*` for all. Anything else is content.
 const SYSTEM_READS: &[(&str, &str)] = &[
     ("api_keys", "*"),
+    ("credentials", "tenant_id id tenant_key_version"),
+    ("flows", "tenant_id id link_hash"),
     ("issuers", "*"),
+    ("keks", "*"),
+    ("key_holders", "*"),
     ("runs", "tenant_id id conversation_id kind status lease_until created_at"),
+    ("tenant_keys", "tenant_id version kek_id state"),
     ("tenants", "*"),
 ];
+
+/// The tables that the program itself writes, outside of any tenant.
+const SYSTEM_WRITES: [&str; 3] = ["tenants", "keks", "key_holders"];
 
 const CONDITION: &str = "(tenant_id = (NULLIF(current_setting('app.tenant_id'::text, true), ''::text))::uuid)";
 
@@ -122,14 +146,14 @@ async fn the_program_itself_reads_no_content() {
 }
 
 #[tokio::test]
-async fn the_program_itself_writes_only_tenants() {
+async fn the_program_itself_writes_only_tenants_and_the_key_ring() {
     let test = TestDb::new().await;
     let mut db = test.as_owner().await;
     for table in tables(&mut db).await {
         let sql = "select has_table_privilege('chatelaine_system', $1, 'insert, update, delete')
                    or has_any_column_privilege('chatelaine_system', $1, 'insert, update')";
         let writes: bool = sqlx::query_scalar(sql).bind(&table).fetch_one(&mut db).await.unwrap();
-        assert_eq!(writes, table == "tenants", "{table}");
+        assert_eq!(writes, SYSTEM_WRITES.contains(&&*table), "{table}");
     }
 }
 
@@ -219,6 +243,8 @@ async fn without_a_tenant_there_are_no_rows() {
 async fn two_households() -> (TestDb, PgConnection, TenantId) {
     let test = TestDb::new().await;
     let (ours, theirs) = (test.tenant("ours").await, test.tenant("theirs").await);
+    let sql = "insert into keks (id, check_value, state) values ('k1', decode(repeat('00', 16), 'hex'), 'sealing')";
+    sqlx::query(sql).execute(&mut test.as_system().await).await.unwrap();
     for tenant in [theirs, ours] {
         let mut connection = test.as_tenant(tenant).await;
         for (table, row) in ROWS {
@@ -269,7 +295,8 @@ async fn foreign_keys_without_tenant(db: &mut PgConnection, table: &str) -> Vec<
                  select from unnest(c.conkey, c.confkey) k (ours, theirs)
                  join pg_attribute a on a.attrelid = c.conrelid and a.attnum = k.ours
                  join pg_attribute b on b.attrelid = c.confrelid and b.attnum = k.theirs
-                 where a.attname = 'tenant_id' and (b.attname = 'tenant_id' or c.confrelid = 'tenants'::regclass))";
+                 where a.attname = 'tenant_id' and (b.attname = 'tenant_id' or c.confrelid = 'tenants'::regclass))
+               and confrelid <> 'keks'::regclass";
     sqlx::query_scalar(sql).bind(table).fetch_all(db).await.unwrap()
 }
 

@@ -64,7 +64,7 @@ pub async fn put(
     entered: &BTreeMap<String, Secret>,
 ) -> Result<Tested> {
     let (pack, spec) = personal_server(app, principal, agent, server).await?;
-    let values = Values::check(&spec.user_config, entered).map_err(unfit)?;
+    let values = Values::check(&spec.user_config, entered).map_err(|error| unfit(&error))?;
     put_checked(app, principal, &pack, &spec, &values).await
 }
 
@@ -79,7 +79,7 @@ pub async fn put_checked(
     let effective = match personal::effective(spec, values) {
         Ok(effective) => Arc::new(effective),
         Err(Unfit { fault: Fault::NotForHeaders, .. }) => return Ok(Tested::failed(Trouble::BadTemplate)),
-        Err(error) => return Err(unfit(error)),
+        Err(error) => return Err(unfit(&error)),
     };
     let one_at_a_time = (whose(principal, pack.id()), spec.id.clone());
     let turn = app.credentials.changing.get_with(one_at_a_time, async { Arc::default() }).await;
@@ -225,7 +225,7 @@ async fn personal_server(
     Ok((pack, Arc::new(spec)))
 }
 
-fn unfit(unfit: Unfit) -> Error {
+fn unfit(unfit: &Unfit) -> Error {
     Error::invalid(format!("fields.{}", unfit.field), unfit.fault.to_string())
 }
 

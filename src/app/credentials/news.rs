@@ -45,7 +45,7 @@ pub async fn look_by_the_clock(app: Arc<App>) {
 }
 
 async fn look(app: &App) -> Result<()> {
-    let mut known: HashMap<TenantId, Vec<(Arc<Whose>, Arc<Holdings>)>> = HashMap::new();
+    let mut known: HashMap<TenantId, Vec<_>> = HashMap::new();
     for (whose, holdings) in &app.credentials.holdings {
         known.entry(whose.0).or_default().push((whose, holdings));
     }

@@ -42,8 +42,7 @@ pub fn ring_or_new(data: &Path) -> anyhow::Result<KeyRing> {
 /// All of it or nothing, and never over a file that is there: a lost key is a lost credential.
 fn write(data: &Path, text: &str) -> io::Result<()> {
     fs::create_dir_all(data)?;
-    let draft = data.join(format!("{FILE}.{}", std::process::id()));
-    let _ = fs::remove_file(&draft);
+    let draft = data.join(format!("{FILE}.{:016x}", rand::random::<u64>()));
     let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;

@@ -41,8 +41,47 @@ pub fn require_ring<'a>(ring: Option<&KeyRing>, packs: impl Iterator<Item = &'a 
 
 /// Makes sure at the start that the ring is the one this database was sealed with; the error says which key is
 /// wrong. From then on the replica counts as a holder of its keys.
-pub async fn enter(app: &App) -> Result<()> {
-    app.keys.beat(app.replica).await
+pub async fn enter(keys: &Keys, replica: ReplicaId) -> Result<()> {
+    let Some(ring) = &keys.ring else { return Ok(()) };
+    let mut tx = keys.db.system().await?;
+    let known = register(&mut tx, ring).await?;
+    let sealing = known.iter().find(|kek| kek.state == KekState::Sealing);
+    for needed in store::tenant_keys::keks(&mut tx).await? {
+        require(ring, &needed, "it wraps tenants' keys")?;
+    }
+    if let Some(sealing) = sealing {
+        require(ring, &sealing.id, "it seals")?;
+    }
+    let ids: Vec<String> = ring.keks().map(|kek| kek.id.to_string()).collect();
+    store::keks::hold(&mut tx, replica, &ids).await?;
+    let first = known.iter().find(|kek| kek.id == ring.first().id).expect("every key of the ring was registered");
+    if first.state == KekState::Added {
+        promote_first(&mut tx, &first.id, sealing.map(|kek| &kek.id)).await?;
+    }
+    tx.commit().await
+}
+
+/// Lets a new first key seal, if every living replica has it.
+async fn promote_first(tx: &mut Tx, first: &KekId, sealing: Option<&KekId>) -> Result<()> {
+    let lacking = store::keks::lacking(tx, first).await?.len();
+    if let Some(sealing) = sealing
+        && lacking > 0
+    {
+        tracing::warn!(
+            "key {first} is first in the ring; {sealing} goes on to seal until {lacking} more replicas have it"
+        );
+        return Ok(());
+    }
+    store::keks::promote(tx, first).await?;
+    tracing::info!(key = %first, "the first key of the ring seals from now on");
+    Ok(())
+}
+
+/// A replica ends: what it has does not count any more.
+pub async fn leave(keys: &Keys, replica: ReplicaId) -> Result<()> {
+    let mut tx = keys.db.system().await?;
+    store::keks::let_go(&mut tx, replica).await?;
+    tx.commit().await
 }
 
 /// Says that this replica is alive, until it stops; then, that it is gone.
@@ -55,52 +94,12 @@ pub async fn hold(app: Arc<App>) {
             () = tokio::time::sleep(BEAT) => {}
             () = app.shutdown.cancelled() => break,
         }
-        if let Err(error) = app.keys.beat(app.replica).await {
-            tracing::error!(%error, "this replica's keys do not fit the database");
+        if let Err(error) = enter(&app.keys, app.replica).await {
+            tracing::error!(%error, "this replica's keys could not be checked, or do not fit the database");
         }
     }
-    let left = async {
-        let mut tx = app.db.system().await?;
-        store::keks::let_go(&mut tx, app.replica).await?;
-        tx.commit().await
-    };
-    if let Err(error) = left.await {
+    if let Err(error) = leave(&app.keys, app.replica).await {
         tracing::debug!(%error, "a sign that this replica is gone was not written; it is forgotten in a minute");
-    }
-}
-
-impl Keys {
-    /// Checks the ring, counts this replica as its holder, and lets the first key seal when it may.
-    async fn beat(&self, replica: ReplicaId) -> Result<()> {
-        let Some(ring) = &self.ring else { return Ok(()) };
-        let mut tx = self.db.system().await?;
-        let known = register(&mut tx, ring).await?;
-        let sealing = known.iter().find(|kek| kek.state == KekState::Sealing);
-        for needed in store::tenant_keys::keks(&mut tx).await? {
-            require(ring, &needed, "it wraps tenants' keys")?;
-        }
-        if let Some(sealing) = sealing {
-            require(ring, &sealing.id, "it seals")?;
-        }
-        let ids: Vec<String> = ring.keks().map(|kek| kek.id.to_string()).collect();
-        store::keks::hold(&mut tx, replica, &ids).await?;
-        let first = known.iter().find(|kek| kek.id == ring.first().id).expect("every key of the ring was registered");
-        if first.state == KekState::Added {
-            let lacking = store::keks::lacking(&mut tx, &first.id).await?;
-            match sealing {
-                Some(sealing) if !lacking.is_empty() => tracing::warn!(
-                    "key {} is first in the ring, but {} goes on to seal until {} more replicas have it",
-                    first.id,
-                    sealing.id,
-                    lacking.len(),
-                ),
-                _ => {
-                    store::keks::promote(&mut tx, &first.id).await?;
-                    tracing::info!(key = %first.id, "the first key of the ring seals from now on");
-                }
-            }
-        }
-        tx.commit().await
     }
 }
 

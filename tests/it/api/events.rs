@@ -1,5 +1,11 @@
 //! Events: durable ones once and in order, also after a pause; transient ones for those who listen.
 
+use std::sync::Arc;
+
+use chatelaine::{
+    app::conversations::{self, Heard},
+    domain::{ids::UserId, principal::Principal},
+};
 use http::Method;
 use serde_json::{Value, json};
 
@@ -54,6 +60,47 @@ async fn who_comes_back_hears_what_they_missed_once_and_in_order() {
     let all: Vec<i64> = before.into_iter().chain(after).collect();
     let last = last_event(&ann, &id).await;
     assert_eq!(all, (1..=last).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_was_heard_whole_is_not_heard_again_in_pieces() {
+    let world = World::start().await;
+    world.model.reply(text("euro ".repeat(400)));
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    let principal = Principal {
+        tenant: world.tenant.id,
+        user: UserId("ann".into()),
+        claims: Arc::default(),
+        locale: None,
+        authenticated: true,
+    };
+    let mut slow = conversations::listen(world.app(), &principal, id.parse().unwrap(), None).await.unwrap();
+    // More is said than is kept for a slow listener: it reads the rows, and what is left was said before them.
+    ann.say_and_wait(&id, "How much?").await;
+    let name = |heard: Heard| match heard {
+        Heard::Durable(event) => event.kind.name(),
+        Heard::Transient(event) => event.name(),
+    };
+    let mut heard = Vec::new();
+    while heard.last() != Some(&"run") {
+        heard.push(name(slow.next().await.unwrap().unwrap()));
+    }
+    loop {
+        tokio::select! {
+            biased;
+            left = slow.next() => heard.push(name(left.unwrap().unwrap())),
+            () = std::future::ready(()) => break,
+        }
+    }
+    assert_eq!(heard, ["message", "message", "run"]);
+    // What is new is heard as it is said.
+    world.model.reply(text("Six euros."));
+    ann.say(&id, "And now?").await;
+    while heard.last() != Some(&"delta") {
+        heard.push(name(slow.next().await.unwrap().unwrap()));
+    }
+    assert_eq!(heard[3..5], ["message", "delta"]);
 }
 
 #[tokio::test]

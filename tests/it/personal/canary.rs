@@ -39,7 +39,7 @@ fn assert_clean(place: &str, found: &str) {
 }
 
 /// Every row of every table, as text.
-async fn everything_stored(world: &World) -> String {
+pub async fn everything_stored(world: &World) -> String {
     let mut db = world.db.as_owner().await;
     sqlx::query("select set_config('row_security', 'off', false)").execute(&mut db).await.unwrap();
     let tables: Vec<String> = sqlx::query_scalar("select tablename::text from pg_tables where schemaname = 'public'")

@@ -65,6 +65,11 @@ impl Client {
         self
     }
 
+    /// The same person at another replica.
+    pub fn at(&self, url: &str) -> Self {
+        Self { url: url.to_owned(), ..self.clone() }
+    }
+
     /// The bearer token, for programs that a test starts.
     pub fn token(&self) -> &str {
         self.headers[header::AUTHORIZATION].to_str().unwrap().strip_prefix("Bearer ").unwrap()

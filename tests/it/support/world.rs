@@ -21,6 +21,7 @@ use chatelaine::{
         config::{Config, Environment},
         ids::AgentId,
         principal::{Scope, Scopes},
+        ring::KeyRing,
         secret::Secret,
     },
     store::Db,
@@ -32,6 +33,7 @@ use super::{
     client::Client,
     db::TestDb,
     model::ScriptedModel,
+    replica::Replica,
 };
 
 /// How long a test waits for something that should happen at once.
@@ -107,6 +109,7 @@ impl World {
             listen: ([127, 0, 0, 1], 0).into(),
             data: folder.path().join("data"),
             packs: folder.path().join("packs"),
+            ring: Some(KeyRing::parse_one(&"5e".repeat(32)).unwrap()),
             egress_allow: vec!["127.0.0.1".to_owned()],
             ..Config::from_environment(&Environment::default()).unwrap()
         };
@@ -162,6 +165,18 @@ impl World {
     /// Somebody with these roles.
     pub async fn user(&self, user: &str, roles: &[&str]) -> Client {
         self.person(&self.tenant, user, roles, false).await
+    }
+
+    /// Somebody of the tenant with this description.
+    pub async fn someone(&self, person: &development::Person) -> Client {
+        let (now, life) = (self.app().clock.now(), time::Duration::hours(1));
+        let token = development::token(&self.db.db, &self.config.data, &self.tenant, person, now, life).await.unwrap();
+        self.client(&token)
+    }
+
+    /// Another replica on the same database and packs.
+    pub async fn replica(&self) -> Replica {
+        Replica::start(&self.config, &self.env, &self.db.url).await
     }
 
     /// Somebody who may manage the tenant.

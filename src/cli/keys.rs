@@ -1,0 +1,145 @@
+//! `chatelaine keys`: rotation of the key ring while replicas serve. The keys themselves come from the
+//! environment, as for `serve`; no command prints or stores one.
+
+mod bar;
+
+use std::{
+    fmt::Write as _,
+    io::{self, IsTerminal as _, Write},
+};
+
+use self::bar::Bar;
+use crate::{
+    app::keys::{
+        Keys, folder,
+        rewrap::{self, BATCH},
+        rotation::{self, KekView},
+    },
+    domain::{config::Config, ids::KekId},
+    store::{Db, keks::KekState},
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// List the keys, what they are needed for, and what to do next
+    List,
+    /// Make a key of the environment known, so that a replica with another one of that id does not start
+    Add {
+        #[arg(value_parser = KekId::parse)]
+        key: KekId,
+    },
+    /// Let a key seal in place of the one that does; every replica must have it
+    Promote {
+        #[arg(value_parser = KekId::parse)]
+        key: KekId,
+    },
+    /// Bring along what older keys protect; may be stopped and run again at any time
+    Rewrap {
+        /// Records in one transaction
+        #[arg(long, default_value_t = BATCH, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        batch: u16,
+    },
+    /// Mark a key as not needed, so that it may leave the environment; refused while it is
+    Retire {
+        #[arg(value_parser = KekId::parse)]
+        key: KekId,
+    },
+}
+
+pub async fn run(command: Command, db: &Db, config: &Config, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+    let ring = match &config.ring {
+        Some(ring) => Some(ring.clone()),
+        None => folder::ring(&config.data)?,
+    };
+    let keys = Keys::new(db.clone(), ring);
+    match command {
+        Command::List => {
+            let (views, stale) = rotation::list(&keys).await?;
+            write!(out, "{}{}", table(&views), advice(&views))?;
+            if stale > 0 {
+                writeln!(out, "{stale} records are sealed with an older key of their tenant: chatelaine keys rewrap")?;
+            }
+        }
+        Command::Add { key } => match rotation::add(&keys, &key).await? {
+            KekState::Added => {
+                writeln!(out, "key {key} is known; once every replica has it: chatelaine keys promote {key}")?;
+            }
+            state => writeln!(out, "key {key} was known before; it is {}", state.as_str())?,
+        },
+        Command::Promote { key } => {
+            rotation::promote(&keys, &key).await?;
+            writeln!(out, "key {key} seals; replicas follow within 30 s. Next: chatelaine keys rewrap")?;
+        }
+        Command::Rewrap { batch } => {
+            let mut bar = Bar::new(io::stderr().is_terminal());
+            let done = rewrap::rewrap(&keys, batch, |progress| bar.show(progress)).await;
+            let took = bar.end();
+            let done = done?;
+            writeln!(
+                out,
+                "{} tenant keys wrapped anew, {} of {} records sealed anew in {:.1} s",
+                done.tenant_keys,
+                done.records,
+                done.total,
+                took.as_secs_f64(),
+            )?;
+            if done.unopenable > 0 {
+                writeln!(out, "{} records cannot be opened; they are kept and marked as quarantined", done.unopenable)?;
+            }
+        }
+        Command::Retire { key } => {
+            rotation::retire(&keys, &key).await?;
+            writeln!(out, "key {key} is retired; it may leave the environment of every replica")?;
+        }
+    }
+    Ok(())
+}
+
+/// One line per key.
+fn table(views: &[KekView]) -> String {
+    let mut lines = vec![["key", "state", "in the ring", "tenant keys", "records", "check value"].map(str::to_owned)];
+    for view in views {
+        let known = view.known.as_ref();
+        lines.push([
+            view.id.to_string(),
+            known.map_or("new", |known| known.state.as_str()).to_owned(),
+            view.fits.map_or("no", |fits| if fits { "yes" } else { "WRONG" }).to_owned(),
+            view.needed.tenant_keys.to_string(),
+            view.needed.records.to_string(),
+            known.map_or_else(String::new, |known| hex::encode(&known.check_value[..4])),
+        ]);
+    }
+    let mut text = String::new();
+    for line in &lines {
+        for (column, cell) in line.iter().enumerate() {
+            let width = lines.iter().map(|line| line[column].len()).max().unwrap_or_default();
+            let _ = write!(text, "{cell:width$}  ");
+        }
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+    }
+    text
+}
+
+/// What an operator should do next, one line for each thing.
+fn advice(views: &[KekView]) -> String {
+    let mut text = String::new();
+    for KekView { id, known, fits, needed } in views {
+        let state = known.as_ref().map(|known| known.state);
+        let line = match (state, fits) {
+            (_, Some(false)) => format!("{id}: this is not the key that the database knows; put the right one back"),
+            (None, _) => format!("{id} is new: chatelaine keys add {id}"),
+            (Some(KekState::Sealing), None) => format!("{id} seals and is not in this ring: add it"),
+            (_, None) if needed.tenant_keys > 0 => format!("{id} is needed and is not in this ring: add it"),
+            (Some(KekState::Opening), _) if needed.tenant_keys > 0 => {
+                format!("{id} protects what it sealed before: chatelaine keys rewrap")
+            }
+            (Some(KekState::Opening), _) => format!("{id} is not needed any more: chatelaine keys retire {id}"),
+            (Some(KekState::Retired), Some(true)) => format!("{id} is retired: it may leave the environment"),
+            _ => continue,
+        };
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,122 @@
+//! Packs that change while people talk: the next run takes the new one, a broken one changes nothing.
+
+use std::{sync::Arc, time::Duration};
+
+use chatelaine::{
+    app::tools,
+    domain::ids::{AgentId, ServerId, UserId},
+    domain::principal::Principal,
+};
+use serde_json::json;
+
+use super::{change, ended, eventually, pair, payment, tool_results, world, world_with};
+use crate::support::{
+    bank::{start_bank, start_slow_bank},
+    model::{Gate, calls, results, text, text_of, tool_names},
+    world::{Setup, World},
+};
+
+/// The pack of the bank with `new` in the place of `old`, put in force.
+fn rewrite(world: &World, old: &str, new: &str) {
+    let path = world.config.packs.join("bank/agent-pack.yaml");
+    let yaml = std::fs::read_to_string(&path).unwrap();
+    assert!(yaml.contains(old), "{old:?} is not in {yaml}");
+    world.write_pack("bank", &yaml.replace(old, new));
+    world.app().library.reload();
+}
+
+#[tokio::test]
+async fn a_changed_pack_is_for_the_next_run() {
+    let world = world().await;
+    let gate = Gate::new();
+    world.model.reply(calls([("bank__get_exchange_rate", pair())]).gate(1, &gate));
+    world.model.reply(text("Old.")).reply(text("New."));
+    let ann = world.user("ann", &["employee"]).await;
+    let id = ann.open("bank").await;
+    let run = ann.say(&id, "rate?").await;
+    gate.reached().await;
+    let path = world.config.packs.join("bank/agent-pack.yaml");
+    let yaml = std::fs::read_to_string(&path).unwrap();
+    let yaml = yaml.replace("You are a bank.", "You are a museum.");
+    world.write_pack("bank", &yaml.replace("employee: [get_exchange_rate, get_balances]", "employee: [get_balances]"));
+    world.app().library.reload();
+    gate.open();
+    ended(&ann, &run).await;
+    let request = world.model.last_request();
+    assert!(text_of(&request["messages"][0]).starts_with("You are a bank."));
+    assert_eq!(tool_names(&request).len(), 2, "the run keeps what it began with");
+    assert!(results(&request)[0].contains("1.085000"));
+    ann.say_and_wait(&id, "and now?").await;
+    let request = world.model.last_request();
+    assert!(text_of(&request["messages"][0]).starts_with("You are a museum."));
+    assert_eq!(tool_names(&request), ["bank__get_balances"]);
+}
+
+#[tokio::test]
+async fn a_broken_new_version_leaves_the_last_good_one_in_force() {
+    let world = world().await;
+    world.model.reply(text("Still here."));
+    rewrite(&world, "metadata:", "metadatta:");
+    let ann = world.user("ann", &["employee"]).await;
+    assert_eq!(ann.ask("bank", "hi").await, "Still here.");
+    assert_eq!(tool_names(&world.model.last_request()).len(), 2);
+}
+
+#[tokio::test]
+async fn a_pack_that_goes_lets_its_running_answer_end_and_its_conversations_be_read() {
+    let world = world().await;
+    let gate = Gate::new();
+    world.model.reply(text("The last words.").gate(1, &gate));
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    let run = ann.say(&id, "hi").await;
+    gate.reached().await;
+    let waiting = ann.say(&id, "and?").await;
+    std::fs::remove_dir_all(world.config.packs.join("bank")).unwrap();
+    world.app().library.reload();
+    gate.open();
+    assert_eq!(ended(&ann, &run).await["status"], "succeeded");
+    let failed = ended(&ann, &waiting).await;
+    assert!(failed["error"].as_str().unwrap().contains("agent \"bank\" not found"), "{failed}");
+    let messages = ann.messages(&id).await;
+    assert_eq!(messages.len(), 5, "greeting, two questions, answer, notice");
+    let path = format!("/v1/conversations/{id}/messages");
+    ann.post(&path, json!({ "text": "hello?" })).await.expect(404);
+}
+
+#[tokio::test]
+async fn a_server_that_moves_does_not_cut_off_the_call_under_way() {
+    let (slow, next) = (start_slow_bank(None, Duration::from_secs(3)).await, start_bank(None).await);
+    let url = slow.url.clone();
+    let world = world_with(|setup: &mut Setup| change(setup, "${BANK_URL}", &url)).await;
+    world.model.reply(calls([("bank__send_money", payment("4.00"))])).reply(text("Sent."));
+    world.model.reply(calls([("bank__get_exchange_rate", pair())])).reply(text("Known."));
+    let fin = world.user("fin", &["finance"]).await;
+    let id = fin.open("bank").await;
+    let run = fin.say(&id, "pay").await;
+    eventually(async || slow.executions("send_money") == 1).await;
+    rewrite(&world, &slow.url, &next.url);
+    assert_eq!(ended(&fin, &run).await["status"], "succeeded");
+    assert_eq!(tool_results(&fin, &id).await[0]["status"], "succeeded");
+    fin.say_and_wait(&id, "rate?").await;
+    assert_eq!((next.executions("get_exchange_rate"), slow.executions("get_exchange_rate")), (1, 0));
+}
+
+#[tokio::test]
+async fn an_old_version_is_not_kept_in_memory() {
+    let world = world().await;
+    let agent = AgentId::parse("bank").unwrap();
+    let user = UserId("ann".into());
+    let who = Principal { tenant: world.tenant.id, user, claims: Arc::default(), locale: None, authenticated: true };
+    let toolbox = || tools::toolbox(world.app(), &who, &world.app().library.get(&agent).unwrap()).len();
+    toolbox();
+    let old = Arc::downgrade(&world.app().library.get(&agent).unwrap());
+    let bank = ServerId::parse("bank").unwrap();
+    let catalog = world.app().connections.catalog(world.tenant.id, &agent, &bank);
+    let catalog = Arc::downgrade(&catalog.unwrap());
+    std::fs::remove_dir_all(world.config.packs.join("office")).unwrap();
+    rewrite(&world, "- name: bank\n", "- name: bank\n      timeouts: { connectSeconds: 4, requestSeconds: 60 }\n");
+    toolbox();
+    assert!(old.upgrade().is_none(), "the old pack is held by somebody");
+    assert!(catalog.upgrade().is_some(), "its tools serve until the changed server has answered");
+}
