@@ -64,7 +64,7 @@ pub async fn measure() {
     let sides = Arc::new(Sides::new().await);
     // Everything is connected and compiled before the first call that counts.
     for at_once in [1, MANY] {
-        compare(&sides, at_once, 3, 50).await;
+        compare(&sides, at_once, 2, 20).await;
     }
     let (gate, rmcp) = compare(&sides, 1, 20, 200).await;
     let ratios = gate.iter().zip(&rmcp).map(|(gate, rmcp)| {
@@ -76,7 +76,7 @@ pub async fn measure() {
     let figure = "time of a call through the gate, of rmcp's own; one at a time";
     row(figure, &AtMost(Factor(1.5)), Factor(median(ratios.collect())), &remark);
 
-    let (gate, rmcp) = compare(&sides, MANY, 15, 20).await;
+    let (gate, rmcp) = compare(&sides, MANY, 15, 15).await;
     let ratios = gate.iter().zip(&rmcp).map(|(gate, rmcp)| gate.rate() / rmcp.rate());
     let middle = |rounds: &[Round]| median(rounds.iter().map(Round::rate).collect());
     let remark = format!("{:.0} a second against {:.0}", middle(&gate), middle(&rmcp));

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::{
-    product::{Household, pack},
+    product::{Household, Product, pack},
     support::{
         bank::start_bank,
         client::{Client, Events},
@@ -58,7 +58,8 @@ pub async fn measure() {
     let opened: Vec<_> = opened.buffer_unordered(AT_ONCE).collect().await;
     tokio::time::sleep(SETTLE).await;
     let before = product.resident();
-    let listening = stream::iter(&opened).map(async |(person, conversation)| person.listen(conversation, None).await);
+    let listening =
+        stream::iter(&opened).map(async |(person, conversation)| product.listen(person, conversation).await);
     let listening: Vec<Events> = listening.buffer_unordered(AT_ONCE).collect().await;
     tokio::time::sleep(SETTLE).await;
     let grown = product.resident() - before;
@@ -67,7 +68,7 @@ pub async fn measure() {
     row(&format!("memory of one of {IDLE} idle listeners"), &AtMost(Bytes(40.0 * 1024.0)), Bytes(each), &remark);
 
     let person = household.user(&product, "somebody").await;
-    let times = words_heard_by_all(&person, zero).await;
+    let times = words_heard_by_all(&product, &person, zero).await;
     let figure = format!("a delta from the model to all {TOGETHER} listeners of a conversation, p50");
     let remark = format!("p99 {}; the {IDLE} wait meanwhile", Time(times.percentile(99)));
     row(&figure, &AtMost(Time(Duration::from_millis(5))), Time(times.median()), &remark);
@@ -75,11 +76,11 @@ pub async fn measure() {
 }
 
 /// For each word, how long it took from the model to the last of the listeners.
-async fn words_heard_by_all(person: &Client, zero: Instant) -> Times {
+async fn words_heard_by_all(product: &Product, person: &Client, zero: Instant) -> Times {
     let conversation = person.open("bank").await;
     let mut listeners = Vec::new();
     for _ in 0..TOGETHER {
-        listeners.push(person.listen(&conversation, None).await);
+        listeners.push(product.listen(person, &conversation).await);
     }
     let listeners: Vec<_> = listeners.into_iter().map(|events| tokio::spawn(hear(events, zero))).collect();
     person.say(&conversation, "What time is it?").await;

@@ -15,7 +15,10 @@ use chatelaine::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::support::{client::Client, world::PATIENCE};
+use super::support::{
+    client::{Client, Events},
+    world::PATIENCE,
+};
 
 /// A pack with a scripted model and one server.
 pub fn pack(id: &str, model: &str, server: &str) -> String {
@@ -85,7 +88,7 @@ impl Household {
                 ("DATABASE_URL", self.database.expose()),
                 ("CHATELAINE_EGRESS_ALLOW", "127.0.0.1"),
                 ("CHATELAINE_REQUESTS_PER_MINUTE", "1000000"),
-                ("CHATELAINE_LOG", "error"),
+                ("CHATELAINE_LOG", "warn,rmcp=error"),
             ])
             .env("CHATELAINE_PACKS", self.folder.path().join("packs"))
             .env("CHATELAINE_DATA", self.data())
@@ -94,7 +97,9 @@ impl Household {
             .spawn()
             .unwrap();
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let product = Product { url: format!("http://127.0.0.1:{port}"), child };
+        // A stream may last, and a connection that was idle may be closed already.
+        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
+        let product = Product { url: format!("http://127.0.0.1:{port}"), http, child };
         product.until(|readiness| readiness["ready"] == true).await;
         product
     }
@@ -107,17 +112,18 @@ impl Household {
 
 /// The program at work; killed with this value.
 pub struct Product {
-    pub url: String,
+    url: String,
+    http: reqwest::Client,
     child: Child,
 }
 
 impl Product {
     /// What `/readyz` says, as soon as it says what is wanted.
     pub async fn until(&self, wanted: impl Fn(&Value) -> bool) -> Value {
-        let (http, url) = (reqwest::Client::builder().no_proxy().build().unwrap(), format!("{}/readyz", self.url));
+        let url = format!("{}/readyz", self.url);
         let deadline = clock::instant() + PATIENCE;
         loop {
-            if let Ok(answer) = http.get(&url).send().await
+            if let Ok(answer) = self.http.get(&url).send().await
                 && let Ok(readiness) = answer.json::<Value>().await
                 && wanted(&readiness)
             {
@@ -131,6 +137,12 @@ impl Product {
     /// Waits until a server is connected.
     pub async fn until_connected(&self) {
         self.until(|readiness| readiness["servers_ready"].as_u64() > Some(0)).await;
+    }
+
+    /// Listens to a conversation from now on, on a connection of its own.
+    pub async fn listen(&self, person: &Client, conversation: &str) -> Events {
+        let url = format!("{}/v1/conversations/{conversation}/events", self.url);
+        Events::of(self.http.get(url).bearer_auth(person.token()).send().await.unwrap())
     }
 
     /// Bytes of memory that the process holds.

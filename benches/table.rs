@@ -36,6 +36,7 @@ impl fmt::Display for Amount {
         match *self {
             Self::Time(time) if time < Duration::from_micros(10) => write!(out, "{} ns", time.as_nanos()),
             Self::Time(time) if time < Duration::from_millis(1) => write!(out, "{} µs", time.as_micros()),
+            Self::Time(time) if time >= Duration::from_secs(1) => write!(out, "{:.2} s", time.as_secs_f64()),
             Self::Time(time) => write!(out, "{:.1} ms", time.as_secs_f64() * 1e3),
             Self::Factor(factor) => write!(out, "{factor:.2}×"),
             Self::Bytes(bytes) if bytes < 1024.0 * 1024.0 => write!(out, "{:.1} KiB", bytes / 1024.0),
@@ -65,7 +66,7 @@ pub fn row(figure: &str, target: &Target, measured: Amount, remark: &str) {
 }
 
 fn line([figure, target, measured, ratio, remark]: [&str; 5]) {
-    println!("| {figure:<62} | {target:<10} | {measured:>10} | {ratio:>5} | {remark} |");
+    println!("| {figure:<68} | {target:<10} | {measured:>10} | {ratio:>5} | {remark} |");
 }
 
 /// How long something took, each time.

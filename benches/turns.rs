@@ -4,6 +4,7 @@
 
 use std::{
     os::unix::fs::PermissionsExt,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -55,7 +56,7 @@ async fn compare(database: &Secret, durability: &str) {
     });
     let packs = [("bank".to_owned(), pack("bank", model.base_url().as_str(), &bank.url))];
     let household = Household::new(database, packs).await;
-    let product = household.start().await;
+    let product = Arc::new(household.start().await);
     product.until_connected().await;
     turns(&household, &product, AT_ONCE, WARM_UP).await;
 
@@ -71,21 +72,21 @@ async fn compare(database: &Secret, durability: &str) {
 }
 
 /// How long each turn of `at_once` people took who talk without a pause.
-async fn turns(household: &Household, product: &Product, at_once: usize, time: Duration) -> Times {
+async fn turns(household: &Household, product: &Arc<Product>, at_once: usize, time: Duration) -> Times {
     let mut people = Vec::new();
     for at in 0..at_once {
         people.push(household.user(product, &format!("user-{at}")).await);
     }
     let until = clock::instant() + time;
-    let talks = people.into_iter().map(|person| tokio::spawn(talk(person, until)));
+    let talks = people.into_iter().map(|person| tokio::spawn(talk(product.clone(), person, until)));
     Times::of(join_all(talks).await.into_iter().flat_map(Result::unwrap).collect())
 }
 
-async fn talk(person: Client, until: Instant) -> Vec<Duration> {
+async fn talk(product: Arc<Product>, person: Client, until: Instant) -> Vec<Duration> {
     let mut times = Vec::new();
     while clock::instant() < until {
         let conversation = person.open("bank").await;
-        let mut events = person.listen(&conversation, None).await;
+        let mut events = product.listen(&person, &conversation).await;
         for _ in 0..TURNS {
             let start = clock::instant();
             let run = person.say(&conversation, "What is a euro worth in dollars?").await;

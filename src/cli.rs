@@ -5,6 +5,7 @@ pub mod chat;
 pub mod check;
 pub mod demo;
 pub mod keys;
+mod memory;
 pub mod openapi;
 pub mod serve;
 pub mod smoke;
@@ -76,6 +77,9 @@ pub async fn run(cli: Cli) -> ExitCode {
 }
 
 async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow::Result<ExitCode> {
+    if matches!(command, Command::Serve | Command::Demo(_) | Command::Keys(_)) {
+        memory::keep_out_of_core_dumps();
+    }
     match command {
         Command::Serve => serve::run(config, env).await?,
         Command::Demo(args) => demo::run(args, config, env).await?,

@@ -53,6 +53,8 @@
 //!   second lock.
 //! - **Secrets have a type** ([`domain::secret::Secret`]) that cannot be printed or serialised. Arguments,
 //!   results, prompts and headers are never logged.
+//! - **A sealed value opens where it belongs**: for its tenant, user, server and generation, or not at all
+//!   ([`vault`]). Keys come and go while replicas serve; what they sealed stays ([`app::keys`]).
 //! - **Nothing crosses an origin** with a credential on it; see [`egress`].
 
 pub mod api;

@@ -190,7 +190,9 @@ impl Work {
         };
         let ending = if self.cancel.is_cancelled() { Ending::cancelled() } else { Ending::succeeded() };
         // For frontends that show text and know nothing of tool results.
-        Ok(ending.telling(results.into_iter().map(|result| Part::text(result.text)).collect()))
+        let mut parts: Vec<_> = results.into_iter().map(|result| Part::text(result.text)).collect();
+        parts.extend(self.untold(pack).await?);
+        Ok(ending.telling(parts))
     }
 
     /// Model and tools in turn, until the model has nothing more to call.
@@ -220,13 +222,19 @@ impl Work {
         )))
     }
 
-    /// Tells the user, once, that a server does not accept their credential any more.
+    /// Tells the user that a server does not accept their credential any more.
     async fn tell_of_credentials(&self, pack: &Pack) -> Result<()> {
-        for server in credentials::untold(&self.app, &self.run.principal, pack).await? {
-            let text = texts::of(pack, &self.run.principal).say(Key::Rejected, &[("server", &server)]);
-            self.append(Role::System, &[commands::notice("credential_rejected", text)], false).await?;
-        }
-        Ok(())
+        let parts = self.untold(pack).await?;
+        if parts.is_empty() { Ok(()) } else { self.append(Role::System, &parts, false).await }
+    }
+
+    /// What the user has to be told of their credentials; each of it once.
+    async fn untold(&self, pack: &Pack) -> Result<Vec<Part>> {
+        let servers = credentials::untold(&self.app, &self.run.principal, pack).await?;
+        let texts = texts::of(pack, &self.run.principal);
+        let tell =
+            |server: &String| commands::notice("credential_rejected", texts.say(Key::Rejected, &[("server", server)]));
+        Ok(servers.iter().map(tell).collect())
     }
 
     /// One step of the model, streamed to whoever listens.

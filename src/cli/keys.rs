@@ -54,8 +54,11 @@ pub async fn run(command: Command, db: &Db, config: &Config, out: &mut (impl Wri
     let keys = Keys::new(db.clone(), ring);
     match command {
         Command::List => {
-            let views = rotation::list(&keys).await?;
+            let (views, stale) = rotation::list(&keys).await?;
             write!(out, "{}{}", table(&views), advice(&views))?;
+            if stale > 0 {
+                writeln!(out, "{stale} records are sealed with an older key of their tenant: chatelaine keys rewrap")?;
+            }
         }
         Command::Add { key } => match rotation::add(&keys, &key).await? {
             KekState::Added => {

@@ -23,8 +23,7 @@ impl Environment {
     /// The same without the key ring: nothing that reads `${NAME}` may find it.
     #[must_use]
     pub fn without_keys(mut self) -> Self {
-        self.0.remove(ONE_KEY);
-        self.0.remove(KEYS);
+        self.0.retain(|name, _| !RING.contains(&name.as_str()));
         self
     }
 
@@ -67,6 +66,8 @@ pub struct Config {
 
 const ONE_KEY: &str = "MCP_CONFIG_ENCRYPTION_KEY";
 const KEYS: &str = "MCP_CONFIG_ENCRYPTION_KEYS";
+/// The variables that hold the key ring. No child of ours has any use for them.
+pub const RING: [&str; 2] = [ONE_KEY, KEYS];
 
 /// Every setting: variable, default as written, what it does.
 pub const SETTINGS: &[(&str, &str, &str)] = &[

@@ -7,7 +7,10 @@ mod start;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use chatelaine::{
-    app::keys::{Keys, context, standing},
+    app::{
+        accounts,
+        keys::{Keys, context, standing},
+    },
     domain::{
         clock::Clock,
         credential::{Credential, CredentialState},
@@ -275,4 +278,16 @@ async fn a_user_lists_and_removes_what_is_theirs() {
     assert_eq!(removed, Some((ours.id, 1)));
     assert_eq!(store::credentials::list(&mut tx, &ours.user, None).await.unwrap(), []);
     assert_eq!(store::credentials::list(&mut tx, &theirs.user, None).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_tenant_leaves_with_its_keys_and_credentials() {
+    let test = TestDb::new().await;
+    let (acme, globex) = (test.tenant("acme").await, test.tenant("globex").await);
+    let replica = Replica::start(&test, &["k1"]).await;
+    entered(&replica.keys, &test.db, acme, "ours").await;
+    let theirs = entered(&replica.keys, &test.db, globex, "theirs").await;
+    accounts::remove_tenant(&test.db, acme).await.unwrap();
+    assert_eq!(tenant_keys(&test, acme).await, []);
+    assert_eq!(opened(&replica.keys, &test.db, &theirs).await.unwrap(), "theirs");
 }

@@ -16,6 +16,7 @@ mod mcp_stdio; // servers as children
 mod names; // what the model calls a tool
 mod openai; // an unchanged OpenAI client
 mod packs; // good and broken packs
+mod personal; // every user's own token
 mod policy; // who may call what
 mod private_postgres; // our own Postgres
 mod readme; // what the README promises

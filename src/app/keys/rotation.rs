@@ -30,11 +30,13 @@ pub struct KekView {
     pub needed: Needed,
 }
 
-/// All keys, of the database and of the ring.
-pub async fn list(keys: &Keys) -> Result<Vec<KekView>> {
+/// All keys, of the database and of the ring; and how many records are sealed with an older version of their
+/// tenant's key.
+pub async fn list(keys: &Keys) -> Result<(Vec<KekView>, u64)> {
     let mut tx = keys.db.system().await?;
     let known = store::keks::list(&mut tx).await?;
     let needs = store::tenant_keys::needs(&mut tx).await?;
+    let stale = store::credentials::stale(&mut tx).await?;
     drop(tx);
     let ours: Vec<&Kek> = keys.ring.iter().flat_map(KeyRing::keks).collect();
     let new = ours.iter().filter(|kek| !known.iter().any(|known| known.id == kek.id));
@@ -46,7 +48,7 @@ pub async fn list(keys: &Keys) -> Result<Vec<KekView>> {
         needed: needs.get(known.id.as_str()).copied().unwrap_or_default(),
         known: Some(known),
     });
-    Ok(views.chain(new).collect())
+    Ok((views.chain(new).collect(), stale))
 }
 
 /// Makes a key of the ring known, so that a replica with another key of the same id does not start.

@@ -38,9 +38,13 @@ pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<Resolved> {
             seen.insert(call_id.clone());
         }
         let found = toolbox.by_name(&call.name);
-        // At the length limit the arguments of the last call may be missing; then they are not "none".
+        // At the length limit the last call may lack its arguments; that is not a call without any.
         let cut = reply.stop == Stop::Length && at + 1 == reply.calls.len();
-        let text = if call.arguments.trim().is_empty() && !cut { "{}" } else { call.arguments.as_str() };
+        let text = match call.arguments.trim() {
+            "" | "{}" if cut => "",
+            "" => "{}",
+            text => text,
+        };
         let parsed = serde_json::from_str::<Value>(text);
         let unparsed = parsed.is_err().then(|| text.to_owned());
         let call = ToolCall {

@@ -13,6 +13,8 @@ use tokio::{
     process::{Child, Command},
 };
 
+use crate::domain::config;
+
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running bank; it ends with this value, and with the process.
@@ -29,7 +31,11 @@ pub async fn start(program: Option<PathBuf>, data: &Path) -> anyhow::Result<Bank
         None => beside_us()?,
     };
     let token = hex::encode(rand::random::<[u8; 16]>());
-    let mut process = Command::new(&program)
+    let mut process = Command::new(&program);
+    for name in config::RING {
+        process.env_remove(name);
+    }
+    let mut process = process
         .args(["--listen", "127.0.0.1:0", "--with-parent", "--ledger"])
         .arg(data.join("bank-ledger.jsonl"))
         .env("BANK_TOKEN", &token)

@@ -1,6 +1,6 @@
 //! Which ring may start, and which of its keys seals.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 
 use chatelaine::{
     app::keys::{folder, rotation},
@@ -10,7 +10,10 @@ use chatelaine::{
 };
 
 use super::{Replica, entered, kek, known, opened, pairs, refusal, ring, tenant_keys, value, version};
-use crate::support::{db::TestDb, world::World};
+use crate::support::{
+    db::TestDb,
+    world::{PATIENCE, World},
+};
 
 const PERSONAL: &str = r"
 metadata: { id: notes, displayName: Notes, description: Notes, defaultLanguage: en }
@@ -154,4 +157,34 @@ fn the_demos_key_is_made_once_for_its_owner_only() {
     let files: Vec<_> = std::fs::read_dir(&data).unwrap().map(|file| file.unwrap()).collect();
     assert_eq!(files.len(), 1, "{files:?}");
     assert_eq!(files[0].metadata().unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// Linux alone shows the limits of another process.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_replica_leaves_no_core_dump() {
+    let test = TestDb::new().await;
+    let packs = tempfile::tempdir().unwrap();
+    let served = tokio::process::Command::new(env!("CARGO_BIN_EXE_chatelaine"))
+        .arg("serve")
+        .env_clear()
+        .env("DATABASE_URL", test.url.expose())
+        .env("CHATELAINE_PACKS", packs.path())
+        .env("CHATELAINE_LISTEN", "127.0.0.1:0")
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let limits = format!("/proc/{}/limits", served.id().unwrap());
+    let none = async {
+        loop {
+            let limits = std::fs::read_to_string(&limits).expect("it ended");
+            let core = limits.lines().find_map(|line| line.strip_prefix("Max core file size")).unwrap();
+            if core.split_whitespace().take(2).eq(["0", "0"]) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, none).await.expect("its limit is not 0");
 }

@@ -160,7 +160,7 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers")
 }
 
@@ -168,7 +168,7 @@ fn everything_script() -> PathBuf {
     installed(folder().join("node_modules/@modelcontextprotocol/server-everything/dist/index.js"))
 }
 
-fn venv(program: &str) -> PathBuf {
+pub fn venv(program: &str) -> PathBuf {
     installed(folder().join(".venv/bin").join(program))
 }
 
@@ -178,7 +178,7 @@ fn installed(path: PathBuf) -> PathBuf {
 }
 
 /// Starts a server and waits until it says on which port it listens.
-async fn start(mut command: Command) -> Server {
+pub async fn start(mut command: Command) -> Server {
     let mut process = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -9,9 +9,11 @@ use crate::support::{
     model::{Gate, said, text, text_of},
 };
 
-/// The texts that a request shows, without the system's.
+/// What a request shows, line by line and without the system's words: messages of one side that follow each
+/// other may come as one.
 fn transcript(request: &Value) -> Vec<String> {
-    request["messages"].as_array().unwrap()[1..].iter().map(text_of).collect()
+    let texts = request["messages"].as_array().unwrap()[1..].iter().map(text_of);
+    texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 
 #[tokio::test]

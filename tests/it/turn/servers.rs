@@ -24,7 +24,12 @@ async fn nowhere() -> std::net::SocketAddr {
 
 async fn states(client: &Client) -> Vec<String> {
     let list = client.get("/v1/agents/bank/connections").await.expect(200);
-    list.as_array().unwrap().iter().map(|view| view["state"].as_str().unwrap().to_owned()).collect()
+    list["items"]
+        .as_array()
+        .unwrap_or_else(|| panic!("{list}"))
+        .iter()
+        .map(|view| view["state"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test]
