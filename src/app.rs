@@ -137,6 +137,7 @@ impl App {
             tracing::warn!("some work did not end in time; it is taken up again when its lease ends");
         }
         self.mcp.shutdown().await;
+        keys::standing::leave(&self.keys, self.replica).await;
         self.db.close().await;
     }
 }
