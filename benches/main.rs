@@ -21,6 +21,7 @@ mod support {
     pub mod client;
     pub mod db;
     pub mod model;
+    pub mod replica;
     pub mod world;
 }
 

@@ -145,6 +145,7 @@ impl App {
             tracing::warn!("some work did not end in time; it is taken up again when its lease ends");
         }
         self.mcp.shutdown().await;
+        keys::standing::leave(&self.keys, self.replica).await;
         // Waits for every connection to come back, which work that did not end in time may keep.
         if tokio::time::timeout(CLOSE, self.db.close()).await.is_err() {
             tracing::warn!("some database connections did not end in time");

@@ -23,7 +23,7 @@ use crate::{
         ring::{Kek, KeyRing},
         secret::Secret,
     },
-    store::{self, Db, tenant_keys::WrappedKey},
+    store::{self, Db, Tx, tenant_keys::WrappedKey},
     vault::{self, Context, TenantKey, Unopenable},
 };
 
@@ -160,29 +160,45 @@ impl Keys {
             let stored = store::tenant_keys::sealing(&mut tx, tenant).await?;
             let kek = store::tenant_keys::sealing_kek(&mut tx).await?;
             let kek = kek.ok_or_else(|| closed("no key of the ring seals yet; start a replica, which adds it"))?;
-            let key = match stored {
-                Some(stored) if stored.kek == kek => {
-                    drop(tx);
-                    self.unwrapped(tenant, &stored).await?
-                }
-                before => {
-                    let key = TenantKey::generate(before.map_or(1, |before| before.version + 1));
-                    let wrapped = vault::wrap(self.kek(&kek)?, tenant, &key);
-                    let new = WrappedKey { version: key.version, kek, wrapped };
-                    if !store::tenant_keys::insert(&mut tx, tenant, &new).await? {
-                        continue;
-                    }
-                    tx.commit().await?;
-                    tracing::info!(%tenant, version = new.version, key = %new.kek, "a tenant's key was made");
-                    Arc::new(key)
+            let usable = match &stored {
+                Some(stored) if stored.kek == kek => self.usable(tenant, stored).await?,
+                _ => None,
+            };
+            let key = match usable {
+                Some(key) => key,
+                None => {
+                    let version = stored.map_or(1, |stored| stored.version + 1);
+                    let Some(key) = self.made(tx, tenant, version, kek).await? else { continue };
+                    key
                 }
             };
-            self.versions.insert((tenant, key.version), key.clone()).await;
             self.sealing.insert(tenant, key.clone()).await;
             return Ok(key);
         }
         let reason = "other replicas are making a key for this tenant; try again".to_owned();
         Err(Error::Busy { reason, retry_after: Duration::from_secs(1) })
+    }
+
+    /// Unwraps a version to seal with. One that is broken is left to those who have a copy: `None`.
+    async fn usable(&self, tenant: TenantId, stored: &WrappedKey) -> Result<Option<Arc<TenantKey>>> {
+        match self.unwrapped(tenant, stored).await {
+            Ok(key) => Ok(Some(key)),
+            Err(OpenError::Unopenable(_)) => Ok(None),
+            Err(OpenError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// A new version, put in force; `None` when another replica was first.
+    async fn made(&self, mut tx: Tx, tenant: TenantId, version: u32, kek: KekId) -> Result<Option<Arc<TenantKey>>> {
+        let key = Arc::new(TenantKey::generate(version));
+        let new = WrappedKey { version, wrapped: vault::wrap(self.kek(&kek)?, tenant, &key), kek };
+        if !store::tenant_keys::insert(&mut tx, tenant, &new).await? {
+            return Ok(None);
+        }
+        tx.commit().await?;
+        tracing::info!(%tenant, version, key = %new.kek, "a tenant's key was made");
+        self.versions.insert((tenant, version), key.clone()).await;
+        Ok(Some(key))
     }
 
     async fn unwrapped(&self, tenant: TenantId, stored: &WrappedKey) -> Result<Arc<TenantKey>, OpenError> {

@@ -62,7 +62,7 @@ impl Replica {
     }
 
     async fn stop(self) {
-        standing::leave(&self.keys, self.id).await.unwrap();
+        standing::leave(&self.keys, self.id).await;
     }
 }
 

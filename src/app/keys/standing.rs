@@ -78,13 +78,20 @@ async fn promote_first(tx: &mut Tx, first: &KekId, sealing: Option<&KekId>) -> R
 }
 
 /// A replica ends: what it has does not count any more.
-pub async fn leave(keys: &Keys, replica: ReplicaId) -> Result<()> {
-    let mut tx = keys.db.system().await?;
-    store::keks::let_go(&mut tx, replica).await?;
-    tx.commit().await
+pub async fn leave(keys: &Keys, replica: ReplicaId) {
+    let left = async {
+        let mut tx = keys.db.system().await?;
+        store::keks::let_go(&mut tx, replica).await?;
+        tx.commit().await
+    };
+    let left: Result<()> = left.await;
+    if let Err(error) = left {
+        tracing::debug!(%error, "a sign that this replica is gone was not written; it is forgotten in a minute");
+    }
 }
 
-/// Says that this replica is alive, until it stops; then, that it is gone.
+/// Says that this replica is alive, until it is asked to stop. It counts on until it [`leave`]s: what is under
+/// way may still need a key.
 pub async fn hold(app: Arc<App>) {
     if !app.keys.has_ring() {
         return;
@@ -97,9 +104,6 @@ pub async fn hold(app: Arc<App>) {
         if let Err(error) = enter(&app.keys, app.replica).await {
             tracing::error!(%error, "this replica's keys could not be checked, or do not fit the database");
         }
-    }
-    if let Err(error) = leave(&app.keys, app.replica).await {
-        tracing::debug!(%error, "a sign that this replica is gone was not written; it is forgotten in a minute");
     }
 }
 

@@ -219,6 +219,29 @@ async fn rewrap_puts_aside_what_cannot_be_opened_and_goes_on() {
 }
 
 #[tokio::test]
+async fn a_tenants_key_that_is_broken_stops_nobody_else_and_is_kept() {
+    let (test, tenant, _replica, credentials) = household(2).await;
+    let globex = test.tenant("globex").await;
+    let operator = operator(&test.db, &["k1", "k2"]);
+    let theirs = entered(&operator, &test.db, globex, "theirs").await;
+    sqlx::query("update tenant_keys set wrapped = set_byte(wrapped, 90, get_byte(wrapped, 90) # 1)")
+        .execute(&mut test.as_tenant(tenant).await)
+        .await
+        .unwrap();
+    // A replica without a memory of it: what was entered is put aside, and can be entered again.
+    let replica = Replica::start(&test, &["k1", "k2"]).await;
+    assert!(matches!(opened(&replica.keys, &test.db, &credentials[0]).await, Err(Error::Conflict(_))));
+    let again = replaced(&replica.keys, &test.db, &credentials[0], "again").await.unwrap();
+    assert_eq!(opened(&replica.keys, &test.db, &again).await.unwrap(), "again");
+    rotation::promote(&operator, &kek("k2")).await.unwrap();
+    let done = rewrap(&Keys::new(test.db.clone(), Some(ring(&["k1", "k2"]))), 10, |_| ()).await.unwrap();
+    assert_eq!((done.records, done.unopenable), (2, 1));
+    assert_eq!(opened(&replica.keys, &test.db, &theirs).await.unwrap(), "theirs");
+    let why = refused(rotation::retire(&operator, &kek("k1")).await);
+    assert!(why.starts_with("key k1 is needed: it wraps 1 tenant key, which 1 record needs"), "{why}");
+}
+
+#[tokio::test]
 async fn a_rejected_credential_stays_rejected_when_it_is_sealed_anew() {
     let (test, tenant, _replica, credentials) = household(1).await;
     sqlx::query("update credentials set state = 'rejected', reason = '401'")

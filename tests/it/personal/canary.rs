@@ -1,5 +1,7 @@
 //! A secret is planted, everything is done with it, and everything that was written anywhere is searched.
 
+use std::fmt::Write as _;
+
 use base64::Engine;
 use serde_json::json;
 
@@ -17,9 +19,12 @@ fn spellings(secret: &str) -> Vec<String> {
     let standard = base64::engine::general_purpose::STANDARD.encode(secret);
     let url_safe = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(secret);
     let json = serde_json::to_string(secret).unwrap().trim_matches('"').to_owned();
-    let percent: String = secret.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let hex = hex::encode(secret);
+    let percent = hex
+        .as_bytes()
+        .chunks(2)
+        .fold(String::new(), |all, pair| all + "%" + &String::from_utf8_lossy(pair).to_uppercase());
     let form: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
-    let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
     vec![
         secret.to_owned(),
         standard.trim_end_matches('=').to_owned(),
@@ -52,7 +57,7 @@ pub async fn everything_stored(world: &World) -> String {
             .fetch_all(&mut db)
             .await
             .unwrap();
-        all += &format!("{table}: {rows:?}\n{}\n", rows.join("\n"));
+        writeln!(all, "{table}: {rows:?}\n{}", rows.join("\n")).unwrap();
     }
     all
 }

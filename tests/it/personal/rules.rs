@@ -139,7 +139,7 @@ proptest! {
         let engine = base64::engine::general_purpose::STANDARD;
         let json = serde_json::to_string(&format!("{around}{secret}{around}")).unwrap();
         prop_assert!(!scrubber.text(&json).unwrap().contains(serde_json::to_string(&secret).unwrap().trim_matches('"')));
-        let hex: String = secret.bytes().map(|byte| format!("{byte:02X}")).collect();
+        let hex = hex::encode_upper(&secret);
         let form: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
         let encoded = engine.encode(format!("{around}{secret}{around}"));
         for (text, core) in [(secret.clone(), secret.clone()), (hex.clone(), hex), (form.clone(), form)] {

@@ -134,12 +134,6 @@ impl World {
         &self.service.app
     }
 
-    /// A second process on the same database; keep it as long as it should work.
-    pub async fn replica(&self) -> Service {
-        let db = Db::connect(&self.db.url, 8).await.unwrap();
-        Service::start(self.config.clone(), &self.env, db).await.unwrap()
-    }
-
     /// Stops the process in order, as a signal would.
     pub async fn stop(self) -> Stopped {
         let Self { model, bank, tenant, other, config, env, service, db, folder, .. } = self;

@@ -94,7 +94,7 @@ async fn without_a_model_a_message_is_answered_with_what_works() {
             setup,
             "provider: openai, model: scripted, baseUrl: \"${MODEL_URL}\", apiKey: model-key-0123456789",
             "provider: none",
-        )
+        );
     })
     .await;
     let ann = world.user("ann", &["employee"]).await;

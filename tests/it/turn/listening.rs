@@ -1,5 +1,7 @@
 //! Listeners: each durable event once and in order, however slow they are and wherever the run is.
 
+use std::sync::Arc;
+
 use chatelaine::{
     app::conversations::{self, Heard},
     domain::{
@@ -23,7 +25,7 @@ async fn last_event(client: &Client, conversation: &str) -> i64 {
 
 fn principal(world: &World, user: &str) -> Principal {
     let user = UserId(user.into());
-    Principal { tenant: world.tenant.id, user, claims: Default::default(), locale: None, authenticated: true }
+    Principal { tenant: world.tenant.id, user, claims: Arc::default(), locale: None, authenticated: true }
 }
 
 #[tokio::test]

@@ -108,15 +108,18 @@ async fn an_old_version_is_not_kept_in_memory() {
     let agent = AgentId::parse("bank").unwrap();
     let user = UserId("ann".into());
     let who = Principal { tenant: world.tenant.id, user, claims: Arc::default(), locale: None, authenticated: true };
-    let toolbox = || tools::toolbox(world.app(), &who, &world.app().library.get(&agent).unwrap()).len();
-    toolbox();
+    let toolbox = async || {
+        let pack = world.app().library.get(&agent).unwrap();
+        tools::toolbox(world.app(), &who, &pack).await.unwrap().len()
+    };
+    toolbox().await;
     let old = Arc::downgrade(&world.app().library.get(&agent).unwrap());
     let bank = ServerId::parse("bank").unwrap();
     let catalog = world.app().connections.catalog(world.tenant.id, &agent, &bank);
     let catalog = Arc::downgrade(&catalog.unwrap());
     std::fs::remove_dir_all(world.config.packs.join("office")).unwrap();
     rewrite(&world, "- name: bank\n", "- name: bank\n      timeouts: { connectSeconds: 4, requestSeconds: 60 }\n");
-    toolbox();
+    toolbox().await;
     assert!(old.upgrade().is_none(), "the old pack is held by somebody");
     assert!(catalog.upgrade().is_some(), "its tools serve until the changed server has answered");
 }

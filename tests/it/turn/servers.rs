@@ -77,13 +77,12 @@ async fn known_tools_are_listed_after_a_restart_although_their_server_is_down() 
 async fn a_server_that_goes_is_found_down_by_its_first_call_and_found_again() {
     let address = nowhere().await;
     let books = std::sync::Arc::new(Books::open(None).unwrap());
-    let serve = async |address| {
-        let listener = TcpListener::bind(address).await.unwrap();
+    let serve = |listener: TcpListener| {
         let bank = Bank::new(books.clone(), std::time::Duration::ZERO);
         let router = router(bank, books.clone(), None, &[]);
         tokio::spawn(async move { axum::serve(listener, router).await })
     };
-    let bank = serve(address).await;
+    let bank = serve(TcpListener::bind(address).await.unwrap());
     let world =
         world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", format!("http://{address}/mcp"))).await;
     let ann = world.user("ann", &["employee"]).await;
@@ -97,7 +96,7 @@ async fn a_server_that_goes_is_found_down_by_its_first_call_and_found_again() {
     })
     .await;
     let made = books.entries().len();
-    serve(address).await;
+    serve(TcpListener::bind(address).await.unwrap());
     eventually(async || states(&ann).await == ["ready"]).await;
     ann.say_and_wait(&id, &line).await;
     assert_eq!(books.entries().len(), made + 1);

@@ -1,6 +1,3 @@
--- The generation of which the user was told that it needs their attention: once.
-alter table credentials add column told_generation bigint not null default 0;
-
 -- A conversation in which somebody is configuring a personal server: where they are, until when.
 create table flows (
   tenant_id uuid not null,
