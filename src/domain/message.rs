@@ -76,7 +76,8 @@ pub struct Prompt {
     pub text: String,
     /// The field's name.
     pub field: String,
-    #[serde(rename = "type")]
+    /// What the answer is: `text`, `secret`, `url`, `boolean` or `select`. (`type` says that this part is a prompt.)
+    #[serde(rename = "input")]
     pub kind: FieldKind,
     /// What is typed must not be shown, and is not kept in the conversation.
     pub secret: bool,

@@ -214,7 +214,8 @@ async fn several_fields_are_asked_one_by_one_and_each_is_checked() {
     assert!(texts(&say(&ann, &chat, "nowhere").await).contains("https://"));
     let token = say(&ann, &chat, "-").await;
     assert!(texts(&token).starts_with("many : token"), "the name of a field without a label: {token:?}");
-    assert!(texts(&say(&ann, &chat, "reader-token-1").await).contains("est connecté"));
+    let done = texts(&say(&ann, &chat, "reader-token-1").await);
+    assert!(done.contains("est connecté"), "{done}");
     let messages = ann.messages(&chat).await;
     let typed: Vec<_> =
         messages.iter().filter(|m| m["role"] == json!(Role::User)).map(|m| m["parts"][0]["text"].clone()).collect();
