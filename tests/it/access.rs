@@ -39,6 +39,7 @@ fn none() -> Value {
 
 fn table() -> Vec<Row> {
     let (get, post, delete) = (|| Method::GET, || Method::POST, || Method::DELETE);
+    let put = || Method::PUT;
     vec![
         //                                                       nobody guest user other front  key owner
         (get(), "/", none, [200; 7]),
@@ -52,6 +53,10 @@ fn table() -> Vec<Row> {
         (get(), "/v1/agents/{agent}", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/tools", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/connections", none, [401, 403, 200, 404, 200, 403, 200]),
+        (get(), "/v1/agents/{agent}/connections/{server}", none, [401, 403, 404, 404, 404, 403, 404]),
+        (put(), "/v1/agents/{agent}/connections/{server}", fields, [401, 403, 404, 404, 404, 403, 404]),
+        (delete(), "/v1/agents/{agent}/connections/{server}", none, [401, 403, 404, 404, 404, 403, 404]),
+        (post(), "/v1/agents/{agent}/connections/{server}/test", || json!({}), [401, 403, 404, 404, 404, 403, 404]),
         (post(), "/v1/conversations", || json!({ "agent": "office" }), [401, 403, 201, 404, 201, 403, 201]),
         (get(), "/v1/conversations", none, [401, 200, 200, 200, 200, 403, 200]),
         (get(), "/v1/conversations/{id}", none, [401, 404, 404, 404, 404, 403, 200]),
@@ -65,6 +70,10 @@ fn table() -> Vec<Row> {
         (get(), "/v1/models/{model}", none, [401, 403, 200, 404, 200, 403, 200]),
         (post(), "/v1/chat/completions", chat, [401, 403, 200, 404, 200, 403, 200]),
     ]
+}
+
+fn fields() -> Value {
+    json!({ "fields": {} })
 }
 
 fn chat() -> Value {
