@@ -285,7 +285,7 @@ impl Listening {
                     return Ok(Some(Heard::Durable(event)));
                 }
                 live::Heard::Durable(event) if event.seq <= self.last => {}
-                live::Heard::Durable(_) => self.look = true,
+                live::Heard::Durable(_) | live::Heard::Missed => self.look = true,
                 live::Heard::Look => (self.look, self.elsewhere) = (true, true),
             }
         }
