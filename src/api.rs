@@ -1,7 +1,7 @@
 //! Floor 3: every route. HTTP in, one call to `app`, JSON out.
 //!
-//! A request passes, from the outside in: [`edge`] (request id, span, security headers, CORS, panics, the
-//! rendering of problems), a place among the requests answered at once, the [`extract::Caller`] with its
+//! A request passes, from the outside in: `edge` (request id, span, security headers, CORS, panics, the
+//! rendering of problems), a place among the requests answered at once, the `extract::Caller` with its
 //! rate, and then a handler of a few lines. Handlers know neither SQL nor servers nor models.
 //!
 //! Every route is declared with its OpenAPI operation through `routes!`, so the document cannot miss one;

@@ -1,7 +1,7 @@
 //! Floor 1: who is listening to which conversation, in this process.
 //!
 //! Publishing never waits and never fails: a listener that falls behind is told to look at the rows again
-//! ([`Heard::Look`]), which are the truth. Another replica's news arrives as a look, too.
+//! ([`Heard::Missed`]), which are the truth. Another replica's news arrives as a look, too.
 
 use std::{
     collections::HashMap,
@@ -24,7 +24,9 @@ pub enum Heard {
     /// A row was written; listeners that already know a later one ignore it.
     Durable(Arc<Event>),
     Transient(Arc<Transient>),
-    /// Something was missed or happened elsewhere: read the rows.
+    /// This listener fell behind and has missed something: read the rows.
+    Missed,
+    /// Something happened elsewhere: read the rows.
     Look,
 }
 
@@ -91,7 +93,7 @@ impl Listener {
     pub async fn next(&mut self) -> Heard {
         match self.receiver.recv().await {
             Ok(heard) => heard,
-            Err(broadcast::error::RecvError::Lagged(_)) => Heard::Look,
+            Err(broadcast::error::RecvError::Lagged(_)) => Heard::Missed,
             // The sender stays in the map as long as a listener is there.
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }

@@ -237,6 +237,8 @@ pub struct Listening {
     /// The event whose announcement is still to come although it was read: what is said before that led to
     /// it, and would be said twice.
     awaited: Option<i64>,
+    /// The next read is for what happened on another replica, which is never announced here.
+    elsewhere: bool,
 }
 
 /// Listens to a conversation from durable event `after` on; absent: from now on.
@@ -260,6 +262,7 @@ pub async fn listen(
         look: false,
         known: conversation.last_event,
         awaited: None,
+        elsewhere: false,
     };
     // Now rather than at the first `next`: a run that starts after this is heard as it speaks.
     listening.read().await?;
@@ -293,7 +296,8 @@ impl Listening {
                     return Ok(Some(Heard::Durable(event)));
                 }
                 live::Heard::Durable(event) if event.seq <= self.last => {}
-                live::Heard::Durable(_) | live::Heard::Look => self.look = true,
+                live::Heard::Durable(_) | live::Heard::Missed => self.look = true,
+                live::Heard::Look => (self.look, self.elsewhere) = (true, true),
             }
         }
     }
@@ -311,6 +315,9 @@ impl Listening {
         if let Some(newest) = events.last().map(|event| event.seq).filter(|seq| *seq > self.known) {
             self.known = newest;
             self.awaited = Some(newest);
+        }
+        if std::mem::take(&mut self.elsewhere) {
+            self.awaited = None;
         }
         self.ready.extend(events);
         Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Truth is the row. What is kept in memory is bounded and forgotten when nobody uses it: who has which
 //! credential ([`Holdings`]), opened credentials, catalogs. A change is told to the other replicas at once
-//! and looked for each second ([`news`]).
+//! and looked for each second (`news`).
 //!
 //! Invariant: a connection is made only with a credential that is active in its present generation, and
 //! every change of a credential is a new generation, so that nothing old is used after it.

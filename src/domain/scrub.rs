@@ -101,7 +101,8 @@ fn spellings(secret: &str) -> Vec<String> {
     all.extend([form.replace('+', "%20"), lower_escapes(&form), form]);
     let percent: String = secret.bytes().map(escaped).collect();
     all.extend([lower_escapes(&percent), percent]);
-    let every: String = secret.bytes().map(|byte| format!("%{byte:02X}")).collect();
+    let every: String =
+        hex::encode_upper(secret).as_bytes().chunks(2).flat_map(|pair| ['%', pair[0].into(), pair[1].into()]).collect();
     all.extend([every.to_lowercase(), every]);
     for shift in 0..3 {
         all.extend(inside_base64(secret, shift));

@@ -129,7 +129,7 @@ fn the_same_rules_hold_and_are_said_once_for_all_packs() {
     insta::assert_snapshot!(told(root.path(), json), @r#"
     MCP_SERVERS_CONFIG:1:2: warning: [0]: there is no `toolAccess`, so nobody but `adminUsers` may call its tools; `toolAccess: { default: public }` opens them to everyone
     MCP_SERVERS_CONFIG:1:29: error: [0].transport: the transport "sse" is not supported by this version yet; write `transport: streamable-http`, which most servers of that kind also speak
-    MCP_SERVERS_CONFIG:1:75: error: [0].toolAcess: unknown field "toolAcess"; did you mean "toolAccess"? valid fields: name, transport, accessMode, url, headers, command, args, env, envFile, cwd, userConfig, tools, toolAccess, required, timeouts
+    MCP_SERVERS_CONFIG:1:75: error: [0].toolAcess: unknown field "toolAcess"; did you mean "toolAccess"? valid fields: name, transport, accessMode, url, headers, command, args, env, envFile, cwd, userConfig, tools, toolAccess, required, timeouts, catalog
     MCP_SERVERS_CONFIG:2:21: error: [1]: duplicate key "name"; the first one is on line 2; remove one of them
     2 packs: 3 errors, 1 warning
     "#);
