@@ -81,6 +81,7 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(agents::get))
         .routes(routes!(agents::tools))
         .routes(routes!(agents::connections))
+        .routes(routes!(agents::menu))
         .routes(routes!(connections::get, connections::put, connections::remove))
         .routes(routes!(connections::test))
         .routes(routes!(connect::form, connect::send))

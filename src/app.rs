@@ -2,7 +2,7 @@
 //! user is a row and an event.
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
-//! `jobs → turn → commands → gate → transcript → runs → conversations → flows → tools → credentials →
+//! `jobs → turn → commands → menu → sessions → gate → transcript → runs → conversations → flows → tools → credentials →
 //! connections → agents → audit → accounts → keys`.
 
 pub mod accounts;
@@ -17,7 +17,9 @@ pub mod gate;
 pub mod health;
 pub mod jobs;
 pub mod keys;
+pub mod menu;
 pub mod runs;
+pub mod sessions;
 pub mod tools;
 pub mod transcript;
 pub mod turn;

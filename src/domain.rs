@@ -5,6 +5,7 @@
 
 pub mod account;
 pub mod clock;
+pub mod command;
 pub mod config;
 pub mod connection;
 pub mod credential;
@@ -12,6 +13,7 @@ pub mod error;
 pub mod event;
 pub mod flow;
 pub mod ids;
+pub mod menu;
 pub mod message;
 pub mod names;
 pub mod pack;
@@ -23,6 +25,7 @@ pub mod run;
 pub mod scrub;
 pub mod secret;
 pub mod server;
+pub mod session;
 pub mod template;
 pub mod texts;
 pub mod tool;

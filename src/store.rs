@@ -20,6 +20,7 @@ pub mod keks;
 pub mod messages;
 pub mod private;
 pub mod runs;
+pub mod sign_outs;
 pub mod tenant_keys;
 pub mod tenants;
 

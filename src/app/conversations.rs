@@ -124,11 +124,18 @@ pub async fn messages(
 
 /// Says something. A text that starts with `/` is a command and is answered without the model. A text
 /// that comes while a turn is under way waits for the next one, together with others that wait.
-pub async fn post(app: &App, principal: &Principal, id: ConversationId, text: String) -> Result<Posted> {
+/// With `field` it answers the prompt for that field and nothing else; `Conflict` when nobody asks for it now.
+pub async fn post(
+    app: &App,
+    principal: &Principal,
+    id: ConversationId,
+    text: String,
+    field: Option<&str>,
+) -> Result<Posted> {
     let text = checked(&text)?;
     let conversation = get(app, principal, id).await?;
     let pack = agents::pack(app, principal, conversation.agent.as_str()).await?;
-    let caught = flows::catch(app, principal, &pack, id, &text).await?;
+    let caught = flows::catch(app, principal, &pack, id, &text, field).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, true).await?;
     let said = say(app, &mut tx, principal, &conversation, &text, caught.as_ref()).await?;

@@ -21,9 +21,10 @@ use super::{
 };
 use crate::{
     domain::{
+        command,
         error::{Error, Result},
         flow::{Flow, Step},
-        ids::{ConversationId, RunId, ServerId},
+        ids::{AgentId, ConversationId, RunId, ServerId},
         message::{Choice, Part, Prompt},
         pack::Pack,
         personal::Values,
@@ -45,9 +46,6 @@ const LATE: Duration = Duration::from_secs(3600);
 /// Wrong codes before a flow ends.
 const TRIES: i32 = 5;
 
-/// Commands keep their meaning in the middle of a flow; anything else is its answer.
-const COMMANDS: [&str; 7] = ["/help", "/tools", "/connections", "/call", "/connect", "/disconnect", "/cancel"];
-
 /// A text that is an answer to a flow.
 pub struct Caught {
     flow: Flow,
@@ -66,39 +64,77 @@ impl Caught {
     }
 }
 
-/// Whether a text is an answer to a flow of its conversation. Asked before anything of it is stored.
+/// Whether the principal is configuring a server of an agent; in one conversation, where it is said which.
+pub async fn is_open(
+    app: &App,
+    principal: &Principal,
+    agent: &AgentId,
+    conversation: Option<ConversationId>,
+) -> Result<bool> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::flows::is_open(&mut tx, &principal.user, agent, conversation).await
+}
+
+/// Whether a text is an answer to a flow of its conversation, or to the prompt for one `field`. Asked before anything of it is stored.
 pub async fn catch(
     app: &App,
     principal: &Principal,
     pack: &Pack,
     conversation: ConversationId,
     text: &str,
+    field: Option<&str>,
 ) -> Result<Option<Caught>> {
-    if !has_personal(pack) {
-        return Ok(None);
-    }
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let flow = store::flows::get(&mut tx, conversation).await?;
-    drop(tx);
-    let Some(flow) = flow.filter(|flow| flow.user == principal.user) else { return Ok(None) };
+    let flow = if has_personal(pack) {
+        let mut tx = app.db.tenant(principal.tenant).await?;
+        store::flows::get(&mut tx, conversation).await?.filter(|flow| flow.user == principal.user)
+    } else {
+        None
+    };
     let text = text.trim();
-    if COMMANDS.contains(&text.split_whitespace().next().unwrap_or_default()) {
+    if let Some(field) = field {
+        let asked = flow.filter(|flow| flow.expires_at > app.clock.now() && asks_for(pack, flow, field));
+        let Some(flow) = asked else {
+            return Err(Error::Conflict(format!(
+                "nobody asks for {field:?} here at the moment; look at the conversation's last messages"
+            )));
+        };
+        return caught(app, principal, flow, text).await.map(Some);
+    }
+    let Some(flow) = flow else { return Ok(None) };
+    // Commands keep their meaning in the middle of a flow; anything else is its answer.
+    if command::is_one(text) {
         return Ok(None);
     }
     let over = flow.expires_at <= app.clock.now();
+    match flow.step {
+        // Too late, and it may be a secret all the same: neither kept nor shown to a model.
+        _ if over && flow.secret && app.clock.now() - flow.expires_at < LATE => {
+            Ok(Some(Caught { flow, shown: MASK.to_owned(), answer: Vec::new() }))
+        }
+        _ if over => Ok(None),
+        // Somebody who says something else than a server has left the list alone.
+        Step::Pick if answers::picked(pack, text).is_none() => Ok(None),
+        _ => caught(app, principal, flow, text).await.map(Some),
+    }
+}
+
+/// An answer on its way: a code is judged here, anything else is sealed.
+async fn caught(app: &App, principal: &Principal, flow: Flow, text: &str) -> Result<Caught> {
     let shown = if flow.secret { MASK.to_owned() } else { text.to_owned() };
     let answer = match flow.step {
-        // Too late, and it may be a secret all the same: neither kept nor shown to a model.
-        _ if over && flow.secret && app.clock.now() - flow.expires_at < LATE => Vec::new(),
-        _ if over => return Ok(None),
-        // Somebody who says something else than a server has left the list alone.
-        Step::Pick if answers::picked(pack, text).is_none() => return Ok(None),
         Step::Page | Step::Confirm => vec![u8::from(is_code(&flow, text))],
         Step::Pick | Step::Field(_) => {
             app.keys.seal(principal.tenant, &context(principal, &flow, ANSWER), &Secret::new(text)).await?
         }
     };
-    Ok(Some(Caught { flow, shown, answer }))
+    Ok(Caught { flow, shown, answer })
+}
+
+/// Whether the flow waits for this field.
+fn asks_for(pack: &Pack, flow: &Flow, field: &str) -> bool {
+    let Step::Field(at) = flow.step else { return false };
+    let spec = flow.server.as_deref().and_then(|server| pack.server(server));
+    spec.and_then(|spec| spec.user_config.get(at)).is_some_and(|asked| asked.name == field)
 }
 
 /// Takes in the answer that was handed to this run; `None` when none was.

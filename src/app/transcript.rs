@@ -44,7 +44,7 @@ pub async fn resume(
     let known = store::conversations::by_external_key(&mut tx, &principal.user, pack.id(), &key).await?;
     drop(tx);
     let caught = match &known {
-        Some(known) => flows::catch(app, principal, &pack, known.id, &text).await?,
+        Some(known) => flows::catch(app, principal, &pack, known.id, &text, None).await?,
         None => None,
     };
     let mut tx = app.db.tenant(principal.tenant).await?;

@@ -1,6 +1,7 @@
 //! The program's own words in a conversation, in English, Spanish and French. A pack overrides any of them,
 //! in any language, by its key in `languages.*.strings`.
 
+mod menu;
 mod table;
 
 pub use self::table::Key;
@@ -22,7 +23,8 @@ impl Texts<'_> {
     /// The text with `{name}` replaced, once and literally. In the user's language by the pack, else by us,
     /// then in the pack's default language, then in English.
     pub fn say(&self, key: Key, values: &[(&str, &str)]) -> String {
-        let (_, name, built_in) = TEXTS.iter().find(|(other, ..)| *other == key).expect("every key has its row");
+        let mut rows = TEXTS.iter().chain(menu::TEXTS);
+        let (_, name, built_in) = rows.find(|(other, ..)| *other == key).expect("every key has its row");
         let tags = self.locale.into_iter().chain([self.pack.metadata.default_language.as_str(), "en"]);
         let found = tags.flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]).find_map(|tag| {
             let own = self.pack.languages.iter().find(|(language, _)| language.eq_ignore_ascii_case(tag));

@@ -177,6 +177,27 @@ pub async fn end(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
     Ok(done.rows_affected() > 0)
 }
 
+/// Whether a user is configuring a server of an agent; in one conversation, where it is said which.
+pub async fn is_open(
+    tx: &mut Tx,
+    user: &UserId,
+    agent: &AgentId,
+    conversation: Option<ConversationId>,
+) -> Result<bool> {
+    let open = sqlx::query_scalar!(
+        r#"select exists (
+             select 1 from flows
+             where user_id = $1 and agent = $2 and ($3::uuid is null or conversation_id = $3) and expires_at > now()
+           ) as "open!""#,
+        user.as_str(),
+        agent.as_str(),
+        conversation.map(|id| id.0),
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(open)
+}
+
 /// Whether the conversation is one of a client that keeps the transcript itself.
 pub async fn is_of_client(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
     let external = sqlx::query_scalar!(

@@ -20,6 +20,8 @@ pub enum Hint {
     Credentials { tenant: TenantId, agent: AgentId, user: UserId },
     /// The tools of a personal server changed, as seen in a scope.
     Catalog { tenant: TenantId, agent: AgentId, server: ServerId, scope: String },
+    /// A user signed out.
+    SignedOut { tenant: TenantId, user: UserId },
 }
 
 /// Hints of the other replicas.
@@ -66,6 +68,7 @@ fn written(hint: &Hint) -> String {
         Hint::Conversation { tenant, conversation } => format!("conversation {tenant} {conversation}"),
         Hint::Credentials { tenant, agent, user } => format!("credentials {tenant} {agent} {user}"),
         Hint::Catalog { tenant, agent, server, scope } => format!("catalog {tenant} {agent} {server} {scope}"),
+        Hint::SignedOut { tenant, user } => format!("signed_out {tenant} {user}"),
     }
 }
 
@@ -76,6 +79,7 @@ fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
     let agent = |text: &str| AgentId::parse(text).ok();
     let hint = match kind {
         "conversation" => Hint::Conversation { tenant, conversation: rest.parse().ok()? },
+        "signed_out" => Hint::SignedOut { tenant, user: UserId(rest.into()) },
         "credentials" => {
             let (name, user) = rest.split_once(' ')?;
             Hint::Credentials { tenant, agent: agent(name)?, user: UserId(user.into()) }

@@ -53,6 +53,7 @@ fn table() -> Vec<Row> {
         (get(), "/v1/agents/{agent}", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/tools", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/connections", none, [401, 403, 200, 404, 200, 403, 200]),
+        (get(), "/v1/agents/{agent}/menu", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/connections/{server}", none, [401, 403, 404, 404, 404, 403, 404]),
         (put(), "/v1/agents/{agent}/connections/{server}", fields, [401, 403, 404, 404, 404, 403, 404]),
         (delete(), "/v1/agents/{agent}/connections/{server}", none, [401, 403, 404, 404, 404, 403, 404]),

@@ -64,6 +64,10 @@ const ROWS: &[(&str, &str)] = &[
          values ($1, $1, $1, $2, 'bank', 'pick', now())",
     ),
     ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
+    (
+        "sign_outs",
+        "insert into sign_outs (tenant_id, id, user_id, issued_until, expires_until) values ($1, $1, $2, 1, 1)",
+    ),
 ];
 
 /// The columns that the program itself may read before a tenant is known; `*` for all. Anything else is content.

@@ -42,6 +42,17 @@ pub enum Key {
     PageSend,
     PageCode,
     PageGone,
+    Menu,
+    MenuEmpty,
+    MenuUnknown,
+    MenuAuthenticate,
+    MenuLogout,
+    MenuMcpConfig,
+    MenuAbortConfig,
+    SignIn,
+    SignedInAlready,
+    LoggedOut,
+    LoggedOutOfKey,
 }
 
 /// Key, its name in packs, and the text in each language.
