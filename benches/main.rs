@@ -9,6 +9,7 @@
 mod calls; // a tool call through the gate and without it
 mod listeners; // people who wait for an answer
 mod product; // the program as it is shipped, in a process of its own
+mod rates; // a server with one tool
 mod start; // from nothing to ready
 mod table; // what is printed
 mod toolbox; // deciding who sees which tool

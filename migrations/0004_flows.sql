@@ -40,4 +40,7 @@ grant select, insert, update, delete on flows to chatelaine_tenant;
 
 -- Whoever opens a link has not said who they are.
 create policy system on flows for select to chatelaine_system using (true);
-grant select (tenant_id, id, link_hash) on flows to chatelaine_system;
+grant select (tenant_id, id, link_hash, expires_at) on flows to chatelaine_system;
+
+-- What was entered and never sent is forgotten.
+create index on flows (expires_at);

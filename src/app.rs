@@ -133,6 +133,7 @@ impl App {
         self.tasks.spawn(connections::supervise(self.clone()));
         self.tasks.spawn(credentials::look_by_the_clock(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
+        self.tasks.spawn(flows::forget_by_the_clock(self.clone()));
         let app = self.clone();
         self.tasks.spawn(async move { app.library.watch(app.shutdown.clone()).await });
         connections::await_required(self).await

@@ -43,6 +43,8 @@ use crate::{
 const LIFE: Duration = Duration::from_secs(600);
 /// For so long after its end a question may still be answered by mistake.
 const LATE: Duration = Duration::from_secs(3600);
+/// How often what was left lying is deleted.
+const FORGET: Duration = Duration::from_secs(300);
 /// Wrong codes before a flow ends.
 const TRIES: i32 = 5;
 
@@ -62,6 +64,32 @@ impl Caught {
         }
         Err(Error::Conflict("the question was answered or cancelled meanwhile; look at the conversation".to_owned()))
     }
+}
+
+/// Deletes what was entered and never sent, once nobody can answer by mistake any more.
+pub async fn forget_by_the_clock(app: Arc<App>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(FORGET) => {}
+            () = app.shutdown.cancelled() => return,
+        }
+        if let Err(error) = forget_old(&app).await {
+            tracing::warn!(%error, "old configuration flows cannot be deleted; trying again");
+        }
+    }
+}
+
+/// Deletes the flows that ended an hour ago.
+pub async fn forget_old(app: &App) -> Result<()> {
+    let mut tx = app.db.system().await?;
+    let tenants = store::flows::tenants_with_old(&mut tx, LATE).await?;
+    drop(tx);
+    for tenant in tenants {
+        let mut tx = app.db.tenant(tenant).await?;
+        store::flows::forget_old(&mut tx, LATE).await?;
+        tx.commit().await?;
+    }
+    Ok(())
 }
 
 /// Whether the principal is configuring a server of an agent; in one conversation, where it is said which.

@@ -149,6 +149,25 @@ pub async fn page_sent(tx: &mut Tx, id: Uuid, entered: &[u8], code_hash: &[u8]) 
     Ok(done.rows_affected() == 1)
 }
 
+/// The tenants with flows that ended this long ago; wants [`super::Db::system`].
+pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId>> {
+    let ids = sqlx::query_scalar!(
+        "select distinct tenant_id from flows where expires_at < now() - make_interval(secs => $1)",
+        age.as_secs_f64(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(ids.into_iter().map(TenantId).collect())
+}
+
+/// Deletes the tenant's flows that ended this long ago, with what was entered in them.
+pub async fn forget_old(tx: &mut Tx, age: Duration) -> Result<()> {
+    sqlx::query!("delete from flows where expires_at < now() - make_interval(secs => $1)", age.as_secs_f64())
+        .execute(tx.conn())
+        .await?;
+    Ok(())
+}
+
 /// Whose link this is. Needs the system role; learns nothing else.
 pub async fn by_link(tx: &mut Tx, link_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
     let row = sqlx::query!("select tenant_id, id from flows where link_hash = $1", link_hash)

@@ -147,6 +147,27 @@ async fn an_answer_that_comes_too_late_is_neither_used_nor_shown_to_the_model() 
 }
 
 #[tokio::test]
+async fn what_was_entered_and_never_sent_is_deleted() {
+    let notes = Notes::start().await;
+    let world = notes.world().await;
+    let ann = world.user("ann", &[]).await;
+    let (old, new) = (ann.open("notes").await, ann.open("notes").await);
+    for chat in [&old, &new] {
+        say(&ann, chat, "/connect notes").await;
+    }
+    let mut db = world.db.as_tenant(world.tenant.id).await;
+    sqlx::query("update flows set expires_at = now() - interval '2 hours' where conversation_id = $1::uuid")
+        .bind(&old)
+        .execute(&mut db)
+        .await
+        .unwrap();
+    chatelaine::app::flows::forget_old(world.app()).await.unwrap();
+    let left: Vec<String> =
+        sqlx::query_scalar("select conversation_id::text from flows").fetch_all(&mut db).await.unwrap();
+    assert_eq!(left, [new]);
+}
+
+#[tokio::test]
 async fn a_conversation_of_somebody_elses_flow_is_left_alone() {
     let notes = Notes::start().await;
     let world = notes.world().await;
