@@ -132,7 +132,7 @@ impl Sides {
             authenticated: true,
         };
         let pack = world.app().library.get(&AgentId::parse("bank").unwrap()).unwrap();
-        let toolbox = tools::toolbox(world.app(), &principal, &pack);
+        let toolbox = tools::toolbox(world.app(), &principal, &pack).await.unwrap();
         let config = StreamableHttpClientTransportConfig::with_uri(url).max_concurrent_requests(2 * MANY);
         let mode = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
         // rmcp's own choice would be a new connection for each call.
