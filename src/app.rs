@@ -3,7 +3,7 @@
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
 //! `jobs → turn → commands → gate → transcript → runs → conversations → tools → credentials → connections →
-//! agents → audit → accounts → keys`.
+//! agents → webhooks → audit → accounts → keys`.
 
 pub mod accounts;
 pub mod agents;
@@ -20,6 +20,7 @@ pub mod runs;
 pub mod tools;
 pub mod transcript;
 pub mod turn;
+pub mod webhooks;
 
 use std::{sync::Arc, time::Duration};
 
@@ -57,6 +58,7 @@ pub struct App {
     pub tools: tools::Toolboxes,
     pub library: Library,
     pub keys: keys::Keys,
+    pub webhooks: webhooks::Webhooks,
     /// Set once a stop was asked for: no new work starts.
     pub shutdown: CancellationToken,
     pub(crate) db: Db,
@@ -99,6 +101,7 @@ impl App {
             credentials: credentials::Credentials::new(),
             tools: tools::Toolboxes::default(),
             keys: keys::Keys::new(db.clone(), config.ring.clone()),
+            webhooks: webhooks::Webhooks::new(egress.clone()),
             library,
             shutdown: CancellationToken::new(),
             live: Live::default(),
@@ -130,6 +133,8 @@ impl App {
         self.tasks.spawn(connections::supervise(self.clone()));
         self.tasks.spawn(credentials::look_by_the_clock(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
+        self.tasks.spawn(webhooks::deliver(self.clone()));
+        self.tasks.spawn(webhooks::tidy(self.clone()));
         let app = self.clone();
         self.tasks.spawn(async move { app.library.watch(app.shutdown.clone()).await });
         connections::await_required(self).await

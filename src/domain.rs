@@ -4,6 +4,7 @@
 //! that everything above can be tested by passing values in.
 
 pub mod account;
+pub mod audit;
 pub mod clock;
 pub mod config;
 pub mod connection;
@@ -25,3 +26,4 @@ pub mod server;
 pub mod template;
 pub mod texts;
 pub mod tool;
+pub mod webhook;

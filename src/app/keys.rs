@@ -17,6 +17,7 @@ use moka::future::Cache;
 use super::App;
 use crate::{
     domain::{
+        audit::{Fact, SYSTEM},
         credential::{Credential, CredentialState},
         error::{Error, Result},
         ids::{KekId, TenantId},
@@ -97,6 +98,11 @@ async fn quarantine(db: &Db, credential: &Credential, why: Unopenable) -> Result
     let (id, reason) = (credential.id, why.to_string());
     let state = CredentialState::Quarantined;
     let changed = store::credentials::set_state(&mut tx, id, credential.generation, state, Some(&reason), None).await?;
+    if changed && credential.state != state {
+        let fact =
+            Fact::new(SYSTEM, "credential.quarantined").at(credential.agent.as_str(), credential.server.as_str());
+        store::audit::record(&mut tx, credential.tenant, &fact.detail(&reason)).await?;
+    }
     tx.commit().await?;
     if changed {
         tracing::error!(tenant = %credential.tenant, credential = %id, reason, "a credential cannot be opened; it is put aside");
@@ -195,6 +201,8 @@ impl Keys {
         if !store::tenant_keys::insert(&mut tx, tenant, &new).await? {
             return Ok(None);
         }
+        let detail = format!("version {version}, wrapped with {}", new.kek);
+        store::audit::record(&mut tx, tenant, &Fact::new(SYSTEM, "tenant_key.created").detail(&detail)).await?;
         tx.commit().await?;
         tracing::info!(%tenant, version, key = %new.kek, "a tenant's key was made");
         self.versions.insert((tenant, version), key.clone()).await;

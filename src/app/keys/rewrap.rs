@@ -8,6 +8,7 @@
 use super::{Keys, OpenError, closed, context, quarantine};
 use crate::{
     domain::{
+        audit::{Fact, OPERATOR},
         credential::{Credential, CredentialState},
         error::Result,
         ids::{CredentialId, TenantId},
@@ -75,6 +76,10 @@ async fn wrap_anew(keys: &Keys, tenant: TenantId) -> Result<u64> {
         let new = WrappedKey { version: key.version, kek: id.clone(), wrapped: vault::wrap(kek, tenant, &key) };
         wrapped += u64::from(store::tenant_keys::rewrap(&mut tx, tenant, &old.kek, &new).await?);
     }
+    if wrapped > 0 {
+        let detail = format!("{wrapped}, with {id}");
+        store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "tenant_key.rewrapped").detail(&detail)).await?;
+    }
     tx.commit().await?;
     Ok(wrapped)
 }
@@ -99,8 +104,13 @@ async fn seal_anew(
         let seen = read.len() as u64;
         let (opened, resealed, unopenable) = resealed(keys, &newest, read).await?;
         let mut tx = keys.db.tenant(tenant).await?;
-        progress.records += store::credentials::reseal(&mut tx, tenant, &opened, &resealed).await?;
+        let changed = store::credentials::reseal(&mut tx, tenant, &opened, &resealed).await?;
+        if changed > 0 {
+            let detail = format!("{changed}, with version {}", newest.version);
+            store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "credential.resealed").detail(&detail)).await?;
+        }
         tx.commit().await?;
+        progress.records += changed;
         progress.seen += seen;
         progress.unopenable += unopenable;
         say(progress);
