@@ -20,7 +20,7 @@ use crate::{
         audit::{Fact, SYSTEM},
         credential::{Credential, CredentialState},
         error::{Error, Result},
-        ids::{KekId, TenantId},
+        ids::{KekId, TenantId, UserId, WebhookId},
         ring::{Kek, KeyRing},
         secret::Secret,
     },
@@ -87,6 +87,11 @@ pub fn context(credential: &Credential) -> Context {
     }
 }
 
+/// What the secret of a webhook is sealed for.
+pub fn context_of_webhook(tenant: TenantId, id: WebhookId) -> Context {
+    Context { tenant, user: UserId("".into()), scope: "webhook".to_owned(), credential: id.0, generation: 1 }
+}
+
 /// Opens a credential. One that cannot be opened is quarantined: it stays, and its user is asked to enter it
 /// again (`Conflict`).
 pub async fn open_credential(app: &App, credential: &Credential) -> Result<Secret> {
@@ -124,6 +129,7 @@ impl Keys {
 
     pub async fn seal(&self, tenant: TenantId, context: &Context, plaintext: &Secret) -> Result<Vec<u8>> {
         same_tenant(tenant, context)?;
+        self.ring()?;
         let key = match self.sealing.get(&tenant).await {
             Some(key) => key,
             None => self.sealing_now(tenant).await?,

@@ -19,14 +19,13 @@ use crate::{
     domain::{
         audit::Fact,
         error::{Error, Result},
-        ids::{DeliveryId, TenantId, UserId, WebhookId},
+        ids::{DeliveryId, WebhookId},
         principal::Admin,
         secret::Secret,
         webhook::{self, Delivery, Webhook},
     },
     egress::{Egress, parse_url},
     store,
-    vault::Context,
 };
 
 /// Messages under way from this process.
@@ -104,7 +103,7 @@ pub async fn create(app: &App, admin: &Admin, url: &str, events: &[String]) -> R
     let parsed = parse_url(url).and_then(|url| app.webhooks.egress.check_url(&url).map(|()| url));
     let url = parsed.map_err(|refused| Error::invalid("url", refused.to_string()))?;
     let (tenant, id, secret) = (admin.tenant(), WebhookId::new(), webhook::new_secret());
-    let sealed = keys::seal(app, tenant, &context(tenant, id), &secret).await?;
+    let sealed = keys::seal(app, tenant, &keys::context_of_webhook(tenant, id), &secret).await?;
     let mut tx = app.db.tenant(tenant).await?;
     let made = store::webhooks::insert(&mut tx, tenant, id, url.as_str(), events, &sealed).await?;
     // The path of a URL is often a secret.
@@ -113,11 +112,6 @@ pub async fn create(app: &App, admin: &Admin, url: &str, events: &[String]) -> R
     store::audit::record(&mut tx, tenant, &fact).await?;
     tx.commit().await?;
     Ok((made, secret))
-}
-
-/// What a webhook's secret is sealed for.
-fn context(tenant: TenantId, id: WebhookId) -> Context {
-    Context { tenant, user: UserId("".into()), scope: "webhook".to_owned(), credential: id.0, generation: 1 }
 }
 
 /// The tenant's webhooks, oldest first.

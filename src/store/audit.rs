@@ -136,6 +136,8 @@ pub async fn list(
           and ($4::timestamptz is null or at >= $4) and ($5::timestamptz is null or at < $5)
           and ($6::text is null or actor = $6)
           and ($7::text is null or action = $7) and ($8::text is null or starts_with(action, $8))
+          -- what lets the index of all that is not a call serve
+          and ($8::text is null or $8 = 'tool.' or action <> 'tool.call')
           and ($9::text is null or server = $9) and ($10::text is null or tool = $10)
           and ($11::uuid is null or run_id = $11) and ($12::text is null or outcome = $12)
           and ($13::bytea is null or args_sha256 = $13)

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
-use super::{Place, context};
+use super::Place;
 use crate::{
-    app::App,
+    app::{App, keys},
     domain::{
         audit::{Fact, SYSTEM},
         error::Result,
@@ -128,7 +128,7 @@ async fn exchange(app: &App, claimed: &Claimed) -> Result<Response, String> {
     if claimed.disabled {
         return Err("the webhook is disabled".to_owned());
     }
-    let place = context(claimed.tenant, claimed.webhook);
+    let place = keys::context_of_webhook(claimed.tenant, claimed.webhook);
     let secret = app.keys.open(claimed.tenant, &place, &claimed.sealed).await.map_err(|error| error.to_string())?;
     let url = parse_url(&claimed.url).map_err(|error| error.to_string())?;
     let (id, now) = (claimed.id.to_string(), app.clock.now().unix_timestamp());
