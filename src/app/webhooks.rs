@@ -1,5 +1,5 @@
 //! Webhooks: a tenant's admin names a URL and the events that it wants; what happens is put into the outbox with
-//! the fact ([`store::webhooks::enqueue`]) and sent from there ([`outbox`]), signed and through the guard.
+//! the fact ([`store::webhooks::enqueue`]) and sent from there (`outbox`), signed and through the guard.
 
 mod outbox;
 

@@ -27,7 +27,7 @@ pub struct Args {
     #[arg(long, required_unless_present = "operator", conflicts_with = "operator")]
     tenant: Option<String>,
     /// The operator's own trail instead: the keys of the ring, tenants that came and went
-    #[arg(long, conflicts_with_all = ["actor", "action", "server", "tool", "run", "outcome", "args_sha256", "until"])]
+    #[arg(long, conflicts_with_all = ["actor", "action", "server", "tool", "run", "outcome", "hash", "until"])]
     operator: bool,
     /// A user's id, `operator` for the command line, `system` for the program itself
     #[arg(long)]
@@ -45,8 +45,8 @@ pub struct Args {
     #[arg(long)]
     outcome: Option<String>,
     /// SHA-256 of a call's arguments, in hex
-    #[arg(long)]
-    args_sha256: Option<String>,
+    #[arg(long = "args-sha256")]
+    hash: Option<String>,
     /// From when on: `30m`, `2h` or `7d` ago, or a time such as 2026-11-21T12:00:00Z
     #[arg(long)]
     since: Option<String>,
@@ -74,7 +74,7 @@ pub async fn run(args: Args, db: &Db, clock: &Clock, out: &mut (impl Write + Sen
         return show(&of_operator(db, since, limit).await?, json, operator_cells, out);
     };
     let tenant = find_tenant(db, tenant).await?;
-    let hash = args.args_sha256.as_deref().map(parse_sha256).transpose();
+    let hash = args.hash.as_deref().map(parse_sha256).transpose();
     let filter = Filter {
         args_sha256: hash.map_err(|reason| anyhow::anyhow!("--args-sha256: {reason}"))?,
         actor: args.actor,

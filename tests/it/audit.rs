@@ -90,10 +90,10 @@ async fn what_an_operator_does_to_a_tenant_is_in_its_trail_without_any_secret() 
         ]
     );
     assert!(lines.iter().all(|line| line.actor == "operator" && line.outcome == "succeeded"), "{lines:?}");
-    let text = serde_json::to_string(&lines).unwrap();
+    let written = serde_json::to_string(&lines).unwrap();
     for issued in [first, second] {
         let secret = issued.secret.expose().rsplit('_').next().unwrap().to_owned();
-        assert!(!text.contains(&secret), "{text}");
+        assert!(!written.contains(&secret), "{written}");
     }
 }
 
