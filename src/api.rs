@@ -7,6 +7,7 @@
 //! Every route is declared with its OpenAPI operation through `routes!`, so the document cannot miss one;
 //! `tests/it/access.rs` walks the document with every wrong caller.
 
+mod admin;
 mod agents;
 mod connect;
 mod connections;
@@ -91,6 +92,11 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(events::listen))
         .routes(routes!(runs::get))
         .routes(routes!(runs::cancel))
+        .routes(routes!(admin::audit::list))
+        .routes(routes!(admin::webhooks::list, admin::webhooks::create))
+        .routes(routes!(admin::webhooks::remove))
+        .routes(routes!(admin::webhooks::test))
+        .routes(routes!(admin::webhooks::deliveries))
         .routes(routes!(openai::models))
         .routes(routes!(openai::model))
         .routes(routes!(openai::chat))

@@ -3,7 +3,7 @@
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
 //! `jobs → turn → commands → menu → sessions → gate → transcript → runs → conversations → flows → tools → credentials →
-//! connections → agents → audit → accounts → keys`.
+//! connections → agents → webhooks → audit → accounts → keys`.
 
 pub mod accounts;
 pub mod agents;
@@ -23,6 +23,7 @@ pub mod sessions;
 pub mod tools;
 pub mod transcript;
 pub mod turn;
+pub mod webhooks;
 
 use std::{sync::Arc, time::Duration};
 
@@ -60,6 +61,7 @@ pub struct App {
     pub tools: tools::Toolboxes,
     pub library: Library,
     pub keys: keys::Keys,
+    pub webhooks: webhooks::Webhooks,
     /// Set once a stop was asked for: no new work starts.
     pub shutdown: CancellationToken,
     pub(crate) db: Db,
@@ -102,6 +104,7 @@ impl App {
             credentials: credentials::Credentials::new(),
             tools: tools::Toolboxes::default(),
             keys: keys::Keys::new(db.clone(), config.ring.clone()),
+            webhooks: webhooks::Webhooks::new(egress.clone()),
             library,
             shutdown: CancellationToken::new(),
             live: Live::default(),
@@ -134,6 +137,8 @@ impl App {
         self.tasks.spawn(credentials::look_by_the_clock(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
         self.tasks.spawn(flows::forget_by_the_clock(self.clone()));
+        self.tasks.spawn(webhooks::deliver(self.clone()));
+        self.tasks.spawn(webhooks::tidy(self.clone()));
         let app = self.clone();
         self.tasks.spawn(async move { app.library.watch(app.shutdown.clone()).await });
         connections::await_required(self).await

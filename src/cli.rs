@@ -1,6 +1,7 @@
 //! Floor 3: the commands of the program. Each file is one command: its arguments, and a `run` that reads
 //! the settings, does the work through the floors below, and says what happened.
 
+pub mod audit;
 pub mod chat;
 pub mod check;
 pub mod demo;
@@ -53,6 +54,8 @@ enum Command {
     /// The key ring: what protects the credentials, and its rotation.
     #[command(subcommand)]
     Keys(keys::Command),
+    /// Say who did what in a tenant.
+    Audit(Box<audit::Args>),
     /// Print the OpenAPI document.
     Openapi,
 }
@@ -97,6 +100,10 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         }
         Command::Keys(command) => {
             let run = async |db| keys::run(command, &db, &config, &mut io::stdout()).await;
+            serve::with_database(&config, &env, run).await?;
+        }
+        Command::Audit(args) => {
+            let run = async |db| audit::run(*args, &db, &Clock::System, &mut io::stdout()).await;
             serve::with_database(&config, &env, run).await?;
         }
         Command::Openapi => openapi::run()?,

@@ -4,6 +4,7 @@
 //! that everything above can be tested by passing values in.
 
 pub mod account;
+pub mod audit;
 pub mod clock;
 pub mod command;
 pub mod config;
@@ -29,3 +30,4 @@ pub mod session;
 pub mod template;
 pub mod texts;
 pub mod tool;
+pub mod webhook;

@@ -74,6 +74,8 @@ pub struct Limits {
     pub idle: Option<Duration>,
     /// Bytes of the body.
     pub max_body: usize,
+    /// Redirects that are followed. With 0 an answer that asks for one is the answer.
+    pub redirects: usize,
 }
 
 impl Default for Limits {
@@ -83,6 +85,7 @@ impl Default for Limits {
             deadline: Some(Duration::from_secs(30)),
             idle: None,
             max_body: MAX_BODY,
+            redirects: redirect::MAX_REDIRECTS,
         }
     }
 }
@@ -150,15 +153,18 @@ impl Egress {
     /// One request after another until an answer is no redirect.
     async fn exchange(&self, mut request: Request) -> Result<(Url, reqwest::Response), EgressError> {
         clean(&mut request.headers);
-        for hop in 0..=redirect::MAX_REDIRECTS {
+        let most = request.limits.redirects;
+        for hop in 0..=most {
             // The server that redirected has seen the request, whatever fails after it.
             let answer =
                 self.hop(&request).await.map_err(|error| EgressError { sent: error.sent || hop > 0, ..error })?;
-            if !redirect::follow(&mut request, answer.status(), answer.headers()).map_err(ErrorKind::sent)? {
+            if most == 0
+                || !redirect::follow(&mut request, answer.status(), answer.headers()).map_err(ErrorKind::sent)?
+            {
                 return Ok((request.url, answer));
             }
         }
-        Err(ErrorKind::TooManyRedirects(redirect::MAX_REDIRECTS).sent())
+        Err(ErrorKind::TooManyRedirects(most).sent())
     }
 
     async fn hop(&self, request: &Request) -> Result<reqwest::Response, EgressError> {

@@ -55,6 +55,8 @@
 //!   results, prompts and headers are never logged.
 //! - **A sealed value opens where it belongs**: for its tenant, user, server and generation, or not at all
 //!   ([`vault`]). Keys come and go while replicas serve; what they sealed stays ([`app::keys`]).
+//! - **What changes something is in the trail**, written in the same transaction ([`domain::audit`]); nobody can
+//!   change the trail. What others are to be told waits in an outbox, written likewise ([`app::webhooks`]).
 //! - **Nothing crosses an origin** with a credential on it; see [`egress`].
 
 pub mod api;

@@ -12,6 +12,7 @@ pub mod audit;
 pub mod catalogs;
 pub mod conversations;
 pub mod credentials;
+pub mod deliveries;
 pub mod flows;
 pub mod hints;
 pub mod holdings;
@@ -23,6 +24,7 @@ pub mod runs;
 pub mod sign_outs;
 pub mod tenant_keys;
 pub mod tenants;
+pub mod webhooks;
 
 use std::time::Duration;
 
@@ -92,6 +94,15 @@ impl Tx {
     /// The connection, for the files of this folder.
     fn conn(&mut self) -> &mut PgConnection {
         &mut self.inner
+    }
+
+    /// Makes a transaction of the program itself one of this tenant, from here to its end: for what is done to a
+    /// tenant and written down with it.
+    pub async fn enter(&mut self, tenant: TenantId) -> Result<()> {
+        // Safe SQL: the only thing formatted into it is a UUID.
+        let sql = format!("set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'");
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(self.conn()).await?;
+        Ok(())
     }
 
     pub async fn commit(self) -> Result<()> {

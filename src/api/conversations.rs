@@ -198,7 +198,7 @@ fn page(limit: i64) -> Result<i64, Problem> {
 }
 
 /// One item more than the page was asked for, to know whether another page follows.
-fn cut<T, C>(mut items: Vec<T>, limit: i64, cursor: impl Fn(&T) -> C) -> (Vec<T>, Option<C>) {
+pub(super) fn cut<T, C>(mut items: Vec<T>, limit: i64, cursor: impl Fn(&T) -> C) -> (Vec<T>, Option<C>) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = items.len() > limit;
     items.truncate(limit);

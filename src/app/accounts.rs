@@ -31,6 +31,7 @@ use self::{key_sets::KeySets, tokens::KnownToken};
 use crate::{
     domain::{
         account::{ApiKey, Issuer, Tenant},
+        audit,
         clock::Clock,
         config::Environment,
         error::{Error, Result},
@@ -204,6 +205,10 @@ fn user_id(text: &str, whose: &str) -> Result<UserId> {
     }
     if text.starts_with(KEY_USER) || text.starts_with(GUEST_USER) {
         return unauthenticated(format!("{whose} starts with `key:` or `guest:`, which are reserved"));
+    }
+    // What a user did must not look as if one of these had done it.
+    if [audit::OPERATOR, audit::SYSTEM].contains(&text) {
+        return unauthenticated(format!("{whose} is {text:?}, which is reserved"));
     }
     Ok(UserId(text.into()))
 }

@@ -1,4 +1,5 @@
-//! The audit trail of tool calls. A line is promised before the call is made and written within 100 ms,
+//! The audit trail: reading it, and writing that of tool calls (everything else is written where it is done, in
+//! the same transaction). A line is promised before the call is made and written within 100 ms,
 //! in batches; when the queue is full the call is refused, never the line dropped. A killed process loses
 //! at most the lines of its last 100 ms; what it was calling then is in the conversation all the same.
 
@@ -9,10 +10,12 @@ use tokio::sync::mpsc;
 use super::App;
 use crate::{
     domain::{
+        audit::{Filter, Line as Entry, OperatorLine},
         error::{Error, Result},
-        ids::TenantId,
+        ids::{AuditId, TenantId},
+        principal::Admin,
     },
-    store::{self, audit::AuditRow},
+    store::{self, Db, audit::AuditRow},
 };
 
 const QUEUE: usize = 4096;
@@ -113,4 +116,33 @@ async fn write_rows(app: &App, tenant: TenantId, rows: &[AuditRow]) -> Result<()
     let mut tx = app.db.tenant(tenant).await?;
     store::audit::insert(&mut tx, tenant, rows).await?;
     tx.commit().await
+}
+
+/// The tenant's trail, newest first: what passes a filter, before a line.
+pub async fn list(
+    app: &App,
+    admin: &Admin,
+    filter: &Filter,
+    before: Option<AuditId>,
+    limit: i64,
+) -> Result<Vec<Entry>> {
+    of_tenant(&app.db, admin.tenant(), filter, before, limit).await
+}
+
+/// The same for the operator, who may read any tenant's.
+pub async fn of_tenant(
+    db: &Db,
+    tenant: TenantId,
+    filter: &Filter,
+    before: Option<AuditId>,
+    limit: i64,
+) -> Result<Vec<Entry>> {
+    let mut tx = db.tenant(tenant).await?;
+    store::audit::list(&mut tx, tenant, filter, before, limit).await
+}
+
+/// The operator's own trail, newest first: the keys of the ring, tenants that came and went.
+pub async fn of_operator(db: &Db, since: Option<time::OffsetDateTime>, limit: i64) -> Result<Vec<OperatorLine>> {
+    let mut tx = db.system().await?;
+    store::audit::operators(&mut tx, since, limit).await
 }

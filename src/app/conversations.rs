@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     domain::{
+        audit::Fact,
         error::{Error, Result},
         event::{Event, Transient},
         ids::{AgentId, ConversationId, TenantId},
@@ -102,7 +103,10 @@ pub async fn get(app: &App, principal: &Principal, id: ConversationId) -> Result
 /// Removes a conversation with everything in it. A run under way finds its row gone and stops.
 pub async fn delete(app: &App, principal: &Principal, id: ConversationId) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::conversations::delete(&mut tx, &principal.user, id).await?;
+    let agent = store::conversations::delete(&mut tx, &principal.user, id).await?;
+    let detail = id.to_string();
+    let fact = Fact::new(principal.user.as_str(), "conversation.deleted").detail(&detail);
+    store::audit::record(&mut tx, principal.tenant, &Fact { agent: Some(&agent), ..fact }).await?;
     tx.commit().await?;
     app.live.look(principal.tenant, id);
     let _ = app.hints.send(Hint::Conversation { tenant: principal.tenant, conversation: id });

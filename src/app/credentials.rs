@@ -29,6 +29,7 @@ pub use self::{
 use super::{App, keys::OpenError};
 use crate::{
     domain::{
+        audit::{Fact, SYSTEM},
         connection::{Held, Trouble},
         credential::CredentialState,
         error::{Error, Result},
@@ -242,6 +243,14 @@ async fn mark(
 ) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let marked = store::holdings::mark(&mut tx, held.id, held.generation, state, reason).await?;
+    if marked {
+        let fact = match state {
+            CredentialState::Rejected => Fact::new(principal.user.as_str(), "credential.rejected"),
+            _ => Fact::new(SYSTEM, "credential.quarantined"),
+        };
+        let fact = fact.at(agent.as_str(), server.as_str()).detail(reason);
+        store::audit::record(&mut tx, principal.tenant, &fact).await?;
+    }
     tx.commit().await?;
     if marked {
         tracing::warn!(%agent, %server, reason, "a user's credential needs their attention");

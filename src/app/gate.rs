@@ -70,7 +70,8 @@ pub async fn call(app: &App, call: Call<'_>) -> ToolResult {
         Err(reason) => return denied(app, &call, reason),
     };
     let what = (spec.id.as_str(), named.tool.name.as_str());
-    let promised = audit_row(app, &call, what, arguments.get(), CallStatus::OutcomeUnknown);
+    let mut promised = audit_row(app, &call, what, arguments.get(), CallStatus::OutcomeUnknown);
+    promised.detail = self_approved(&call, spec, named).then_some("self-approved");
     let line = match app.audit.reserve(promised) {
         Ok(line) => line,
         Err(error) => return refused(&call, format!("not executed: {error}")),
@@ -142,6 +143,11 @@ fn admit(call: &Call<'_>, spec: &ServerSpec, named: &NamedTool) -> Result<Box<Ra
     serde_json::value::to_raw_value(arguments).map_err(|error| format!("not executed: {error}"))
 }
 
+/// Whether an approval policy names the tool and the principal's own role satisfies it.
+fn self_approved(call: &Call<'_>, spec: &ServerSpec, named: &NamedTool) -> bool {
+    decide(spec, call.toolbox.standing(), &named.tool.name) == Decision::Allow { self_approved: true }
+}
+
 /// For a tool that is not there and one that the principal may not see alike.
 fn unknown(call: &Call<'_>) -> String {
     let name = match &call.target {
@@ -199,6 +205,7 @@ fn audit_row(app: &App, call: &Call<'_>, what: (&str, &str), arguments: &str, st
         tool: what.1.to_owned(),
         args_sha256: Sha256::digest(arguments).to_vec(),
         outcome: outcome_name(status),
+        detail: None,
     }
 }
 

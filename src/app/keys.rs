@@ -17,9 +17,10 @@ use moka::future::Cache;
 use super::App;
 use crate::{
     domain::{
+        audit::{Fact, SYSTEM},
         credential::{Credential, CredentialState},
         error::{Error, Result},
-        ids::{KekId, TenantId},
+        ids::{KekId, TenantId, UserId, WebhookId},
         ring::{Kek, KeyRing},
         secret::Secret,
     },
@@ -86,6 +87,11 @@ pub fn context(credential: &Credential) -> Context {
     }
 }
 
+/// What the secret of a webhook is sealed for.
+pub fn context_of_webhook(tenant: TenantId, id: WebhookId) -> Context {
+    Context { tenant, user: UserId("".into()), scope: "webhook".to_owned(), credential: id.0, generation: 1 }
+}
+
 /// Opens a credential. One that cannot be opened is quarantined: it stays, and its user is asked to enter it
 /// again (`Conflict`).
 pub async fn open_credential(app: &App, credential: &Credential) -> Result<Secret> {
@@ -100,6 +106,11 @@ async fn quarantine(db: &Db, credential: &Credential, why: Unopenable) -> Result
     let (id, reason) = (credential.id, why.to_string());
     let state = CredentialState::Quarantined;
     let changed = store::credentials::set_state(&mut tx, id, credential.generation, state, Some(&reason), None).await?;
+    if changed && credential.state != state {
+        let fact =
+            Fact::new(SYSTEM, "credential.quarantined").at(credential.agent.as_str(), credential.server.as_str());
+        store::audit::record(&mut tx, credential.tenant, &fact.detail(&reason)).await?;
+    }
     tx.commit().await?;
     if changed {
         tracing::error!(tenant = %credential.tenant, credential = %id, reason, "a credential cannot be opened; it is put aside");
@@ -121,6 +132,7 @@ impl Keys {
 
     pub async fn seal(&self, tenant: TenantId, context: &Context, plaintext: &Secret) -> Result<Vec<u8>> {
         same_tenant(tenant, context)?;
+        self.ring()?;
         let key = match self.sealing.get(&tenant).await {
             Some(key) => key,
             None => self.sealing_now(tenant).await?,
@@ -198,6 +210,8 @@ impl Keys {
         if !store::tenant_keys::insert(&mut tx, tenant, &new).await? {
             return Ok(None);
         }
+        let detail = format!("version {version}, wrapped with {}", new.kek);
+        store::audit::record(&mut tx, tenant, &Fact::new(SYSTEM, "tenant_key.created").detail(&detail)).await?;
         tx.commit().await?;
         tracing::info!(%tenant, version, key = %new.kek, "a tenant's key was made");
         self.versions.insert((tenant, version), key.clone()).await;

@@ -55,6 +55,10 @@ uuid_id! {
     AuditId,
     /// What a user entered for one personal server.
     CredentialId,
+    /// Where a tenant wants to be told what happens.
+    WebhookId,
+    /// One message to a webhook; the same however often it is sent.
+    DeliveryId,
 }
 
 /// `[A-Za-z0-9][A-Za-z0-9_-]{0,63}`: the shape of every id that an author chooses (DESIGN section 3).

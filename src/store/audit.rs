@@ -1,15 +1,17 @@
-//! Rows of the audit trail: only ever added, in batches. Content is a hash, never arguments or results.
+//! Rows of the audit trail: only ever added. Content is a hash, never arguments or results. Calls come in
+//! batches; everything else is written in the transaction of what it says ([`record`]).
 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
+    audit::{Fact, Filter, Line, OperatorLine},
     error::Result,
     ids::{AuditId, RunId, TenantId},
 };
 
-/// One line.
+/// One line of a call. What it does not concern is empty.
 #[derive(Clone, Debug)]
 pub struct AuditRow {
     pub tenant: TenantId,
@@ -26,15 +28,20 @@ pub struct AuditRow {
     pub args_sha256: Vec<u8>,
     /// `succeeded`, `failed`, `denied`, `outcome_unknown`, `cancelled`.
     pub outcome: &'static str,
+    /// What else there is to know, as `self-approved`.
+    pub detail: Option<&'static str>,
 }
 
 /// Adds lines of one tenant in one statement. What a tenant did is gone when the tenant is.
 pub async fn insert(tx: &mut Tx, tenant: TenantId, rows: &[AuditRow]) -> Result<()> {
     let column = |text: fn(&AuditRow) -> &str| rows.iter().map(|row| text(row).to_owned()).collect::<Vec<String>>();
     sqlx::query!(
-        "insert into audit (tenant_id, id, at, actor, action, agent, run_id, server, tool, args_sha256, outcome)
-         select $1, * from unnest($2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::uuid[],
-                                  $8::text[], $9::text[], $10::bytea[], $11::text[])
+        "insert into audit (tenant_id, id, at, actor, action, agent, run_id, server, tool, args_sha256, outcome, detail)
+         select $1, id, at, actor, action, nullif(agent, ''), run_id, nullif(server, ''), nullif(tool, ''),
+                nullif(args_sha256, ''), outcome, detail
+         from unnest($2::uuid[], $3::timestamptz[], $4::text[], $5::text[], $6::text[], $7::uuid[], $8::text[],
+                     $9::text[], $10::bytea[], $11::text[], $12::text[])
+           r (id, at, actor, action, agent, run_id, server, tool, args_sha256, outcome, detail)
          where exists (select 1 from tenants where id = $1)",
         tenant.0,
         &rows.iter().map(|row| row.id.0).collect::<Vec<_>>(),
@@ -47,8 +54,130 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, rows: &[AuditRow]) -> Result<
         &column(|row| &row.tool),
         &rows.iter().map(|row| row.args_sha256.clone()).collect::<Vec<_>>(),
         &column(|row| row.outcome),
+        &rows.iter().map(|row| row.detail.map(str::to_owned)).collect::<Vec<_>>() as &[Option<String>],
     )
     .execute(tx.conn())
     .await?;
     Ok(())
+}
+
+/// Writes down what the transaction does, as of now by the database's clock.
+pub async fn record(tx: &mut Tx, tenant: TenantId, fact: &Fact<'_>) -> Result<()> {
+    sqlx::query!(
+        "insert into audit (tenant_id, id, at, actor, action, agent, server, outcome, detail)
+         values ($1, $2, now(), $3, $4, $5, $6, 'succeeded', $7)",
+        tenant.0,
+        AuditId::new().0,
+        fact.actor,
+        fact.action,
+        fact.agent,
+        fact.server,
+        fact.detail,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// The same for what concerns no single tenant; wants [`super::Db::system`].
+pub async fn record_for_operator(tx: &mut Tx, actor: &str, action: &'static str, detail: &str) -> Result<()> {
+    sqlx::query!(
+        "insert into operator_audit (id, actor, action, detail) values ($1, $2, $3, $4)",
+        AuditId::new().0,
+        actor,
+        action,
+        detail,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+struct Row {
+    id: Uuid,
+    at: OffsetDateTime,
+    actor: String,
+    action: String,
+    agent: Option<String>,
+    run_id: Option<Uuid>,
+    server: Option<String>,
+    tool: Option<String>,
+    args_sha256: Option<String>,
+    outcome: String,
+    detail: Option<String>,
+}
+
+impl From<Row> for Line {
+    fn from(row: Row) -> Self {
+        let Row { at, actor, action, agent, server, tool, args_sha256, outcome, detail, .. } = row;
+        let (id, run_id) = (AuditId(row.id), row.run_id.map(RunId));
+        Self { id, at, actor, action, agent, run_id, server, tool, args_sha256, outcome, detail }
+    }
+}
+
+/// The tenant's lines that pass a filter, newest first, those before `before` only.
+pub async fn list(
+    tx: &mut Tx,
+    tenant: TenantId,
+    filter: &Filter,
+    before: Option<AuditId>,
+    limit: i64,
+) -> Result<Vec<Line>> {
+    // One plan for all filters would read the whole trail for each of them.
+    sqlx::query("set local plan_cache_mode = force_custom_plan").execute(tx.conn()).await?;
+    let (first, last) = filter.ids();
+    let last = before.map_or(last, |before| before.0.min(last));
+    let rows = sqlx::query_as!(
+        Row,
+        "
+        select id, at, actor, action, agent, run_id, server, tool, encode(args_sha256, 'hex') as args_sha256, outcome, detail
+        from audit
+        where tenant_id = $1 and id >= $2 and id < $3
+          and ($4::timestamptz is null or at >= $4) and ($5::timestamptz is null or at < $5)
+          and ($6::text is null or actor = $6)
+          and ($7::text is null or action = $7) and ($8::text is null or starts_with(action, $8))
+          -- what lets the index of all that is not a call serve
+          and ($8::text is null or $8 = 'tool.' or action <> 'tool.call')
+          and ($9::text is null or server = $9) and ($10::text is null or tool = $10)
+          and ($11::uuid is null or run_id = $11) and ($12::text is null or outcome = $12)
+          and ($13::bytea is null or args_sha256 = $13)
+        order by id desc
+        limit $14
+        ",
+        tenant.0,
+        first,
+        last,
+        filter.since,
+        filter.until,
+        filter.actor,
+        filter.action.as_deref().filter(|action| !action.ends_with('.')),
+        filter.action.as_deref().filter(|action| action.ends_with('.')),
+        filter.server,
+        filter.tool,
+        filter.run.map(|run| run.0),
+        filter.outcome,
+        filter.args_sha256,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows.into_iter().map(Into::into).collect())
+}
+
+/// The newest lines of the operator's trail since a time; wants [`super::Db::system`].
+pub async fn operators(tx: &mut Tx, since: Option<OffsetDateTime>, limit: i64) -> Result<Vec<OperatorLine>> {
+    let rows = sqlx::query!(
+        "
+        select id, at, actor, action, detail from operator_audit
+        where $1::timestamptz is null or at >= $1
+        order by id desc
+        limit $2
+        ",
+        since,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let line = |id, at, actor, action, detail| OperatorLine { id: AuditId(id), at, actor, action, detail };
+    Ok(rows.into_iter().map(|row| line(row.id, row.at, row.actor, row.action, row.detail)).collect())
 }

@@ -139,12 +139,15 @@ pub async fn set_title(tx: &mut Tx, id: ConversationId, title: &str) -> Result<(
     Ok(())
 }
 
-/// Removes a conversation with everything in it.
-pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<()> {
-    let done = sqlx::query!("delete from conversations where id = $1 and user_id = $2", id.0, user.as_str())
-        .execute(tx.conn())
-        .await?;
-    if done.rows_affected() == 0 { Err(Error::not_found(format!("conversation {id}"))) } else { Ok(()) }
+/// Removes a conversation with everything in it; the agent it was with.
+pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<String> {
+    let agent = sqlx::query_scalar!(
+        "delete from conversations where id = $1 and user_id = $2 returning agent",
+        id.0,
+        user.as_str()
+    );
+    let agent = agent.fetch_optional(tx.conn()).await?;
+    agent.ok_or_else(|| Error::not_found(format!("conversation {id}")))
 }
 
 /// Number of the last durable event of each conversation, for those who wait for more.

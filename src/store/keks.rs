@@ -88,16 +88,16 @@ pub async fn lock(tx: &mut Tx) -> Result<Vec<KnownKek>> {
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
-/// Makes a key known. One that is known already stays as it is.
-pub async fn add(tx: &mut Tx, id: &KekId, check_value: &[u8; 16]) -> Result<()> {
-    sqlx::query!(
+/// Makes a key known; `false` when it is known already, and stays as it is.
+pub async fn add(tx: &mut Tx, id: &KekId, check_value: &[u8; 16]) -> Result<bool> {
+    let added = sqlx::query!(
         "insert into keks (id, check_value, state) values ($1, $2, 'added') on conflict (id) do nothing",
         id.as_str(),
         check_value,
     )
     .execute(tx.conn())
     .await?;
-    Ok(())
+    Ok(added.rows_affected() == 1)
 }
 
 /// Makes a key the one that seals, in place of the one that does.

@@ -69,6 +69,12 @@ fn table() -> Vec<Row> {
         (delete(), "/v1/conversations/{id}", none, [401, 404, 404, 404, 404, 403, 204]),
         (get(), "/v1/runs/{id}", none, [401, 404, 404, 404, 404, 403, 200]),
         (post(), "/v1/runs/{id}/cancel", none, [401, 404, 404, 404, 404, 403, 409]), // it is over already
+        (get(), "/v1/admin/audit", none, [401, 403, 403, 403, 403, 200, 403]),
+        (get(), "/v1/admin/webhooks", none, [401, 403, 403, 403, 403, 200, 403]),
+        (post(), "/v1/admin/webhooks", webhook, [401, 403, 403, 403, 403, 201, 403]),
+        (delete(), "/v1/admin/webhooks/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
+        (post(), "/v1/admin/webhooks/{id}/test", none, [401, 403, 403, 403, 403, 404, 403]),
+        (get(), "/v1/admin/webhooks/{id}/deliveries", none, [401, 403, 403, 403, 403, 404, 403]),
         (get(), "/v1/models", none, [401, 200, 200, 200, 200, 403, 200]),
         (get(), "/v1/models/{model}", none, [401, 403, 200, 404, 200, 403, 200]),
         (post(), "/v1/chat/completions", chat, [401, 403, 200, 404, 200, 403, 200]),
@@ -77,6 +83,10 @@ fn table() -> Vec<Row> {
 
 fn fields() -> Value {
     json!({ "fields": {} })
+}
+
+fn webhook() -> Value {
+    json!({ "url": "https://hooks.example.org/chatelaine", "events": ["approval.*"] })
 }
 
 fn chat() -> Value {

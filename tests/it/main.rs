@@ -6,6 +6,7 @@ mod support; // a database each, real servers, a scripted model
 mod access; // every route and who may
 mod accounts; // tokens, keys, guests
 mod api; // REST and SSE
+mod audit; // who did what
 mod documents; // the packs that the public documents describe
 mod egress; // where requests may go
 mod floors; // who may use whom in the house
@@ -25,3 +26,4 @@ mod recovery; // stopping between any two steps
 mod rls; // one tenant never sees another
 mod turn; // a message answered
 mod vault; // sealing and opening
+mod webhooks; // telling other programs what happens

@@ -10,12 +10,12 @@ use uuid::Uuid;
 
 use crate::support::db::TestDb;
 
-/// The tables that are no tenant's: the tenants themselves, the key ring and who has it, and sqlx's list of
-/// migrations.
-const NOT_OF_A_TENANT: [&str; 4] = ["tenants", "keks", "key_holders", "_sqlx_migrations"];
+/// The tables that are no tenant's: the tenants themselves, the key ring and who has it, the operator's trail, and
+/// sqlx's list of migrations.
+const NOT_OF_A_TENANT: [&str; 5] = ["tenants", "keks", "key_holders", "operator_audit", "_sqlx_migrations"];
 
 /// The tables whose rows are only ever added.
-const APPEND_ONLY: [&str; 1] = ["audit"];
+const APPEND_ONLY: [&str; 2] = ["audit", "operator_audit"];
 
 /// A row of each table, for `$1`, the tenant. Its other ids are made from the tenant's (`$2`, a text, is a
 /// unique word), so that a row may refer to the one above it.
@@ -63,6 +63,15 @@ const ROWS: &[(&str, &str)] = &[
         "insert into flows (tenant_id, id, conversation_id, user_id, agent, step, expires_at)
          values ($1, $1, $1, $2, 'bank', 'pick', now())",
     ),
+    (
+        "webhooks",
+        "insert into webhooks (tenant_id, id, slot, url, events, sealed)
+         values ($1, $1, 1, 'https://hooks.example.org', array[$2], '\\x01000100000001')",
+    ),
+    (
+        "webhook_deliveries",
+        "insert into webhook_deliveries (tenant_id, id, webhook_id, event, payload) values ($1, $1, $1, $2, '{}')",
+    ),
     ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
     (
         "sign_outs",
@@ -78,13 +87,15 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("issuers", "*"),
     ("keks", "*"),
     ("key_holders", "*"),
+    ("operator_audit", "*"),
     ("runs", "tenant_id id conversation_id kind status lease_until created_at"),
     ("tenant_keys", "tenant_id version kek_id state"),
     ("tenants", "*"),
+    ("webhook_deliveries", "tenant_id id webhook_id created_at next_attempt_at"),
 ];
 
 /// The tables that the program itself writes, outside of any tenant.
-const SYSTEM_WRITES: [&str; 3] = ["tenants", "keks", "key_holders"];
+const SYSTEM_WRITES: [&str; 4] = ["tenants", "keks", "key_holders", "operator_audit"];
 
 const CONDITION: &str = "(tenant_id = (NULLIF(current_setting('app.tenant_id'::text, true), ''::text))::uuid)";
 
@@ -150,7 +161,7 @@ async fn the_program_itself_reads_no_content() {
 }
 
 #[tokio::test]
-async fn the_program_itself_writes_only_tenants_and_the_key_ring() {
+async fn the_program_itself_writes_only_tenants_the_key_ring_and_its_own_trail() {
     let test = TestDb::new().await;
     let mut db = test.as_owner().await;
     for table in tables(&mut db).await {

@@ -7,6 +7,7 @@ use super::tokens;
 use crate::{
     domain::{
         account::{Issuer, IssuerKeys},
+        audit::{Fact, OPERATOR},
         error::{Error, Result},
         ids::TenantId,
     },
@@ -18,6 +19,8 @@ pub async fn add_issuer(db: &Db, issuer: &Issuer) -> Result<()> {
     check(issuer)?;
     let mut tx = db.tenant(issuer.tenant).await?;
     store::issuers::put(&mut tx, issuer).await?;
+    let detail = format!("{} for {}, {}", issuer.issuer, issuer.audience, issuer.algorithm);
+    store::audit::record(&mut tx, issuer.tenant, &Fact::new(OPERATOR, "issuer.stored").detail(&detail)).await?;
     tx.commit().await
 }
 
@@ -32,6 +35,8 @@ pub async fn remove_issuer(db: &Db, tenant: TenantId, issuer: &str, audience: Op
     if store::issuers::delete(&mut tx, tenant, issuer, audience).await? == 0 {
         return Err(Error::not_found(format!("issuer {issuer:?}")));
     }
+    let detail = audience.map_or_else(|| issuer.to_owned(), |audience| format!("{issuer} for {audience}"));
+    store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "issuer.removed").detail(&detail)).await?;
     tx.commit().await
 }
 

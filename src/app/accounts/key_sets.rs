@@ -39,6 +39,7 @@ const LIMITS: Limits = Limits {
     deadline: Some(std::time::Duration::from_secs(5)),
     idle: None,
     max_body: 256 * 1024,
+    redirects: 5,
 };
 
 pub(super) struct KeySets {

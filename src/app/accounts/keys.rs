@@ -14,6 +14,7 @@ use super::{Caller, GUEST_USER, KEY_USER, Remembered, Shared, frontends, unauthe
 use crate::{
     domain::{
         account::{ApiKey, FrontendHeaders, Speaker},
+        audit::{Fact, OPERATOR},
         clock::Clock,
         error::{Error, Result},
         ids::{ApiKeyId, TenantId, UserId},
@@ -114,8 +115,15 @@ pub async fn create_key(db: &Db, clock: &Clock, tenant: TenantId, new: NewKey) -
     }
     let (issued, hash) = issue(tenant, new, now);
     store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;
+    let detail = described(&issued.key);
+    store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "key.created").detail(&detail)).await?;
     tx.commit().await?;
     Ok(issued)
+}
+
+/// A key for the trail: its name, the part of it that is no secret, and what it may.
+fn described(key: &ApiKey) -> String {
+    format!("{} ({}): {}, {}", key.name, key.prefix, key.speaker.kind(), key.scopes.names().join(" "))
 }
 
 /// The keys of a tenant, without guests.
@@ -131,6 +139,8 @@ pub async fn revoke_key(db: &Db, clock: &Clock, tenant: TenantId, name_or_prefix
     if revoked == 0 {
         return Err(Error::not_found(format!("key {name_or_prefix:?}")));
     }
+    let detail = format!("{name_or_prefix}: {revoked}");
+    store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "key.revoked").detail(&detail)).await?;
     tx.commit().await?;
     Ok(revoked)
 }
@@ -163,11 +173,14 @@ pub async fn rotate_key(
     let slot = store::api_keys::slot(&mut tx, tenant, old.id).await?;
     store::api_keys::insert(&mut tx, &issued.key, &hash, 1 - slot).await?;
     store::api_keys::expire(&mut tx, tenant, old.id, now + overlap).await?;
+    let detail = format!("{}, in place of {}", described(&issued.key), old.prefix);
+    store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "key.rotated").detail(&detail)).await?;
     tx.commit().await?;
     Ok(issued)
 }
 
-/// A key for one person who is not authenticated, where the tenant wants guests.
+/// A key for one person who is not authenticated, where the tenant wants guests. Not in the trail: nobody is known
+/// to have asked, and anybody may ask as often as they like.
 pub(super) async fn create_guest(db: &Db, clock: &Clock, tenant_name: &str) -> Result<(Secret, OffsetDateTime)> {
     let closed = || Error::not_found(format!("tenant {tenant_name:?} that takes guests"));
     let mut tx = db.system().await?;

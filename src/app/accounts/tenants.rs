@@ -3,6 +3,7 @@
 use crate::{
     domain::{
         account::Tenant,
+        audit::{Fact, OPERATOR},
         clock::Clock,
         error::{Error, Result},
         ids::{AgentId, TenantId},
@@ -23,6 +24,10 @@ pub async fn add_tenant(
     let tenant = Tenant { id: TenantId::new(), name: name.to_owned(), agents, guests, created_at: clock.now() };
     let mut tx = db.system().await?;
     store::tenants::insert(&mut tx, &tenant).await?;
+    let detail = format!("{name} ({})", tenant.id);
+    store::audit::record_for_operator(&mut tx, OPERATOR, "tenant.created", &detail).await?;
+    tx.enter(tenant.id).await?;
+    store::audit::record(&mut tx, tenant.id, &Fact::new(OPERATOR, "tenant.created").detail(name)).await?;
     tx.commit().await?;
     Ok(tenant)
 }
@@ -38,9 +43,11 @@ pub async fn list_tenants(db: &Db) -> Result<Vec<Tenant>> {
     store::tenants::list(&mut tx).await
 }
 
-/// Removes a tenant with all that it has: issuers, keys, conversations, audit.
+/// Removes a tenant with all that it has: issuers, keys, conversations, audit. That it was removed stays in the
+/// operator's trail.
 pub async fn remove_tenant(db: &Db, id: TenantId) -> Result<()> {
     let mut tx = db.system().await?;
+    store::audit::record_for_operator(&mut tx, OPERATOR, "tenant.removed", &id.to_string()).await?;
     if !store::tenants::delete(&mut tx, id).await? {
         return Err(Error::not_found("tenant"));
     }

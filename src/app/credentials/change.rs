@@ -9,6 +9,7 @@ use super::{catalogs, changed, holdings, key, reject, whose};
 use crate::{
     app::{App, agents, keys},
     domain::{
+        audit::Fact,
         connection::Trouble,
         credential::{Credential, CredentialState},
         error::{Error, Result},
@@ -147,6 +148,10 @@ async fn sealed(app: &App, principal: &Principal, key: &Key, id: CredentialId, v
 async fn keep(app: &App, credential: &Credential, replaces: Option<u64>) -> Result<()> {
     let mut tx = app.db.tenant(credential.tenant).await?;
     store::credentials::put(&mut tx, credential, replaces).await?;
+    let detail = format!("generation {}", credential.generation);
+    let action = if replaces.is_some() { "credential.replaced" } else { "credential.stored" };
+    let fact = Fact::new(credential.user.as_str(), action).at(credential.agent.as_str(), credential.server.as_str());
+    store::audit::record(&mut tx, credential.tenant, &fact.detail(&detail)).await?;
     tx.commit().await
 }
 
@@ -172,6 +177,11 @@ pub async fn test(app: &App, principal: &Principal, agent: &str, server: &str) -
         Ok(discovery) => {
             let mut tx = app.db.tenant(principal.tenant).await?;
             store::holdings::verified(&mut tx, held.id, held.generation).await?;
+            if held.state == CredentialState::Rejected {
+                let fact = Fact::new(principal.user.as_str(), "credential.accepted");
+                let fact = fact.at(pack.id().as_str(), spec.id.as_str());
+                store::audit::record(&mut tx, principal.tenant, &fact).await?;
+            }
             tx.commit().await?;
             changed(app, principal, pack.id()).await;
             if let Some(discovery) = discovery {
@@ -196,6 +206,8 @@ pub async fn remove(app: &App, principal: &Principal, agent: &str, server: &str)
     let removed = store::credentials::delete(&mut tx, pack.id(), &spec.id, &principal.user).await?;
     if let Some((id, _)) = removed {
         catalogs::forget(app, &mut tx, principal.tenant, pack.id(), &spec.id, &id.to_string()).await?;
+        let fact = Fact::new(principal.user.as_str(), "credential.removed").at(pack.id().as_str(), spec.id.as_str());
+        store::audit::record(&mut tx, principal.tenant, &fact).await?;
     }
     tx.commit().await?;
     let Some((id, generation)) = removed else { return Ok(false) };

@@ -5,9 +5,10 @@
 //! seen from the rows, so a run that was stopped anywhere is continued by the next one, and two at once do
 //! no harm. A record that changes in the meantime is left to who changed it.
 
-use super::{Keys, OpenError, closed, context, quarantine};
+use super::{Keys, OpenError, closed, context, context_of_webhook, quarantine};
 use crate::{
     domain::{
+        audit::{Fact, OPERATOR},
         credential::Credential,
         error::Result,
         ids::{CredentialId, TenantId},
@@ -52,6 +53,7 @@ pub async fn rewrap(keys: &Keys, batch: u16, mut say: impl FnMut(&Progress) + Se
     say(&progress);
     for tenant in tenants {
         seal_anew(keys, tenant, batch, &mut progress, &mut say).await?;
+        seal_webhooks_anew(keys, tenant).await?;
     }
     Ok(progress)
 }
@@ -74,6 +76,10 @@ async fn wrap_anew(keys: &Keys, tenant: TenantId) -> Result<u64> {
         };
         let new = WrappedKey { version: key.version, kek: id.clone(), wrapped: vault::wrap(kek, tenant, &key) };
         wrapped += u64::from(store::tenant_keys::rewrap(&mut tx, tenant, &old.kek, &new).await?);
+    }
+    if wrapped > 0 {
+        let detail = format!("{wrapped}, with {id}");
+        store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "tenant_key.rewrapped").detail(&detail)).await?;
     }
     tx.commit().await?;
     Ok(wrapped)
@@ -99,12 +105,41 @@ async fn seal_anew(
         let seen = read.len() as u64;
         let (opened, resealed, unopenable) = resealed(keys, &newest, read).await?;
         let mut tx = keys.db.tenant(tenant).await?;
-        progress.records += store::credentials::reseal(&mut tx, tenant, &opened, &resealed).await?;
+        let changed = store::credentials::reseal(&mut tx, tenant, &opened, &resealed).await?;
+        if changed > 0 {
+            let detail = format!("{changed}, with version {}", newest.version);
+            store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "credential.resealed").detail(&detail)).await?;
+        }
         tx.commit().await?;
+        progress.records += changed;
         progress.seen += seen;
         progress.unopenable += unopenable;
         say(progress);
     }
+}
+
+/// The same for the secrets of the tenant's few webhooks.
+async fn seal_webhooks_anew(keys: &Keys, tenant: TenantId) -> Result<()> {
+    let newest = keys.sealing_now(tenant).await?;
+    let mut tx = keys.db.tenant(tenant).await?;
+    let read = store::webhooks::not_sealed_with(&mut tx, tenant, newest.version).await?;
+    drop(tx);
+    for (id, sealed) in read {
+        let context = context_of_webhook(tenant, id);
+        match keys.open(tenant, &context, &sealed).await {
+            Ok(secret) => {
+                let resealed = vault::seal(&newest, &context, &secret);
+                let mut tx = keys.db.tenant(tenant).await?;
+                store::webhooks::reseal(&mut tx, tenant, id, &sealed, &resealed).await?;
+                tx.commit().await?;
+            }
+            Err(OpenError::Unopenable(why)) => {
+                tracing::error!(%tenant, webhook = %id, %why, "a webhook's secret cannot be opened; it stays as it is");
+            }
+            Err(OpenError::Failed(error)) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Those that could be opened, the same sealed anew, and how many could not be opened.

@@ -7,6 +7,7 @@ use super::{
 };
 use crate::{
     domain::{
+        audit::OPERATOR,
         error::{Error, Result},
         ids::KekId,
         ring::{Kek, KeyRing},
@@ -58,7 +59,9 @@ pub async fn add(keys: &Keys, id: &KekId) -> Result<KekState> {
     let before = store::keks::lock(&mut tx).await?;
     if !before.iter().any(|known| known.id == *id) {
         refuse_other_name(kek, &before)?;
-        store::keks::add(&mut tx, id, &vault::check_value(kek)).await?;
+        if store::keks::add(&mut tx, id, &vault::check_value(kek)).await? {
+            store::audit::record_for_operator(&mut tx, OPERATOR, "kek.added", id.as_str()).await?;
+        }
     }
     let known = store::keks::lock(&mut tx).await?;
     compare(kek, &known)?;
@@ -95,6 +98,7 @@ pub async fn promote(keys: &Keys, id: &KekId) -> Result<()> {
         )));
     }
     store::keks::promote(&mut tx, id).await?;
+    store::audit::record_for_operator(&mut tx, OPERATOR, "kek.promoted", id.as_str()).await?;
     tx.commit().await
 }
 
@@ -119,6 +123,7 @@ pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
         )));
     }
     store::keks::retire(&mut tx, id).await?;
+    store::audit::record_for_operator(&mut tx, OPERATOR, "kek.retired", id.as_str()).await?;
     tx.commit().await
 }
 

@@ -10,6 +10,7 @@ use super::{Keys, MISSING};
 use crate::{
     app::App,
     domain::{
+        audit::SYSTEM,
         error::{Error, Result},
         ids::{KekId, ReplicaId},
         pack::Pack,
@@ -73,6 +74,7 @@ async fn promote_first(tx: &mut Tx, first: &KekId, sealing: Option<&KekId>) -> R
         return Ok(());
     }
     store::keks::promote(tx, first).await?;
+    store::audit::record_for_operator(tx, SYSTEM, "kek.promoted", first.as_str()).await?;
     tracing::info!(key = %first, "the first key of the ring seals from now on");
     Ok(())
 }
@@ -116,7 +118,9 @@ async fn register(tx: &mut Tx, ring: &KeyRing) -> Result<Vec<KnownKek>> {
     new.sort_by_key(|kek| &kek.id);
     for kek in new {
         refuse_other_name(kek, &before)?;
-        store::keks::add(tx, &kek.id, &vault::check_value(kek)).await?;
+        if store::keks::add(tx, &kek.id, &vault::check_value(kek)).await? {
+            store::audit::record_for_operator(tx, SYSTEM, "kek.added", kek.id.as_str()).await?;
+        }
     }
     let known = store::keks::lock(tx).await?;
     for kek in ring.keks() {

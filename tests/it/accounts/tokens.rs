@@ -156,6 +156,8 @@ async fn claims_that_do_not_fit_are_refused_with_a_reason() {
         (json!({ "sub": "x".repeat(256) }), shape),
         (json!({ "sub": "key:ci" }), reserved.clone()),
         (json!({ "sub": "guest:1" }), reserved),
+        (json!({ "sub": "operator" }), format!("{sub} is \"operator\", which is reserved")),
+        (json!({ "sub": "system" }), format!("{sub} is \"system\", which is reserved")),
         (json!({ "exp": null }), "the token lacks the claim `exp`".to_owned()),
         (json!({ "exp": "tomorrow" }), "the token lacks the claim `exp`".to_owned()),
         (json!({ "exp": 1e300 }), "the token lacks the claim `exp`".to_owned()),

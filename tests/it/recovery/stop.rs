@@ -61,7 +61,7 @@ async fn a_call_that_does_not_end_in_time_is_unknown_after_the_start_and_not_rep
     let run = fin.say(&id, "pay").await;
     eventually(async || slow.executions("send_money") == 1).await;
     let stopped = world.stop().await;
-    let audited: Vec<String> = sqlx::query_scalar("select outcome from audit")
+    let audited: Vec<String> = sqlx::query_scalar("select outcome from audit where action = 'tool.call'")
         .fetch_all(&mut stopped.db.as_tenant(stopped.tenant.id).await)
         .await
         .unwrap();

@@ -13,10 +13,13 @@ use crate::support::{
 
 /// Server, tool, outcome and hash of each row, in order.
 async fn trail(db: &TestDb, world_tenant: chatelaine::domain::ids::TenantId) -> Vec<(String, String, String, String)> {
-    let rows = sqlx::query("select server, tool, outcome, args_sha256, actor, agent from audit order by at, id")
-        .fetch_all(&mut db.as_tenant(world_tenant).await)
-        .await
-        .unwrap();
+    let rows = sqlx::query(
+        "select coalesce(server, '') as server, tool, outcome, args_sha256, agent from audit
+         where action = 'tool.call' order by at, id",
+    )
+    .fetch_all(&mut db.as_tenant(world_tenant).await)
+    .await
+    .unwrap();
     let row = |row: &sqlx::postgres::PgRow| {
         assert_eq!(row.get::<String, _>("agent"), "bank");
         let hash: Vec<u8> = row.get("args_sha256");

@@ -1,0 +1,100 @@
+//! The tenant's audit trail, for its admins to read.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+
+use super::{
+    super::{
+        conversations::cut,
+        extract::{Query, readable},
+        problem::Problem,
+    },
+    Admin, fifty, page,
+};
+use crate::{
+    app::{self, App},
+    domain::{
+        audit::{Filter, Line, parse_sha256},
+        ids::{AuditId, RunId},
+    },
+};
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct WhichLines {
+    /// Who did it: a user's id, `operator` for the command line, `system` for the program itself.
+    actor: Option<String>,
+    /// What was done, as `key.revoked`; with a dot at the end all that begin so, as `credential.`
+    action: Option<String>,
+    server: Option<String>,
+    tool: Option<String>,
+    run: Option<RunId>,
+    /// `succeeded`, `failed`, `denied`, `outcome_unknown` or `cancelled`.
+    outcome: Option<String>,
+    /// SHA-256 of a call's arguments, in hex.
+    args_sha256: Option<String>,
+    /// Only from this time on (RFC 3339).
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    since: Option<OffsetDateTime>,
+    /// Only before this time (RFC 3339).
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    until: Option<OffsetDateTime>,
+    /// Only those before this one: the `next` of the page before.
+    before: Option<AuditId>,
+    /// 1 to 200.
+    #[serde(default = "fifty")]
+    limit: i64,
+}
+
+impl WhichLines {
+    fn filter(self) -> Result<Filter, Problem> {
+        let texts = [
+            ("actor", &self.actor),
+            ("action", &self.action),
+            ("server", &self.server),
+            ("tool", &self.tool),
+            ("outcome", &self.outcome),
+        ];
+        for (field, text) in texts.into_iter().filter_map(|(field, text)| Some((field, text.as_ref()?))) {
+            readable(field, text, 255)?;
+        }
+        let hash = self.args_sha256.as_deref().map(parse_sha256).transpose();
+        Ok(Filter {
+            args_sha256: hash.map_err(|reason| Problem::invalid("args_sha256", reason))?,
+            actor: self.actor,
+            action: self.action,
+            server: self.server,
+            tool: self.tool,
+            run: self.run,
+            outcome: self.outcome,
+            since: self.since,
+            until: self.until,
+        })
+    }
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct LinePage {
+    items: Vec<Line>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<AuditId>,
+}
+
+/// Who did what in my tenant, the newest first. A line holds ids, names and the hash of a call's arguments, never
+/// what was in it. A call is in here when it has ended, with the time at which it began.
+#[utoipa::path(get, path = "/v1/admin/audit", tag = "audit", params(WhichLines),
+    responses((status = 200, body = LinePage)))]
+pub(in crate::api) async fn list(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Query(which): Query<WhichLines>,
+) -> Result<axum::Json<LinePage>, Problem> {
+    let (limit, before) = (page(which.limit, 200)?, which.before);
+    let items = app::audit::list(&app, &admin, &which.filter()?, before, limit + 1).await?;
+    let (items, next) = cut(items, limit, |line| line.id);
+    Ok(axum::Json(LinePage { items, next }))
+}

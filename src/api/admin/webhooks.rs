@@ -1,0 +1,128 @@
+//! The tenant's webhooks: where it is told what happens.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    super::{
+        conversations::cut,
+        extract::{Json, Path, Query},
+        problem::Problem,
+    },
+    Admin, fifty, page,
+};
+use crate::{
+    app::{self, App, webhooks::Pinged},
+    domain::{
+        ids::{DeliveryId, WebhookId},
+        webhook::{Delivery, Webhook},
+    },
+};
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::api) struct NewWebhook {
+    /// An `https` URL with a public address.
+    url: String,
+    /// Names of events, as `approval.created`; `approval.*` stands for all that begin so, `*` for all.
+    events: Vec<String>,
+}
+
+/// A webhook that was just made.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct MadeWebhook {
+    #[serde(flatten)]
+    webhook: Webhook,
+    /// What messages are signed with, as Standard Webhooks has it. It is not shown again.
+    secret: String,
+}
+
+/// Be told what happens. Messages are `POST`ed as JSON (`type`, `timestamp`, `data`) and signed as Standard Webhooks
+/// says (`webhook-id`, `webhook-timestamp`, `webhook-signature`). One that is not answered with 2xx within ten seconds
+/// is sent again, ten times in all over about fourteen hours, always with the same id; 410 ends the webhook. At most
+/// twenty of a tenant.
+#[utoipa::path(post, path = "/v1/admin/webhooks", tag = "webhooks", request_body = NewWebhook,
+    responses((status = 201, body = MadeWebhook)))]
+pub(in crate::api) async fn create(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Json(new): Json<NewWebhook>,
+) -> Result<(StatusCode, axum::Json<MadeWebhook>), Problem> {
+    let (webhook, secret) = app::webhooks::create(&app, &admin, &new.url, &new.events).await?;
+    // The one moment in which the secret is shown, to the one it was made for.
+    let secret = secret.expose().to_owned();
+    Ok((StatusCode::CREATED, axum::Json(MadeWebhook { webhook, secret })))
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct Webhooks {
+    items: Vec<Webhook>,
+}
+
+/// The tenant's webhooks, the oldest first.
+#[utoipa::path(get, path = "/v1/admin/webhooks", tag = "webhooks", responses((status = 200, body = Webhooks)))]
+pub(in crate::api) async fn list(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+) -> Result<axum::Json<Webhooks>, Problem> {
+    Ok(axum::Json(Webhooks { items: app::webhooks::list(&app, &admin).await? }))
+}
+
+/// Remove a webhook, with the messages that wait for it.
+#[utoipa::path(delete, path = "/v1/admin/webhooks/{id}", tag = "webhooks", params(("id" = WebhookId, Path)),
+    responses((status = 204)))]
+pub(in crate::api) async fn remove(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(id): Path<WebhookId>,
+) -> Result<StatusCode, Problem> {
+    app::webhooks::remove(&app, &admin, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Send the event `ping` now, once, and say how that went.
+#[utoipa::path(post, path = "/v1/admin/webhooks/{id}/test", tag = "webhooks", params(("id" = WebhookId, Path)),
+    responses((status = 200, body = Pinged)))]
+pub(in crate::api) async fn test(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(id): Path<WebhookId>,
+) -> Result<axum::Json<Pinged>, Problem> {
+    Ok(axum::Json(app::webhooks::test(&app, &admin, id).await?))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct WhichDeliveries {
+    /// Only those before this one: the `next` of the page before.
+    before: Option<DeliveryId>,
+    /// 1 to 100.
+    #[serde(default = "fifty")]
+    limit: i64,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct DeliveryPage {
+    items: Vec<Delivery>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<DeliveryId>,
+}
+
+/// The messages to a webhook of the last seven days, the newest first.
+#[utoipa::path(get, path = "/v1/admin/webhooks/{id}/deliveries", tag = "webhooks",
+    params(("id" = WebhookId, Path), WhichDeliveries), responses((status = 200, body = DeliveryPage)))]
+pub(in crate::api) async fn deliveries(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(id): Path<WebhookId>,
+    Query(which): Query<WhichDeliveries>,
+) -> Result<axum::Json<DeliveryPage>, Problem> {
+    let limit = page(which.limit, 100)?;
+    let items = app::webhooks::deliveries(&app, &admin, id, which.before, limit + 1).await?;
+    let (items, next) = cut(items, limit, |delivery| delivery.id);
+    Ok(axum::Json(DeliveryPage { items, next }))
+}

@@ -1,0 +1,266 @@
+//! Rows of the webhooks' outbox. A message is a row that was written with what happened; whoever sends it first
+//! moves its time ahead, which is the lease, and counts the try, which is the fence.
+
+use std::time::Duration;
+
+use serde_json::{Value, value::RawValue};
+use sqlx::types::Json;
+use time::OffsetDateTime;
+
+use super::Tx;
+use crate::domain::{
+    error::Result,
+    ids::{DeliveryId, TenantId, WebhookId},
+    webhook::{Delivery, DeliveryState},
+};
+
+/// A message to one webhook that is sent once, now, by whoever calls this.
+pub async fn insert_once(
+    tx: &mut Tx,
+    tenant: TenantId,
+    webhook: WebhookId,
+    event: &str,
+    payload: &Value,
+) -> Result<DeliveryId> {
+    let id = DeliveryId::new();
+    sqlx::query!(
+        "
+        insert into webhook_deliveries (tenant_id, id, webhook_id, event, payload, attempts)
+        values ($1, $2, $3, $4, $5::text::json, 1)
+        ",
+        tenant.0,
+        id.0,
+        webhook.0,
+        event,
+        payload.to_string(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(id)
+}
+
+/// A message whose time has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    pub tenant: TenantId,
+    pub id: DeliveryId,
+    pub webhook: WebhookId,
+}
+
+/// Messages whose time has come, the longest waiting first; none to the webhooks in `busy`. Wants
+/// [`super::Db::system`].
+pub async fn due(tx: &mut Tx, busy: &[WebhookId], limit: i64) -> Result<Vec<Due>> {
+    let busy: Vec<_> = busy.iter().map(|id| id.0).collect();
+    let rows = sqlx::query!(
+        "
+        select tenant_id, id, webhook_id from webhook_deliveries
+        where next_attempt_at <= now() and webhook_id <> all ($1)
+        order by next_attempt_at
+        limit $2
+        ",
+        &busy,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let due = |tenant, id, webhook| Due { tenant: TenantId(tenant), id: DeliveryId(id), webhook: WebhookId(webhook) };
+    Ok(rows.into_iter().map(|row| due(row.tenant_id, row.id, row.webhook_id)).collect())
+}
+
+/// A message to be sent by whoever claimed it, and where to.
+pub struct Claimed {
+    pub tenant: TenantId,
+    pub id: DeliveryId,
+    pub webhook: WebhookId,
+    pub url: String,
+    pub sealed: Vec<u8>,
+    pub disabled: bool,
+    pub event: String,
+    pub payload: Box<RawValue>,
+    pub created_at: OffsetDateTime,
+    /// This try, counted from 1.
+    pub attempt: i32,
+}
+
+/// Claims a message for the time of a lease; `None` when somebody else was first.
+pub async fn claim(tx: &mut Tx, due: &Due, lease: Duration) -> Result<Option<Claimed>> {
+    let claimed = sqlx::query!(
+        "
+        update webhook_deliveries
+        set attempts = attempts + 1, next_attempt_at = clock_timestamp() + make_interval(secs => $3)
+        where tenant_id = $1 and id = (
+          select id from webhook_deliveries
+          where tenant_id = $1 and id = $2 and next_attempt_at <= clock_timestamp()
+          for update skip locked
+        )
+        returning id
+        ",
+        due.tenant.0,
+        due.id.0,
+        lease.as_secs_f64(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    match claimed {
+        Some(_) => claimed_by(tx, due.tenant, due.id).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+/// What somebody claimed in this transaction.
+pub async fn claimed_by(tx: &mut Tx, tenant: TenantId, id: DeliveryId) -> Result<Claimed> {
+    let row = sqlx::query!(
+        r#"
+        select d.webhook_id, w.url, w.sealed, w.disabled_at is not null as "disabled!", d.event,
+          d.payload as "payload: Json<Box<RawValue>>", d.created_at, d.attempts
+        from webhook_deliveries d
+        join webhooks w on w.tenant_id = d.tenant_id and w.id = d.webhook_id
+        where d.tenant_id = $1 and d.id = $2
+        "#,
+        tenant.0,
+        id.0,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(Claimed {
+        tenant,
+        id,
+        webhook: WebhookId(row.webhook_id),
+        url: row.url,
+        sealed: row.sealed,
+        disabled: row.disabled,
+        event: row.event,
+        payload: row.payload.0,
+        created_at: row.created_at,
+        attempt: row.attempts,
+    })
+}
+
+/// How a try ended.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    pub status: Option<u16>,
+    /// `None`: it was delivered.
+    pub error: Option<String>,
+    /// After which time to try again; `None`: not at all.
+    pub again: Option<Duration>,
+}
+
+/// Writes down how a try ended, here and at the webhook. `false` when somebody else has claimed it since.
+pub async fn finish(tx: &mut Tx, claimed: &Claimed, tried: &Tried) -> Result<bool> {
+    let done = sqlx::query!(
+        "
+        update webhook_deliveries
+        set last_status = $4, last_error = $5,
+          delivered_at = case when $5::text is null then now() end,
+          next_attempt_at = now() + make_interval(secs => $6)
+        where tenant_id = $1 and id = $2 and attempts = $3 and delivered_at is null
+        ",
+        claimed.tenant.0,
+        claimed.id.0,
+        claimed.attempt,
+        tried.status.map(i32::from),
+        tried.error,
+        tried.again.map(|again| again.as_secs_f64()),
+    )
+    .execute(tx.conn())
+    .await?;
+    if done.rows_affected() == 0 {
+        return Ok(false);
+    }
+    sqlx::query!(
+        "
+        update webhooks
+        set last_delivered_at = case when $3::text is null then now() else last_delivered_at end,
+          last_failed_at = case when $3::text is null then last_failed_at else now() end,
+          last_error = coalesce($3, last_error)
+        where tenant_id = $1 and id = $2
+        ",
+        claimed.tenant.0,
+        claimed.webhook.0,
+        tried.error,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(true)
+}
+
+/// Messages of a webhook, newest first, those before `before` only.
+pub async fn list(
+    tx: &mut Tx,
+    tenant: TenantId,
+    webhook: WebhookId,
+    before: Option<DeliveryId>,
+    limit: i64,
+) -> Result<Vec<Delivery>> {
+    let rows = sqlx::query!(
+        "
+        select id, event, attempts, created_at, next_attempt_at, delivered_at, last_status, last_error
+        from webhook_deliveries
+        where tenant_id = $1 and webhook_id = $2 and ($3::uuid is null or id < $3)
+        order by id desc
+        limit $4
+        ",
+        tenant.0,
+        webhook.0,
+        before.map(|id| id.0),
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let state = |delivered: bool, waits: bool| match (delivered, waits) {
+        (true, _) => DeliveryState::Delivered,
+        (false, true) => DeliveryState::Pending,
+        (false, false) => DeliveryState::Failed,
+    };
+    let rows = rows.into_iter().map(|row| Delivery {
+        id: DeliveryId(row.id),
+        event: row.event,
+        state: state(row.delivered_at.is_some(), row.next_attempt_at.is_some()),
+        attempts: row.attempts,
+        created_at: row.created_at,
+        next_attempt_at: row.next_attempt_at,
+        delivered_at: row.delivered_at,
+        last_status: row.last_status,
+        last_error: row.last_error,
+    });
+    Ok(rows.collect())
+}
+
+/// Tenants with messages older than this many days; wants [`super::Db::system`].
+pub async fn with_old(tx: &mut Tx, days: i32) -> Result<Vec<TenantId>> {
+    let ids = sqlx::query_scalar!(
+        "
+        select distinct tenant_id from (
+          select tenant_id from webhook_deliveries
+          where created_at < now() - make_interval(days => $1) and next_attempt_at is null
+          order by created_at
+          limit 10000
+        ) old
+        ",
+        days,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(ids.into_iter().map(TenantId).collect())
+}
+
+/// Forgets some of a tenant's messages that are older than this and not to be sent any more; how many.
+pub async fn prune(tx: &mut Tx, tenant: TenantId, days: i32, limit: i64) -> Result<u64> {
+    let done = sqlx::query!(
+        "
+        delete from webhook_deliveries
+        where tenant_id = $1 and id in (
+          select id from webhook_deliveries
+          where tenant_id = $1 and created_at < now() - make_interval(days => $2) and next_attempt_at is null
+          limit $3
+        )
+        ",
+        tenant.0,
+        days,
+        limit,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected())
+}

@@ -1,0 +1,174 @@
+//! Rows of webhooks, and what is put into their outbox ([`super::deliveries`] is how it leaves it).
+
+use serde_json::Value;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::Tx;
+use crate::domain::{
+    error::{Error, Result},
+    ids::{DeliveryId, TenantId, WebhookId},
+    webhook::{MOST, Webhook},
+};
+
+struct Row {
+    id: Uuid,
+    url: String,
+    events: Vec<String>,
+    created_at: OffsetDateTime,
+    disabled_at: Option<OffsetDateTime>,
+    last_delivered_at: Option<OffsetDateTime>,
+    last_failed_at: Option<OffsetDateTime>,
+    last_error: Option<String>,
+}
+
+impl From<Row> for Webhook {
+    fn from(row: Row) -> Self {
+        let Row { url, events, created_at, disabled_at, last_delivered_at, last_failed_at, last_error, .. } = row;
+        let id = WebhookId(row.id);
+        Self { id, url, events, created_at, disabled_at, last_delivered_at, last_failed_at, last_error }
+    }
+}
+
+/// Adds a webhook in a free slot; a conflict when there is none.
+pub async fn insert(
+    tx: &mut Tx,
+    tenant: TenantId,
+    id: WebhookId,
+    url: &str,
+    events: &[String],
+    sealed: &[u8],
+) -> Result<Webhook> {
+    let row = sqlx::query_as!(
+        Row,
+        "
+        insert into webhooks (tenant_id, id, slot, url, events, sealed)
+        select $1, $2, min(n), $3, $4, $5 from generate_series(1, $6::int) n
+        where not exists (select from webhooks where tenant_id = $1 and slot = n)
+        having min(n) is not null
+        on conflict (tenant_id, slot) do nothing
+        returning id, url, events, created_at, disabled_at, last_delivered_at, last_failed_at, last_error
+        ",
+        tenant.0,
+        id.0,
+        url,
+        events,
+        sealed,
+        i32::try_from(MOST).unwrap_or(i32::MAX),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let full =
+        || Error::Conflict(format!("there are {MOST} webhooks, or one was made at this moment; look at the list"));
+    row.map(Into::into).ok_or_else(full)
+}
+
+/// The tenant's webhooks, oldest first.
+pub async fn list(tx: &mut Tx, tenant: TenantId) -> Result<Vec<Webhook>> {
+    let rows = sqlx::query_as!(
+        Row,
+        "
+        select id, url, events, created_at, disabled_at, last_delivered_at, last_failed_at, last_error
+        from webhooks where tenant_id = $1 order by id
+        ",
+        tenant.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows.into_iter().map(Into::into).collect())
+}
+
+pub async fn get(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<Webhook> {
+    let row = sqlx::query_as!(
+        Row,
+        "
+        select id, url, events, created_at, disabled_at, last_delivered_at, last_failed_at, last_error
+        from webhooks where tenant_id = $1 and id = $2
+        ",
+        tenant.0,
+        id.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(Into::into).ok_or_else(|| Error::not_found(format!("webhook {id}")))
+}
+
+/// Removes a webhook with its messages.
+pub async fn delete(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<()> {
+    let done = sqlx::query!("delete from webhooks where tenant_id = $1 and id = $2", tenant.0, id.0)
+        .execute(tx.conn())
+        .await?;
+    if done.rows_affected() == 0 { Err(Error::not_found(format!("webhook {id}"))) } else { Ok(()) }
+}
+
+/// Puts a message into the outbox of each of the tenant's webhooks that wants this event. Part of the
+/// transaction of what happened; sent after its commit, within about a second.
+pub async fn enqueue(tx: &mut Tx, tenant: TenantId, event: &str, payload: &Value) -> Result<()> {
+    let ids: Vec<Uuid> = (0..MOST).map(|_| DeliveryId::new().0).collect();
+    sqlx::query!(
+        "
+        insert into webhook_deliveries (tenant_id, id, webhook_id, event, payload, next_attempt_at)
+        select tenant_id, ($4::uuid[])[slot], id, $2, $3::text::json, now()
+        from webhooks
+        where tenant_id = $1 and disabled_at is null and exists (
+          select from unnest(events) wanted
+          where wanted = $2 or (right(wanted, 1) = '*' and starts_with($2, left(wanted, -1)))
+        )
+        ",
+        tenant.0,
+        event,
+        payload.to_string(),
+        &ids,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Sends nothing to a webhook any more and gives up what waits. `false` when it was disabled already.
+pub async fn disable(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<bool> {
+    let done = sqlx::query!(
+        "update webhooks set disabled_at = now() where tenant_id = $1 and id = $2 and disabled_at is null",
+        tenant.0,
+        id.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!(
+        "
+        update webhook_deliveries set next_attempt_at = null, last_error = coalesce(last_error, 'the webhook was disabled')
+        where tenant_id = $1 and webhook_id = $2 and next_attempt_at is not null
+        ",
+        tenant.0,
+        id.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The secrets that are not sealed with this version of the tenant's key.
+pub async fn not_sealed_with(tx: &mut Tx, tenant: TenantId, version: u32) -> Result<Vec<(WebhookId, Vec<u8>)>> {
+    let rows = sqlx::query!(
+        "select id, sealed from webhooks where tenant_id = $1 and tenant_key_version <> $2",
+        tenant.0,
+        version.cast_signed(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows.into_iter().map(|row| (WebhookId(row.id), row.sealed)).collect())
+}
+
+/// Puts the same secret, sealed anew, in the place of what was read.
+pub async fn reseal(tx: &mut Tx, tenant: TenantId, id: WebhookId, read: &[u8], sealed: &[u8]) -> Result<()> {
+    sqlx::query!(
+        "update webhooks set sealed = $4 where tenant_id = $1 and id = $2 and sealed = $3",
+        tenant.0,
+        id.0,
+        read,
+        sealed,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
