@@ -5,6 +5,7 @@ pub mod chat;
 pub mod check;
 pub mod demo;
 pub mod keys;
+mod lines;
 mod memory;
 pub mod openapi;
 pub mod serve;
@@ -37,13 +38,14 @@ pub struct Cli {
 enum Command {
     /// Serve the API. Without `DATABASE_URL` a private Postgres is started.
     Serve,
-    /// Bring up the demo: a tenant with four users, a bank to talk to, and what to try next.
+    /// Bring up the demo: a tenant with four users, a bank and notes to talk to, and what to try next.
     Demo(demo::Args),
     /// Talk to an agent in the terminal, through the public API.
     Chat(chat::Args),
     /// Say what is wrong with packs: file, line, path and remedy.
     Check(check::Args),
-    /// Say whether the servers of a pack can be reached, and which tools each role sees.
+    /// Say whether the servers of a pack can be reached, and which tools each role sees. A personal server that
+    /// is named is tried with what you enter; nothing of that is kept.
     Smoke(smoke::Args),
     /// Make a token for development.
     Token(token::Args),
@@ -77,7 +79,7 @@ pub async fn run(cli: Cli) -> ExitCode {
 }
 
 async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow::Result<ExitCode> {
-    if matches!(command, Command::Serve | Command::Demo(_) | Command::Keys(_)) {
+    if matches!(command, Command::Serve | Command::Demo(_) | Command::Keys(_) | Command::Smoke(_)) {
         memory::keep_out_of_core_dumps();
     }
     match command {
