@@ -109,7 +109,10 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
 fn log_to_stderr(config: &Config) {
     // rmcp writes whole messages, arguments and results included, whatever the operator's filter says.
     let quiet = "rmcp=warn".parse().expect("a directive written here");
-    let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info")).add_directive(quiet);
+    // An error for each server that cannot be reached or says no; we tell of those in words of our own.
+    let silent = "rmcp::transport::worker=off".parse().expect("a directive written here");
+    let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter.add_directive(quiet).add_directive(silent);
     let ansi = io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(io::stderr);
     // A second subscriber in one process (tests) leaves the first in place.

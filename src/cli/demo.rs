@@ -71,13 +71,7 @@ impl Model {
 }
 
 /// The variables that the demo's pack names. What the environment sets already wins, but for the examples.
-fn prepared(
-    env: Environment,
-    config: &Config,
-    bank: &bank::Bank,
-    notes: &notes::Notes,
-    model: &Model,
-) -> Environment {
+fn prepared(env: Environment, config: &Config, bank: &bank::Bank, notes: &notes::Notes, model: &Model) -> Environment {
     let (provider, name, at) = match model {
         Model::Endpoint { model, at } => ("openai", model.as_str(), at.as_str()),
         Model::None => ("none", "", ""),

@@ -89,7 +89,7 @@ async fn try_personal(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> anyhow::Resu
     };
     match discover(mcp, pack, &spec).await {
         Ok(()) => Ok(true),
-        Err(error) => failed(Trouble::from(&error), &error.to_string()),
+        Err(error) => failed(Trouble::from(&error), &error.message),
     }
 }
 

@@ -46,8 +46,7 @@ fn tokens(file: &Path) -> anyhow::Result<BTreeMap<String, Holder>> {
         Err(_) => {}
     }
     let new = [("erin", &["read", "write"][..]), ("fred", &["read"])].map(|(name, scopes)| {
-        let holder =
-            Holder { name: name.to_owned(), scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect() };
+        let holder = Holder { name: name.to_owned(), scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect() };
         (format!("notes-{name}-{}", hex::encode(rand::random::<[u8; 8]>())), holder)
     });
     let tokens = BTreeMap::from(new);
