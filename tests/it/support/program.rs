@@ -73,7 +73,8 @@ impl Program {
         while let Some(parent) = family.pop() {
             for (pid, _, command) in rows.iter().filter(|(_, of, _)| *of == parent) {
                 family.push(*pid);
-                lines += &format!("{command}\n");
+                lines.push_str(command);
+                lines.push('\n');
             }
         }
         lines
