@@ -1,5 +1,6 @@
 # docker build -t chatelaine .                  the service alone
 # docker build -t bank --target bank .          the demo's bank
+# docker build -t notes --target notes .        the demo's notes
 # docker build -t demo --target demo .          the service with the demo's other server, a child process
 
 FROM rust:1.95-bookworm AS build
@@ -9,8 +10,8 @@ COPY . .
 ENV SQLX_OFFLINE=true
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/src/target \
-    cargo build --locked --release --bin chatelaine --example bank \
- && install -D -t /out target/release/chatelaine target/release/examples/bank
+    cargo build --locked --release --bin chatelaine --example bank --example notes \
+ && install -D -t /out target/release/chatelaine target/release/examples/bank target/release/examples/notes
 
 FROM debian:bookworm-slim AS base
 RUN apt-get update \
@@ -24,6 +25,12 @@ COPY --from=build /out/bank /usr/local/bin/bank
 USER chatelaine
 EXPOSE 9000
 ENTRYPOINT ["bank", "--listen", "0.0.0.0:9000"]
+
+FROM base AS notes
+COPY --from=build /out/notes /usr/local/bin/notes
+USER chatelaine
+EXPOSE 9001
+ENTRYPOINT ["notes", "--listen", "0.0.0.0:9001"]
 
 FROM base AS service
 COPY --from=build /out/chatelaine /usr/local/bin/chatelaine

@@ -17,11 +17,11 @@ help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Start the whole thing: database, a bank, a clock, the service
+demo: ## Start the whole thing: database, a bank, a clock, notes, the service
 	@.ci/install rust postgres python
 	@.ci/demo-servers .chatelaine/venv
 	@echo "demo: building; the first time this takes some minutes"
-	@cargo build --quiet --bin chatelaine --example bank
+	@cargo build --quiet --bin chatelaine --example bank --example notes
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/chatelaine" demo
 
 .PHONY: test

@@ -6,6 +6,7 @@ pub mod chat;
 pub mod check;
 pub mod demo;
 pub mod keys;
+mod lines;
 mod memory;
 pub mod openapi;
 pub mod serve;
@@ -38,13 +39,14 @@ pub struct Cli {
 enum Command {
     /// Serve the API. Without `DATABASE_URL` a private Postgres is started.
     Serve,
-    /// Bring up the demo: a tenant with four users, a bank to talk to, and what to try next.
+    /// Bring up the demo: a tenant with four users, a bank and notes to talk to, and what to try next.
     Demo(demo::Args),
     /// Talk to an agent in the terminal, through the public API.
     Chat(chat::Args),
     /// Say what is wrong with packs: file, line, path and remedy.
     Check(check::Args),
-    /// Say whether the servers of a pack can be reached, and which tools each role sees.
+    /// Say whether the servers of a pack can be reached, and which tools each role sees. A personal server that
+    /// is named is tried with what you enter; nothing of that is kept.
     Smoke(smoke::Args),
     /// Make a token for development.
     Token(token::Args),
@@ -80,7 +82,7 @@ pub async fn run(cli: Cli) -> ExitCode {
 }
 
 async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow::Result<ExitCode> {
-    if matches!(command, Command::Serve | Command::Demo(_) | Command::Keys(_)) {
+    if matches!(command, Command::Serve | Command::Demo(_) | Command::Keys(_) | Command::Smoke(_)) {
         memory::keep_out_of_core_dumps();
     }
     match command {
@@ -114,7 +116,10 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
 fn log_to_stderr(config: &Config) {
     // rmcp writes whole messages, arguments and results included, whatever the operator's filter says.
     let quiet = "rmcp=warn".parse().expect("a directive written here");
-    let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info")).add_directive(quiet);
+    // An error for each server that cannot be reached or says no; we tell of those in words of our own.
+    let silent = "rmcp::transport::worker=off".parse().expect("a directive written here");
+    let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter.add_directive(quiet).add_directive(silent);
     let ansi = io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(io::stderr);
     // A second subscriber in one process (tests) leaves the first in place.

@@ -72,7 +72,8 @@ pub(super) async fn connections(
     caller: Caller,
     Path(agent): Path<String>,
 ) -> Result<axum::Json<List<ConnectionView>>, Problem> {
-    Ok(axum::Json(List { items: app::credentials::list(&app, caller.principal(), &agent).await? }))
+    let operator = caller.0.scopes.has(Scope::Admin);
+    Ok(axum::Json(List { items: app::credentials::list(&app, caller.principal(), &agent, operator).await? }))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]

@@ -17,7 +17,7 @@ use crate::{
         self, App,
         credentials::{ServerConnection, Tested},
     },
-    domain::secret::Secret,
+    domain::{principal::Scope, secret::Secret},
 };
 
 /// One server of this agent, how my connection is, and what I enter for it.
@@ -28,7 +28,8 @@ pub(super) async fn get(
     caller: Caller,
     Path((agent, server)): Path<(String, String)>,
 ) -> Result<axum::Json<ServerConnection>, Problem> {
-    Ok(axum::Json(app::credentials::get(&app, caller.principal(), &agent, &server).await?))
+    let operator = caller.0.scopes.has(Scope::Admin);
+    Ok(axum::Json(app::credentials::get(&app, caller.principal(), &agent, &server, operator).await?))
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -70,7 +71,8 @@ pub(super) async fn put(
     if let Some(reason) = tested.reason {
         return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, reason.code(), tested.message));
     }
-    Ok(axum::Json(app::credentials::get(&app, caller.principal(), &agent, &server).await?))
+    let operator = caller.0.scopes.has(Scope::Admin);
+    Ok(axum::Json(app::credentials::get(&app, caller.principal(), &agent, &server, operator).await?))
 }
 
 /// Connect once more with what I entered. A definite no of the server takes its tools away, an outage nothing.

@@ -136,7 +136,7 @@ async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
     if pack.servers.is_empty() {
         return Ok("This agent has no servers.".to_owned());
     }
-    let views = credentials::list(app, &run.principal, run.agent.as_str()).await?;
+    let views = credentials::list(app, &run.principal, run.agent.as_str(), false).await?;
     let lines = views.iter().map(|view| {
         let state = match &view.state {
             State::Ready { .. } | State::Configured => " – ready".to_owned(),

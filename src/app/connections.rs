@@ -85,9 +85,9 @@ pub struct ConnectionView {
     pub kind: &'static str,
     #[serde(flatten)]
     pub state: State,
-    /// Tools in the catalog.
+    /// Tools that the caller may use; all of them for whoever runs the agent.
     pub tools: usize,
-    /// What discovery left out, and why.
+    /// What discovery left out, and why; only for whoever runs the agent.
     pub dropped: Vec<String>,
 }
 

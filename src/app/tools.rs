@@ -4,6 +4,8 @@
 //! decision that the gate asks again at call time. Both are cached; a user's toolbox costs a query only when
 //! nobody has asked for it for a while. A personal server's tools are in it only with an active credential.
 
+mod unlisted;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -14,6 +16,7 @@ use moka::future::Cache;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
+pub use self::unlisted::{Cause, Unlisted};
 use super::{
     App, agents,
     connections::{ConnectionView, State},
@@ -253,6 +256,9 @@ pub struct ServerTools {
     /// Only with `explain`: tools the principal may not use, and what to change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub denied: Option<Vec<DeniedTool>>,
+    /// Only with `explain`, and only when nothing is known of the server's tools: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unlisted: Option<Unlisted>,
 }
 
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -325,6 +331,10 @@ pub async fn explain(app: &Arc<App>, principal: &Principal, agent: &str, operato
             _ => unusable.map(|reason| DeniedTool { tool: tool.tool.name.clone(), reason, remedy: reason.remedy() }),
         });
         server.denied = Some(denied.collect());
+        let known = toolbox.all.catalogs[at].as_ref();
+        if known.is_none_or(|catalog| catalog.tools.is_empty()) {
+            server.unlisted = Some(Unlisted::of(&server.connection.state, known.is_some()));
+        }
     }
     Ok(servers)
 }
@@ -355,6 +365,7 @@ async fn group(app: &App, principal: &Principal, toolbox: &Toolbox) -> Result<Ve
                 .map(|(spec, tool)| view(spec, tool))
                 .collect(),
             denied: None,
+            unlisted: None,
         })
         .collect())
 }

@@ -9,10 +9,8 @@ use std::{collections::BTreeMap, io::IsTerminal as _};
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-use self::{
-    client::{Client, News},
-    terminal::Lines,
-};
+use self::client::{Client, News};
+use super::lines::Lines;
 use crate::domain::{config::Config, secret::Secret};
 
 #[derive(clap::Args)]

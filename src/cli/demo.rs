@@ -1,8 +1,10 @@
 //! `chatelaine demo`: the whole thing on one machine, with nothing from outside. A tenant with four users, a
-//! bank and a clock to talk to, and a page of what to try next. A second start finds the same data.
+//! bank, a clock and everybody's own notes to talk to, and a page of what to try next. A second start finds the same data.
 
 mod bank;
+mod example;
 mod guide;
+mod notes;
 mod people;
 
 use std::path::PathBuf;
@@ -21,6 +23,9 @@ pub struct Args {
     /// The example bank; found beside this program unless given.
     #[arg(long)]
     bank: Option<PathBuf>,
+    /// The example notes; found beside this program unless given.
+    #[arg(long)]
+    notes: Option<PathBuf>,
 }
 
 /// What the model is when the environment names an endpoint and no model.
@@ -32,14 +37,15 @@ pub async fn run(args: Args, mut config: Config, env: Environment) -> anyhow::Re
         config.ring = Some(folder::ring_or_new(&config.data)?);
     }
     let bank = bank::start(args.bank, &config.data).await?;
+    let notes = notes::start(args.notes, &config.data).await?;
     let model = Model::of(&env);
-    let env = prepared(env, &config, &bank, &model);
+    let env = prepared(env, &config, &bank, &notes, &model);
     config.packs = args.pack;
     config.egress_allow.extend(["localhost", "127.0.0.1", "[::1]"].map(str::to_owned));
     with_database(&config, &env, async |db| {
         let service = Service::start(config.clone(), &env, db.clone()).await?;
-        let notes = people::admit(&db, &service, &config).await?;
-        super::say(&guide::text(&notes, &model));
+        let people = people::admit(&db, &service, &config).await?;
+        super::say(&guide::text(&people, &notes, &model));
         service.until_asked_to_stop().await
     })
     .await
@@ -64,8 +70,8 @@ impl Model {
     }
 }
 
-/// The variables that the demo's pack names. What the environment sets already wins, but for the bank.
-fn prepared(env: Environment, config: &Config, bank: &bank::Bank, model: &Model) -> Environment {
+/// The variables that the demo's pack names. What the environment sets already wins, but for the examples.
+fn prepared(env: Environment, config: &Config, bank: &bank::Bank, notes: &notes::Notes, model: &Model) -> Environment {
     let (provider, name, at) = match model {
         Model::Endpoint { model, at } => ("openai", model.as_str(), at.as_str()),
         Model::None => ("none", "", ""),
@@ -82,5 +88,7 @@ fn prepared(env: Environment, config: &Config, bank: &bank::Bank, model: &Model)
     ];
     let unset: Vec<_> = defaults.into_iter().filter(|(name, _)| env.get(name).is_none_or(str::is_empty)).collect();
     let env = unset.into_iter().fold(env, |env, (name, value)| env.with(name, value));
-    env.with("BANK_MCP_URL", bank.url.clone()).with("BANK_TOKEN", bank.token.clone())
+    env.with("BANK_MCP_URL", bank.server.url.clone())
+        .with("BANK_TOKEN", bank.token.clone())
+        .with("NOTES_MCP_URL", notes.server.url.clone())
 }

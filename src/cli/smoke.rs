@@ -1,19 +1,24 @@
 //! `chatelaine smoke <pack> [server]`: can a pack's servers be reached, in which protocol era, which tools
-//! have they, and what do those look like to each role? Needs no database.
+//! have they, and what do those look like to each role? A personal server that is named is tried with what
+//! whoever runs this enters, of which nothing is kept. Needs no database.
+
+mod entry;
 
 use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, process::ExitCode, sync::Arc};
 
 use crate::{
     domain::{
         config::{Config, Environment},
+        connection::Trouble,
         ids::TenantId,
         pack::Pack,
+        personal,
         policy::{Decision, Standing, decide},
         principal::{GUEST, roles_named_by},
         server::{AccessMode, ServerSpec},
     },
     egress::Egress,
-    mcp::{Discovery, Key, Mcp, Options},
+    mcp::{Discovery, Key, Mcp, McpError, Options},
     packs::Library,
 };
 
@@ -39,7 +44,19 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
         for spec in &pack.servers {
             if args.server.as_ref().is_none_or(|wanted| spec.id.as_str() == wanted) {
                 tried += 1;
-                reached &= try_server(&mcp, pack, spec).await;
+                reached &= match spec.access_mode {
+                    AccessMode::AdminControlled => try_shared(&mcp, pack, spec).await,
+                    AccessMode::UserControlled if args.server.is_none() => {
+                        let command = format!("`chatelaine smoke {} {}`", args.pack.display(), spec.id);
+                        super::say(&format!(
+                            "{} {}: personal; {command} asks for a credential and tries it",
+                            pack.id(),
+                            spec.id
+                        ));
+                        true
+                    }
+                    AccessMode::UserControlled => try_personal(&mcp, pack, spec).await?,
+                };
             }
         }
     }
@@ -50,12 +67,34 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
     Ok(if reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Says how one server is; `false` when it cannot be reached.
-async fn try_server(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> bool {
-    if spec.access_mode == AccessMode::UserControlled {
-        super::say(&format!("{} {}: personal; it connects with a user's own credential only", pack.id(), spec.id));
-        return true;
+/// Says how a shared server is; `false` when it cannot be reached.
+async fn try_shared(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> bool {
+    let found = discover(mcp, pack, spec).await;
+    if let Err(error) = &found {
+        super::say(&format!("{} {}: not reachable: {error}", pack.id(), spec.id));
     }
+    found.is_ok()
+}
+
+/// The same for a personal server, with what is entered now.
+async fn try_personal(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> anyhow::Result<bool> {
+    let values = entry::ask(pack, spec).await?;
+    let failed = |trouble: Trouble, why: &str| {
+        super::say(&format!("{} {}: {}: {}\n  {why}", pack.id(), spec.id, trouble.code(), trouble.sentence()));
+        Ok(false)
+    };
+    let spec = match personal::effective(spec, &values) {
+        Ok(spec) => spec,
+        Err(unfit) => return failed(Trouble::BadTemplate, &format!("{} {}", unfit.field, unfit.fault)),
+    };
+    match discover(mcp, pack, &spec).await {
+        Ok(()) => Ok(true),
+        Err(error) => failed(Trouble::from(&error), &error.message),
+    }
+}
+
+/// Connects, and shows what the server has.
+async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpError> {
     let key = Key {
         tenant: TenantId::new(),
         agent: pack.id().clone(),
@@ -64,18 +103,11 @@ async fn try_server(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> bool {
         generation: 0,
     };
     let started = crate::domain::clock::instant();
-    match mcp.discover(&key, &Arc::new(spec.clone())).await {
-        Ok(discovery) => {
-            let took = started.elapsed().as_millis();
-            super::say(&format!("{} {}: reachable in {took} ms, protocol {}", pack.id(), spec.id, discovery.protocol));
-            super::say(&table(pack, spec, &discovery));
-            true
-        }
-        Err(error) => {
-            super::say(&format!("{} {}: not reachable: {error}", pack.id(), spec.id));
-            false
-        }
-    }
+    let discovery = mcp.discover(&key, &Arc::new(spec.clone())).await?;
+    let took = started.elapsed().as_millis();
+    super::say(&format!("{} {}: reachable in {took} ms, protocol {}", pack.id(), spec.id, discovery.protocol));
+    super::say(&table(pack, spec, &discovery));
+    Ok(())
 }
 
 /// One line per tool: its name and what each role may do with it.

@@ -1,7 +1,7 @@
 //! Keeps the credentials of a connection out of what its server says: results, errors, progress and lists of
 //! tools are searched for them in every spelling in which a server may give them back.
 //!
-//! Found: the text itself, as JSON writes it, its base64 (also inside of a longer text), its hex and its URL
+//! Found: the text itself, as JSON writes it (also in JSON within JSON), its base64 (also inside of a longer text), its hex and its URL
 //! encoding. Not found: what a server has turned into something else on purpose.
 
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -20,6 +20,8 @@ use super::{
 pub const MASK: &str = "••••";
 /// Shorter ones would blank ordinary words.
 const SHORTEST: usize = 4;
+/// JSON in the text of a JSON text, as servers like to answer, is escaped as often as it is wrapped.
+const NESTED: usize = 3;
 
 /// Finds the secrets of one connection. Without any it does nothing and costs nothing.
 #[derive(Clone, Default)]
@@ -92,9 +94,12 @@ fn is_telling(name: &str) -> bool {
 /// A secret as it may be written.
 fn spellings(secret: &str) -> Vec<String> {
     let mut all = vec![secret.to_owned()];
-    let json = serde_json::to_string(secret).expect("text is JSON");
-    let json = &json[1..json.len() - 1];
-    all.extend([json.to_owned(), json.replace('/', "\\/")]);
+    let mut json = secret.to_owned();
+    for _ in 0..NESTED {
+        let quoted = serde_json::to_string(&json).expect("text is JSON");
+        quoted[1..quoted.len() - 1].clone_into(&mut json);
+        all.extend([json.replace('/', "\\/"), json.clone()]);
+    }
     let hex = hex::encode(secret);
     all.extend([hex.to_uppercase(), hex]);
     let form: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();

@@ -2,9 +2,13 @@
 
 mod canary;
 mod chat;
+mod demo;
 mod link;
+mod proxy;
 mod rest;
 mod rules;
+mod shown;
+mod smoke;
 
 use serde_json::{Value, json};
 

@@ -1,5 +1,7 @@
 //! Connections as people see them: how each is, and what is to be entered. Values are not here to be shown.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::{catalogs, holdings, key};
@@ -12,34 +14,65 @@ use crate::{
         credential::CredentialState,
         error::{Error, Result},
         pack::Pack,
+        policy::{Decision, decide},
         principal::Principal,
         server::{AccessMode, FieldKind, ServerSpec},
+        tool::{Catalog, Tool},
     },
     mcp::ConnectionState,
 };
 
 /// The servers of an agent and how they are for the principal.
-pub async fn list(app: &App, principal: &Principal, agent: &str) -> Result<Vec<ConnectionView>> {
+pub async fn list(app: &App, principal: &Principal, agent: &str, operator: bool) -> Result<Vec<ConnectionView>> {
     let pack = agents::pack(app, principal, agent).await?;
-    views(app, principal, &pack).await
-}
-
-/// The same for a pack at hand.
-pub async fn views(app: &App, principal: &Principal, pack: &Pack) -> Result<Vec<ConnectionView>> {
     let mut views = Vec::with_capacity(pack.servers.len());
     for server in &pack.servers {
-        views.push(view(app, principal, pack, server).await?);
+        views.push(shown(app, principal, &pack, server, operator).await?);
     }
     Ok(views)
 }
 
-async fn view(app: &App, principal: &Principal, pack: &Pack, server: &ServerSpec) -> Result<ConnectionView> {
+/// The same for a pack at hand, for whoever may know of every tool.
+pub async fn views(app: &App, principal: &Principal, pack: &Pack) -> Result<Vec<ConnectionView>> {
+    let mut views = Vec::with_capacity(pack.servers.len());
+    for server in &pack.servers {
+        views.push(view(app, principal, pack, server).await?.0);
+    }
+    Ok(views)
+}
+
+/// A server as it may be shown: how many tools there are, and what was left out, is for whoever runs the agent.
+/// Everybody else is told how many they may use.
+async fn shown(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    server: &ServerSpec,
+    operator: bool,
+) -> Result<ConnectionView> {
+    let (mut view, catalog) = view(app, principal, pack, server).await?;
+    let standing = principal.standing(pack);
+    if !operator && !standing.admin {
+        let may = |tool: &&Arc<Tool>| !matches!(decide(server, &standing, &tool.name), Decision::Deny(_));
+        view.tools = catalog.map_or(0, |catalog| catalog.tools.iter().filter(may).count());
+        view.dropped.clear();
+    }
+    Ok(view)
+}
+
+/// How a server is, and the tools that are behind it for the principal.
+async fn view(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    server: &ServerSpec,
+) -> Result<(ConnectionView, Option<Arc<Catalog>>)> {
     let mut view = app.connections.view(principal.tenant, pack, server);
     if server.access_mode == AccessMode::AdminControlled {
-        return Ok(view);
+        return Ok((view, app.connections.catalog(principal.tenant, pack.id(), &server.id)));
     }
     let holdings = holdings(app, principal, pack.id()).await?;
-    let Some(held) = holdings.of(&server.id) else { return Ok(view) };
+    let Some(held) = holdings.of(&server.id) else { return Ok((view, None)) };
     view.state = match held.state {
         CredentialState::Active => {
             let key = key(principal.tenant, pack.id(), &server.id, held.id, held.generation);
@@ -50,12 +83,14 @@ async fn view(app: &App, principal: &Principal, pack: &Pack, server: &ServerSpec
         }
         state => State::NeedsAttention { reason: state.as_str().to_owned() },
     };
-    if held.state == CredentialState::Active
-        && let Some(catalog) = catalogs::known(app, principal.tenant, pack.id(), server, Some(held)).await?
-    {
+    if held.state != CredentialState::Active {
+        return Ok((view, None));
+    }
+    let catalog = catalogs::known(app, principal.tenant, pack.id(), server, Some(held)).await?;
+    if let Some(catalog) = &catalog {
         (view.tools, view.dropped) = (catalog.tools.len(), catalog.dropped.clone());
     }
-    Ok(view)
+    Ok((view, catalog))
 }
 
 /// One server of an agent, with what a user enters for it.
@@ -88,7 +123,13 @@ pub struct Choice {
 }
 
 /// One server of an agent, as the principal sees it.
-pub async fn get(app: &App, principal: &Principal, agent: &str, server: &str) -> Result<ServerConnection> {
+pub async fn get(
+    app: &App,
+    principal: &Principal,
+    agent: &str,
+    server: &str,
+    operator: bool,
+) -> Result<ServerConnection> {
     let pack = agents::pack(app, principal, agent).await?;
     let spec = pack.server(server).ok_or_else(|| Error::not_found(format!("server {server:?}")))?;
     let fields = spec.user_config.iter().map(|field| {
@@ -104,5 +145,6 @@ pub async fn get(app: &App, principal: &Principal, agent: &str, server: &str) ->
             options: options.collect(),
         }
     });
-    Ok(ServerConnection { connection: view(app, principal, &pack, spec).await?, fields: fields.collect() })
+    let connection = shown(app, principal, &pack, spec, operator).await?;
+    Ok(ServerConnection { connection, fields: fields.collect() })
 }

@@ -1,14 +1,17 @@
 //! What the demo prints once it is up.
 
-use super::Model;
+use super::{Model, notes::Notes};
 use crate::cli::chat::DemoNotes;
 
-pub fn text(notes: &DemoNotes, model: &Model) -> String {
-    let url = notes.url.as_str().trim_end_matches('/');
-    let employee = notes.tokens.get("employee").map(String::as_str).unwrap_or_default();
-    let agent = &notes.agent;
+pub fn text(people: &DemoNotes, notes: &Notes, model: &Model) -> String {
+    let url = people.url.as_str().trim_end_matches('/');
+    let employee = people.tokens.get("employee").map(String::as_str).unwrap_or_default();
+    let agent = &people.agent;
     let program = std::env::args().next().unwrap_or_else(|| "chatelaine".to_owned());
-    let tokens: Vec<String> = notes.tokens.iter().map(|(user, token)| format!("  {user:<9} {token}")).collect();
+    let tokens: Vec<String> = people.tokens.iter().map(|(user, token)| format!("  {user:<9} {token}")).collect();
+    let own = notes.tokens.iter().map(|(token, holder)| format!("  {token}  ({})", holder.scopes.join(", ")));
+    let own: Vec<String> = own.collect();
+    let file = notes.file.display();
     let model = match model {
         Model::Endpoint { model, at } => format!("The model is {model} at {at}."),
         Model::None => "There is no model: set OPENAI_BASE_URL and OPENAI_API_KEY for one (Ollama: \
@@ -37,7 +40,13 @@ Or by any OpenAI client: base_url={url}/v1, api_key=one of the tokens, model={ag
 
 Tokens, good for 30 days:
 {}
+
+The notes are personal: nobody has their tools before they say /connect in a chat and enter a token of their own.
+The notes know these; take one out of {file}
+and it is refused from then on:
+{}
 ",
-        tokens.join("\n")
+        tokens.join("\n"),
+        own.join("\n")
     )
 }

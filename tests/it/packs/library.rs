@@ -241,6 +241,7 @@ fn fifty_packs_load() {
         ("LLM_MODEL", ""),
         ("LLM_PROVIDER", "none"),
         ("MCP_TIME_COMMAND", "python3"),
+        ("NOTES_MCP_URL", "http://127.0.0.1:9001/mcp"),
         ("OPENAI_API_KEY", ""),
         ("OPENAI_BASE_URL", ""),
     ]);

@@ -22,6 +22,7 @@ const VARIABLES: &[(&str, &str)] = &[
     ("LLM_PROVIDER", "none"),
     ("MCP_TIME_COMMAND", "/usr/bin/python3"),
     ("BANK_TOKEN", "token"),
+    ("NOTES_MCP_URL", "http://127.0.0.1:9001/mcp"),
     ("OPENAI_API_KEY", "sk"),
     ("OPENAI_BASE_URL", ""),
     ("WISE_API_TOKEN", "w"),

@@ -63,7 +63,7 @@ async fn a_typed_secret_is_kept_nowhere_but_sealed() {
     let said: Vec<_> = messages.iter().filter(|message| message["role"] == "user").collect();
     assert_eq!(said[1]["parts"], json!([{ "type": "text", "text": "••••" }]));
     ann.say_and_wait(&chat, "hello").await;
-    let stored = super::canary::everything_stored(&world).await;
+    let stored = super::canary::everything_stored(&world.db).await;
     assert!(stored.contains("••••") && !stored.contains("reader-token-1"));
 }
 

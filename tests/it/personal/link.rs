@@ -115,7 +115,7 @@ async fn a_secret_typed_into_such_a_client_is_refused_and_kept_nowhere() {
     let refused = ann.say("reader-token-1").await;
     assert!(refused.contains("replace it at its server"), "{refused}");
     assert_eq!(connection(&ann.client, "notes").await["state"], "not_configured");
-    assert!(!super::canary::everything_stored(&world).await.contains("reader-token-1"));
+    assert!(!super::canary::everything_stored(&world.db).await.contains("reader-token-1"));
 }
 
 #[tokio::test]

@@ -158,6 +158,19 @@ proptest! {
 }
 
 #[test]
+fn a_secret_is_found_in_json_that_is_text_in_json() {
+    let spec = spec(TOKEN);
+    let made = effective(&spec, &values(&spec, &[("token", "t0p\"s\\cret/e")]).unwrap()).unwrap();
+    let scrubber = Scrubber::of(&made);
+    let mut text = "t0p\"s\\cret/e".to_owned();
+    for depth in 0..=3 {
+        assert_eq!(scrubber.text(&format!("<{text}>")).unwrap(), format!("<{MASK}>"), "wrapped {depth} times");
+        let quoted = serde_json::to_string(&text).unwrap();
+        text = quoted[1..quoted.len() - 1].to_owned();
+    }
+}
+
+#[test]
 fn json_stays_json_when_it_is_scrubbed() {
     let scrubber = Scrubber::new(&[Secret::new("say \"hi\"/there")]);
     let raw = serde_json::value::to_raw_value(&serde_json::json!({ "a": "say \"hi\"/there", "b": 1 })).unwrap();

@@ -117,6 +117,25 @@ pub async fn everything(port: Option<u16>) -> Server {
     start(command).await
 }
 
+/// npm `mcp-proxy` on this port, or on a free one, in front of server-everything over stdio. It asks for the key in
+/// `X-API-Key`.
+pub async fn proxy(port: Option<u16>, key: &str) -> Server {
+    let port = port.unwrap_or_else(free_port);
+    let mut command = Command::new("node");
+    command.arg(installed(folder().join("node_modules/mcp-proxy/dist/bin/mcp-proxy.mjs")));
+    command.args(["--host", "127.0.0.1", "--server", "stream", "--apiKey", key, "--port", &port.to_string()]);
+    command.args(["--", "node"]).arg(everything_script()).arg("stdio");
+    let server = start(command).await;
+    // It says so a moment before it listens.
+    soon(async {
+        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    server
+}
+
 /// `tests/servers/desk.py`, a fastmcp server that knows `reader-token` and `writer-token`.
 pub async fn desk() -> Server {
     let mut command = Command::new(venv("python"));
@@ -164,7 +183,7 @@ pub fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers")
 }
 
-fn everything_script() -> PathBuf {
+pub fn everything_script() -> PathBuf {
     installed(folder().join("node_modules/@modelcontextprotocol/server-everything/dist/index.js"))
 }
 
@@ -199,7 +218,7 @@ pub async fn start(mut command: Command) -> Server {
 async fn drain(output: impl AsyncRead + Send + Unpin, found: mpsc::Sender<u16>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        if let Some((_, port)) = line.split_once("listening on port ") {
+        if let Some((_, port)) = line.split_once("listening on port ").or(line.split_once("starting server on port ")) {
             // Only the first one is waited for.
             let _ = found.try_send(port.trim().parse().unwrap());
         }
