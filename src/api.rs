@@ -8,6 +8,7 @@
 //! `tests/it/access.rs` walks the document with every wrong caller.
 
 mod agents;
+mod approvals;
 mod connections;
 mod conversations;
 mod edge;
@@ -87,6 +88,12 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(conversations::messages, conversations::post))
         .routes(routes!(events::listen))
         .routes(routes!(runs::get))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::get))
+        .routes(routes!(approvals::decide))
+        .routes(routes!(approvals::cancel))
+        .routes(routes!(approvals::record))
+        .routes(routes!(approvals::listen))
         .routes(routes!(runs::cancel))
         .routes(routes!(openai::models))
         .routes(routes!(openai::model))

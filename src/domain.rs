@@ -4,6 +4,8 @@
 //! that everything above can be tested by passing values in.
 
 pub mod account;
+pub mod approval;
+pub mod canonical;
 pub mod clock;
 pub mod config;
 pub mod connection;

@@ -167,12 +167,12 @@ pub(super) async fn post(
     Ok((StatusCode::ACCEPTED, axum::Json(Accepted { message: posted.message, run: posted.run })))
 }
 
-fn page(limit: i64) -> Result<i64, Problem> {
+pub(super) fn page(limit: i64) -> Result<i64, Problem> {
     if (1..=100).contains(&limit) { Ok(limit) } else { Err(Problem::invalid("limit", "must be from 1 to 100")) }
 }
 
 /// One item more than the page was asked for, to know whether another page follows.
-fn cut<T, C>(mut items: Vec<T>, limit: i64, cursor: impl Fn(&T) -> C) -> (Vec<T>, Option<C>) {
+pub(super) fn cut<T, C>(mut items: Vec<T>, limit: i64, cursor: impl Fn(&T) -> C) -> (Vec<T>, Option<C>) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = items.len() > limit;
     items.truncate(limit);

@@ -1,12 +1,15 @@
 //! Slash commands: handled before the model and never shown to it, so that they work with any frontend
 //! and with `provider: none`.
 
+mod approvals;
+
 use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::{Map, Value};
 
 use super::{App, agents, connections::State, credentials, tools};
 use crate::domain::{
+    canonical,
     error::Result,
     message::{Part, ToolCall},
     run::ClaimedRun,
@@ -15,14 +18,18 @@ use crate::domain::{
 /// What a command comes to.
 pub enum Answer {
     Parts(Vec<Part>),
-    /// A tool is to be called, through the gate like any other call.
-    Call(ToolCall),
+    /// A tool is to be called, through the gate like any other call; and why two readers could understand the
+    /// text of its arguments differently.
+    Call(ToolCall, Option<String>),
 }
 
 const HELP: &str = "\
 /help – this list
 /tools – the tools you can use, by server
 /connections – the servers of this agent and how they are
+/approvals – what waits for your decision, and your own requests
+/approve CODE, /reject CODE reason – decide about a request
+/cancel CODE – take your own request back
 /call SERVER TOOL {\"argument\": …} – call a tool directly, without the model
 Anything else is said to the agent.";
 
@@ -35,9 +42,11 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
         "/tools" => describe_tools(app, run).await?,
         "/connections" => describe_connections(app, run).await?,
         "/call" => match parse_call(run, rest) {
-            Ok(call) => return Ok(Answer::Call(call)),
+            Ok((call, irregularity)) => return Ok(Answer::Call(call, irregularity)),
             Err(reason) => return Ok(Answer::Parts(vec![notice("bad_command", reason)])),
         },
+        "/approvals" | "/approve" | "/reject" => return approvals::answer(app, run, name, rest).await,
+        "/cancel" if !rest.trim().is_empty() => return approvals::answer(app, run, name, rest).await,
         unknown => {
             let reason = format!("There is no command {unknown}. Type /help for the commands.");
             return Ok(Answer::Parts(vec![notice("unknown_command", reason)]));
@@ -94,7 +103,7 @@ fn remark(state: &State) -> String {
 }
 
 /// `SERVER TOOL {json}`; no arguments are an empty object.
-fn parse_call(run: &ClaimedRun, rest: &str) -> Result<ToolCall, String> {
+fn parse_call(run: &ClaimedRun, rest: &str) -> Result<(ToolCall, Option<String>), String> {
     const USAGE: &str = "Write /call SERVER TOOL {\"argument\": \"value\"}, as /tools names them.";
     let word = |text: &'_ str| -> Option<(String, String)> {
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -110,11 +119,12 @@ fn parse_call(run: &ClaimedRun, rest: &str) -> Result<ToolCall, String> {
     if !arguments.is_object() {
         return Err(format!("The arguments must be one JSON object. {USAGE}"));
     }
-    Ok(ToolCall {
+    let call = ToolCall {
         call_id: format!("call_{}", run.id.0.simple()),
         name: format!("{server} {tool}"),
         server: Some(server),
         tool: Some(tool),
         arguments,
-    })
+    };
+    Ok((call, canonical::irregularity(&text)))
 }

@@ -55,6 +55,8 @@ uuid_id! {
     AuditId,
     /// What a user entered for one personal server.
     CredentialId,
+    /// A request that a tool call be made.
+    ApprovalId,
 }
 
 /// `[A-Za-z0-9][A-Za-z0-9_-]{0,63}`: the shape of every id that an author chooses (DESIGN section 3).

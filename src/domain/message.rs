@@ -7,7 +7,10 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::{Value, value::RawValue};
 use time::OffsetDateTime;
 
-use super::ids::{ConversationId, MessageId, RunId};
+use super::{
+    approval,
+    ids::{ConversationId, MessageId, RunId},
+};
 
 /// One message of a conversation. `seq` counts from 1 within the conversation.
 #[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
@@ -50,6 +53,8 @@ pub enum Part {
         code: String,
         text: String,
     },
+    /// A call waits for somebody's consent, or what came of it.
+    Approval(Box<approval::Note>),
 }
 
 /// A call as the model asked for it.
@@ -89,6 +94,8 @@ pub enum CallStatus {
     Failed,
     /// The gate refused; nothing was sent.
     Denied,
+    /// Nothing was sent: somebody else has to consent first.
+    AwaitingApproval,
     /// Sent, and no answer came. Never repeated by the program.
     OutcomeUnknown,
     /// The person cancelled the run before it was sent.
@@ -119,6 +126,7 @@ impl<'de> Deserialize<'de> for Part {
             "notice" => read(&part).map(|Said { code, text }| Self::Notice { code, text }),
             "tool_call" => read(&part).map(Self::ToolCall),
             "tool_result" => read(&part).map(Self::ToolResult),
+            "approval" => read(&part).map(Self::Approval),
             other => Err(D::Error::custom(format!("unknown part {other:?}"))),
         }
     }
@@ -135,6 +143,7 @@ impl Part {
             Self::Text { text } | Self::Notice { text, .. } => text.clone(),
             Self::ToolCall(call) => format!("[{} …]", call.name),
             Self::ToolResult(result) => result.text.clone(),
+            Self::Approval(note) => note.text.clone(),
         }
     }
 }
@@ -142,7 +151,7 @@ impl Part {
 impl Message {
     /// The text of the message for people: what was said, without tool traffic.
     pub fn plain(&self) -> String {
-        let said = self.parts.iter().filter(|part| matches!(part, Part::Text { .. } | Part::Notice { .. }));
+        let said = self.parts.iter().filter(|part| !matches!(part, Part::ToolCall(_) | Part::ToolResult(_)));
         said.map(Part::plain).collect::<Vec<_>>().join("\n")
     }
 }

@@ -66,10 +66,20 @@ fn table() -> Vec<Row> {
         (delete(), "/v1/conversations/{id}", none, [401, 404, 404, 404, 404, 403, 204]),
         (get(), "/v1/runs/{id}", none, [401, 404, 404, 404, 404, 403, 200]),
         (post(), "/v1/runs/{id}/cancel", none, [401, 404, 404, 404, 404, 403, 409]), // it is over already
+        (get(), "/v1/approvals", none, [401, 200, 200, 200, 200, 403, 200]),
+        (get(), "/v1/approvals/{id}", none, [401, 404, 404, 404, 404, 403, 404]), // it is no request's
+        (post(), "/v1/approvals/{id}/decision", decision, [401, 404, 404, 404, 404, 403, 404]),
+        (post(), "/v1/approvals/{id}/cancel", none, [401, 404, 404, 404, 404, 403, 404]),
+        (post(), "/v1/approvals/{id}/outcome", || json!({ "happened": true }), [401, 404, 404, 404, 404, 403, 404]),
+        (get(), "/v1/events", none, [401, 200, 200, 200, 200, 403, 200]),
         (get(), "/v1/models", none, [401, 200, 200, 200, 200, 403, 200]),
         (get(), "/v1/models/{model}", none, [401, 403, 200, 404, 200, 403, 200]),
         (post(), "/v1/chat/completions", chat, [401, 403, 200, 404, 200, 403, 200]),
     ]
+}
+
+fn decision() -> Value {
+    json!({ "decision": "approve", "args_sha256": "00".repeat(32) })
 }
 
 fn fields() -> Value {

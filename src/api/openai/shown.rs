@@ -84,6 +84,7 @@ fn said(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Text { text } => Some(text.as_str()),
         Part::Notice { code, text } if code != "run_failed" => Some(text),
+        Part::Approval(note) => Some(&note.text),
         _ => None,
     });
     texts.collect::<Vec<_>>().join("\n")
