@@ -30,6 +30,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    rates::{self, TOOL},
     support::world::World,
     table::{
         Amount::{Factor, Time},
@@ -38,7 +39,6 @@ use super::{
     },
 };
 
-const TOOL: &str = "get_exchange_rate";
 const MANY: usize = 64;
 
 #[derive(Clone, Copy)]
@@ -120,7 +120,8 @@ impl Round {
 
 impl Sides {
     async fn new() -> Self {
-        let world = World::start().await;
+        let url = rates::start().await;
+        let world = World::with(|setup| setup.env = setup.env.clone().with("BANK_URL", url.clone())).await;
         world.tools_ready().await;
         let claims = [("roles".to_owned(), json!(["finance"]))].into_iter().collect();
         let principal = Principal {
@@ -132,10 +133,12 @@ impl Sides {
         };
         let pack = world.app().library.get(&AgentId::parse("bank").unwrap()).unwrap();
         let toolbox = tools::toolbox(world.app(), &principal, &pack).await.unwrap();
-        let config =
-            StreamableHttpClientTransportConfig::with_uri(world.bank.url.clone()).max_concurrent_requests(2 * MANY);
+        let config = StreamableHttpClientTransportConfig::with_uri(url).max_concurrent_requests(2 * MANY);
         let mode = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
-        let direct = ().serve_with_lifecycle(StreamableHttpClientTransport::from_config(config), mode).await.unwrap();
+        // rmcp's own choice would be a new connection for each call.
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let transport = StreamableHttpClientTransport::with_client(client, config);
+        let direct = ().serve_with_lifecycle(transport, mode).await.unwrap();
         Self { world, principal, toolbox, direct }
     }
 

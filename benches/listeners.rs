@@ -17,8 +17,8 @@ use tokio::net::TcpListener;
 
 use super::{
     product::{Household, Product, pack},
+    rates,
     support::{
-        bank::start_bank,
         client::{Client, Events},
         db::TestDb,
     },
@@ -40,8 +40,8 @@ const WORDS: usize = 300;
 const PAUSE: Duration = Duration::from_millis(20);
 
 pub async fn measure() {
-    let (database, bank, zero) = (TestDb::new().await, start_bank(None).await, clock::instant());
-    let packs = [("bank".to_owned(), pack("bank", &talking_clock(zero).await, &bank.url))];
+    let (database, server, zero) = (TestDb::new().await, rates::start().await, clock::instant());
+    let packs = [("bank".to_owned(), pack("bank", &talking_clock(zero).await, &server))];
     let household = Household::new(&database.url, packs).await;
     let product = household.start().await;
     product.until_connected().await;

@@ -7,8 +7,11 @@
 #![expect(clippy::unwrap_used, reason = "a measurement stops at the first surprise")]
 
 mod calls; // a tool call through the gate and without it
+mod keys; // sealing, opening, rotating
 mod listeners; // people who wait for an answer
+mod personal; // users with credentials of their own
 mod product; // the program as it is shipped, in a process of its own
+mod rates; // a server with one tool
 mod start; // from nothing to ready
 mod table; // what is printed
 mod toolbox; // deciding who sees which tool
@@ -28,7 +31,7 @@ mod support {
 use std::process::Command;
 
 /// The groups, in the order of the table.
-const GROUPS: [&str; 5] = ["toolbox", "start", "calls", "turns", "listeners"];
+const GROUPS: [&str; 7] = ["toolbox", "personal", "keys", "start", "calls", "turns", "listeners"];
 /// Says that the process is one of ours and measures one group.
 const ALONE: &str = "--alone";
 
@@ -54,6 +57,8 @@ fn measure(group: &str) {
     runtime.block_on(async {
         match group {
             "toolbox" => toolbox::measure(),
+            "personal" => personal::measure().await,
+            "keys" => keys::measure().await,
             "start" => start::measure().await,
             "calls" => calls::measure().await,
             "turns" => turns::measure().await,

@@ -13,6 +13,7 @@ use chatelaine::{
     store::Db,
 };
 use serde_json::Value;
+use sqlx::Connection;
 use tempfile::TempDir;
 
 use super::support::{
@@ -48,14 +49,22 @@ pub struct Household {
     db: Db,
     database: Secret,
     folder: TempDir,
+    /// `MCP_CONFIG_ENCRYPTION_KEY`; empty where nobody has a credential.
+    key: String,
 }
 
 impl Household {
     /// `packs`: id and content.
     pub async fn new(database: &Secret, packs: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self::with_ring(database, packs, "").await
+    }
+
+    /// The same with a key that protects credentials.
+    pub async fn with_ring(database: &Secret, packs: impl IntoIterator<Item = (String, String)>, key: &str) -> Self {
         let db = Db::connect(database, 2).await.unwrap();
         let tenant = accounts::add_tenant(&db, &Clock::System, "acme", None, false).await.unwrap();
-        let household = Self { tenant, db, database: database.clone(), folder: tempfile::tempdir().unwrap() };
+        let (database, folder, key) = (database.clone(), tempfile::tempdir().unwrap(), key.to_owned());
+        let household = Self { tenant, db, database, folder, key };
         for (id, yaml) in packs {
             let folder = household.folder.path().join("packs").join(id);
             std::fs::create_dir_all(&folder).unwrap();
@@ -90,6 +99,7 @@ impl Household {
                 ("CHATELAINE_REQUESTS_PER_MINUTE", "1000000"),
                 ("CHATELAINE_LOG", "warn,rmcp=error"),
             ])
+            .env("MCP_CONFIG_ENCRYPTION_KEY", &self.key)
             .env("CHATELAINE_PACKS", self.folder.path().join("packs"))
             .env("CHATELAINE_DATA", self.data())
             .current_dir(self.folder.path())
@@ -102,6 +112,18 @@ impl Household {
         let product = Product { url: format!("http://127.0.0.1:{port}"), http, child };
         product.until(|readiness| readiness["ready"] == true).await;
         product
+    }
+
+    /// Gives so many other users the rows of the one credential there is. Nobody can open them, and nobody does.
+    pub async fn copy_credentials(&self, users: usize) {
+        let mut db = sqlx::postgres::PgConnection::connect(self.database.expose()).await.unwrap();
+        let tenant = format!("set app.tenant_id = '{}'; set role chatelaine_tenant", self.tenant.id);
+        sqlx::raw_sql(sqlx::AssertSqlSafe(tenant)).execute(&mut db).await.unwrap();
+        let copy = "insert into credentials (tenant_id, id, agent, server, user_id, generation, state, sealed)
+            select tenant_id, gen_random_uuid(), agent, server, 'copy-' || n, generation, state, sealed
+            from credentials, generate_series(1, $1) n";
+        let copied = sqlx::query(copy).bind(i64::try_from(users).unwrap()).execute(&mut db).await.unwrap();
+        assert_eq!(copied.rows_affected(), users as u64);
     }
 
     /// Somebody who may use the bank.

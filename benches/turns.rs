@@ -17,8 +17,8 @@ use serde_json::json;
 
 use super::{
     product::{Household, Product, pack},
+    rates::{self, TOOL},
     support::{
-        bank::start_bank,
         client::Client,
         db::TestDb,
         model::{ScriptedModel, calls, results, text},
@@ -48,13 +48,13 @@ pub async fn measure() {
 }
 
 async fn compare(database: &Secret, durability: &str) {
-    let (model, bank) = (ScriptedModel::start().await, start_bank(None).await);
-    model.on(|request| {
-        let rate = json!({ "from": "EUR", "to": "USD" });
-        let called = results(request).is_empty().then(|| calls([("bank__get_exchange_rate", rate)]));
+    let (model, server) = (ScriptedModel::start().await, rates::start().await);
+    let (tool, rate) = (format!("bank__{TOOL}"), json!({ "from": "EUR", "to": "USD" }));
+    model.on(move |request| {
+        let called = results(request).is_empty().then(|| calls([(tool.as_str(), rate.clone())]));
         Some(called.unwrap_or_else(|| text("One euro is a dollar and eight and a half cents.")))
     });
-    let packs = [("bank".to_owned(), pack("bank", model.base_url().as_str(), &bank.url))];
+    let packs = [("bank".to_owned(), pack("bank", model.base_url().as_str(), &server))];
     let household = Household::new(database, packs).await;
     let product = Arc::new(household.start().await);
     product.until_connected().await;

@@ -9,6 +9,7 @@
 
 mod agents;
 mod approvals;
+mod connect;
 mod connections;
 mod conversations;
 mod edge;
@@ -81,8 +82,10 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(agents::get))
         .routes(routes!(agents::tools))
         .routes(routes!(agents::connections))
+        .routes(routes!(agents::menu))
         .routes(routes!(connections::get, connections::put, connections::remove))
         .routes(routes!(connections::test))
+        .routes(routes!(connect::form, connect::send))
         .routes(routes!(conversations::list, conversations::create))
         .routes(routes!(conversations::get, conversations::delete))
         .routes(routes!(conversations::messages, conversations::post))

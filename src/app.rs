@@ -2,8 +2,8 @@
 //! user is a row and an event.
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
-//! `jobs → turn → commands → gate → approvals → transcript → runs → conversations → tools → credentials → connections →
-//! agents → audit → accounts → keys`.
+//! `jobs → turn → commands → menu → sessions → gate → approvals → transcript → runs → conversations → flows → tools →
+//! credentials → connections → agents → audit → accounts → keys`.
 
 pub mod accounts;
 pub mod agents;
@@ -13,11 +13,14 @@ pub mod commands;
 pub mod connections;
 pub mod conversations;
 pub mod credentials;
+pub mod flows;
 pub mod gate;
 pub mod health;
 pub mod jobs;
 pub mod keys;
+pub mod menu;
 pub mod runs;
+pub mod sessions;
 pub mod tools;
 pub mod transcript;
 pub mod turn;
@@ -139,6 +142,7 @@ impl App {
         self.tasks.spawn(connections::supervise(self.clone()));
         self.tasks.spawn(credentials::look_by_the_clock(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
+        self.tasks.spawn(flows::forget_by_the_clock(self.clone()));
         let app = self.clone();
         self.tasks.spawn(async move { app.library.watch(app.shutdown.clone()).await });
         connections::await_required(self).await

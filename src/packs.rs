@@ -14,6 +14,7 @@ mod env_file;
 mod field;
 mod folder;
 mod library;
+mod menu;
 mod native;
 mod object;
 mod overlay;

@@ -13,6 +13,7 @@ pub mod audit;
 pub mod catalogs;
 pub mod conversations;
 pub mod credentials;
+pub mod flows;
 pub mod hints;
 pub mod holdings;
 pub mod issuers;
@@ -20,6 +21,7 @@ pub mod keks;
 pub mod messages;
 pub mod private;
 pub mod runs;
+pub mod sign_outs;
 pub mod tenant_keys;
 pub mod tenants;
 

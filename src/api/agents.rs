@@ -10,8 +10,8 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    app::{self, App, agents::AgentView, connections::ConnectionView, tools::ServerTools},
-    domain::principal::Scope,
+    app::{self, App, agents::AgentView, connections::ConnectionView, menu::ItemView, tools::ServerTools},
+    domain::{ids::ConversationId, principal::Scope},
 };
 
 /// All there is of something.
@@ -73,4 +73,25 @@ pub(super) async fn connections(
     Path(agent): Path<String>,
 ) -> Result<axum::Json<List<ConnectionView>>, Problem> {
     Ok(axum::Json(List { items: app::credentials::list(&app, caller.principal(), &agent).await? }))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Where {
+    /// As it is in this conversation.
+    conversation: Option<ConversationId>,
+}
+
+/// My menu at this agent: what I can choose now, and how much waits behind it. A choice is posted to a
+/// conversation as `{"menu": "<id>"}`.
+#[utoipa::path(get, path = "/v1/agents/{agent}/menu", tag = "agents", params(("agent" = String, Path), Where),
+    responses((status = 200, body = List<ItemView>)))]
+pub(super) async fn menu(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(agent): Path<String>,
+    Query(at): Query<Where>,
+) -> Result<axum::Json<List<ItemView>>, Problem> {
+    Ok(axum::Json(List { items: app::menu::list(&app, caller.principal(), &agent, at.conversation).await? }))
 }

@@ -140,11 +140,24 @@ pub(super) async fn messages(
     Ok(axum::Json(MessagePage { items, next }))
 }
 
+/// Exactly one of these.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewMessage {
     /// What the user says: at most 32768 characters. `/help` and the like are answered by the program.
-    text: String,
+    text: Option<String>,
+    /// The id of a menu item that the user chose.
+    menu: Option<String>,
+    /// What the user entered where a `prompt` asked for it.
+    answer: Option<PromptAnswer>,
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PromptAnswer {
+    /// The prompt's `field`.
+    field: String,
+    value: String,
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -162,8 +175,21 @@ pub(super) async fn post(
     Path(id): Path<ConversationId>,
     Json(new): Json<NewMessage>,
 ) -> Result<(StatusCode, axum::Json<Accepted>), Problem> {
-    readable("text", &new.text, MAX_TEXT)?;
-    let posted = app::conversations::post(&app, caller.principal(), id, new.text).await?;
+    let posted = match (new.text, new.menu, new.answer) {
+        (Some(text), None, None) => {
+            readable("text", &text, MAX_TEXT)?;
+            app::conversations::post(&app, caller.principal(), id, text, None).await?
+        }
+        (None, Some(item), None) => {
+            let command = app::menu::choose(&app, caller.principal(), id, &item).await?;
+            app::conversations::post(&app, caller.principal(), id, command.to_owned(), None).await?
+        }
+        (None, None, Some(answer)) => {
+            readable("answer.value", &answer.value, MAX_TEXT)?;
+            app::conversations::post(&app, caller.principal(), id, answer.value, Some(&answer.field)).await?
+        }
+        _ => return Err(Problem::invalid("body", "must hold exactly one of `text`, `menu` and `answer`")),
+    };
     Ok((StatusCode::ACCEPTED, axum::Json(Accepted { message: posted.message, run: posted.run })))
 }
 

@@ -50,7 +50,13 @@ pub(super) fn around(routes: Router<Door>, config: &Config) -> Router<Door> {
         .layer(CatchPanicLayer::custom(caught))
         .layer(middleware::from_fn(observe));
     for (name, value) in SECURITY {
-        wrapped = wrapped.layer(SetResponseHeaderLayer::overriding(name, HeaderValue::from_static(value)));
+        let value = HeaderValue::from_static(value);
+        // A page of ours says itself what it needs, and that is little.
+        wrapped = if name == header::CONTENT_SECURITY_POLICY {
+            wrapped.layer(SetResponseHeaderLayer::if_not_present(name, value))
+        } else {
+            wrapped.layer(SetResponseHeaderLayer::overriding(name, value))
+        };
     }
     match cors(config) {
         Some(cors) => wrapped.layer(cors),

@@ -66,7 +66,8 @@ pub(super) async fn listen(
     let listening = app::conversations::listen(&door.app, caller.principal(), id, after).await?;
     place.leave();
     let hello = stream::iter([Event::default().retry(RETRY).comment("listening")]);
-    Ok(answer(hello.chain(events(listening, stream))))
+    let signed_out = door.app.accounts.ended(caller.principal());
+    Ok(answer(hello.chain(events(listening, stream).take_until(Box::pin(signed_out)))))
 }
 
 fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {

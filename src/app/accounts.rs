@@ -10,6 +10,7 @@ mod frontends;
 mod issuers;
 mod key_sets;
 mod keys;
+mod sign_outs;
 mod tenants;
 mod tokens;
 
@@ -19,6 +20,7 @@ use http::{HeaderMap, header};
 use moka::future::Cache;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
+use tokio::sync::broadcast;
 
 pub use self::{
     issuers::{add_issuer, list_issuers, remove_issuer},
@@ -35,6 +37,7 @@ use crate::{
         ids::{ApiKeyId, TenantId, UserId},
         principal::{Admin, Principal, Scope, Scopes},
         secret::Secret,
+        session::SignOut,
     },
     egress::Egress,
     store::{self, Db},
@@ -89,6 +92,9 @@ struct Shared {
     /// By `iss`; only issuers that somebody trusts.
     issuers: Cache<String, Arc<Remembered<Vec<Issuer>>>>,
     tenants: Cache<TenantId, Arc<Remembered<Arc<Tenant>>>>,
+    sign_outs: Cache<(TenantId, UserId), Option<SignOut>>,
+    /// Tells those who listen that a user has signed out.
+    ended: broadcast::Sender<(TenantId, UserId)>,
 }
 
 /// A row as it was at a time.
@@ -119,6 +125,8 @@ impl Accounts {
             keys: Cache::builder().max_capacity(10_000).time_to_live(FORGOTTEN).build(),
             issuers: Cache::builder().max_capacity(1_000).time_to_live(FORGOTTEN).build(),
             tenants: Cache::builder().max_capacity(10_000).time_to_live(FORGOTTEN).build(),
+            sign_outs: Cache::builder().max_capacity(20_000).time_to_live(sign_outs::REMEMBERED).build(),
+            ended: broadcast::channel(sign_outs::BEHIND).0,
         };
         Self { shared: Arc::new(shared) }
     }
@@ -131,7 +139,9 @@ impl Accounts {
         if credential.starts_with(keys::MARK) {
             self.shared.key_caller(credential, digest, headers).await
         } else {
-            self.shared.token_caller(credential, digest).await
+            let caller = self.shared.token_caller(credential, digest).await?;
+            self.shared.check_session(&caller).await?;
+            Ok(caller)
         }
     }
 

@@ -7,12 +7,13 @@ use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::{App, agents, connections::State, credentials, tools};
+use super::{App, agents, connections::State, credentials, flows, menu, sessions, tools};
 use crate::domain::{
     canonical,
-    error::Result,
-    message::{Part, ToolCall},
+    error::{Error, Result},
+    message::{Choice, Part, ToolCall},
     run::ClaimedRun,
+    texts::{self, Key},
 };
 
 /// What a command comes to.
@@ -25,28 +26,48 @@ pub enum Answer {
 
 const HELP: &str = "\
 /help – this list
+/menu – what else you can do here; /menu ITEM does it
 /tools – the tools you can use, by server
 /connections – the servers of this agent and how they are
+/connect – connect a server that needs a credential of yours; /connect SERVER goes there directly
+/disconnect SERVER – delete what you entered for it
+/logout – sign out: what runs for you stops, your connections are closed
 /approvals – what waits for your decision, and your own requests
 /approve CODE, /reject CODE reason – decide about a request
-/cancel CODE – take your own request back
+/cancel – leave off connecting; /cancel CODE takes your own request back
 /call SERVER TOOL {\"argument\": …} – call a tool directly, without the model
 Anything else is said to the agent.";
 
 /// Answers one command line of a run's user.
 pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answer> {
+    if let Some(parts) = flows::resume(app, run).await? {
+        return Ok(Answer::Parts(parts));
+    }
     let line = line.trim();
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let text = match name {
         "/help" => HELP.to_owned(),
+        "/menu" if rest.trim().is_empty() => return describe_menu(app, run).await.map(Answer::Parts),
+        "/menu" => return choose(app, run, rest.trim()).await,
+        "/authenticate" => return authenticate(app, run).await.map(Answer::Parts),
+        "/logout" => {
+            let ended = sessions::end(app, &run.principal, run.id).await?;
+            let key = if ended { Key::LoggedOut } else { Key::LoggedOutOfKey };
+            return Ok(Answer::Parts(vec![say(app, run, "logged_out", key).await?]));
+        }
         "/tools" => describe_tools(app, run).await?,
         "/connections" => describe_connections(app, run).await?,
+        "/connect" => return flows::begin(app, run, rest.trim()).await.map(Answer::Parts),
+        "/disconnect" => return flows::disconnect(app, run, rest.trim()).await.map(Answer::Parts),
+        "/cancel" if !rest.trim().is_empty() => return approvals::answer(app, run, name, rest).await,
+        "/cancel" => return flows::cancel(app, run).await.map(Answer::Parts),
+        // An answer whose question is gone.
+        late if !late.starts_with('/') => return flows::late(app, run).await.map(Answer::Parts),
         "/call" => match parse_call(run, rest) {
             Ok((call, irregularity)) => return Ok(Answer::Call(call, irregularity)),
             Err(reason) => return Ok(Answer::Parts(vec![notice("bad_command", reason)])),
         },
         "/approvals" | "/approve" | "/reject" => return approvals::answer(app, run, name, rest).await,
-        "/cancel" if !rest.trim().is_empty() => return approvals::answer(app, run, name, rest).await,
         unknown => {
             let reason = format!("There is no command {unknown}. Type /help for the commands.");
             return Ok(Answer::Parts(vec![notice("unknown_command", reason)]));
@@ -57,6 +78,49 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
 
 pub(super) fn notice(code: &str, text: impl Into<String>) -> Part {
     Part::Notice { code: code.to_owned(), text: text.into() }
+}
+
+/// One of the program's own sentences, in the user's language.
+async fn sentence(app: &App, run: &ClaimedRun, key: Key) -> Result<String> {
+    let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
+    Ok(texts::of(&pack, &run.principal).say(key, &[]))
+}
+
+async fn say(app: &App, run: &ClaimedRun, code: &str, key: Key) -> Result<Part> {
+    Ok(notice(code, sentence(app, run, key).await?))
+}
+
+/// `/menu`: every item with the command that does the same.
+async fn describe_menu(app: &App, run: &ClaimedRun) -> Result<Vec<Part>> {
+    let items = menu::list(app, &run.principal, run.agent.as_str(), Some(run.conversation)).await?;
+    if items.is_empty() {
+        return Ok(vec![say(app, run, "menu", Key::MenuEmpty).await?]);
+    }
+    let choice = |item: menu::ItemView| {
+        let badge = item.badge.map(|count| format!(" ({count})")).unwrap_or_default();
+        Choice { label: format!("{}{badge} – {}", item.label, item.command), value: item.command.to_owned() }
+    };
+    let choices = items.into_iter().map(choice).collect();
+    Ok(vec![Part::Choices { text: sentence(app, run, Key::Menu).await?, choices }])
+}
+
+/// `/menu ITEM`.
+async fn choose(app: &Arc<App>, run: &ClaimedRun, item: &str) -> Result<Answer> {
+    match menu::choose(app, &run.principal, run.conversation, item).await {
+        Ok(command) => Box::pin(answer(app, run, command)).await,
+        Err(Error::NotFound(_)) => {
+            let mut parts = vec![say(app, run, "unknown_item", Key::MenuUnknown).await?];
+            parts.extend(describe_menu(app, run).await?);
+            Ok(Answer::Parts(parts))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// How to become somebody: only the frontend can ask for a sign-in.
+async fn authenticate(app: &App, run: &ClaimedRun) -> Result<Vec<Part>> {
+    let key = if run.principal.authenticated { Key::SignedInAlready } else { Key::SignIn };
+    Ok(vec![say(app, run, "authenticate", key).await?])
 }
 
 async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {

@@ -5,7 +5,10 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::{App, agents};
+use super::{
+    App, agents,
+    flows::{self, Caught},
+};
 use crate::{
     domain::{
         error::{Error, Result},
@@ -121,13 +124,21 @@ pub async fn messages(
 
 /// Says something. A text that starts with `/` is a command and is answered without the model. A text
 /// that comes while a turn is under way waits for the next one, together with others that wait.
-pub async fn post(app: &App, principal: &Principal, id: ConversationId, text: String) -> Result<Posted> {
+/// With `field` it answers the prompt for that field and nothing else; `Conflict` when nobody asks for it now.
+pub async fn post(
+    app: &App,
+    principal: &Principal,
+    id: ConversationId,
+    text: String,
+    field: Option<&str>,
+) -> Result<Posted> {
     let text = checked(&text)?;
-    let tenant = app.accounts.tenant(principal.tenant).await?;
+    let conversation = get(app, principal, id).await?;
+    let pack = agents::pack(app, principal, conversation.agent.as_str()).await?;
+    let caught = flows::catch(app, principal, &pack, id, &text, field).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, true).await?;
-    agents::pack_of(app, &tenant, principal, conversation.agent.as_str())?;
-    let said = say(app, &mut tx, principal, &conversation, &text).await?;
+    let said = say(app, &mut tx, principal, &conversation, &text, caught.as_ref()).await?;
     tx.commit().await?;
     Ok(said.publish(app, principal))
 }
@@ -164,15 +175,19 @@ impl Said {
     }
 }
 
-/// Writes a user's message and the run that answers it. The conversation is locked.
+/// Writes a user's message and the run that answers it. The conversation is locked. Of an answer to a flow
+/// only what may be shown is written.
 pub(super) async fn say(
     app: &App,
     tx: &mut Tx,
     principal: &Principal,
     conversation: &Conversation,
     text: &str,
+    caught: Option<&Caught>,
 ) -> Result<Said> {
-    let kind = if text.trim_start().starts_with('/') { RunKind::Command } else { RunKind::Turn };
+    let text = caught.map_or(text, |caught| caught.shown.as_str());
+    let command = caught.is_some() || text.trim_start().starts_with('/');
+    let kind = if command { RunKind::Command } else { RunKind::Turn };
     let permit = if app.shutdown.is_cancelled() { None } else { app.places.clone().try_acquire_owned().ok() };
     let worker = permit.as_ref().map(|_| (app.replica, app.config.run_lease));
     let new = NewRun { conversation: conversation.id, agent: &conversation.agent, principal, kind, worker };
@@ -181,6 +196,9 @@ pub(super) async fn say(
         Enqueued::Claimed(run) => (run.id, run.ordinal, Some(run)),
         Enqueued::Queued { id, ordinal } => (id, ordinal, None),
     };
+    if let Some(caught) = caught {
+        caught.deliver(tx, run).await?;
+    }
     if conversation.title.is_empty() && kind == RunKind::Turn {
         store::conversations::set_title(tx, conversation.id, &shorten(text)).await?;
     }

@@ -13,6 +13,8 @@ pub struct Readiness {
     /// Shared servers by state; one that is down does not make the replica unready.
     pub servers_ready: usize,
     pub servers_down: usize,
+    /// Connections of users to personal servers that this replica has open.
+    pub personal_connections: usize,
 }
 
 /// Asks the database and counts the servers.
@@ -20,5 +22,6 @@ pub async fn readiness(app: &App) -> Readiness {
     let database = app.db.ping().await.is_ok();
     let accepting = !app.shutdown.is_cancelled();
     let (servers_ready, servers_down) = app.connections.count();
-    Readiness { ready: database && accepting, database, accepting, servers_ready, servers_down }
+    let personal_connections = app.mcp.personal_keys().len();
+    Readiness { ready: database && accepting, database, accepting, servers_ready, servers_down, personal_connections }
 }

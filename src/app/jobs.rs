@@ -229,6 +229,10 @@ pub async fn hear_hints(app: Arc<App>) {
                             credentials::changed_elsewhere(&app, tenant, &agent, &user).await;
                         }
                         Hint::Approvals { tenant } => app.live.approvals_changed(tenant),
+                        Hint::SignedOut { tenant, user } => {
+                            app.accounts.signed_out(tenant, &user).await;
+                            credentials::close_all(&app, tenant, &user).await?;
+                        }
                         Hint::Catalog { tenant, agent, server, scope } => {
                             credentials::catalog_changed_elsewhere(&app, tenant, agent, server, scope).await;
                         }

@@ -93,6 +93,9 @@ pub async fn open_credential(app: &App, credential: &Credential) -> Result<Secre
 }
 
 async fn quarantine(db: &Db, credential: &Credential, why: Unopenable) -> Result<()> {
+    if credential.state == CredentialState::Quarantined {
+        return Ok(());
+    }
     let mut tx = db.tenant(credential.tenant).await?;
     let (id, reason) = (credential.id, why.to_string());
     let state = CredentialState::Quarantined;
@@ -134,8 +137,8 @@ impl Keys {
     /// As [`open_credential`].
     pub async fn open_credential(&self, credential: &Credential) -> Result<Secret> {
         let opened = self.open(credential.tenant, &context(credential), &credential.sealed).await;
-        if let Err(OpenError::Unopenable(why)) = &opened {
-            quarantine(&self.db, credential, *why).await?;
+        if let Err(OpenError::Unopenable(why)) = opened {
+            quarantine(&self.db, credential, why).await?;
         }
         Ok(opened?)
     }
@@ -201,6 +204,7 @@ impl Keys {
         Ok(Some(key))
     }
 
+    /// Unwraps a version, and remembers it for a while.
     async fn unwrapped(&self, tenant: TenantId, stored: &WrappedKey) -> Result<Arc<TenantKey>, OpenError> {
         let key = vault::unwrap(self.kek(&stored.kek)?, tenant, stored.version, &stored.wrapped).inspect_err(|why| {
             tracing::error!(%tenant, version = stored.version, key = %stored.kek, %why, "a tenant's key cannot be unwrapped");

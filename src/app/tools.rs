@@ -239,6 +239,8 @@ async fn agent_tools(app: &App, principal: &Principal, pack: &Arc<Pack>, seen: V
     let catalogs = seen.into_iter().map(|seen| seen.catalog).collect();
     let tools = Arc::new(AgentTools::new(pack.clone(), catalogs));
     app.tools.agents.insert(key, tools.clone()).await;
+    // What was replaced holds an old pack and its catalogs; let go of it now.
+    app.tools.agents.run_pending_tasks().await;
     tools
 }
 

@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{
     App, agents,
     conversations::{self, Listening, Posted},
+    flows,
 };
 use crate::{
     domain::{
@@ -41,6 +42,13 @@ pub async fn resume(
     let mut tx = app.db.tenant(principal.tenant).await?;
     let key = key(chat, &transcript);
     let known = store::conversations::by_external_key(&mut tx, &principal.user, pack.id(), &key).await?;
+    drop(tx);
+    let caught = match &known {
+        Some(known) => flows::catch(app, principal, &pack, known.id, &text, None).await?,
+        None => None,
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let known = store::conversations::by_external_key(&mut tx, &principal.user, pack.id(), &key).await?;
     let conversation = match known {
         Some(conversation) => conversation,
         None => {
@@ -49,7 +57,7 @@ pub async fn resume(
             store::conversations::get(&mut tx, &principal.user, conversation.id, true).await?
         }
     };
-    let said = conversations::say(app, &mut tx, principal, &conversation, &text).await?;
+    let said = conversations::say(app, &mut tx, principal, &conversation, &text, caught.as_ref()).await?;
     tx.commit().await?;
     let listening = conversations::listen(app, principal, conversation.id, Some(conversation.last_event)).await?;
     let posted = said.publish(app, principal);

@@ -75,7 +75,8 @@ pub async fn run(args: Args, config: &Config) -> anyhow::Result<()> {
     }
     client.show_history(&conversation).await?;
     let mut lines = Lines::start(interactive);
-    while let Some(line) = lines.next().await? {
+    let mut secret = false;
+    while let Some(line) = lines.next(secret).await? {
         match line.trim() {
             "" => {}
             "/quit" | "/exit" => break,
@@ -88,8 +89,9 @@ pub async fn run(args: Args, config: &Config) -> anyhow::Result<()> {
                 if text == "/help" {
                     super::say(HELP);
                 }
-                if let Err(error) = converse(&client, &conversation, text).await {
-                    super::say(&format!("! {error:#}"));
+                match converse(&client, &conversation, text).await {
+                    Ok(asked) => secret = asked,
+                    Err(error) => super::say(&format!("! {error:#}")),
                 }
             }
         }
@@ -120,11 +122,13 @@ fn connect(args: &Args, config: &Config) -> anyhow::Result<Client> {
     Client::new(url, Secret::new(token))
 }
 
-/// Says one thing and shows what comes back until its run has ended. Ctrl-C asks the run to stop.
-async fn converse(client: &Client, conversation: &str, text: &str) -> anyhow::Result<()> {
+/// Says one thing and shows what comes back until its run has ended. Ctrl-C asks the run to stop. Whether a
+/// secret is asked for at the end.
+async fn converse(client: &Client, conversation: &str, text: &str) -> anyhow::Result<bool> {
     let mut events = client.listen(conversation).await?;
     let run = client.post(conversation, text).await?;
     let mut screen = terminal::Screen::default();
+    let mut secret = false;
     loop {
         let news = tokio::select! {
             news = events.next() => news?,
@@ -137,9 +141,12 @@ async fn converse(client: &Client, conversation: &str, text: &str) -> anyhow::Re
         match news {
             News::Ended { run: ended } if ended == run => {
                 screen.end();
-                return Ok(());
+                return Ok(secret);
             }
-            news => screen.show(&news, &run),
+            news => {
+                secret |= matches!(&news, News::Message { run: of, secret: true, .. } if *of == run);
+                screen.show(&news, &run);
+            }
         }
     }
 }

@@ -52,14 +52,18 @@ pub struct Service {
 }
 
 impl Service {
-    pub async fn start(config: Config, env: &Environment, db: Db) -> anyhow::Result<Self> {
+    pub async fn start(mut config: Config, env: &Environment, db: Db) -> anyhow::Result<Self> {
         let listen = config.listen;
-        let (app, background) = App::build(config, env, db)?;
-        keys::standing::enter(&app.keys, app.replica).await.context("cannot start with these keys")?;
         let listener = TcpListener::bind(listen)
             .await
             .with_context(|| format!("cannot listen on {listen}; set CHATELAINE_LISTEN to a free address"))?;
         let address = listener.local_addr()?;
+        // The port may have been chosen by the system just now.
+        if config.public_url.is_empty() {
+            config.public_url = format!("http://{address}");
+        }
+        let (app, background) = App::build(config, env, db)?;
+        keys::standing::enter(&app.keys, app.replica).await.context("cannot start with these keys")?;
         let server = tokio::spawn(api::serve(app.clone(), listener));
         if let Err(error) = app.run_background(background).await {
             app.stop().await;

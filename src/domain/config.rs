@@ -39,6 +39,8 @@ impl Environment {
 #[derive(Clone)]
 pub struct Config {
     pub listen: SocketAddr,
+    /// Where browsers reach this service; absent: at `listen`.
+    pub public_url: String,
     /// Absent: a private Postgres below `data`.
     pub database_url: Option<Secret>,
     pub database_connections: u32,
@@ -77,6 +79,11 @@ pub const RING: [&str; 2] = [ONE_KEY, KEYS];
 /// Every setting: variable, default as written, what it does.
 pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("CHATELAINE_LISTEN", "127.0.0.1:8080", "address and port of the API"),
+    (
+        "CHATELAINE_PUBLIC_URL",
+        "",
+        "where browsers reach the service, for links; unset: `http://` and the listen address",
+    ),
     ("DATABASE_URL", "", "Postgres to use; unset: a private one below the data folder"),
     ("CHATELAINE_DATABASE_CONNECTIONS", "16", "Postgres connections of this process"),
     ("CHATELAINE_DATA", ".chatelaine", "folder of the private Postgres and the demo's keys"),
@@ -123,6 +130,7 @@ impl Config {
         };
         Ok(Self {
             listen: parsed(env, "CHATELAINE_LISTEN", "an address and port such as 127.0.0.1:8080")?,
+            public_url: public_url(env)?,
             database_url,
             database_connections: number(env, "CHATELAINE_DATABASE_CONNECTIONS")?,
             data: text(env, "CHATELAINE_DATA").into(),
@@ -158,6 +166,16 @@ fn ring(env: &Environment) -> Result<Option<KeyRing>, String> {
         }
         (many, one) => Ok(many.or(one)),
     }
+}
+
+/// An address without a path of its own, or nothing.
+fn public_url(env: &Environment) -> Result<String, String> {
+    let text = text(env, "CHATELAINE_PUBLIC_URL");
+    let usable = |url: url::Url| matches!(url.scheme(), "http" | "https") && url.query().is_none();
+    if text.is_empty() || url::Url::parse(&text).is_ok_and(usable) {
+        return Ok(text);
+    }
+    Err("CHATELAINE_PUBLIC_URL: write an address such as https://chat.example.org".to_owned())
 }
 
 /// The value of a setting, or its default. An empty value is an unset one.

@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 use super::{
     approval,
     ids::{ConversationId, MessageId, RunId},
+    server::FieldKind,
 };
 
 /// One message of a conversation. `seq` counts from 1 within the conversation.
@@ -55,6 +56,39 @@ pub enum Part {
     },
     /// A call waits for somebody's consent, or what came of it.
     Approval(Box<approval::Note>),
+    /// The program lets the person choose; a number, a value or a label answers it.
+    Choices {
+        text: String,
+        choices: Vec<Choice>,
+    },
+    /// The program asks the person for a value. The next text of the conversation answers it, `/cancel` does not.
+    Prompt(Prompt),
+}
+
+/// One thing to choose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Choice {
+    pub value: String,
+    pub label: String,
+}
+
+/// A question for a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Prompt {
+    /// Everything that a person needs to read, in their language.
+    pub text: String,
+    /// The field's name.
+    pub field: String,
+    /// What the answer is: `text`, `secret`, `url`, `boolean` or `select`. (`type` says that this part is a prompt.)
+    #[serde(rename = "input")]
+    pub kind: FieldKind,
+    /// What is typed must not be shown, and is not kept in the conversation.
+    pub secret: bool,
+    /// Where to answer instead of here: for frontends that keep what is typed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<Choice>,
 }
 
 /// A call as the model asked for it.
@@ -117,6 +151,11 @@ impl<'de> Deserialize<'de> for Part {
             code: String,
             text: String,
         }
+        #[derive(Deserialize)]
+        struct Offered {
+            text: String,
+            choices: Vec<Choice>,
+        }
         fn read<'a, T: Deserialize<'a>, E: serde::de::Error>(part: &'a RawValue) -> Result<T, E> {
             serde_json::from_str(part.get()).map_err(E::custom)
         }
@@ -124,6 +163,8 @@ impl<'de> Deserialize<'de> for Part {
         match read::<Tag, D::Error>(&part)?.kind.as_ref() {
             "text" => read(&part).map(|Said { text, .. }| Self::Text { text }),
             "notice" => read(&part).map(|Said { code, text }| Self::Notice { code, text }),
+            "choices" => read(&part).map(|Offered { text, choices }| Self::Choices { text, choices }),
+            "prompt" => read(&part).map(Self::Prompt),
             "tool_call" => read(&part).map(Self::ToolCall),
             "tool_result" => read(&part).map(Self::ToolResult),
             "approval" => read(&part).map(Self::Approval),
@@ -141,6 +182,14 @@ impl Part {
     pub fn plain(&self) -> String {
         match self {
             Self::Text { text } | Self::Notice { text, .. } => text.clone(),
+            Self::Choices { text, choices } => {
+                let lines = choices.iter().enumerate().map(|(at, choice)| format!("{}. {}", at + 1, choice.label));
+                std::iter::once(text.clone()).chain(lines).collect::<Vec<_>>().join("\n")
+            }
+            Self::Prompt(prompt) => match &prompt.url {
+                Some(url) => format!("{}\n{url}", prompt.text),
+                None => prompt.text.clone(),
+            },
             Self::ToolCall(call) => format!("[{} …]", call.name),
             Self::ToolResult(result) => result.text.clone(),
             Self::Approval(note) => note.text.clone(),

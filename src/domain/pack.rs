@@ -5,7 +5,12 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Deserialize;
 
-use super::{ids::AgentId, secret::Secret, server::ServerSpec};
+use super::{
+    ids::AgentId,
+    menu::{self, Item},
+    secret::Secret,
+    server::ServerSpec,
+};
 
 #[derive(Clone, Debug)]
 pub struct Pack {
@@ -74,10 +79,17 @@ pub struct Memory {
     pub window: usize,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Flows {
     pub welcome: Welcome,
     pub authentication: Authentication,
+    pub menu: Vec<Item>,
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Self { welcome: Welcome::default(), authentication: Authentication::default(), menu: menu::standard() }
+    }
 }
 
 /// The first message of a conversation, said by the program.

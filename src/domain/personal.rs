@@ -124,15 +124,18 @@ pub fn check(field: &UserField, entered: &str) -> Result<Option<Secret>, Fault> 
 pub fn effective(spec: &ServerSpec, values: &Values) -> Result<ServerSpec, Unfit> {
     let mut spec = spec.clone();
     let fields = std::mem::take(&mut spec.user_config);
-    let secret = fields.iter().filter(|field| field.kind == FieldKind::Secret);
-    spec.entered = secret.filter_map(|field| values.0.get(&field.name).cloned()).collect();
+    let secrets: Vec<&str> =
+        fields.iter().filter(|field| field.kind == FieldKind::Secret).map(|field| field.name.as_str()).collect();
+    spec.entered = secrets.iter().filter_map(|name| values.0.get(*name).cloned()).collect();
     for field in &fields {
         match &mut spec.endpoint {
             Endpoint::StreamableHttp { url, headers } => {
-                if let Some((name, value)) = header(field, values)? {
-                    headers.retain(|(other, _)| !other.eq_ignore_ascii_case(&name));
-                    spec.entered.extend(encoded(&value, &spec.entered));
-                    headers.push((name, value));
+                if let Some(made) = header(field, values)? {
+                    headers.retain(|(other, _)| !other.eq_ignore_ascii_case(&made.name));
+                    if made.template.references().any(|reference| secrets.contains(&reference.key.as_str())) {
+                        spec.entered.extend(encoded(&made.value));
+                    }
+                    headers.push((made.name, made.value));
                 }
                 if let (Some(name), Some(value)) = (&field.query_name, values.get(&field.name)) {
                     *url = with_parameter(url, name, value);
@@ -149,22 +152,27 @@ pub fn effective(spec: &ServerSpec, values: &Values) -> Result<ServerSpec, Unfit
     Ok(spec)
 }
 
+/// A header with what was entered in it.
+struct Made {
+    name: String,
+    value: Secret,
+    template: Template,
+}
+
 /// The header that a field fills, if it fills one and every value of it is there.
-fn header(field: &UserField, values: &Values) -> Result<Option<(String, Secret)>, Unfit> {
+fn header(field: &UserField, values: &Values) -> Result<Option<Made>, Unfit> {
     let Some(header) = &field.header else { return Ok(None) };
     let template = Template::parse_user(&header.template, &field.name).expect("checked when the pack was loaded");
     let Ok(text) = template.resolve(|reference| values.get(&reference.key)) else { return Ok(None) };
     if !text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)) {
         return Err(Unfit { field: field.name.clone(), fault: Fault::NotForHeaders });
     }
-    Ok(Some((header.name.clone(), Secret::new(text))))
+    Ok(Some(Made { name: header.name.clone(), value: Secret::new(text), template }))
 }
 
-/// The last word of a header's value (`Basic …`) when it is not a secret as entered but holds one encoded.
-fn encoded(value: &Secret, entered: &[Secret]) -> Option<Secret> {
-    let word = value.expose().rsplit(' ').next().filter(|word| !word.is_empty())?;
-    let plain = entered.iter().any(|secret| secret.expose().contains(word) || word.contains(secret.expose()));
-    (!plain && !entered.is_empty()).then(|| Secret::new(word))
+/// The last word of a header's value (`Basic …`): a secret as it was entered, or encoded together with others.
+fn encoded(value: &Secret) -> Option<Secret> {
+    value.expose().rsplit(' ').next().filter(|word| !word.is_empty()).map(Secret::new)
 }
 
 /// The address with this parameter, in place of one of the same name.

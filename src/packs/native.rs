@@ -8,11 +8,13 @@ use url::Url;
 
 use super::{
     field::Field,
+    menu,
     object::Object,
     server::{self, Around, Files},
 };
 use crate::domain::{
     ids::AgentId,
+    menu::standard,
     pack::{Authentication, Flows, Language, Llm, Memory, Metadata, Pack, Provider, Welcome},
 };
 
@@ -37,7 +39,10 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
     let llm = top.required("llm", "write `llm: { provider: none }` for an agent without a model");
     let llm = llm.and_then(|field| llm_of(&field));
     let window = top.optional("memory").and_then(|field| window(&field)).unwrap_or(WINDOW);
-    let flows = top.optional("flows").and_then(|field| flows(&field, &languages[&head.language])).unwrap_or_default();
+    let flows = top
+        .optional("flows")
+        .and_then(|field| flows(&field, &head.language, &languages[&head.language]))
+        .unwrap_or_default();
     let around =
         Around { folder, language: &head.language, authentication: &flows.authentication, files: RefCell::default() };
     let own = top.optional("mcp");
@@ -246,13 +251,13 @@ fn window(field: &Field) -> Option<u32> {
     window
 }
 
-fn flows(field: &Field, texts: &Language) -> Option<Flows> {
+fn flows(field: &Field, language: &str, texts: &Language) -> Option<Flows> {
     let mut object = field.object()?;
     let flows = Flows {
         welcome: object.optional("welcome").and_then(|field| welcome(&field, texts)).unwrap_or_default(),
         authentication: object.optional("authentication").and_then(|f| authentication(&f)).unwrap_or_default(),
+        menu: object.optional("menu").and_then(|field| menu::read(&field, language, texts)).unwrap_or_else(standard),
     };
-    object.later("menu", "remove it; `/tools` and `/help` are there without it");
     object.finish();
     Some(flows)
 }

@@ -93,7 +93,7 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 /// Text for every language, or for the pack's default one.
-fn label(field: &Field, language: &str) -> Option<BTreeMap<String, String>> {
+pub(super) fn label(field: &Field, language: &str) -> Option<BTreeMap<String, String>> {
     if !field.is_map() {
         return Some(BTreeMap::from([(language.to_owned(), field.filled()?.value)]));
     }

@@ -22,6 +22,8 @@ pub enum Hint {
     Catalog { tenant: TenantId, agent: AgentId, server: ServerId, scope: String },
     /// A tenant's approvals have news.
     Approvals { tenant: TenantId },
+    /// A user signed out.
+    SignedOut { tenant: TenantId, user: UserId },
 }
 
 /// Hints of the other replicas.
@@ -69,6 +71,7 @@ fn written(hint: &Hint) -> String {
         Hint::Credentials { tenant, agent, user } => format!("credentials {tenant} {agent} {user}"),
         Hint::Catalog { tenant, agent, server, scope } => format!("catalog {tenant} {agent} {server} {scope}"),
         Hint::Approvals { tenant } => format!("approvals {tenant} -"),
+        Hint::SignedOut { tenant, user } => format!("signed_out {tenant} {user}"),
     }
 }
 
@@ -79,6 +82,7 @@ fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
     let agent = |text: &str| AgentId::parse(text).ok();
     let hint = match kind {
         "conversation" => Hint::Conversation { tenant, conversation: rest.parse().ok()? },
+        "signed_out" => Hint::SignedOut { tenant, user: UserId(rest.into()) },
         "credentials" => {
             let (name, user) = rest.split_once(' ')?;
             Hint::Credentials { tenant, agent: agent(name)?, user: UserId(user.into()) }

@@ -51,6 +51,14 @@ pub async fn of_user(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
+/// The ids of a user's credentials at every agent.
+pub async fn ids_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<CredentialId>> {
+    let ids = sqlx::query_scalar!("select id from credentials where user_id = $1", user.as_str())
+        .fetch_all(tx.conn())
+        .await?;
+    Ok(ids.into_iter().map(CredentialId).collect())
+}
+
 /// The same for many users at once: pairs of agent and user, in one query.
 pub async fn of_users(tx: &mut Tx, whose: &[(AgentId, UserId)]) -> Result<Vec<(AgentId, UserId, Held)>> {
     let agents: Vec<_> = whose.iter().map(|(agent, _)| agent.as_str().to_owned()).collect();

@@ -332,6 +332,17 @@ pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<boo
     }
 }
 
+/// What a user has open, in every conversation.
+pub async fn open_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<RunId>> {
+    let ids = sqlx::query_scalar!(
+        "select id from runs where user_id = $1 and status in ('queued', 'running')",
+        user.as_str(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(ids.into_iter().map(RunId).collect())
+}
+
 fn lost(run: &ClaimedRun) -> Error {
     Error::Conflict(format!("run {} is no longer held by this replica", run.id))
 }

@@ -24,18 +24,20 @@ const NEIGHBOURS: [(&str, &str); 1] = [("cli", "api")];
 /// Not even from above: the door asks `app`.
 const NEVER: [(&str, &str); 4] = [("api", "store"), ("api", "mcp"), ("api", "llm"), ("api", "vault")];
 /// Inside `app`, each uses only what stands further down here.
-const APP: [&str; 19] = [
+const APP: [&str; 21] = [
     "health",
     "jobs",
     "turn",
     "commands",
     "skills",
     "menu",
+    "sessions",
     "gate",
     "approvals",
     "transcript",
     "runs",
     "conversations",
+    "flows",
     "tools",
     "credentials",
     "connections",

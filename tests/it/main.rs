@@ -13,6 +13,7 @@ mod keys; // the key ring, its rotation, and what it seals
 mod llm; // models and their misbehaviour
 mod mcp_http; // servers over HTTP
 mod mcp_stdio; // servers as children
+mod menu; // what is offered besides talking, and signing out
 mod names; // what the model calls a tool
 mod openai; // an unchanged OpenAI client
 mod packs; // good and broken packs

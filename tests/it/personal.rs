@@ -1,6 +1,8 @@
 //! Personal servers: every user brings their own token.
 
 mod canary;
+mod chat;
+mod link;
 mod rest;
 mod rules;
 
@@ -9,7 +11,7 @@ use serde_json::{Value, json};
 use crate::support::client::{Answer, Client};
 
 /// Enters a token at the server `notes` of an agent.
-async fn enter(client: &Client, agent: &str, token: &str) -> Answer {
+pub async fn enter(client: &Client, agent: &str, token: &str) -> Answer {
     let path = format!("/v1/agents/{agent}/connections/notes");
     let request = client.request(http::Method::PUT, &path).json(&json!({ "fields": { "token": token } }));
     client.send(request).await

@@ -70,7 +70,16 @@ const ROWS: &[(&str, &str)] = &[
         "approval_votes",
         "insert into approval_votes (tenant_id, id, approval_id, approver, choice) values ($1, $1, $1, $2, 'approve')",
     ),
+    (
+        "flows",
+        "insert into flows (tenant_id, id, conversation_id, user_id, agent, step, expires_at)
+         values ($1, $1, $1, $2, 'bank', 'pick', now())",
+    ),
     ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
+    (
+        "sign_outs",
+        "insert into sign_outs (tenant_id, id, user_id, issued_until, expires_until) values ($1, $1, $2, 1, 1)",
+    ),
 ];
 
 /// The columns that the program itself may read before a tenant is known; `*` for all. Anything else is content.
@@ -78,6 +87,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("api_keys", "*"),
     ("approvals", "tenant_id id state expires_at lease_until"),
     ("credentials", "tenant_id id tenant_key_version"),
+    ("flows", "tenant_id id link_hash expires_at"),
     ("issuers", "*"),
     ("keks", "*"),
     ("key_holders", "*"),

@@ -82,10 +82,9 @@ fn said(message: &Message) -> String {
         return String::new();
     }
     let texts = message.parts.iter().filter_map(|part| match part {
-        Part::Text { text } => Some(text.as_str()),
-        Part::Notice { code, text } if code != "run_failed" => Some(text),
-        Part::Approval(note) => Some(&note.text),
-        _ => None,
+        Part::Notice { code, .. } if code == "run_failed" => None,
+        Part::ToolCall(_) | Part::ToolResult(_) => None,
+        said => Some(said.plain()),
     });
     texts.collect::<Vec<_>>().join("\n")
 }

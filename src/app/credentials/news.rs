@@ -31,6 +31,21 @@ pub async fn changed_elsewhere(app: &App, tenant: TenantId, agent: &AgentId, use
     }
 }
 
+/// Closes a user's connections; what they entered stays.
+pub async fn close_all(app: &App, tenant: TenantId, user: &UserId) -> Result<()> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let ids = store::holdings::ids_of_user(&mut tx, user).await?;
+    drop(tx);
+    let ids: HashSet<String> = ids.iter().map(ToString::to_string).collect();
+    for key in app.mcp.personal_keys().into_iter().filter(|key| key.tenant == tenant && ids.contains(&*key.scope)) {
+        app.mcp.close(&key).await;
+        if let Ok(id) = key.scope.parse() {
+            app.credentials.opened.invalidate(&(id, key.generation)).await;
+        }
+    }
+    Ok(())
+}
+
 /// Once a second, as long as there is anything to be out of date: two queries per tenant.
 pub async fn look_by_the_clock(app: Arc<App>) {
     loop {

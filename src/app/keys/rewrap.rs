@@ -8,7 +8,7 @@
 use super::{Keys, OpenError, closed, context, quarantine};
 use crate::{
     domain::{
-        credential::{Credential, CredentialState},
+        credential::Credential,
         error::Result,
         ids::{CredentialId, TenantId},
         ring::Kek,
@@ -123,9 +123,7 @@ async fn resealed(
             }
             Err(OpenError::Unopenable(why)) => {
                 unopenable += 1;
-                if credential.state != CredentialState::Quarantined {
-                    quarantine(&keys.db, &credential, why).await?;
-                }
+                quarantine(&keys.db, &credential, why).await?;
             }
             Err(OpenError::Failed(error)) => return Err(error),
         }

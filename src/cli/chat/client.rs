@@ -47,6 +47,8 @@ pub enum News {
         role: String,
         run: String,
         text: String,
+        /// It asks for something that must not be shown while it is typed.
+        secret: bool,
     },
     Ended {
         run: String,
@@ -159,7 +161,7 @@ impl Events {
             "tool_started" => News::ToolStarted { run, server: field("server"), tool: field("tool") },
             "tool_progress" => News::ToolProgress { run, text: field("message") },
             "tool_finished" => News::ToolFinished { run, status: field("status") },
-            "message" => News::Message { role: field("role"), run, text: plain(&data) },
+            "message" => News::Message { role: field("role"), run, text: plain(&data), secret: asks_for_secret(&data) },
             "run" if matches!(data["status"].as_str(), Some("succeeded" | "failed" | "cancelled")) => {
                 News::Ended { run }
             }
@@ -171,6 +173,18 @@ impl Events {
 /// The readable parts of a message.
 fn plain(message: &Value) -> String {
     let parts = message["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let texts = parts.iter().filter(|part| part["type"] != "tool_call").filter_map(|part| part["text"].as_str());
-    texts.collect::<Vec<_>>().join("\n")
+    let mut lines = Vec::new();
+    for part in parts.iter().filter(|part| part["type"] != "tool_call") {
+        lines.extend(part["text"].as_str().map(str::to_owned));
+        let choices = part["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let labels = choices.iter().filter_map(|choice| choice["label"].as_str());
+        lines.extend(labels.enumerate().map(|(at, label)| format!("  {}. {label}", at + 1)));
+        lines.extend(part["url"].as_str().map(str::to_owned));
+    }
+    lines.join("\n")
+}
+
+fn asks_for_secret(message: &Value) -> bool {
+    let parts = message["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    parts.iter().any(|part| part["type"] == "prompt" && part["secret"] == true)
 }

@@ -1,8 +1,19 @@
 //! Lines in, text out.
 
-use std::io::{self, BufRead as _, Write as _};
+use std::{
+    borrow::Cow,
+    io::{self, BufRead as _, Write as _},
+};
 
-use rustyline::{DefaultEditor, error::ReadlineError};
+use rustyline::{
+    Editor, Helper,
+    completion::Completer,
+    error::ReadlineError,
+    highlight::{CmdKind, Highlighter},
+    hint::Hinter,
+    history::FileHistory,
+    validate::Validator,
+};
 use tokio::sync::mpsc;
 
 use super::client::News;
@@ -10,7 +21,8 @@ use super::client::News;
 /// The lines that a person types, or that a script pipes in. Reading happens in a thread of its own and
 /// only when a line is wanted, so that the prompt never stands in an answer.
 pub struct Lines {
-    wanted: std::sync::mpsc::Sender<()>,
+    /// Whether the line is a secret.
+    wanted: std::sync::mpsc::Sender<bool>,
     lines: mpsc::UnboundedReceiver<io::Result<String>>,
 }
 
@@ -19,10 +31,10 @@ impl Lines {
         let (wanted, asks) = std::sync::mpsc::channel();
         let (sender, lines) = mpsc::unbounded_channel();
         std::thread::spawn(move || {
-            let mut editor = if interactive { DefaultEditor::new().ok() } else { None };
-            while asks.recv().is_ok() {
+            let mut editor = if interactive { Editor::<Mask, FileHistory>::new().ok() } else { None };
+            while let Ok(secret) = asks.recv() {
                 let line = match &mut editor {
-                    Some(editor) => edit(editor),
+                    Some(editor) => edit(editor, secret),
                     None => piped(),
                 };
                 let Some(line) = line.transpose() else { return };
@@ -34,20 +46,24 @@ impl Lines {
         Self { wanted, lines }
     }
 
-    /// The next line; `None` at the end of the input.
-    pub async fn next(&mut self) -> io::Result<Option<String>> {
-        if self.wanted.send(()).is_err() {
+    /// The next line; `None` at the end of the input. A secret one is not shown while it is typed, and not
+    /// remembered.
+    pub async fn next(&mut self, secret: bool) -> io::Result<Option<String>> {
+        if self.wanted.send(secret).is_err() {
             return Ok(None);
         }
         self.lines.recv().await.transpose()
     }
 }
 
-fn edit(editor: &mut DefaultEditor) -> io::Result<Option<String>> {
+fn edit(editor: &mut Editor<Mask, FileHistory>, secret: bool) -> io::Result<Option<String>> {
+    editor.set_helper(secret.then_some(Mask));
     loop {
-        match editor.readline("› ") {
+        match editor.readline(if secret { "🔑 " } else { "› " }) {
             Ok(line) => {
-                let _ = editor.add_history_entry(&line);
+                if !secret {
+                    let _ = editor.add_history_entry(&line);
+                }
                 return Ok(Some(line));
             }
             Err(ReadlineError::Eof) => return Ok(None),
@@ -55,6 +71,30 @@ fn edit(editor: &mut DefaultEditor) -> io::Result<Option<String>> {
             Err(ReadlineError::Interrupted) => {}
             Err(error) => return Err(io::Error::other(error)),
         }
+    }
+}
+
+/// Shows nothing of what is typed.
+struct Mask;
+
+impl Helper for Mask {}
+impl Validator for Mask {}
+
+impl Completer for Mask {
+    type Candidate = String;
+}
+
+impl Hinter for Mask {
+    type Hint = String;
+}
+
+impl Highlighter for Mask {
+    fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
+        Cow::Owned("•".repeat(line.chars().count()))
+    }
+
+    fn highlight_char(&self, _: &str, _: usize, _: CmdKind) -> bool {
+        true
     }
 }
 
@@ -93,7 +133,7 @@ impl Screen {
             News::ToolFinished { run: of, status } if of == run && status != "succeeded" => {
                 write(&format!("  ⚙ {status}\n"));
             }
-            News::Message { role, run: of, text } if of == run && role != "user" => self.message(role, text),
+            News::Message { role, run: of, text, .. } if of == run && role != "user" => self.message(role, text),
             _ => {}
         }
     }

@@ -61,6 +61,19 @@ pub enum Key {
     ApprovalsHow,
     ApprovalVoted,
     ApprovalUsage,
+    Menu,
+    MenuEmpty,
+    MenuUnknown,
+    MenuAuthenticate,
+    MenuLogout,
+    MenuMcpConfig,
+    MenuAbortConfig,
+    MenuPendingApprovals,
+    MenuMyApprovalRequests,
+    SignIn,
+    SignedInAlready,
+    LoggedOut,
+    LoggedOutOfKey,
 }
 
 /// Key, its name in packs, and the text in each language.

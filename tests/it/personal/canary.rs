@@ -43,8 +43,8 @@ fn assert_clean(place: &str, found: &str) {
     }
 }
 
-/// Every row of every table, as text.
-async fn everything_stored(world: &World) -> String {
+/// Every row of every table, as text. For the end of a test: the locks are off afterwards.
+pub async fn everything_stored(world: &World) -> String {
     let mut db = world.db.as_owner().await;
     let tables: Vec<String> = sqlx::query_scalar("select tablename::text from pg_tables where schemaname = 'public'")
         .fetch_all(&mut db)

@@ -165,6 +165,15 @@ fn json_stays_json_when_it_is_scrubbed() {
 }
 
 #[test]
+fn what_is_no_secret_is_not_looked_for() {
+    let spec = spec(
+        "    - { name: beta, type: boolean, headerName: X-Beta }\n    - { name: token, type: secret, headerTemplate: 'Bearer {value}' }\n",
+    );
+    let made = effective(&spec, &values(&spec, &[("beta", "true"), ("token", "t0p-s3cret")]).unwrap()).unwrap();
+    assert_eq!(Scrubber::of(&made).text(r#"{"listChanged":true}"#), None);
+}
+
+#[test]
 fn what_was_entered_as_text_is_not_blanked() {
     let spec = spec(BASIC);
     let made = effective(&spec, &values(&spec, &[("user", "annabel"), ("token", "t0p-s3cret")]).unwrap()).unwrap();

@@ -1,0 +1,172 @@
+//! The page behind a one-time link: plain HTML that needs no script, no picture and nobody else. It says no
+//! more of what it is for than its user's own conversation does.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    sync::{Arc, LazyLock},
+};
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use sha2::{Digest, Sha256};
+
+use super::{
+    extract::{Path, Unknown},
+    problem::Problem,
+};
+use crate::{
+    app::{
+        App,
+        flows::page::{self, Entry, Form, Sent},
+    },
+    domain::{error::Error, secret::Secret, server::FieldKind},
+};
+
+/// Bytes of a form.
+const MAX_FORM: usize = 256 * 1024;
+
+/// Its own style and its own form, nothing else.
+static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let style = STANDARD.encode(Sha256::digest(STYLE));
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{style}'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    );
+    HeaderValue::from_str(&policy).expect("base64 and words are a header value")
+});
+const STYLE: &str = "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:3rem auto;padding:0 1rem;color:#111;background:#fff}\
+label,input,select,button{display:block;font:inherit;width:100%;box-sizing:border-box}label{margin-top:1.2rem;font-weight:600}\
+input,select{padding:.5rem;border:2px solid #555;border-radius:.3rem}input[type=checkbox]{width:1.5rem;height:1.5rem}\
+button{margin-top:1.5rem;padding:.7rem;border:0;border-radius:.3rem;background:#14532d;color:#fff;cursor:pointer}\
+:focus-visible{outline:3px solid #1d4ed8;outline-offset:2px}.fault{color:#991b1b;margin:.3rem 0 0}\
+output{display:block;font-size:2.2rem;letter-spacing:.3rem;font-weight:700;margin:1rem 0}";
+
+/// A one-time page on which a user enters what a personal server needs.
+#[utoipa::path(get, path = "/connect/{token}", tag = "connections", security(()), params(("token" = String, Path)),
+    responses((status = 200, content_type = "text/html", body = String)))]
+pub(super) async fn form(
+    State(app): State<Arc<App>>,
+    _: Unknown,
+    Path(token): Path<String>,
+) -> Result<Response, Problem> {
+    Ok(answer(StatusCode::OK, &written(&page::open(&app, &token).await?)))
+}
+
+/// Sends the page. The answer shows a code to name in the conversation; before that, nothing is in force.
+#[utoipa::path(post, path = "/connect/{token}", tag = "connections", security(()), params(("token" = String, Path)),
+    request_body(content_type = "application/x-www-form-urlencoded", content = String),
+    responses((status = 200, content_type = "text/html", body = String)))]
+pub(super) async fn send(
+    State(app): State<Arc<App>>,
+    _: Unknown,
+    Path(token): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let body = Limited::new(request.into_body(), MAX_FORM).collect().await;
+    let body = body.map_err(|_| Error::invalid("body", "the form cannot be read; send it again"))?.to_bytes();
+    let entered: BTreeMap<String, Secret> = url::form_urlencoded::parse(&body)
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| (name.into_owned(), Secret::new(value)))
+        .collect();
+    Ok(match page::send(&app, &token, &entered).await? {
+        Sent::Again(form) => answer(StatusCode::UNPROCESSABLE_ENTITY, &written(&form)),
+        Sent::Code { language, title, text, code } => {
+            let body = format!("<p>{}</p><output>{}</output>", escaped(&text), escaped(&code));
+            answer(StatusCode::OK, &document(&language, &title, &body))
+        }
+    })
+}
+
+fn answer(status: StatusCode, html: &str) -> Response {
+    let mut response = Response::new(Body::from(html.to_owned()));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
+    response
+}
+
+fn document(language: &str, title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html><html lang=\"{}\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
+         content=\"width=device-width, initial-scale=1\"><title>{title}</title><style>{STYLE}</style></head>\
+         <body><main><h1>{title}</h1>{body}</main></body></html>",
+        escaped(language),
+        title = escaped(title),
+    )
+}
+
+fn written(form: &Form) -> String {
+    let mut body = String::from("<form method=\"post\" autocomplete=\"off\">");
+    for (at, entry) in form.fields.iter().enumerate() {
+        write_entry(&mut body, at, entry);
+    }
+    let _ = write!(body, "<button type=\"submit\">{}</button></form>", escaped(&form.send));
+    document(&form.language, &form.title, &body)
+}
+
+/// One labelled input. What was entered before is not written into it.
+fn write_entry(body: &mut String, at: usize, entry: &Entry) {
+    let _ = write!(body, "<label for=\"f{at}\">{}</label>", escaped(&entry.label));
+    let described = if entry.fault.is_some() {
+        format!(" aria-invalid=\"true\" aria-describedby=\"e{at}\"")
+    } else {
+        String::new()
+    };
+    let required = if entry.required && entry.kind != FieldKind::Boolean { " required" } else { "" };
+    let name = escaped(&entry.name);
+    let common = format!("id=\"f{at}\" name=\"{name}\"{required}{described}");
+    match entry.kind {
+        FieldKind::Select => {
+            let _ = write!(body, "<select {common}>");
+            if !entry.required {
+                body.push_str("<option value=\"\"></option>");
+            }
+            for (value, label) in &entry.options {
+                let _ = write!(body, "<option value=\"{}\">{}</option>", escaped(value), escaped(label));
+            }
+            body.push_str("</select>");
+        }
+        FieldKind::Boolean => {
+            let _ = write!(body, "<select {common}>");
+            for value in if entry.required { &["true", "false"][..] } else { &["", "true", "false"] } {
+                let _ = write!(body, "<option value=\"{value}\">{value}</option>");
+            }
+            body.push_str("</select>");
+        }
+        FieldKind::Secret => {
+            let _ = write!(body, "<input type=\"password\" autocomplete=\"off\" spellcheck=\"false\" {common}>");
+        }
+        FieldKind::Url => {
+            let _ = write!(body, "<input type=\"url\" {common}>");
+        }
+        FieldKind::Text => {
+            let _ = write!(body, "<input type=\"text\" spellcheck=\"false\" {common}>");
+        }
+    }
+    if let Some(fault) = &entry.fault {
+        let _ = write!(body, "<p class=\"fault\" role=\"alert\" id=\"e{at}\">{}</p>", escaped(fault));
+    }
+}
+
+/// Text that stays text inside of an element or a quoted attribute.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            other => safe.push(other),
+        }
+    }
+    safe
+}

@@ -1,0 +1,22 @@
+//! The slash commands by name. What each does is said in `app::commands`, and to people by `/help`.
+
+pub const NAMES: [&str; 13] = [
+    "/help",
+    "/menu",
+    "/tools",
+    "/connections",
+    "/call",
+    "/connect",
+    "/disconnect",
+    "/cancel",
+    "/approvals",
+    "/approve",
+    "/reject",
+    "/authenticate",
+    "/logout",
+];
+
+/// Whether a text is one of them, with whatever follows.
+pub fn is_one(text: &str) -> bool {
+    NAMES.contains(&text.split_whitespace().next().unwrap_or_default())
+}

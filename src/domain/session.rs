@@ -1,0 +1,38 @@
+//! When a session is over before its token is: its user has signed out. Tokens stay valid for whoever made
+//! them, so the program remembers up to which of a user's tokens it takes none any more.
+
+use serde_json::{Map, Value};
+
+/// Which tokens of a user are over. Seconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SignOut {
+    /// Tokens that were issued until then (`iat`).
+    pub issued_until: i64,
+    /// Tokens that do not say when they were issued, if they end until then (`exp`).
+    pub expires_until: i64,
+}
+
+impl SignOut {
+    /// What a user ends who signs out now with these claims. `None` when the claims are of no token: a frontend's
+    /// key speaks for its user as long as the frontend says so.
+    pub fn of(claims: &Map<String, Value>, now: i64) -> Option<Self> {
+        let expires_until = seconds(claims, "exp")?;
+        // The issuer's clock may be ahead of ours.
+        let issued_until = seconds(claims, "iat").map_or(now, |issued| issued.max(now));
+        Some(Self { issued_until, expires_until })
+    }
+
+    /// Whether a token with these claims is over.
+    pub fn ends(self, claims: &Map<String, Value>) -> bool {
+        match seconds(claims, "iat") {
+            Some(issued) => issued <= self.issued_until,
+            None => seconds(claims, "exp").is_none_or(|end| end <= self.expires_until),
+        }
+    }
+}
+
+fn seconds(claims: &Map<String, Value>, name: &str) -> Option<i64> {
+    let claim = claims.get(name)?;
+    #[expect(clippy::cast_possible_truncation, reason = "a cast saturates, and times are far from the ends")]
+    claim.as_i64().or_else(|| claim.as_f64().map(|seconds| seconds as i64))
+}
