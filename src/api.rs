@@ -9,6 +9,7 @@
 
 mod admin;
 mod agents;
+mod approvals;
 mod connect;
 mod connections;
 mod conversations;
@@ -91,6 +92,12 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(conversations::messages, conversations::post))
         .routes(routes!(events::listen))
         .routes(routes!(runs::get))
+        .routes(routes!(approvals::list))
+        .routes(routes!(approvals::get))
+        .routes(routes!(approvals::decide))
+        .routes(routes!(approvals::cancel))
+        .routes(routes!(approvals::record))
+        .routes(routes!(approvals::listen))
         .routes(routes!(runs::cancel))
         .routes(routes!(admin::audit::list))
         .routes(routes!(admin::webhooks::list, admin::webhooks::create))

@@ -2,11 +2,12 @@
 //! user is a row and an event.
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
-//! `jobs → turn → commands → menu → sessions → gate → transcript → runs → conversations → flows → tools → credentials →
-//! connections → agents → webhooks → audit → accounts → keys`.
+//! `jobs → turn → commands → menu → sessions → gate → approvals → transcript → runs → conversations → flows → tools →
+//! credentials → connections → agents → webhooks → audit → accounts → keys`.
 
 pub mod accounts;
 pub mod agents;
+pub mod approvals;
 pub mod audit;
 pub mod commands;
 pub mod connections;
@@ -34,7 +35,7 @@ use crate::{
     domain::{
         clock::Clock,
         config::{Config, Environment},
-        ids::ReplicaId,
+        ids::{ApprovalId, ReplicaId, TenantId},
         run::ClaimedRun,
     },
     egress::Egress,
@@ -75,6 +76,8 @@ pub struct App {
     pub(crate) places: Arc<Semaphore>,
     /// Runs that this process has claimed, on their way to [`jobs`].
     pub(crate) work: mpsc::UnboundedSender<(ClaimedRun, OwnedSemaphorePermit)>,
+    /// Requests that were approved here, on their way to [`jobs`].
+    pub(crate) approved: mpsc::UnboundedSender<(TenantId, ApprovalId)>,
     /// Runs at work in this process.
     pub(crate) running: jobs::Running,
     pub(crate) tasks: TaskTracker,
@@ -85,6 +88,7 @@ pub struct Background {
     work: mpsc::UnboundedReceiver<(ClaimedRun, OwnedSemaphorePermit)>,
     hints: mpsc::UnboundedReceiver<crate::store::hints::Hint>,
     audit: audit::Inbox,
+    approved: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
 }
 
 impl App {
@@ -96,6 +100,7 @@ impl App {
         let options = Options { stdio_commands: config.stdio_commands.clone(), ..Options::default() };
         let (work, work_inbox) = mpsc::unbounded_channel();
         let (hints, hints_inbox) = mpsc::unbounded_channel();
+        let (approved, approved_inbox) = mpsc::unbounded_channel();
         let (audit, audit_inbox) = audit::Trail::new();
         let clock = Clock::System;
         let app = Self {
@@ -112,6 +117,7 @@ impl App {
             mcp: Mcp::new(egress, options),
             audit,
             hints,
+            approved,
             places: Arc::new(Semaphore::new(config.runs_at_once)),
             work,
             running: jobs::Running::default(),
@@ -121,7 +127,8 @@ impl App {
             db,
             config,
         };
-        Ok((Arc::new(app), Background { work: work_inbox, hints: hints_inbox, audit: audit_inbox }))
+        let (work, hints, audit) = (work_inbox, hints_inbox, audit_inbox);
+        Ok((Arc::new(app), Background { work, hints, audit, approved: approved_inbox }))
     }
 
     /// Starts everything that goes on without being asked. Fails when a server that a pack calls
@@ -133,6 +140,8 @@ impl App {
         self.tasks.spawn(jobs::hear_hints(self.clone()));
         self.tasks.spawn(jobs::look_by_the_clock(self.clone()));
         self.tasks.spawn(jobs::work(self.clone(), background.work));
+        self.tasks.spawn(jobs::approvals::work(self.clone(), background.approved));
+        self.tasks.spawn(jobs::approvals::look_by_the_clock(self.clone()));
         self.tasks.spawn(connections::supervise(self.clone()));
         self.tasks.spawn(credentials::look_by_the_clock(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));

@@ -4,7 +4,9 @@
 //! that everything above can be tested by passing values in.
 
 pub mod account;
+pub mod approval;
 pub mod audit;
+pub mod canonical;
 pub mod clock;
 pub mod command;
 pub mod config;

@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use crate::domain::{
     event::{Event, Transient},
@@ -36,6 +36,8 @@ type Key = (TenantId, ConversationId);
 #[derive(Clone, Default)]
 pub struct Live {
     channels: Arc<Mutex<HashMap<Key, broadcast::Sender<Heard>>>>,
+    /// Who waits for news of a tenant's approvals.
+    approvals: Arc<Mutex<HashMap<TenantId, watch::Sender<()>>>>,
 }
 
 /// A listener's end. Dropping it ends the listening.
@@ -74,6 +76,26 @@ impl Live {
             by_tenant.entry(*tenant).or_default().push(*conversation);
         }
         by_tenant
+    }
+
+    /// Is marked as changed when a tenant's approvals have news. Subscribe first, then read the rows.
+    pub fn watch_approvals(&self, tenant: TenantId) -> watch::Receiver<()> {
+        let mut watched = self.approvals.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.entry(tenant).or_insert_with(|| watch::channel(()).0).subscribe()
+    }
+
+    /// Tells those who wait for it that a tenant's approvals have news.
+    pub fn approvals_changed(&self, tenant: TenantId) {
+        if let Some(sender) = self.approvals.lock().unwrap_or_else(PoisonError::into_inner).get(&tenant) {
+            sender.send_replace(());
+        }
+    }
+
+    /// The tenants whose approvals somebody waits for; those that nobody waits for any more are forgotten.
+    pub fn watched_approvals(&self) -> Vec<TenantId> {
+        let mut watched = self.approvals.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.retain(|_, sender| sender.receiver_count() > 0);
+        watched.keys().copied().collect()
     }
 
     fn send(&self, key: Key, heard: Heard) {

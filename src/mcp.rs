@@ -163,6 +163,9 @@ pub struct CallOptions {
     pub progress: Option<mpsc::UnboundedSender<Progress>>,
     /// Gives the call up and tells the server so.
     pub cancel: CancellationToken,
+    /// For a call that may reach the server once at most: it is not even sent again when nothing of it left this
+    /// machine, and it carries this key in `_meta`.
+    pub once: Option<String>,
 }
 
 impl Mcp {
@@ -213,7 +216,8 @@ impl Mcp {
         if !arguments.get().starts_with('{') {
             return Err(CallError::NotSent("the arguments of a tool are a JSON object".to_owned()));
         }
-        let call = Call { tool, arguments, progress: options.progress, under_way: Mutex::default() };
+        let call =
+            Call { tool, arguments, progress: options.progress, once: options.once, under_way: Mutex::default() };
         let patience = spec.timeouts.request;
         tokio::select! {
             biased;
@@ -260,6 +264,7 @@ struct Call<'a> {
     tool: &'a str,
     arguments: &'a RawValue,
     progress: Option<mpsc::UnboundedSender<Progress>>,
+    once: Option<String>,
     /// What was tried last, for the one who finds the time run out.
     under_way: Mutex<Option<(Arc<Session>, Arc<Tap>)>>,
 }
@@ -269,13 +274,14 @@ impl Call<'_> {
         let using = pool.claim(key, spec);
         let known = &using.slot.target.known;
         let _place = known.permits.acquire().await.map_err(|_| McpError::closed())?;
-        let mut tries = 2;
+        let mut tries = if self.once.is_some() { 1 } else { 2 };
         loop {
             tries -= 1;
             let session = pool.session(&using.slot).await?;
             let headers = if session.era == Era::Modern { known.headers_of(self.tool) } else { None };
             let param_headers = params::headers(headers.as_deref().unwrap_or_default(), self.arguments);
-            let tap = Arc::new(Tap::of_call(self.arguments.to_owned(), param_headers, self.progress.clone()));
+            let tap = Tap::of_call(self.arguments.to_owned(), param_headers, self.progress.clone(), self.once.clone());
+            let tap = Arc::new(tap);
             *locked(&self.under_way) = Some((session.clone(), tap.clone()));
             let failure = match session.call(self.tool, &tap).await {
                 Ok(raw) => return outcome::read(raw).map_err(Failure::of_call),

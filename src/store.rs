@@ -8,6 +8,7 @@
 //! One file per noun; row structs stay private to it.
 
 pub mod api_keys;
+pub mod approvals;
 pub mod audit;
 pub mod catalogs;
 pub mod conversations;

@@ -193,7 +193,7 @@ pub(super) async fn post(
     Ok((StatusCode::ACCEPTED, axum::Json(Accepted { message: posted.message, run: posted.run })))
 }
 
-fn page(limit: i64) -> Result<i64, Problem> {
+pub(super) fn page(limit: i64) -> Result<i64, Problem> {
     if (1..=100).contains(&limit) { Ok(limit) } else { Err(Problem::invalid("limit", "must be from 1 to 100")) }
 }
 

@@ -37,9 +37,9 @@ use crate::{
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// After so long a stream ends, and whoever reconnects is authenticated anew: a revoked key does not
 /// listen for ever.
-const LIFETIME: Duration = Duration::from_secs(30 * 60);
+pub(super) const LIFETIME: Duration = Duration::from_secs(30 * 60);
 /// What a client that reconnects by itself is asked to wait.
-const RETRY: Duration = Duration::from_secs(2);
+pub(super) const RETRY: Duration = Duration::from_secs(2);
 
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]

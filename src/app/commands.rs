@@ -1,12 +1,15 @@
 //! Slash commands: handled before the model and never shown to it, so that they work with any frontend
 //! and with `provider: none`.
 
+mod approvals;
+
 use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::{Map, Value};
 
 use super::{App, agents, connections::State, credentials, flows, menu, sessions, tools};
 use crate::domain::{
+    canonical,
     error::{Error, Result},
     message::{Choice, Part, ToolCall},
     run::ClaimedRun,
@@ -16,8 +19,9 @@ use crate::domain::{
 /// What a command comes to.
 pub enum Answer {
     Parts(Vec<Part>),
-    /// A tool is to be called, through the gate like any other call.
-    Call(ToolCall),
+    /// A tool is to be called, through the gate like any other call; and why two readers could understand the
+    /// text of its arguments differently.
+    Call(ToolCall, Option<String>),
 }
 
 const HELP: &str = "\
@@ -27,8 +31,10 @@ const HELP: &str = "\
 /connections – the servers of this agent and how they are
 /connect – connect a server that needs a credential of yours; /connect SERVER goes there directly
 /disconnect SERVER – delete what you entered for it
-/cancel – leave off connecting
 /logout – sign out: what runs for you stops, your connections are closed
+/approvals – what waits for your decision, and your own requests
+/approve CODE, /reject CODE reason – decide about a request
+/cancel – leave off connecting; /cancel CODE takes your own request back
 /call SERVER TOOL {\"argument\": …} – call a tool directly, without the model
 Anything else is said to the agent.";
 
@@ -53,13 +59,15 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
         "/connections" => describe_connections(app, run).await?,
         "/connect" => return flows::begin(app, run, rest.trim()).await.map(Answer::Parts),
         "/disconnect" => return flows::disconnect(app, run, rest.trim()).await.map(Answer::Parts),
+        "/cancel" if !rest.trim().is_empty() => return approvals::answer(app, run, name, rest).await,
         "/cancel" => return flows::cancel(app, run).await.map(Answer::Parts),
         // An answer whose question is gone.
         late if !late.starts_with('/') => return flows::late(app, run).await.map(Answer::Parts),
         "/call" => match parse_call(run, rest) {
-            Ok(call) => return Ok(Answer::Call(call)),
+            Ok((call, irregularity)) => return Ok(Answer::Call(call, irregularity)),
             Err(reason) => return Ok(Answer::Parts(vec![notice("bad_command", reason)])),
         },
+        "/approvals" | "/approve" | "/reject" => return approvals::answer(app, run, name, rest).await,
         unknown => {
             let reason = format!("There is no command {unknown}. Type /help for the commands.");
             return Ok(Answer::Parts(vec![notice("unknown_command", reason)]));
@@ -159,7 +167,7 @@ fn remark(state: &State) -> String {
 }
 
 /// `SERVER TOOL {json}`; no arguments are an empty object.
-fn parse_call(run: &ClaimedRun, rest: &str) -> Result<ToolCall, String> {
+fn parse_call(run: &ClaimedRun, rest: &str) -> Result<(ToolCall, Option<String>), String> {
     const USAGE: &str = "Write /call SERVER TOOL {\"argument\": \"value\"}, as /tools names them.";
     let word = |text: &'_ str| -> Option<(String, String)> {
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -175,11 +183,12 @@ fn parse_call(run: &ClaimedRun, rest: &str) -> Result<ToolCall, String> {
     if !arguments.is_object() {
         return Err(format!("The arguments must be one JSON object. {USAGE}"));
     }
-    Ok(ToolCall {
+    let call = ToolCall {
         call_id: format!("call_{}", run.id.0.simple()),
         name: format!("{server} {tool}"),
         server: Some(server),
         tool: Some(tool),
         arguments,
-    })
+    };
+    Ok((call, canonical::irregularity(&text)))
 }

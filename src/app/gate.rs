@@ -1,7 +1,10 @@
-//! The one gate: every tool call of every door goes through [`call`]. It asks the same pure decision as
+//! The one gate: every tool call of every door goes through [`call`], and what somebody had to consent to first
+//! through [`approved::call`]. It asks the same pure decision as
 //! the listing, checks the arguments against the tool's schema, promises an audit line, and sends once.
 //!
 //! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
+
+pub mod approved;
 
 use std::sync::Arc;
 
@@ -11,18 +14,22 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    App,
+    App, approvals,
     connections::shared_key,
     credentials,
     tools::{NamedTool, Toolbox, clipped},
 };
 use crate::{
     domain::{
-        ids::{AuditId, RunId},
+        approval::State,
+        canonical,
+        error::Error,
+        ids::{AgentId, AuditId, RunId},
         message::{CallStatus, ToolResult},
-        policy::{Decision, decide},
+        policy::{ApprovalPolicy, Decision, decide},
         principal::Principal,
         server::{AccessMode, ServerSpec},
+        tool::ToolOutcome,
     },
     mcp::{CallError, CallOptions, Key, Progress},
     store::audit::AuditRow,
@@ -42,6 +49,8 @@ pub struct Call<'a> {
     pub target: Target<'a>,
     /// Parsed arguments, or the text that is no JSON.
     pub arguments: Result<Value, &'a str>,
+    /// Why two readers could understand the text of the arguments differently.
+    pub irregularity: Option<&'a str>,
     pub progress: mpsc::UnboundedSender<Progress>,
     pub cancel: CancellationToken,
 }
@@ -55,60 +64,121 @@ pub enum Target<'a> {
 }
 
 /// Makes the call, or says why not. The result is what the model hears; nothing here is an error of ours.
-pub async fn call(app: &App, call: Call<'_>) -> ToolResult {
+pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
     let found = match &call.target {
         Target::Name(name) => call.toolbox.by_name(name),
         Target::Pair { server, tool } => call.toolbox.by_pair(server, tool),
     };
     let Some((spec, named)) = found else { return denied(app, &call, unknown(&call)) };
-    let arguments = match admit(&call, spec, named) {
-        Ok(arguments) => arguments,
+    let admitted = match admit(&call, spec, named) {
+        Ok(admitted) => admitted,
         Err(reason) => return denied(app, &call, reason),
     };
-    let (key, target) = match reach(app, &call, spec).await {
+    let (key, target) = match reach(app, call.principal, call.toolbox.agent(), spec).await {
         Ok(reached) => reached,
         Err(reason) => return denied(app, &call, reason),
     };
+    let (arguments, self_approved) = match admitted {
+        Admitted::Now { arguments, self_approved } => (arguments, self_approved),
+        Admitted::Later { arguments, policy } => {
+            let credential = credential_of(&key);
+            let asked = approvals::Asked {
+                principal: call.principal,
+                agent: call.toolbox.agent(),
+                server: &spec.id,
+                tool: &named.tool,
+                policy,
+                arguments: &arguments,
+                credential: &credential,
+                run: call.run,
+                call_id: call.call_id,
+            };
+            return ask(app, &call, asked).await;
+        }
+    };
     let what = (spec.id.as_str(), named.tool.name.as_str());
     let mut promised = audit_row(app, &call, what, arguments.get(), CallStatus::OutcomeUnknown);
-    promised.detail = self_approved(&call, spec, named).then_some("self-approved");
+    promised.detail = self_approved.then(|| "self-approved".to_owned());
     let line = match app.audit.reserve(promised) {
         Ok(line) => line,
         Err(error) => return refused(&call, format!("not executed: {error}")),
     };
     let started = crate::domain::clock::instant();
-    let options = CallOptions { progress: Some(call.progress.clone()), cancel: call.cancel.clone() };
+    let options = CallOptions { progress: Some(call.progress.clone()), cancel: call.cancel.clone(), once: None };
     let sent = app.mcp.call(&key, &target, &named.tool.name, &arguments, options).await;
+    let result = came_of(app, call.principal, call.call_id, &key, spec, sent).await;
+    metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
+    line.write(outcome_name(result.status));
+    result
+}
+
+/// What came of a call that was tried. A credential that the server refused is marked.
+async fn came_of(
+    app: &App,
+    principal: &Principal,
+    call_id: &str,
+    key: &Key,
+    spec: &ServerSpec,
+    sent: Result<ToolOutcome, CallError>,
+) -> ToolResult {
     if let Err(CallError::Unauthorized | CallError::Forbidden) = &sent
         && spec.access_mode == AccessMode::UserControlled
-        && let Err(error) = credentials::reject(app, call.principal, &key).await
+        && let Err(error) = credentials::reject(app, principal, key).await
     {
         tracing::warn!(%error, server = %spec.id, "a refused credential could not be marked; the next call tries again");
     }
     let result = match sent {
         Ok(outcome) => ToolResult {
-            call_id: call.call_id.to_owned(),
+            call_id: call_id.to_owned(),
             status: if outcome.is_error { CallStatus::Failed } else { CallStatus::Succeeded },
             // Not everybody who is shown this takes a NUL for text.
             text: outcome.text.replace('\0', "\u{fffd}"),
             raw: Some(outcome.raw).filter(|raw| raw.get().len() <= MAX_RAW),
         },
-        Err(error) => failed(&call, &error),
+        Err(error) => failed(call_id, &error),
     };
-    metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
     metrics::counter!("chatelaine_tool_calls_total", "outcome" => outcome_name(result.status)).increment(1);
-    line.write(outcome_name(result.status));
     result
+}
+
+/// Keeps the call until somebody decides. The model hears at once that it waits.
+async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::Asked<'_>) -> ToolResult {
+    let (approval, new) = match approvals::request(app, asked).await {
+        Ok(requested) => requested,
+        Err(error) => {
+            if let Error::Internal(cause) = &error {
+                tracing::error!(error = format!("{cause:#}"), "a request for approval could not be kept");
+            }
+            return denied(app, call, format!("not executed: this call needs approval, and {error}"));
+        }
+    };
+    let (code, approvers) = (&approval.code, approval.consent.approvers.join(" or "));
+    let text = if approval.state == State::Pending {
+        let again = if new { "" } else { "still " };
+        format!(
+            "not executed: {again}waiting for approval {code} by {approvers} until {}; do not retry. Tell the user the \
+             code and who can approve it. You will be told the outcome.",
+            approvals::time_of(approval.expires_at)
+        )
+    } else {
+        format!("not executed again: request {code} for this very call is approved and being carried out; do not retry")
+    };
+    metrics::counter!("chatelaine_tool_calls_total", "outcome" => "awaiting_approval").increment(1);
+    ToolResult { call_id: call.call_id.to_owned(), status: CallStatus::AwaitingApproval, text, raw: None }
 }
 
 /// Whose connection the call goes over, and to what: a shared server as the pack has it, a personal one with
 /// the user's own credential.
-async fn reach(app: &App, call: &Call<'_>, spec: &Arc<ServerSpec>) -> Result<(Key, Arc<ServerSpec>), String> {
-    let agent = call.toolbox.agent();
+async fn reach(
+    app: &App,
+    principal: &Principal,
+    agent: &AgentId,
+    spec: &Arc<ServerSpec>,
+) -> Result<(Key, Arc<ServerSpec>), String> {
     if spec.access_mode == AccessMode::AdminControlled {
-        return Ok((shared_key(call.principal.tenant, agent, &spec.id), spec.clone()));
+        return Ok((shared_key(principal.tenant, agent, &spec.id), spec.clone()));
     }
-    match credentials::connection(app, call.principal, agent, spec).await {
+    match credentials::connection(app, principal, agent, spec).await {
         Ok(Some(connection)) => Ok((connection.key, connection.spec)),
         Ok(None) => Err(format!(
             "not executed: the user is not connected to {0}; do not retry, tell them to type /connect {0}",
@@ -118,18 +188,30 @@ async fn reach(app: &App, call: &Call<'_>, spec: &Arc<ServerSpec>) -> Result<(Ke
     }
 }
 
-/// The gate's own checks, in order; `Ok` is the text of the arguments to send.
-fn admit(call: &Call<'_>, spec: &ServerSpec, named: &NamedTool) -> Result<Box<RawValue>, String> {
-    match decide(spec, call.toolbox.standing(), &named.tool.name) {
-        Decision::Deny(_) => return Err(unknown(call)),
-        Decision::Approve(policy) => {
-            return Err(format!(
-                "not executed: this call needs the approval of {}, and approvals cannot be given here yet; do not retry, \
-                 tell the user to ask them to do it",
-                policy.approvers.join(" or ")
-            ));
-        }
-        Decision::Allow { .. } => {}
+/// Which credential a connection goes out with, in words that change when it does.
+fn credential_of(key: &Key) -> String {
+    format!("{}/{}", key.scope, key.generation)
+}
+
+/// A call that passed the gate's own checks.
+enum Admitted<'a> {
+    Now {
+        arguments: Box<RawValue>,
+        self_approved: bool,
+    },
+    /// Somebody has to consent to it, with these arguments in their one spelling.
+    Later {
+        arguments: String,
+        policy: &'a ApprovalPolicy,
+    },
+}
+
+/// The gate's own checks, in order.
+fn admit<'a>(call: &Call<'_>, spec: &'a ServerSpec, named: &NamedTool) -> Result<Admitted<'a>, String> {
+    let decision = decide(spec, call.toolbox.standing(), &named.tool.name);
+    // Before anything is said about the arguments.
+    if let Decision::Deny(_) = decision {
+        return Err(unknown(call));
     }
     let arguments = call.arguments.as_ref().map_err(|_| {
         "not executed: the arguments are not valid JSON; send one JSON object that fits the tool's schema".to_owned()
@@ -137,15 +219,25 @@ fn admit(call: &Call<'_>, spec: &ServerSpec, named: &NamedTool) -> Result<Box<Ra
     if !arguments.is_object() {
         return Err("not executed: the arguments must be one JSON object".to_owned());
     }
-    named
-        .check(arguments)
-        .map_err(|problems| format!("not executed: the arguments do not fit the tool: {problems}"))?;
-    serde_json::value::to_raw_value(arguments).map_err(|error| format!("not executed: {error}"))
-}
-
-/// Whether an approval policy names the tool and the principal's own role satisfies it.
-fn self_approved(call: &Call<'_>, spec: &ServerSpec, named: &NamedTool) -> bool {
-    decide(spec, call.toolbox.standing(), &named.tool.name) == Decision::Allow { self_approved: true }
+    let unfit = |problems| format!("not executed: the arguments do not fit the tool: {problems}");
+    match decision {
+        Decision::Approve(policy) => {
+            if let Some(why) = call.irregularity {
+                return Err(format!("not executed: a call that needs approval must be clear beyond doubt, and {why}"));
+            }
+            let defaulted = canonical::with_defaults(&named.tool.input_schema, arguments.clone());
+            named.check(&defaulted).map_err(unfit)?;
+            let arguments = canonical::text(&defaulted).map_err(|error| format!("not executed: {error}"))?;
+            Ok(Admitted::Later { arguments, policy })
+        }
+        Decision::Allow { self_approved } => {
+            named.check(arguments).map_err(unfit)?;
+            let arguments = serde_json::value::to_raw_value(arguments);
+            let arguments = arguments.map_err(|error| format!("not executed: {error}"))?;
+            Ok(Admitted::Now { arguments, self_approved })
+        }
+        Decision::Deny(_) => Err(unknown(call)),
+    }
 }
 
 /// For a tool that is not there and one that the principal may not see alike.
@@ -163,7 +255,7 @@ fn refused(call: &Call<'_>, text: String) -> ToolResult {
 }
 
 /// What the model and the user hear when there is no result.
-fn failed(call: &Call<'_>, error: &CallError) -> ToolResult {
+fn failed(call_id: &str, error: &CallError) -> ToolResult {
     let unknown = "it may or may not have been done. Do not repeat it; check first";
     let (status, text) = match error {
         CallError::NotSent(_) | CallError::Refused { .. } | CallError::Unauthorized | CallError::Forbidden => {
@@ -173,7 +265,7 @@ fn failed(call: &Call<'_>, error: &CallError) -> ToolResult {
             (CallStatus::OutcomeUnknown, format!("outcome unknown: {error}; {unknown}"))
         }
     };
-    ToolResult { call_id: call.call_id.to_owned(), status, text, raw: None }
+    ToolResult { call_id: call_id.to_owned(), status, text, raw: None }
 }
 
 /// A refusal is in the trail, too, also that of a tool which the principal may not even know of. If the queue
@@ -214,6 +306,7 @@ fn outcome_name(status: CallStatus) -> &'static str {
         CallStatus::Succeeded => "succeeded",
         CallStatus::Failed => "failed",
         CallStatus::Denied => "denied",
+        CallStatus::AwaitingApproval => "awaiting_approval",
         CallStatus::OutcomeUnknown => "outcome_unknown",
         CallStatus::Cancelled => "cancelled",
     }

@@ -1,6 +1,8 @@
 //! Who works on what: runs that this process has claimed at birth, runs that wait, and runs whose worker
 //! died. Also the two loops that make replicas hear of each other: hints, and a look each second.
 
+pub mod approvals;
+
 use std::{
     collections::{HashMap, HashSet},
     panic::AssertUnwindSafe,
@@ -226,6 +228,7 @@ pub async fn hear_hints(app: Arc<App>) {
                         Hint::Credentials { tenant, agent, user } => {
                             credentials::changed_elsewhere(&app, tenant, &agent, &user).await;
                         }
+                        Hint::Approvals { tenant } => app.live.approvals_changed(tenant),
                         Hint::SignedOut { tenant, user } => {
                             app.accounts.signed_out(tenant, &user).await;
                             credentials::close_all(&app, tenant, &user).await?;

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::{App, agents, credentials, flows};
+use super::{App, agents, approvals, credentials, flows};
 use crate::{
     app::connections::State,
     domain::{
@@ -70,7 +70,13 @@ async fn circumstances(
     if !principal.authenticated {
         return Ok(Circumstances { personal_servers, ..Circumstances::default() });
     }
-    let mut now = Circumstances { authenticated: true, personal_servers, ..Circumstances::default() };
+    let mut now = Circumstances {
+        authenticated: true,
+        personal_servers,
+        pending_approvals: approvals::decidable_count(app, principal).await?,
+        approval_requests: approvals::own_open_count(app, principal).await?,
+        ..Circumstances::default()
+    };
     if personal_servers {
         let views = credentials::views(app, principal, pack).await?;
         let unfit = views.iter().filter(|view| matches!(view.state, State::NeedsAttention { .. })).count();
@@ -100,5 +106,7 @@ fn name(action: Action) -> Key {
         Action::Logout => Key::MenuLogout,
         Action::McpConfig => Key::MenuMcpConfig,
         Action::AbortConfig => Key::MenuAbortConfig,
+        Action::PendingApprovals => Key::MenuPendingApprovals,
+        Action::MyApprovalRequests => Key::MenuMyApprovalRequests,
     }
 }

@@ -179,10 +179,12 @@ impl Work {
             let line = written.iter().map(Message::plain).next().unwrap_or_default();
             match commands::answer(&self.app, &self.run, &line).await? {
                 commands::Answer::Parts(parts) => return Ok(Ending::succeeded().telling(parts)),
-                commands::Answer::Call(call) => {
+                commands::Answer::Call(call, irregularity) => {
                     let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
                     self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false).await?;
-                    let results = self.make_calls(&toolbox, vec![(call, None)], false).await?;
+                    let results = self
+                        .make_calls(&toolbox, vec![(call, irregularity.map(calls::Flaw::Irregular))], false)
+                        .await?;
                     self.tell_of_credentials(pack).await?;
                     results
                 }

@@ -1,6 +1,6 @@
 //! The slash commands by name. What each does is said in `app::commands`, and to people by `/help`.
 
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 13] = [
     "/help",
     "/menu",
     "/tools",
@@ -9,6 +9,9 @@ pub const NAMES: [&str; 10] = [
     "/connect",
     "/disconnect",
     "/cancel",
+    "/approvals",
+    "/approve",
+    "/reject",
     "/authenticate",
     "/logout",
 ];

@@ -62,6 +62,11 @@ pub struct Config {
     pub sse_per_user: usize,
     pub runs_at_once: usize,
     pub run_lease: Duration,
+    /// Open requests for approval of one user.
+    pub approvals_per_user: u32,
+    pub approvals_per_tenant: u32,
+    /// How long an approved call may wait for its server.
+    pub approval_window: Duration,
     pub log: String,
     pub log_json: bool,
 }
@@ -103,6 +108,13 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("CHATELAINE_SSE_PER_USER", "16", "event streams one user may hold open"),
     ("CHATELAINE_RUNS_AT_ONCE", "64", "runs this process works on at once; more wait in the queue"),
     ("CHATELAINE_RUN_LEASE_SECONDS", "15", "after this time without a sign of life another replica takes a run over"),
+    ("CHATELAINE_APPROVALS_PER_USER", "20", "calls of one user that may wait for approval at once"),
+    ("CHATELAINE_APPROVALS_PER_TENANT", "1000", "calls of one tenant that may wait for approval at once"),
+    (
+        "CHATELAINE_APPROVAL_WINDOW_SECONDS",
+        "300",
+        "an approved call whose server cannot be reached for this time lapses",
+    ),
     ("CHATELAINE_LOG", "info,sqlx=warn", "log filter, as in `info,chatelaine=debug`"),
     ("CHATELAINE_LOG_FORMAT", "text", "`text` or `json`"),
 ];
@@ -134,6 +146,9 @@ impl Config {
             sse_per_user: number(env, "CHATELAINE_SSE_PER_USER")?,
             runs_at_once: number(env, "CHATELAINE_RUNS_AT_ONCE")?,
             run_lease: Duration::from_secs(number(env, "CHATELAINE_RUN_LEASE_SECONDS")?),
+            approvals_per_user: number(env, "CHATELAINE_APPROVALS_PER_USER")?,
+            approvals_per_tenant: number(env, "CHATELAINE_APPROVALS_PER_TENANT")?,
+            approval_window: Duration::from_secs(number(env, "CHATELAINE_APPROVAL_WINDOW_SECONDS")?),
             log: text(env, "CHATELAINE_LOG"),
             log_json,
         })

@@ -59,6 +59,8 @@ uuid_id! {
     WebhookId,
     /// One message to a webhook; the same however often it is sent.
     DeliveryId,
+    /// A request that a tool call be made.
+    ApprovalId,
 }
 
 /// `[A-Za-z0-9][A-Za-z0-9_-]{0,63}`: the shape of every id that an author chooses (DESIGN section 3).

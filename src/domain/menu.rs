@@ -37,6 +37,10 @@ pub enum Action {
     McpConfig,
     /// Leaves that configuration.
     AbortConfig,
+    /// Shows the requests that the user can decide about.
+    PendingApprovals,
+    /// Shows the user's own requests, to take one back.
+    MyApprovalRequests,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +50,10 @@ pub enum Visibility {
     Unauthenticated,
     /// While a personal server is being configured.
     Configuring,
+    /// While something waits for the user's decision.
+    HasPendingApprovals,
+    /// While a request of the user's own is open.
+    HasApprovalRequests,
 }
 
 /// What is counted; zero is no badge.
@@ -53,6 +61,10 @@ pub enum Visibility {
 pub enum Badge {
     /// Personal servers whose credential is not accepted any more.
     NeedsAttention,
+    /// Requests that the user can decide about.
+    PendingApprovals,
+    /// Open requests of the user's own.
+    ApprovalRequests,
 }
 
 /// What decides whether an item is shown.
@@ -63,15 +75,19 @@ pub struct Circumstances {
     /// The agent has servers that a user brings a credential for.
     pub personal_servers: bool,
     pub needs_attention: i64,
+    pub pending_approvals: i64,
+    pub approval_requests: i64,
 }
 
 impl Action {
     /// As packs write it, which is also the id of the item in the menu of a pack without one.
-    pub const ALL: [(&str, Self); 4] = [
+    pub const ALL: [(&str, Self); 6] = [
         ("authenticate", Self::Authenticate),
         ("logout", Self::Logout),
         ("mcp-config", Self::McpConfig),
         ("abort-config", Self::AbortConfig),
+        ("pending-approvals", Self::PendingApprovals),
+        ("my-approval-requests", Self::MyApprovalRequests),
     ];
 
     /// The command that does the same.
@@ -81,6 +97,7 @@ impl Action {
             Self::Logout => "/logout",
             Self::McpConfig => "/connect",
             Self::AbortConfig => "/cancel",
+            Self::PendingApprovals | Self::MyApprovalRequests => "/approvals",
         }
     }
 
@@ -90,12 +107,16 @@ impl Action {
             Self::Authenticate => Visibility::Unauthenticated,
             Self::Logout | Self::McpConfig => Visibility::Authenticated,
             Self::AbortConfig => Visibility::Configuring,
+            Self::PendingApprovals => Visibility::HasPendingApprovals,
+            Self::MyApprovalRequests => Visibility::HasApprovalRequests,
         }
     }
 
     pub fn badge(self) -> Option<Badge> {
         match self {
             Self::McpConfig => Some(Badge::NeedsAttention),
+            Self::PendingApprovals => Some(Badge::PendingApprovals),
+            Self::MyApprovalRequests => Some(Badge::ApprovalRequests),
             Self::Authenticate | Self::Logout | Self::AbortConfig => None,
         }
     }
@@ -120,7 +141,7 @@ impl Item {
             Action::McpConfig => now.authenticated && now.personal_servers,
             Action::AbortConfig => now.configuring,
             Action::Authenticate => !now.authenticated,
-            Action::Logout => now.authenticated,
+            Action::Logout | Action::PendingApprovals | Action::MyApprovalRequests => now.authenticated,
         };
         sensible
             && match self.visible_when {
@@ -128,6 +149,8 @@ impl Item {
                 Visibility::Authenticated => now.authenticated,
                 Visibility::Unauthenticated => !now.authenticated,
                 Visibility::Configuring => now.configuring,
+                Visibility::HasPendingApprovals => now.pending_approvals > 0,
+                Visibility::HasApprovalRequests => now.approval_requests > 0,
             }
     }
 
@@ -135,6 +158,8 @@ impl Item {
     pub fn count(&self, now: Circumstances) -> Option<i64> {
         let count = match self.badge? {
             Badge::NeedsAttention => now.needs_attention,
+            Badge::PendingApprovals => now.pending_approvals,
+            Badge::ApprovalRequests => now.approval_requests,
         };
         (count > 0).then_some(count)
     }

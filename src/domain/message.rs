@@ -8,6 +8,7 @@ use serde_json::{Value, value::RawValue};
 use time::OffsetDateTime;
 
 use super::{
+    approval,
     ids::{ConversationId, MessageId, RunId},
     server::FieldKind,
 };
@@ -53,6 +54,8 @@ pub enum Part {
         code: String,
         text: String,
     },
+    /// A call waits for somebody's consent, or what came of it.
+    Approval(Box<approval::Note>),
     /// The program lets the person choose; a number, a value or a label answers it.
     Choices {
         text: String,
@@ -125,6 +128,8 @@ pub enum CallStatus {
     Failed,
     /// The gate refused; nothing was sent.
     Denied,
+    /// Nothing was sent: somebody else has to consent first.
+    AwaitingApproval,
     /// Sent, and no answer came. Never repeated by the program.
     OutcomeUnknown,
     /// The person cancelled the run before it was sent.
@@ -162,6 +167,7 @@ impl<'de> Deserialize<'de> for Part {
             "prompt" => read(&part).map(Self::Prompt),
             "tool_call" => read(&part).map(Self::ToolCall),
             "tool_result" => read(&part).map(Self::ToolResult),
+            "approval" => read(&part).map(Self::Approval),
             other => Err(D::Error::custom(format!("unknown part {other:?}"))),
         }
     }
@@ -186,6 +192,7 @@ impl Part {
             },
             Self::ToolCall(call) => format!("[{} …]", call.name),
             Self::ToolResult(result) => result.text.clone(),
+            Self::Approval(note) => note.text.clone(),
         }
     }
 }

@@ -1,21 +1,30 @@
 //! The program's own words in a conversation, in English, Spanish and French. A pack overrides any of them,
 //! in any language, by its key in `languages.*.strings`.
 
+mod approvals;
 mod menu;
 mod table;
 
 pub use self::table::Key;
-use self::table::{LANGUAGES, TEXTS};
+use self::{
+    approvals::APPROVALS,
+    table::{LANGUAGES, TEXTS},
+};
 use super::{pack::Pack, principal::Principal};
 
 /// The texts for one user of one pack.
 pub struct Texts<'a> {
-    pack: &'a Pack,
+    pack: Option<&'a Pack>,
     locale: Option<&'a str>,
 }
 
 /// The texts in the language of a principal.
 pub fn of<'a>(pack: &'a Pack, principal: &'a Principal) -> Texts<'a> {
+    Texts { pack: Some(pack), locale: principal.locale.as_deref() }
+}
+
+/// The same for words about an agent that may be gone.
+pub fn of_any<'a>(pack: Option<&'a Pack>, principal: &'a Principal) -> Texts<'a> {
     Texts { pack, locale: principal.locale.as_deref() }
 }
 
@@ -23,11 +32,13 @@ impl Texts<'_> {
     /// The text with `{name}` replaced, once and literally. In the user's language by the pack, else by us,
     /// then in the pack's default language, then in English.
     pub fn say(&self, key: Key, values: &[(&str, &str)]) -> String {
-        let mut rows = TEXTS.iter().chain(menu::TEXTS);
+        let mut rows = TEXTS.iter().chain(menu::TEXTS).chain(APPROVALS);
         let (_, name, built_in) = rows.find(|(other, ..)| *other == key).expect("every key has its row");
-        let tags = self.locale.into_iter().chain([self.pack.metadata.default_language.as_str(), "en"]);
+        let default = self.pack.map(|pack| pack.metadata.default_language.as_str());
+        let tags = self.locale.into_iter().chain(default).chain(["en"]);
         let found = tags.flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]).find_map(|tag| {
-            let own = self.pack.languages.iter().find(|(language, _)| language.eq_ignore_ascii_case(tag));
+            let languages = self.pack.map(|pack| &pack.languages);
+            let own = languages.into_iter().flatten().find(|(language, _)| language.eq_ignore_ascii_case(tag));
             let own = own.and_then(|(_, language)| language.strings.get(*name)).map(String::as_str);
             own.or_else(|| {
                 let at = LANGUAGES.iter().position(|language| language.eq_ignore_ascii_case(tag))?;

@@ -15,7 +15,7 @@ use rmcp::{
     ClientHandler, ErrorData, Peer, RoleClient,
     model::{
         CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam, ClientCapabilities,
-        ClientConfig, ClientRequest, GetExtensions, Implementation, ListRootsRequestMethod, ListToolsRequest,
+        ClientConfig, ClientRequest, GetExtensions, GetMeta, Implementation, ListRootsRequestMethod, ListToolsRequest,
         PaginatedRequestParams, PingRequest, RequestId,
     },
     service::{NotificationContext, PeerRequestOptions, RequestContext, RunningService, ServiceError},
@@ -33,6 +33,8 @@ use crate::domain::clock;
 
 /// How long the end of a session may take before it is left to itself.
 const CLOSING: Duration = Duration::from_secs(3);
+/// The member of `_meta` that is the same when a request is.
+const IDEMPOTENCY_KEY: &str = "chatelaine/idempotencyKey";
 
 /// A connected server.
 pub(super) struct Session {
@@ -152,6 +154,9 @@ impl Session {
 
     /// Sends one request and waits for what becomes of it. Dropped before that, it is cancelled.
     async fn exchange(&self, mut request: ClientRequest, tap: &Arc<Tap>) -> Result<Box<RawValue>, Failure> {
+        if let Some(key) = &tap.idempotency_key {
+            request.get_meta_mut().0.insert(IDEMPOTENCY_KEY.to_owned(), key.as_str().into());
+        }
         request.extensions_mut().insert(tap.clone());
         let sending = self.peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
         let handle = sending.map_err(|_| Failure::NotSent("the connection is closed".to_owned()))?;

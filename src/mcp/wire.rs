@@ -47,6 +47,8 @@ pub(super) struct Tap {
     /// `Mcp-Param-*`.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
     progress: Option<UnboundedSender<Progress>>,
+    /// Goes into `_meta`, for servers that know a request when it comes again.
+    pub(super) idempotency_key: Option<String>,
     /// The progress token rmcp gave the request, as JSON.
     token: OnceLock<String>,
     sent: AtomicBool,
@@ -58,8 +60,9 @@ impl Tap {
         arguments: Box<RawValue>,
         headers: Vec<(HeaderName, HeaderValue)>,
         progress: Option<UnboundedSender<Progress>>,
+        idempotency_key: Option<String>,
     ) -> Self {
-        Self { arguments: Some(arguments), headers, progress, ..Self::default() }
+        Self { arguments: Some(arguments), headers, progress, idempotency_key, ..Self::default() }
     }
 
     pub(super) fn mark_sent(&self) {

@@ -42,10 +42,18 @@ fn item(field: &Field, language: &str, texts: &Language) -> Option<Item> {
             ("authenticated", Visibility::Authenticated),
             ("unauthenticated", Visibility::Unauthenticated),
             ("configuring", Visibility::Configuring),
+            ("hasPendingApprovals", Visibility::HasPendingApprovals),
+            ("hasApprovalRequests", Visibility::HasApprovalRequests),
         ])
     });
     let badge = object.optional("badge").map(|field| {
-        field.one_of(&[("needsAttention", Some(Badge::NeedsAttention)), ("none", None)]).unwrap_or_default()
+        let badge = field.one_of(&[
+            ("needsAttention", Some(Badge::NeedsAttention)),
+            ("pendingApprovals", Some(Badge::PendingApprovals)),
+            ("approvalRequests", Some(Badge::ApprovalRequests)),
+            ("none", None),
+        ]);
+        badge.unwrap_or_default()
     });
     object.finish();
     let action = action?;

@@ -28,8 +28,8 @@ pub struct AuditRow {
     pub args_sha256: Vec<u8>,
     /// `succeeded`, `failed`, `denied`, `outcome_unknown`, `cancelled`.
     pub outcome: &'static str,
-    /// What else there is to know, as `self-approved`.
-    pub detail: Option<&'static str>,
+    /// More of it for people: a code, a reason, `self-approved`. Never arguments or results.
+    pub detail: Option<String>,
 }
 
 /// Adds lines of one tenant in one statement. What a tenant did is gone when the tenant is.
@@ -54,7 +54,7 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, rows: &[AuditRow]) -> Result<
         &column(|row| &row.tool),
         &rows.iter().map(|row| row.args_sha256.clone()).collect::<Vec<_>>(),
         &column(|row| row.outcome),
-        &rows.iter().map(|row| row.detail.map(str::to_owned)).collect::<Vec<_>>() as &[Option<String>],
+        &rows.iter().map(|row| row.detail.clone()).collect::<Vec<_>>() as &[Option<String>],
     )
     .execute(tx.conn())
     .await?;

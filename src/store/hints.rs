@@ -20,6 +20,8 @@ pub enum Hint {
     Credentials { tenant: TenantId, agent: AgentId, user: UserId },
     /// The tools of a personal server changed, as seen in a scope.
     Catalog { tenant: TenantId, agent: AgentId, server: ServerId, scope: String },
+    /// A tenant's approvals have news.
+    Approvals { tenant: TenantId },
     /// A user signed out.
     SignedOut { tenant: TenantId, user: UserId },
 }
@@ -68,6 +70,7 @@ fn written(hint: &Hint) -> String {
         Hint::Conversation { tenant, conversation } => format!("conversation {tenant} {conversation}"),
         Hint::Credentials { tenant, agent, user } => format!("credentials {tenant} {agent} {user}"),
         Hint::Catalog { tenant, agent, server, scope } => format!("catalog {tenant} {agent} {server} {scope}"),
+        Hint::Approvals { tenant } => format!("approvals {tenant} -"),
         Hint::SignedOut { tenant, user } => format!("signed_out {tenant} {user}"),
     }
 }
@@ -94,6 +97,7 @@ fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
                 scope: scope.to_owned(),
             }
         }
+        "approvals" => Hint::Approvals { tenant },
         _ => return None,
     };
     Some((from, hint))

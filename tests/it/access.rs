@@ -75,10 +75,20 @@ fn table() -> Vec<Row> {
         (delete(), "/v1/admin/webhooks/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
         (post(), "/v1/admin/webhooks/{id}/test", none, [401, 403, 403, 403, 403, 404, 403]),
         (get(), "/v1/admin/webhooks/{id}/deliveries", none, [401, 403, 403, 403, 403, 404, 403]),
+        (get(), "/v1/approvals", none, [401, 200, 200, 200, 200, 403, 200]),
+        (get(), "/v1/approvals/{id}", none, [401, 404, 404, 404, 404, 403, 404]), // it is no request's
+        (post(), "/v1/approvals/{id}/decision", decision, [401, 404, 404, 404, 404, 403, 404]),
+        (post(), "/v1/approvals/{id}/cancel", none, [401, 404, 404, 404, 404, 403, 404]),
+        (post(), "/v1/approvals/{id}/outcome", || json!({ "happened": true }), [401, 404, 404, 404, 404, 403, 404]),
+        (get(), "/v1/events", none, [401, 200, 200, 200, 200, 403, 200]),
         (get(), "/v1/models", none, [401, 200, 200, 200, 200, 403, 200]),
         (get(), "/v1/models/{model}", none, [401, 403, 200, 404, 200, 403, 200]),
         (post(), "/v1/chat/completions", chat, [401, 403, 200, 404, 200, 403, 200]),
     ]
+}
+
+fn decision() -> Value {
+    json!({ "decision": "approve", "args_sha256": "00".repeat(32) })
 }
 
 fn fields() -> Value {

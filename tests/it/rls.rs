@@ -59,6 +59,18 @@ const ROWS: &[(&str, &str)] = &[
          values ($1, $1, 'bank', 'notes', $2, 1, 'active', '\\x01000100000001')",
     ),
     (
+        "approvals",
+        "insert into approvals (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256, sealed,
+                                credential, requester, principal, call_id, follow_up, approvers, min_approvals,
+                                self_approval, expires_at)
+         values ($1, $1, '7F3K', 'pending', 'bank', 'bank', 'send_money', '{}', decode(repeat('00', 32), 'hex'),
+                 decode(repeat('00', 32), 'hex'), '\\x01000100000001', '/0', $2, '{}', 'call', true, '{cfo}', 1, true, now())",
+    ),
+    (
+        "approval_votes",
+        "insert into approval_votes (tenant_id, id, approval_id, approver, choice) values ($1, $1, $1, $2, 'approve')",
+    ),
+    (
         "flows",
         "insert into flows (tenant_id, id, conversation_id, user_id, agent, step, expires_at)
          values ($1, $1, $1, $2, 'bank', 'pick', now())",
@@ -82,8 +94,9 @@ const ROWS: &[(&str, &str)] = &[
 /// The columns that the program itself may read before a tenant is known; `*` for all. Anything else is content.
 const SYSTEM_READS: &[(&str, &str)] = &[
     ("api_keys", "*"),
+    ("approvals", "tenant_id id state expires_at lease_until"),
     ("credentials", "tenant_id id tenant_key_version"),
-    ("flows", "tenant_id id link_hash"),
+    ("flows", "tenant_id id link_hash expires_at"),
     ("issuers", "*"),
     ("keks", "*"),
     ("key_holders", "*"),

@@ -13,6 +13,7 @@ use crate::{
         tools::Toolbox,
     },
     domain::{
+        canonical,
         error::Result,
         event::Transient,
         message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
@@ -25,8 +26,15 @@ const AT_ONCE: usize = 8;
 /// Calls that one step may make; the rest is refused with a result that says so.
 const MOST: usize = 32;
 
-/// A call and, where its arguments are not JSON, the text that the model sent.
-pub(super) type Resolved = (ToolCall, Option<String>);
+/// A call and what is wrong with the text of its arguments.
+pub(super) type Resolved = (ToolCall, Option<Flaw>);
+
+pub(super) enum Flaw {
+    /// This is not JSON.
+    Unparsed(String),
+    /// Two readers could understand it differently, and why.
+    Irregular(String),
+}
 
 /// Finds server and tool behind each name. Ids that the model gave twice are made unique.
 pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<Resolved> {
@@ -46,7 +54,10 @@ pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<Resolved> {
             text => text,
         };
         let parsed = serde_json::from_str::<Value>(text);
-        let unparsed = parsed.is_err().then(|| text.to_owned());
+        let flaw = match &parsed {
+            Ok(_) => canonical::irregularity(text).map(Flaw::Irregular),
+            Err(_) => Some(Flaw::Unparsed(text.to_owned())),
+        };
         let call = ToolCall {
             call_id,
             name: call.name.clone(),
@@ -54,7 +65,7 @@ pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<Resolved> {
             tool: found.map(|(_, named)| named.tool.name.clone()),
             arguments: parsed.unwrap_or_else(|_| Value::String(text.to_owned())),
         };
-        (call, unparsed)
+        (call, flaw)
     });
     calls.collect()
 }
@@ -103,12 +114,12 @@ impl Work {
     }
 
     async fn make_call(&self, toolbox: &Arc<Toolbox>, call: Resolved, for_model: bool) -> Result<ToolResult> {
-        let (call, unparsed) = call;
+        let (call, flaw) = call;
         let result = if self.cancel.is_cancelled() {
             let text = "cancelled before it was sent".to_owned();
             ToolResult { call_id: call.call_id.clone(), status: CallStatus::Cancelled, text, raw: None }
         } else {
-            self.through_the_gate(toolbox, &call, unparsed.as_deref()).await
+            self.through_the_gate(toolbox, &call, flaw.as_ref()).await
         };
         let (run_id, call_id, status) = (self.run.id, call.call_id, result.status);
         self.append(Role::Tool, &[Part::ToolResult(result.clone())], for_model).await?;
@@ -116,7 +127,7 @@ impl Work {
         Ok(result)
     }
 
-    async fn through_the_gate(&self, toolbox: &Arc<Toolbox>, call: &ToolCall, unparsed: Option<&str>) -> ToolResult {
+    async fn through_the_gate(&self, toolbox: &Arc<Toolbox>, call: &ToolCall, flaw: Option<&Flaw>) -> ToolResult {
         let run_id = self.run.id;
         let target = match (&call.server, &call.tool) {
             (Some(server), Some(tool)) => {
@@ -137,7 +148,14 @@ impl Work {
             run: run_id,
             call_id: &call.call_id,
             target,
-            arguments: unparsed.map_or_else(|| Ok(call.arguments.clone()), Err),
+            arguments: match flaw {
+                Some(Flaw::Unparsed(text)) => Err(text),
+                _ => Ok(call.arguments.clone()),
+            },
+            irregularity: match flaw {
+                Some(Flaw::Irregular(why)) => Some(why),
+                _ => None,
+            },
             progress,
             cancel: self.cancel.clone(),
         };

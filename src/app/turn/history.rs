@@ -31,8 +31,17 @@ fn turns_of(message: &Message, results: &HashMap<&str, &ToolResult>) -> Vec<Turn
     match message.role {
         Role::User => vec![Turn::User(message.plain())],
         Role::Assistant => with_results(message, results),
-        // Results stand behind their calls, whatever order they came in; the program's words are for people.
-        Role::Tool | Role::System => Vec::new(),
+        // Results stand behind their calls, whatever order they came in.
+        Role::Tool => Vec::new(),
+        // The program's words are for people, but for the outcome of a call that had to wait.
+        Role::System => message.parts.iter().filter_map(outcome_of).collect(),
+    }
+}
+
+fn outcome_of(part: &Part) -> Option<Turn> {
+    match part {
+        Part::Approval(note) => Some(Turn::User(note.for_model())),
+        _ => None,
     }
 }
 

@@ -39,6 +39,12 @@ pub(super) const TEXTS: &[Row] = &[
     ),
     (Key::MenuAbortConfig, "MENU_ABORT_CONFIG", ["Stop connecting", "Dejar de conectar", "Abandonner la connexion"]),
     (
+        Key::MenuPendingApprovals,
+        "MENU_PENDING_APPROVALS",
+        ["Pending approvals", "Aprobaciones pendientes", "Approbations en attente"],
+    ),
+    (Key::MenuMyApprovalRequests, "MENU_MY_APPROVAL_REQUESTS", ["My requests", "Mis solicitudes", "Mes demandes"]),
+    (
         Key::SignIn,
         "SIGN_IN",
         [

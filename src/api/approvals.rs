@@ -1,0 +1,233 @@
+//! Calls that wait for somebody's consent, and the news of them (SSE).
+//!
+//! A request is there for its requester and for those who hold one of its approver roles now; for everybody else
+//! it is 404. A decision repeats the hash of the arguments that its maker saw.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    extract::State,
+    response::{Response, sse},
+};
+use futures_util::{Stream, StreamExt, stream};
+use http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::{
+    Door, events,
+    extract::{Caller, Json, Path, Query, readable},
+    limits::{self, Place},
+    problem::Problem,
+};
+use crate::{
+    app::{
+        self, App,
+        approvals::{
+            Page, Verdict, Wanted,
+            listening::{Badge, Listening, News},
+            view::View,
+        },
+    },
+    domain::{
+        approval::{Approval, Choice, State as Status},
+        canonical::parse_hash,
+        ids::ApprovalId,
+    },
+};
+
+/// The most characters of a reason or a note.
+const MAX_REASON: usize = 1000;
+
+#[derive(Clone, Copy, Default, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Role {
+    /// Those that I may decide or see decided.
+    #[default]
+    Approver,
+    /// Those that I made.
+    Requester,
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// As whom I look.
+    #[serde(default)]
+    #[param(inline)]
+    role: Role,
+    /// Only those in this state.
+    #[param(inline)]
+    state: Option<Status>,
+    /// Only those that wait for my decision.
+    #[serde(default)]
+    decidable: bool,
+    /// Only those before this one: the `next` of the page before.
+    before: Option<ApprovalId>,
+    /// 1 to 100.
+    #[serde(default = "fifty")]
+    limit: i64,
+}
+
+fn fifty() -> i64 {
+    50
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct ApprovalPage {
+    items: Vec<View>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<ApprovalId>,
+}
+
+/// Calls that wait or waited for consent, the newest first, without their arguments.
+#[utoipa::path(get, path = "/v1/approvals", tag = "approvals", params(Which),
+    responses((status = 200, body = ApprovalPage)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(which): Query<Which>,
+) -> Result<axum::Json<ApprovalPage>, Problem> {
+    let limit = super::conversations::page(which.limit)?;
+    let page = Page { state: which.state, undecided: which.decidable, before: which.before, limit: limit + 1 };
+    let wanted = Wanted { as_approver: matches!(which.role, Role::Approver), page };
+    let items = app::approvals::list(&app, caller.principal(), &wanted).await?;
+    let (items, next) = super::conversations::cut(items, limit, |view| view.id);
+    Ok(axum::Json(ApprovalPage { items, next }))
+}
+
+/// One of them by its id or code, with everything that a decision needs.
+#[utoipa::path(get, path = "/v1/approvals/{id}", tag = "approvals", params(("id" = String, Path)),
+    responses((status = 200, body = View)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(which): Path<String>,
+) -> Result<axum::Json<View>, Problem> {
+    Ok(axum::Json(app::approvals::get(&app, caller.principal(), &which).await?))
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewDecision {
+    decision: Choice,
+    /// For the requester and the other approvers; at most 1000 characters.
+    reason: Option<String>,
+    /// The `args_sha256` of the request as it was shown: this and nothing else is decided about.
+    args_sha256: String,
+}
+
+/// Approve or reject. The same decision again is answered the same; another one, or one that comes too late: 409.
+#[utoipa::path(post, path = "/v1/approvals/{id}/decision", tag = "approvals", params(("id" = String, Path)),
+    request_body = NewDecision, responses((status = 200, body = View)))]
+pub(super) async fn decide(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(which): Path<String>,
+    Json(new): Json<NewDecision>,
+) -> Result<axum::Json<View>, Problem> {
+    if let Some(reason) = &new.reason {
+        readable("reason", reason, MAX_REASON)?;
+    }
+    let unreadable = || Problem::invalid("args_sha256", "must be 64 hex digits, as the request shows them");
+    let args_sha256 = parse_hash(&new.args_sha256).ok_or_else(unreadable)?;
+    let approval = app::approvals::find(&app, caller.principal(), &which).await?;
+    let approver = app::approvals::approver(&app, caller.principal()).await?;
+    let verdict = Verdict { choice: new.decision, reason: new.reason, args_sha256 };
+    let approval = app::approvals::decide(&app, &approver, approval.id, &verdict).await?;
+    shown(&app, &caller, &approval).await
+}
+
+/// Take one's own request back.
+#[utoipa::path(post, path = "/v1/approvals/{id}/cancel", tag = "approvals", params(("id" = String, Path)),
+    responses((status = 200, body = View)))]
+pub(super) async fn cancel(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(which): Path<String>,
+) -> Result<axum::Json<View>, Problem> {
+    let approval = app::approvals::find(&app, caller.principal(), &which).await?;
+    let approval = app::approvals::cancel(&app, caller.principal(), approval.id).await?;
+    shown(&app, &caller, &approval).await
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewOutcome {
+    /// Whether the call was carried out after all.
+    happened: bool,
+    /// How one knows; at most 1000 characters.
+    note: Option<String>,
+}
+
+/// Record what really happened to a call of unknown outcome. It runs nothing.
+#[utoipa::path(post, path = "/v1/approvals/{id}/outcome", tag = "approvals", params(("id" = String, Path)),
+    request_body = NewOutcome, responses((status = 200, body = View)))]
+pub(super) async fn record(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(which): Path<String>,
+    Json(new): Json<NewOutcome>,
+) -> Result<axum::Json<View>, Problem> {
+    if let Some(note) = &new.note {
+        readable("note", note, MAX_REASON)?;
+    }
+    let approval = app::approvals::find(&app, caller.principal(), &which).await?;
+    let approver = app::approvals::approver(&app, caller.principal()).await?;
+    let note = new.note.as_deref();
+    let approval = app::approvals::record(&app, &approver, approval.id, new.happened, note).await?;
+    shown(&app, &caller, &approval).await
+}
+
+async fn shown(app: &App, caller: &Caller, approval: &Approval) -> Result<axum::Json<View>, Problem> {
+    Ok(axum::Json(app::approvals::get(app, caller.principal(), &approval.id.to_string()).await?))
+}
+
+/// News for me: `badge` (how many requests wait for me, how many of mine are open) and `approval` (one request as
+/// it stands now). Both are states, so hearing one twice changes nothing. First comes the badge and what is open;
+/// with `Last-Event-ID`, what changed since then, and a few seconds before (at least once).
+#[utoipa::path(get, path = "/v1/events", tag = "approvals", params(("Last-Event-ID" = Option<String>, Header)),
+    responses((status = 200, body = Badge, content_type = "text/event-stream")))]
+pub(super) async fn listen(
+    State(door): State<Door>,
+    caller: Caller,
+    Extension(place): Extension<Place>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let last = headers.get("last-event-id").filter(|value| !value.is_empty());
+    let last = last.map(|value| value.to_str().ok().filter(|id| app::approvals::listening::moment(id).is_some()));
+    let unknown = || Problem::invalid("Last-Event-ID", "must be the id of an event of this stream");
+    let last = last.map(|id| id.ok_or_else(unknown)).transpose()?;
+    let open = door.limits.open_stream(caller.principal())?;
+    let listening = app::approvals::listening::listen(&door.app, caller.principal(), last).await?;
+    place.leave();
+    let hello = stream::iter([sse::Event::default().retry(events::RETRY).comment("listening")]);
+    Ok(events::answer(hello.chain(news(listening, open))))
+}
+
+fn news(listening: Listening, open: limits::Stream) -> impl Stream<Item = sse::Event> {
+    let end = Instant::now() + events::LIFETIME;
+    stream::unfold((listening, open), move |(mut listening, open)| async move {
+        match tokio::time::timeout_at(end, listening.next()).await.ok()? {
+            Ok(news) => Some((event(&news?), (listening, open))),
+            Err(error) => {
+                tracing::error!(error = format!("{:#}", anyhow::Error::from(error)), "a stream of news broke");
+                None
+            }
+        }
+    })
+}
+
+fn event(news: &News) -> sse::Event {
+    let event = match news {
+        News::Badge(badge) => sse::Event::default().event("badge").json_data(badge),
+        News::Approval(view) => sse::Event::default().event("approval").json_data(view),
+    };
+    let event = event.expect("news are plain data that can be written");
+    match news.id() {
+        Some(id) => event.id(id),
+        None => event,
+    }
+}

@@ -1,0 +1,153 @@
+//! An approved call on its way. Everything that was true when it was asked for is looked at again: what the
+//! requester may do, the policy, the credential, the tool itself as its server describes it now. Then it is
+//! sent, once, with the arguments that were approved.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use super::{came_of, credential_of, outcome_name};
+use crate::{
+    app::{App, agents, approvals::execution, audit::Line, connections::shared_key, credentials},
+    domain::{
+        approval::{Approval, Consent},
+        canonical,
+        error::{Error, Result},
+        ids::AuditId,
+        message::{CallStatus, ToolResult},
+        pack::Pack,
+        policy::{Decision, decide},
+        server::{AccessMode, ServerSpec},
+    },
+    mcp::{CallOptions, Key},
+    store::audit::AuditRow,
+};
+
+/// Why it is not sent.
+enum Held {
+    /// It never will be: this is not what was approved.
+    Revoked(String),
+    /// Not now; nothing was sent.
+    Later,
+}
+
+impl From<Error> for Held {
+    /// Nothing was sent, so what went wrong on our side is tried again.
+    fn from(error: Error) -> Self {
+        tracing::warn!(error = format!("{:#}", anyhow::Error::from(error)), "an approved call is put off");
+        Self::Later
+    }
+}
+
+/// What is sent, and where.
+struct Ready {
+    key: Key,
+    spec: Arc<ServerSpec>,
+    target: Arc<ServerSpec>,
+    arguments: Box<RawValue>,
+}
+
+/// Makes an approved call whose lease this process holds; `None` when it was not sent, and the row says why.
+/// What came of it has to be written by the caller, who may try that again.
+pub async fn call(app: &Arc<App>, approval: &Approval, cancel: CancellationToken) -> Result<Option<ToolResult>> {
+    let ready = match checked(app, approval).await {
+        Ok(ready) => ready,
+        Err(Held::Revoked(reason)) => return execution::revoke(app, approval, &reason).await.map(|()| None),
+        Err(Held::Later) => return execution::put_off(app, approval).await.map(|()| None),
+    };
+    let line: Line<'_> = match app.audit.reserve(promised(app, approval)) {
+        Ok(line) => line,
+        Err(_) => return execution::put_off(app, approval).await.map(|()| None),
+    };
+    if let Err(error) = execution::start(app, approval).await {
+        line.write(outcome_name(CallStatus::Denied));
+        return Err(error);
+    }
+    let options = CallOptions { progress: None, cancel, once: Some(approval.id.to_string()) };
+    let sent = app.mcp.call(&ready.key, &ready.target, &approval.tool, &ready.arguments, options).await;
+    let result = came_of(app, &approval.principal, &approval.call_id, &ready.key, &ready.spec, sent).await;
+    line.write(outcome_name(result.status));
+    Ok(Some(result))
+}
+
+async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
+    let pack = match agents::pack(app, &approval.principal, approval.agent.as_str()).await {
+        Ok(pack) => pack,
+        Err(Error::NotFound(_) | Error::Forbidden(_)) => {
+            return Err(Held::Revoked("its requester may not talk to the agent any more".to_owned()));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let spec = permitted(&pack, approval)?;
+    let (key, target) = reached(app, approval, &spec).await?;
+    // Listing may be repeated as often as one likes. It also finds out whether the session is alive, so that the
+    // call itself does not have to.
+    let discovery = match app.mcp.discover(&key, &target).await {
+        Ok(discovery) => discovery,
+        Err(error) if error.is_credential() => {
+            if spec.access_mode == AccessMode::UserControlled {
+                credentials::reject(app, &approval.principal, &key).await?;
+            }
+            return Err(Held::Revoked("the server does not accept the credential any more".to_owned()));
+        }
+        Err(error) => {
+            tracing::info!(approval = %approval.id, %error, "the server of an approved call cannot be reached");
+            return Err(Held::Later);
+        }
+    };
+    let tool = discovery.tools.iter().find(|tool| tool.name == approval.tool);
+    let tool = tool.ok_or_else(|| Held::Revoked("its server does not have the tool any more".to_owned()))?;
+    if canonical::fingerprint(tool).ok() != Some(approval.fingerprint) {
+        return Err(Held::Revoked("its server describes the tool differently now; ask again".to_owned()));
+    }
+    let arguments = match execution::arguments(app, approval).await {
+        Ok(arguments) => arguments,
+        Err(Error::Conflict(_)) => return Err(Held::Revoked("its arguments cannot be opened any more".to_owned())),
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Ready { key, spec, target, arguments })
+}
+
+/// By today's pack and what is known of the requester.
+fn permitted(pack: &Pack, approval: &Approval) -> Result<Arc<ServerSpec>, Held> {
+    let spec = pack.servers.iter().find(|server| server.id == approval.server);
+    let spec = spec.ok_or_else(|| Held::Revoked("the agent does not have the server any more".to_owned()))?;
+    match decide(spec, &approval.principal.standing(pack), &approval.tool) {
+        Decision::Deny(_) => Err(Held::Revoked("its requester may not use the tool any more".to_owned())),
+        Decision::Approve(policy) if Consent::from(policy) != approval.consent => {
+            Err(Held::Revoked("who has to approve it has changed; ask again".to_owned()))
+        }
+        Decision::Approve(_) | Decision::Allow { .. } => Ok(Arc::new(spec.clone())),
+    }
+}
+
+async fn reached(app: &App, approval: &Approval, spec: &Arc<ServerSpec>) -> Result<(Key, Arc<ServerSpec>), Held> {
+    let changed = || Held::Revoked("its requester's credential has changed; ask again".to_owned());
+    let (key, target) = match spec.access_mode {
+        AccessMode::AdminControlled => (shared_key(approval.tenant, &approval.agent, &spec.id), spec.clone()),
+        AccessMode::UserControlled => {
+            let connection = credentials::connection(app, &approval.principal, &approval.agent, spec).await?;
+            let connection = connection.ok_or_else(changed)?;
+            (connection.key, connection.spec)
+        }
+    };
+    if credential_of(&key) == approval.credential { Ok((key, target)) } else { Err(changed()) }
+}
+
+fn promised(app: &App, approval: &Approval) -> AuditRow {
+    AuditRow {
+        tenant: approval.tenant,
+        id: AuditId::new(),
+        at: app.clock.now(),
+        actor: approval.requester().to_string(),
+        action: "tool.call",
+        agent: approval.agent.to_string(),
+        run: approval.run,
+        server: approval.server.to_string(),
+        tool: approval.tool.clone(),
+        args_sha256: approval.args_sha256.to_vec(),
+        outcome: outcome_name(CallStatus::OutcomeUnknown),
+        detail: Some(format!("approval {}", approval.code)),
+    }
+}

@@ -1,0 +1,407 @@
+//! Rows of approvals. Every transition carries the state it comes from, so of two that race one finds nothing
+//! to change; what executes also carries its fence.
+//!
+//! Whoever locks an approval and a conversation locks the approval first.
+
+mod lists;
+mod work;
+
+pub use lists::{Page, Whose, badge_of_approver, changed, changed_last, list, open_of_requester};
+pub use work::{claim, due, heartbeat, release};
+
+use std::time::Duration;
+
+use sqlx::types::Json;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::Tx;
+use crate::domain::{
+    approval::{About, Approval, Choice, Consent, Recorded, State, Vote},
+    canonical::{self, Hash},
+    error::{Error, Result},
+    ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
+    principal::Principal,
+    run::RunKind,
+};
+
+/// A request to keep. Its id is chosen before, because the arguments are sealed for it.
+pub struct New<'a> {
+    pub id: ApprovalId,
+    pub principal: &'a Principal,
+    pub agent: &'a AgentId,
+    pub server: &'a ServerId,
+    pub tool: &'a str,
+    pub about: &'a About,
+    pub fingerprint: Hash,
+    pub args_sha256: Hash,
+    pub sealed: &'a [u8],
+    pub credential: &'a str,
+    pub run: Option<RunId>,
+    pub conversation: Option<ConversationId>,
+    pub call_id: &'a str,
+    pub follow_up: bool,
+    pub consent: &'a Consent,
+    pub timeout: Duration,
+}
+
+struct Row {
+    tenant_id: Uuid,
+    id: Uuid,
+    code: String,
+    state: String,
+    agent: String,
+    server: String,
+    tool: String,
+    about: Json<About>,
+    fingerprint: Vec<u8>,
+    args_sha256: Vec<u8>,
+    sealed: Vec<u8>,
+    credential: String,
+    principal: Json<Principal>,
+    conversation_id: Option<Uuid>,
+    run_id: Option<Uuid>,
+    call_id: String,
+    follow_up: bool,
+    approvers: Vec<String>,
+    min_approvals: i32,
+    self_approval: bool,
+    reason: Option<String>,
+    decided_by: Option<String>,
+    decided_at: Option<OffsetDateTime>,
+    created_at: OffsetDateTime,
+    expires_at: OffsetDateTime,
+    changed_at: OffsetDateTime,
+    finished_at: Option<OffsetDateTime>,
+    evidence: Option<String>,
+    recorded_happened: Option<bool>,
+    recorded_note: Option<String>,
+    recorded_by: Option<String>,
+    recorded_at: Option<OffsetDateTime>,
+    fence: i64,
+}
+
+/// A query that answers whole rows. The columns stand behind what comes before them.
+macro_rules! rows {
+    ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query_as!(
+            $crate::store::approvals::Row,
+            $before
+                + r#" a.tenant_id, a.id, a.code, a.state, a.agent, a.server, a.tool, a.about as "about: Json<About>",
+                      a.fingerprint, a.args_sha256, a.sealed, a.credential, a.principal as "principal: Json<Principal>",
+                      a.conversation_id, a.run_id, a.call_id, a.follow_up, a.approvers, a.min_approvals, a.self_approval,
+                      a.reason, a.decided_by, a.decided_at, a.created_at, a.expires_at, a.changed_at, a.finished_at,
+                      a.evidence, a.recorded_happened, a.recorded_note, a.recorded_by, a.recorded_at, a.fence "#
+                + $after
+            $(, $value)*
+        )
+    };
+}
+use rows;
+
+impl TryFrom<Row> for Approval {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        let broken = |what: String| Error::Internal(anyhow::anyhow!("approval {}: {what}", row.id));
+        let recorded = row.recorded_happened.zip(row.recorded_by).zip(row.recorded_at);
+        Ok(Self {
+            tenant: TenantId(row.tenant_id),
+            id: ApprovalId(row.id),
+            code: row.code,
+            state: State::parse(&row.state).ok_or_else(|| broken("unknown state".to_owned()))?,
+            agent: AgentId::parse(&row.agent).map_err(broken)?,
+            server: ServerId::parse(&row.server).map_err(broken)?,
+            tool: row.tool,
+            about: row.about.0,
+            fingerprint: canonical::hash_of_row(row.fingerprint).map_err(broken)?,
+            args_sha256: canonical::hash_of_row(row.args_sha256).map_err(broken)?,
+            sealed: row.sealed,
+            credential: row.credential,
+            principal: row.principal.0,
+            conversation: row.conversation_id.map(ConversationId),
+            run: row.run_id.map(RunId),
+            call_id: row.call_id,
+            follow_up: row.follow_up,
+            consent: Consent {
+                approvers: row.approvers,
+                min_approvals: row.min_approvals.cast_unsigned(),
+                self_approval: row.self_approval,
+            },
+            reason: row.reason,
+            decided_by: row.decided_by.map(|user| UserId(user.into())),
+            decided_at: row.decided_at,
+            created_at: row.created_at,
+            expires_at: row.expires_at,
+            changed_at: row.changed_at,
+            finished_at: row.finished_at,
+            evidence: row.evidence,
+            recorded: recorded.map(|((happened, by), at)| Recorded {
+                happened,
+                note: row.recorded_note,
+                by: UserId(by.into()),
+                at,
+            }),
+            fence: row.fence,
+        })
+    }
+}
+
+/// Keeps a request; `None` when its code is taken or the same call waits already.
+pub async fn insert(tx: &mut Tx, new: &New<'_>, code: &str) -> Result<Option<Approval>> {
+    let row = rows!(
+        "insert into approvals as a (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256,
+                                     sealed, credential, requester, principal, conversation_id, run_id, call_id,
+                                     follow_up, approvers, min_approvals, self_approval, expires_at)
+         values ($1, $2, $3, 'pending', $4, $5, $6, $7::text::json, $8, $9, $10, $11, $12, $13::text::json, $14, $15,
+                 $16, $17, $18, $19, $20, clock_timestamp() + make_interval(secs => $21))
+         on conflict do nothing
+         returning",
+        "",
+        new.principal.tenant.0,
+        new.id.0,
+        code,
+        new.agent.as_str(),
+        new.server.as_str(),
+        new.tool,
+        serde_json::to_string(new.about).map_err(Error::internal)?,
+        &new.fingerprint[..],
+        &new.args_sha256[..],
+        new.sealed,
+        new.credential,
+        new.principal.user.as_str(),
+        serde_json::to_string(new.principal).map_err(Error::internal)?,
+        new.conversation.map(|id| id.0),
+        new.run.map(|id| id.0),
+        new.call_id,
+        new.follow_up,
+        &new.consent.approvers,
+        new.consent.min_approvals.cast_signed(),
+        new.consent.self_approval,
+        new.timeout.as_secs_f64(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// The open request for the same call of the same person.
+pub async fn same(tx: &mut Tx, new: &New<'_>) -> Result<Option<Approval>> {
+    let row = rows!(
+        "select",
+        "from approvals a
+         where requester = $1 and agent = $2 and server = $3 and tool = $4 and args_sha256 = $5
+           and state in ('pending', 'approved', 'executing')",
+        new.principal.user.as_str(),
+        new.agent.as_str(),
+        new.server.as_str(),
+        new.tool,
+        &new.args_sha256[..],
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// How many requests are open: of this user, and of the tenant.
+pub async fn open(tx: &mut Tx, requester: &UserId) -> Result<(i64, i64)> {
+    let row = sqlx::query!(
+        r#"select count(*) filter (where requester = $1) as "own!", count(*) as "all!"
+           from approvals where state in ('pending', 'approved', 'executing')"#,
+        requester.as_str(),
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok((row.own, row.all))
+}
+
+/// Where a run takes place: its conversation, its position there, and of which kind it is.
+pub async fn origin(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, i64, RunKind)>> {
+    let row = sqlx::query!("select conversation_id, ordinal, kind from runs where id = $1", run.0)
+        .fetch_optional(tx.conn())
+        .await?;
+    let kind = |kind: &str| if kind == RunKind::Turn.as_str() { RunKind::Turn } else { RunKind::Command };
+    Ok(row.map(|row| (ConversationId(row.conversation_id), row.ordinal, kind(&row.kind))))
+}
+
+pub async fn get(tx: &mut Tx, id: ApprovalId) -> Result<Option<Approval>> {
+    let row = rows!("select", "from approvals a where id = $1", id.0).fetch_optional(tx.conn()).await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// By its code: the open one, else the newest that had it.
+pub async fn by_code(tx: &mut Tx, code: &str) -> Result<Option<Approval>> {
+    let row = rows!(
+        "select",
+        "from approvals a where code = $1
+         order by state in ('pending', 'approved', 'executing') desc, id desc limit 1",
+        code,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// Locks a request until the end of `tx`. What it looks like then, and whether it may still be approved, has to
+/// be asked in a statement of its own ([`get`], [`is_live`]): this one may have waited for the lock.
+pub async fn lock(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
+    let found = sqlx::query!("select id from approvals where id = $1 for update", id.0).fetch_optional(tx.conn());
+    Ok(found.await?.is_some())
+}
+
+/// Whether it is pending and its time is not over, by the clock of the database.
+pub async fn is_live(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
+    let live = sqlx::query_scalar!(
+        r#"select (state = 'pending' and clock_timestamp() < expires_at) as "live!" from approvals where id = $1"#,
+        id.0,
+    );
+    Ok(live.fetch_optional(tx.conn()).await?.unwrap_or(false))
+}
+
+/// What has to hold beside the state that a transition comes from.
+#[derive(Clone, Copy, Debug)]
+pub enum When {
+    /// The row is locked and was looked at.
+    Locked,
+    /// It is past its expiry.
+    Overdue,
+    /// It is past the time in which it had to be begun, and nobody is about to.
+    Stale,
+    /// Whoever executed it has given no sign of life in time.
+    Lost,
+    /// The one with this fence does it.
+    Held(i64),
+}
+
+/// A transition, with what belongs to it.
+pub struct Change<'a> {
+    pub from: State,
+    pub to: State,
+    pub when: When,
+    pub reason: Option<&'a str>,
+    /// The person who does it.
+    pub by: Option<&'a UserId>,
+    /// An approved call must be begun within this time.
+    pub window: Duration,
+}
+
+/// Makes a transition; `None` when the row is not (or no longer) in the state it comes from.
+pub async fn change(tx: &mut Tx, id: ApprovalId, change: &Change<'_>) -> Result<Option<Approval>> {
+    let Change { from, to, when, reason, by, window } = change;
+    if !from.can_become(*to) {
+        return Err(Error::Internal(anyhow::anyhow!("an approval never becomes {to:?} when it is {from:?}")));
+    }
+    let (when, fence) = match when {
+        When::Locked => ("locked", 0),
+        When::Overdue => ("overdue", 0),
+        When::Stale => ("stale", 0),
+        When::Lost => ("lost", 0),
+        When::Held(fence) => ("held", *fence),
+    };
+    let row = rows!(
+        "update approvals a
+         set state = $3, reason = coalesce($4, reason), decided_by = coalesce($5, decided_by),
+             decided_at = case when $3 in ('approved', 'rejected', 'cancelled') then clock_timestamp() else decided_at end,
+             lapses_at = case when $3 = 'approved' then clock_timestamp() + make_interval(secs => $8) else lapses_at end,
+             lease_until = case when $3 = 'executing' then lease_until end,
+             lease_owner = case when $3 = 'executing' then lease_owner end,
+             finished_at = case when $3 not in ('approved', 'executing') then clock_timestamp() end,
+             changed_at = clock_timestamp()
+         where id = $1 and state = $2
+           and case $6
+                 when 'overdue' then expires_at <= clock_timestamp()
+                 when 'stale' then lapses_at <= clock_timestamp() and coalesce(lease_until < clock_timestamp(), true)
+                 when 'lost' then lease_until < clock_timestamp()
+                 when 'held' then fence = $7
+                 else true
+               end
+         returning",
+        "",
+        id.0,
+        from.as_str(),
+        to.as_str(),
+        *reason,
+        by.map(UserId::as_str),
+        when,
+        fence,
+        window.as_secs_f64(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// Notes a vote on a row that is locked, and that something about it is new.
+pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
+    sqlx::query!(
+        "with changed as (update approvals set changed_at = clock_timestamp() where id = $3)
+         insert into approval_votes (tenant_id, id, approval_id, approver, choice, reason)
+         values ($1, $2, $3, $4, $5, $6)",
+        tenant.0,
+        Uuid::now_v7(),
+        vote.approval.0,
+        vote.by.as_str(),
+        vote.choice.as_str(),
+        vote.reason,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// What was said about some requests, the oldest first.
+pub async fn votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
+    let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
+    let rows = sqlx::query!(
+        "select approval_id, approver, choice, reason, at from approval_votes where approval_id = any($1) order by at",
+        &ids,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let choice =
+                Choice::parse(&row.choice).ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown choice")))?;
+            let (approval, by) = (ApprovalId(row.approval_id), UserId(row.approver.into()));
+            Ok(Vote { approval, by, choice, reason: row.reason, at: row.at })
+        })
+        .collect()
+}
+
+/// Adds what arrived too late.
+pub async fn add_evidence(tx: &mut Tx, id: ApprovalId, evidence: &str) -> Result<Option<Approval>> {
+    let row = rows!(
+        "update approvals a set evidence = $2, changed_at = clock_timestamp()
+         where id = $1 and state = 'outcome_unknown' and evidence is null returning",
+        "",
+        id.0,
+        evidence,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// Notes what really happened, once; `None` when the outcome is not unknown or was noted before.
+pub async fn record(
+    tx: &mut Tx,
+    id: ApprovalId,
+    happened: bool,
+    note: Option<&str>,
+    by: &UserId,
+) -> Result<Option<Approval>> {
+    let row = rows!(
+        "update approvals a
+         set recorded_happened = $2, recorded_note = $3, recorded_by = $4, recorded_at = clock_timestamp(),
+             changed_at = clock_timestamp()
+         where id = $1 and state = 'outcome_unknown' and recorded_at is null returning",
+        "",
+        id.0,
+        happened,
+        note,
+        by.as_str(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}

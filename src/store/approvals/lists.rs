@@ -1,0 +1,149 @@
+//! Requests as people look at them: their own, and those that they may decide.
+
+use sqlx::types::Json;
+use time::OffsetDateTime;
+
+use super::rows;
+use crate::{
+    domain::{
+        approval::{About, Approval, Approver, State},
+        error::Result,
+        ids::{ApprovalId, UserId},
+        principal::Principal,
+    },
+    store::Tx,
+};
+
+/// Whose requests.
+#[derive(Clone, Copy)]
+pub enum Whose<'a> {
+    /// Those that this user made.
+    Requester(&'a UserId),
+    /// Those of which they hold an approver role.
+    Approver(&'a Approver),
+}
+
+/// Which part of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    pub state: Option<State>,
+    /// Only those that wait for a decision of the one who asks, of others and in time.
+    pub undecided: bool,
+    pub before: Option<ApprovalId>,
+    pub limit: i64,
+}
+
+/// Requests, the newest first.
+pub async fn list(tx: &mut Tx, whose: Whose<'_>, page: Page) -> Result<Vec<Approval>> {
+    let state = page.state.map(State::as_str);
+    let before = page.before.map(|id| id.0);
+    let found = match whose {
+        Whose::Requester(user) => {
+            rows!(
+                "select",
+                "from approvals a
+                 where requester = $1 and ($2::text is null or state = $2) and ($3::uuid is null or id < $3)
+                 order by id desc limit $4",
+                user.as_str(),
+                state,
+                before,
+                page.limit,
+            )
+            .fetch_all(tx.conn())
+            .await?
+        }
+        Whose::Approver(approver) => {
+            let (agents, roles) = approver.columns();
+            rows!(
+                "select",
+                "from approvals a
+                 where agent = any($1) and ($3::text is null or state = $3) and ($4::uuid is null or id < $4)
+                   and exists (select from unnest($1::text[], $2::text[]) held (agent, role)
+                               where held.agent = a.agent and held.role = any(a.approvers))
+                   and (not $6 or state = 'pending' and expires_at > clock_timestamp()
+                        and (requester <> $7 or self_approval)
+                        and not exists (select from approval_votes v
+                                        where v.tenant_id = a.tenant_id and v.approval_id = a.id and v.approver = $7))
+                 order by id desc limit $5",
+                &agents,
+                &roles,
+                state,
+                before,
+                page.limit,
+                page.undecided,
+                approver.user().as_str(),
+            )
+            .fetch_all(tx.conn())
+            .await?
+        }
+    };
+    found.into_iter().map(TryInto::try_into).collect()
+}
+
+/// How many requests wait for this approver.
+pub async fn badge_of_approver(tx: &mut Tx, approver: &Approver) -> Result<i64> {
+    let (agents, roles) = approver.columns();
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from approvals a
+           where agent = any($1) and state = 'pending' and expires_at > clock_timestamp()
+             and exists (select from unnest($1::text[], $2::text[]) held (agent, role)
+                         where held.agent = a.agent and held.role = any(a.approvers))
+             and (requester <> $3 or self_approval)
+             and not exists (select from approval_votes v
+                             where v.tenant_id = a.tenant_id and v.approval_id = a.id and v.approver = $3)"#,
+        &agents,
+        &roles,
+        approver.user().as_str(),
+    );
+    Ok(count.fetch_one(tx.conn()).await?)
+}
+
+/// How many open requests a user has.
+pub async fn open_of_requester(tx: &mut Tx, user: &UserId) -> Result<i64> {
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from approvals
+           where requester = $1 and state in ('pending', 'approved', 'executing')"#,
+        user.as_str(),
+    );
+    Ok(count.fetch_one(tx.conn()).await?)
+}
+
+/// What changed from a moment on and concerns this user or, if they are one, this approver; the oldest change first.
+pub async fn changed(
+    tx: &mut Tx,
+    user: &UserId,
+    approver: Option<&Approver>,
+    from: OffsetDateTime,
+    limit: i64,
+) -> Result<Vec<Approval>> {
+    let (agents, roles) = approver.map(Approver::columns).unwrap_or_default();
+    let found = rows!(
+        "select",
+        "from approvals a
+         where changed_at >= $4
+           and (requester = $1
+                or exists (select from unnest($2::text[], $3::text[]) held (agent, role)
+                           where held.agent = a.agent and held.role = any(a.approvers)))
+         order by changed_at, id limit $5",
+        user.as_str(),
+        &agents,
+        &roles,
+        from,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    found.into_iter().map(TryInto::try_into).collect()
+}
+
+/// Whether anything of the tenant has changed since the last answer that was another one: when the newest change
+/// was, and how many came within ten seconds of now (one that commits late may not be the newest).
+pub async fn changed_last(tx: &mut Tx) -> Result<(Option<OffsetDateTime>, i64)> {
+    let row = sqlx::query!(
+        r#"select (select max(changed_at) from approvals) as last,
+                  (select count(*) from approvals where changed_at > clock_timestamp() - interval '10 seconds') as "fresh!""#
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok((row.last, row.fresh))
+}

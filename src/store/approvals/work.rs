@@ -1,0 +1,86 @@
+//! Who executes what, and what is overdue.
+
+use std::time::Duration;
+
+use sqlx::types::Json;
+
+use super::rows;
+use crate::{
+    domain::{
+        approval::{About, Approval, State},
+        error::{Error, Result},
+        ids::{ApprovalId, ReplicaId, TenantId},
+        principal::Principal,
+    },
+    store::Tx,
+};
+
+/// Requests that want something done: overdue, approved and nobody's, or executing without a sign of life.
+/// Needs the system role; learns whose they are and nothing else.
+pub async fn due(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, ApprovalId, State)>> {
+    let rows = sqlx::query!(
+        r#"(select tenant_id as "tenant_id!", id as "id!", state as "state!" from approvals
+            where state = 'pending' and expires_at <= clock_timestamp() order by expires_at limit $1)
+           union all
+           (select tenant_id, id, state from approvals
+            where state in ('approved', 'executing') and lease_until < clock_timestamp()
+            order by lease_until limit $1)
+           union all
+           (select tenant_id, id, state from approvals where state = 'approved' and lease_until is null limit $1)"#,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let state = State::parse(&row.state).ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown state")))?;
+            Ok((TenantId(row.tenant_id), ApprovalId(row.id), state))
+        })
+        .collect()
+}
+
+/// Takes an approved request to execute it, if nobody is at it. It stays approved: nothing has been sent.
+pub async fn claim(tx: &mut Tx, id: ApprovalId, replica: ReplicaId, lease: Duration) -> Result<Option<Approval>> {
+    let row = rows!(
+        "update approvals a
+         set lease_owner = $2, lease_until = clock_timestamp() + make_interval(secs => $3), fence = fence + 1
+         where id = $1 and state = 'approved' and lapses_at > clock_timestamp()
+           and coalesce(lease_until < clock_timestamp(), true)
+         returning",
+        "",
+        id.0,
+        replica.0,
+        lease.as_secs_f64(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// Prolongs the lease; `false` when it was lost.
+pub async fn heartbeat(tx: &mut Tx, approval: &Approval, lease: Duration) -> Result<bool> {
+    let done = sqlx::query!(
+        "update approvals set lease_until = clock_timestamp() + make_interval(secs => $3)
+         where id = $1 and fence = $2 and state in ('approved', 'executing')",
+        approval.id.0,
+        approval.fence,
+        lease.as_secs_f64(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Leaves an approved request to whoever is up next, after a pause.
+pub async fn release(tx: &mut Tx, approval: &Approval, pause: Duration) -> Result<()> {
+    sqlx::query!(
+        "update approvals set lease_until = clock_timestamp() + make_interval(secs => $3)
+         where id = $1 and fence = $2 and state = 'approved'",
+        approval.id.0,
+        approval.fence,
+        pause.as_secs_f64(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
