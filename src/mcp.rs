@@ -216,7 +216,8 @@ impl Mcp {
         if !arguments.get().starts_with('{') {
             return Err(CallError::NotSent("the arguments of a tool are a JSON object".to_owned()));
         }
-        let call = Call { tool, arguments, progress: options.progress, once: options.once, under_way: Mutex::default() };
+        let call =
+            Call { tool, arguments, progress: options.progress, once: options.once, under_way: Mutex::default() };
         let patience = spec.timeouts.request;
         tokio::select! {
             biased;

@@ -162,7 +162,9 @@ pub async fn decide(app: &Arc<App>, approver: &Approver, id: ApprovalId, verdict
     }
     let code = &approval.code;
     if verdict.args_sha256 != approval.args_sha256 {
-        return Err(Error::Conflict(format!("these are not the arguments of {code}; look at it again and decide anew")));
+        return Err(Error::Conflict(format!(
+            "these are not the arguments of {code}; look at it again and decide anew"
+        )));
     }
     let votes = store::approvals::votes(&mut tx, &[id]).await?;
     if let Some(mine) = votes.iter().find(|vote| vote.by == *approver.user()) {
@@ -238,13 +240,8 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
     if !store::approvals::is_live(&mut tx, id).await? {
         return Err(Error::Conflict(over(&approval)));
     }
-    let vote = Vote {
-        approval: id,
-        by: principal.user.clone(),
-        choice: Choice::Reject,
-        reason: None,
-        at: app.clock.now(),
-    };
+    let vote =
+        Vote { approval: id, by: principal.user.clone(), choice: Choice::Reject, reason: None, at: app.clock.now() };
     let (approval, delivered) = turned(app, &mut tx, id, State::Cancelled, &vote).await?;
     audit(app, &mut tx, &approval, "approval.cancelled", &principal.user, None).await?;
     tx.commit().await?;
@@ -274,9 +271,8 @@ pub async fn record(
         return Err(Error::Conflict(format!("{by} recorded what happened to {} at {at}", approval.code)));
     }
     let recorded = store::approvals::record(&mut tx, id, happened, note, approver.user()).await?;
-    let recorded = recorded.ok_or_else(|| {
-        Error::Conflict(format!("{}; only an unknown outcome can be recorded", over(&approval)))
-    })?;
+    let recorded = recorded
+        .ok_or_else(|| Error::Conflict(format!("{}; only an unknown outcome can be recorded", over(&approval))))?;
     let delivered = delivery::deliver(app, &mut tx, &recorded, None).await?;
     let detail = if happened { "it was carried out" } else { "it was not carried out" };
     audit(app, &mut tx, &recorded, "approval.recorded", approver.user(), Some(detail)).await?;

@@ -195,9 +195,15 @@ fn credential_of(key: &Key) -> String {
 
 /// A call that passed the gate's own checks.
 enum Admitted<'a> {
-    Now { arguments: Box<RawValue>, self_approved: bool },
+    Now {
+        arguments: Box<RawValue>,
+        self_approved: bool,
+    },
     /// Somebody has to consent to it, with these arguments in their one spelling.
-    Later { arguments: String, policy: &'a ApprovalPolicy },
+    Later {
+        arguments: String,
+        policy: &'a ApprovalPolicy,
+    },
 }
 
 /// The gate's own checks, in order.

@@ -182,7 +182,9 @@ impl Work {
                 commands::Answer::Call(call, irregularity) => {
                     let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
                     self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false).await?;
-                    let results = self.make_calls(&toolbox, vec![(call, irregularity.map(calls::Flaw::Irregular))], false).await?;
+                    let results = self
+                        .make_calls(&toolbox, vec![(call, irregularity.map(calls::Flaw::Irregular))], false)
+                        .await?;
                     self.tell_of_credentials(pack).await?;
                     results
                 }

@@ -31,7 +31,8 @@ impl Texts<'_> {
     /// The text with `{name}` replaced, once and literally. In the user's language by the pack, else by us,
     /// then in the pack's default language, then in English.
     pub fn say(&self, key: Key, values: &[(&str, &str)]) -> String {
-        let (_, name, built_in) = TEXTS.iter().chain(APPROVALS).find(|(other, ..)| *other == key).expect("every key has its row");
+        let (_, name, built_in) =
+            TEXTS.iter().chain(APPROVALS).find(|(other, ..)| *other == key).expect("every key has its row");
         let default = self.pack.map(|pack| pack.metadata.default_language.as_str());
         let tags = self.locale.into_iter().chain(default).chain(["en"]);
         let found = tags.flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]).find_map(|tag| {

@@ -142,10 +142,8 @@ impl Listening {
 
     /// Reads what has changed, and counts.
     async fn look(&mut self) -> Result<()> {
-        let (pending_approvals, my_approval_requests) = (
-            decidable_count(&self.app, &self.principal).await?,
-            own_open_count(&self.app, &self.principal).await?,
-        );
+        let (pending_approvals, my_approval_requests) =
+            (decidable_count(&self.app, &self.principal).await?, own_open_count(&self.app, &self.principal).await?);
         let badge = Badge { pending_approvals, my_approval_requests };
         if self.badge.replace(badge) != Some(badge) {
             self.ready.push_front(News::Badge(badge));

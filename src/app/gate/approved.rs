@@ -9,9 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{came_of, credential_of, outcome_name};
 use crate::{
-    app::{
-        App, agents, approvals::execution, audit::Line, connections::shared_key, credentials,
-    },
+    app::{App, agents, approvals::execution, audit::Line, connections::shared_key, credentials},
     domain::{
         approval::{Approval, Consent},
         canonical,
@@ -124,16 +122,10 @@ fn permitted(pack: &Pack, approval: &Approval) -> Result<Arc<ServerSpec>, Held> 
     }
 }
 
-async fn reached(
-    app: &App,
-    approval: &Approval,
-    spec: &Arc<ServerSpec>,
-) -> Result<(Key, Arc<ServerSpec>), Held> {
+async fn reached(app: &App, approval: &Approval, spec: &Arc<ServerSpec>) -> Result<(Key, Arc<ServerSpec>), Held> {
     let changed = || Held::Revoked("its requester's credential has changed; ask again".to_owned());
     let (key, target) = match spec.access_mode {
-        AccessMode::AdminControlled => {
-            (shared_key(approval.tenant, &approval.agent, &spec.id), spec.clone())
-        }
+        AccessMode::AdminControlled => (shared_key(approval.tenant, &approval.agent, &spec.id), spec.clone()),
         AccessMode::UserControlled => {
             let connection = credentials::connection(app, &approval.principal, &approval.agent, spec).await?;
             let connection = connection.ok_or_else(changed)?;

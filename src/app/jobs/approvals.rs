@@ -81,7 +81,9 @@ fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, place: OwnedSemaphore
         let _place = place;
         match AssertUnwindSafe(execute(&app, tenant, id)).catch_unwind().await {
             Ok(Ok(())) => {}
-            Ok(Err(Error::Conflict(reason))) => tracing::info!(approval = %id, reason, "an approval is left to another"),
+            Ok(Err(Error::Conflict(reason))) => {
+                tracing::info!(approval = %id, reason, "an approval is left to another")
+            }
             Ok(Err(error)) => {
                 let error = format!("{:#}", anyhow::Error::from(error));
                 tracing::error!(approval = %id, error, "an approved call broke off; it is never made twice");

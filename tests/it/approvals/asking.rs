@@ -19,7 +19,10 @@ async fn the_model_hears_at_once_that_its_call_waits_and_for_whom() {
     assert!(words.contains("do not retry"), "{words}");
     let note = &notes(&staff.ann, &conversation).await[0];
     assert_eq!((&note["code"], &note["state"]), (&request["code"], &json!("pending")));
-    assert_eq!((&request["state"], &request["own"], &request["decidable"]), (&json!("pending"), &json!(true), &json!(false)));
+    assert_eq!(
+        (&request["state"], &request["own"], &request["decidable"]),
+        (&json!("pending"), &json!(true), &json!(false))
+    );
     assert_eq!(world.bank.executions("send_money"), 0);
 }
 
@@ -31,7 +34,10 @@ async fn an_approver_sees_everything_that_a_decision_needs() {
     let seen = staff.bob.get(&format!("/v1/approvals/{}", request["code"].as_str().unwrap())).await.expect(200);
     assert_eq!(seen["arguments"], payment("10.00"));
     assert_eq!(seen["requester"]["user"], "ann");
-    assert_eq!((&seen["agent"], &seen["server"], &seen["tool"]), (&json!("bank"), &json!("bank"), &json!("send_money")));
+    assert_eq!(
+        (&seen["agent"], &seen["server"], &seen["tool"]),
+        (&json!("bank"), &json!("bank"), &json!("send_money"))
+    );
     assert!(seen["server_says"]["description"].as_str().unwrap().starts_with("Sends money"));
     assert_eq!(seen["server_says"]["hints"]["destructiveHint"], true);
     assert_eq!(seen["decidable"], true);
@@ -66,12 +72,10 @@ async fn the_same_call_waits_once_however_it_is_spelled() {
     let world = world().await;
     let staff = Staff::of(&world).await;
     let (_, first) = asked(&staff.ann, "10.00").await;
-    world.model.reply(
-        text("").and_call(call(
-            "bank__send_money",
-            r#"{ "to": "acme", "currency": "\u0045UR", "amount": "10.00", "from_account": "current" }"#,
-        )),
-    );
+    world.model.reply(text("").and_call(call(
+        "bank__send_money",
+        r#"{ "to": "acme", "currency": "\u0045UR", "amount": "10.00", "from_account": "current" }"#,
+    )));
     let id = staff.ann.open("bank").await;
     staff.ann.say_and_wait(&id, "again").await;
     let words = tool_results(&staff.ann, &id).await[0]["text"].as_str().unwrap().to_owned();
