@@ -4,9 +4,11 @@
 //! Whoever locks an approval and a conversation locks the approval first.
 
 mod lists;
+mod votes;
 mod work;
 
 pub use lists::{Page, Whose, badge_of_approver, changed, changed_last, list, open_of_requester};
+pub use votes::{add_evidence, record, vote, votes};
 pub use work::{claim, due, heartbeat, release};
 
 use std::time::Duration;
@@ -17,7 +19,7 @@ use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
-    approval::{About, Approval, Choice, Consent, Recorded, State, Vote},
+    approval::{About, Approval, Consent, Recorded, State},
     canonical::{self, Hash},
     error::{Error, Result},
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
@@ -325,81 +327,6 @@ pub async fn change(tx: &mut Tx, id: ApprovalId, change: &Change<'_>) -> Result<
         when,
         fence,
         window.as_secs_f64(),
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    row.map(TryInto::try_into).transpose()
-}
-
-/// Notes a vote on a row that is locked, and that something about it is new.
-pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
-    sqlx::query!(
-        "with changed as (update approvals set changed_at = clock_timestamp() where id = $3)
-         insert into approval_votes (tenant_id, id, approval_id, approver, choice, reason)
-         values ($1, $2, $3, $4, $5, $6)",
-        tenant.0,
-        Uuid::now_v7(),
-        vote.approval.0,
-        vote.by.as_str(),
-        vote.choice.as_str(),
-        vote.reason,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(())
-}
-
-/// What was said about some requests, the oldest first.
-pub async fn votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
-    let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
-    let rows = sqlx::query!(
-        "select approval_id, approver, choice, reason, at from approval_votes where approval_id = any($1) order by at",
-        &ids,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    rows.into_iter()
-        .map(|row| {
-            let choice =
-                Choice::parse(&row.choice).ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown choice")))?;
-            let (approval, by) = (ApprovalId(row.approval_id), UserId(row.approver.into()));
-            Ok(Vote { approval, by, choice, reason: row.reason, at: row.at })
-        })
-        .collect()
-}
-
-/// Adds what arrived too late.
-pub async fn add_evidence(tx: &mut Tx, id: ApprovalId, evidence: &str) -> Result<Option<Approval>> {
-    let row = rows!(
-        "update approvals a set evidence = $2, changed_at = clock_timestamp()
-         where id = $1 and state = 'outcome_unknown' and evidence is null returning",
-        "",
-        id.0,
-        evidence,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    row.map(TryInto::try_into).transpose()
-}
-
-/// Notes what really happened, once; `None` when the outcome is not unknown or was noted before.
-pub async fn record(
-    tx: &mut Tx,
-    id: ApprovalId,
-    happened: bool,
-    note: Option<&str>,
-    by: &UserId,
-) -> Result<Option<Approval>> {
-    let row = rows!(
-        "update approvals a
-         set recorded_happened = $2, recorded_note = $3, recorded_by = $4, recorded_at = clock_timestamp(),
-             changed_at = clock_timestamp()
-         where id = $1 and state = 'outcome_unknown' and recorded_at is null returning",
-        "",
-        id.0,
-        happened,
-        note,
-        by.as_str(),
     )
     .fetch_optional(tx.conn())
     .await?;

@@ -6,6 +6,7 @@ mod support; // a database each, real servers, a scripted model
 mod access; // every route and who may
 mod accounts; // tokens, keys, guests
 mod api; // REST and SSE
+mod approvals; // calls that wait for somebody's consent
 mod audit; // who did what
 mod documents; // the packs that the public documents describe
 mod egress; // where requests may go

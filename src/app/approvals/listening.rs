@@ -15,7 +15,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::{App, approver, decidable_count, own_open_count, view, view::View};
+use super::{App, decidable_count, own_open_count, power, view, view::View};
 use crate::{
     domain::{
         approval::{Approval, State},
@@ -121,7 +121,7 @@ impl Listening {
 
     /// What is open and concerns the user, for one who comes for the first time.
     async fn begin(&mut self) -> Result<()> {
-        let power = approver(&self.app, &self.principal).await.ok();
+        let power = power(&self.app, &self.principal).await?;
         let page = |state| Page { state, undecided: false, before: None, limit: PAGE };
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         let mut open = Vec::new();
@@ -148,7 +148,7 @@ impl Listening {
         if self.badge.replace(badge) != Some(badge) {
             self.ready.push_front(News::Badge(badge));
         }
-        let power = approver(&self.app, &self.principal).await.ok();
+        let power = power(&self.app, &self.principal).await?;
         let mut at = self.from.checked_sub(OVERLAP).unwrap_or(self.from);
         loop {
             let mut tx = self.app.db.tenant(self.principal.tenant).await?;

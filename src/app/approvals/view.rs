@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use super::{App, approver, delivery};
+use super::{App, delivery, power};
 use crate::{
     domain::{
         approval::{Approval, Choice, Recorded, State},
@@ -110,7 +110,7 @@ pub(super) async fn of(app: &App, reader: &Principal, approvals: Vec<Approval>) 
     if approvals.is_empty() {
         return Ok(Vec::new());
     }
-    let power = approver(app, reader).await.ok();
+    let power = power(app, reader).await?;
     let ids: Vec<_> = approvals.iter().map(|approval| approval.id).collect();
     let mut tx = app.db.tenant(reader.tenant).await?;
     let mut votes: HashMap<ApprovalId, Vec<VoteView>> = HashMap::new();
@@ -123,8 +123,8 @@ pub(super) async fn of(app: &App, reader: &Principal, approvals: Vec<Approval>) 
     let view = |approval: Approval| {
         let votes = votes.remove(&approval.id).unwrap_or_default();
         let open = approval.state == State::Pending && now < approval.expires_at;
-        let voted = votes.iter().any(|vote| vote.by == reader.user);
-        let decidable = open && !voted && power.as_ref().is_some_and(|power| power.may_decide(&approval));
+        let spoken = votes.iter().any(|vote| vote.by == reader.user);
+        let decidable = open && !spoken && power.as_ref().is_some_and(|power| power.may_decide(&approval));
         shown(app, reader, approval, votes, decidable)
     };
     Ok(approvals.into_iter().map(view).collect())

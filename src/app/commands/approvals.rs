@@ -47,15 +47,14 @@ async fn done(app: &Arc<App>, principal: &Principal, texts: &Texts<'_>, name: &s
     let approval = approvals::find(app, principal, &code).await?;
     if name == "/cancel" {
         let cancelled = approvals::cancel(app, principal, approval.id).await?;
-        return Ok(said(app, principal, &cancelled.code).await?);
+        return said(app, principal, &cancelled.code).await;
     }
-    let approver = match approvals::approver(app, principal).await {
-        Ok(approver) => approver,
-        Err(_) => {
-            let who = approval.consent.approvers.join(" or ");
-            return Err(Error::Forbidden(format!("{code} is for {who} to decide")));
+    let approver = approvals::approver(app, principal).await.map_err(|error| match error {
+        Error::Forbidden(_) => {
+            Error::Forbidden(format!("{code} is for {} to decide", approval.consent.approvers.join(" or ")))
         }
-    };
+        error => error,
+    })?;
     let reason = Some(reason.trim()).filter(|reason| !reason.is_empty()).map(str::to_owned);
     let choice = if name == "/approve" { Choice::Approve } else { Choice::Reject };
     let verdict = Verdict { choice, reason, args_sha256: approval.args_sha256 };

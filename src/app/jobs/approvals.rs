@@ -79,10 +79,10 @@ fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, place: OwnedSemaphore
     let tracker = app.tasks.clone();
     tracker.spawn(async move {
         let _place = place;
-        match AssertUnwindSafe(execute(&app, tenant, id)).catch_unwind().await {
+        match AssertUnwindSafe(Box::pin(execute(&app, tenant, id))).catch_unwind().await {
             Ok(Ok(())) => {}
             Ok(Err(Error::Conflict(reason))) => {
-                tracing::info!(approval = %id, reason, "an approval is left to another")
+                tracing::info!(approval = %id, reason, "an approval is left to another");
             }
             Ok(Err(error)) => {
                 let error = format!("{:#}", anyhow::Error::from(error));

@@ -144,7 +144,10 @@ impl Client {
 /// An event as a client sees it.
 #[derive(Clone, Debug)]
 pub struct Event {
+    /// Of a conversation's event: its number.
     pub id: Option<i64>,
+    /// The id as it came.
+    pub tag: Option<String>,
     pub name: String,
     /// The payload, `null` when it is not JSON.
     pub data: Value,
@@ -171,8 +174,9 @@ impl Events {
             let sse = next?.expect("the stream broke");
             if let Some(text) = sse.data {
                 let data = serde_json::from_str(&text).unwrap_or_default();
-                let id = sse.id.filter(|id| !id.is_empty()).map(|id| id.parse().unwrap());
-                return Some(Event { id, name: sse.event.unwrap_or_default(), data, text });
+                let tag = sse.id.filter(|id| !id.is_empty());
+                let id = tag.as_ref().and_then(|tag| tag.parse().ok());
+                return Some(Event { id, tag, name: sse.event.unwrap_or_default(), data, text });
             }
         }
     }

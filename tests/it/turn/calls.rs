@@ -190,7 +190,7 @@ async fn a_call_that_was_cut_before_its_arguments_is_not_made_without_them() {
 }
 
 #[tokio::test]
-async fn a_call_that_needs_approval_is_refused_in_clear_words() {
+async fn a_call_that_needs_approval_is_put_off_in_clear_words() {
     let approval = "toolAccess:\n        approval: [{ tools: [send_money], approvers: [cfo] }]";
     let world = world_with(|setup| change(setup, "toolAccess:", approval)).await;
     world.model.reply(calls([("bank__send_money", payment("5.00"))])).reply(text("Ask the CFO."));
@@ -199,8 +199,8 @@ async fn a_call_that_needs_approval_is_refused_in_clear_words() {
     fin.say_and_wait(&id, "pay").await;
     assert!(text_of(&world.model.last_request()["messages"][0]).contains("send_money (needs approval)"));
     let told = told(&world.model.last_request());
-    assert!(told.contains("not executed: this call needs the approval of cfo"), "{told}");
-    assert_eq!(tool_results(&fin, &id).await[0]["status"], "denied");
+    assert!(told.contains("not executed: waiting for approval"), "{told}");
+    assert_eq!(tool_results(&fin, &id).await[0]["status"], "awaiting_approval");
     assert_eq!(world.bank.executions("send_money"), 0);
 }
 

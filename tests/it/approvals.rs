@@ -1,0 +1,175 @@
+//! Calls that wait for somebody's consent. The bank's ledger is the truth about what was executed.
+
+mod asking; // what becomes a request, and what does not
+mod deciding; // who decides, when, and what it does
+mod doors; // text commands, OpenAI clients, news
+mod executing; // once, or not at all
+
+use serde_json::{Value, json};
+
+use super::{
+    support::{
+        client::Client,
+        model::{Reply, calls, results, said, text},
+        world::{Setup, World},
+    },
+    turn::{eventually, payment},
+};
+
+/// The bank, where an employee's transfers need somebody's consent.
+const PACK: &str = r#"
+metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
+languages: { en: { systemPrompt: "You are a bank." } }
+llm: { provider: openai, model: scripted, baseUrl: "${MODEL_URL}", apiKey: model-key-0123456789 }
+flows: { authentication: { required: false, rolesAttribute: roles, adminUsers: [alice] } }
+mcp:
+  servers:
+    - name: bank
+      transport: streamable-http
+      url: "${BANK_URL}"
+      toolAccess:
+        default: none
+        roles:
+          employee: [get_exchange_rate, send_money]
+          cfo: [get_exchange_rate, send_money]
+          finance-manager: [get_exchange_rate]
+        approval:
+          - { tools: [send_money], approvers: [finance-manager, cfo], timeoutMinutes: 60 }
+"#;
+
+/// A model that pays when it is asked to and says in a word what it was told of it.
+fn teller(request: &Value) -> Option<Reply> {
+    if said(request, "From the program") {
+        return Some(text("So it ended."));
+    }
+    if let Some(amount) = last_words(request).strip_prefix("pay ") {
+        return Some(calls([("bank__send_money", payment(amount))]));
+    }
+    (!results(request).is_empty()).then(|| text("It waits."))
+}
+
+/// What the user has just said; nothing when something was called since.
+fn last_words(request: &Value) -> String {
+    let last = request["messages"].as_array().unwrap().last().unwrap().clone();
+    if last["role"] == "user" { super::support::model::text_of(&last) } else { String::new() }
+}
+
+async fn world() -> World {
+    world_with(|_| {}).await
+}
+
+async fn world_with(change: impl FnOnce(&mut Setup)) -> World {
+    let world = World::with(|setup| {
+        setup.packs[0].1 = PACK.to_owned();
+        change(setup);
+    })
+    .await;
+    world.tools_ready().await;
+    world.model.on(teller);
+    world
+}
+
+/// Puts `new` in the place of `old` in the pack before the start.
+fn policy(setup: &mut Setup, old: &str, new: &str) {
+    let yaml = &mut setup.packs[0].1;
+    assert!(yaml.contains(old), "{old:?} is not in {yaml}");
+    *yaml = yaml.replace(old, new);
+}
+
+/// Who works at the bank.
+struct Staff {
+    /// An employee, who asks.
+    ann: Client,
+    /// A finance manager.
+    bob: Client,
+    /// The cfo.
+    carl: Client,
+}
+
+impl Staff {
+    async fn of(world: &World) -> Self {
+        Self {
+            ann: world.user("ann", &["employee"]).await,
+            bob: world.user("bob", &["finance-manager"]).await,
+            carl: world.user("carl", &["cfo"]).await,
+        }
+    }
+}
+
+/// Asks for a transfer; the conversation, and the request as its requester sees it.
+async fn asked(client: &Client, amount: &str) -> (String, Value) {
+    let conversation = client.open("bank").await;
+    client.say_and_wait(&conversation, &format!("pay {amount}")).await;
+    let mine = client.get("/v1/approvals?role=requester&limit=1").await.expect(200);
+    (conversation, mine["items"][0].clone())
+}
+
+fn path(request: &Value) -> String {
+    format!("/v1/approvals/{}", request["id"].as_str().unwrap())
+}
+
+fn decision(request: &Value, decision: &str) -> Value {
+    json!({ "decision": decision, "args_sha256": request["args_sha256"] })
+}
+
+async fn approve(client: &Client, request: &Value) -> crate::support::client::Answer {
+    client.post(&format!("{}/decision", path(request)), decision(request, "approve")).await
+}
+
+async fn state(client: &Client, request: &Value) -> String {
+    let view = client.get(&path(request)).await.expect(200);
+    view["state"].as_str().unwrap().to_owned()
+}
+
+/// Waits until it is in this state; the request.
+async fn becomes(client: &Client, request: &Value, wanted: &str) -> Value {
+    let mut view = Value::Null;
+    eventually(async || {
+        view = client.get(&path(request)).await.expect(200);
+        view["state"] == wanted || ended_otherwise(&view, wanted)
+    })
+    .await;
+    assert_eq!(view["state"], wanted, "{view:#}");
+    view
+}
+
+fn ended_otherwise(view: &Value, wanted: &str) -> bool {
+    !matches!(view["state"].as_str().unwrap(), "pending" | "approved" | "executing") && view["state"] != wanted
+}
+
+/// Changes a request's row behind the program's back.
+async fn change_row(world: &World, request: &Value, set: &str) {
+    let sql = format!("update approvals set {set} where id = $1::uuid");
+    let changed = sqlx::query(sqlx::AssertSqlSafe(sql))
+        .bind(request["id"].as_str().unwrap())
+        .execute(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    assert_eq!(changed.rows_affected(), 1);
+}
+
+/// Action, actor, outcome and detail of the lines about requests, in order.
+async fn trail(world: &World) -> Vec<(String, String, String, Option<String>)> {
+    sqlx::query_as("select action, actor, outcome, detail from audit where action like 'approval.%' order by at, id")
+        .fetch_all(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap()
+}
+
+/// The parts of this kind in a conversation.
+async fn notes(client: &Client, conversation: &str) -> Vec<Value> {
+    let messages = client.messages(conversation).await;
+    let parts = messages.iter().flat_map(|message| message["parts"].as_array().unwrap().clone());
+    parts.filter(|part| part["type"] == "approval").collect()
+}
+
+/// What the model was last told of an outcome.
+async fn told(world: &World) -> String {
+    let mut words = String::new();
+    eventually(async || {
+        words = world.model.requests().iter().rev().map(|request| last_words(&request.body)).next().unwrap_or_default();
+        words.contains("From the program")
+    })
+    .await;
+    words
+}

@@ -1,0 +1,167 @@
+use http::Method;
+use serde_json::json;
+
+use super::*;
+use crate::support::client::{Event, Events, plain};
+
+async fn command(client: &Client, line: &str) -> String {
+    client.ask("bank", line).await
+}
+
+#[tokio::test]
+async fn the_queue_is_worked_with_text_alone() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (conversation, request) = asked(&staff.ann, "10.00").await;
+    let code = request["code"].as_str().unwrap();
+    let waiting = command(&staff.bob, "/approvals").await;
+    assert!(waiting.contains(code) && waiting.contains(r#""amount":"10.00""#) && waiting.contains("ann"), "{waiting}");
+    let mine = command(&staff.ann, "/approvals").await;
+    assert!(mine.contains("Your own requests") && mine.contains(code) && !mine.contains("amount"), "{mine}");
+    let refused = command(&staff.ann, &format!("/approve {code}")).await;
+    assert!(refused.contains("for finance-manager or cfo to decide"), "{refused}");
+    let approved = command(&staff.bob, &format!("/approve {}", code.to_lowercase())).await;
+    assert!(approved.contains("approved by bob"), "{approved}");
+    becomes(&staff.ann, &request, "succeeded").await;
+    eventually(async || plain(staff.ann.messages(&conversation).await.last().unwrap()) == "So it ended.").await;
+    assert_eq!(command(&staff.carl, "/approvals").await, "Nothing waits for you.");
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn a_rejection_and_a_cancellation_are_typed_too() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (_, first) = asked(&staff.ann, "10.00").await;
+    let line = format!("/reject {} too much, really", first["code"].as_str().unwrap());
+    assert!(command(&staff.bob, &line).await.contains("rejected by bob. too much, really"));
+    let (_, second) = asked(&staff.ann, "11.00").await;
+    let line = format!("/cancel {}", second["code"].as_str().unwrap());
+    assert!(command(&staff.bob, &line).await.contains("not found"));
+    assert!(command(&staff.ann, &line).await.contains("was taken back by ann"));
+    assert!(command(&staff.bob, "/approve").await.contains("Write /approve and the code"));
+    assert!(command(&staff.bob, "/approve ZZZZ").await.contains("not found"));
+    assert_eq!(world.bank.executions("send_money"), 0);
+}
+
+#[tokio::test]
+async fn the_program_speaks_of_requests_in_the_readers_language() {
+    let world = world().await;
+    let mut person = chatelaine::app::accounts::development::Person::default();
+    (person.user, person.roles, person.locale) = ("ana".to_owned(), vec!["employee".to_owned()], Some("es".to_owned()));
+    let ana = world.someone(&person).await;
+    let (conversation, request) = asked(&ana, "10.00").await;
+    let note = &notes(&ana, &conversation).await[0];
+    assert!(note["text"].as_str().unwrap().contains("espera la aprobación de finance-manager, cfo"), "{note}");
+    let bob = world.user("bob", &["finance-manager"]).await;
+    let seen = bob.get(&path(&request)).await.expect(200);
+    assert!(seen["text"].as_str().unwrap().contains("asks for bank send_money"), "{seen}");
+}
+
+#[tokio::test]
+async fn an_openai_client_approves_in_text_and_sees_the_code() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let say = async |client: &Client, text: &str| {
+        let body = json!({ "model": "bank", "messages": [{ "role": "user", "content": text }] });
+        let answer = client.post("/v1/chat/completions", body).await.expect(200);
+        answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+    };
+    let answer = say(&staff.ann, "pay 12.00").await;
+    let mine = staff.ann.get("/v1/approvals?role=requester").await.expect(200);
+    let request = &mine["items"][0];
+    let code = request["code"].as_str().unwrap();
+    assert!(answer.contains(code) && answer.contains("It waits."), "{answer}");
+    assert!(say(&staff.bob, "/approvals").await.contains(code));
+    assert!(say(&staff.bob, &format!("/approve {code}")).await.contains("approved by bob"));
+    becomes(&staff.ann, request, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+async fn news(client: &Client, last: Option<&str>) -> Events {
+    let mut request = client.request(Method::GET, "/v1/events");
+    if let Some(last) = last {
+        request = request.header("last-event-id", last);
+    }
+    Events::of(request.send().await.unwrap())
+}
+
+/// The next event that says this of the request.
+async fn hears(events: &mut Events, request: &Value, state: &str) -> Event {
+    loop {
+        let event = events.next().await.expect("the stream ended");
+        if event.name == "approval" && event.data["id"] == request["id"] && event.data["state"] == state {
+            return event;
+        }
+    }
+}
+
+async fn badge(events: &mut Events, pending: i64, mine: i64) {
+    loop {
+        let event = events.next().await.expect("the stream ended");
+        let wanted = json!({ "pending_approvals": pending, "my_approval_requests": mine });
+        if event.name == "badge" && event.data == wanted {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn approvers_and_requester_hear_of_it_here_and_on_another_replica() {
+    let world = world().await;
+    let replica = world.replica().await;
+    let staff = Staff::of(&world).await;
+    let (mut bob, mut carl) = (news(&staff.bob, None).await, news(&staff.carl.at(&replica.url), None).await);
+    badge(&mut bob, 0, 0).await;
+    badge(&mut carl, 0, 0).await;
+    let mut stranger = news(&world.user("amy", &["employee"]).await, None).await;
+    badge(&mut stranger, 0, 0).await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    badge(&mut bob, 1, 0).await;
+    let heard = hears(&mut bob, &request, "pending").await;
+    assert_eq!(heard.data["decidable"], true);
+    hears(&mut carl, &request, "pending").await;
+    let mut ann = news(&staff.ann, None).await;
+    badge(&mut ann, 0, 1).await;
+    hears(&mut ann, &request, "pending").await;
+    approve(&staff.bob, &request).await.expect(200);
+    for events in [&mut bob, &mut carl, &mut ann] {
+        let heard = hears(events, &request, "succeeded").await;
+        assert_eq!(heard.data["decided_by"], "bob");
+    }
+    // Somebody whom it does not concern hears of their own request and of nothing before.
+    let amy = world.user("amy", &["employee"]).await;
+    let (_, own) = asked(&amy, "2.00").await;
+    loop {
+        let event = stranger.next().await.unwrap();
+        if event.name == "approval" {
+            assert_eq!(event.data["id"], own["id"]);
+            break;
+        }
+    }
+}
+
+#[tokio::test]
+async fn whoever_comes_back_hears_what_changed_meanwhile() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (_, first) = asked(&staff.ann, "10.00").await;
+    let mut events = news(&staff.bob, None).await;
+    let last = hears(&mut events, &first, "pending").await.tag.unwrap();
+    drop(events);
+    approve(&staff.carl, &first).await.expect(200);
+    becomes(&staff.bob, &first, "succeeded").await;
+    let mut events = news(&staff.bob, Some(&last)).await;
+    badge(&mut events, 0, 0).await;
+    hears(&mut events, &first, "succeeded").await;
+    let refused = staff.bob.send(staff.bob.request(Method::GET, "/v1/events").header("last-event-id", "x")).await;
+    refused.expect(400);
+}
+
+#[tokio::test]
+async fn news_count_as_streams_of_their_user() {
+    let world = world_with(|setup| setup.config.sse_per_user = 1).await;
+    let bob = world.user("bob", &["finance-manager"]).await;
+    let _open = news(&bob, None).await;
+    bob.get("/v1/events").await.expect(429);
+}
