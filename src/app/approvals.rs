@@ -8,6 +8,7 @@ mod asking;
 pub mod delivery;
 pub mod execution;
 pub mod listening;
+mod news;
 pub mod view;
 
 use std::sync::Arc;
@@ -295,7 +296,7 @@ fn context(principal: &Principal, agent: &AgentId, server: &ServerId, id: Approv
     }
 }
 
-/// One line of the audit trail, in the transaction of what it tells.
+/// One line of the audit trail, and the news for webhooks, in the transaction of what they tell.
 async fn audit(
     app: &App,
     tx: &mut Tx,
@@ -322,7 +323,8 @@ async fn audit(
         outcome: approval.state.as_str(),
         detail: Some(detail),
     };
-    store::audit::insert(tx, approval.tenant, &[row]).await
+    store::audit::insert(tx, approval.tenant, &[row]).await?;
+    news::tell(app, tx, approval, action).await
 }
 
 /// After the commit: tells everybody who listens, and starts the run that an outcome has opened.

@@ -41,6 +41,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where browsers reach this service; absent: at `listen`.
     pub public_url: String,
+    /// Where people look at an approval, with `{id}`; empty: in the API.
+    pub approval_url: String,
     /// Absent: a private Postgres below `data`.
     pub database_url: Option<Secret>,
     pub database_connections: u32,
@@ -84,6 +86,7 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "",
         "where browsers reach the service, for links; unset: `http://` and the listen address",
     ),
+    ("CHATELAINE_APPROVAL_URL", "", "where your frontend shows an approval, with `{id}`, for links; unset: the API"),
     ("DATABASE_URL", "", "Postgres to use; unset: a private one below the data folder"),
     ("CHATELAINE_DATABASE_CONNECTIONS", "16", "Postgres connections of this process"),
     ("CHATELAINE_DATA", ".chatelaine", "folder of the private Postgres and the demo's keys"),
@@ -131,6 +134,7 @@ impl Config {
         Ok(Self {
             listen: parsed(env, "CHATELAINE_LISTEN", "an address and port such as 127.0.0.1:8080")?,
             public_url: public_url(env)?,
+            approval_url: approval_url(env)?,
             database_url,
             database_connections: number(env, "CHATELAINE_DATABASE_CONNECTIONS")?,
             data: text(env, "CHATELAINE_DATA").into(),
@@ -176,6 +180,16 @@ fn public_url(env: &Environment) -> Result<String, String> {
         return Ok(text);
     }
     Err("CHATELAINE_PUBLIC_URL: write an address such as https://chat.example.org".to_owned())
+}
+
+/// An address with a place for the id, or nothing.
+fn approval_url(env: &Environment) -> Result<String, String> {
+    let text = text(env, "CHATELAINE_APPROVAL_URL");
+    let usable = |url: url::Url| matches!(url.scheme(), "http" | "https");
+    if text.is_empty() || (text.contains("{id}") && url::Url::parse(&text.replace("{id}", "id")).is_ok_and(usable)) {
+        return Ok(text);
+    }
+    Err("CHATELAINE_APPROVAL_URL: write an address such as https://chat.example.org/approvals/{id}".to_owned())
 }
 
 /// The value of a setting, or its default. An empty value is an unset one.
