@@ -62,7 +62,7 @@ async fn world() -> World {
 
 async fn world_with(change: impl FnOnce(&mut Setup)) -> World {
     let world = World::with(|setup| {
-        setup.packs[0].1 = PACK.to_owned();
+        PACK.clone_into(&mut setup.packs[0].1);
         change(setup);
     })
     .await;
