@@ -81,7 +81,7 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
     let (arguments, self_approved) = match admitted {
         Admitted::Now { arguments, self_approved } => (arguments, self_approved),
         Admitted::Later { arguments, policy } => {
-            let credential = credential_of(&key);
+            let credential = approvals::recheck::credential_of(&key);
             let asked = approvals::Asked {
                 principal: call.principal,
                 agent: call.toolbox.agent(),
@@ -186,11 +186,6 @@ async fn reach(
         )),
         Err(error) => Err(format!("not executed: {error}")),
     }
-}
-
-/// Which credential a connection goes out with, in words that change when it does.
-fn credential_of(key: &Key) -> String {
-    format!("{}/{}", key.scope, key.generation)
 }
 
 /// A call that passed the gate's own checks.

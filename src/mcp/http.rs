@@ -110,7 +110,11 @@ impl Client {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             headers.extend(tap.iter().flat_map(|tap| tap.headers.iter().cloned()));
             let body = body_of(message, tap.as_deref()).map_err(|error| Failure::NotSent(error.to_string()))?;
-            let limits = self.limits(message, tap.is_some());
+            let mut limits = self.limits(message, tap.is_some());
+            if tap.as_ref().is_some_and(|tap| tap.idempotency_key.is_some()) {
+                // To be sent once at most: a redirect would send it again.
+                limits.redirects = 0;
+            }
             let request = Request { method: Method::POST, url: shared.url.clone(), headers, body: body.into(), limits };
             if let Some(tap) = &tap {
                 tap.mark_sent();

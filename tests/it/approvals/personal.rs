@@ -53,7 +53,7 @@ async fn a_credential_that_was_replaced_meanwhile_is_not_used_for_what_was_appro
     enter(&ann, "writer-token-1").await;
     let (_, request) = write(&ann, "hello").await;
     enter(&ann, "writer-token-2").await;
-    approve(&eve, &request).await.expect(200);
+    approve(&eve, &request).await.expect(409);
     let view = becomes(&ann, &request, "revoked").await;
     assert!(view["reason"].as_str().unwrap().contains("credential has changed"), "{view:#}");
     assert_eq!(notes.count("tools/call"), 0);

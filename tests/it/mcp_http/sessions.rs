@@ -115,3 +115,17 @@ async fn a_call_that_may_be_sent_once_carries_its_key() {
         assert_eq!(keys, [json!("request-1"), serde_json::Value::Null]);
     }
 }
+
+#[tokio::test]
+async fn a_call_that_may_be_sent_once_follows_no_redirect() {
+    let server = Scripted::modern(async |seen| {
+        let elsewhere = || reply(StatusCode::TEMPORARY_REDIRECT, &[("location", "/elsewhere")], "");
+        (seen.method() == "tools/call").then(elsewhere)
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let once = CallOptions { once: Some("request-1".to_owned()), ..options() };
+    let error = mcp.call(&key, &spec, "echo", &args(&json!({})), once).await.unwrap_err();
+    assert!(matches!(&error, CallError::Refused { message, .. } if message.contains("307")), "{error:?}");
+    assert_eq!(server.requests("tools/call").len(), 1);
+}
