@@ -3,7 +3,7 @@
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
 //! `jobs → turn → commands → menu → sessions → gate → transcript → runs → conversations → flows → tools → credentials →
-//! connections → agents → audit → accounts → keys`.
+//! servers → connections → agents → registry → audit → accounts → keys`.
 
 pub mod accounts;
 pub mod agents;
@@ -18,7 +18,9 @@ pub mod health;
 pub mod jobs;
 pub mod keys;
 pub mod menu;
+pub mod registry;
 pub mod runs;
+pub mod servers;
 pub mod sessions;
 pub mod tools;
 pub mod transcript;
@@ -59,6 +61,7 @@ pub struct App {
     pub credentials: credentials::Credentials,
     pub tools: tools::Toolboxes,
     pub library: Library,
+    pub registry: registry::Registry,
     pub keys: keys::Keys,
     /// Set once a stop was asked for: no new work starts.
     pub shutdown: CancellationToken,
@@ -98,6 +101,7 @@ impl App {
         let clock = Clock::System;
         let app = Self {
             accounts: accounts::Accounts::new(db.clone(), egress.clone(), clock.clone(), env.clone()),
+            registry: registry::Registry::new(egress.clone(), env, &config.registry_env),
             connections: connections::Connections::default(),
             credentials: credentials::Credentials::new(),
             tools: tools::Toolboxes::default(),
@@ -133,6 +137,7 @@ impl App {
         self.tasks.spawn(connections::supervise(self.clone()));
         self.tasks.spawn(credentials::look_by_the_clock(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
+        self.tasks.spawn(registry::look_by_the_clock(self.clone()));
         let app = self.clone();
         self.tasks.spawn(async move { app.library.watch(app.shutdown.clone()).await });
         connections::await_required(self).await

@@ -10,12 +10,13 @@ use std::{
     time::Duration,
 };
 
+use moka::future::Cache;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::App;
+use super::{App, registry};
 use crate::{
     domain::{
         error::Result,
@@ -34,15 +35,25 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(super) const REFRESH: Duration = Duration::from_secs(600);
 /// Between two looks at a server's tools, however often it says that they changed.
 const QUIET: Duration = Duration::from_secs(1);
+/// Catalogs of servers that are others for each run.
+const RUN_CATALOGS: u64 = 1024;
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 
 /// A shared server of an agent of a tenant.
 type Place = (TenantId, AgentId, ServerId);
 
-#[derive(Default)]
 pub struct Connections {
     keepers: Mutex<HashMap<Place, Keeper>>,
+    /// Of servers that are others for each run.
+    of_runs: Cache<Key, Arc<Catalog>>,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        let of_runs = Cache::builder().max_capacity(RUN_CATALOGS).time_to_live(REFRESH).build();
+        Self { keepers: Mutex::default(), of_runs }
+    }
 }
 
 /// What is known of one shared server.
@@ -89,6 +100,37 @@ pub struct ConnectionView {
     pub tools: usize,
     /// What discovery left out, and why.
     pub dropped: Vec<String>,
+}
+
+/// The key of the connection to a shared server as its spec has it: one for all, or one for each way in which runs
+/// reach it.
+pub fn key(tenant: TenantId, agent: &AgentId, spec: &ServerSpec) -> Key {
+    Key { scope: spec.scope.clone(), ..shared_key(tenant, agent, &spec.id) }
+}
+
+/// The tools of a shared server. Of one that is another for each run they are asked for now, once for each way
+/// in which runs reach it.
+pub async fn catalog_of(
+    app: &App,
+    tenant: TenantId,
+    agent: &AgentId,
+    spec: &ServerSpec,
+) -> Option<Arc<Catalog>> {
+    if spec.scope.is_empty() {
+        return app.connections.catalog(tenant, agent, &spec.id);
+    }
+    let key = key(tenant, agent, spec);
+    let list = async {
+        let discovery = app.mcp.discover(&key, &Arc::new(spec.clone())).await?;
+        Ok::<_, crate::mcp::McpError>(Arc::new(catalog(app, &spec.id, &discovery)))
+    };
+    match app.connections.of_runs.try_get_with(key.clone(), list).await {
+        Ok(catalog) => Some(catalog),
+        Err(error) => {
+            tracing::warn!(server = %spec.id, %agent, reason = %error, "a run's server cannot be reached");
+            None
+        }
+    }
 }
 
 /// The key of a shared server's connection.
@@ -148,6 +190,7 @@ pub async fn supervise(app: Arc<App>) {
             () = tokio::time::sleep(LOOK) => {}
             // One that was missed is seen all the same.
             Ok(_) | Err(RecvError::Lagged(_)) = packs.recv() => {}
+            () = app.registry.news() => {}
             () = app.shutdown.cancelled() => break,
         }
     }
@@ -162,6 +205,7 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
     let packs = app.library.snapshot();
     for tenant in app.accounts.tenants().await? {
         for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
+            let pack = registry::pack_for(app, tenant.id, pack).await?;
             let shared = pack.servers.iter().filter(|server| server.access_mode == AccessMode::AdminControlled);
             wanted.extend(
                 shared.map(|server| ((tenant.id, pack.id().clone(), server.id.clone()), Arc::new(server.clone()))),
@@ -329,6 +373,7 @@ pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
     let mut required = Vec::new();
     for tenant in app.accounts.tenants().await? {
         for pack in app.library.snapshot().packs().filter(|pack| tenant.serves(pack.id())) {
+            let pack = registry::pack_for(app, tenant.id, pack).await?;
             let servers = pack.servers.iter().filter(|server| server.required);
             let shared = servers.filter(|server| server.access_mode == AccessMode::AdminControlled);
             required.extend(shared.map(|server| (tenant.id, pack.id().clone(), Arc::new(server.clone()))));

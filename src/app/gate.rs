@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     App,
-    connections::shared_key,
+    connections,
     credentials,
     tools::{NamedTool, Toolbox, clipped},
 };
@@ -105,7 +105,7 @@ pub async fn call(app: &App, call: Call<'_>) -> ToolResult {
 async fn reach(app: &App, call: &Call<'_>, spec: &Arc<ServerSpec>) -> Result<(Key, Arc<ServerSpec>), String> {
     let agent = call.toolbox.agent();
     if spec.access_mode == AccessMode::AdminControlled {
-        return Ok((shared_key(call.principal.tenant, agent, &spec.id), spec.clone()));
+        return Ok((connections::key(call.principal.tenant, agent, spec), spec.clone()));
     }
     match credentials::connection(app, call.principal, agent, spec).await {
         Ok(Some(connection)) => Ok((connection.key, connection.spec)),

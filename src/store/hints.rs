@@ -22,6 +22,8 @@ pub enum Hint {
     Catalog { tenant: TenantId, agent: AgentId, server: ServerId, scope: String },
     /// A user signed out.
     SignedOut { tenant: TenantId, user: UserId },
+    /// The tenant's registry of servers, or a secret of it, changed.
+    Registry { tenant: TenantId },
 }
 
 /// Hints of the other replicas.
@@ -69,6 +71,7 @@ fn written(hint: &Hint) -> String {
         Hint::Credentials { tenant, agent, user } => format!("credentials {tenant} {agent} {user}"),
         Hint::Catalog { tenant, agent, server, scope } => format!("catalog {tenant} {agent} {server} {scope}"),
         Hint::SignedOut { tenant, user } => format!("signed_out {tenant} {user}"),
+        Hint::Registry { tenant } => format!("registry {tenant} -"),
     }
 }
 
@@ -80,6 +83,7 @@ fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
     let hint = match kind {
         "conversation" => Hint::Conversation { tenant, conversation: rest.parse().ok()? },
         "signed_out" => Hint::SignedOut { tenant, user: UserId(rest.into()) },
+        "registry" => Hint::Registry { tenant },
         "credentials" => {
             let (name, user) = rest.split_once(' ')?;
             Hint::Credentials { tenant, agent: agent(name)?, user: UserId(user.into()) }

@@ -24,7 +24,7 @@ const NEIGHBOURS: [(&str, &str); 1] = [("cli", "api")];
 /// Not even from above: the door asks `app`.
 const NEVER: [(&str, &str); 4] = [("api", "store"), ("api", "mcp"), ("api", "llm"), ("api", "vault")];
 /// Inside `app`, each uses only what stands further down here.
-const APP: [&str; 21] = [
+const APP: [&str; 22] = [
     "health",
     "jobs",
     "turn",
@@ -40,9 +40,10 @@ const APP: [&str; 21] = [
     "flows",
     "tools",
     "credentials",
+    "servers",
     "connections",
-    "registry",
     "agents",
+    "registry",
     "audit",
     "accounts",
     "keys",

@@ -63,6 +63,14 @@ const ROWS: &[(&str, &str)] = &[
         "insert into flows (tenant_id, id, conversation_id, user_id, agent, step, expires_at)
          values ($1, $1, $1, $2, 'bank', 'pick', now())",
     ),
+    (
+        "mcp_servers",
+        "insert into mcp_servers (tenant_id, id, entry, name, definition, version) values ($1, $1, 'docs', $2, '{}', 1)",
+    ),
+    (
+        "secrets",
+        "insert into secrets (tenant_id, id, name, sealed, version) values ($1, $1, $2, '\\x01000100000001', 1)",
+    ),
     ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
     (
         "sign_outs",
