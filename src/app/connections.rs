@@ -4,18 +4,20 @@
 //! One keeper task per (tenant, agent, shared server). [`supervise`] starts and stops keepers when packs
 //! or tenants change. Personal servers have no keeper: they never connect without a credential.
 
+mod of_runs;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use moka::future::Cache;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
+pub use self::of_runs::{catalog_of, key};
 use super::{App, registry};
 use crate::{
     domain::{
@@ -35,25 +37,16 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(super) const REFRESH: Duration = Duration::from_secs(600);
 /// Between two looks at a server's tools, however often it says that they changed.
 const QUIET: Duration = Duration::from_secs(1);
-/// Catalogs of servers that are others for each run.
-const RUN_CATALOGS: u64 = 1024;
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 
 /// A shared server of an agent of a tenant.
 type Place = (TenantId, AgentId, ServerId);
 
+#[derive(Default)]
 pub struct Connections {
     keepers: Mutex<HashMap<Place, Keeper>>,
-    /// Of servers that are others for each run.
-    of_runs: Cache<Key, Arc<Catalog>>,
-}
-
-impl Default for Connections {
-    fn default() -> Self {
-        let of_runs = Cache::builder().max_capacity(RUN_CATALOGS).time_to_live(REFRESH).build();
-        Self { keepers: Mutex::default(), of_runs }
-    }
+    of_runs: of_runs::Catalogs,
 }
 
 /// What is known of one shared server.
@@ -100,37 +93,6 @@ pub struct ConnectionView {
     pub tools: usize,
     /// What discovery left out, and why.
     pub dropped: Vec<String>,
-}
-
-/// The key of the connection to a shared server as its spec has it: one for all, or one for each way in which runs
-/// reach it.
-pub fn key(tenant: TenantId, agent: &AgentId, spec: &ServerSpec) -> Key {
-    Key { scope: spec.scope.clone(), ..shared_key(tenant, agent, &spec.id) }
-}
-
-/// The tools of a shared server. Of one that is another for each run they are asked for now, once for each way
-/// in which runs reach it.
-pub async fn catalog_of(
-    app: &App,
-    tenant: TenantId,
-    agent: &AgentId,
-    spec: &ServerSpec,
-) -> Option<Arc<Catalog>> {
-    if spec.scope.is_empty() {
-        return app.connections.catalog(tenant, agent, &spec.id);
-    }
-    let key = key(tenant, agent, spec);
-    let list = async {
-        let discovery = app.mcp.discover(&key, &Arc::new(spec.clone())).await?;
-        Ok::<_, crate::mcp::McpError>(Arc::new(catalog(app, &spec.id, &discovery)))
-    };
-    match app.connections.of_runs.try_get_with(key.clone(), list).await {
-        Ok(catalog) => Some(catalog),
-        Err(error) => {
-            tracing::warn!(server = %spec.id, %agent, reason = %error, "a run's server cannot be reached");
-            None
-        }
-    }
 }
 
 /// The key of a shared server's connection.
@@ -222,7 +184,7 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
     });
     for (place, spec) in wanted {
         let known = keepers.get(&place).map(|keeper| (keeper.spec.clone(), keeper.catalog.clone()));
-        if known.as_ref().is_some_and(|(kept, _)| kept.endpoint == spec.endpoint && kept.timeouts == spec.timeouts) {
+        if known.as_ref().is_some_and(|(kept, _)| is_same(kept, &spec)) {
             continue;
         }
         if let Some(keeper) = keepers.get(&place) {
@@ -238,6 +200,11 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
         app.tasks.spawn(keep(app.clone(), place, spec, stop));
     }
     Ok(())
+}
+
+/// Whether what is connected to one serves the other.
+fn is_same(kept: &ServerSpec, spec: &ServerSpec) -> bool {
+    kept.endpoint == spec.endpoint && kept.timeouts == spec.timeouts && kept.auth == spec.auth
 }
 
 /// Connects, discovers, and again whenever the server says that its tools changed.
