@@ -105,9 +105,11 @@ fn v1() -> OpenApiRouter<Door> {
 
 /// What a public document names without a version is there under both names.
 fn registry() -> OpenApiRouter<Door> {
-    OpenApiRouter::default()
-        .routes(routes!(registry::list, registry::create))
-        .routes(routes!(registry::get, registry::update, registry::remove))
+    OpenApiRouter::default().routes(routes!(registry::list, registry::create)).routes(routes!(
+        registry::get,
+        registry::update,
+        registry::remove
+    ))
 }
 
 /// What operators use; answered however busy the rest is.

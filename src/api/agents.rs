@@ -10,7 +10,10 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    app::{self, App, agents::AgentView, connections::ConnectionView, menu::ItemView, servers::ServerView, tools::ServerTools},
+    app::{
+        self, App, agents::AgentView, connections::ConnectionView, menu::ItemView, servers::ServerView,
+        tools::ServerTools,
+    },
     domain::{ids::ConversationId, principal::Scope},
 };
 
@@ -95,9 +98,7 @@ pub(super) async fn servers(
     Query(query): Query<ExplainServers>,
 ) -> Result<axum::Json<List<ServerView>>, Problem> {
     let operator = caller.0.scopes.has(Scope::Admin);
-    Ok(axum::Json(List {
-        items: app::servers::list(&app, caller.principal(), &agent, query.explain, operator).await?,
-    }))
+    Ok(axum::Json(List { items: app::servers::list(&app, caller.principal(), &agent, query.explain, operator).await? }))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]

@@ -11,9 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    App,
-    connections,
-    credentials,
+    App, connections, credentials,
     tools::{NamedTool, Toolbox, clipped},
 };
 use crate::{

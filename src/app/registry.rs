@@ -234,7 +234,9 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
         match opened(app, tenant, &row).await {
             Ok(entry) => drop(entries.insert(entry.id.clone(), Arc::new(entry))),
             Err(error @ (Error::Busy { .. } | Error::Unavailable(_) | Error::Internal(_))) => return Err(error),
-            Err(error) => tracing::error!(%tenant, entry = row.entry, %error, "an entry of the registry cannot be used"),
+            Err(error) => {
+                tracing::error!(%tenant, entry = row.entry, %error, "an entry of the registry cannot be used")
+            }
         }
     }
     for row in stored {

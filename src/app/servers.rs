@@ -105,9 +105,10 @@ fn view(
     let explained = explain.then(|| Explained {
         url: definition.map(|definition| definition.url.clone()),
         problem: registry::trouble(app, shelf, pack, reference),
-        config: entry.zip(merged.as_ref()).map(|(entry, keys)| {
-            keys.iter().map(|(key, merged)| key_view(entry, key, merged)).collect()
-        }).unwrap_or_default(),
+        config: entry
+            .zip(merged.as_ref())
+            .map(|(entry, keys)| keys.iter().map(|(key, merged)| key_view(entry, key, merged)).collect())
+            .unwrap_or_default(),
     });
     ServerView {
         server: reference.alias.to_string(),

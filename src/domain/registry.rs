@@ -14,7 +14,7 @@ pub mod resolve;
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 pub use self::{
-    config::{ConfigValue, Kind, KeySchema, SecretName},
+    config::{ConfigValue, KeySchema, Kind, SecretName},
     definition::{Auth, AuthKind, Definition, Sealable},
     entry::{AGENTS, CAPABILITIES, ClientCredentialsConfig, Entry, Fault, Grants, Rules},
 };

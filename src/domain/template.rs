@@ -54,8 +54,7 @@ pub enum Source {
 }
 
 impl Source {
-    const ALL: [Self; 7] =
-        [Self::Env, Self::User, Self::Params, Self::Scope, Self::Runtime, Self::Runner, Self::File];
+    const ALL: [Self; 7] = [Self::Env, Self::User, Self::Params, Self::Scope, Self::Runtime, Self::Runner, Self::File];
 
     /// As it stands before the dot.
     pub fn as_str(self) -> &'static str {
@@ -116,7 +115,9 @@ pub enum TemplateError {
         "`${{{0}}}` does not name a variable; write `${{NAME}}` with letters, digits and `_`, or `$${{` for a literal `${{`"
     )]
     BadName(String),
-    #[error("`${{{0}}}` does not say where its value comes from; write `${{env.{0}}}` for a variable of the environment")]
+    #[error(
+        "`${{{0}}}` does not say where its value comes from; write `${{env.{0}}}` for a variable of the environment"
+    )]
     NoSource(String),
     #[error("there is no source {0:?}; write one of {1}")]
     StrangeSource(String, String),

@@ -89,9 +89,8 @@ pub async fn update(tx: &mut Tx, row: &StoredEntry) -> Result<bool> {
 
 /// Removes one version of an entry; `false` when it is not there any more.
 pub async fn delete(tx: &mut Tx, id: Uuid, version: i64) -> Result<bool> {
-    let done = sqlx::query!("delete from mcp_servers where id = $1 and version = $2", id, version)
-        .execute(tx.conn())
-        .await?;
+    let done =
+        sqlx::query!("delete from mcp_servers where id = $1 and version = $2", id, version).execute(tx.conn()).await?;
     Ok(done.rows_affected() == 1)
 }
 

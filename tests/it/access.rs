@@ -152,7 +152,11 @@ async fn every_route_answers_every_caller_as_the_table_says() {
         let conversation = owner.open("office").await;
         let run = owner.say_and_wait(&conversation, "/help").await;
         let id = if path.starts_with("/v1/runs") { run["id"].as_str().unwrap() } else { &conversation };
-        let filled = path.replace("{id}", id).replace("{agent}", "office").replace("{model}", "office").replace("{name}", "token");
+        let filled = path
+            .replace("{id}", id)
+            .replace("{agent}", "office")
+            .replace("{model}", "office")
+            .replace("{name}", "token");
         for ((who, caller), expected) in CALLERS.iter().zip(&callers).zip(expected) {
             let answer = ask(caller, &method, &filled, body()).await;
             if answer.status != expected {

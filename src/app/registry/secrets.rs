@@ -84,7 +84,10 @@ pub async fn remove_secret(app: &App, admin: &Admin, name: &str) -> Result<()> {
     }
     if !users.is_empty() {
         // Rolled back.
-        return Err(Error::Conflict(format!("secret {name:?} is used by {}; remove it from there first", users.join(", "))));
+        return Err(Error::Conflict(format!(
+            "secret {name:?} is used by {}; remove it from there first",
+            users.join(", ")
+        )));
     }
     audit(app, &mut tx, admin, "secret.removed", name).await?;
     tx.commit().await?;

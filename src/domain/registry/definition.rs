@@ -137,8 +137,9 @@ impl Definition {
         }
         self.default_config.retain(|_, value| !value.is_null());
         let unknown = self.default_config.iter().find(|(_, value)| is_mask(value)).map(|(key, _)| path(key));
-        let unknown = unknown
-            .or_else(|| self.auth.as_ref().filter(|auth| is_mask(&auth.client_secret)).map(|_| CLIENT_SECRET.to_owned()));
+        let unknown = unknown.or_else(|| {
+            self.auth.as_ref().filter(|auth| is_mask(&auth.client_secret)).map(|_| CLIENT_SECRET.to_owned())
+        });
         match unknown {
             Some(path) => Err(Fault::new(path, format!("`{MASK}` stands for a value that is there; enter one"))),
             None => Ok(self),

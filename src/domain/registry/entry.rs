@@ -109,7 +109,9 @@ impl Rules<'_> {
 
 /// What is said of a variable that was not granted.
 pub fn not_granted(variable: &str) -> String {
-    format!("the variable {variable} is not granted to the registry; ask the operator to add it to CHATELAINE_REGISTRY_ENV")
+    format!(
+        "the variable {variable} is not granted to the registry; ask the operator to add it to CHATELAINE_REGISTRY_ENV"
+    )
 }
 
 impl Entry {
@@ -146,8 +148,7 @@ impl Entry {
         let hidden = self.defaults.iter().filter(|(key, value)| {
             self.definition.config_schema.get(*key).is_some_and(|schema| schema.sensitive) && !value.only_refers()
         });
-        let mut sealable: BTreeMap<_, _> =
-            hidden.map(|(key, value)| (path(key), value.written().clone())).collect();
+        let mut sealable: BTreeMap<_, _> = hidden.map(|(key, value)| (path(key), value.written().clone())).collect();
         if let Some(auth) = self.auth.as_ref().filter(|auth| !auth.client_secret.only_refers()) {
             sealable.insert(CLIENT_SECRET.to_owned(), auth.client_secret.written().clone());
         }
@@ -233,7 +234,9 @@ fn address(field: &str, text: &str, sources: &[Source], rules: Rules) -> Result<
     granted(&references, rules).map_err(fault)?;
     match template.example_address(|_| None) {
         Ok(_) => Ok(template),
-        Err(error @ AddressError::Scheme) => Err(fault(format!("{error}; a server of the registry is reached over HTTP"))),
+        Err(error @ AddressError::Scheme) => {
+            Err(fault(format!("{error}; a server of the registry is reached over HTTP")))
+        }
         Err(error) => Err(fault(error.to_string())),
     }
 }

@@ -234,8 +234,7 @@ fn key_of(
 fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, String> {
     let Some(auth) = &entry.auth else { return Ok(None) };
     let text = |value: &ConfigValue| {
-        let resolved =
-            value.resolve(Kind::String, OnMissing::Error, |it| sources.get(it), |name| sources.secret(name));
+        let resolved = value.resolve(Kind::String, OnMissing::Error, |it| sources.get(it), |name| sources.secret(name));
         match resolved {
             Ok(Some(resolved)) => Ok(resolved.text),
             Ok(None) => Err("has no value".to_owned()),
