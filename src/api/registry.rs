@@ -57,7 +57,7 @@ pub(super) async fn list(
 ) -> Result<axum::Json<EntryPage>, Problem> {
     let admin = known.0.admin()?;
     if !(1..=100).contains(&which.limit) {
-        return Err(Problem::invalid("limit", "must be 1 to 100"));
+        return Err(Problem::invalid("limit", "must be from 1 to 100"));
     }
     let after = which.after.map(|after| place(&after)).transpose()?;
     let after = after.as_ref().map(|(name, id)| (name.as_str(), id.as_str()));

@@ -131,7 +131,7 @@ async fn what_cannot_be_an_entry_is_refused_with_its_field() {
         ),
         (schema("mcp-session-id", text.clone()), "config_schema.mcp-session-id", "set by the program itself"),
         (schema("k", json!({ "type": "text" })), "config_schema.k.type", "unknown variant"),
-        (schema("k", json!({ "type": "string", "secret": true })), "config_schema.k", "unknown field"),
+        (schema("k", json!({ "type": "string", "secret": true })), "config_schema.k.secret", "unknown field"),
         (
             entry("one", url, json!({ "a_b": text, "A-b": { "type": "string", "header": "X-A-B" } }), json!({})),
             "config_schema.a_b",

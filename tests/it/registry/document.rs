@@ -33,7 +33,7 @@ impl Example {
         let folder = root.path().join("demo");
         fs::create_dir_all(folder.join("registry")).unwrap();
         fs::create_dir_all(root.path().join("capabilities")).unwrap();
-        fs::write(folder.join("agent-pack.yaml"), format!("{MINIMAL}{}", self.agent)).unwrap();
+        fs::write(folder.join("agent-pack.yaml"), format!("{MINIMAL}{}", self.agent.trim())).unwrap();
         for (at, entry) in self.entries.iter().enumerate() {
             fs::write(folder.join(format!("registry/{at}.json")), entry).unwrap();
         }

@@ -46,7 +46,7 @@ fn mistakes_are_named_with_file_line_and_remedy() {
         (
             "capabilities: [one]",
             &capability("mcpServers: { d: { ref: aa, config: { k: \"${params.x}\" } } }"),
-            "one.yaml:1:43: error: mcpServers.d.config.k: `${params.x}` cannot be used here",
+            "one.yaml:1:42: error: mcpServers.d.config.k: `${params.x}` cannot be used here",
         ),
         ("capabilities: [one]", &capability("servers: {}"), "unknown field \"servers\""),
         (
