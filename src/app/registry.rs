@@ -216,7 +216,12 @@ pub(super) fn trouble(app: &App, shelf: &Shelf, pack: &Pack, reference: &ServerR
 /// A tenant's registry, from memory or from its rows.
 pub(super) async fn shelf(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
     let shelves = &app.registry.shelves;
-    shelves.try_get_with(tenant, load(app, tenant)).await.map_err(|error: Arc<Error>| match &*error {
+    if let Some(shelf) = shelves.get(&tenant).await {
+        return Ok(shelf);
+    }
+    // Boxed: whoever asks for a pack would carry it along.
+    let loaded = Box::pin(shelves.try_get_with(tenant, load(app, tenant))).await;
+    loaded.map_err(|error: Arc<Error>| match &*error {
         Error::Busy { reason, retry_after } => Error::Busy { reason: reason.clone(), retry_after: *retry_after },
         Error::Unavailable(reason) => Error::Unavailable(reason.clone()),
         other => Error::Internal(anyhow::anyhow!("{other:?}")),
@@ -235,7 +240,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
             Ok(entry) => drop(entries.insert(entry.id.clone(), Arc::new(entry))),
             Err(error @ (Error::Busy { .. } | Error::Unavailable(_) | Error::Internal(_))) => return Err(error),
             Err(error) => {
-                tracing::error!(%tenant, entry = row.entry, %error, "an entry of the registry cannot be used")
+                tracing::error!(%tenant, entry = row.entry, %error, "an entry of the registry cannot be used");
             }
         }
     }

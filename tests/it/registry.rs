@@ -122,7 +122,9 @@ async fn other_admin(world: &World) -> Client {
 }
 
 fn entry(id: &str, url: &str, schema: Value, defaults: Value) -> Value {
-    json!({ "id": id, "name": id, "description": "", "url": url, "config_schema": schema, "default_config": defaults })
+    let mut entry = json!({ "id": id, "name": id, "description": "", "url": url });
+    (entry["config_schema"], entry["default_config"]) = (schema, defaults);
+    entry
 }
 
 async fn put(client: &Client, path: &str, body: &Value) -> crate::support::client::Answer {

@@ -43,7 +43,7 @@ pub async fn catalog_of(app: &App, tenant: TenantId, agent: &AgentId, spec: &Ser
         let discovery = app.mcp.discover(&key, &Arc::new(spec.clone())).await?;
         Ok::<_, McpError>(Arc::new(catalog(app, &spec.id, &discovery)))
     };
-    match app.connections.of_runs.0.try_get_with(key.clone(), list).await {
+    match Box::pin(app.connections.of_runs.0.try_get_with(key.clone(), list)).await {
         Ok(catalog) => Some(catalog),
         Err(error) => {
             tracing::warn!(server = %spec.id, %agent, reason = %error, "a run's server cannot be reached");

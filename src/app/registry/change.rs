@@ -67,15 +67,35 @@ pub async fn list(app: &App, admin: &Admin, after: Option<(&str, &str)>, limit: 
     drop(tx);
     let mut views = Vec::with_capacity(rows.len());
     for row in rows {
-        views.push(view(&row, opened(app, admin.tenant(), &row).await?.shown()));
+        views.push(view(&row, shown(app, admin.tenant(), &row).await?));
     }
     Ok(views)
 }
 
 pub async fn get(app: &App, admin: &Admin, id: &str) -> Result<EntryView> {
     let row = row(app, admin.tenant(), id).await?;
-    let entry = opened(app, admin.tenant(), &row).await?;
-    Ok(view(&row, entry.shown()))
+    let shown = shown(app, admin.tenant(), &row).await?;
+    Ok(view(&row, shown))
+}
+
+/// The entry behind a row; `None` when what is sealed in it cannot be opened any more. Then it can be seen without
+/// that, replaced and removed.
+async fn usable(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Option<Entry>> {
+    match opened(app, tenant, row).await {
+        Ok(entry) => Ok(Some(entry)),
+        Err(Error::Conflict(reason)) => {
+            tracing::error!(%tenant, entry = row.entry, reason, "an entry of the registry cannot be used");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn shown(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Definition> {
+    match usable(app, tenant, row).await? {
+        Some(entry) => Ok(entry.shown()),
+        None => serde_json::from_str(&row.definition).map_err(Error::internal),
+    }
 }
 
 /// Adds an entry. An id that is taken is a conflict.
@@ -121,8 +141,8 @@ pub async fn update(
         if !wanted.allows(&etag(&before)) {
             return Ok(Found::Another);
         }
-        let old = opened(app, admin.tenant(), &before).await?;
-        let kept = definition.clone().keeping(Some(&old));
+        let old = usable(app, admin.tenant(), &before).await?;
+        let kept = definition.clone().keeping(old.as_ref());
         let entry = kept.and_then(|definition| checked(app, definition)).map_err(unusable)?;
         let mut row = StoredEntry {
             name: entry.definition.name.clone(),

@@ -127,14 +127,13 @@ impl ConfigValue {
     /// Whether a value of this type may be written like that. What only a run knows is checked then.
     pub fn fits(&self, kind: Kind) -> Result<(), String> {
         match (&self.meaning, kind, &self.written) {
-            (Meaning::Secret(_), ..) | (Meaning::Text(_), Kind::String, _) | (Meaning::Tree, Kind::Json, _) => Ok(()),
             (Meaning::Text(template), kind, _) if template.references().next().is_none() => {
-                let text = template.resolve(|_| None).unwrap_or_default();
-                check_text(kind, &text)
+                check_text(kind, &template.resolve(|_| None).unwrap_or_default())
             }
-            (Meaning::Text(_), ..) => Ok(()),
-            (Meaning::Plain, Kind::Boolean | Kind::Json, Value::Bool(_)) => Ok(()),
-            (Meaning::Plain, Kind::Number | Kind::Json, Value::Number(_)) => Ok(()),
+            (Meaning::Secret(_) | Meaning::Text(_), ..)
+            | (Meaning::Tree, Kind::Json, _)
+            | (Meaning::Plain, Kind::Boolean | Kind::Json, Value::Bool(_))
+            | (Meaning::Plain, Kind::Number | Kind::Json, Value::Number(_)) => Ok(()),
             (_, kind, _) => Err(wanted(kind)),
         }
     }

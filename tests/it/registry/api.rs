@@ -88,17 +88,15 @@ async fn an_id_that_is_taken_is_a_conflict() {
     assert_eq!(taken["detail"], "MCP server 'atlassian' already exists");
 }
 
-#[tokio::test]
-async fn what_cannot_be_an_entry_is_refused_with_its_field() {
-    let world = world().await;
-    let admin = world.admin().await;
-    let url = "https://mcp.example.org/mcp";
+/// A body that is refused, the field that is named, and a word of the reason.
+type Refusal = (Value, &'static str, &'static str);
+
+const URL: &str = "https://mcp.example.org/mcp";
+
+fn bad_addresses() -> Vec<Refusal> {
+    let (url, long) = (URL, "a".repeat(61));
     let with = |id: &str, url: &str| entry(id, url, json!({}), json!({}));
-    let schema = |key: &str, schema: Value| entry("one", url, json!({ key: schema }), json!({}));
-    let default = |kind: &str, value: Value| entry("one", url, json!({ "k": { "type": kind } }), json!({ "k": value }));
-    let text = json!({ "type": "string" });
-    let long = "a".repeat(61);
-    let cases: Vec<(Value, &str, &str)> = vec![
+    vec![
         (with("../etc", url), "id", "lower-case letters"),
         (with("a/b", url), "id", "lower-case letters"),
         (with("", url), "id", "2 to 60"),
@@ -118,6 +116,13 @@ async fn what_cannot_be_an_entry_is_refused_with_its_field() {
         (with("one", "https://mcp.example.org/${vault.x}"), "url", "no source"),
         (with("one", "https://mcp.example.org/${env.OPERATORS_OWN}"), "url", "OPERATORS_OWN is not granted"),
         (with("one", "https://mcp.example.org/${env.MCP_CONFIG_ENCRYPTION_KEY}"), "url", "is not granted"),
+    ]
+}
+
+fn bad_schemas() -> Vec<Refusal> {
+    let schema = |key: &str, schema: Value| entry("one", URL, json!({ key: schema }), json!({}));
+    let text = json!({ "type": "string" });
+    vec![
         (schema("a b", text.clone()), "config_schema.a b", "not a usable key"),
         (
             schema("host", json!({ "type": "string", "header": "Host" })),
@@ -133,11 +138,17 @@ async fn what_cannot_be_an_entry_is_refused_with_its_field() {
         (schema("k", json!({ "type": "text" })), "config_schema.k.type", "unknown variant"),
         (schema("k", json!({ "type": "string", "secret": true })), "config_schema.k.secret", "unknown field"),
         (
-            entry("one", url, json!({ "a_b": text, "A-b": { "type": "string", "header": "X-A-B" } }), json!({})),
+            entry("one", URL, json!({ "a_b": text, "A-b": { "type": "string", "header": "X-A-B" } }), json!({})),
             "config_schema.a_b",
             "which A-b fills already",
         ),
-        (entry("one", url, json!({}), json!({ "k": "v" })), "default_config.k", "is not a key of `config_schema`"),
+    ]
+}
+
+fn bad_defaults() -> Vec<Refusal> {
+    let default = |kind: &str, value: Value| entry("one", URL, json!({ "k": { "type": kind } }), json!({ "k": value }));
+    vec![
+        (entry("one", URL, json!({}), json!({ "k": "v" })), "default_config.k", "is not a key of `config_schema`"),
         (default("string", json!(1)), "default_config.k", "must be text"),
         (default("boolean", json!("yes")), "default_config.k", "must be true or false"),
         (default("number", json!("1x")), "default_config.k", "must be a number"),
@@ -148,14 +159,21 @@ async fn what_cannot_be_an_entry_is_refused_with_its_field() {
         (default("string", json!({ "$secret": "../x" })), "default_config.k", "not the name of a secret"),
         (default("string", json!("••••")), "default_config.k", "stands for a value that is there"),
         (
-            entry("one", url, json!({ "run_id": { "type": "string", "internal": true } }), json!({ "run_id": "r" })),
+            entry("one", URL, json!({ "run_id": { "type": "string", "internal": true } }), json!({ "run_id": "r" })),
             "default_config.run_id",
             "is internal",
         ),
         (json!({ "id": "one", "command": "npx", "args": [] }), "command", "unknown field `command`"),
-        (json!({ "id": "one", "url": url, "transport": "stdio" }), "transport", "unknown field `transport`"),
+        (json!({ "id": "one", "url": URL, "transport": "stdio" }), "transport", "unknown field `transport`"),
         (json!({ "id": "one" }), "body", "missing field `url`"),
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn what_cannot_be_an_entry_is_refused_with_its_field() {
+    let world = world().await;
+    let admin = world.admin().await;
+    let cases = bad_addresses().into_iter().chain(bad_schemas()).chain(bad_defaults());
     for (body, field, reason) in cases {
         let shown = body.to_string();
         let refused = admin.post("/v1/mcp-servers", body).await;

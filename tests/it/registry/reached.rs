@@ -66,7 +66,7 @@ async fn a_change_reaches_every_replica_within_seconds() {
     offered(&ann, "reader", "docs").await;
     offered(&ann.at(&replica.url), "reader", "docs").await;
     put(&admin, "/mcp-servers/context-store", &at(&second.url, "two")).await.expect(200);
-    let changed = std::time::Instant::now();
+    let changed = chatelaine::domain::clock::instant();
     for url in [&world.url, &replica.url] {
         let at_replica = admin.at(url);
         eventually("the new address is in force", async || {

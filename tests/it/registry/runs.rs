@@ -18,6 +18,7 @@ use chatelaine::{
 };
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use super::{Watched, entry, open_localhost, pack};
 use crate::support::world::World;
@@ -73,7 +74,7 @@ async fn called(world: &World, values: &RunValues) -> ToolResult {
         target: Target::Pair { server: "docs", tool: "get_exchange_rate" },
         arguments: Ok(json!({ "from": "EUR", "to": "USD" })),
         progress: mpsc::unbounded_channel().0,
-        cancel: Default::default(),
+        cancel: CancellationToken::default(),
     };
     gate::call(world.app(), call).await
 }

@@ -151,6 +151,21 @@ async fn secrets_are_written_and_only_their_names_are_read() {
 }
 
 #[tokio::test]
+async fn an_entry_whose_secret_cannot_be_opened_is_seen_and_replaced() {
+    let world = world_with_user().await;
+    let admin = world.admin().await;
+    stored(&admin).await;
+    let spoilt = "update mcp_servers set sealed = set_byte(sealed, 60, get_byte(sealed, 60) # 255), version = 2";
+    sqlx::query(spoilt).execute(&mut world.db.as_tenant(world.tenant.id).await).await.unwrap();
+    let listed = admin.get("/mcp-servers").await.expect(200);
+    assert_eq!(listed["items"][0]["default_config"], json!({ "zone": "eu" }));
+    let masked = put(&admin, "/mcp-servers/store", &store(URL, json!({ "api_key": MASK }))).await.expect(400);
+    assert!(masked["detail"].as_str().unwrap().contains("enter one"), "{masked}");
+    put(&admin, "/mcp-servers/store", &store(URL, json!({ "api_key": "anew-0123456789" }))).await.expect(200);
+    assert_eq!(in_force(&world).await.as_deref(), Some("anew-0123456789"));
+}
+
+#[tokio::test]
 async fn a_secret_that_cannot_be_one_is_refused() {
     let world = world().await;
     let admin = world.admin().await;

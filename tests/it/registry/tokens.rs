@@ -6,21 +6,25 @@ use std::{
 };
 
 use axum::{Json, Router, extract::State, routing::post};
+use base64::{Engine, prelude::BASE64_STANDARD};
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Watched, entry, eventually, offered, open_localhost, pack, put};
 use crate::support::{client::Client, world::World};
 
+/// Every request for a token: its headers and its form.
+type Log = Arc<Mutex<Vec<(HeaderMap, HashMap<String, String>)>>>;
+
 /// Gives `token-1`, `token-2`, … and lets the bank take only the latest.
 struct Endpoint {
     url: String,
-    given: Arc<Mutex<Vec<(HeaderMap, HashMap<String, String>)>>>,
+    given: Log,
 }
 
 #[derive(Clone)]
 struct Given {
-    log: Arc<Mutex<Vec<(HeaderMap, HashMap<String, String>)>>>,
+    log: Log,
     takes: Arc<Mutex<Option<String>>>,
     expires_in: u64,
     refuse: Arc<Mutex<bool>>,
@@ -94,7 +98,6 @@ async fn a_token_is_asked_for_once_and_used_by_every_request() {
     let (headers, form) = &given[0];
     assert_eq!((form["grant_type"].as_str(), form["scope"].as_str()), ("client_credentials", "api:read api:write"));
     // RFC 6749, 2.3.1: both are form-encoded before they are joined.
-    use base64::{Engine, prelude::BASE64_STANDARD};
     assert_eq!(headers["authorization"], format!("Basic {}", BASE64_STANDARD.encode("id%3A1:s3cret%2F%2B")));
     assert_eq!(bank.last("authorization").as_deref(), Some("Bearer token-1-0123456789"));
 }
