@@ -14,9 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    App, approvals,
-    connections::shared_key,
-    credentials,
+    App, approvals, connections, credentials,
     tools::{NamedTool, Toolbox, clipped},
 };
 use crate::{
@@ -176,7 +174,7 @@ async fn reach(
     spec: &Arc<ServerSpec>,
 ) -> Result<(Key, Arc<ServerSpec>), String> {
     if spec.access_mode == AccessMode::AdminControlled {
-        return Ok((shared_key(principal.tenant, agent, &spec.id), spec.clone()));
+        return Ok((connections::key(principal.tenant, agent, spec), spec.clone()));
     }
     match credentials::connection(app, principal, agent, spec).await {
         Ok(Some(connection)) => Ok((connection.key, connection.spec)),

@@ -54,6 +54,8 @@ pub struct Config {
     pub ring: Option<KeyRing>,
     /// `host[:port]` that may be reached although private or without TLS.
     pub egress_allow: Vec<String>,
+    /// Variables that tenants' registry entries may refer to; names may hold `*`.
+    pub registry_env: Vec<String>,
     /// Commands that a stdio server may name without an absolute path.
     pub stdio_commands: Vec<String>,
     /// Origins of browsers that may call the API.
@@ -95,6 +97,11 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     (ONE_KEY, "", "64 hex digits: the key `k1`, which protects what users enter (`openssl rand -hex 32` makes one)"),
     (KEYS, "", "`k2:hex,k1:hex`: more than one key; the first seals, the others open what they sealed"),
     ("CHATELAINE_EGRESS_ALLOW", "", "`host[:port],…` that may be reached although private or without TLS"),
+    (
+        "CHATELAINE_REGISTRY_ENV",
+        "",
+        "`NAME,PREFIX_*,…`: variables that tenants may use in the server registry as `${env.NAME}`",
+    ),
     (
         "CHATELAINE_STDIO_COMMANDS",
         "npx,uvx,docker,node,python3,python,uv,deno,bun",
@@ -142,6 +149,7 @@ impl Config {
             mcp_servers: env.get("MCP_SERVERS_CONFIG").filter(|text| !text.trim().is_empty()).map(Secret::new),
             ring: ring(env)?,
             egress_allow: list(env, "CHATELAINE_EGRESS_ALLOW"),
+            registry_env: list(env, "CHATELAINE_REGISTRY_ENV"),
             stdio_commands: list(env, "CHATELAINE_STDIO_COMMANDS"),
             cors_origins: list(env, "CHATELAINE_CORS_ORIGINS"),
             max_body_bytes: number(env, "CHATELAINE_MAX_BODY_BYTES")?,

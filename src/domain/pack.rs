@@ -1,13 +1,14 @@
 //! A pack is a file an author wrote: who may talk to the agent, in which words, with which model and
 //! which servers. Whatever format it came from, this is all that the rest of the house knows of it.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use serde::Deserialize;
 
 use super::{
     ids::AgentId,
     menu::{self, Item},
+    registry::{Entry, ServerRef},
     secret::Secret,
     server::ServerSpec,
 };
@@ -21,6 +22,11 @@ pub struct Pack {
     pub memory: Memory,
     pub flows: Flows,
     pub servers: Vec<ServerSpec>,
+    /// Servers that it takes from the registry. Where the pack is put to use for a tenant, those that can be
+    /// connected to are among `servers`.
+    pub references: Vec<ServerRef>,
+    /// Registry entries that lie beside the pack, for its own references.
+    pub entries: Vec<Arc<Entry>>,
     /// The folder the pack was read from.
     pub folder: PathBuf,
     /// SHA-256 of what the pack was made from, in hex: changes whenever its effect may.

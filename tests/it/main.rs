@@ -24,6 +24,7 @@ mod policy; // who may call what
 mod private_postgres; // our own Postgres
 mod readme; // what the README promises
 mod recovery; // stopping between any two steps
+mod registry; // servers defined once and referred to
 mod rls; // one tenant never sees another
 mod turn; // a message answered
 mod vault; // sealing and opening

@@ -84,6 +84,14 @@ const ROWS: &[(&str, &str)] = &[
         "webhook_deliveries",
         "insert into webhook_deliveries (tenant_id, id, webhook_id, event, payload) values ($1, $1, $1, $2, '{}')",
     ),
+    (
+        "mcp_servers",
+        "insert into mcp_servers (tenant_id, id, entry, name, definition, version) values ($1, $1, 'docs', $2, '{}', 1)",
+    ),
+    (
+        "secrets",
+        "insert into secrets (tenant_id, id, name, sealed, version) values ($1, $1, $2, '\\x01000100000001', 1)",
+    ),
     ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
     (
         "sign_outs",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::App;
 use crate::{
-    app::{agents, connections::shared_key, credentials},
+    app::{agents, connections, credentials},
     domain::{
         approval::{Approval, Consent},
         canonical,
@@ -71,7 +71,7 @@ pub(super) async fn obstacle(app: &Arc<App>, approval: &Approval) -> Result<Opti
         return Ok(None);
     }
     // What is known here may be older than the request. A server that does not answer is asked before it runs.
-    let key = shared_key(approval.tenant, &approval.agent, &spec.id);
+    let key = connections::key(approval.tenant, &approval.agent, &spec);
     let asked = app.mcp.discover(&key, &spec).await;
     Ok(asked.ok().and_then(|discovery| same_tool(&discovery.tools, approval).err()))
 }

@@ -16,8 +16,7 @@ use crate::{
             recheck::{credential_of, permitted, same_tool},
         },
         audit::Line,
-        connections::shared_key,
-        credentials,
+        connections, credentials,
     },
     domain::{
         approval::Approval,
@@ -114,7 +113,7 @@ async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
 async fn reached(app: &App, approval: &Approval, spec: &Arc<ServerSpec>) -> Result<(Key, Arc<ServerSpec>), Held> {
     let changed = || Held::Revoked("its requester's credential has changed; ask again".to_owned());
     let (key, target) = match spec.access_mode {
-        AccessMode::AdminControlled => (shared_key(approval.tenant, &approval.agent, &spec.id), spec.clone()),
+        AccessMode::AdminControlled => (connections::key(approval.tenant, &approval.agent, spec), spec.clone()),
         AccessMode::UserControlled => {
             let connection = credentials::connection(app, &approval.principal, &approval.agent, spec).await?;
             let connection = connection.ok_or_else(changed)?;
