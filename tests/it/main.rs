@@ -23,5 +23,6 @@ mod private_postgres; // our own Postgres
 mod readme; // what the README promises
 mod recovery; // stopping between any two steps
 mod rls; // one tenant never sees another
+mod torture; // processes killed, frozen and cut off while people decide
 mod turn; // a message answered
 mod vault; // sealing and opening
