@@ -35,7 +35,7 @@ const REPLICAS: usize = 3;
 /// Requests under way at once.
 const LANES: usize = 24;
 /// Between an execution and the bank's answer, so that faults meet calls that are under way.
-const LINGER: Duration = Duration::from_millis(120);
+const LINGER: Duration = Duration::from_millis(500);
 /// Everything is at an end so long after the last fault.
 const SETTLED: Duration = Duration::from_secs(60);
 
