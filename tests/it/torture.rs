@@ -96,15 +96,15 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     let faults = faults::drawn(amount);
 
     let bar = report::bar(&people, amount.requests, faults.len());
-    let lived = stream::iter(0..amount.requests).map(|at| lives::live(&people, at)).buffer_unordered(LANES);
-    let lived = async {
+    let requests = stream::iter(0..amount.requests).map(|at| lives::live(&people, at)).buffer_unordered(LANES);
+    let watched = async {
         tokio::select! {
-            lives = lived.collect::<Vec<_>>() => lives,
+            lives = requests.collect::<Vec<_>>() => lives,
             never = bar => match never {},
         }
     };
     let struck = faults::strike(amount, &faults, &people, &mut fleet, &mut database);
-    let ((), lives) = tokio::join!(struck, lived);
+    let ((), lives) = tokio::join!(struck, watched);
 
     // Whatever nobody has decided runs out now, and so does what was asked for without an answer.
     let calm = people.let_everything_expire().await;

@@ -64,12 +64,12 @@ pub async fn live(people: &People, at: usize) -> Life {
         }
     });
     let words = join_all(words);
-    let expire = async {
+    let run_out = async {
         if let Some(left) = expiry {
             people.let_expire(approval, left).await;
         }
     };
-    let ((), words) = tokio::join!(expire, words);
+    let ((), words) = tokio::join!(run_out, words);
     Life { approval, args_sha256, words }
 }
 
