@@ -100,6 +100,7 @@ impl Household {
                 ("DATABASE_URL", self.database.expose()),
                 ("CHATELAINE_EGRESS_ALLOW", "127.0.0.1"),
                 ("CHATELAINE_REQUESTS_PER_MINUTE", "1000000"),
+                ("CHATELAINE_APPROVALS_PER_TENANT", "1000000"),
                 ("CHATELAINE_LOG", "warn,rmcp=error"),
             ])
             .env("MCP_CONFIG_ENCRYPTION_KEY", &self.key)

@@ -95,7 +95,7 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     let mut fleet = Fleet::start(folder, &database, &people.addresses, REPLICAS).await;
     let faults = faults::drawn(amount);
 
-    let bar = report::bar(&people, amount.requests, faults.len());
+    let bar = report::bar(&people, amount, faults.len());
     let requests = stream::iter(0..amount.requests).map(|at| lives::live(&people, at)).buffer_unordered(LANES);
     let watched = async {
         tokio::select! {

@@ -19,8 +19,9 @@ use super::{
 const WIDTH: usize = 30;
 
 /// Draws how far it is, where somebody looks.
-pub async fn bar(people: &People, requests: usize, faults: usize) -> Infallible {
-    if !io::stderr().is_terminal() {
+pub async fn bar(people: &People, amount: &Amount, faults: usize) -> Infallible {
+    let requests = amount.requests;
+    if !amount.told || !io::stderr().is_terminal() {
         return std::future::pending().await;
     }
     loop {
