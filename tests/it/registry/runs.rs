@@ -73,6 +73,7 @@ async fn called(world: &World, values: &RunValues) -> ToolResult {
         call_id: "c1",
         target: Target::Pair { server: "docs", tool: "get_exchange_rate" },
         arguments: Ok(json!({ "from": "EUR", "to": "USD" })),
+        irregularity: None,
         progress: mpsc::unbounded_channel().0,
         cancel: CancellationToken::default(),
     };
