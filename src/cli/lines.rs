@@ -32,7 +32,7 @@ const LEAVE: &str = "\u{1b}[?2004l\r\u{1b}[K";
 pub struct Lines {
     /// Whether the line is a secret.
     wanted: std::sync::mpsc::Sender<bool>,
-    lines: mpsc::UnboundedReceiver<io::Result<String>>,
+    read: mpsc::UnboundedReceiver<io::Result<String>>,
     /// The line that is being waited for, and whether it is a secret.
     asked: Option<bool>,
     /// Prints above the line. It may wait for the line, so it has a thread of its own.
@@ -49,7 +49,7 @@ impl Lines {
     /// `prompts`: by how much waits for the person, all of one width.
     pub fn start(interactive: bool, prompts: Vec<String>) -> Self {
         let (wanted, asks) = std::sync::mpsc::channel();
-        let (sender, lines) = mpsc::unbounded_channel();
+        let (sender, read) = mpsc::unbounded_channel();
         let prompts = Arc::new(Prompts { texts: prompts, at: AtomicUsize::new(0) });
         let interrupted = Arc::new(Notify::new());
         let before = if interactive { tcgetattr(io::stdin()).ok() } else { None };
@@ -68,7 +68,7 @@ impl Lines {
                 }
             }
         });
-        Self { wanted, lines, asked: None, above, held: String::new(), prompts, interrupted, before }
+        Self { wanted, read, asked: None, above, held: String::new(), prompts, interrupted, before }
     }
 
     /// The next line; `None` at the end of the input. A secret one is not shown while it is typed, and not
@@ -80,7 +80,7 @@ impl Lines {
             }
             self.asked = Some(secret);
         }
-        let line = self.lines.recv().await;
+        let line = self.read.recv().await;
         self.asked = None;
         if !self.held.is_empty() {
             let held = mem::take(&mut self.held);

@@ -73,7 +73,7 @@ impl Talk {
                 Ok(None) => return Ok(()),
                 Err(error) if signed_out(&error) => {
                     drop(self);
-                    say(&format!("You are signed out: {error:#}. Start again with a new token."));
+                    say(&format!("The server takes your token no more: {error:#}. Start again with a new one."));
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -87,7 +87,7 @@ impl Talk {
             };
             match done {
                 // What was typed was not taken; a script must know.
-                Err(error) if signed_out(&error) => return Err(error.context("you are signed out")),
+                Err(error) if signed_out(&error) => return Err(error.context("the server takes your token no more")),
                 Err(error) => say(&format!("! {error:#}")),
                 Ok(()) => {}
             }

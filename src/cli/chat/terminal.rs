@@ -130,7 +130,9 @@ mod tests {
     }
 
     fn shown(screen: &mut Screen, news: &[News]) -> String {
-        news.iter().for_each(|news| screen.show(news));
+        for news in news {
+            screen.show(news);
+        }
         screen.take()
     }
 

@@ -114,12 +114,12 @@ async fn signing_out_ends_the_client_with_a_sentence() {
     let staff = Staff::of(&world).await;
     let mut ann = piped(&world, &staff.ann).await;
     ann.enters("/logout");
-    ann.shows("You are signed out").await;
-    assert!(ann.left().await.ends_with("Start again with a new token.\n"));
+    ann.shows("The server takes your token no more").await;
+    assert!(ann.left().await.ends_with("Start again with a new one.\n"));
     let mut bob = Terminal::real(&world.url, &staff.bob);
     bob.shows("you › ").await;
     bob.enters("/logout");
-    bob.shows("You are signed out").await;
+    bob.shows("The server takes your token no more").await;
     bob.left().await;
 }
 
