@@ -4,8 +4,9 @@ mod asking; // what becomes a request, and what does not
 mod deciding; // who decides, when, and what it does
 mod doors; // text commands, OpenAI clients, news
 mod executing; // once, or not at all
-mod personal;
-mod states; // the transitions, one by one // with everybody's own credential
+mod personal; // with everybody's own credential
+mod states; // the transitions, one by one
+mod terminal; // two people at their terminals
 
 use serde_json::{Value, json};
 
