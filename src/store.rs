@@ -25,6 +25,8 @@ pub mod runs;
 pub mod sign_outs;
 pub mod tenant_keys;
 pub mod tenants;
+pub mod trees;
+pub mod usage;
 pub mod webhooks;
 
 use std::time::Duration;

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::{
     ids::AgentId,
     menu::{self, Item},
+    params::ParamsSchema,
     secret::Secret,
     server::ServerSpec,
 };
@@ -21,6 +22,8 @@ pub struct Pack {
     pub memory: Memory,
     pub flows: Flows,
     pub servers: Vec<ServerSpec>,
+    /// What a run of the agent may and must be given.
+    pub params: Option<ParamsSchema>,
     /// The folder the pack was read from.
     pub folder: PathBuf,
     /// SHA-256 of what the pack was made from, in hex: changes whenever its effect may.

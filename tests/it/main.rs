@@ -25,6 +25,7 @@ mod private_postgres; // our own Postgres
 mod readme; // what the README promises
 mod recovery; // stopping between any two steps
 mod rls; // one tenant never sees another
+mod runs; // what programs and agents start
 mod turn; // a message answered
 mod vault; // sealing and opening
 mod webhooks; // telling other programs what happens

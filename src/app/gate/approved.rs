@@ -9,19 +9,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::{came_of, credential_of, outcome_name};
 use crate::{
-    app::{App, agents, approvals::execution, audit::Line, connections::shared_key, credentials},
+    app::{App, agents, approvals::execution, audit::Line, connections::shared_key, credentials, orchestrator},
     domain::{
         approval::{Approval, Consent},
         canonical,
         error::{Error, Result},
-        ids::AuditId,
+        ids::{AuditId, RunId},
         message::{CallStatus, ToolResult},
         pack::Pack,
         policy::{Decision, decide},
         server::{AccessMode, ServerSpec},
     },
     mcp::{CallOptions, Key},
-    store::audit::AuditRow,
+    store::{self, audit::AuditRow},
 };
 
 /// Why it is not sent.
@@ -65,7 +65,11 @@ pub async fn call(app: &Arc<App>, approval: &Approval, cancel: CancellationToken
         return Err(error);
     }
     let options = CallOptions { progress: None, cancel, once: Some(approval.id.to_string()) };
-    let sent = app.mcp.call(&ready.key, &ready.target, &approval.tool, &ready.arguments, options).await;
+    let mcp = app.orchestrator.mcp(&ready.spec, &app.mcp);
+    let sent = mcp.call(&ready.key, &ready.target, &approval.tool, &ready.arguments, options).await;
+    if let (true, Some(run)) = (app.orchestrator.is(&ready.spec), approval.run) {
+        over(app, approval, run).await;
+    }
     let result = came_of(app, &approval.principal, &approval.call_id, &ready.key, &ready.spec, sent).await;
     line.write(outcome_name(result.status));
     Ok(Some(result))
@@ -83,7 +87,7 @@ async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
     let (key, target) = reached(app, approval, &spec).await?;
     // Listing may be repeated as often as one likes. It also finds out whether the session is alive, so that the
     // call itself does not have to.
-    let discovery = match app.mcp.discover(&key, &target).await {
+    let discovery = match app.orchestrator.mcp(&spec, &app.mcp).discover(&key, &target).await {
         Ok(discovery) => discovery,
         Err(error) if error.is_credential() => {
             if spec.access_mode == AccessMode::UserControlled {
@@ -124,6 +128,15 @@ fn permitted(pack: &Pack, approval: &Approval) -> Result<Arc<ServerSpec>, Held> 
 
 async fn reached(app: &App, approval: &Approval, spec: &Arc<ServerSpec>) -> Result<(Key, Arc<ServerSpec>), Held> {
     let changed = || Held::Revoked("its requester's credential has changed; ask again".to_owned());
+    if app.orchestrator.is(spec) {
+        let gone = || Held::Revoked("the run that asked for it is gone".to_owned());
+        let reached = orchestrator::reach(app, approval.tenant, &approval.agent, spec, approval.run.ok_or_else(gone)?);
+        return match reached.await {
+            Ok(reached) => Ok(reached),
+            Err(Error::NotFound(_)) => Err(gone()),
+            Err(error) => Err(error.into()),
+        };
+    }
     let (key, target) = match spec.access_mode {
         AccessMode::AdminControlled => (shared_key(approval.tenant, &approval.agent, &spec.id), spec.clone()),
         AccessMode::UserControlled => {
@@ -133,6 +146,22 @@ async fn reached(app: &App, approval: &Approval, spec: &Arc<ServerSpec>) -> Resu
         }
     };
     if credential_of(&key) == approval.credential { Ok((key, target)) } else { Err(changed()) }
+}
+
+/// Nobody speaks any more for a run that ended before its call was approved.
+async fn over(app: &App, approval: &Approval, run: RunId) {
+    if app.running.has(run) {
+        return;
+    }
+    orchestrator::forget(app, run).await;
+    let removed = async {
+        let mut tx = app.db.tenant(approval.tenant).await?;
+        store::trees::remove_tokens(&mut tx, run).await?;
+        tx.commit().await
+    };
+    if let Err(error) = removed.await {
+        tracing::warn!(%run, %error, "the token of a run that is over could not be removed");
+    }
 }
 
 fn promised(app: &App, approval: &Approval) -> AuditRow {

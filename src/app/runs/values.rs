@@ -1,0 +1,101 @@
+//! What a run was given, and what its pack comes to with it. The scope is opened here and nowhere else; from here it
+//! goes to servers, never to a model, a message, a log line or an answer of the API.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::{
+    app::App,
+    domain::{
+        error::{Error, Result},
+        ids::{RunId, TenantId, UserId},
+        orchestrator,
+        pack::Pack,
+        run::{ClaimedRun, RunValues},
+        secret::Secret,
+        server::Endpoint,
+    },
+    store,
+    vault::Context,
+};
+
+/// Characters of a scope as JSON.
+const MAX_SCOPE: usize = 100_000;
+
+/// Of the run that began a tree.
+fn context(tenant: TenantId, root: RunId) -> Context {
+    // No user has the empty id.
+    Context { tenant, user: UserId("".into()), scope: "run/scope".to_owned(), credential: root.0, generation: 1 }
+}
+
+/// A scope as it may be stored; nothing for an empty one.
+pub(super) async fn sealed(
+    app: &App,
+    tenant: TenantId,
+    root: RunId,
+    scope: &Map<String, Value>,
+) -> Result<Option<Vec<u8>>> {
+    if scope.is_empty() {
+        return Ok(None);
+    }
+    let text = serde_json::to_string(scope).map_err(Error::internal)?;
+    if text.chars().count() > MAX_SCOPE {
+        return Err(Error::invalid("scope", format!("has more than {MAX_SCOPE} characters")));
+    }
+    app.keys.seal(tenant, &context(tenant, root), &Secret::new(text)).await.map(Some)
+}
+
+/// What a run was given. The scope is that of its tree, and empty once that is over.
+pub async fn of(app: &App, tenant: TenantId, run: &ClaimedRun) -> Result<RunValues> {
+    let (scope, params) = stored(app, tenant, run.id).await?;
+    let orchestrator_mcp_url = app.orchestrator.url().clone();
+    Ok(RunValues { scope, params, run_id: run.id, session_id: run.conversation, orchestrator_mcp_url })
+}
+
+/// Scope and parameters of a run.
+pub async fn stored(app: &App, tenant: TenantId, run: RunId) -> Result<(Map<String, Value>, Map<String, Value>)> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let stored = store::trees::values(&mut tx, run).await?;
+    drop(tx);
+    let stored = stored.ok_or_else(|| Error::not_found(format!("run {run}")))?;
+    let scope = match &stored.scope {
+        None => Map::new(),
+        Some((root, sealed)) => {
+            let text = app.keys.open(tenant, &context(tenant, *root), sealed).await?;
+            serde_json::from_str(text.expose())
+                .map_err(|_| Error::Internal(anyhow::anyhow!("the scope of run {root} cannot be read")))?
+        }
+    };
+    Ok((scope, stored.params))
+}
+
+/// Whether a pack's servers are other ones in each run.
+fn depends_on_run(pack: &Pack) -> bool {
+    pack.servers.iter().any(|server| server.url().is_some_and(orchestrator::is_placeholder))
+}
+
+/// The pack as it is in a run: what its servers take from the run's values is filled in. An error says what is
+/// missing, and then the run is not created. This is the one place where resolution happens.
+pub fn filled_in(pack: &Arc<Pack>, values: &RunValues) -> Result<Arc<Pack>> {
+    if !depends_on_run(pack) {
+        return Ok(pack.clone());
+    }
+    let mut filled = Pack::clone(pack);
+    for server in &mut filled.servers {
+        if let Endpoint::StreamableHttp { url, .. } = &mut server.endpoint
+            && orchestrator::is_placeholder(url)
+        {
+            *url = values.orchestrator_mcp_url.clone();
+        }
+    }
+    Ok(Arc::new(filled))
+}
+
+/// The same for a run at work; its values are looked up only for a pack that takes some.
+pub async fn pack_for_run(app: &App, run: &ClaimedRun, pack: Arc<Pack>) -> Result<Arc<Pack>> {
+    if !depends_on_run(&pack) {
+        return Ok(pack);
+    }
+    filled_in(&pack, &of(app, run.tenant, run).await?)
+}
