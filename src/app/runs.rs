@@ -74,7 +74,7 @@ pub async fn cancel(app: &App, principal: &Principal, id: RunId) -> Result<Run> 
 }
 
 /// What a message of an assistant says, for programs.
-fn words(parts: Vec<Part>) -> String {
+fn words(parts: &[Part]) -> String {
     let said = parts.iter().filter_map(|part| match part {
         Part::Text { text } => Some(text.as_str()),
         _ => None,

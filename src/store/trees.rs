@@ -68,17 +68,33 @@ pub async fn branch(tx: &mut Tx, run: RunId) -> Result<Option<Branch>> {
     Ok(row.map(|row| Branch { root: RunId(row.root), parent: row.parent_run.map(RunId), depth: row.depth }))
 }
 
+/// Makes a run go on with the tree of another one, if that has a tree and the run has none.
+pub async fn follow(tx: &mut Tx, run: RunId, other: RunId) -> Result<()> {
+    sqlx::query!(
+        "update runs r set root_run = o.root_run, parent_run = o.id, depth = o.depth, params = o.params
+         from runs o
+         where r.id = $1 and r.root_run is null and o.tenant_id = r.tenant_id and o.id = $2 and o.root_run is not null",
+        run.0,
+        other.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
 /// What a run was given: its own parameters, and the sealed scope of its tree with the root that it was sealed for.
 pub struct Stored {
     pub params: Map<String, Value>,
     pub scope: Option<(RunId, Vec<u8>)>,
 }
 
+/// `None` when the run or the one that began its tree is not there any more: without a scope that was given nothing
+/// may go on, since a server that is told less may allow more.
 pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<Stored>> {
     let row = sqlx::query!(
         r#"select r.params as "params: Json<Map<String, Value>>", root.id as "root?", root.scope as "scope?"
            from runs r left join runs root on root.tenant_id = r.tenant_id and root.id = r.root_run
-           where r.id = $1"#,
+           where r.id = $1 and (r.root_run is null or root.id is not null)"#,
         run.0,
     )
     .fetch_optional(tx.conn())

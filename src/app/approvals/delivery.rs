@@ -81,6 +81,9 @@ pub(super) async fn deliver(
             }
             Enqueued::Queued { id, ordinal } => (run, run_ordinal) = (Some(id), ordinal),
         }
+        if let Some((run, asked)) = run.zip(approval.run) {
+            store::trees::follow(tx, run, asked).await?;
+        }
     }
     let parts = [Part::Approval(Box::new(note(app, approval, result)))];
     let message = NewMessage { run, run_ordinal, role: Role::System, parts: &parts, for_model: follow_up };

@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{came_of, credential_of, outcome_name};
 use crate::{
-    app::{App, agents, approvals::execution, audit::Line, connections::shared_key, credentials, orchestrator},
+    app::{App, agents, approvals::execution, audit::Line, connections::shared_key, credentials, orchestrator, runs},
     domain::{
         approval::{Approval, Consent},
         canonical,
         error::{Error, Result},
-        ids::{AuditId, RunId},
+        ids::{AuditId, ConversationId, RunId},
         message::{CallStatus, ToolResult},
         pack::Pack,
         policy::{Decision, decide},
@@ -83,6 +83,10 @@ async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
         }
         Err(error) => return Err(error.into()),
     };
+    let pack = match (approval.run, approval.conversation) {
+        (Some(run), Some(session)) => in_run(app, approval, run, session, pack).await?,
+        _ => pack,
+    };
     let spec = permitted(&pack, approval)?;
     let (key, target) = reached(app, approval, &spec).await?;
     // Listing may be repeated as often as one likes. It also finds out whether the session is alive, so that the
@@ -111,6 +115,21 @@ async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
         Err(error) => return Err(error.into()),
     };
     Ok(Ready { key, spec, target, arguments })
+}
+
+/// The pack with the servers that it has in the run that asked.
+async fn in_run(
+    app: &App,
+    approval: &Approval,
+    run: RunId,
+    session: ConversationId,
+    pack: Arc<Pack>,
+) -> Result<Arc<Pack>, Held> {
+    match runs::values::pack_for_run(app, approval.tenant, run, session, pack).await {
+        Ok(pack) => Ok(pack),
+        Err(Error::NotFound(_)) => Err(Held::Revoked("the run that asked for it is gone".to_owned())),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// By today's pack and what is known of the requester.

@@ -52,7 +52,7 @@ pub async fn wait(app: &App, principal: &Principal, begun: &super::starting::Beg
 /// What the agent said last.
 pub(super) async fn said(tx: &mut Tx, run: RunId) -> Result<Option<String>> {
     let parts = store::trees::last_said(tx, run).await?;
-    Ok(parts.map(words).filter(|text| !text.trim().is_empty()).map(|text| cut(&text)))
+    Ok(parts.map(|parts| words(&parts)).filter(|text| !text.trim().is_empty()).map(|text| cut(&text)))
 }
 
 /// What a run that has ended came to, in words.

@@ -9,10 +9,10 @@ use crate::{
     app::App,
     domain::{
         error::{Error, Result},
-        ids::{RunId, TenantId, UserId},
+        ids::{ConversationId, RunId, TenantId, UserId},
         orchestrator,
         pack::Pack,
-        run::{ClaimedRun, RunValues},
+        run::RunValues,
         secret::Secret,
         server::Endpoint,
     },
@@ -47,10 +47,9 @@ pub(super) async fn sealed(
 }
 
 /// What a run was given. The scope is that of its tree, and empty once that is over.
-pub async fn of(app: &App, tenant: TenantId, run: &ClaimedRun) -> Result<RunValues> {
-    let (scope, params) = stored(app, tenant, run.id).await?;
-    let orchestrator_mcp_url = app.orchestrator.url().clone();
-    Ok(RunValues { scope, params, run_id: run.id, session_id: run.conversation, orchestrator_mcp_url })
+pub async fn of(app: &App, tenant: TenantId, run_id: RunId, session_id: ConversationId) -> Result<RunValues> {
+    let (scope, params) = stored(app, tenant, run_id).await?;
+    Ok(RunValues { scope, params, run_id, session_id, orchestrator_mcp_url: app.orchestrator.url().clone() })
 }
 
 /// Scope and parameters of a run.
@@ -58,7 +57,7 @@ pub async fn stored(app: &App, tenant: TenantId, run: RunId) -> Result<(Map<Stri
     let mut tx = app.db.tenant(tenant).await?;
     let stored = store::trees::values(&mut tx, run).await?;
     drop(tx);
-    let stored = stored.ok_or_else(|| Error::not_found(format!("run {run}")))?;
+    let stored = stored.ok_or_else(|| Error::not_found(format!("run {run}, or the run that began it all,")))?;
     let scope = match &stored.scope {
         None => Map::new(),
         Some((root, sealed)) => {
@@ -92,10 +91,16 @@ pub fn filled_in(pack: &Arc<Pack>, values: &RunValues) -> Result<Arc<Pack>> {
     Ok(Arc::new(filled))
 }
 
-/// The same for a run at work; its values are looked up only for a pack that takes some.
-pub async fn pack_for_run(app: &App, run: &ClaimedRun, pack: Arc<Pack>) -> Result<Arc<Pack>> {
+/// The same for a run that was created; its values are looked up only for a pack that takes some.
+pub async fn pack_for_run(
+    app: &App,
+    tenant: TenantId,
+    run: RunId,
+    session: ConversationId,
+    pack: Arc<Pack>,
+) -> Result<Arc<Pack>> {
     if !depends_on_run(&pack) {
         return Ok(pack);
     }
-    filled_in(&pack, &of(app, run.tenant, run).await?)
+    filled_in(&pack, &of(app, tenant, run, session).await?)
 }

@@ -6,7 +6,7 @@ use super::{came_to, order, run, run_with, said_in, start, world};
 use crate::{
     support::{
         client::Client,
-        model::{Gate, results, said, text, text_of, tool_names},
+        model::{Gate, calls, results, said, text, text_of, tool_names},
         world::World,
     },
     turn::{eventually, tool_results},
@@ -144,11 +144,6 @@ async fn what_a_tool_refuses_is_said_in_the_documents_words() {
         ),
         (
             "start_agent_session",
-            json!({ "agent_name": "worker", "prompt": "x".repeat(100_000) }),
-            "Parameters too large: 100002 characters (max 100000)".to_owned(),
-        ),
-        (
-            "start_agent_session",
             json!({ "agent_name": "worker" }),
             "prompt is empty; say what the agent is to do".to_owned(),
         ),
@@ -162,6 +157,19 @@ async fn what_a_tool_refuses_is_said_in_the_documents_words() {
     ] {
         assert_eq!(told(&ann, tool, arguments).await, sentence);
     }
+}
+
+#[tokio::test]
+async fn a_child_is_not_given_more_than_it_may_be() {
+    let world = World::with(super::add_packs).await;
+    world.model.on(|request| {
+        let huge = json!({ "agent_name": "worker", "prompt": "x".repeat(100_000) });
+        (last(request) == "huge").then(|| calls([("orchestrator__start_agent_session", huge)]))
+    });
+    world.model.on(super::obedient);
+    let ann = world.user("ann", &[]).await;
+    let said = run(&ann, "lead", "huge").await;
+    assert_eq!(said, "It came to: Parameters too large: 100002 characters (max 100000)");
 }
 
 #[tokio::test]

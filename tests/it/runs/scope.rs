@@ -145,3 +145,41 @@ async fn a_scope_that_is_too_large_is_refused_without_a_word_of_it() {
     assert_eq!(refused.expect(400)["detail"], "has more than 100000 characters");
     assert!(!refused.text.contains(CANARY));
 }
+
+#[tokio::test]
+async fn a_child_whose_first_run_is_deleted_is_told_nothing_less_but_ends() {
+    let (world, gate) = gated().await;
+    let ann = world.user("ann", &[]).await;
+    // The child's own orders need the orchestrator, hence its values.
+    let prompt = start("lead", "slowly", "async_poll");
+    let body = json!({ "agent_name": "lead", "prompt": prompt, "scope": { "k": CANARY } });
+    let lead = run_with(&ann, body).await;
+    gate.reached().await;
+    let child = came_to(lead["result"].as_str().unwrap())["session_id"].as_str().unwrap().to_owned();
+    let run: RunId = first_run(&ann, &child).await.parse().unwrap();
+    // The session goes with the one that started it.
+    ann.delete(&format!("/v1/conversations/{}", lead["session_id"].as_str().unwrap())).await;
+    ann.get(&format!("/v1/conversations/{child}")).await.expect(404);
+    assert!(values::stored(world.app(), world.tenant.id, run).await.is_err());
+    gate.open();
+}
+
+#[tokio::test]
+async fn what_waits_for_consent_keeps_the_scope_and_its_follow_up_goes_on_with_it() {
+    let (world, _) = gated().await;
+    let (ann, boss) = (world.user("ann", &[]).await, world.user("boss", &["admin"]).await);
+    let delete = super::order("delete_all_agent_sessions", &json!({}));
+    let lead = run_with(&ann, json!({ "agent_name": "lead", "prompt": delete, "scope": { "k": CANARY } })).await;
+    let request = boss.get("/v1/approvals").await.expect(200)["items"][0].clone();
+    assert_eq!(scopes_held(&world).await, 1, "the call may still be made");
+    let decision = json!({ "decision": "approve", "args_sha256": request["args_sha256"] });
+    boss.post(&format!("/v1/approvals/{}/decision", request["id"].as_str().unwrap()), decision).await.expect(200);
+    eventually(async || scopes_held(&world).await == 0).await;
+    let mut db = world.db.as_tenant(world.tenant.id).await;
+    let of_tree: i64 = sqlx::query_scalar("select count(*) from runs where root_run = $1::uuid")
+        .bind(lead["run_id"].as_str().unwrap())
+        .fetch_one(&mut db)
+        .await
+        .unwrap();
+    assert_eq!(of_tree, 2, "the run, and the one that was told the outcome");
+}
