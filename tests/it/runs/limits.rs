@@ -54,6 +54,14 @@ async fn said_by_four(client: &Client, world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_process_with_one_place_works_on_what_is_waited_for() {
+    let world = world_with(|setup: &mut Setup| setup.config.runs_at_once = 1).await;
+    let ann = world.user("ann", &[]).await;
+    let child = came_to(&run(&ann, "lead", &start("lead", &start("worker", "x", "sync"), "sync")).await);
+    assert_eq!(came_to(child["result"].as_str().unwrap())["result"], "Done: x");
+}
+
+#[tokio::test]
 async fn a_whole_tree_is_bounded() {
     let world = world_with(|setup: &mut Setup| setup.config.run_tree = 2).await;
     let ann = world.user("ann", &[]).await;

@@ -1,5 +1,9 @@
 //! The seven tools, as an agent uses them, and the door behind them.
 
+use chatelaine::{
+    app::orchestrator,
+    domain::{ids::AgentId, server::Endpoint},
+};
 use serde_json::{Value, json};
 
 use super::{came_to, order, run, run_with, said_in, start, world};
@@ -281,4 +285,43 @@ async fn the_token_of_a_run_is_seen_by_no_model_and_gone_with_the_run() {
         .unwrap();
     assert!(hashes.iter().all(Vec::is_empty), "{hashes:?}");
     assert!(results(&world.model.last_request())[0].contains("finished"));
+}
+
+/// A client of the older protocol, with the token of a run.
+#[tokio::test]
+async fn a_client_of_the_older_protocol_is_answered_too_while_its_run_is_at_work() {
+    let world = World::with(super::add_packs).await;
+    let gate = Gate::new();
+    world.model.reply(text("Hm.").gate(0, &gate));
+    let ann = world.user("ann", &[]).await;
+    let begun = ann.post("/runs", json!({ "agent_name": "lead", "prompt": "x" })).await.expect(202);
+    gate.reached().await;
+    let agent = AgentId::parse("lead").unwrap();
+    let pack = world.app().library.get(&agent).unwrap();
+    let run = begun["run_id"].as_str().unwrap().parse().unwrap();
+    let reached = orchestrator::reach(world.app(), world.tenant.id, &agent, &pack.servers[0], run).await.unwrap().1;
+    let Endpoint::StreamableHttp { url, headers } = &reached.endpoint else { panic!("it is reached over HTTP") };
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let ask = async |id: u8, method: &str, params: Value| {
+        let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        let request = http.post(url.clone()).header("accept", "application/json, text/event-stream").json(&body);
+        request.header("authorization", headers[0].1.expose()).send().await.unwrap()
+    };
+    let hello = json!({
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
+    });
+    let hello: Value = ask(1, "initialize", hello).await.json().await.unwrap();
+    assert_eq!(hello["result"]["protocolVersion"], "2025-11-25");
+    let listed: Value = ask(2, "tools/list", json!({})).await.json().await.unwrap();
+    let mut names: Vec<_> =
+        listed["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
+    names.sort_by_key(ToString::to_string);
+    assert_eq!(names, TOOLS);
+    let call =
+        json!({ "name": "start_agent_session", "arguments": { "agent_name": "worker", "prompt": "x", "scope": {} } });
+    let called: Value = ask(3, "tools/call", call).await.json().await.unwrap();
+    assert_eq!(called["result"]["isError"], true, "what the schema does not know is not taken past the gate either");
+    gate.open();
+    crate::turn::ended(&ann, begun["run_id"].as_str().unwrap()).await;
+    assert_eq!(ask(4, "tools/list", json!({})).await.status(), 401, "the token is good for as long as the run is");
 }

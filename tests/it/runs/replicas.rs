@@ -1,5 +1,7 @@
 //! More than one process: a child that runs on another one, and one that dies.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use super::{came_to, run_with, said_in, start};
@@ -10,6 +12,16 @@ use crate::{
     },
     turn::{ended, eventually},
 };
+
+/// Runs are taken over after a second.
+async fn short_leases() -> World {
+    World::with(|setup| {
+        super::add_packs(setup);
+        setup.config.run_lease = Duration::from_secs(1);
+        setup.config.requests_per_minute = 100_000;
+    })
+    .await
+}
 
 fn last(request: &Value) -> String {
     text_of(request["messages"].as_array().unwrap().last().unwrap())
@@ -38,7 +50,7 @@ async fn a_session_of_another_replica_is_told() {
 
 #[tokio::test]
 async fn a_child_whose_replica_dies_is_taken_over_with_its_scope_and_calls_back_once() {
-    let world = World::with(super::add_packs).await;
+    let world = short_leases().await;
     let gate = Gate::new();
     let held = gate.clone();
     let first = std::sync::atomic::AtomicBool::new(true);
@@ -77,7 +89,7 @@ async fn a_child_whose_replica_dies_is_taken_over_with_its_scope_and_calls_back_
 
 #[tokio::test]
 async fn a_parent_whose_replica_dies_while_it_waits_hears_that_it_does_not_know_and_can_look() {
-    let world = World::with(super::add_packs).await;
+    let world = short_leases().await;
     let gate = Gate::new();
     let held = gate.clone();
     world.model.on(move |request| (last(request) == "slowly").then(|| text("There.").gate(0, &held)));
