@@ -30,6 +30,12 @@ test: ## Run every test, with real servers and a real Postgres
 	@tests/servers/install.sh
 	cargo test
 
+.PHONY: torture
+torture: ## Kill, freeze and crash while 10,000 calls wait for consent
+	@.ci/install rust postgres ps
+	CHATELAINE_TORTURE=$${CHATELAINE_TORTURE:-10000:100} cargo test --test it -- --exact --nocapture \
+	  torture::nothing_runs_twice_or_without_consent_whatever_fails
+
 .PHONY: lint
 lint: ## Format, clippy, documentation, dependencies, queries
 	@.ci/install rust postgres

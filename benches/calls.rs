@@ -162,6 +162,7 @@ impl Sides {
             call_id: "call_1",
             target: Target::Pair { server: "bank", tool: TOOL },
             arguments: Ok(arguments),
+            irregularity: None,
             progress,
             cancel: CancellationToken::new(),
         };

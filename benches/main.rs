@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a measurement stops at the first surprise")]
 
+mod approvals; // calls that wait for somebody's consent
 mod calls; // a tool call through the gate and without it
 mod keys; // sealing, opening, rotating
 mod listeners; // people who wait for an answer
@@ -31,7 +32,7 @@ mod support {
 use std::process::Command;
 
 /// The groups, in the order of the table.
-const GROUPS: [&str; 7] = ["toolbox", "personal", "keys", "start", "calls", "turns", "listeners"];
+const GROUPS: [&str; 8] = ["toolbox", "personal", "keys", "start", "calls", "turns", "listeners", "approvals"];
 /// Says that the process is one of ours and measures one group.
 const ALONE: &str = "--alone";
 
@@ -63,6 +64,7 @@ fn measure(group: &str) {
             "calls" => calls::measure().await,
             "turns" => turns::measure().await,
             "listeners" => listeners::measure().await,
+            "approvals" => approvals::measure().await,
             other => unreachable!("{other} is not among the groups"),
         }
     });

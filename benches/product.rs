@@ -21,6 +21,9 @@ use super::support::{
     world::PATIENCE,
 };
 
+/// May use the bank.
+const FINANCE: &str = "finance";
+
 /// A pack with a scripted model and one server.
 pub fn pack(id: &str, model: &str, server: &str) -> String {
     format!(
@@ -71,12 +74,12 @@ impl Household {
             std::fs::write(folder.join("agent-pack.yaml"), yaml).unwrap();
         }
         // The first token makes the tenant trust its issuer.
-        household.token("nobody").await;
+        household.token("nobody", FINANCE).await;
         household
     }
 
-    async fn token(&self, user: &str) -> Secret {
-        let roles = vec!["finance".to_owned()];
+    async fn token(&self, user: &str, role: &str) -> Secret {
+        let roles = vec![role.to_owned()];
         let person = development::Person { user: user.to_owned(), roles, ..development::Person::default() };
         let (now, life) = (Clock::System.now(), time::Duration::hours(1));
         development::token(&self.db, &self.data(), &self.tenant, &person, now, life).await.unwrap()
@@ -97,6 +100,7 @@ impl Household {
                 ("DATABASE_URL", self.database.expose()),
                 ("CHATELAINE_EGRESS_ALLOW", "127.0.0.1"),
                 ("CHATELAINE_REQUESTS_PER_MINUTE", "1000000"),
+                ("CHATELAINE_APPROVALS_PER_TENANT", "1000000"),
                 ("CHATELAINE_LOG", "warn,rmcp=error"),
             ])
             .env("MCP_CONFIG_ENCRYPTION_KEY", &self.key)
@@ -128,7 +132,12 @@ impl Household {
 
     /// Somebody who may use the bank.
     pub async fn user(&self, product: &Product, user: &str) -> Client {
-        Client::new(&product.url, Some(&self.token(user).await))
+        self.member(product, user, FINANCE).await
+    }
+
+    /// Somebody with a role.
+    pub async fn member(&self, product: &Product, user: &str, role: &str) -> Client {
+        Client::new(&product.url, Some(&self.token(user, role).await))
     }
 }
 

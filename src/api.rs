@@ -22,7 +22,9 @@ mod measures;
 mod openai;
 mod operations;
 mod problem;
+mod registry;
 mod runs;
+mod secrets;
 mod server;
 
 use std::sync::Arc;
@@ -83,6 +85,7 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(agents::get))
         .routes(routes!(agents::tools))
         .routes(routes!(agents::connections))
+        .routes(routes!(agents::servers))
         .routes(routes!(agents::menu))
         .routes(routes!(connections::get, connections::put, connections::remove))
         .routes(routes!(connections::test))
@@ -112,6 +115,19 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(openai::models))
         .routes(routes!(openai::model))
         .routes(routes!(openai::chat))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::put, secrets::remove))
+        .nest("/v1", registry())
+        .merge(registry())
+}
+
+/// What a public document names without a version is there under both names.
+fn registry() -> OpenApiRouter<Door> {
+    OpenApiRouter::default().routes(routes!(registry::list, registry::create)).routes(routes!(
+        registry::get,
+        registry::update,
+        registry::remove
+    ))
 }
 
 /// What operators use; answered however busy the rest is.
@@ -144,6 +160,8 @@ impl Modify for Bearer {
 
 /// Adds to every operation what is true of all: how it says no, and a name that no other one has.
 fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi {
+    let paths = &openapi.paths.paths;
+    let twice: Vec<String> = paths.keys().filter(|path| paths.contains_key(&format!("/v1{path}"))).cloned().collect();
     for (path, item) in &mut openapi.paths.paths {
         let (media, schema) = match Wire::of(path) {
             Wire::Problem => ("application/problem+json", "ProblemDocument"),
@@ -157,7 +175,9 @@ fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi 
         for operation in operations.into_iter().flatten() {
             operation.responses.responses.insert("default".to_owned(), no.clone().into());
             let tag = operation.tags.iter().flatten().next();
-            operation.operation_id = tag.zip(operation.operation_id.as_ref()).map(|(tag, id)| format!("{tag}_{id}"));
+            let alias = if twice.contains(path) { "_unversioned" } else { "" };
+            operation.operation_id =
+                tag.zip(operation.operation_id.as_ref()).map(|(tag, id)| format!("{tag}_{id}{alias}"));
         }
     }
     openapi

@@ -3,7 +3,7 @@
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
 //! `jobs → turn → commands → menu → sessions → gate → approvals → transcript → runs → conversations → flows → tools →
-//! credentials → connections → agents → orchestrator → usage → webhooks → audit → accounts → keys`.
+//! credentials → servers → connections → agents → orchestrator → usage → registry → webhooks → audit → accounts → keys`.
 
 pub mod accounts;
 pub mod agents;
@@ -20,7 +20,9 @@ pub mod jobs;
 pub mod keys;
 pub mod menu;
 pub mod orchestrator;
+pub mod registry;
 pub mod runs;
+pub mod servers;
 pub mod sessions;
 pub mod tools;
 pub mod transcript;
@@ -62,6 +64,7 @@ pub struct App {
     pub credentials: credentials::Credentials,
     pub tools: tools::Toolboxes,
     pub library: Library,
+    pub registry: registry::Registry,
     pub keys: keys::Keys,
     pub webhooks: webhooks::Webhooks,
     pub orchestrator: orchestrator::Orchestrator,
@@ -109,6 +112,7 @@ impl App {
         let clock = Clock::System;
         let app = Self {
             accounts: accounts::Accounts::new(db.clone(), egress.clone(), clock.clone(), env.clone()),
+            registry: registry::Registry::new(egress.clone(), env, &config.registry_env),
             connections: connections::Connections::default(),
             credentials: credentials::Credentials::new(),
             tools: tools::Toolboxes::default(),
@@ -160,6 +164,7 @@ impl App {
         self.tasks.spawn(flows::forget_by_the_clock(self.clone()));
         self.tasks.spawn(webhooks::deliver(self.clone()));
         self.tasks.spawn(webhooks::tidy(self.clone()));
+        self.tasks.spawn(registry::look_by_the_clock(self.clone()));
         let app = self.clone();
         self.tasks.spawn(async move { app.library.watch(app.shutdown.clone()).await });
         connections::await_required(self).await

@@ -18,6 +18,7 @@ mod pool;
 mod session;
 mod sse;
 mod stdio;
+mod tokens;
 mod wire;
 
 use std::{

@@ -19,6 +19,7 @@ mod native;
 mod object;
 mod overlay;
 mod personal;
+mod references;
 mod report;
 mod server;
 mod sheet;

@@ -21,7 +21,9 @@ pub mod issuers;
 pub mod keks;
 pub mod messages;
 pub mod private;
+pub mod registry;
 pub mod runs;
+pub mod secrets;
 pub mod sign_outs;
 pub mod tenant_keys;
 pub mod tenants;
@@ -77,9 +79,13 @@ impl Db {
         self.begin("begin; set local role chatelaine_system".to_owned()).await
     }
 
-    /// Safe SQL: the only thing ever formatted into it is a UUID.
+    /// Safe SQL: the only thing ever formatted into it is a UUID. In a task of its own: whoever asks may give up at
+    /// any moment, and a `begin` that is given up half-way would leave its connection in a transaction that nobody
+    /// knows of, with the `now()` of that moment for whoever gets it next.
     async fn begin(&self, sql: String) -> Result<Tx> {
-        Ok(Tx { inner: self.pool.begin_with(AssertSqlSafe(sql)).await? })
+        let pool = self.pool.clone();
+        let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(sql)).await }).await;
+        Ok(Tx { inner: begun.map_err(Error::internal)?? })
     }
 
     /// Whether the database answers, for readiness.

@@ -10,7 +10,10 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    app::{self, App, agents::AgentView, connections::ConnectionView, menu::ItemView, tools::ServerTools},
+    app::{
+        self, App, agents::AgentView, connections::ConnectionView, menu::ItemView, servers::ServerView,
+        tools::ServerTools,
+    },
     domain::{ids::ConversationId, principal::Scope},
 };
 
@@ -74,6 +77,29 @@ pub(super) async fn connections(
 ) -> Result<axum::Json<List<ConnectionView>>, Problem> {
     let operator = caller.0.scopes.has(Scope::Admin);
     Ok(axum::Json(List { items: app::credentials::list(&app, caller.principal(), &agent, operator).await? }))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ExplainServers {
+    /// Also every key of each server's configuration, and where its value comes from. For the pack's `adminUsers`
+    /// and keys with the scope `admin`.
+    #[serde(default)]
+    explain: bool,
+}
+
+/// The servers that this agent takes from the registry.
+#[utoipa::path(get, path = "/v1/agents/{agent}/servers", tag = "agents",
+    params(("agent" = String, Path), ExplainServers), responses((status = 200, body = List<ServerView>)))]
+pub(super) async fn servers(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(agent): Path<String>,
+    Query(query): Query<ExplainServers>,
+) -> Result<axum::Json<List<ServerView>>, Problem> {
+    let operator = caller.0.scopes.has(Scope::Admin);
+    Ok(axum::Json(List { items: app::servers::list(&app, caller.principal(), &agent, query.explain, operator).await? }))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]

@@ -204,7 +204,8 @@ pub(super) async fn listen(
     let listening = app::approvals::listening::listen(&door.app, caller.principal(), last).await?;
     place.leave();
     let hello = stream::iter([sse::Event::default().retry(events::RETRY).comment("listening")]);
-    Ok(events::answer(hello.chain(news(listening, open))))
+    let signed_out = door.app.accounts.ended(caller.principal());
+    Ok(events::answer(hello.chain(news(listening, open).take_until(Box::pin(signed_out)))))
 }
 
 fn news(listening: Listening, open: limits::Stream) -> impl Stream<Item = sse::Event> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::App;
+use super::{App, registry};
 use crate::domain::{
     account::Tenant,
     error::{Error, Result},
@@ -55,13 +55,15 @@ pub async fn get(app: &App, principal: &Principal, agent: &str) -> Result<AgentV
     Ok(AgentView::from(&*pack(app, principal, agent).await?))
 }
 
-/// The pack behind an agent that the principal may talk to: the snapshot that a run keeps.
+/// The pack behind an agent that the principal may talk to: the snapshot that a run keeps. Among its servers are
+/// those that it takes from the tenant's registry.
 pub async fn pack(app: &App, principal: &Principal, agent: &str) -> Result<Arc<Pack>> {
     let tenant = app.accounts.tenant(principal.tenant).await?;
-    pack_of(app, &tenant, principal, agent)
+    let pack = pack_of(app, &tenant, principal, agent)?;
+    registry::pack_for(app, tenant.id, &pack).await
 }
 
-/// The same where the tenant is known: within a transaction, where nothing else may wait for the database.
+/// The pack as its author wrote it, where the tenant is known: within a transaction, where nothing else may wait for the database.
 pub(super) fn pack_of(app: &App, tenant: &Tenant, principal: &Principal, agent: &str) -> Result<Arc<Pack>> {
     let unknown = || Error::not_found(format!("agent {agent:?}"));
     let id = AgentId::parse(agent).map_err(|_| unknown())?;

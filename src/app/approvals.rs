@@ -8,9 +8,11 @@ mod asking;
 pub mod delivery;
 pub mod execution;
 pub mod listening;
+mod news;
+pub mod recheck;
 pub mod view;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -21,6 +23,7 @@ pub use crate::store::approvals::Page;
 use crate::{
     domain::{
         approval::{Approval, Approver, Choice, State, Vote, parse_code},
+        audit::SYSTEM,
         canonical::Hash,
         error::{Error, Result},
         ids::{AgentId, ApprovalId, AuditId, ServerId, UserId},
@@ -62,6 +65,7 @@ pub(super) async fn power(app: &App, principal: &Principal) -> Result<Option<App
 /// Decides. The first look only locks the row: what counts is read in statements of their own after it, because
 /// the lock may have been waited for past the expiry.
 pub async fn decide(app: &Arc<App>, approver: &Approver, id: ApprovalId, verdict: &Verdict) -> Result<Approval> {
+    let obstacle = obstacle(app, approver, id, verdict).await?;
     let mut tx = app.db.tenant(approver.tenant()).await?;
     store::approvals::lock(&mut tx, id).await?;
     let approval = store::approvals::get(&mut tx, id).await?.ok_or_else(|| unknown(&id.to_string()))?;
@@ -83,6 +87,9 @@ pub async fn decide(app: &Arc<App>, approver: &Approver, id: ApprovalId, verdict
     }
     if !store::approvals::is_live(&mut tx, id).await? {
         return Err(Error::Conflict(over(&approval)));
+    }
+    if let Some(reason) = obstacle {
+        return revoked(app, tx, &approval, &reason).await;
     }
     let vote = Vote {
         approval: id,
@@ -112,6 +119,33 @@ pub async fn decide(app: &Arc<App>, approver: &Approver, id: ApprovalId, verdict
         let _ = app.approved.send((approval.tenant, approval.id));
     }
     Ok(approval)
+}
+
+/// Why a request must not be approved although it is pending. Asked before the row is locked.
+async fn obstacle(app: &Arc<App>, approver: &Approver, id: ApprovalId, verdict: &Verdict) -> Result<Option<String>> {
+    if verdict.choice == Choice::Reject {
+        return Ok(None);
+    }
+    let mut tx = app.db.tenant(approver.tenant()).await?;
+    let approval = store::approvals::get(&mut tx, id).await?;
+    drop(tx);
+    match approval.filter(|approval| approval.state == State::Pending && approver.may_decide(approval)) {
+        Some(approval) => recheck::obstacle(app, &approval).await,
+        None => Ok(None),
+    }
+}
+
+/// What was asked for is not what would run: the request ends, and whoever wanted to approve it hears why.
+async fn revoked(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -> Result<Approval> {
+    let (from, to, when) = (State::Pending, State::Revoked, When::Locked);
+    let change = Change { from, to, when, reason: Some(reason), by: None, window: Duration::ZERO };
+    let ended = store::approvals::change(&mut tx, approval.id, &change).await?;
+    let ended = ended.ok_or_else(|| Error::Conflict(over(approval)))?;
+    let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
+    audit(app, &mut tx, &ended, "approval.revoked", &UserId(SYSTEM.into()), Some(reason)).await?;
+    tx.commit().await?;
+    published(app, &ended, delivered);
+    Err(Error::Conflict(format!("{} cannot be approved any more and was revoked: {reason}", ended.code)))
 }
 
 /// The transition that a vote makes.
@@ -295,7 +329,7 @@ fn context(principal: &Principal, agent: &AgentId, server: &ServerId, id: Approv
     }
 }
 
-/// One line of the audit trail, in the transaction of what it tells.
+/// One line of the audit trail, and the news for webhooks, in the transaction of what they tell.
 async fn audit(
     app: &App,
     tx: &mut Tx,
@@ -322,7 +356,8 @@ async fn audit(
         outcome: approval.state.as_str(),
         detail: Some(detail),
     };
-    store::audit::insert(tx, approval.tenant, &[row]).await
+    store::audit::insert(tx, approval.tenant, &[row]).await?;
+    news::tell(app, tx, approval, action).await
 }
 
 /// After the commit: tells everybody who listens, and starts the run that an outcome has opened.

@@ -4,6 +4,8 @@
 //! One keeper task per (tenant, agent, shared server). [`supervise`] starts and stops keepers when packs
 //! or tenants change. Personal servers have no keeper: they never connect without a credential.
 
+mod of_runs;
+
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -15,7 +17,8 @@ use sha2::{Digest, Sha256};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
-use super::App;
+pub use self::of_runs::{catalog_of, key};
+use super::{App, registry};
 use crate::{
     domain::{
         error::Result,
@@ -43,6 +46,7 @@ type Place = (TenantId, AgentId, ServerId);
 #[derive(Default)]
 pub struct Connections {
     keepers: Mutex<HashMap<Place, Keeper>>,
+    of_runs: of_runs::Catalogs,
 }
 
 /// What is known of one shared server.
@@ -148,6 +152,7 @@ pub async fn supervise(app: Arc<App>) {
             () = tokio::time::sleep(LOOK) => {}
             // One that was missed is seen all the same.
             Ok(_) | Err(RecvError::Lagged(_)) = packs.recv() => {}
+            () = app.registry.news() => {}
             () = app.shutdown.cancelled() => break,
         }
     }
@@ -162,6 +167,7 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
     let packs = app.library.snapshot();
     for tenant in app.accounts.tenants().await? {
         for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
+            let pack = registry::pack_for(app, tenant.id, pack).await?;
             let shared = pack.servers.iter().filter(|server| server.access_mode == AccessMode::AdminControlled);
             let shared = shared.filter(|server| !app.orchestrator.is(server));
             wanted.extend(
@@ -179,7 +185,7 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
     });
     for (place, spec) in wanted {
         let known = keepers.get(&place).map(|keeper| (keeper.spec.clone(), keeper.catalog.clone()));
-        if known.as_ref().is_some_and(|(kept, _)| kept.endpoint == spec.endpoint && kept.timeouts == spec.timeouts) {
+        if known.as_ref().is_some_and(|(kept, _)| is_same(kept, &spec)) {
             continue;
         }
         if let Some(keeper) = keepers.get(&place) {
@@ -195,6 +201,11 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
         app.tasks.spawn(keep(app.clone(), place, spec, stop));
     }
     Ok(())
+}
+
+/// Whether what is connected to one serves the other.
+fn is_same(kept: &ServerSpec, spec: &ServerSpec) -> bool {
+    kept.endpoint == spec.endpoint && kept.timeouts == spec.timeouts && kept.auth == spec.auth
 }
 
 /// Connects, discovers, and again whenever the server says that its tools changed.
@@ -330,6 +341,7 @@ pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
     let mut required = Vec::new();
     for tenant in app.accounts.tenants().await? {
         for pack in app.library.snapshot().packs().filter(|pack| tenant.serves(pack.id())) {
+            let pack = registry::pack_for(app, tenant.id, pack).await?;
             let servers = pack.servers.iter().filter(|server| server.required && !app.orchestrator.is(server));
             let shared = servers.filter(|server| server.access_mode == AccessMode::AdminControlled);
             required.extend(shared.map(|server| (tenant.id, pack.id().clone(), Arc::new(server.clone()))));

@@ -26,7 +26,7 @@ pub use self::{
     news::{changed_elsewhere, close_all, look_by_the_clock},
     view::{Choice, FieldView, ServerConnection, get, list, views},
 };
-use super::{App, keys::OpenError};
+use super::{App, connections, keys::OpenError};
 use crate::{
     domain::{
         audit::{Fact, SYSTEM},
@@ -152,7 +152,7 @@ pub async fn seen(app: &Arc<App>, principal: &Principal, pack: &Pack) -> Result<
         all.push(if app.orchestrator.is(server) {
             Seen { catalog: Some(app.orchestrator.catalog(&server.id)), usable: true, own: false }
         } else if server.access_mode == AccessMode::AdminControlled {
-            let catalog = app.connections.catalog(principal.tenant, pack.id(), &server.id);
+            let catalog = connections::catalog_of(app, principal.tenant, pack.id(), server).await;
             Seen { catalog, usable: true, own: false }
         } else {
             let held = holdings.as_ref().and_then(|holdings| holdings.active(&server.id));

@@ -14,9 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    App, approvals,
-    connections::shared_key,
-    credentials, orchestrator,
+    App, approvals, connections, credentials, orchestrator,
     tools::{NamedTool, Toolbox, clipped},
 };
 use crate::{
@@ -81,7 +79,7 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
     let (arguments, self_approved) = match admitted {
         Admitted::Now { arguments, self_approved } => (arguments, self_approved),
         Admitted::Later { arguments, policy } => {
-            let credential = credential_of(&key);
+            let credential = approvals::recheck::credential_of(&key);
             let asked = approvals::Asked {
                 principal: call.principal,
                 agent: call.toolbox.agent(),
@@ -177,7 +175,7 @@ async fn reach(app: &App, call: &Call<'_>, spec: &Arc<ServerSpec>) -> Result<(Ke
         return reached.map_err(|error| format!("not executed: {error}"));
     }
     if spec.access_mode == AccessMode::AdminControlled {
-        return Ok((shared_key(principal.tenant, agent, &spec.id), spec.clone()));
+        return Ok((connections::key(principal.tenant, agent, spec), spec.clone()));
     }
     match credentials::connection(app, principal, agent, spec).await {
         Ok(Some(connection)) => Ok((connection.key, connection.spec)),
@@ -187,11 +185,6 @@ async fn reach(app: &App, call: &Call<'_>, spec: &Arc<ServerSpec>) -> Result<(Ke
         )),
         Err(error) => Err(format!("not executed: {error}")),
     }
-}
-
-/// Which credential a connection goes out with, in words that change when it does.
-fn credential_of(key: &Key) -> String {
-    format!("{}/{}", key.scope, key.generation)
 }
 
 /// A call that passed the gate's own checks.

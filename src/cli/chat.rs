@@ -1,7 +1,13 @@
 //! `chatelaine chat`: a terminal client of the public API and of nothing else. It streams, shows tool
-//! calls, and keeps to one conversation until `/new`.
+//! calls, and keeps to one conversation until `/new`. While it waits for a line it goes on listening: outcomes,
+//! the answers that follow them, and requests that need the person's decision appear by themselves.
 
 mod client;
+mod ears;
+mod listening;
+mod news;
+mod notices;
+mod talk;
 mod terminal;
 
 use std::{collections::BTreeMap, io::IsTerminal as _};
@@ -9,8 +15,7 @@ use std::{collections::BTreeMap, io::IsTerminal as _};
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-use self::client::{Client, News};
-use super::lines::Lines;
+use self::{client::Client, talk::Talk};
 use crate::domain::{config::Config, secret::Secret};
 
 #[derive(clap::Args)]
@@ -52,49 +57,18 @@ impl DemoNotes {
     }
 }
 
-const HELP: &str = "\
-/new – begin a new conversation        /history – show this one
-/quit – leave (or Ctrl-D)              Ctrl-C – stop an answer
-The agent's own commands:";
-
 pub async fn run(args: Args, config: &Config) -> anyhow::Result<()> {
     let client = connect(&args, config)?;
     let agent = match args.agent.or_else(|| DemoNotes::read(config).ok().map(|notes| notes.agent)) {
         Some(agent) => agent,
         None => client.first_agent().await?,
     };
-    let mut conversation = match args.conversation {
-        Some(id) => id,
-        None => client.open(&agent).await?,
-    };
+    let me = client.who().await?;
     let interactive = std::io::stdin().is_terminal();
     if interactive {
-        super::say(&format!("Talking to {agent} as {}. /help for help, Ctrl-D to leave.", client.who().await?));
+        super::say(&format!("Talking to {agent} as {}. /help for help, Ctrl-D to leave.", me.name));
     }
-    client.show_history(&conversation).await?;
-    let mut lines = Lines::start(interactive);
-    let mut secret = false;
-    while let Some(line) = lines.next(secret).await? {
-        match line.trim() {
-            "" => {}
-            "/quit" | "/exit" => break,
-            "/new" => {
-                conversation = client.open(&agent).await?;
-                client.show_history(&conversation).await?;
-            }
-            "/history" => client.show_history(&conversation).await?,
-            text => {
-                if text == "/help" {
-                    super::say(HELP);
-                }
-                match converse(&client, &conversation, text).await {
-                    Ok(asked) => secret = asked,
-                    Err(error) => super::say(&format!("! {error:#}")),
-                }
-            }
-        }
-    }
-    Ok(())
+    Talk::begin(client, me, agent, args.conversation, interactive).await?.run().await
 }
 
 fn connect(args: &Args, config: &Config) -> anyhow::Result<Client> {
@@ -118,33 +92,4 @@ fn connect(args: &Args, config: &Config) -> anyhow::Result<Client> {
         (None, Err(_)) => format!("http://{}", config.listen).parse()?,
     };
     Client::new(url, Secret::new(token))
-}
-
-/// Says one thing and shows what comes back until its run has ended. Ctrl-C asks the run to stop. Whether a
-/// secret is asked for at the end.
-async fn converse(client: &Client, conversation: &str, text: &str) -> anyhow::Result<bool> {
-    let mut events = client.listen(conversation).await?;
-    let run = client.post(conversation, text).await?;
-    let mut screen = terminal::Screen::default();
-    let mut secret = false;
-    loop {
-        let news = tokio::select! {
-            news = events.next() => news?,
-            interrupted = tokio::signal::ctrl_c() => {
-                interrupted?;
-                client.cancel(&run).await?;
-                continue;
-            }
-        };
-        match news {
-            News::Ended { run: ended } if ended == run => {
-                screen.end();
-                return Ok(secret);
-            }
-            news => {
-                secret |= matches!(&news, News::Message { run: of, secret: true, .. } if *of == run);
-                screen.show(&news, &run);
-            }
-        }
-    }
 }

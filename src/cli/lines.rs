@@ -1,12 +1,18 @@
-//! Lines in, from a person or from a pipe.
+//! Lines in, from a person or from a pipe; and text out above a line that is being typed.
 
 use std::{
     borrow::Cow,
-    io::{self, BufRead as _},
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
+    mem,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
+use nix::sys::termios::{SetArg, Termios, tcgetattr, tcsetattr};
 use rustyline::{
-    Editor, Helper,
+    Editor, ExternalPrinter as _, Helper, Prompt,
     completion::Completer,
     error::ReadlineError,
     highlight::{CmdKind, Highlighter},
@@ -14,25 +20,46 @@ use rustyline::{
     history::FileHistory,
     validate::Validator,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
+
+/// Up and down again, which writes the prompt anew.
+const REPAINT: &str = "\u{1b}[A\n";
+/// The end of bracketed paste, and an empty line.
+const LEAVE: &str = "\u{1b}[?2004l\r\u{1b}[K";
 
 /// The lines that a person types, or that a script pipes in. Reading happens in a thread of its own and
 /// only when a line is wanted, so that the prompt never stands in an answer.
 pub struct Lines {
     /// Whether the line is a secret.
     wanted: std::sync::mpsc::Sender<bool>,
-    lines: mpsc::UnboundedReceiver<io::Result<String>>,
+    read: mpsc::UnboundedReceiver<io::Result<String>>,
+    /// The line that is being waited for, and whether it is a secret.
+    asked: Option<bool>,
+    /// Prints above the line. It may wait for the line, so it has a thread of its own.
+    above: Option<std::sync::mpsc::Sender<String>>,
+    /// What waits for the end of a secret.
+    held: String,
+    prompts: Arc<Prompts>,
+    interrupted: Arc<Notify>,
+    /// How the terminal was before.
+    before: Option<Termios>,
 }
 
 impl Lines {
-    pub fn start(interactive: bool) -> Self {
+    /// `prompts`: by how much waits for the person, all of one width.
+    pub fn start(interactive: bool, prompts: Vec<String>) -> Self {
         let (wanted, asks) = std::sync::mpsc::channel();
-        let (sender, lines) = mpsc::unbounded_channel();
+        let (sender, read) = mpsc::unbounded_channel();
+        let prompts = Arc::new(Prompts { texts: prompts, at: AtomicUsize::new(0) });
+        let interrupted = Arc::new(Notify::new());
+        let before = if interactive { tcgetattr(io::stdin()).ok() } else { None };
+        let mut editor = if interactive { Editor::<Mask, FileHistory>::new().ok() } else { None };
+        let above = editor.as_mut().and_then(printer);
+        let (shown, interrupts) = (prompts.clone(), interrupted.clone());
         std::thread::spawn(move || {
-            let mut editor = if interactive { Editor::<Mask, FileHistory>::new().ok() } else { None };
             while let Ok(secret) = asks.recv() {
                 let line = match &mut editor {
-                    Some(editor) => edit(editor, secret),
+                    Some(editor) => edit(editor, secret, &shown, &interrupts),
                     None => piped(),
                 };
                 let Some(line) = line.transpose() else { return };
@@ -41,23 +68,107 @@ impl Lines {
                 }
             }
         });
-        Self { wanted, lines }
+        Self { wanted, read, asked: None, above, held: String::new(), prompts, interrupted, before }
     }
 
     /// The next line; `None` at the end of the input. A secret one is not shown while it is typed, and not
-    /// remembered.
+    /// remembered. May be dropped and called again: the line that is being typed stays.
     pub async fn next(&mut self, secret: bool) -> io::Result<Option<String>> {
-        if self.wanted.send(secret).is_err() {
-            return Ok(None);
+        if self.asked.is_none() {
+            if self.wanted.send(secret).is_err() {
+                return Ok(None);
+            }
+            self.asked = Some(secret);
         }
-        self.lines.recv().await.transpose()
+        let line = self.read.recv().await;
+        self.asked = None;
+        if !self.held.is_empty() {
+            let held = mem::take(&mut self.held);
+            self.print(held);
+        }
+        line.transpose()
+    }
+
+    /// Ctrl-C while a line is being typed. It clears the line, too.
+    pub fn interrupted(&self) -> impl Future<Output = ()> + use<> {
+        let interrupted = self.interrupted.clone();
+        async move { interrupted.notified().await }
+    }
+
+    /// Whether a prompt stands on the screen.
+    pub fn is_prompting(&self) -> bool {
+        self.asked.is_some() && self.before.is_some()
+    }
+
+    /// Writes text, which ends with a line's end if a prompt stands there. It comes above a line that is being
+    /// typed, and after a secret one.
+    pub fn print(&mut self, text: String) {
+        match (self.asked, &self.above) {
+            (Some(true), _) if self.before.is_some() => self.held.push_str(&text),
+            // An error means that the thread is gone because the terminal is.
+            (Some(_), Some(above)) => drop(above.send(text)),
+            _ => write(&text),
+        }
+    }
+
+    /// So much waits for the person: the prompt says it.
+    pub fn count(&mut self, waiting: usize) {
+        let at = waiting.min(self.prompts.texts.len() - 1);
+        if self.prompts.at.swap(at, Ordering::Relaxed) != at
+            && self.asked == Some(false)
+            && let Some(above) = &self.above
+        {
+            let _ = above.send(REPAINT.to_owned());
+        }
     }
 }
 
-fn edit(editor: &mut Editor<Mask, FileHistory>, secret: bool) -> io::Result<Option<String>> {
+/// Somebody who leaves in the middle of a line finds the terminal as it was.
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if let (Some(_), Some(before)) = (self.asked, &self.before)
+            && tcsetattr(io::stdin(), SetArg::TCSANOW, before).is_ok()
+            && io::stdout().is_terminal()
+        {
+            write(LEAVE);
+        }
+    }
+}
+
+fn write(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// What prints above a line; none where standard output is no terminal.
+fn printer(editor: &mut Editor<Mask, FileHistory>) -> Option<std::sync::mpsc::Sender<String>> {
+    let mut printer = editor.create_external_printer().ok()?;
+    let (sender, texts) = std::sync::mpsc::channel();
+    std::thread::spawn(move || texts.into_iter().try_for_each(|text| printer.print(text)));
+    Some(sender)
+}
+
+struct Prompts {
+    texts: Vec<String>,
+    at: AtomicUsize,
+}
+
+impl Prompt for Prompts {
+    fn raw(&self) -> &str {
+        &self.texts[self.at.load(Ordering::Relaxed)]
+    }
+}
+
+fn edit(
+    editor: &mut Editor<Mask, FileHistory>,
+    secret: bool,
+    prompts: &Prompts,
+    interrupted: &Notify,
+) -> io::Result<Option<String>> {
     editor.set_helper(secret.then_some(Mask));
     loop {
-        match editor.readline(if secret { "🔑 " } else { "› " }) {
+        let line = if secret { editor.readline("🔑 ") } else { editor.readline(prompts) };
+        match line {
             Ok(line) => {
                 if !secret {
                     let _ = editor.add_history_entry(&line);
@@ -66,7 +177,7 @@ fn edit(editor: &mut Editor<Mask, FileHistory>, secret: bool) -> io::Result<Opti
             }
             Err(ReadlineError::Eof) => return Ok(None),
             // Ctrl-C at the prompt clears the line.
-            Err(ReadlineError::Interrupted) => {}
+            Err(ReadlineError::Interrupted) => interrupted.notify_waiters(),
             Err(error) => return Err(io::Error::other(error)),
         }
     }

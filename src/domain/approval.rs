@@ -89,7 +89,9 @@ impl State {
     /// The one list of what may follow what.
     pub fn can_become(self, next: Self) -> bool {
         match self {
-            Self::Pending => matches!(next, Self::Approved | Self::Rejected | Self::Expired | Self::Cancelled),
+            Self::Pending => {
+                matches!(next, Self::Approved | Self::Rejected | Self::Expired | Self::Cancelled | Self::Revoked)
+            }
             Self::Approved => matches!(next, Self::Executing | Self::Revoked | Self::Lapsed),
             Self::Executing => matches!(next, Self::Succeeded | Self::Failed | Self::OutcomeUnknown),
             _ => false,

@@ -41,6 +41,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where browsers reach this service; absent: at `listen`.
     pub public_url: String,
+    /// Where people look at an approval, with `{id}`; empty: in the API.
+    pub approval_url: String,
     /// Absent: a private Postgres below `data`.
     pub database_url: Option<Secret>,
     pub database_connections: u32,
@@ -52,6 +54,8 @@ pub struct Config {
     pub ring: Option<KeyRing>,
     /// `host[:port]` that may be reached although private or without TLS.
     pub egress_allow: Vec<String>,
+    /// Variables that tenants' registry entries may refer to; names may hold `*`.
+    pub registry_env: Vec<String>,
     /// Commands that a stdio server may name without an absolute path.
     pub stdio_commands: Vec<String>,
     /// Origins of browsers that may call the API.
@@ -103,6 +107,7 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "",
         "where browsers reach the service, for links; unset: `http://` and the listen address",
     ),
+    ("CHATELAINE_APPROVAL_URL", "", "where your frontend shows an approval, with `{id}`, for links; unset: the API"),
     ("DATABASE_URL", "", "Postgres to use; unset: a private one below the data folder"),
     ("CHATELAINE_DATABASE_CONNECTIONS", "16", "Postgres connections of this process"),
     ("CHATELAINE_DATA", ".chatelaine", "folder of the private Postgres and the demo's keys"),
@@ -111,6 +116,11 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     (ONE_KEY, "", "64 hex digits: the key `k1`, which protects what users enter (`openssl rand -hex 32` makes one)"),
     (KEYS, "", "`k2:hex,k1:hex`: more than one key; the first seals, the others open what they sealed"),
     ("CHATELAINE_EGRESS_ALLOW", "", "`host[:port],…` that may be reached although private or without TLS"),
+    (
+        "CHATELAINE_REGISTRY_ENV",
+        "",
+        "`NAME,PREFIX_*,…`: variables that tenants may use in the server registry as `${env.NAME}`",
+    ),
     (
         "CHATELAINE_STDIO_COMMANDS",
         "npx,uvx,docker,node,python3,python,uv,deno,bun",
@@ -158,6 +168,7 @@ impl Config {
         Ok(Self {
             listen: parsed(env, "CHATELAINE_LISTEN", "an address and port such as 127.0.0.1:8080")?,
             public_url: public_url(env)?,
+            approval_url: approval_url(env)?,
             database_url,
             database_connections: number(env, "CHATELAINE_DATABASE_CONNECTIONS")?,
             data: text(env, "CHATELAINE_DATA").into(),
@@ -165,6 +176,7 @@ impl Config {
             mcp_servers: env.get("MCP_SERVERS_CONFIG").filter(|text| !text.trim().is_empty()).map(Secret::new),
             ring: ring(env)?,
             egress_allow: list(env, "CHATELAINE_EGRESS_ALLOW"),
+            registry_env: list(env, "CHATELAINE_REGISTRY_ENV"),
             stdio_commands: list(env, "CHATELAINE_STDIO_COMMANDS"),
             cors_origins: list(env, "CHATELAINE_CORS_ORIGINS"),
             max_body_bytes: number(env, "CHATELAINE_MAX_BODY_BYTES")?,
@@ -213,6 +225,16 @@ fn public_url(env: &Environment) -> Result<String, String> {
         return Ok(text);
     }
     Err("CHATELAINE_PUBLIC_URL: write an address such as https://chat.example.org".to_owned())
+}
+
+/// An address with a place for the id, or nothing.
+fn approval_url(env: &Environment) -> Result<String, String> {
+    let text = text(env, "CHATELAINE_APPROVAL_URL");
+    let usable = |url: url::Url| matches!(url.scheme(), "http" | "https");
+    if text.is_empty() || (text.contains("{id}") && url::Url::parse(&text.replace("{id}", "id")).is_ok_and(usable)) {
+        return Ok(text);
+    }
+    Err("CHATELAINE_APPROVAL_URL: write an address such as https://chat.example.org/approvals/{id}".to_owned())
 }
 
 /// The value of a setting, or its default. An empty value is an unset one.

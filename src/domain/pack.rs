@@ -1,7 +1,7 @@
 //! A pack is a file an author wrote: who may talk to the agent, in which words, with which model and
 //! which servers. Whatever format it came from, this is all that the rest of the house knows of it.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use serde::Deserialize;
 
@@ -9,6 +9,7 @@ use super::{
     ids::AgentId,
     menu::{self, Item},
     params::ParamsSchema,
+    registry::{Entry, ServerRef},
     secret::Secret,
     server::ServerSpec,
 };
@@ -24,6 +25,11 @@ pub struct Pack {
     pub servers: Vec<ServerSpec>,
     /// What a run of the agent may and must be given.
     pub params: Option<ParamsSchema>,
+    /// Servers that it takes from the registry. Where the pack is put to use for a tenant, those that can be
+    /// connected to are among `servers`.
+    pub references: Vec<ServerRef>,
+    /// Registry entries that lie beside the pack, for its own references.
+    pub entries: Vec<Arc<Entry>>,
     /// The folder the pack was read from.
     pub folder: PathBuf,
     /// SHA-256 of what the pack was made from, in hex: changes whenever its effect may.

@@ -163,7 +163,8 @@ impl Principal {
 
 /// Every role that a pack mentions: in `toolAccess.roles`, as an approver, or as the default role.
 pub fn roles_named_by(pack: &Pack) -> BTreeSet<&str> {
-    let accesses = pack.servers.iter().filter_map(|server| server.tool_access.as_ref());
+    let own = pack.servers.iter().filter_map(|server| server.tool_access.as_ref());
+    let accesses = own.chain(pack.references.iter().filter_map(|reference| reference.tool_access.as_ref()));
     let mut named: BTreeSet<&str> = pack.flows.authentication.default_role.iter().map(String::as_str).collect();
     for access in accesses {
         named.extend(access.roles.iter().flat_map(|roles| roles.keys()).map(String::as_str));

@@ -1,7 +1,7 @@
 //! An MCP server as a pack defines it. Everything here is resolved: no `${NAME}` is left, and what
 //! came from the environment is a [`Secret`].
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use url::Url;
@@ -32,6 +32,19 @@ pub struct ServerSpec {
     /// What a user entered that is secret, in a spec made for their connection. Kept out of whatever the
     /// server says back; see [`super::scrub`].
     pub entered: Vec<Secret>,
+    /// The program gets tokens for it.
+    pub auth: Option<ClientCredentials>,
+    /// Of a shared server: empty, or what tells its connection from those of other runs.
+    pub scope: Arc<str>,
+}
+
+/// How tokens are got by OAuth 2.0 client credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientCredentials {
+    pub token_url: Url,
+    pub client_id: Secret,
+    pub client_secret: Secret,
+    pub scope: Option<String>,
 }
 
 impl ServerSpec {

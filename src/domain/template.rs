@@ -5,9 +5,13 @@
 //! those characters. Every format has its own spelling of a reference; all of them parse to the same
 //! pieces, and whoever resolves decides what a missing reference means.
 
+pub mod address;
+
 use std::{collections::BTreeSet, fmt};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
+
+use super::secret::Secret;
 
 /// Parsed text. Equal templates have equal effects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +41,67 @@ pub enum Source {
     Env,
     /// A field that a user of a personal server fills in: `{name}` in a header of the pack.
     User,
+    /// What a run was started with, visible to the model.
+    Params,
+    /// The same, invisible to the model.
+    Scope,
+    /// What the program knows of a run: `session_id`, `run_id`.
+    Runtime,
+    /// What only the process that works on the run knows: `orchestrator_mcp_url`.
+    Runner,
+    /// A file that the operator gave.
+    File,
+}
+
+impl Source {
+    const ALL: [Self; 7] = [Self::Env, Self::User, Self::Params, Self::Scope, Self::Runtime, Self::Runner, Self::File];
+
+    /// As it stands before the dot.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Env => "env",
+            Self::User => "user",
+            Self::Params => "params",
+            Self::Scope => "scope",
+            Self::Runtime => "runtime",
+            Self::Runner => "runner",
+            Self::File => "file",
+        }
+    }
+
+    /// The keys that there are, where they are not somebody's own choice.
+    fn keys(self) -> Option<&'static [&'static str]> {
+        match self {
+            Self::Runtime => Some(&["session_id", "run_id"]),
+            Self::Runner => Some(&["orchestrator_mcp_url"]),
+            _ => None,
+        }
+    }
+
+    /// Whether values are there only within a run, another one for each.
+    pub fn is_of_run(self) -> bool {
+        matches!(self, Self::Params | Self::Scope | Self::Runtime | Self::Runner)
+    }
+
+    /// Whether text with a value from here must not be shown.
+    pub fn is_sensitive(self) -> bool {
+        matches!(self, Self::Env | Self::User | Self::Scope | Self::File)
+    }
+}
+
+/// What it means for a text that a value in it is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnMissing {
+    Error,
+    /// There is no text then, which is no error.
+    Omit,
+}
+
+/// Text with its values. `sensitive`: it must not be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    pub text: Secret,
+    pub sensitive: bool,
 }
 
 /// Why text is not a template. Holds text of the template only, never a value.
@@ -50,6 +115,16 @@ pub enum TemplateError {
         "`${{{0}}}` does not name a variable; write `${{NAME}}` with letters, digits and `_`, or `$${{` for a literal `${{`"
     )]
     BadName(String),
+    #[error(
+        "`${{{0}}}` does not say where its value comes from; write `${{env.{0}}}` for a variable of the environment"
+    )]
+    NoSource(String),
+    #[error("there is no source {0:?}; write one of {1}")]
+    StrangeSource(String, String),
+    #[error("`${{{0}}}` cannot be used here; what can is {1}")]
+    Elsewhere(String, String),
+    #[error("`{0}` has no key {1:?}; it has {2}")]
+    StrangeKey(&'static str, String, String),
     #[error("a `{{` is never closed")]
     UnclosedField,
     #[error("what stands between `{{` and `}}` is not understood")]
@@ -65,6 +140,19 @@ impl Template {
     /// Parses the spelling of native packs: `${NAME}` is a variable of the environment, `$${` a literal
     /// `${`, and every other `$` itself.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        Self::parse_with(text, reference)
+    }
+
+    /// Parses the spelling of the server registry: `${source.key}`, with these sources only, and `$${` for a
+    /// literal `${`.
+    pub fn parse_sourced(text: &str, sources: &[Source]) -> Result<Self, TemplateError> {
+        Self::parse_with(text, |name| sourced(name, sources))
+    }
+
+    fn parse_with(
+        text: &str,
+        reference: impl Fn(&str) -> Result<Reference, TemplateError>,
+    ) -> Result<Self, TemplateError> {
         let mut pieces = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
@@ -144,6 +232,27 @@ impl Template {
         if missing.is_empty() { Ok(text) } else { Err(Missing(missing)) }
     }
 
+    /// The same for text that may be left out. A value from a sensitive source makes the whole text sensitive.
+    pub fn resolve_or<'v>(
+        &self,
+        on_missing: OnMissing,
+        value: impl Fn(&Reference) -> Option<&'v str>,
+    ) -> Result<Option<Resolved>, Missing> {
+        match (self.resolve(value), on_missing) {
+            (Ok(text), _) => {
+                let sensitive = self.references().any(|reference| reference.source.is_sensitive());
+                Ok(Some(Resolved { text: Secret::new(text), sensitive }))
+            }
+            (Err(_), OnMissing::Omit) => Ok(None),
+            (Err(missing), OnMissing::Error) => Err(missing),
+        }
+    }
+
+    /// Whether this is one reference and nothing else.
+    pub fn is_one_reference(&self) -> bool {
+        matches!(&self.pieces[..], [Piece::Reference(_)])
+    }
+
     pub fn references(&self) -> impl Iterator<Item = &Reference> {
         self.pieces.iter().flat_map(|piece| match piece {
             Piece::Reference(reference) => std::slice::from_ref(reference),
@@ -163,6 +272,37 @@ fn reference(name: &str) -> Result<Reference, TemplateError> {
     Err(if dotted { TemplateError::UnknownSource(shown) } else { TemplateError::BadName(shown) })
 }
 
+/// `source.key`, where the source is one of these.
+fn sourced(name: &str, sources: &[Source]) -> Result<Reference, TemplateError> {
+    let shown = || name.chars().take(40).collect::<String>();
+    let names = |of: &[Source]| of.iter().map(|source| source.as_str()).collect::<Vec<_>>().join(", ");
+    let Some((source, key)) = name.split_once('.') else {
+        return Err(if is_variable_name(name) {
+            TemplateError::NoSource(shown())
+        } else {
+            TemplateError::BadName(shown())
+        });
+    };
+    let Some(source) = Source::ALL.into_iter().find(|known| known.as_str() == source) else {
+        return Err(TemplateError::StrangeSource(source.chars().take(40).collect(), names(sources)));
+    };
+    if !sources.contains(&source) {
+        return Err(TemplateError::Elsewhere(shown(), names(sources)));
+    }
+    let is_key = |key: &str| {
+        (1..=128).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+    };
+    if !is_key(key) || (source == Source::Env && !is_variable_name(key)) {
+        return Err(TemplateError::BadName(shown()));
+    }
+    match source.keys() {
+        Some(keys) if !keys.contains(&key) => {
+            Err(TemplateError::StrangeKey(source.as_str(), key.to_owned(), keys.join(", ")))
+        }
+        _ => Ok(Reference { source, key: key.to_owned() }),
+    }
+}
+
 /// `[A-Za-z_][A-Za-z0-9_]*`: what a shell accepts as the name of a variable.
 pub fn is_variable_name(name: &str) -> bool {
     !name.starts_with(|c: char| c.is_ascii_digit())
@@ -170,11 +310,19 @@ pub fn is_variable_name(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
+impl Reference {
+    /// `scope.context_id`, as messages name it.
+    pub fn dotted(&self) -> String {
+        format!("{}.{}", self.source.as_str(), self.key)
+    }
+}
+
 impl fmt::Display for Reference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.source {
             Source::Env => write!(f, "${{{}}}", self.key),
             Source::User => write!(f, "{{{}}}", self.key),
+            _ => write!(f, "${{{}}}", self.dotted()),
         }
     }
 }

@@ -40,7 +40,7 @@ const LONGEST: Duration = Duration::from_secs(21_600);
 pub struct Webhook {
     pub id: WebhookId,
     pub url: String,
-    /// Names of events, as `approval.created`; `approval.*` stands for all that begin so, `*` for all.
+    /// Names of events, as `approval.requested`; `approval.*` stands for all that begin so, `*` for all.
     pub events: Vec<String>,
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
@@ -106,12 +106,12 @@ pub fn body(event: &str, at: OffsetDateTime, payload: &RawValue) -> String {
 /// Checks names of events; the error is a sentence for whoever wrote them.
 pub fn check_events(events: &[String]) -> Result<(), String> {
     if events.is_empty() || events.len() > MOST_EVENTS {
-        return Err(format!("name 1 to {MOST_EVENTS} events, such as `approval.created`, `approval.*` or `*`"));
+        return Err(format!("name 1 to {MOST_EVENTS} events, such as `approval.requested`, `approval.*` or `*`"));
     }
     match events.iter().find(|event| !is_pattern(event)) {
         Some(wrong) => {
             let short: String = wrong.chars().take(64).collect();
-            Err(format!("{short:?} is no name of events: write `approval.created`, `approval.*` or `*`"))
+            Err(format!("{short:?} is no name of events: write `approval.requested`, `approval.*` or `*`"))
         }
         None => Ok(()),
     }

@@ -35,6 +35,7 @@ use super::{
     session::{Handler, Session},
     sse,
     stdio::{Child, Launch},
+    tokens::{Bearer, Tokens},
     wire::{Wire, clipped, locked},
 };
 use crate::{
@@ -54,6 +55,7 @@ const RESUME_LONGEST: Duration = Duration::from_secs(60);
 /// What is to be connected to, and with what.
 pub(super) struct Target {
     pub(super) egress: Egress,
+    pub(super) tokens: Arc<Tokens>,
     pub(super) options: Arc<Options>,
     pub(super) key: Key,
     pub(super) spec: Arc<ServerSpec>,
@@ -142,7 +144,8 @@ impl Target {
 
     async fn try_http(&self, url: &Url, headers: HeaderMap, mode: ClientLifecycleMode) -> Result<Session, Failure> {
         let wire = Arc::new(Wire::new(self.scrubber.clone()));
-        let client = Client::new(self.egress.clone(), url.clone(), headers, self.spec.timeouts, wire.clone());
+        let bearer = self.spec.auth.clone().map(|credentials| Bearer { tokens: self.tokens.clone(), credentials });
+        let client = Client::new(self.egress.clone(), url.clone(), headers, self.spec.timeouts, wire.clone(), bearer);
         // rmcp knows neither the address nor the headers: both may carry secrets, and it logs.
         let mut config = StreamableHttpClientTransportConfig::with_uri("mcp")
             .reinit_on_expired_session(false)

@@ -28,6 +28,7 @@ use self::verdict::{MAX_REFUSAL, broken, refusal, refused, unreachable};
 use super::{
     error::Failure,
     sse::{self, Asked},
+    tokens::Bearer,
     wire::{Wire, answer_in, body_of, clipped, locked, stand_in},
 };
 use crate::{
@@ -55,6 +56,8 @@ struct Shared {
     headers: HeaderMap,
     timeouts: Timeouts,
     wire: Arc<Wire>,
+    /// How it signs in, where not by its headers.
+    bearer: Option<Bearer>,
     /// Why the latest request failed, for requests that have no tap.
     failure: Mutex<Option<Failure>>,
 }
@@ -87,9 +90,40 @@ pub(super) fn headers(of: &[(String, Secret)]) -> Result<HeaderMap, Failure> {
 }
 
 impl Client {
-    pub(super) fn new(egress: Egress, url: Url, headers: HeaderMap, timeouts: Timeouts, wire: Arc<Wire>) -> Self {
+    pub(super) fn new(
+        egress: Egress,
+        url: Url,
+        headers: HeaderMap,
+        timeouts: Timeouts,
+        wire: Arc<Wire>,
+        bearer: Option<Bearer>,
+    ) -> Self {
         let failure = Mutex::default();
-        Self { shared: Arc::new(Shared { egress, url, headers, timeouts, wire, failure }) }
+        Self { shared: Arc::new(Shared { egress, url, headers, timeouts, wire, bearer, failure }) }
+    }
+
+    /// Sends a request, with an access token where the server wants one; `sending` hears when it leaves. A token
+    /// that the server refuses is replaced once: 401 says that nothing was done.
+    async fn send(&self, mut request: Request, sending: impl FnOnce()) -> Result<Response, Failure> {
+        let shared = &*self.shared;
+        let send = async |request| shared.egress.send(request).await.map_err(|error| unreachable(&error));
+        let Some(bearer) = &shared.bearer else {
+            sending();
+            return send(request).await;
+        };
+        let token = bearer.token(None).await?;
+        shared.wire.hide(token.scrubber.clone());
+        request.headers.insert(header::AUTHORIZATION, token.header.clone());
+        sending();
+        let answer = send(request.clone()).await?;
+        // What follows no redirect is to be sent once at most, whatever the answer.
+        if answer.status != StatusCode::UNAUTHORIZED || request.limits.redirects == 0 {
+            return Ok(answer);
+        }
+        let Ok(token) = bearer.token(Some(&token)).await else { return Ok(answer) };
+        shared.wire.hide(token.scrubber.clone());
+        request.headers.insert(header::AUTHORIZATION, token.header.clone());
+        send(request).await
     }
 
     /// Why the latest request failed.
@@ -110,12 +144,13 @@ impl Client {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             headers.extend(tap.iter().flat_map(|tap| tap.headers.iter().cloned()));
             let body = body_of(message, tap.as_deref()).map_err(|error| Failure::NotSent(error.to_string()))?;
-            let limits = self.limits(message, tap.is_some());
-            let request = Request { method: Method::POST, url: shared.url.clone(), headers, body: body.into(), limits };
-            if let Some(tap) = &tap {
-                tap.mark_sent();
+            let mut limits = self.limits(message, tap.is_some());
+            if tap.as_ref().is_some_and(|tap| tap.idempotency_key.is_some()) {
+                // To be sent once at most: a redirect would send it again.
+                limits.redirects = 0;
             }
-            shared.egress.send(request).await.map_err(|error| unreachable(&error))
+            let request = Request { method: Method::POST, url: shared.url.clone(), headers, body: body.into(), limits };
+            self.send(request, || tap.iter().for_each(|tap| tap.mark_sent())).await
         };
         let asked = match (message, &tap) {
             (ClientJsonRpcMessage::Request(request), Some(tap)) => Some((request.id.clone(), tap.clone())),
@@ -183,7 +218,7 @@ impl Client {
         }
         let limits = Limits { deadline: None, max_body: usize::MAX, ..self.patience() };
         let request = Request { method: Method::GET, url: shared.url.clone(), headers, body: Bytes::new(), limits };
-        let response = shared.egress.send(request).await.map_err(|_| HttpError::Client(Failed))?;
+        let response = self.send(request, || {}).await.map_err(|_| HttpError::Client(Failed))?;
         match (response.status, media_type(&response.headers)) {
             (status, Some("text/event-stream")) if status.is_success() => {
                 Ok(sse::events(response.body, shared.wire.clone(), None))
@@ -238,7 +273,7 @@ impl StreamableHttpClient for Client {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Answer, HttpError> {
         self.post(&message, session_id.as_deref(), custom_headers).await.map_err(|failure| {
-            *locked(&self.shared.failure) = Some(failure);
+            *locked(&self.shared.failure) = Some(self.shared.wire.without_token(failure));
             HttpError::Client(Failed)
         })
     }
@@ -255,7 +290,7 @@ impl StreamableHttpClient for Client {
         let url = self.shared.url.clone();
         let request = Request { method: Method::DELETE, url, headers, body: Bytes::new(), limits };
         // A server that keeps the session lets it lapse.
-        let _ = self.shared.egress.send(request).await;
+        let _ = self.send(request, || {}).await;
         Ok(())
     }
 

@@ -25,6 +25,7 @@ use super::{
     connect::{Known, Target},
     error::{Failure, McpErrorKind},
     session::Session,
+    tokens::Tokens,
     wire::locked,
 };
 use crate::{
@@ -42,6 +43,7 @@ const REMEMBERED: usize = 4096;
 
 pub(super) struct Pool {
     egress: Egress,
+    tokens: Arc<Tokens>,
     options: Arc<Options>,
     pub(super) changes: broadcast::Sender<Key>,
     /// By key; more than one entry while a run still holds an older version of the pack.
@@ -95,6 +97,7 @@ impl Drop for InUse {
 impl Pool {
     pub(super) fn new(egress: Egress, options: Options) -> Self {
         Self {
+            tokens: Arc::new(Tokens::new(egress.clone())),
             egress,
             options: Arc::new(options),
             changes: broadcast::channel(256).0,
@@ -225,6 +228,7 @@ impl Pool {
     fn new_slot(&self, key: &Key, spec: &Arc<ServerSpec>) -> Slot {
         let target = Target {
             egress: self.egress.clone(),
+            tokens: self.tokens.clone(),
             options: self.options.clone(),
             key: key.clone(),
             spec: spec.clone(),
@@ -312,7 +316,7 @@ impl Target {
 
 /// Whether a connection made for one version of a server serves the other.
 fn same_connection(a: &Arc<ServerSpec>, b: &Arc<ServerSpec>) -> bool {
-    Arc::ptr_eq(a, b) || (a.endpoint == b.endpoint && a.timeouts == b.timeouts)
+    Arc::ptr_eq(a, b) || (a.endpoint == b.endpoint && a.timeouts == b.timeouts && a.auth == b.auth)
 }
 
 fn taken_out() -> McpError {

@@ -15,6 +15,7 @@ use std::{
     },
 };
 
+use arc_swap::ArcSwap;
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
     ClientJsonRpcMessage, ClientRequest, EmptyResult, GetExtensions, GetMeta, NumberOrString, RequestId,
@@ -37,6 +38,8 @@ pub(super) struct Wire {
     progress: Mutex<HashMap<String, UnboundedSender<Progress>>>,
     /// Takes the credentials of this connection out of what the server says.
     scrubber: Scrubber,
+    /// The same for the access token that was sent last.
+    token: ArcSwap<Scrubber>,
 }
 
 /// One request: what travels with it past rmcp, and what became of it.
@@ -142,9 +145,19 @@ impl Wire {
     /// An answer without the credentials of this connection.
     pub(super) fn scrubbed(&self, answer: Result<Box<RawValue>, Failure>) -> Result<Box<RawValue>, Failure> {
         match answer {
-            Ok(raw) => Ok(self.scrubber.json(raw)),
-            Err(failure) => Err(failure.scrubbed(&self.scrubber)),
+            Ok(raw) => Ok(self.token.load().json(self.scrubber.json(raw))),
+            Err(failure) => Err(self.without_token(failure.scrubbed(&self.scrubber))),
         }
+    }
+
+    /// A failure without the access token.
+    pub(super) fn without_token(&self, failure: Failure) -> Failure {
+        failure.scrubbed(&self.token.load())
+    }
+
+    /// Remembers the access token that is about to be sent.
+    pub(super) fn hide(&self, token: Arc<Scrubber>) {
+        self.token.store(token);
     }
 
     /// Notes a tapped request that is about to be sent.
@@ -199,6 +212,7 @@ impl Wire {
             let WireProgress { progress, total, mut message, .. } = progress;
             if let Some(message) = &mut message {
                 self.scrubber.clean(message);
+                self.token.load().clean(message);
             }
             // The listener may have stopped listening.
             let _ = listener.send(Progress { progress, total, message });

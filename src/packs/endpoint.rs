@@ -3,10 +3,8 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use http::HeaderName;
-
 use super::{env_file, field::Field, object::Object, server::Around};
-use crate::domain::{orchestrator, secret::Secret, server::Endpoint, template::is_variable_name};
+use crate::domain::{header, orchestrator, secret::Secret, server::Endpoint, template::is_variable_name};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
@@ -77,13 +75,13 @@ fn streamable_http(object: &Object, [url, headers]: &[Option<Field>; 2]) -> Opti
 fn headers_of(field: &Field) -> Vec<(String, Secret)> {
     let mut headers: Vec<(String, Secret)> = Vec::new();
     for (name, field) in field.entries().unwrap_or_default() {
-        if let Err(reason) = header_name(name) {
+        if let Err(reason) = header::check_name(name) {
             field.error(reason, "");
         } else if headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
             field.error("this header is there already, ignoring case", "write each header once");
         }
         let Some((secret, text)) = field.secret() else { continue };
-        if !text.value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
+        if !header::can_carry(&text.value) {
             field.error(
                 "holds a line break or another character that a header cannot carry",
                 "use printable ASCII; a variable read from a file often ends with a line break",
@@ -94,34 +92,6 @@ fn headers_of(field: &Field) -> Vec<(String, Secret)> {
         headers.push((name.to_owned(), secret));
     }
     headers
-}
-
-/// Checks the name of a header that a pack may set. Some belong to the transport.
-pub(super) fn header_name(name: &str) -> Result<(), String> {
-    const RESERVED: &[&str] = &[
-        "host",
-        "content-length",
-        "content-type",
-        "content-encoding",
-        "transfer-encoding",
-        "connection",
-        "keep-alive",
-        "upgrade",
-        "te",
-        "trailer",
-        "expect",
-        "accept",
-        "accept-encoding",
-        "last-event-id",
-    ];
-    if HeaderName::from_bytes(name.as_bytes()).is_err() {
-        return Err(format!("{name:?} is not the name of a header; use letters, digits and `-`"));
-    }
-    let lower = name.to_ascii_lowercase();
-    if RESERVED.contains(&lower.as_str()) || lower.starts_with("mcp-") || lower.starts_with("proxy-") {
-        return Err(format!("the header {name} is set by the program itself; remove it"));
-    }
-    Ok(())
 }
 
 fn child(object: &Object, fields: &[Option<Field>; 5], around: &Around) -> Option<Endpoint> {

@@ -176,6 +176,12 @@ impl<'a> Field<'a> {
         self.text()
     }
 
+    /// The value as JSON, with references left as they are. Literal texts are kept out of excerpts: they may be
+    /// secret.
+    pub(super) fn json(&self) -> serde_json::Value {
+        json(self.sheet, self.node)
+    }
+
     /// Text that a function accepts; its error says what is wrong and may quote what it was given only
     /// when the author wrote it.
     pub(super) fn parsed<T>(&self, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
@@ -321,6 +327,24 @@ impl<'a> Field<'a> {
             return None;
         };
         Some(Object::new(self.clone(), entries))
+    }
+}
+
+fn json(sheet: &Sheet, node: &Node) -> serde_json::Value {
+    match &node.value {
+        Value::List(items) => items.iter().map(|item| json(sheet, item)).collect(),
+        Value::Map(entries) => entries.iter().map(|(key, node)| (key.text.clone(), json(sheet, node))).collect(),
+        Value::Scalar { text, plain } => match plain_meaning(text, *plain) {
+            Plain::Nothing => serde_json::Value::Null,
+            Plain::Boolean(value) => value.into(),
+            Plain::Number => serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into()),
+            Plain::Text => {
+                if !text.contains("${") {
+                    sheet.mask(node.span.clone());
+                }
+                text.as_str().into()
+            }
+        },
     }
 }
 

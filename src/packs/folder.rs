@@ -164,9 +164,10 @@ fn read_file(file: PathBuf, env: &Environment, overlay: Option<&Overlay>, unset:
     });
     let (mut problems, used) = sheet.finish();
     let (more, used_there) = over.unwrap_or_default();
-    problems.extend(more);
+    let (beside, used_beside) = draft.beside;
+    problems.extend(more.into_iter().chain(beside));
     let good = problems.iter().all(|problem| problem.severity == Severity::Warning);
-    let version = version(&text, overlay.map_or("", Overlay::text), [&used, &used_there], &draft.files);
+    let version = version(&text, overlay.map_or("", Overlay::text), [&used, &used_there, &used_beside], &draft.files);
     let pack = draft.pack.filter(|_| good).map(|pack| Pack { version, ..pack });
     Outcome { file, pack, files: draft.files.into_keys().collect(), id: draft.id, problems }
 }
@@ -228,7 +229,7 @@ fn same_ids(packs: &mut [Outcome]) {
 
 /// SHA-256 of everything that went in, in hex. Parts carry their length, so that none runs into the
 /// next.
-fn version(text: &str, overlay: &str, used: [&BTreeMap<String, String>; 2], files: &Files) -> String {
+fn version(text: &str, overlay: &str, used: [&BTreeMap<String, String>; 3], files: &Files) -> String {
     let mut digest = Sha256::new();
     let mut part = |bytes: &[u8]| {
         digest.update((bytes.len() as u64).to_be_bytes());

@@ -10,6 +10,8 @@ use super::{
     field::Field,
     menu,
     object::Object,
+    references::{self, Found},
+    report::Problem,
     server::{self, Around, Files},
 };
 use crate::domain::{
@@ -31,6 +33,8 @@ pub(super) struct Draft {
     /// Good only when no error was recorded.
     pub pack: Option<Pack>,
     pub files: Files,
+    /// Problems of the files that it names, and the variables that were used in them.
+    pub beside: (Vec<Problem>, BTreeMap<String, String>),
 }
 
 /// Reads a whole document. `servers` stands in for `mcp.servers`, which is then not looked at: its
@@ -53,6 +57,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         (None, own) => own.and_then(|field| mcp(&field, &around)).unwrap_or_default(),
     };
     let params = top.optional("paramsSchema").and_then(|field| params(&field));
+    let Found { references, prompts, entries, problems, used } = references::read(&mut top, &around, &servers);
     later(&mut top);
     top.finish();
     let files = around.files.into_inner();
@@ -60,21 +65,27 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
     let pack = id.clone().zip(llm).map(|(id, llm)| Pack {
         metadata: head.metadata(id),
         languages,
-        llm,
+        llm: Llm { agent_prompt: joined(llm.agent_prompt, prompts), ..llm },
         memory: Memory { window: window as usize },
         flows,
         servers,
         params,
+        references,
+        entries,
         folder: folder.to_owned(),
         version: String::new(),
     });
-    Draft { id, pack, files }
+    Draft { id, pack, files, beside: (problems, used) }
+}
+
+/// The agent's own prompt and those of its capabilities.
+fn joined(own: Option<String>, others: Vec<String>) -> Option<String> {
+    let all: Vec<String> = own.into_iter().chain(others).collect();
+    if all.is_empty() { None } else { Some(all.join("\n\n")) }
 }
 
 /// Fields of the format that later versions read.
 fn later(top: &mut Object) {
-    top.later("mcpServers", "write the servers out under `mcp.servers`");
-    top.later("capabilities", "write the servers under `mcp.servers` and the prompt in `llm.agentPrompt`");
     top.later("skills", "remove it; a user can call a tool without the model by `/call <server> <tool> {…}`");
 }
 

@@ -5,13 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    endpoint::{Transport, header_name},
-    field::Field,
-    native::tag,
-    object::Object,
-};
+use super::{endpoint::Transport, field::Field, native::tag, object::Object};
 use crate::domain::{
+    header,
     server::{Choice, FieldKind, UserField, UserHeader},
     template::{Template, is_variable_name},
 };
@@ -159,7 +155,7 @@ fn header<'a>(object: &mut Object<'a>, transport: Option<Transport>) -> (Option<
     if name_field.is_none() && template_field.is_none() {
         return (None, None);
     }
-    let checked = |text: &str| header_name(text).map(|()| text.to_owned());
+    let checked = |text: &str| header::check_name(text).map(|()| text.to_owned());
     let name = name_field.map_or_else(|| Some("Authorization".to_owned()), |field| field.parsed(checked));
     let template = match &template_field {
         Some(field) => template(field),

@@ -102,6 +102,8 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
         user_config,
         catalog,
         entered,
+        auth: None,
+        scope: "".into(),
     })
 }
 
@@ -143,7 +145,7 @@ fn required(object: &mut Object, mode: Option<AccessMode>) -> bool {
     required
 }
 
-fn timeouts(field: &Field) -> Option<Timeouts> {
+pub(super) fn timeouts(field: &Field) -> Option<Timeouts> {
     let mut object = field.object()?;
     let mut seconds = |name| object.optional(name).and_then(|f| f.number(&(0.1..=3600.0))).map(Duration::from_secs_f64);
     let default = Timeouts::default();

@@ -50,6 +50,14 @@ impl<'a> Sheet<'a> {
         }
     }
 
+    /// A sheet for a file that this one names.
+    pub(super) fn beside<'b>(&self, file: &str, text: &'b str) -> Sheet<'b>
+    where
+        'a: 'b,
+    {
+        Sheet::new(file, text, self.env, self.unset)
+    }
+
     #[must_use]
     pub(super) fn unquotable(mut self) -> Self {
         self.quotable = false;

@@ -24,6 +24,8 @@ pub enum Hint {
     Approvals { tenant: TenantId },
     /// A user signed out.
     SignedOut { tenant: TenantId, user: UserId },
+    /// The tenant's registry of servers, or a secret of it, changed.
+    Registry { tenant: TenantId },
 }
 
 /// Hints of the other replicas.
@@ -72,6 +74,7 @@ fn written(hint: &Hint) -> String {
         Hint::Catalog { tenant, agent, server, scope } => format!("catalog {tenant} {agent} {server} {scope}"),
         Hint::Approvals { tenant } => format!("approvals {tenant} -"),
         Hint::SignedOut { tenant, user } => format!("signed_out {tenant} {user}"),
+        Hint::Registry { tenant } => format!("registry {tenant} -"),
     }
 }
 
@@ -83,6 +86,7 @@ fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
     let hint = match kind {
         "conversation" => Hint::Conversation { tenant, conversation: rest.parse().ok()? },
         "signed_out" => Hint::SignedOut { tenant, user: UserId(rest.into()) },
+        "registry" => Hint::Registry { tenant },
         "credentials" => {
             let (name, user) = rest.split_once(' ')?;
             Hint::Credentials { tenant, agent: agent(name)?, user: UserId(user.into()) }

@@ -54,6 +54,20 @@ fn table() -> Vec<Row> {
         (get(), "/v1/agents/{agent}/tools", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/connections", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/menu", none, [401, 403, 200, 404, 200, 403, 200]),
+        (get(), "/v1/agents/{agent}/servers", none, [401, 403, 200, 404, 200, 403, 200]),
+        (get(), "/v1/mcp-servers", none, [401, 403, 403, 403, 403, 200, 403]),
+        (post(), "/v1/mcp-servers", || entry("one"), [401, 403, 403, 403, 403, 201, 403]),
+        (get(), "/v1/mcp-servers/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
+        (put(), "/v1/mcp-servers/{id}", || entry(""), [401, 403, 403, 403, 403, 404, 403]),
+        (delete(), "/v1/mcp-servers/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
+        (get(), "/mcp-servers", none, [401, 403, 403, 403, 403, 200, 403]),
+        (post(), "/mcp-servers", || entry("two"), [401, 403, 403, 403, 403, 201, 403]),
+        (get(), "/mcp-servers/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
+        (put(), "/mcp-servers/{id}", || entry(""), [401, 403, 403, 403, 403, 404, 403]),
+        (delete(), "/mcp-servers/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
+        (get(), "/v1/secrets", none, [401, 403, 403, 403, 403, 200, 403]),
+        (put(), "/v1/secrets/{name}", || json!({ "value": "v" }), [401, 403, 403, 403, 403, 204, 403]),
+        (delete(), "/v1/secrets/{name}", none, [401, 403, 403, 403, 403, 204, 403]),
         (get(), "/v1/agents/{agent}/connections/{server}", none, [401, 403, 404, 404, 404, 403, 404]),
         (put(), "/v1/agents/{agent}/connections/{server}", fields, [401, 403, 404, 404, 404, 403, 404]),
         (delete(), "/v1/agents/{agent}/connections/{server}", none, [401, 403, 404, 404, 404, 403, 404]),
@@ -98,6 +112,10 @@ fn start() -> Value {
 
 fn decision() -> Value {
     json!({ "decision": "approve", "args_sha256": "00".repeat(32) })
+}
+
+fn entry(id: &str) -> Value {
+    json!({ "id": id, "url": "https://mcp.example.org/mcp" })
 }
 
 fn fields() -> Value {
@@ -163,7 +181,11 @@ async fn every_route_answers_every_caller_as_the_table_says() {
         let conversation = owner.open("office").await;
         let run = owner.say_and_wait(&conversation, "/help").await;
         let id = if path.contains("/runs/") { run["id"].as_str().unwrap() } else { &conversation };
-        let filled = path.replace("{id}", id).replace("{agent}", "office").replace("{model}", "office");
+        let filled = path
+            .replace("{id}", id)
+            .replace("{agent}", "office")
+            .replace("{model}", "office")
+            .replace("{name}", "token");
         for ((who, caller), expected) in CALLERS.iter().zip(&callers).zip(expected) {
             let answer = ask(caller, &method, &filled, body()).await;
             if answer.status != expected {

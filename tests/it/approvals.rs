@@ -4,6 +4,9 @@ mod asking; // what becomes a request, and what does not
 mod deciding; // who decides, when, and what it does
 mod doors; // text commands, OpenAI clients, news
 mod executing; // once, or not at all
+mod personal; // with everybody's own credential
+mod states; // the transitions, one by one
+mod terminal; // two people at their terminals
 
 use serde_json::{Value, json};
 
@@ -60,7 +63,7 @@ async fn world() -> World {
 
 async fn world_with(change: impl FnOnce(&mut Setup)) -> World {
     let world = World::with(|setup| {
-        setup.packs[0].1 = PACK.to_owned();
+        PACK.clone_into(&mut setup.packs[0].1);
         change(setup);
     })
     .await;

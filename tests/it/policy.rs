@@ -31,6 +31,8 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
         user_config: vec![],
         catalog: CatalogScope::Shared,
         entered: Vec::new(),
+        auth: None,
+        scope: "".into(),
     }
 }
 

@@ -6,6 +6,7 @@
 mod callbacks; // the session that started one is told
 mod limits; // how deep, how many, how much in a day
 mod orchestrator; // the seven tools
+mod registry; // servers that know the scope
 mod replicas; // more than one process
 mod scope; // what no model sees
 mod starting; // POST /runs

@@ -22,13 +22,13 @@ use crate::{
 };
 
 /// A receiver at a socket of its own. It answers as it is told, then 200.
-struct Receiver {
+pub struct Receiver {
     origin: Origin,
     answers: Arc<Mutex<VecDeque<Answer>>>,
 }
 
 impl Receiver {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let answers = Arc::<Mutex<VecDeque<Answer>>>::default();
         let next = answers.clone();
         let origin = Origin::start(move |_| next.lock().unwrap().pop_front().unwrap_or_else(|| answer(200))).await;
@@ -44,12 +44,12 @@ impl Receiver {
     }
 
     /// Waits until so many requests came; all of them.
-    async fn heard(&self, count: usize) -> Vec<Seen> {
+    pub async fn heard(&self, count: usize) -> Vec<Seen> {
         eventually(async || self.seen().len() >= count).await;
         self.seen()
     }
 
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.origin.url("/hook").into()
     }
 }
@@ -63,7 +63,7 @@ fn header(seen: &Seen, name: &str) -> String {
 }
 
 /// A webhook of the tenant: its id and secret.
-async fn hook(admin: &Client, url: &str, events: &[&str]) -> (String, String) {
+pub async fn hook(admin: &Client, url: &str, events: &[&str]) -> (String, String) {
     let made = admin.post("/v1/admin/webhooks", json!({ "url": url, "events": events })).await.expect(201);
     (made["id"].as_str().unwrap().to_owned(), made["secret"].as_str().unwrap().to_owned())
 }

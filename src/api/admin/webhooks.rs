@@ -27,7 +27,7 @@ use crate::{
 pub(in crate::api) struct NewWebhook {
     /// An `https` URL with a public address.
     url: String,
-    /// Names of events, as `approval.created`; `approval.*` stands for all that begin so, `*` for all.
+    /// Names of events, as `approval.requested`; `approval.*` stands for all that begin so, `*` for all.
     events: Vec<String>,
 }
 

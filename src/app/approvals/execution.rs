@@ -10,6 +10,7 @@ use super::{App, audit, changed, context, delivery, published};
 use crate::{
     domain::{
         approval::{Approval, State},
+        audit::SYSTEM,
         canonical,
         error::{Error, Result},
         ids::{ApprovalId, TenantId, UserId},
@@ -133,7 +134,7 @@ async fn settle(
     let mut tx = app.db.tenant(tenant).await?;
     let Some(ended) = store::approvals::change(&mut tx, id, &change).await? else { return Ok(false) };
     let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
-    let program = UserId("chatelaine".into());
+    let program = UserId(SYSTEM.into());
     audit(app, &mut tx, &ended, action, &program, change.reason).await?;
     tx.commit().await?;
     published(app, &ended, delivered);

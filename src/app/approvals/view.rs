@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use super::{App, delivery, power};
+use super::{App, delivery, news, power};
 use crate::{
     domain::{
         approval::{Approval, Choice, Recorded, State},
@@ -73,6 +73,8 @@ pub struct View {
     pub recorded: Option<Recorded>,
     /// How it stands, in words for the one who asks.
     pub text: String,
+    /// Where people find it.
+    pub link: String,
 }
 
 /// A server's own words.
@@ -134,6 +136,7 @@ fn shown(app: &App, reader: &Principal, approval: Approval, votes: Vec<VoteView>
     let own = reader.user == *approval.requester();
     View {
         text: delivery::said(app, &approval, reader),
+        link: news::link(app, approval.id),
         id: approval.id,
         code: approval.code,
         state: approval.state,

@@ -98,7 +98,8 @@ async fn outdated(app: &App, tenant: TenantId, known: &[(Arc<Whose>, Arc<Holding
 /// Closes connections whose credential is not in force any more. One that is only being tried is left alone.
 async fn close_outdated(app: &App, tenant: TenantId, mut keys: Vec<Key>) -> Result<()> {
     // In this order: a trial that ends between the two is a row when the rows are read.
-    keys.retain(|key| !app.credentials.trials().contains(key));
+    // The scope of a run's connection is no credential.
+    keys.retain(|key| key.scope.parse::<CredentialId>().is_ok() && !app.credentials.trials().contains(key));
     let ids: HashSet<CredentialId> = keys.iter().filter_map(|key| key.scope.parse().ok()).collect();
     if ids.is_empty() {
         return Ok(());

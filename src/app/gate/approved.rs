@@ -7,17 +7,23 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::{came_of, credential_of, outcome_name};
+use super::{came_of, outcome_name};
 use crate::{
-    app::{App, agents, approvals::execution, audit::Line, connections::shared_key, credentials, orchestrator, runs},
+    app::{
+        App, agents,
+        approvals::{
+            execution,
+            recheck::{credential_of, permitted, same_tool},
+        },
+        audit::Line,
+        connections, credentials, orchestrator, runs,
+    },
     domain::{
-        approval::{Approval, Consent},
-        canonical,
+        approval::Approval,
         error::{Error, Result},
         ids::{AuditId, ConversationId, RunId},
         message::{CallStatus, ToolResult},
         pack::Pack,
-        policy::{Decision, decide},
         server::{AccessMode, ServerSpec},
     },
     mcp::{CallOptions, Key},
@@ -87,7 +93,7 @@ async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
         (Some(run), Some(session)) => in_run(app, approval, run, session, pack).await?,
         _ => pack,
     };
-    let spec = permitted(&pack, approval)?;
+    let spec = permitted(&pack, approval).map_err(Held::Revoked)?;
     let (key, target) = reached(app, approval, &spec).await?;
     // Listing may be repeated as often as one likes. It also finds out whether the session is alive, so that the
     // call itself does not have to.
@@ -104,11 +110,7 @@ async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
             return Err(Held::Later);
         }
     };
-    let tool = discovery.tools.iter().find(|tool| tool.name == approval.tool);
-    let tool = tool.ok_or_else(|| Held::Revoked("its server does not have the tool any more".to_owned()))?;
-    if canonical::fingerprint(tool).ok() != Some(approval.fingerprint) {
-        return Err(Held::Revoked("its server describes the tool differently now; ask again".to_owned()));
-    }
+    same_tool(&discovery.tools, approval).map_err(Held::Revoked)?;
     let arguments = match execution::arguments(app, approval).await {
         Ok(arguments) => arguments,
         Err(Error::Conflict(_)) => return Err(Held::Revoked("its arguments cannot be opened any more".to_owned())),
@@ -132,19 +134,6 @@ async fn in_run(
     }
 }
 
-/// By today's pack and what is known of the requester.
-fn permitted(pack: &Pack, approval: &Approval) -> Result<Arc<ServerSpec>, Held> {
-    let spec = pack.servers.iter().find(|server| server.id == approval.server);
-    let spec = spec.ok_or_else(|| Held::Revoked("the agent does not have the server any more".to_owned()))?;
-    match decide(spec, &approval.principal.standing(pack), &approval.tool) {
-        Decision::Deny(_) => Err(Held::Revoked("its requester may not use the tool any more".to_owned())),
-        Decision::Approve(policy) if Consent::from(policy) != approval.consent => {
-            Err(Held::Revoked("who has to approve it has changed; ask again".to_owned()))
-        }
-        Decision::Approve(_) | Decision::Allow { .. } => Ok(Arc::new(spec.clone())),
-    }
-}
-
 async fn reached(app: &App, approval: &Approval, spec: &Arc<ServerSpec>) -> Result<(Key, Arc<ServerSpec>), Held> {
     let changed = || Held::Revoked("its requester's credential has changed; ask again".to_owned());
     if app.orchestrator.is(spec) {
@@ -157,7 +146,7 @@ async fn reached(app: &App, approval: &Approval, spec: &Arc<ServerSpec>) -> Resu
         };
     }
     let (key, target) = match spec.access_mode {
-        AccessMode::AdminControlled => (shared_key(approval.tenant, &approval.agent, &spec.id), spec.clone()),
+        AccessMode::AdminControlled => (connections::key(approval.tenant, &approval.agent, spec), spec.clone()),
         AccessMode::UserControlled => {
             let connection = credentials::connection(app, &approval.principal, &approval.agent, spec).await?;
             let connection = connection.ok_or_else(changed)?;

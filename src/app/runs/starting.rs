@@ -161,7 +161,7 @@ async fn checked(
         session_id: session.unwrap_or_else(ConversationId::new),
         orchestrator_mcp_url: app.orchestrator.url().clone(),
     };
-    values::filled_in(pack, &values)?;
+    values::filled_in(app, tenant, pack, &values).await?;
     match by {
         By::Program(_) => values::sealed(app, tenant, id, &values.scope).await,
         By::Run { .. } => Ok(None),

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::{
-    app::App,
+    app::{App, registry},
     domain::{
         error::{Error, Result},
         ids::{ConversationId, RunId, TenantId, UserId},
         orchestrator,
         pack::Pack,
+        registry::resolve,
         run::RunValues,
         secret::Secret,
-        server::Endpoint,
+        server::{Endpoint, ServerSpec},
     },
     store,
     vault::Context,
@@ -71,27 +72,43 @@ pub async fn stored(app: &App, tenant: TenantId, run: RunId) -> Result<(Map<Stri
 
 /// Whether a pack's servers are other ones in each run.
 fn depends_on_run(pack: &Pack) -> bool {
-    pack.servers.iter().any(|server| server.url().is_some_and(orchestrator::is_placeholder))
+    let placeholder = |server: &ServerSpec| server.url().is_some_and(orchestrator::is_placeholder);
+    !pack.references.is_empty() || pack.servers.iter().any(placeholder)
 }
 
 /// The pack as it is in a run: what its servers take from the run's values is filled in. An error says what is
 /// missing, and then the run is not created. This is the one place where resolution happens.
-pub fn filled_in(pack: &Arc<Pack>, values: &RunValues) -> Result<Arc<Pack>> {
+pub async fn filled_in(app: &App, tenant: TenantId, pack: &Arc<Pack>, values: &RunValues) -> Result<Arc<Pack>> {
     if !depends_on_run(pack) {
         return Ok(pack.clone());
     }
-    let mut filled = Pack::clone(pack);
-    for server in &mut filled.servers {
-        if let Endpoint::StreamableHttp { url, .. } = &mut server.endpoint
-            && orchestrator::is_placeholder(url)
-        {
-            *url = values.orchestrator_mcp_url.clone();
-        }
-    }
-    Ok(Arc::new(filled))
+    let for_registry = resolve::RunValues::default()
+        .params(&values.params)
+        .scope(&values.scope)
+        .runtime(&values.session_id.to_string(), &values.run_id.to_string())
+        .runner(values.orchestrator_mcp_url.as_str());
+    let resolved = registry::pack_for_run(app, tenant, pack, &for_registry).await?;
+    Ok(with_orchestrator(app, &resolved))
 }
 
-/// The same for a run that was created; its values are looked up only for a pack that takes some.
+/// The built-in server in the places where the pack has it.
+fn with_orchestrator(app: &App, pack: &Arc<Pack>) -> Arc<Pack> {
+    if !pack.servers.iter().any(|server| app.orchestrator.is(server)) {
+        return pack.clone();
+    }
+    let mut filled = Pack::clone(pack);
+    for server in filled.servers.iter_mut().filter(|server| app.orchestrator.is(server)) {
+        if let Endpoint::StreamableHttp { url, .. } = &mut server.endpoint {
+            *url = app.orchestrator.url().clone();
+        }
+        server.auth = None;
+        server.tool_access = Some(orchestrator::guarded(server.tool_access.take()));
+    }
+    Arc::new(filled)
+}
+
+/// The same for a run that was created; its values are looked up only for a pack that takes some. Nobody checked the
+/// values of a message in a chat: there, what cannot be resolved is left out, as it is outside of runs.
 pub async fn pack_for_run(
     app: &App,
     tenant: TenantId,
@@ -102,5 +119,11 @@ pub async fn pack_for_run(
     if !depends_on_run(&pack) {
         return Ok(pack);
     }
-    filled_in(&pack, &of(app, tenant, run, session).await?)
+    match filled_in(app, tenant, &pack, &of(app, tenant, run, session).await?).await {
+        Err(Error::Invalid { reason, .. }) => {
+            tracing::warn!(%run, agent = %pack.id(), reason, "servers of the registry are left out of a run");
+            Ok(with_orchestrator(app, &pack))
+        }
+        filled => filled,
+    }
 }

@@ -1,17 +1,14 @@
 //! The public API as the terminal client uses it.
 
-use std::pin::Pin;
-
-use anyhow::{Context as _, bail};
-use futures_util::{Stream, StreamExt as _};
-use reqwest::{Method, RequestBuilder, header};
+use anyhow::Context as _;
+use reqwest::{Method, RequestBuilder, StatusCode, header};
 use serde_json::{Value, json};
-use sse_stream::{Sse, SseStream};
 use url::Url;
 
+use super::{listening::Stream, news::plain};
 use crate::{domain::secret::Secret, egress::Egress};
 
-/// Messages fetched at once.
+/// Messages or requests fetched at once.
 const PAGE: usize = 100;
 
 pub struct Client {
@@ -20,44 +17,37 @@ pub struct Client {
     token: Secret,
 }
 
-/// What the server tells about a conversation.
-pub enum News {
-    Delta {
-        run: String,
-        text: String,
-    },
-    Reset {
-        run: String,
-    },
-    ToolStarted {
-        run: String,
-        server: String,
-        tool: String,
-    },
-    ToolProgress {
-        run: String,
-        text: String,
-    },
-    ToolFinished {
-        run: String,
-        status: String,
-    },
-    /// The assistant's or the program's message, whole: `(role, run, text)`.
-    Message {
-        role: String,
-        run: String,
-        text: String,
-        /// It asks for something that must not be shown while it is typed.
-        secret: bool,
-    },
-    Ended {
-        run: String,
-    },
-    Other,
+/// The server's answer was no.
+#[derive(Debug, thiserror::Error)]
+#[error("{detail} ({status})")]
+pub struct Refused {
+    status: StatusCode,
+    detail: String,
 }
 
-pub struct Events {
-    stream: Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>,
+impl Refused {
+    /// Whether asking again would get the same answer.
+    pub fn is_final(&self) -> bool {
+        self.status.is_client_error() && self.status != StatusCode::TOO_MANY_REQUESTS
+    }
+}
+
+/// An answer's own sentence, when it is a problem document.
+pub fn refused(status: StatusCode, body: &[u8]) -> Refused {
+    let value: Value = serde_json::from_slice(body).unwrap_or_default();
+    let detail = value["detail"].as_str().or(value["title"].as_str()).unwrap_or("the server gave no reason");
+    Refused { status, detail: detail.to_owned() }
+}
+
+/// Whether the server does not take the token (any more).
+pub fn signed_out(error: &anyhow::Error) -> bool {
+    error.downcast_ref().is_some_and(|refused: &Refused| refused.status == StatusCode::UNAUTHORIZED)
+}
+
+/// Who talks.
+pub struct Me {
+    pub user: String,
+    pub name: String,
 }
 
 impl Client {
@@ -80,17 +70,16 @@ impl Client {
             request.send().await.with_context(|| format!("cannot reach {}; is the server running?", self.url))?;
         let status = answer.status();
         let body = answer.bytes().await?;
-        let value: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
         if status.is_success() {
-            return Ok(value);
+            return Ok(serde_json::from_slice(&body).unwrap_or_default());
         }
-        let detail = value["detail"].as_str().or(value["title"].as_str()).unwrap_or("the server gave no reason");
-        bail!("{detail} ({status})")
+        Err(refused(status, &body).into())
     }
 
-    pub async fn who(&self) -> anyhow::Result<String> {
+    pub async fn who(&self) -> anyhow::Result<Me> {
         let me = self.ask(self.request(Method::GET, "/v1/me")?).await?;
-        Ok(me["name"].as_str().or(me["user"].as_str()).unwrap_or("somebody").to_owned())
+        let user = me["user"].as_str().unwrap_or("somebody").to_owned();
+        Ok(Me { name: me["name"].as_str().unwrap_or(&user).to_owned(), user })
     }
 
     pub async fn first_agent(&self) -> anyhow::Result<String> {
@@ -105,8 +94,8 @@ impl Client {
         Ok(opened["id"].as_str().context("the server gave the conversation no id")?.to_owned())
     }
 
-    /// Prints what was said in a conversation so far.
-    pub async fn show_history(&self, conversation: &str) -> anyhow::Result<()> {
+    /// Prints what was said in a conversation so far; the number of its last message.
+    pub async fn show_history(&self, conversation: &str) -> anyhow::Result<i64> {
         let mut after = 0;
         loop {
             let path = format!("/v1/conversations/{conversation}/messages?after={after}&limit={PAGE}");
@@ -119,9 +108,9 @@ impl Client {
                     crate::cli::say(&format!("{} {text}", if who == "user" { "›" } else { "‹" }));
                 }
             }
-            match items.last().and_then(|message| message["seq"].as_i64()) {
-                Some(last) if items.len() == PAGE => after = last,
-                _ => return Ok(()),
+            after = items.last().and_then(|message| message["seq"].as_i64()).unwrap_or(after);
+            if items.len() < PAGE {
+                return Ok(after);
             }
         }
     }
@@ -133,58 +122,37 @@ impl Client {
         Ok(posted["run"]["id"].as_str().context("the server gave the run no id")?.to_owned())
     }
 
+    /// Asks a run to stop; one that has ended meanwhile is fine, too.
     pub async fn cancel(&self, run: &str) -> anyhow::Result<()> {
-        self.ask(self.request(Method::POST, &format!("/v1/runs/{run}/cancel"))?).await?;
-        Ok(())
-    }
-
-    /// Listens from now on.
-    pub async fn listen(&self, conversation: &str) -> anyhow::Result<Events> {
-        let request = self.request(Method::GET, &format!("/v1/conversations/{conversation}/events"))?;
-        let answer = request.send().await.with_context(|| format!("cannot reach {}", self.url))?.error_for_status()?;
-        Ok(Events { stream: Box::pin(SseStream::from_bytes_stream(answer.bytes_stream())) })
-    }
-}
-
-impl Events {
-    pub async fn next(&mut self) -> anyhow::Result<News> {
-        let Some(event) = self.stream.next().await else {
-            bail!("the server ended the stream; your conversation is kept, start the client again")
-        };
-        let event = event?;
-        let data: Value = event.data.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        let field = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
-        let run = field("run_id");
-        Ok(match event.event.as_deref().unwrap_or_default() {
-            "delta" => News::Delta { run, text: field("text") },
-            "reset" => News::Reset { run },
-            "tool_started" => News::ToolStarted { run, server: field("server"), tool: field("tool") },
-            "tool_progress" => News::ToolProgress { run, text: field("message") },
-            "tool_finished" => News::ToolFinished { run, status: field("status") },
-            "message" => News::Message { role: field("role"), run, text: plain(&data), secret: asks_for_secret(&data) },
-            "run" if matches!(data["status"].as_str(), Some("succeeded" | "failed" | "cancelled")) => {
-                News::Ended { run }
+        match self.ask(self.request(Method::POST, &format!("/v1/runs/{run}/cancel"))?).await {
+            Err(error) if error.downcast_ref::<Refused>().is_none_or(|no| no.status != StatusCode::CONFLICT) => {
+                Err(error)
             }
-            _ => News::Other,
-        })
+            _ => Ok(()),
+        }
     }
-}
 
-/// The readable parts of a message.
-fn plain(message: &Value) -> String {
-    let parts = message["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut lines = Vec::new();
-    for part in parts.iter().filter(|part| part["type"] != "tool_call") {
-        lines.extend(part["text"].as_str().map(str::to_owned));
-        let choices = part["choices"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let labels = choices.iter().filter_map(|choice| choice["label"].as_str());
-        lines.extend(labels.enumerate().map(|(at, label)| format!("  {}. {label}", at + 1)));
-        lines.extend(part["url"].as_str().map(str::to_owned));
+    /// Listens to a conversation from now on.
+    pub async fn listen(&self, conversation: &str) -> anyhow::Result<Stream> {
+        let path = format!("/v1/conversations/{conversation}");
+        let now = self.ask(self.request(Method::GET, &path)?).await?;
+        let last = now["last_event"].as_i64().map(|last| last.to_string());
+        Stream::open(self.request(Method::GET, &format!("{path}/events"))?, last).await
     }
-    lines.join("\n")
-}
 
-fn asks_for_secret(message: &Value) -> bool {
-    let parts = message["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    parts.iter().any(|part| part["type"] == "prompt" && part["secret"] == true)
+    /// Listens to what concerns the user outside of the conversation.
+    pub async fn listen_to_news(&self) -> anyhow::Result<Stream> {
+        Stream::open(self.request(Method::GET, "/v1/events")?, None).await
+    }
+
+    /// The requests that wait for the user's decision, and whether there are more.
+    pub async fn waiting(&self) -> anyhow::Result<(Vec<Value>, bool)> {
+        let path = format!("/v1/approvals?decidable=true&limit={PAGE}");
+        let mut page = self.ask(self.request(Method::GET, &path)?).await?;
+        let more = page["next"].is_string();
+        match page["items"].take() {
+            Value::Array(items) => Ok((items, more)),
+            _ => Ok((Vec::new(), false)),
+        }
+    }
 }

@@ -26,7 +26,11 @@ Chatelaine is up at {url}. Ctrl-C stops it; the next start finds the same data.
 {model}
 
 Talk to it (in another terminal):
-  {program} chat --as employee    (also: guest, finance, admin)
+  {program} chat --as employee    (also: guest, finance, manager, admin)
+
+Money needs a second pair of eyes: let finance say
+  /call bank send_money {{\"from_account\":\"current\",\"to\":\"acme\",\"amount\":\"12.50\",\"currency\":\"EUR\"}}
+and the manager /approvals, then /approve and the code.
 
 Or by curl:
   TOKEN={employee}

@@ -1,4 +1,4 @@
-//! The demo's tenant and its users: a guest, an employee, a member of finance, and an admin.
+//! The demo's tenant and its users: a guest, an employee, a member of finance, their manager, and an admin.
 
 use std::{collections::BTreeMap, fs, io::Write as _, os::unix::fs::OpenOptionsExt as _};
 
@@ -34,7 +34,7 @@ pub async fn admit(db: &Db, service: &Service, config: &Config) -> anyhow::Resul
     Ok(notes)
 }
 
-fn people() -> [(&'static str, Person); 3] {
+fn people() -> [(&'static str, Person); 4] {
     let person = |user: &str, name: &str, roles: &[&str]| Person {
         user: user.to_owned(),
         name: Some(name.to_owned()),
@@ -45,6 +45,7 @@ fn people() -> [(&'static str, Person); 3] {
     [
         ("employee", person("erin", "Erin", &["employee"])),
         ("finance", person("fred", "Fred", &["employee", "finance"])),
+        ("manager", person("mona", "Mona", &["employee", "finance-manager"])),
         ("admin", Person { admin: true, ..person("alice", "Alice", &[]) }),
     ]
 }

@@ -17,7 +17,7 @@ use crate::{
 /// The values of every field, each checked. On a terminal a wrong one is asked for again.
 pub(super) async fn ask(pack: &Pack, spec: &ServerSpec) -> anyhow::Result<Values> {
     let interactive = io::stdin().is_terminal();
-    let mut lines = Lines::start(interactive);
+    let mut lines = Lines::start(interactive, vec!["› ".to_owned()]);
     let mut values = Values::default();
     for field in &spec.user_config {
         loop {

@@ -54,7 +54,7 @@ impl Launch {
         all.extend(env.iter().map(|(name, value)| (name.clone(), value.clone())));
         Ok(Self {
             server: server.clone(),
-            secrets: args.iter().filter_map(secret_part).chain(env.values().cloned()).collect(),
+            secrets: secret_parts(args).chain(env.values().cloned()).collect(),
             command: command.clone(),
             args: args.clone(),
             env: all,
@@ -87,15 +87,18 @@ impl Launch {
     }
 }
 
-/// What of an argument may be a secret. Options, packages and paths are not: an error message that hides
-/// them helps nobody.
-fn secret_part(arg: &Secret) -> Option<Secret> {
-    let text = arg.expose();
-    match text.split_once('=') {
-        Some((_, value)) => Some(Secret::new(value)),
-        None if text.starts_with(['-', '@', '/', '.']) => None,
-        None => Some(arg.clone()),
-    }
+/// What of the arguments may be a secret. Options, packages and paths are not, nor is the first word, which names
+/// what is run (`-m NAME`, `npx -y NAME`): an error message that hides them helps nobody.
+fn secret_parts(args: &[Secret]) -> impl Iterator<Item = Secret> {
+    let first = args.iter().position(|arg| !arg.expose().starts_with('-'));
+    args.iter().enumerate().filter_map(move |(at, arg)| {
+        let text = arg.expose();
+        match text.split_once('=') {
+            Some((_, value)) => Some(Secret::new(value)),
+            None if Some(at) == first || text.starts_with(['-', '@', '/', '.']) => None,
+            None => Some(arg.clone()),
+        }
+    })
 }
 
 /// A process group of ours. Dropped, it is killed.

@@ -165,3 +165,53 @@ async fn news_count_as_streams_of_their_user() {
     let _open = news(&bob, None).await;
     bob.get("/v1/events").await.expect(429);
 }
+
+#[tokio::test]
+async fn webhooks_hear_of_every_step_and_never_of_the_arguments() {
+    let (world, receiver) = (world().await, crate::webhooks::Receiver::start().await);
+    let staff = Staff::of(&world).await;
+    crate::webhooks::hook(&world.admin().await, &receiver.url(), &["approval.*"]).await;
+    let (_, request) = asked(&staff.ann, "12.34").await;
+    approve(&staff.bob, &request).await.expect(200);
+    becomes(&staff.ann, &request, "succeeded").await;
+    let heard = receiver.heard(4).await;
+    let mut events: Vec<(String, String)> = Vec::new();
+    for seen in &heard {
+        assert!(!seen.body.contains("12.34"), "{}", seen.body);
+        let body: Value = serde_json::from_str(&seen.body).unwrap();
+        assert_eq!(body["data"]["code"], request["code"]);
+        assert_eq!(body["data"]["link"], request["link"]);
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        events.push((text(&body["type"]), text(&body["data"]["state"])));
+    }
+    // They may arrive in any order.
+    events.sort();
+    let expected = [
+        ("approval.approved", "approved"),
+        ("approval.executed", "succeeded"),
+        ("approval.executing", "executing"),
+        ("approval.requested", "pending"),
+    ];
+    assert_eq!(events, expected.map(|(event, state)| (event.to_owned(), state.to_owned())));
+    assert_eq!(request["link"], format!("{}{}", world.url, path(&request)));
+}
+
+#[tokio::test]
+async fn the_menu_counts_what_waits_for_whom() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let counts = async |client: &Client| -> Vec<(String, Value)> {
+        let menu = client.get("/v1/agents/bank/menu").await.expect(200);
+        let items = menu["items"].as_array().unwrap().iter();
+        items.map(|item| (item["id"].as_str().unwrap().to_owned(), item["badge"].clone())).collect()
+    };
+    let nothing = vec![("logout".to_owned(), Value::Null)];
+    assert_eq!((counts(&staff.ann).await, counts(&staff.bob).await), (nothing.clone(), nothing.clone()));
+    let (_, request) = asked(&staff.ann, "12.34").await;
+    let mine = |id: &str| [nothing.clone(), vec![(id.to_owned(), json!(1))]].concat();
+    assert_eq!(counts(&staff.ann).await, mine("my-approval-requests"));
+    assert_eq!(counts(&staff.bob).await, mine("pending-approvals"));
+    approve(&staff.bob, &request).await.expect(200);
+    becomes(&staff.ann, &request, "succeeded").await;
+    assert_eq!((counts(&staff.ann).await, counts(&staff.bob).await), (nothing.clone(), nothing));
+}

@@ -15,7 +15,7 @@ fn rewrite(world: &World, old: &str, new: &str) {
 }
 
 #[tokio::test]
-async fn what_changed_since_it_was_asked_for_does_not_run() {
+async fn what_changed_since_it_was_asked_for_cannot_be_approved_and_does_not_run() {
     let world = world().await;
     let staff = Staff::of(&world).await;
     let reasons = [
@@ -24,11 +24,17 @@ async fn what_changed_since_it_was_asked_for_does_not_run() {
         ("name: bank\n", "name: shore\n", "does not have the server any more"),
     ];
     for (at, (old, new, reason)) in reasons.into_iter().enumerate() {
-        let (_, request) = asked(&staff.ann, &format!("{}.00", at + 1)).await;
+        let (_, early) = asked(&staff.ann, &format!("{}.00", at + 1)).await;
+        let (_, late) = asked(&staff.ann, &format!("{}.50", at + 1)).await;
         rewrite(&world, old, new);
-        approve(&staff.bob, &request).await.expect(200);
-        let view = becomes(&staff.ann, &request, "revoked").await;
-        assert!(view["reason"].as_str().unwrap().contains(reason), "{view:#}");
+        let refused = approve(&staff.bob, &early).await;
+        assert!(refused.expect(409)["detail"].as_str().unwrap().contains(reason), "{}", refused.text);
+        // As if it had been approved before the change and not begun yet.
+        change_row(&world, &late, APPROVED).await;
+        for request in [early, late] {
+            let view = becomes(&staff.ann, &request, "revoked").await;
+            assert!(view["reason"].as_str().unwrap().contains(reason), "{view:#}");
+        }
         rewrite(&world, new, old);
         world.tools_ready().await;
     }
@@ -36,15 +42,25 @@ async fn what_changed_since_it_was_asked_for_does_not_run() {
     assert_eq!(world.bank.executions("send_money"), 0);
 }
 
+/// The row of a request that everybody needed has approved, and nobody executes.
+const APPROVED: &str = "state = 'approved', decided_by = 'bob', decided_at = clock_timestamp(),
+     lapses_at = clock_timestamp() + interval '1 minute'";
+
 #[tokio::test]
 async fn a_tool_that_its_server_describes_differently_does_not_run() {
     let world = world().await;
     let staff = Staff::of(&world).await;
-    let (_, request) = asked(&staff.ann, "1.00").await;
-    change_row(&world, &request, "fingerprint = decode(repeat('ab', 32), 'hex')").await;
-    approve(&staff.bob, &request).await.expect(200);
-    let view = becomes(&staff.ann, &request, "revoked").await;
-    assert!(view["reason"].as_str().unwrap().contains("describes the tool differently"), "{view:#}");
+    for approved in [false, true] {
+        let (_, request) = asked(&staff.ann, if approved { "1.00" } else { "2.00" }).await;
+        change_row(&world, &request, "fingerprint = decode(repeat('ab', 32), 'hex')").await;
+        if approved {
+            change_row(&world, &request, APPROVED).await;
+        } else {
+            approve(&staff.bob, &request).await.expect(409);
+        }
+        let view = becomes(&staff.ann, &request, "revoked").await;
+        assert!(view["reason"].as_str().unwrap().contains("describes the tool differently"), "{view:#}");
+    }
     assert_eq!(world.bank.executions("send_money"), 0);
 }
 

@@ -3,7 +3,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use chatelaine::mcp::CallError;
+use chatelaine::mcp::{CallError, CallOptions};
 use http::StatusCode;
 use serde_json::json;
 
@@ -88,4 +88,44 @@ async fn a_session_is_ended_when_its_connection_is_closed() {
         (&ended[0].headers["mcp-session-id"], &ended[0].headers["authorization"]),
         (&"s1".parse().unwrap(), &"Bearer right".parse().unwrap())
     );
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_sent_once_is_not_sent_over_a_second_session() {
+    let (server, executed) = forgetful(|| reply(StatusCode::NOT_FOUND, &[], "")).await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let once = || CallOptions { once: Some("request-1".to_owned()), ..options() };
+    let error = mcp.call(&key, &spec, "echo", &args(&json!({})), once()).await.unwrap_err();
+    assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
+    assert_eq!((executed.load(Ordering::SeqCst), server.requests("tools/call").len()), (0, 1));
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_sent_once_carries_its_key() {
+    for server in [Scripted::legacy(async |_| None).await, Scripted::modern(async |_| None).await] {
+        let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+        let once = CallOptions { once: Some("request-1".to_owned()), ..options() };
+        mcp.call(&key, &spec, "echo", &args(&json!({})), once).await.unwrap();
+        mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+        let keys: Vec<_> = server
+            .requests("tools/call")
+            .iter()
+            .map(|seen| seen.body["params"]["_meta"]["chatelaine/idempotencyKey"].clone())
+            .collect();
+        assert_eq!(keys, [json!("request-1"), serde_json::Value::Null]);
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_may_be_sent_once_follows_no_redirect() {
+    let server = Scripted::modern(async |seen| {
+        let elsewhere = || reply(StatusCode::TEMPORARY_REDIRECT, &[("location", "/elsewhere")], "");
+        (seen.method() == "tools/call").then(elsewhere)
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    let once = CallOptions { once: Some("request-1".to_owned()), ..options() };
+    let error = mcp.call(&key, &spec, "echo", &args(&json!({})), once).await.unwrap_err();
+    assert!(matches!(&error, CallError::Refused { message, .. } if message.contains("307")), "{error:?}");
+    assert_eq!(server.requests("tools/call").len(), 1);
 }

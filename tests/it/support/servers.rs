@@ -64,6 +64,8 @@ pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
         user_config: Vec::new(),
         catalog: CatalogScope::Shared,
         entered: Vec::new(),
+        auth: None,
+        scope: "".into(),
     })
 }
 

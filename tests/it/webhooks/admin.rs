@@ -126,8 +126,8 @@ async fn another_tenants_webhooks_are_not_there() {
     other.delete(&format!("/v1/admin/webhooks/{id}")).await.expect(404);
     other.post(&format!("/v1/admin/webhooks/{id}/test"), json!({})).await.expect(404);
     other.get(&format!("/v1/admin/webhooks/{id}/deliveries")).await.expect(404);
-    happens(&world.db.db, world.other.id, "approval.created", &json!({ "whose": "theirs" })).await;
-    happens(&world.db.db, world.tenant.id, "approval.created", &json!({ "whose": "ours" })).await;
+    happens(&world.db.db, world.other.id, "approval.requested", &json!({ "whose": "theirs" })).await;
+    happens(&world.db.db, world.tenant.id, "approval.requested", &json!({ "whose": "ours" })).await;
     let heard = receiver.heard(1).await;
     assert!(heard.len() == 1 && heard[0].body.contains("ours"), "{heard:?}");
     assert_eq!(listed(&admin).await.len(), 1);
@@ -137,7 +137,7 @@ async fn another_tenants_webhooks_are_not_there() {
 async fn the_messages_to_a_webhook_come_in_pages_newest_first() {
     let (world, admin, receiver, id) = told().await;
     for number in 0..5 {
-        happens(&world.db.db, world.tenant.id, "approval.created", &json!({ "number": number })).await;
+        happens(&world.db.db, world.tenant.id, "approval.requested", &json!({ "number": number })).await;
     }
     receiver.heard(5).await;
     let whole: Vec<_> = deliveries(&admin, &id).await.iter().map(|item| item["id"].clone()).collect();

@@ -64,14 +64,14 @@ fn a_receiver_may_ask_for_a_longer_pause_within_bounds() {
 async fn a_message_is_signed_and_says_what_happened() {
     let (world, receiver) = (World::start().await, Receiver::start().await);
     let admin = world.admin().await;
-    let (id, secret) = hook(&admin, &receiver.url(), &["approval.created"]).await;
+    let (id, secret) = hook(&admin, &receiver.url(), &["approval.requested"]).await;
     let payload = json!({ "code": "7F3K", "link": "https://chat.example.org/approvals/7F3K" });
-    happens(&world.db.db, world.tenant.id, "approval.created", &payload).await;
+    happens(&world.db.db, world.tenant.id, "approval.requested", &payload).await;
     let seen = &receiver.heard(1).await[0];
     assert_eq!((seen.method.as_str(), seen.path.as_str()), ("POST", "/hook"));
     assert_eq!(header(seen, "content-type"), "application/json");
     let body: Value = serde_json::from_str(&seen.body).unwrap();
-    assert_eq!((&body["type"], &body["data"]), (&json!("approval.created"), &payload));
+    assert_eq!((&body["type"], &body["data"]), (&json!("approval.requested"), &payload));
     assert!(body["timestamp"].as_str().unwrap().ends_with('Z'), "{body}");
     let (message, timestamp) = (header(seen, "webhook-id"), header(seen, "webhook-timestamp"));
     let age = Clock::System.now().unix_timestamp() - timestamp.parse::<i64>().unwrap();
@@ -107,7 +107,7 @@ async fn a_secret_outlives_the_key_that_it_was_sealed_with() {
     assert_eq!(version, 2, "it is sealed with the tenant's new key");
     stopped.config.ring = Some(ring(&new));
     let world = stopped.start().await;
-    happens(&world.db.db, tenant, "approval.created", &json!({})).await;
+    happens(&world.db.db, tenant, "approval.requested", &json!({})).await;
     let seen = &receiver.heard(1).await[0];
     let timestamp = header(seen, "webhook-timestamp").parse().unwrap();
     let expected = sign(&Secret::new(secret), &header(seen, "webhook-id"), timestamp, &seen.body).unwrap();
@@ -118,10 +118,11 @@ async fn a_secret_outlives_the_key_that_it_was_sealed_with() {
 async fn only_events_that_were_asked_for_are_sent() {
     let (world, receiver) = (World::start().await, Receiver::start().await);
     let admin = world.admin().await;
-    for (path, events) in [("/one", &["approval.created"][..]), ("/many", &["approval.*", "ping"]), ("/all", &["*"])] {
+    for (path, events) in [("/one", &["approval.requested"][..]), ("/many", &["approval.*", "ping"]), ("/all", &["*"])]
+    {
         hook(&admin, receiver.origin.url(path).as_str(), events).await;
     }
-    for event in ["approval.created", "approval.decided", "approvals.created", "approval"] {
+    for event in ["approval.requested", "approval.decided", "approvals.created", "approval"] {
         happens(&world.db.db, world.tenant.id, event, &json!({})).await;
     }
     let mut told: Vec<(String, String)> = Vec::new();
@@ -132,12 +133,12 @@ async fn only_events_that_were_asked_for_are_sent() {
     told.sort();
     let expected = [
         ("/all", "approval"),
-        ("/all", "approval.created"),
         ("/all", "approval.decided"),
+        ("/all", "approval.requested"),
         ("/all", "approvals.created"),
-        ("/many", "approval.created"),
         ("/many", "approval.decided"),
-        ("/one", "approval.created"),
+        ("/many", "approval.requested"),
+        ("/one", "approval.requested"),
     ];
     assert_eq!(told, expected.map(|(path, event)| (path.to_owned(), event.to_owned())));
 }
@@ -146,9 +147,9 @@ async fn only_events_that_were_asked_for_are_sent() {
 async fn what_was_rolled_back_is_not_told() {
     let (world, admin, receiver, id) = told().await;
     let mut tx = world.db.db.tenant(world.tenant.id).await.unwrap();
-    store::webhooks::enqueue(&mut tx, world.tenant.id, "approval.created", &json!({ "done": false })).await.unwrap();
+    store::webhooks::enqueue(&mut tx, world.tenant.id, "approval.requested", &json!({ "done": false })).await.unwrap();
     drop(tx);
-    happens(&world.db.db, world.tenant.id, "approval.created", &json!({ "done": true })).await;
+    happens(&world.db.db, world.tenant.id, "approval.requested", &json!({ "done": true })).await;
     assert!(receiver.heard(1).await[0].body.contains("true"));
     assert_eq!(deliveries(&admin, &id).await.len(), 1);
 }
@@ -157,7 +158,7 @@ async fn what_was_rolled_back_is_not_told() {
 async fn a_message_that_was_not_taken_is_sent_again_with_the_same_id_and_body() {
     let (world, admin, receiver, id) = told().await;
     receiver.will_answer(answer(500));
-    happens(&world.db.db, world.tenant.id, "approval.created", &json!({ "code": "7F3K" })).await;
+    happens(&world.db.db, world.tenant.id, "approval.requested", &json!({ "code": "7F3K" })).await;
     let waits = tried(&admin, &id, 1).await;
     assert_eq!((&waits["state"], &waits["last_status"]), (&json!("pending"), &json!(500)));
     assert_eq!(waits["last_error"], "the receiver answered 500");
@@ -176,7 +177,7 @@ async fn a_receiver_that_asks_to_wait_is_waited_for() {
     let mut busy = answer(429);
     busy.headers_mut().insert("retry-after", "3600".parse().unwrap());
     receiver.will_answer(busy);
-    happens(&world.db.db, world.tenant.id, "approval.created", &json!({})).await;
+    happens(&world.db.db, world.tenant.id, "approval.requested", &json!({})).await;
     tried(&admin, &id, 1).await;
     let waits: f64 =
         sqlx::query_scalar("select extract(epoch from next_attempt_at - now())::float8 from webhook_deliveries")
@@ -190,7 +191,7 @@ async fn a_receiver_that_asks_to_wait_is_waited_for() {
 async fn a_message_is_given_up_after_its_last_try() {
     let (world, admin, receiver, id) = told().await;
     receiver.will_answer(answer(500));
-    happens(&world.db.db, world.tenant.id, "approval.created", &json!({})).await;
+    happens(&world.db.db, world.tenant.id, "approval.requested", &json!({})).await;
     tried(&admin, &id, 1).await;
     sqlx::query("update webhook_deliveries set attempts = 9, next_attempt_at = now()")
         .execute(&mut world.db.as_tenant(world.tenant.id).await)
@@ -210,12 +211,12 @@ async fn a_message_is_given_up_after_its_last_try() {
 async fn a_receiver_that_is_gone_is_told_nothing_any_more() {
     let (world, admin, receiver, id) = told().await;
     receiver.will_answer(answer(500));
-    happens(&world.db.db, world.tenant.id, "approval.created", &json!({})).await;
+    happens(&world.db.db, world.tenant.id, "approval.requested", &json!({})).await;
     tried(&admin, &id, 1).await;
     receiver.will_answer(answer(410));
-    happens(&world.db.db, world.tenant.id, "approval.created", &json!({})).await;
+    happens(&world.db.db, world.tenant.id, "approval.requested", &json!({})).await;
     eventually(async || deliveries(&admin, &id).await.iter().all(|item| item["state"] == "failed")).await;
-    happens(&world.db.db, world.tenant.id, "approval.created", &json!({})).await;
+    happens(&world.db.db, world.tenant.id, "approval.requested", &json!({})).await;
     assert_eq!(deliveries(&admin, &id).await.len(), 2, "what happens later is not even kept");
     let hooks = admin.get("/v1/admin/webhooks").await.expect(200);
     assert!(hooks["items"][0]["disabled_at"].is_string(), "{hooks}");
@@ -233,7 +234,7 @@ async fn a_redirect_is_not_followed() {
     let elsewhere = Receiver::start().await;
     for status in [302, 307] {
         receiver.will_answer(redirect(status, &elsewhere.url()));
-        happens(&world.db.db, world.tenant.id, "approval.created", &json!({})).await;
+        happens(&world.db.db, world.tenant.id, "approval.requested", &json!({})).await;
         let refused = tried(&admin, &id, 1).await;
         assert_eq!((&refused["state"], &refused["last_status"]), (&json!("pending"), &json!(status)));
         let why = refused["last_error"].as_str().unwrap();
@@ -248,7 +249,7 @@ async fn a_private_address_is_refused_when_the_operator_does_not_allow_it_any_mo
     let mut stopped = world.stop().await;
     stopped.config.egress_allow.clear();
     let world = stopped.start().await;
-    happens(&world.db.db, world.tenant.id, "approval.created", &json!({})).await;
+    happens(&world.db.db, world.tenant.id, "approval.requested", &json!({})).await;
     let refused = tried(&world.admin().await, &id, 1).await;
     assert!(refused["last_error"].as_str().unwrap().starts_with("egress rejected"), "{refused}");
     assert_eq!(receiver.origin.accepted(), 0);
@@ -259,7 +260,7 @@ async fn two_replicas_send_a_message_once() {
     let (world, admin, receiver, id) = told().await;
     let _replica = world.replica().await;
     for number in 0..40 {
-        happens(&world.db.db, world.tenant.id, "approval.created", &json!({ "number": number })).await;
+        happens(&world.db.db, world.tenant.id, "approval.requested", &json!({ "number": number })).await;
     }
     let waiting = "select count(*) from webhook_deliveries where delivered_at is null";
     eventually(async || {
@@ -281,7 +282,7 @@ async fn what_waited_while_nobody_was_at_work_is_sent_after_the_start() {
     let (world, _, receiver, _) = told().await;
     let mut stopped = world.stop().await;
     stopped.db.db = chatelaine::store::Db::connect(&stopped.db.url, 2).await.unwrap();
-    happens(&stopped.db.db, stopped.tenant.id, "approval.created", &json!({ "code": "7F3K" })).await;
+    happens(&stopped.db.db, stopped.tenant.id, "approval.requested", &json!({ "code": "7F3K" })).await;
     assert_eq!(receiver.seen().len(), 0);
     let _world = stopped.start().await;
     assert!(receiver.heard(1).await[0].body.contains("7F3K"));
@@ -293,7 +294,7 @@ async fn a_message_whose_sender_died_is_sent_when_its_lease_ends_and_the_dead_on
     let tenant = world.tenant.id;
     let mut stopped = world.stop().await;
     stopped.db.db = chatelaine::store::Db::connect(&stopped.db.url, 2).await.unwrap();
-    happens(&stopped.db.db, tenant, "approval.created", &json!({})).await;
+    happens(&stopped.db.db, tenant, "approval.requested", &json!({})).await;
     let delivery: uuid::Uuid = sqlx::query_scalar("select id from webhook_deliveries")
         .fetch_one(&mut stopped.db.as_tenant(tenant).await)
         .await
@@ -322,7 +323,7 @@ async fn a_receiver_that_never_answers_does_not_hold_up_the_others() {
     let silent = raw(b"", true).await;
     hook(&admin, &format!("http://{silent}/"), &["approval.*"]).await;
     for number in 0..100 {
-        happens(&world.db.db, world.tenant.id, "approval.created", &json!({ "number": number })).await;
+        happens(&world.db.db, world.tenant.id, "approval.requested", &json!({ "number": number })).await;
     }
     // At most two of a hundred are under way to the silent one, each for ten seconds.
     let started = chatelaine::domain::clock::instant();
@@ -334,7 +335,7 @@ async fn a_receiver_that_never_answers_does_not_hold_up_the_others() {
 async fn an_answers_body_is_not_waited_for_without_end() {
     let (world, admin, receiver, id) = told().await;
     receiver.will_answer(ok(vec![b'x'; 1 << 20]));
-    happens(&world.db.db, world.tenant.id, "approval.created", &json!({})).await;
+    happens(&world.db.db, world.tenant.id, "approval.requested", &json!({})).await;
     receiver.heard(1).await;
     eventually(async || deliveries(&admin, &id).await[0]["state"] == "delivered").await;
 }
@@ -343,7 +344,7 @@ async fn an_answers_body_is_not_waited_for_without_end() {
 async fn old_messages_are_forgotten_unless_they_are_still_to_be_sent() {
     let (world, admin, receiver, id) = told().await;
     for number in 0..3 {
-        happens(&world.db.db, world.tenant.id, "approval.created", &json!({ "number": number })).await;
+        happens(&world.db.db, world.tenant.id, "approval.requested", &json!({ "number": number })).await;
     }
     receiver.heard(3).await;
     eventually(async || deliveries(&admin, &id).await.iter().all(|item| item["state"] == "delivered")).await;

@@ -1,0 +1,164 @@
+//! The registry of servers, for the admins of a tenant; at `/v1/mcp-servers` and, as its document has it, at
+//! `/mcp-servers`.
+//!
+//! `If-Match` is optional, as in most APIs of the kind: without it the last change wins, with the `ETag` of what was
+//! read a change of something else in the meantime is 412 and changes nothing.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use http::{HeaderMap, StatusCode, header};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    extract::{Json, Known, Path, Query},
+    problem::Problem,
+};
+use crate::{
+    app::{
+        self, App,
+        registry::{EntryView, Found, IfMatch},
+    },
+    domain::{error::Error, registry::Definition},
+};
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Only those after this page: its `next`.
+    after: Option<String>,
+    /// 1 to 100.
+    #[serde(default = "fifty")]
+    limit: i64,
+}
+
+fn fifty() -> i64 {
+    50
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct EntryPage {
+    items: Vec<EntryView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// The MCP servers of the registry, by name.
+#[utoipa::path(get, path = "/mcp-servers", tag = "registry", params(Which), responses((status = 200, body = EntryPage)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    known: Known,
+    Query(which): Query<Which>,
+) -> Result<axum::Json<EntryPage>, Problem> {
+    let admin = known.0.admin()?;
+    if !(1..=100).contains(&which.limit) {
+        return Err(Problem::invalid("limit", "must be from 1 to 100"));
+    }
+    let after = which.after.map(|after| place(&after)).transpose()?;
+    let after = after.as_ref().map(|(name, id)| (name.as_str(), id.as_str()));
+    let mut items = app::registry::list(&app, &admin, after, which.limit + 1).await?;
+    let limit = usize::try_from(which.limit).unwrap_or(usize::MAX);
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next = items.last().filter(|_| more).map(|last| {
+        let place = (&last.definition.name, &last.definition.id);
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&place).expect("two texts are JSON"))
+    });
+    Ok(axum::Json(EntryPage { items, next }))
+}
+
+/// The name and id that a page ended with.
+fn place(after: &str) -> Result<(String, String), Problem> {
+    let place = URL_SAFE_NO_PAD.decode(after).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    place.ok_or_else(|| Problem::invalid("after", "is not the `next` of a page"))
+}
+
+/// Define an MCP server.
+#[utoipa::path(post, path = "/mcp-servers", tag = "registry", request_body = Definition,
+    responses((status = 201, body = EntryView)))]
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    known: Known,
+    Json(definition): Json<Definition>,
+) -> Result<Response, Problem> {
+    let entry = app::registry::create(&app, &known.0.admin()?, definition).await?;
+    Ok((StatusCode::CREATED, with_etag(entry)).into_response())
+}
+
+/// One definition. Sensitive values are `••••`.
+#[utoipa::path(get, path = "/mcp-servers/{id}", tag = "registry", params(("id" = String, Path)),
+    responses((status = 200, body = EntryView)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    known: Known,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let entry = app::registry::get(&app, &known.0.admin()?, &id).await.map_err(|error| named(&id, error))?;
+    Ok(with_etag(entry).into_response())
+}
+
+/// Replace a definition. Sensitive values that are left out or masked stay as they are; `null` takes one away.
+#[utoipa::path(put, path = "/mcp-servers/{id}", tag = "registry", request_body = Definition,
+    params(("id" = String, Path), ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read")),
+    responses((status = 200, body = EntryView)))]
+pub(super) async fn update(
+    State(app): State<Arc<App>>,
+    known: Known,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Json(definition): Json<Definition>,
+) -> Result<Response, Problem> {
+    let updated = app::registry::update(&app, &known.0.admin()?, &id, definition, &if_match(&headers)?).await;
+    match updated.map_err(|error| named(&id, error))? {
+        Found::Done(entry) => Ok(with_etag(entry).into_response()),
+        Found::Another => Err(changed(&id)),
+    }
+}
+
+/// Remove a definition that no agent refers to.
+#[utoipa::path(delete, path = "/mcp-servers/{id}", tag = "registry",
+    params(("id" = String, Path), ("If-Match" = Option<String>, Header, description = "The `ETag` of what was read")),
+    responses((status = 204)))]
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    known: Known,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+) -> Result<StatusCode, Problem> {
+    let removed = app::registry::remove(&app, &known.0.admin()?, &id, &if_match(&headers)?).await;
+    match removed.map_err(|error| named(&id, error))? {
+        Found::Done(()) => Ok(StatusCode::NO_CONTENT),
+        Found::Another => Err(changed(&id)),
+    }
+}
+
+fn if_match(headers: &HeaderMap) -> Result<IfMatch, Problem> {
+    let header = headers.get(header::IF_MATCH).map(|value| value.to_str()).transpose();
+    let header = header.map_err(|_| Problem::invalid("if-match", "must be the `ETag` of what was read"))?;
+    Ok(IfMatch::new(header))
+}
+
+fn changed(id: &str) -> Problem {
+    let detail = format!("MCP server '{id}' has changed since it was read; read it again");
+    Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", detail)
+}
+
+/// The sentence that clients of the document know.
+fn named(id: &str, error: Error) -> Problem {
+    match error {
+        Error::NotFound(_) => {
+            let shown: String = id.chars().take(80).collect();
+            Problem::new(StatusCode::NOT_FOUND, "not_found", format!("MCP server not found: {shown}"))
+        }
+        error => error.into(),
+    }
+}
+
+fn with_etag(entry: EntryView) -> impl IntoResponse {
+    ([(header::ETAG, entry.etag.clone())], axum::Json(entry))
+}

@@ -1,0 +1,70 @@
+//! Secrets of a tenant, for its admins: they go in here and never come out.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde_json::Value;
+
+use super::{
+    extract::{Json, Known, Path},
+    problem::Problem,
+};
+use crate::{
+    app::{self, App, registry::SecretView},
+    domain::secret::Secret,
+};
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct Secrets {
+    items: Vec<SecretView>,
+}
+
+/// The names of the secrets.
+#[utoipa::path(get, path = "/v1/secrets", tag = "secrets", responses((status = 200, body = Secrets)))]
+pub(super) async fn list(State(app): State<Arc<App>>, known: Known) -> Result<axum::Json<Secrets>, Problem> {
+    Ok(axum::Json(Secrets { items: app::registry::list_secrets(&app, &known.0.admin()?).await? }))
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewSecret {
+    /// 1 to 8192 bytes. It is stored encrypted and never comes back.
+    #[serde(deserialize_with = "value")]
+    #[schema(value_type = String)]
+    value: Secret,
+}
+
+/// Reads the value; an error never repeats it.
+fn value<'de, D: Deserializer<'de>>(input: D) -> Result<Secret, D::Error> {
+    match Value::deserialize(input)? {
+        Value::String(text) => Ok(Secret::new(text)),
+        _ => Err(D::Error::custom("must be text")),
+    }
+}
+
+/// Set a secret, new or not. Definitions and packs name it as `{"$secret": "<name>"}`.
+#[utoipa::path(put, path = "/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)),
+    request_body = NewSecret, responses((status = 204)))]
+pub(super) async fn put(
+    State(app): State<Arc<App>>,
+    known: Known,
+    Path(name): Path<String>,
+    Json(new): Json<NewSecret>,
+) -> Result<StatusCode, Problem> {
+    app::registry::put_secret(&app, &known.0.admin()?, &name, &new.value).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Remove a secret that nothing names.
+#[utoipa::path(delete, path = "/v1/secrets/{name}", tag = "secrets", params(("name" = String, Path)),
+    responses((status = 204)))]
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    known: Known,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app::registry::remove_secret(&app, &known.0.admin()?, &name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

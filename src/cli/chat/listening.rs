@@ -1,0 +1,118 @@
+//! A stream of server-sent events that is kept open: one that breaks is opened again, quietly, after the last
+//! event that was heard.
+//!
+//! [`Stream::next`] may be dropped and called again at any time without losing anything.
+
+use std::{io, pin::Pin, time::Duration};
+
+use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream::BoxStream};
+use reqwest::{RequestBuilder, StatusCode};
+use serde_json::Value;
+use sse_stream::{Sse, SseStream};
+use tokio::time::Sleep;
+
+use super::client::{Refused, refused};
+
+/// The server says every 15 seconds that it is there; one that is silent for so long is not.
+const SILENCE: Duration = Duration::from_secs(50);
+/// Until a stream that ended is opened again.
+const AGAIN: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+/// After so many failures in a row, about a minute, it is said aloud.
+const PATIENCE: u32 = 7;
+
+pub enum Heard {
+    Event {
+        name: String,
+        data: Value,
+    },
+    /// It was broken for a while. What is durable is told again, what was said in passing is gone.
+    Gap,
+    /// It has been broken for long; it is still being tried.
+    Lost(anyhow::Error),
+}
+
+pub struct Stream {
+    request: RequestBuilder,
+    last: Option<String>,
+    state: State,
+    failures: u32,
+}
+
+enum State {
+    Open(Events),
+    Pausing(Pin<Box<Sleep>>),
+    Opening(BoxFuture<'static, anyhow::Result<Events>>),
+}
+
+type Events = BoxStream<'static, Result<Sse, sse_stream::Error>>;
+
+impl Stream {
+    /// Opens it, after the event `last`; absent: wherever the server begins.
+    pub async fn open(request: RequestBuilder, last: Option<String>) -> anyhow::Result<Self> {
+        let events = open(&request, last.as_deref()).await?;
+        Ok(Self { request, last, state: State::Open(events), failures: 0 })
+    }
+
+    /// What comes next. An error is the server's refusal: it will not change its mind.
+    pub async fn next(&mut self) -> anyhow::Result<Heard> {
+        loop {
+            match &mut self.state {
+                State::Open(events) => match events.next().await {
+                    Some(Ok(event)) => {
+                        if let Some(id) = event.id.filter(|id| !id.is_empty()) {
+                            self.last = Some(id);
+                        }
+                        if let Some(data) = event.data {
+                            let data = serde_json::from_str(&data).unwrap_or_default();
+                            return Ok(Heard::Event { name: event.event.unwrap_or_default(), data });
+                        }
+                    }
+                    Some(Err(_)) | None => self.pause(AGAIN),
+                },
+                State::Pausing(pause) => {
+                    pause.await;
+                    self.state = State::Opening(open(&self.request, self.last.as_deref()));
+                }
+                State::Opening(opening) => match opening.await {
+                    Ok(events) => {
+                        self.state = State::Open(events);
+                        self.failures = 0;
+                        return Ok(Heard::Gap);
+                    }
+                    Err(error) => {
+                        self.failures += 1;
+                        self.pause(LONGEST_PAUSE.min(Duration::from_secs(1 << self.failures.min(6)) / 2));
+                        if error.downcast_ref().is_some_and(Refused::is_final) {
+                            return Err(error);
+                        }
+                        if self.failures.is_multiple_of(PATIENCE) {
+                            return Ok(Heard::Lost(error));
+                        }
+                    }
+                },
+            }
+        }
+    }
+
+    fn pause(&mut self, time: Duration) {
+        self.state = State::Pausing(Box::pin(tokio::time::sleep(time)));
+    }
+}
+
+fn open(request: &RequestBuilder, last: Option<&str>) -> BoxFuture<'static, anyhow::Result<Events>> {
+    let mut request = request.try_clone().expect("a GET has no body that could not be repeated");
+    if let Some(last) = last {
+        request = request.header("last-event-id", last);
+    }
+    async move {
+        let answer = request.send().await?;
+        if answer.status() != StatusCode::OK {
+            return Err(refused(answer.status(), &answer.bytes().await?).into());
+        }
+        let bytes = tokio_stream::StreamExt::timeout(answer.bytes_stream(), SILENCE);
+        let bytes = bytes.map(|piece| piece.map_err(io::Error::other)?.map_err(io::Error::other));
+        Ok(SseStream::from_bytes_stream(bytes).boxed())
+    }
+    .boxed()
+}

@@ -1,0 +1,52 @@
+//! Headers that somebody who is not the program may name and fill: a pack, a user, the registry.
+//!
+//! Some belong to the transport and are never theirs. No value ends its header or starts another one.
+
+/// Checks the name of a header that a pack or the registry may set.
+pub fn check_name(name: &str) -> Result<(), String> {
+    const RESERVED: &[&str] = &[
+        "host",
+        "content-length",
+        "content-type",
+        "content-encoding",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "upgrade",
+        "te",
+        "trailer",
+        "expect",
+        "accept",
+        "accept-encoding",
+        "last-event-id",
+    ];
+    if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+        return Err(format!("{name:?} is not the name of a header; use letters, digits and `-`"));
+    }
+    let lower = name.to_ascii_lowercase();
+    if RESERVED.contains(&lower.as_str()) || lower.starts_with("mcp-") || lower.starts_with("proxy-") {
+        return Err(format!("the header {name} is set by the program itself; remove it"));
+    }
+    Ok(())
+}
+
+/// Whether a header can carry this text: printable ASCII and tabs, so no line break and no NUL.
+pub fn can_carry(text: &str) -> bool {
+    text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
+}
+
+/// The header that a config key becomes: `X-Context-Id` for `context_id`; a key with a hyphen is one already
+/// (DESIGN section 6).
+pub fn of_key(key: &str) -> String {
+    if key.contains('-') {
+        return key.to_owned();
+    }
+    let mut name = "X".to_owned();
+    for word in key.split('_').filter(|word| !word.is_empty()) {
+        let (first, rest) = word.split_at(1);
+        name.push('-');
+        name.push_str(&first.to_ascii_uppercase());
+        name.push_str(rest);
+    }
+    name
+}

@@ -1,0 +1,158 @@
+//! An entry of the registry as the document writes it: what the API takes and gives, what a file in a pack's
+//! folder holds, and, without what is secret, what a row holds.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    config::KeySchema,
+    entry::{Entry, Fault},
+};
+use crate::domain::{scrub::MASK, secret::Secret};
+
+/// Values may be secret: no `Debug`.
+#[derive(Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Definition {
+    /// 2 to 60 lower-case letters, digits, `_` or `-`, starting with a letter. It never changes.
+    #[serde(default)]
+    pub id: String,
+    /// Absent: the id.
+    #[serde(default)]
+    pub name: String,
+    #[serde(default)]
+    pub description: String,
+    /// Where the server is; may hold placeholders such as `${env.NAME}` and, in path and query, `${scope.name}`.
+    pub url: String,
+    /// The keys that the server takes.
+    #[serde(default)]
+    pub config_schema: BTreeMap<String, KeySchema>,
+    /// Values of keys, unless a capability or an agent sets others. A sensitive one reads as `••••`; one that is
+    /// left out or sent back like that stays as it is, and `null` takes it away.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub default_config: BTreeMap<String, Value>,
+    /// How the program gets a token for the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+}
+
+/// Tokens by OAuth 2.0 client credentials (RFC 6749, section 4.4).
+#[derive(Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Auth {
+    #[serde(rename = "type")]
+    pub kind: AuthKind,
+    pub token_url: String,
+    /// Text, or `{"$secret": "name"}`.
+    #[schema(value_type = Object)]
+    pub client_id: Value,
+    /// The same; text reads as `••••`.
+    #[serde(default)]
+    #[schema(value_type = Object)]
+    pub client_secret: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub enum AuthKind {
+    #[serde(rename = "oauth2_client_credentials")]
+    ClientCredentials,
+}
+
+/// The values of a definition that are kept sealed, by their paths.
+#[derive(Clone, Default, PartialEq)]
+pub struct Sealable(pub(super) BTreeMap<String, Value>);
+
+impl Sealable {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// For sealing: a JSON object.
+    pub fn to_text(&self) -> Secret {
+        Secret::new(serde_json::to_string(&self.0).expect("a map of JSON is JSON"))
+    }
+
+    /// Back from [`Sealable::to_text`].
+    pub fn from_text(text: &Secret) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text.expose()).map(Self)
+    }
+}
+
+pub(super) const CLIENT_SECRET: &str = "auth.client_secret";
+
+pub(super) fn path(key: &str) -> String {
+    format!("default_config.{key}")
+}
+
+impl Definition {
+    /// Puts sealed values back in their places.
+    #[must_use]
+    pub fn with(mut self, sealed: Sealable) -> Self {
+        for (path, value) in sealed.0 {
+            if path == CLIENT_SECRET {
+                self.auth.iter_mut().for_each(|auth| auth.client_secret = value.clone());
+            } else if let Some(key) = path.strip_prefix("default_config.") {
+                self.default_config.insert(key.to_owned(), value);
+            }
+        }
+        self
+    }
+
+    /// A new definition in the place of an old one: sensitive values that it leaves out, or sends back masked,
+    /// stay. They do not follow the server to another host, nor do they stay when they are sensitive no more.
+    pub fn keeping(mut self, old: Option<&Entry>) -> Result<Self, Fault> {
+        let kept = old.map(Entry::sealable).unwrap_or_default();
+        for (path, value) in kept.0 {
+            let (moved, slot) = if path == CLIENT_SECRET {
+                let Some(auth) = &mut self.auth else { continue };
+                let before = old.and_then(|old| old.definition.auth.as_ref()).map(|auth| authority(&auth.token_url));
+                (before != Some(authority(&auth.token_url)), &mut auth.client_secret)
+            } else {
+                let key = path.trim_start_matches("default_config.");
+                let masked = self.default_config.get(key).is_some_and(is_mask);
+                let left_out = !self.default_config.contains_key(key);
+                let sensitive = self.config_schema.get(key).is_some_and(|schema| schema.sensitive);
+                if !sensitive && masked {
+                    return Err(Fault::new(path, "is not sensitive any more; enter its value again"));
+                }
+                if !sensitive || !(masked || left_out) {
+                    continue;
+                }
+                let moved = old.is_some_and(|old| authority(&old.definition.url) != authority(&self.url));
+                (moved, self.default_config.entry(key.to_owned()).or_insert(Value::Null))
+            };
+            if !(slot.is_null() || is_mask(slot)) {
+                continue;
+            }
+            if moved {
+                let reason = "is not taken along to another host; enter its value again, or `null` for none";
+                return Err(Fault::new(path, reason));
+            }
+            *slot = value;
+        }
+        self.default_config.retain(|_, value| !value.is_null());
+        let unknown = self.default_config.iter().find(|(_, value)| is_mask(value)).map(|(key, _)| path(key));
+        let unknown = unknown.or_else(|| {
+            self.auth.as_ref().filter(|auth| is_mask(&auth.client_secret)).map(|_| CLIENT_SECRET.to_owned())
+        });
+        match unknown {
+            Some(path) => Err(Fault::new(path, format!("`{MASK}` stands for a value that is there; enter one"))),
+            None => Ok(self),
+        }
+    }
+}
+
+fn is_mask(value: &Value) -> bool {
+    value.as_str() == Some(MASK)
+}
+
+/// Scheme, host and port as they are written.
+fn authority(url: &str) -> String {
+    let (scheme, rest) = url.trim().split_once("://").unwrap_or(("", url));
+    format!("{scheme}://{}", rest.split(['/', '?', '#']).next().unwrap_or_default()).to_ascii_lowercase()
+}

@@ -1,0 +1,268 @@
+//! A definition that can be used: checked once, at the edge. Whoever holds an [`Entry`] need not ask again
+//! whether its templates parse, its keys are headers or its values are of their types.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde_json::Value;
+
+use super::{
+    EntryId,
+    config::{ConfigValue, Kind},
+    definition::{CLIENT_SECRET, Definition, Sealable, path},
+};
+use crate::domain::{
+    config::{Environment, RING},
+    header,
+    policy::ToolPattern,
+    scrub::MASK,
+    template::{Reference, Source, Template, address::AddressError},
+};
+
+const MAX_NAME: usize = 200;
+const MAX_TEXT: usize = 4000;
+const MAX_URL: usize = 2048;
+const MAX_KEYS: usize = 64;
+const MAX_KEY: usize = 64;
+
+/// What defaults may refer to. Parameters are an agent's, so only an agent may.
+pub const DEFAULTS: &[Source] = &[Source::Env, Source::Scope, Source::Runtime, Source::Runner];
+/// What a capability may refer to.
+pub const CAPABILITIES: &[Source] = DEFAULTS;
+/// What an agent may refer to, and an address.
+pub const AGENTS: &[Source] = &[Source::Env, Source::Params, Source::Scope, Source::Runtime, Source::Runner];
+
+#[derive(Clone, PartialEq)]
+pub struct Entry {
+    pub id: EntryId,
+    /// As it was written, with its secrets.
+    pub definition: Definition,
+    pub url: Template,
+    pub defaults: BTreeMap<String, ConfigValue>,
+    pub auth: Option<ClientCredentialsConfig>,
+}
+
+/// How to get tokens, before values are filled in.
+#[derive(Clone, PartialEq)]
+pub struct ClientCredentialsConfig {
+    pub token_url: Template,
+    pub client_id: ConfigValue,
+    pub client_secret: ConfigValue,
+    pub scope: Option<String>,
+}
+
+/// The variables of the environment that the operator lets the registry use. Names may hold `*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Grants(Vec<ToolPattern>);
+
+/// Whose entry it is, which says what it may refer to.
+#[derive(Clone, Copy)]
+pub enum Rules<'a> {
+    /// The operator's own, from a file.
+    Operator,
+    /// A tenant's: the variables that were granted, and no others.
+    Tenant(&'a Grants),
+}
+
+/// A field that cannot be used, and why. Never holds a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {reason}")]
+pub struct Fault {
+    pub field: String,
+    pub reason: String,
+}
+
+impl Fault {
+    pub fn new(field: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { field: field.into(), reason: reason.into() }
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Entry({})", self.id)
+    }
+}
+
+impl Grants {
+    pub fn new(names: &[String]) -> Self {
+        Self(names.iter().cloned().map(ToolPattern).collect())
+    }
+
+    pub fn cover(&self, name: &str) -> bool {
+        !RING.contains(&name) && self.0.iter().any(|pattern| pattern.matches(name))
+    }
+}
+
+impl Rules<'_> {
+    pub fn allow(self, variable: &str) -> bool {
+        match self {
+            Self::Operator => !RING.contains(&variable),
+            Self::Tenant(grants) => grants.cover(variable),
+        }
+    }
+
+    /// The value of a variable, if it may be used.
+    pub fn variable<'e>(self, env: &'e Environment, name: &str) -> Option<&'e str> {
+        env.get(name).filter(|_| self.allow(name))
+    }
+}
+
+/// What is said of a variable that was not granted.
+pub fn not_granted(variable: &str) -> String {
+    format!(
+        "the variable {variable} is not granted to the registry; ask the operator to add it to CHATELAINE_REGISTRY_ENV"
+    )
+}
+
+impl Entry {
+    /// Checks a definition; the error names the first field that cannot be used.
+    pub fn parse(mut definition: Definition, rules: Rules) -> Result<Self, Fault> {
+        let id = EntryId::parse(&definition.id).map_err(|reason| Fault::new("id", reason))?;
+        if definition.name.trim().is_empty() {
+            definition.name = definition.id.clone();
+        }
+        readable("name", &definition.name, MAX_NAME)?;
+        readable("description", &definition.description, MAX_TEXT)?;
+        let url = address("url", &definition.url, AGENTS, rules)?;
+        keys(&definition)?;
+        let mut defaults = BTreeMap::new();
+        for (key, written) in &definition.default_config {
+            let fault = |reason: String| Fault::new(path(key), reason);
+            let Some(schema) = definition.config_schema.get(key) else {
+                return Err(fault("is not a key of `config_schema`; add it there".to_owned()));
+            };
+            let value = ConfigValue::parse(written, DEFAULTS).map_err(fault)?;
+            value.fits(schema.kind).map_err(fault)?;
+            if schema.internal {
+                internal(&value).map_err(fault)?;
+            }
+            granted(&value.references(), rules).map_err(fault)?;
+            defaults.insert(key.clone(), value);
+        }
+        let auth = auth(&definition, rules)?;
+        Ok(Self { id, definition, url, defaults, auth })
+    }
+
+    /// The literals that are never shown: they are kept sealed.
+    pub fn sealable(&self) -> Sealable {
+        let hidden = self.defaults.iter().filter(|(key, value)| {
+            self.definition.config_schema.get(*key).is_some_and(|schema| schema.sensitive) && !value.only_refers()
+        });
+        let mut sealable: BTreeMap<_, _> = hidden.map(|(key, value)| (path(key), value.written().clone())).collect();
+        if let Some(auth) = self.auth.as_ref().filter(|auth| !auth.client_secret.only_refers()) {
+            sealable.insert(CLIENT_SECRET.to_owned(), auth.client_secret.written().clone());
+        }
+        Sealable(sealable)
+    }
+
+    /// The definition without what is sealed.
+    pub fn open_part(&self) -> Definition {
+        let mut open = self.definition.clone();
+        for path in self.sealable().0.keys() {
+            match (path.strip_prefix("default_config."), &mut open.auth) {
+                (Some(key), _) => drop(open.default_config.remove(key)),
+                (None, Some(auth)) => auth.client_secret = Value::Null,
+                (None, None) => {}
+            }
+        }
+        open
+    }
+
+    /// The definition as people see it.
+    pub fn shown(&self) -> Definition {
+        let mask = |(path, _): (&String, &Value)| (path.clone(), Value::String(MASK.to_owned()));
+        self.open_part().with(Sealable(self.sealable().0.iter().map(mask).collect()))
+    }
+
+    /// The secrets of the tenant that it names.
+    pub fn secrets(&self) -> impl Iterator<Item = &str> {
+        let auth = self.auth.iter().flat_map(|auth| [&auth.client_id, &auth.client_secret]);
+        self.defaults.values().chain(auth).filter_map(ConfigValue::secret).map(super::SecretName::as_str)
+    }
+}
+
+fn keys(definition: &Definition) -> Result<(), Fault> {
+    if definition.config_schema.len() > MAX_KEYS {
+        return Err(Fault::new("config_schema", format!("has more than {MAX_KEYS} keys")));
+    }
+    let mut headers: BTreeMap<String, &str> = BTreeMap::new();
+    if definition.auth.is_some() {
+        headers.insert("authorization".to_owned(), "auth");
+    }
+    for (key, schema) in &definition.config_schema {
+        let fault = |reason: String| Fault::new(format!("config_schema.{key}"), reason);
+        let rest = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+        if key.len() > MAX_KEY || !key.starts_with(|c: char| c.is_ascii_alphanumeric()) || !key.bytes().all(rest) {
+            let wanted = "use 1 to 64 letters, digits, `_` or `-`, starting with a letter or digit";
+            return Err(fault(format!("is not a usable key; {wanted}")));
+        }
+        readable(&format!("config_schema.{key}.description"), &schema.description, MAX_TEXT)?;
+        let header = schema.header.clone().unwrap_or_else(|| header::of_key(key));
+        header::check_name(&header).map_err(fault)?;
+        if let Some(other) = headers.insert(header.to_ascii_lowercase(), key) {
+            return Err(fault(format!("becomes the header {header}, which {other} fills already")));
+        }
+    }
+    Ok(())
+}
+
+fn auth(definition: &Definition, rules: Rules) -> Result<Option<ClientCredentialsConfig>, Fault> {
+    let Some(auth) = &definition.auth else { return Ok(None) };
+    let value = |name: &str, written: &Value| {
+        let fault = |reason: String| Fault::new(format!("auth.{name}"), reason);
+        let value = ConfigValue::parse(written, &[Source::Env]).map_err(fault)?;
+        value.fits(Kind::String).map_err(fault)?;
+        granted(&value.references(), rules).map_err(fault)?;
+        Ok(value)
+    };
+    Ok(Some(ClientCredentialsConfig {
+        token_url: address("auth.token_url", &auth.token_url, &[Source::Env], rules)?,
+        client_id: value("client_id", &auth.client_id)?,
+        client_secret: value("client_secret", &auth.client_secret)?,
+        scope: auth.scope.clone(),
+    }))
+}
+
+/// An address as far as it can be judged without values.
+fn address(field: &str, text: &str, sources: &[Source], rules: Rules) -> Result<Template, Fault> {
+    let fault = |reason: String| Fault::new(field, reason);
+    if text.len() > MAX_URL {
+        return Err(fault(format!("is longer than {MAX_URL} characters")));
+    }
+    let template = Template::parse_sourced(text, sources).map_err(|error| fault(error.to_string()))?;
+    let references: Vec<_> = template.references().cloned().collect();
+    granted(&references, rules).map_err(fault)?;
+    match template.example_address(|_| None) {
+        Ok(_) => Ok(template),
+        Err(error @ AddressError::Scheme) => {
+            Err(fault(format!("{error}; a server of the registry is reached over HTTP")))
+        }
+        Err(error) => Err(fault(error.to_string())),
+    }
+}
+
+fn granted(references: &[Reference], rules: Rules) -> Result<(), String> {
+    let refused = |reference: &&Reference| reference.source == Source::Env && !rules.allow(&reference.key);
+    references.iter().find(refused).map_or(Ok(()), |reference| Err(not_granted(&reference.key)))
+}
+
+/// A key that the program fills in is not for others to fill, except in so many words.
+pub fn internal(value: &ConfigValue) -> Result<(), String> {
+    let references = value.references();
+    let framework = value.only_refers() && references.iter().all(|reference| reference.source == Source::Runtime);
+    if framework && !references.is_empty() {
+        return Ok(());
+    }
+    Err("is internal: the program fills it in; leave it out, or write `${runtime.run_id}` or `${runtime.session_id}`"
+        .to_owned())
+}
+
+fn readable(field: &str, text: &str, most: usize) -> Result<(), Fault> {
+    if text.chars().count() > most {
+        return Err(Fault::new(field, format!("must have at most {most} characters")));
+    }
+    if text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
+        return Err(Fault::new(field, "must not contain control characters"));
+    }
+    Ok(())
+}

@@ -1,0 +1,272 @@
+//! Values filled in: from an entry, a pack's reference to it and the values of a run to a server that can be
+//! connected to. Everything that is required is there, or it is an error that says what is missing.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use super::{
+    Entry, EntryId, Origin, Rules, SecretName, ServerRef,
+    config::{ConfigValue, Kind, Unresolved},
+    entry::not_granted,
+    merge::{MergedKey, depends_on_run, merge},
+};
+use crate::domain::{
+    config::Environment,
+    error::Error,
+    header,
+    ids::ServerId,
+    secret::Secret,
+    server::{AccessMode, CatalogScope, ClientCredentials, Endpoint, ServerSpec},
+    template::{OnMissing, Reference, Resolved, Source, address::AddressError},
+};
+
+/// What a run was started with and what is known of it. Empty outside of runs.
+#[derive(Clone, Default)]
+pub struct RunValues(BTreeMap<Reference, Secret>);
+
+impl RunValues {
+    /// Visible to the model.
+    #[must_use]
+    pub fn params(self, params: &Map<String, Value>) -> Self {
+        self.all(Source::Params, params)
+    }
+
+    /// Invisible to it.
+    #[must_use]
+    pub fn scope(self, scope: &Map<String, Value>) -> Self {
+        self.all(Source::Scope, scope)
+    }
+
+    #[must_use]
+    pub fn runtime(self, session_id: &str, run_id: &str) -> Self {
+        self.with(Source::Runtime, "session_id", session_id).with(Source::Runtime, "run_id", run_id)
+    }
+
+    #[must_use]
+    pub fn runner(self, orchestrator_mcp_url: &str) -> Self {
+        self.with(Source::Runner, "orchestrator_mcp_url", orchestrator_mcp_url)
+    }
+
+    /// Text as it is, anything else as JSON; `null` is nothing.
+    fn all(self, source: Source, values: &Map<String, Value>) -> Self {
+        values.iter().fold(self, |known, (key, value)| match value {
+            Value::Null => known,
+            Value::String(text) => known.with(source, key, text),
+            other => known.with(source, key, &other.to_string()),
+        })
+    }
+
+    fn with(mut self, source: Source, key: &str, value: &str) -> Self {
+        self.0.insert(Reference { source, key: key.to_owned() }, Secret::new(value));
+        self
+    }
+}
+
+/// Where values come from.
+#[derive(Clone, Copy)]
+pub struct Sources<'a> {
+    pub env: &'a Environment,
+    /// Which variables may be used.
+    pub rules: Rules<'a>,
+    /// The tenant's own.
+    pub secrets: &'a BTreeMap<String, Secret>,
+    pub run: &'a RunValues,
+}
+
+impl<'a> Sources<'a> {
+    fn get(&self, reference: &Reference) -> Option<&'a str> {
+        match reference.source {
+            Source::Env => self.rules.variable(self.env, &reference.key),
+            _ => self.run.0.get(reference).map(Secret::expose),
+        }
+    }
+
+    fn secret(&self, name: &SecretName) -> Option<&'a Secret> {
+        self.secrets.get(name.as_str())
+    }
+
+    /// A variable that is used and was not granted.
+    fn refused(&self, references: &[Reference]) -> Option<String> {
+        let refused = |reference: &&Reference| reference.source == Source::Env && !self.rules.allow(&reference.key);
+        references.iter().find(refused).map(|reference| not_granted(&reference.key))
+    }
+}
+
+/// A server with everything filled in: what the document calls `resolved_mcp_servers.<alias>`.
+#[derive(Clone)]
+pub struct ResolvedServer {
+    pub alias: ServerId,
+    pub entry: EntryId,
+    /// The final keys, in order.
+    pub config: Vec<ResolvedKey>,
+    /// What is connected to.
+    pub spec: Arc<ServerSpec>,
+    /// It is another server for each run; its connection is not shared.
+    pub per_run: bool,
+}
+
+#[derive(Clone)]
+pub struct ResolvedKey {
+    pub key: String,
+    pub value: Secret,
+    pub sensitive: bool,
+    pub origin: Origin,
+}
+
+/// Why there is no server. Never holds a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    #[error("Failed to resolve MCP server '{alias}' (ref: {entry}): Not found in registry")]
+    UnknownEntry { alias: ServerId, entry: EntryId },
+    #[error("Missing required value: {what} for config key '{key}'")]
+    Missing { alias: ServerId, what: String, key: String },
+    #[error("config key '{key}' of MCP server '{alias}': {reason}")]
+    Key { alias: ServerId, key: String, reason: String },
+    #[error("{field} of MCP server '{alias}': {reason}")]
+    Field { alias: ServerId, field: &'static str, reason: String },
+}
+
+impl From<ResolveError> for Error {
+    fn from(error: ResolveError) -> Self {
+        let field = match &error {
+            ResolveError::UnknownEntry { alias, .. } => format!("mcpServers.{alias}.ref"),
+            ResolveError::Missing { what, .. } => what.clone(),
+            ResolveError::Key { alias, key, .. } => format!("mcpServers.{alias}.config.{key}"),
+            ResolveError::Field { alias, field, .. } => format!("mcpServers.{alias}.{field}"),
+        };
+        Self::invalid(field, error.to_string())
+    }
+}
+
+/// Resolves one reference.
+pub fn resolve(entry: &Entry, reference: &ServerRef, sources: Sources) -> Result<ResolvedServer, ResolveError> {
+    let alias = || reference.alias.clone();
+    let key_error = |key: &str, reason: String| ResolveError::Key { alias: alias(), key: key.to_owned(), reason };
+    let merged = merge(entry, reference).map_err(|fault| key_error(&fault.field, fault.reason))?;
+    let mut config = Vec::new();
+    for (key, merged) in &merged {
+        if let Some((resolved, origin)) = key_of(entry, reference, key, merged, sources)? {
+            let value = resolved.text;
+            config.push(ResolvedKey { key: key.clone(), value, sensitive: resolved.sensitive, origin });
+        }
+    }
+    let field = |field| move |reason: String| ResolveError::Field { alias: alias(), field, reason };
+    let references: Vec<_> = entry.url.references().cloned().collect();
+    if let Some(reason) = sources.refused(&references) {
+        return Err(field("url")(reason));
+    }
+    let url = entry.url.address(|reference| sources.get(reference)).map_err(|error| match &error {
+        AddressError::Missing(missing) => ResolveError::Missing {
+            alias: alias(),
+            what: missing.0.first().map(Reference::dotted).unwrap_or_default(),
+            key: "url".to_owned(),
+        },
+        _ => field("url")(error.to_string()),
+    })?;
+    let auth = auth(entry, sources).map_err(field("auth"))?;
+    let headers = config.iter().map(|resolved| (header_of(entry, &resolved.key), resolved.value.clone())).collect();
+    let endpoint = Endpoint::StreamableHttp { url, headers };
+    let per_run = depends_on_run(entry, &merged);
+    let entered = config.iter().filter(|key| key.sensitive).map(|key| key.value.clone());
+    let entered = entered.chain(auth.iter().map(|auth| auth.client_secret.clone())).collect();
+    let scope = if per_run { scope_of(&endpoint, auth.as_ref()) } else { "".into() };
+    let spec = ServerSpec {
+        id: alias(),
+        endpoint,
+        access_mode: AccessMode::AdminControlled,
+        tool_access: reference.tool_access.clone(),
+        tools: reference.tools.clone(),
+        required: reference.required && !per_run,
+        timeouts: reference.timeouts,
+        user_config: Vec::new(),
+        catalog: CatalogScope::Shared,
+        entered,
+        auth,
+        scope,
+    };
+    Ok(ResolvedServer { alias: alias(), entry: entry.id.clone(), config, spec: Arc::new(spec), per_run })
+}
+
+/// The header that carries a key.
+pub fn header_of(entry: &Entry, key: &str) -> String {
+    let said = entry.definition.config_schema.get(key).and_then(|schema| schema.header.clone());
+    said.unwrap_or_else(|| header::of_key(key))
+}
+
+/// A key's text; `None` when it is left out.
+fn key_of(
+    entry: &Entry,
+    reference: &ServerRef,
+    key: &str,
+    merged: &MergedKey,
+    sources: Sources,
+) -> Result<Option<(Resolved, Origin)>, ResolveError> {
+    let alias = reference.alias.clone();
+    let schema = &entry.definition.config_schema[key];
+    let missing = |what: String| ResolveError::Missing { alias: alias.clone(), what, key: key.to_owned() };
+    let unfit = |reason: String| ResolveError::Key { alias: alias.clone(), key: key.to_owned(), reason };
+    let (Some(value), Some(origin)) = (&merged.value, &merged.origin) else {
+        return if schema.required { Err(missing(key.to_owned())) } else { Ok(None) };
+    };
+    if let Some(reason) = sources.refused(&value.references()) {
+        return Err(unfit(reason));
+    }
+    let on_missing = if schema.required { OnMissing::Error } else { OnMissing::Omit };
+    let resolved = value.resolve(schema.kind, on_missing, |it| sources.get(it), |name| sources.secret(name));
+    let resolved = resolved.map_err(|why| match why {
+        Unresolved::Missing(what) => missing(what),
+        Unresolved::Unfit(reason) => unfit(reason),
+    })?;
+    let Some(mut resolved) = resolved else { return Ok(None) };
+    if schema.required && resolved.text.expose().trim().is_empty() {
+        // A server that is asked to limit itself to nothing may take it for no limit.
+        return Err(missing(value.references().first().map_or_else(|| key.to_owned(), Reference::dotted)));
+    }
+    if !header::can_carry(resolved.text.expose()) {
+        return Err(unfit("its value holds a line break or another character that a header cannot carry".to_owned()));
+    }
+    resolved.sensitive |= schema.sensitive;
+    Ok(Some((resolved, origin.clone())))
+}
+
+fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, String> {
+    let Some(auth) = &entry.auth else { return Ok(None) };
+    let text = |value: &ConfigValue| {
+        let resolved = value.resolve(Kind::String, OnMissing::Error, |it| sources.get(it), |name| sources.secret(name));
+        match resolved {
+            Ok(Some(resolved)) => Ok(resolved.text),
+            Ok(None) => Err("has no value".to_owned()),
+            Err(Unresolved::Missing(what)) => Err(format!("missing value: {what}")),
+            Err(Unresolved::Unfit(reason)) => Err(reason),
+        }
+    };
+    Ok(Some(ClientCredentials {
+        token_url: auth.token_url.address(|it| sources.get(it)).map_err(|error| format!("token_url {error}"))?,
+        client_id: text(&auth.client_id)?,
+        client_secret: text(&auth.client_secret)?,
+        scope: auth.scope.clone(),
+    }))
+}
+
+/// The same for servers that are reached in the same way, and only for them. Says nothing of what is in it.
+fn scope_of(endpoint: &Endpoint, auth: Option<&ClientCredentials>) -> Arc<str> {
+    let mut digest = Sha256::new();
+    let mut part = |text: &str| {
+        digest.update((text.len() as u64).to_be_bytes());
+        digest.update(text);
+    };
+    if let Endpoint::StreamableHttp { url, headers } = endpoint {
+        part(url.as_str());
+        for (name, value) in headers {
+            part(name);
+            part(value.expose());
+        }
+    }
+    if let Some(auth) = auth {
+        [auth.token_url.as_str(), auth.client_id.expose(), auth.client_secret.expose()].into_iter().for_each(&mut part);
+        part(auth.scope.as_deref().unwrap_or_default());
+    }
+    format!("run-{}", hex::encode(&digest.finalize()[..16])).into()
+}

@@ -1,0 +1,122 @@
+//! An address made of a template. The operator's values (`env`, `runner`, `file`) may be any part of it; everybody
+//! else's stand in one path segment or one query value, percent-encoded.
+//!
+//! Invariant: whatever a run's values are, scheme, host, port and the number of path segments are those that the
+//! template has without them.
+
+use std::fmt::Write as _;
+
+use url::Url;
+
+use super::{Missing, Piece, Reference, Source, Template};
+
+/// Why there is no address. Never holds a value.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    #[error(transparent)]
+    Missing(#[from] Missing),
+    #[error("is not an address; write one such as `https://mcp.example.org/mcp`")]
+    NotAnAddress,
+    #[error("has another scheme than http or https")]
+    Scheme,
+    #[error("holds a user or password; send them in a header")]
+    UserInformation,
+    #[error("has a fragment, which no server is sent; remove what follows `#`")]
+    Fragment,
+    #[error("a value of a run may stand in the path or the query only, not in the host")]
+    ValueInHost,
+    #[error("the value of {0} is empty or would leave its path segment")]
+    LeavesItsPlace(String),
+}
+
+/// Whose values are taken as they are.
+fn is_trusted(source: Source) -> bool {
+    matches!(source, Source::Env | Source::Runner | Source::File)
+}
+
+impl Template {
+    /// The address that this template makes. Values are taken literally, and those of a run are percent-encoded.
+    pub fn address<'v>(&self, value: impl Fn(&Reference) -> Option<&'v str>) -> Result<Url, AddressError> {
+        self.resolve(&value)?;
+        let text = |foreign: &dyn Fn(&Reference) -> String| -> String {
+            let piece = |piece: &Piece| match piece {
+                Piece::Literal(text) => text.clone(),
+                Piece::Reference(reference) if is_trusted(reference.source) => {
+                    value(reference).unwrap_or_default().to_owned()
+                }
+                Piece::Reference(reference) => foreign(reference),
+                Piece::Base64(_) => String::new(),
+            };
+            self.pieces.iter().map(piece).collect()
+        };
+        let shape = checked(text(&|_| "a".to_owned()).trim())?;
+        // With other values it must be the same place.
+        let other = checked(text(&|_| "b9".to_owned()).trim()).map_err(|_| AddressError::ValueInHost)?;
+        if !same_place(&shape, &other) {
+            return Err(AddressError::ValueInHost);
+        }
+        for reference in self.references().filter(|reference| !is_trusted(reference.source)) {
+            if matches!(value(reference), Some("" | "." | "..")) {
+                return Err(AddressError::LeavesItsPlace(reference.dotted()));
+            }
+        }
+        let real = checked(text(&|reference| encoded(value(reference).unwrap_or_default())).trim())?;
+        if same_place(&shape, &real) && segments(&shape) == segments(&real) {
+            return Ok(real);
+        }
+        let culprit = self.references().find(|reference| !is_trusted(reference.source));
+        Err(AddressError::LeavesItsPlace(culprit.map(Reference::dotted).unwrap_or_default()))
+    }
+
+    /// Judges what can be judged before there are values: the address as it is with some. `None` when the
+    /// operator's values are missing that it is made of.
+    pub fn example_address<'v>(
+        &self,
+        value: impl Fn(&Reference) -> Option<&'v str>,
+    ) -> Result<Option<Url>, AddressError> {
+        let with = |reference: &Reference| if is_trusted(reference.source) { value(reference) } else { Some("x") };
+        match self.address(with) {
+            Ok(url) => Ok(Some(url)),
+            Err(AddressError::Missing(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn checked(text: &str) -> Result<Url, AddressError> {
+    let url = Url::parse(text).map_err(|_| AddressError::NotAnAddress)?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(AddressError::Scheme);
+    }
+    if !url.has_host() {
+        return Err(AddressError::NotAnAddress);
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(AddressError::UserInformation);
+    }
+    if url.fragment().is_some() {
+        return Err(AddressError::Fragment);
+    }
+    Ok(url)
+}
+
+fn same_place(a: &Url, b: &Url) -> bool {
+    a.origin() == b.origin()
+}
+
+fn segments(url: &Url) -> (usize, usize) {
+    (url.path().split('/').count(), url.query_pairs().count())
+}
+
+/// Everything but the unreserved characters of RFC 3986 as `%XX`.
+fn encoded(value: &str) -> String {
+    let mut text = String::with_capacity(value.len());
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "%{byte:02X}");
+        }
+    }
+    text
+}

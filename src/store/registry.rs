@@ -1,0 +1,107 @@
+//! Rows of the registry of servers. A row's `definition` is without its secrets; those are in `sealed`.
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::Tx;
+use crate::domain::{error::Result, ids::TenantId};
+
+/// One entry.
+#[derive(Clone)]
+pub struct StoredEntry {
+    pub id: Uuid,
+    pub entry: String,
+    pub name: String,
+    /// JSON.
+    pub definition: String,
+    pub sealed: Option<Vec<u8>>,
+    pub version: i64,
+    pub updated_at: OffsetDateTime,
+}
+
+/// Adds an entry; `false` when its id is taken.
+pub async fn insert(tx: &mut Tx, tenant: TenantId, row: &StoredEntry) -> Result<bool> {
+    let done = sqlx::query!(
+        "insert into mcp_servers (tenant_id, id, entry, name, definition, sealed, version, created_at, updated_at)
+         values ($1, $2, $3, $4, $5::text::json, $6, $7, $8, $8) on conflict (tenant_id, entry) do nothing",
+        tenant.0,
+        row.id,
+        row.entry,
+        row.name,
+        row.definition,
+        row.sealed,
+        row.version,
+        row.updated_at,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+pub async fn get(tx: &mut Tx, entry: &str) -> Result<Option<StoredEntry>> {
+    let row = sqlx::query_as!(
+        StoredEntry,
+        r#"select id, entry, name, definition::text as "definition!", sealed, version, updated_at
+         from mcp_servers where entry = $1"#,
+        entry,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row)
+}
+
+/// Entries by name, after the one with this name and id.
+pub async fn list(tx: &mut Tx, after: Option<(&str, &str)>, limit: i64) -> Result<Vec<StoredEntry>> {
+    let (name, entry) = after.unzip();
+    let rows = sqlx::query_as!(
+        StoredEntry,
+        r#"select id, entry, name, definition::text as "definition!", sealed, version, updated_at
+         from mcp_servers
+         where $1::text is null or (name, entry) > ($1, $2::text)
+         order by name, entry limit $3"#,
+        name,
+        entry,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows)
+}
+
+/// Puts a row in the place of the version before it; `false` when that is not there any more.
+pub async fn update(tx: &mut Tx, row: &StoredEntry) -> Result<bool> {
+    let done = sqlx::query!(
+        "update mcp_servers
+         set name = $3, definition = $4::text::json, sealed = $5, version = $6, updated_at = $7
+         where id = $1 and entry = $2 and version = $6::bigint - 1",
+        row.id,
+        row.entry,
+        row.name,
+        row.definition,
+        row.sealed,
+        row.version,
+        row.updated_at,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Removes one version of an entry; `false` when it is not there any more.
+pub async fn delete(tx: &mut Tx, id: Uuid, version: i64) -> Result<bool> {
+    let done =
+        sqlx::query!("delete from mcp_servers where id = $1 and version = $2", id, version).execute(tx.conn()).await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Changes whenever an entry or a secret of the tenant does.
+pub async fn stamp(tx: &mut Tx) -> Result<String> {
+    let stamp = sqlx::query_scalar!(
+        r#"select md5(coalesce(string_agg(line, ',' order by line), '')) as "stamp!"
+         from (select id || '.' || version as line from mcp_servers
+               union all select id || '.' || version from secrets) lines"#,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(stamp)
+}

@@ -1,0 +1,152 @@
+//! The registry of servers: its document, its admins' API, and servers that are reached through it.
+
+mod address; // a value cannot leave its place
+mod api; // create, read, update, delete
+mod document; // the document's examples, word for word
+mod packs; // what a pack may write
+mod reached; // a server that is told what it was configured with
+mod runs; // values of a run
+mod sensitive; // what never comes back
+mod tokens; // OAuth client credentials
+
+use std::sync::{Arc, Mutex};
+
+use axum::{extract::Request, middleware, response::IntoResponse};
+use chatelaine::{
+    app::accounts::{self, NewKey},
+    domain::{
+        account::Speaker,
+        principal::{Scope, Scopes},
+    },
+};
+use http::{HeaderMap, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::support::{
+    bank::{books::Books, http::router, tools::Bank},
+    client::Client,
+    world::{PATIENCE, Setup, World},
+};
+
+/// A bank that remembers what it was sent, and may want a bearer token.
+pub struct Watched {
+    /// `http://127.0.0.1:…/mcp`
+    pub url: String,
+    seen: Arc<Mutex<Vec<HeaderMap>>>,
+    /// The only token that it takes; absent: it takes everybody.
+    token: Arc<Mutex<Option<String>>>,
+    books: Arc<Books>,
+}
+
+impl Watched {
+    pub async fn start() -> Self {
+        let books = Arc::new(Books::open(None).unwrap());
+        let (seen, token) = (Arc::<Mutex<Vec<HeaderMap>>>::default(), Arc::<Mutex<Option<String>>>::default());
+        let (log, expected) = (seen.clone(), token.clone());
+        let watch = move |request: Request, next: middleware::Next| {
+            log.lock().unwrap().push(request.headers().clone());
+            let given = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
+            let wanted = expected.lock().unwrap().clone().map(|token| format!("Bearer {token}"));
+            async move {
+                match wanted {
+                    Some(wanted) if given.as_ref() != Some(&wanted) => StatusCode::UNAUTHORIZED.into_response(),
+                    _ => next.run(request).await,
+                }
+            }
+        };
+        let bank = Bank::new(books.clone(), std::time::Duration::ZERO);
+        let router = router(bank, books.clone(), None, &[]).layer(middleware::from_fn(watch));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { url, seen, token, books }
+    }
+
+    /// A header of the latest request that had it.
+    pub fn last(&self, name: &str) -> Option<String> {
+        let seen = self.seen.lock().unwrap();
+        seen.iter().rev().find_map(|headers| Some(headers.get(name)?.to_str().unwrap().to_owned()))
+    }
+
+    /// Every value of a header so far.
+    fn all(&self, name: &str) -> Vec<String> {
+        let seen = self.seen.lock().unwrap();
+        let mut all: Vec<_> =
+            seen.iter().filter_map(|headers| Some(headers.get(name)?.to_str().unwrap().to_owned())).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    fn executions(&self) -> usize {
+        self.books.entries().len()
+    }
+}
+
+/// An agent that takes servers from the registry; `below` is the rest of its pack.
+fn pack(id: &str, below: &str) -> (String, String) {
+    let yaml = format!(
+        r#"
+metadata: {{ id: {id}, displayName: {id}, description: {id}, defaultLanguage: en }}
+languages: {{ en: {{ systemPrompt: "You are {id}." }} }}
+llm: {{ provider: openai, model: scripted, baseUrl: "${{MODEL_URL}}", apiKey: model-key-0123456789 }}
+flows: {{ authentication: {{ required: true, adminUsers: [root] }} }}
+{below}
+"#
+    );
+    (id.to_owned(), yaml)
+}
+
+/// The document's own addresses are this machine's.
+pub fn open_localhost(setup: &mut Setup) {
+    setup.config.egress_allow.push("localhost".to_owned());
+    setup.config.registry_env = vec!["ATLASSIAN_*".to_owned(), "GRANTED".to_owned()];
+    setup.env = setup.env.clone().with("ATLASSIAN_API_KEY", "sk-atlassian-0123456789").with("GRANTED", "granted-1");
+    setup.env = setup.env.clone().with("OPERATORS_OWN", "operator-0123456789");
+}
+
+async fn world() -> World {
+    World::with(open_localhost).await
+}
+
+/// Somebody with the power to manage the other tenant.
+async fn other_admin(world: &World) -> Client {
+    let new = NewKey {
+        name: "admin".to_owned(),
+        scopes: Scopes::of([Scope::Admin, Scope::Chat]),
+        speaker: Speaker::Service(serde_json::Map::new()),
+        expires_at: None,
+    };
+    let key = accounts::create_key(&world.db.db, &world.app().clock, world.other.id, new).await.unwrap();
+    world.client(&key.secret)
+}
+
+pub fn entry(id: &str, url: &str, schema: Value, defaults: Value) -> Value {
+    let mut entry = json!({ "id": id, "name": id, "description": "", "url": url });
+    (entry["config_schema"], entry["default_config"]) = (schema, defaults);
+    entry
+}
+
+async fn put(client: &Client, path: &str, body: &Value) -> crate::support::client::Answer {
+    client.send(client.request(http::Method::PUT, path).json(body)).await
+}
+
+/// Polls until it holds, for what follows from a change of the registry.
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let wait = async {
+        while !holds().await {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("it did not come to pass: {what}"));
+}
+
+/// Waits until a user of an agent is offered tools of this server.
+async fn offered(client: &Client, agent: &str, server: &str) {
+    eventually("the tools are offered", async || {
+        let tools = client.get(&format!("/v1/agents/{agent}/tools")).await.expect(200);
+        let mut items = tools["items"].as_array().unwrap().iter();
+        items.any(|item| item["server"] == server && !item["tools"].as_array().unwrap().is_empty())
+    })
+    .await;
+}

@@ -1,0 +1,119 @@
+//! Templates of the registry: text from a value is never read again, and a value of a run stays in its place of
+//! an address.
+
+use chatelaine::domain::template::{OnMissing, Source, Template, TemplateError, address::AddressError};
+use proptest::prelude::*;
+use url::Url;
+
+const ALL: &[Source] = &[Source::Env, Source::Params, Source::Scope, Source::Runtime, Source::Runner];
+
+fn address(template: &str, value: &str) -> Result<Url, AddressError> {
+    let template = Template::parse_sourced(template, ALL).unwrap();
+    template.address(|reference| Some(if reference.source == Source::Env { "https://h.example/base" } else { value }))
+}
+
+#[test]
+fn a_value_in_a_path_is_encoded() {
+    let url = address("https://h.example/t/${params.id}/mcp?q=${scope.q}", "a/b?c#d&e=f g%2f@").unwrap();
+    assert_eq!(
+        url.as_str(),
+        "https://h.example/t/a%2Fb%3Fc%23d%26e%3Df%20g%252f%40/mcp?q=a%2Fb%3Fc%23d%26e%3Df%20g%252f%40"
+    );
+}
+
+#[test]
+fn the_operators_values_may_be_the_address() {
+    assert_eq!(address("${env.BASE}/mcp/${scope.x}", "1").unwrap().as_str(), "https://h.example/base/mcp/1");
+}
+
+#[test]
+fn a_value_of_a_run_is_no_part_of_the_host() {
+    for template in [
+        "https://${scope.host}/mcp",
+        "https://${params.host}.example.org/mcp",
+        "https://example.org${params.x}/mcp",
+        "https://example.org:${params.port}/mcp",
+        "${scope.url}",
+        "${scope.scheme}://example.org/",
+        "https://${params.user}@example.org/",
+    ] {
+        let template = Template::parse_sourced(template, ALL).unwrap();
+        let refused = template.address(|_| Some("443")).unwrap_err();
+        assert!(!matches!(refused, AddressError::Missing(_)), "{refused}");
+    }
+}
+
+#[test]
+fn a_value_that_would_leave_its_segment_is_refused() {
+    for value in ["", ".", ".."] {
+        for template in ["https://h.example/a/${params.x}/mcp", "https://h.example/a/${params.x}"] {
+            let refused = address(template, value).unwrap_err();
+            assert_eq!(refused, AddressError::LeavesItsPlace("params.x".to_owned()), "{template} {value:?}");
+        }
+    }
+    assert!(address("https://h.example/a/.${params.x}/mcp", ".").is_err());
+}
+
+#[test]
+fn a_reference_says_where_its_value_is_from() {
+    let parse = |text| Template::parse_sourced(text, &[Source::Env, Source::Scope]).unwrap_err();
+    assert_eq!(parse("${NAME}"), TemplateError::NoSource("NAME".to_owned()));
+    assert!(matches!(parse("${vault.x}"), TemplateError::StrangeSource(..)));
+    assert!(matches!(parse("${params.x}"), TemplateError::Elsewhere(..)));
+    assert!(matches!(parse("${user.x}"), TemplateError::Elsewhere(..)));
+    assert!(matches!(parse("${scope.a b}"), TemplateError::BadName(_)));
+    let runtime = Template::parse_sourced("${runtime.tenant}", ALL).unwrap_err();
+    assert_eq!(runtime.to_string(), "`runtime` has no key \"tenant\"; it has session_id, run_id");
+}
+
+#[test]
+fn a_missing_value_is_an_error_or_leaves_the_text_out() {
+    let template = Template::parse_sourced("Bearer ${scope.t}", ALL).unwrap();
+    assert_eq!(template.resolve_or(OnMissing::Omit, |_| None).unwrap(), None);
+    assert!(template.resolve_or(OnMissing::Error, |_| None).is_err());
+    let resolved = template.resolve_or(OnMissing::Error, |_| Some("T")).unwrap().unwrap();
+    assert_eq!((resolved.text.expose(), resolved.sensitive), ("Bearer T", true));
+    let visible = Template::parse_sourced("${params.t}", ALL).unwrap();
+    assert!(!visible.resolve_or(OnMissing::Error, |_| Some("T")).unwrap().unwrap().sensitive);
+}
+
+fn tricky() -> impl Strategy<Value = String> {
+    let pieces = prop_oneof![
+        Just("/".to_owned()),
+        Just("..".to_owned()),
+        Just("\\".to_owned()),
+        Just("%2e%2e%2f".to_owned()),
+        Just("@evil.example".to_owned()),
+        Just("${env.SECRET}".to_owned()),
+        Just("#".to_owned()),
+        Just("?".to_owned()),
+        Just("\r\n".to_owned()),
+        "\\PC{0,4}",
+    ];
+    prop::collection::vec(pieces, 0..6).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn no_value_leaves_its_segment_or_changes_the_host(value in tricky()) {
+        if let Ok(url) = address("https://h.example:8443/a/${params.x}/mcp?q=${scope.x}", &value) {
+            prop_assert_eq!(url.origin().ascii_serialization(), "https://h.example:8443");
+            let segments: Vec<_> = url.path().split('/').collect();
+            prop_assert_eq!(segments.len(), 4);
+            prop_assert_eq!((segments[1], segments[3]), ("a", "mcp"));
+            let pairs: Vec<_> = url.query_pairs().collect();
+            prop_assert_eq!(pairs.len(), 1);
+            prop_assert_eq!(pairs[0].1.as_ref(), value.as_str());
+            prop_assert!(url.fragment().is_none());
+        } else {
+            prop_assert!(matches!(value.as_str(), "" | "." | ".."), "{:?} was refused", value);
+        }
+    }
+
+    #[test]
+    fn text_from_a_value_is_never_read_again(value in tricky(), literal in "[a-z ]{0,8}") {
+        let template = Template::parse_sourced(&format!("{literal}${{scope.x}}{literal}"), ALL).unwrap();
+        let resolved = template.resolve(|reference| (reference.key == "x").then_some(value.as_str())).unwrap();
+        prop_assert_eq!(resolved, format!("{literal}{value}{literal}"));
+    }
+}

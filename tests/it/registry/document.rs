@@ -1,0 +1,395 @@
+//! The document's examples, word for word: entries and capabilities as files, agents in the least pack around
+//! them, requests as they are written there, and the resolved configuration that the document promises.
+
+use std::fs;
+
+use chatelaine::{
+    domain::{
+        config::Environment,
+        pack::Pack,
+        registry::{
+            Rules,
+            merge::merge,
+            resolve::{RunValues, Sources, resolve},
+        },
+        server::Endpoint,
+    },
+    packs::Library,
+};
+use serde_json::{Map, Value, json};
+
+use crate::packs::{MINIMAL, env};
+
+pub(super) struct Example {
+    pub entries: &'static [&'static str],
+    pub capabilities: &'static [(&'static str, &'static str)],
+    /// The lines of the agent, as JSON without its braces.
+    pub agent: &'static str,
+}
+
+impl Example {
+    pub fn load(&self) -> Pack {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("demo");
+        fs::create_dir_all(folder.join("registry")).unwrap();
+        fs::create_dir_all(root.path().join("capabilities")).unwrap();
+        fs::write(folder.join("agent-pack.yaml"), format!("{MINIMAL}{}", self.agent.trim())).unwrap();
+        for (at, entry) in self.entries.iter().enumerate() {
+            fs::write(folder.join(format!("registry/{at}.json")), entry).unwrap();
+        }
+        for (name, json) in self.capabilities {
+            fs::write(root.path().join(format!("capabilities/{name}.yaml")), json).unwrap();
+        }
+        let library = Library::load(root.path(), &env(&[]), None).unwrap();
+        Pack::clone(library.snapshot().packs().next().unwrap())
+    }
+
+    /// `{"mcpServers": …}` as the document shows it, for a request as the document shows it.
+    pub fn resolved(&self, request: &str, env: &Environment) -> Result<Value, String> {
+        let (pack, request) = (self.load(), serde_json::from_str::<Value>(request).unwrap());
+        let given = |name: &str| request[name].as_object().cloned().unwrap_or_default();
+        let run = RunValues::default()
+            .params(&given("params"))
+            .scope(&given("scope"))
+            .runtime("session-xyz", "run-abc-123")
+            .runner("http://127.0.0.1:54321/mcp");
+        let (mut servers, secrets) = (Map::new(), std::collections::BTreeMap::new());
+        for reference in &pack.references {
+            let entry = pack.entries.iter().find(|entry| entry.id == reference.entry).expect("an entry of the example");
+            let sources = Sources { env, rules: Rules::Operator, secrets: &secrets, run: &run };
+            let resolved = resolve(entry, reference, sources).map_err(|error| error.to_string())?;
+            let Endpoint::StreamableHttp { url, .. } = &resolved.spec.endpoint else { panic!("not over HTTP") };
+            let config: Map<String, Value> =
+                resolved.config.iter().map(|key| (key.key.clone(), key.value.expose().into())).collect();
+            let server = json!({ "type": "http", "url": url.as_str(), "config": config });
+            servers.insert(resolved.alias.to_string(), server);
+        }
+        Ok(json!({ "mcpServers": servers }))
+    }
+}
+
+fn promised(document: &str) -> Value {
+    serde_json::from_str(document).unwrap()
+}
+
+const CONTEXT_STORE: &str = r#"{
+  "id": "context-store",
+  "url": "http://localhost:9501/mcp",
+  "config_schema": {
+    "context_id": {"type": "string", "required": true, "description": "Context for document isolation"},
+    "workflow_id": {"type": "string", "required": false, "description": "Workflow correlation ID"}
+  },
+  "default_config": {
+    "context_id": "default"
+  }
+}"#;
+
+const RESEARCH: &str = r#"{
+  "mcpServers": {
+    "docs": {
+      "ref": "context-store",
+      "config": {
+        "context_id": "${scope.context_id}"
+      }
+    }
+  }
+}"#;
+
+#[test]
+fn example_1_a_context_store_with_scoping() {
+    let example = Example {
+        entries: &[CONTEXT_STORE],
+        capabilities: &[("research-capability", RESEARCH)],
+        agent: r#""capabilities": ["research-capability"]"#,
+    };
+    let request = r#"{
+  "agent_name": "sprint-researcher",
+  "params": {"topic": "API design"},
+  "scope": {"context_id": "sprint-42"}
+}"#;
+    let expected = r#"{
+  "mcpServers": {
+    "docs": {
+      "type": "http",
+      "url": "http://localhost:9501/mcp",
+      "config": {
+        "context_id": "sprint-42"
+      }
+    }
+  }
+}"#;
+    assert_eq!(example.resolved(request, &env(&[])).unwrap(), promised(expected));
+}
+
+#[test]
+fn example_2_atlassian_with_an_api_key() {
+    let example = Example {
+        entries: &[r#"{
+  "id": "atlassian",
+  "url": "http://localhost:9000/mcp",
+  "config_schema": {
+    "api_key": {"type": "string", "required": true, "sensitive": true, "description": "Atlassian API key"},
+    "jira_projects": {"type": "string", "required": false, "description": "Comma-separated project keys"}
+  }
+}"#],
+        capabilities: &[(
+            "jira-access",
+            r#"{
+  "mcpServers": {
+    "jira": {
+      "ref": "atlassian",
+      "config": {
+        "api_key": "${env.ATLASSIAN_API_KEY}",
+        "jira_projects": "${scope.allowed_projects}"
+      }
+    }
+  }
+}"#,
+        )],
+        agent: r#""capabilities": ["jira-access"]"#,
+    };
+    let request = r#"{
+  "agent_name": "project-assistant",
+  "params": {"task": "List open bugs"},
+  "scope": {"allowed_projects": "ALPHA,BETA"}
+}"#;
+    let expected = r#"{
+  "mcpServers": {
+    "jira": {
+      "type": "http",
+      "url": "http://localhost:9000/mcp",
+      "config": {
+        "api_key": "sk-xxxx-actual-key-from-coordinator-env",
+        "jira_projects": "ALPHA,BETA"
+      }
+    }
+  }
+}"#;
+    let env = env(&[("ATLASSIAN_API_KEY", "sk-xxxx-actual-key-from-coordinator-env")]);
+    assert_eq!(example.resolved(request, &env).unwrap(), promised(expected));
+}
+
+const ORCHESTRATOR: &str = r#"{
+  "id": "orchestrator",
+  "url": "${runner.orchestrator_mcp_url}",
+  "config_schema": {
+    "run_id": {"type": "string", "required": true, "internal": true, "description": "Current run ID"}
+  }
+}"#;
+
+const ORCHESTRATION: &str = r#"{
+  "mcpServers": {
+    "orchestrator": {
+      "ref": "orchestrator",
+      "config": {
+        "run_id": "${runtime.run_id}"
+      }
+    }
+  }
+}"#;
+
+#[test]
+fn example_3_the_orchestrator() {
+    let example = Example {
+        entries: &[ORCHESTRATOR, CONTEXT_STORE],
+        capabilities: &[("orchestration", ORCHESTRATION), ("research-capability", RESEARCH)],
+        agent: r#""capabilities": ["orchestration", "research-capability"]"#,
+    };
+    let request = r#"{
+  "agent_name": "lead-researcher",
+  "params": {"research_topic": "Authentication patterns"},
+  "scope": {"context_id": "project-123", "workflow_id": "wf-789"}
+}"#;
+    let expected = r#"{
+  "mcpServers": {
+    "orchestrator": {
+      "type": "http",
+      "url": "http://127.0.0.1:54321/mcp",
+      "config": {
+        "run_id": "run-abc-123"
+      }
+    },
+    "docs": {
+      "type": "http",
+      "url": "http://localhost:9501/mcp",
+      "config": {
+        "context_id": "project-123"
+      }
+    }
+  }
+}"#;
+    assert_eq!(example.resolved(request, &env(&[])).unwrap(), promised(expected));
+}
+
+const NEO4J: &str = r#"{
+  "id": "neo4j",
+  "url": "http://localhost:9003/mcp/",
+  "config_schema": {
+    "partition": {"type": "string", "required": false}
+  }
+}"#;
+
+#[test]
+fn example_4_agents_share_a_server_with_different_config() {
+    let team = r#"
+  "mcpServers": {
+    "kg": {
+      "ref": "neo4j",
+      "config": {"partition": "${scope.team_partition}"}
+    }
+  }
+"#;
+    let global = r#"
+  "mcpServers": {
+    "kg": {
+      "ref": "neo4j",
+      "config": {}
+    }
+  }
+"#;
+    let alpha = r#"{"agent_name": "team-alpha-analyst", "scope": {"team_partition": "team-alpha"}}"#;
+    let beta = r#"{"agent_name": "team-beta-analyst", "scope": {"team_partition": "team-beta"}}"#;
+    let nobody = r#"{"agent_name": "global-analyst", "scope": {}}"#;
+    for (agent, request, config) in [
+        (team, alpha, json!({ "partition": "team-alpha" })),
+        (team, beta, json!({ "partition": "team-beta" })),
+        (global, nobody, json!({})),
+    ] {
+        let example = Example { entries: &[NEO4J], capabilities: &[], agent };
+        let resolved = example.resolved(request, &env(&[])).unwrap();
+        assert_eq!(resolved["mcpServers"]["kg"]["config"], config, "{request}");
+    }
+}
+
+const VALIDATED: Example = Example {
+    entries: &[r#"{"id": "store", "url": "http://localhost:9501/mcp",
+  "config_schema": {
+    "context_id": {"type": "string", "required": true},
+    "workflow_id": {"type": "string", "required": false}
+  }
+}"#],
+    capabilities: &[],
+    agent: r#""mcpServers": {"docs": {"ref": "store",
+  "config": {
+    "context_id": "${scope.context_id}",
+    "workflow_id": "${scope.workflow_id}"
+  }
+}}"#,
+};
+
+#[test]
+fn a_missing_optional_value_leaves_its_key_out() {
+    let resolved = VALIDATED.resolved(r#"{ "scope": {"context_id": "ctx-123"} }"#, &env(&[])).unwrap();
+    assert_eq!(resolved["mcpServers"]["docs"]["config"], json!({ "context_id": "ctx-123" }));
+}
+
+#[test]
+fn a_missing_required_value_is_said_in_the_documents_words() {
+    let missing = "Missing required value: scope.context_id for config key 'context_id'";
+    for request in ["{}", r#"{ "scope": {"workflow_id": "w"} }"#, r#"{ "scope": {"context_id": null} }"#] {
+        assert_eq!(VALIDATED.resolved(request, &env(&[])).unwrap_err(), missing);
+    }
+    // A server that is asked to limit itself to nothing may take it for no limit.
+    assert_eq!(VALIDATED.resolved(r#"{ "scope": {"context_id": " "} }"#, &env(&[])).unwrap_err(), missing);
+}
+
+#[test]
+fn the_resolution_example_comes_out_as_it_says() {
+    let example = Example {
+        entries: &[r#"{"id": "context-store", "url": "http://localhost:9501/mcp",
+          "config_schema": {"context_id": {"type": "string"}, "api_key": {"type": "string", "sensitive": true}},
+          "default_config": {"context_id": "default", "api_key": "${env.CONTEXT_STORE_API_KEY}"}}"#],
+        capabilities: &[("research-tools", RESEARCH)],
+        agent: r#""capabilities": ["research-tools"]"#,
+    };
+    let env = env(&[("CONTEXT_STORE_API_KEY", "sk-xxxx-actual-key")]);
+    let resolved = example.resolved(r#"{"scope": {"context_id": "project-alpha"}}"#, &env).unwrap();
+    let expected = json!({ "api_key": "sk-xxxx-actual-key", "context_id": "project-alpha" });
+    assert_eq!(resolved["mcpServers"]["docs"]["config"], expected);
+}
+
+#[test]
+fn later_levels_win_and_null_takes_a_key_away() {
+    let entries: &[&str] = &[r#"{"id": "store", "url": "https://store.example.org/mcp",
+      "config_schema": {"a": {"type": "string"}, "b": {"type": "string"}, "c": {"type": "string"}, "d": {"type": "string"}},
+      "default_config": {"a": "registry", "b": "registry", "c": "registry", "d": "registry"}}"#];
+    let example = Example {
+        entries,
+        capabilities: &[(
+            "one",
+            r#"{"mcpServers": {"docs": {"ref": "store", "config": {"b": "capability", "c": "capability", "d": null}}}}"#,
+        )],
+        agent: r#"
+"capabilities": ["one"]
+"mcpServers": {"docs": {"ref": "store", "config": {"c": "agent", "a": null}}}"#,
+    };
+    let resolved = example.resolved("{}", &env(&[])).unwrap();
+    assert_eq!(resolved["mcpServers"]["docs"]["config"], json!({ "b": "capability", "c": "agent" }));
+    let pack = example.load();
+    let merged = merge(&pack.entries[0], &pack.references[0]).unwrap();
+    let origins: Vec<_> = merged.values().map(|key| key.origin.as_ref().unwrap().to_string()).collect();
+    assert_eq!(origins, ["agent", "capability one", "agent", "capability one"]);
+}
+
+#[test]
+fn types_are_checked_when_a_run_knows_the_values() {
+    let example = Example {
+        entries: &[r#"{"id": "typed", "url": "https://typed.example.org/mcp", "config_schema": {
+          "flag": {"type": "boolean"}, "count": {"type": "number"}, "filter": {"type": "json"}, "word": {"type": "string"}}}"#],
+        capabilities: &[],
+        agent: r#""mcpServers": {"t": {"ref": "typed", "config": {
+          "flag": "${scope.flag}", "count": "${scope.count}", "filter": {"tag": ["${scope.tag}", 1]}, "word": "x-${scope.word}"}}}"#,
+    };
+    let scope = r#"{"scope": {"flag": true, "count": 2.5, "tag": "é\"", "word": "w"}}"#;
+    let resolved = example.resolved(scope, &env(&[])).unwrap();
+    let config = &resolved["mcpServers"]["t"]["config"];
+    assert_eq!(
+        *config,
+        json!({"count": "2.5", "filter": "{\"tag\":[\"\\u00e9\\\"\",1]}", "flag": "true", "word": "x-w"})
+    );
+    for (scope, key, reason) in [
+        (r#"{"scope": {"flag": "yes"}}"#, "flag", "must be true or false"),
+        (r#"{"scope": {"count": "many"}}"#, "count", "must be a number"),
+        (r#"{"scope": {"word": "a\r\nX-Admin: 1"}}"#, "word", "line break"),
+        (r#"{"scope": {"word": "é"}}"#, "word", "character that a header cannot carry"),
+    ] {
+        let refused = example.resolved(scope, &env(&[])).unwrap_err();
+        assert!(refused.contains(&format!("'{key}'")) && refused.contains(reason), "{refused}");
+    }
+}
+
+#[test]
+fn internal_keys_are_filled_by_the_program() {
+    let example = Example {
+        entries: &[ORCHESTRATOR],
+        capabilities: &[],
+        agent: r#""mcpServers": {"orchestrator": {"ref": "orchestrator"}}"#,
+    };
+    let resolved = example.resolved("{}", &env(&[])).unwrap();
+    assert_eq!(resolved["mcpServers"]["orchestrator"]["config"], json!({ "run_id": "run-abc-123" }));
+    let spoofed = Example {
+        agent: r#""mcpServers": {"o": {"ref": "orchestrator", "config": {"run_id": "run-of-another"}}}"#,
+        ..example
+    };
+    let refused = spoofed.resolved("{}", &env(&[])).unwrap_err();
+    assert!(refused.contains("is internal: the program fills it in"), "{refused}");
+}
+
+#[test]
+fn a_key_becomes_the_header_that_the_documents_servers_read() {
+    let example = Example {
+        entries: &[r#"{"id": "heads", "url": "https://heads.example.org/mcp",
+          "config_schema": {"context_id": {"type": "string"}, "x-jira-projects": {"type": "string"},
+                            "token": {"type": "string", "header": "Authorization"}},
+          "default_config": {"context_id": "c", "x-jira-projects": "A,B", "token": "Bearer ${env.T}"}}"#],
+        capabilities: &[],
+        agent: r#""mcpServers": {"h": {"ref": "heads"}}"#,
+    };
+    let (pack, env, run) = (example.load(), env(&[("T", "t")]), RunValues::default());
+    let secrets = std::collections::BTreeMap::new();
+    let sources = Sources { env: &env, rules: Rules::Operator, secrets: &secrets, run: &run };
+    let resolved = resolve(&pack.entries[0], &pack.references[0], sources).unwrap();
+    let headers = crate::packs::headers(&resolved.spec);
+    assert_eq!(headers, [("X-Context-Id", "c"), ("Authorization", "Bearer t"), ("x-jira-projects", "A,B")]);
+    assert!(!format!("{:?}", resolved.spec).contains("Bearer t"), "a spec prints no secret");
+}

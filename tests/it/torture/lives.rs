@@ -1,0 +1,167 @@
+//! A request from its asking to the last word about it. What is said, by whom and when, is drawn: alone, at once
+//! with what contradicts it, again, or around the moment in which the request expires.
+
+use std::time::Duration;
+
+use chatelaine::domain::{approval::State, canonical, clock};
+use futures_util::future::join_all;
+use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::people::{CHIEFS, PATIENCE, People, Request, Who};
+
+/// A request that somebody made and saw waiting.
+pub struct Life {
+    pub approval: Uuid,
+    /// Of the arguments as they were sent.
+    pub args_sha256: canonical::Hash,
+    pub words: Vec<Word>,
+}
+
+/// What somebody said about a request.
+#[derive(Clone, Debug)]
+pub struct Word {
+    pub by: Who,
+    pub choice: Choice,
+    /// Why; told apart from all other words by it.
+    pub reason: String,
+    pub heard: Heard,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    Approve,
+    Reject,
+    Cancel,
+}
+
+/// What came of a word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Acknowledged, with the state of the request as it was shown.
+    Yes(State),
+    /// Too late, or contrary to what the same person said before.
+    No,
+    /// Nothing of the kind should have been answered.
+    Nonsense(String),
+}
+
+pub async fn live(people: &People, at: usize) -> Life {
+    people.begin().await;
+    let mut random = StdRng::seed_from_u64(people.seed.wrapping_mul(1_000_003) ^ at as u64);
+    let clerk = Who::clerk_of(at);
+    let (approval, args_sha256) = ask(people, clerk, &mut random).await;
+    // Some of them expire within moments, before, during or after what is said about them.
+    let expiry = random.random_bool(0.3).then(|| Duration::from_millis(random.random_range(0..1500)));
+    let span = if expiry.is_some() { 2000 } else { 150 };
+    let words = (0..[0, 1, 1, 1, 2, 2, 2, 3, 3, 4][random.random_range(0..10)]).map(|_| {
+        let delay = Duration::from_millis(random.random_range(0..span));
+        let (word, random) = (draw(clerk, &mut random), StdRng::seed_from_u64(random.next_u64()));
+        async move {
+            tokio::time::sleep(delay).await;
+            say(people, approval, args_sha256, word, random).await
+        }
+    });
+    let words = join_all(words);
+    let run_out = async {
+        if let Some(left) = expiry {
+            people.let_expire(approval, left).await;
+        }
+    };
+    let ((), words) = tokio::join!(run_out, words);
+    Life { approval, args_sha256, words }
+}
+
+fn draw(clerk: Who, random: &mut StdRng) -> Word {
+    let chief = Who::Chief(random.random_range(0..CHIEFS));
+    let (by, choice) = match random.random_range(0..20) {
+        0..14 => (chief, Choice::Approve),
+        14..17 => (chief, Choice::Reject),
+        _ => (clerk, Choice::Cancel),
+    };
+    Word { by, choice, reason: format!("{:016x}", random.next_u64()), heard: Heard::No }
+}
+
+/// Asks for a call of its own until a request for it is seen. What was asked for without an answer may become a
+/// request as well, which nobody will decide.
+async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonical::Hash) {
+    let deadline = clock::instant() + PATIENCE;
+    loop {
+        let (status, opened) =
+            people.insist(clerk, random, &Request::post("/v1/conversations", &json!({ "agent": "bank" }))).await;
+        assert_eq!(status, 201, "{opened}");
+        let (tool, arguments) = wanted(people.number(), random);
+        let messages = format!("/v1/conversations/{}/messages", opened["id"].as_str().unwrap());
+        let text = json!({ "text": format!("/call bank {tool} {arguments}") });
+        let said = people.try_once(clerk, random, &Request::post(&messages, &text)).await;
+        let wait = match &said {
+            Some((202, _)) => Duration::from_secs(30),
+            Some((status, answer)) => panic!("{status} {answer}"),
+            None => Duration::from_secs(2),
+        };
+        let args_sha256 = canonical::hash(&canonical::text(&arguments).unwrap());
+        if let Some(note) = seen(people, clerk, random, &messages, wait).await {
+            assert_eq!(note["args_sha256"], hex::encode(args_sha256), "{note}: these are not the arguments sent");
+            return (note["id"].as_str().unwrap().parse().unwrap(), args_sha256);
+        }
+        assert!(clock::instant() < deadline, "no request came of what {} said", clerk.name());
+    }
+}
+
+/// A call that nobody else asks for: an invoice, which one chief approves, or a payment, which needs two of them
+/// and may be more than the account holds.
+fn wanted(number: usize, random: &mut StdRng) -> (&'static str, Value) {
+    let cents = random.random_range(0..100);
+    if random.random_bool(0.7) {
+        let arguments = json!({ "customer": format!("customer {number}"), "amount": format!("{number}.{cents:02}"),
+                                "currency": "EUR" });
+        return ("create_invoice", arguments);
+    }
+    let most = if random.random_bool(0.8) { 0 } else { 1_000_000 };
+    let amount = format!("{}.{:02}", most + number / 100, number % 100);
+    ("send_money", json!({ "from_account": "savings", "to": "acme", "amount": amount, "currency": "EUR" }))
+}
+
+/// The request as its conversation shows it; `None` when the call came to nothing, or did not become one in time.
+async fn seen(people: &People, clerk: Who, random: &mut StdRng, messages: &str, wait: Duration) -> Option<Value> {
+    let deadline = clock::instant() + wait;
+    let mut pause = Duration::from_millis(60);
+    while clock::instant() < deadline {
+        tokio::time::sleep(pause).await;
+        pause = pause.mul_f64(1.5).min(Duration::from_secs(1));
+        let (status, page) = people.insist(clerk, random, &Request::get(messages)).await;
+        assert_eq!(status, 200, "{page}");
+        let parts =
+            || page["items"].as_array().unwrap().iter().flat_map(|message| message["parts"].as_array().unwrap());
+        if let Some(note) = parts().find(|part| part["type"] == "approval") {
+            return Some(note.clone());
+        }
+        // A replica that has just started does not know the bank yet; one that was killed asks nothing again.
+        if parts().any(|part| part["type"] == "tool_result") {
+            return None;
+        }
+    }
+    None
+}
+
+/// Says a word until it is answered for good.
+async fn say(people: &People, approval: Uuid, args_sha256: canonical::Hash, word: Word, mut random: StdRng) -> Word {
+    let (path, body) = match word.choice {
+        Choice::Cancel => (format!("/v1/approvals/{approval}/cancel"), json!({})),
+        choice => {
+            let decision = if choice == Choice::Approve { "approve" } else { "reject" };
+            let body = json!({ "decision": decision, "reason": word.reason, "args_sha256": hex::encode(args_sha256) });
+            (format!("/v1/approvals/{approval}/decision"), body)
+        }
+    };
+    let heard = match people.insist(word.by, &mut random, &Request::post(path, &body)).await {
+        (200, view) => match State::ALL.into_iter().find(|state| view["state"] == state.as_str()) {
+            Some(state) => Heard::Yes(state),
+            None => Heard::Nonsense(view.to_string()),
+        },
+        (409, _) => Heard::No,
+        (status, answer) => Heard::Nonsense(format!("{status} {answer}")),
+    };
+    Word { heard, ..word }
+}

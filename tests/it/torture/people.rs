@@ -1,0 +1,241 @@
+//! The people of the test, who know several addresses of one service and insist until somebody answers; and its
+//! eyes, which see every row.
+
+use std::{
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
+
+use chatelaine::{
+    app::accounts::{self, development},
+    domain::{clock, clock::Clock},
+};
+use http::Method;
+use rand::{RngExt, rngs::StdRng};
+use serde_json::Value;
+use sqlx::{PgPool, postgres::PgPoolOptions};
+use time::OffsetDateTime;
+use tokio::sync::{Semaphore, watch};
+use uuid::Uuid;
+
+use super::processes::{Addresses, Database};
+use crate::support::client::Client;
+
+const CLERKS: usize = 8;
+pub const CHIEFS: usize = 3;
+/// What a client waits for one answer.
+const TIMEOUT: Duration = Duration::from_secs(4);
+/// How long somebody insists. Far longer than any fault lasts.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+pub struct People {
+    pub seed: u64,
+    pub addresses: Addresses,
+    clerks: Vec<Client>,
+    chiefs: Vec<Client>,
+    eyes: PgPool,
+    /// One for each request that may begin.
+    tickets: Semaphore,
+    begun: watch::Sender<usize>,
+    struck: AtomicUsize,
+    asked: AtomicUsize,
+    /// Requests over HTTP that nobody answered, or not for good.
+    unanswered: AtomicUsize,
+}
+
+/// Somebody of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    Clerk(usize),
+    Chief(usize),
+}
+
+impl Who {
+    pub fn clerk_of(request: usize) -> Self {
+        Self::Clerk(request % CLERKS)
+    }
+
+    /// The user's id.
+    pub fn name(self) -> String {
+        match self {
+            Self::Clerk(at) => format!("clerk-{at}"),
+            Self::Chief(at) => format!("chief-{at}"),
+        }
+    }
+}
+
+impl People {
+    pub async fn invite(seed: u64, database: &Database, folder: &Path) -> Self {
+        let db = database.open().await;
+        let tenant = accounts::add_tenant(&db, &Clock::System, "acme", None, false).await.unwrap();
+        let (data, now) = (folder.join("data"), Clock::System.now());
+        let invited = async |who: Who, role: &str| {
+            let person = development::Person {
+                user: who.name(),
+                roles: vec![role.to_owned()],
+                ..development::Person::default()
+            };
+            let token = development::token(&db, &data, &tenant, &person, now, time::Duration::days(1)).await.unwrap();
+            // Where they are is said with each request.
+            Client::new("", Some(&token))
+        };
+        let (mut clerks, mut chiefs) = (Vec::new(), Vec::new());
+        for at in 0..CLERKS {
+            clerks.push(invited(Who::Clerk(at), "clerk").await);
+        }
+        for at in 0..CHIEFS {
+            chiefs.push(invited(Who::Chief(at), "chief").await);
+        }
+        db.close().await;
+        Self {
+            seed,
+            addresses: Addresses::default(),
+            clerks,
+            chiefs,
+            eyes: PgPoolOptions::new().max_connections(6).connect_lazy_with(database.all_seeing()),
+            tickets: Semaphore::new(0),
+            begun: watch::Sender::new(0),
+            struck: AtomicUsize::new(0),
+            asked: AtomicUsize::new(0),
+            unanswered: AtomicUsize::new(0),
+        }
+    }
+
+    /// Lets so many more requests begin.
+    pub fn admit(&self, requests: usize) {
+        self.tickets.add_permits(requests);
+    }
+
+    /// Waits for a place and takes it.
+    pub async fn begin(&self) {
+        self.tickets.acquire().await.expect("it is never closed").forget();
+        self.begun.send_modify(|begun| *begun += 1);
+    }
+
+    pub async fn until_begun(&self, requests: usize) {
+        self.begun.subscribe().wait_for(|begun| *begun >= requests).await.expect("its sender is ours");
+    }
+
+    pub fn struck(&self) {
+        self.struck.fetch_add(1, Relaxed);
+    }
+
+    /// A number that no other request has.
+    pub fn number(&self) -> usize {
+        self.asked.fetch_add(1, Relaxed)
+    }
+
+    /// How many requests have begun, and how many faults are over.
+    pub fn progress(&self) -> (usize, usize) {
+        (*self.begun.borrow(), self.struck.load(Relaxed))
+    }
+
+    pub fn unanswered(&self) -> usize {
+        self.unanswered.load(Relaxed)
+    }
+
+    fn client(&self, who: Who) -> &Client {
+        match who {
+            Who::Clerk(at) => &self.clerks[at],
+            Who::Chief(at) => &self.chiefs[at],
+        }
+    }
+
+    /// Sends a request to some replica. `None` when nobody answers, or only that it cannot be said now: it may have
+    /// been done all the same.
+    pub async fn try_once(&self, who: Who, random: &mut StdRng, request: &Request<'_>) -> Option<(u16, Value)> {
+        let there = self.client(who).at(&self.addresses.any(random));
+        let mut sent = there.request(request.method.clone(), &request.path).timeout(TIMEOUT);
+        if let Some(body) = request.body {
+            sent = sent.json(body);
+        }
+        let answered = async {
+            let answer = sent.send().await.ok()?;
+            let status = answer.status().as_u16();
+            if status >= 500 || status == 429 { None } else { Some((status, answer.json().await.ok()?)) }
+        };
+        let answered = answered.await;
+        if answered.is_none() {
+            self.unanswered.fetch_add(1, Relaxed);
+        }
+        answered
+    }
+
+    /// The same again and again, now here and now there, until somebody answers for good.
+    pub async fn insist(&self, who: Who, random: &mut StdRng, request: &Request<'_>) -> (u16, Value) {
+        let deadline = clock::instant() + PATIENCE;
+        loop {
+            if let Some(answered) = self.try_once(who, random, request).await {
+                return answered;
+            }
+            assert!(clock::instant() < deadline, "nobody answers {} {}", request.method, request.path);
+            tokio::time::sleep(Duration::from_millis(random.random_range(20..250))).await;
+        }
+    }
+
+    /// Lets a request expire in a while, if it is still pending.
+    pub async fn let_expire(&self, approval: Uuid, left: Duration) {
+        let sql = "update approvals set expires_at = clock_timestamp() + make_interval(secs => $2)
+                   where id = $1 and state = 'pending'";
+        self.look(async || sqlx::query(sql).bind(approval).bind(left.as_secs_f64()).execute(&self.eyes).await).await;
+    }
+
+    /// Lets whatever is pending expire within two seconds. Answers the database's time.
+    pub async fn let_everything_expire(&self) -> OffsetDateTime {
+        let sql = "update approvals set expires_at = clock_timestamp() + make_interval(secs => random() * 2)
+                   where state = 'pending'";
+        self.look(async || sqlx::query(sql).execute(&self.eyes).await).await;
+        self.look(async || sqlx::query_scalar("select clock_timestamp()").fetch_one(&self.eyes).await).await
+    }
+
+    /// Waits until every request has come to its end, or time is up; those that have not.
+    pub async fn until_nothing_is_open(&self, within: Duration) -> Vec<Uuid> {
+        let deadline = clock::instant() + within;
+        let sql = "select id from approvals where state in ('pending', 'approved', 'executing')";
+        loop {
+            let open: Vec<Uuid> = self.rows(sql).await.into_iter().map(|(id,)| id).collect();
+            if open.is_empty() || clock::instant() > deadline {
+                return open;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Everything that a query finds.
+    pub async fn rows<R>(&self, sql: &'static str) -> Vec<R>
+    where
+        R: for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow> + Send + Unpin,
+    {
+        self.look(async || sqlx::query_as(sql).fetch_all(&self.eyes).await).await
+    }
+
+    /// The database may be gone for a moment, which the test's own eyes must not mind.
+    async fn look<T>(&self, look: impl AsyncFn() -> Result<T, sqlx::Error>) -> T {
+        let deadline = clock::instant() + PATIENCE;
+        loop {
+            match look().await {
+                Ok(seen) => return seen,
+                Err(error) => assert!(clock::instant() < deadline, "the database does not answer: {error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+/// A request of the API.
+pub struct Request<'a> {
+    pub method: Method,
+    pub path: String,
+    pub body: Option<&'a Value>,
+}
+
+impl<'a> Request<'a> {
+    pub fn post(path: impl Into<String>, body: &'a Value) -> Self {
+        Self { method: Method::POST, path: path.into(), body: Some(body) }
+    }
+
+    pub fn get(path: impl Into<String>) -> Self {
+        Self { method: Method::GET, path: path.into(), body: None }
+    }
+}
