@@ -3,7 +3,7 @@
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
 //! `jobs → turn → commands → menu → sessions → gate → approvals → transcript → runs → conversations → flows → tools →
-//! credentials → servers → connections → agents → registry → webhooks → audit → accounts → keys`.
+//! credentials → servers → connections → agents → orchestrator → usage → registry → webhooks → audit → accounts → keys`.
 
 pub mod accounts;
 pub mod agents;
@@ -19,6 +19,7 @@ pub mod health;
 pub mod jobs;
 pub mod keys;
 pub mod menu;
+pub mod orchestrator;
 pub mod registry;
 pub mod runs;
 pub mod servers;
@@ -26,11 +27,12 @@ pub mod sessions;
 pub mod tools;
 pub mod transcript;
 pub mod turn;
+pub mod usage;
 pub mod webhooks;
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -38,7 +40,6 @@ use crate::{
         clock::Clock,
         config::{Config, Environment},
         ids::{ApprovalId, ReplicaId, TenantId},
-        run::ClaimedRun,
     },
     egress::Egress,
     live::Live,
@@ -66,6 +67,7 @@ pub struct App {
     pub registry: registry::Registry,
     pub keys: keys::Keys,
     pub webhooks: webhooks::Webhooks,
+    pub orchestrator: orchestrator::Orchestrator,
     /// Set once a stop was asked for: no new work starts.
     pub shutdown: CancellationToken,
     pub(crate) db: Db,
@@ -78,7 +80,7 @@ pub struct App {
     /// Places for runs in this process.
     pub(crate) places: Arc<Semaphore>,
     /// Runs that this process has claimed, on their way to [`jobs`].
-    pub(crate) work: mpsc::UnboundedSender<(ClaimedRun, OwnedSemaphorePermit)>,
+    pub(crate) work: mpsc::UnboundedSender<jobs::Claim>,
     /// Requests that were approved here, on their way to [`jobs`].
     pub(crate) approved: mpsc::UnboundedSender<(TenantId, ApprovalId)>,
     /// Runs at work in this process.
@@ -88,10 +90,11 @@ pub struct App {
 
 /// The receiving ends that [`App::run_background`] works on.
 pub struct Background {
-    work: mpsc::UnboundedReceiver<(ClaimedRun, OwnedSemaphorePermit)>,
+    work: mpsc::UnboundedReceiver<jobs::Claim>,
     hints: mpsc::UnboundedReceiver<crate::store::hints::Hint>,
     audit: audit::Inbox,
     approved: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
+    orchestrator: std::net::TcpListener,
 }
 
 impl App {
@@ -105,6 +108,7 @@ impl App {
         let (hints, hints_inbox) = mpsc::unbounded_channel();
         let (approved, approved_inbox) = mpsc::unbounded_channel();
         let (audit, audit_inbox) = audit::Trail::new();
+        let (orchestrator, door) = orchestrator::Orchestrator::new()?;
         let clock = Clock::System;
         let app = Self {
             accounts: accounts::Accounts::new(db.clone(), egress.clone(), clock.clone(), env.clone()),
@@ -114,6 +118,7 @@ impl App {
             tools: tools::Toolboxes::default(),
             keys: keys::Keys::new(db.clone(), config.ring.clone()),
             webhooks: webhooks::Webhooks::new(egress.clone()),
+            orchestrator,
             library,
             shutdown: CancellationToken::new(),
             live: Live::default(),
@@ -132,7 +137,7 @@ impl App {
             config,
         };
         let (work, hints, audit) = (work_inbox, hints_inbox, audit_inbox);
-        Ok((Arc::new(app), Background { work, hints, audit, approved: approved_inbox }))
+        Ok((Arc::new(app), Background { work, hints, audit, approved: approved_inbox, orchestrator: door }))
     }
 
     /// Starts everything that goes on without being asked. Fails when a server that a pack calls
@@ -146,6 +151,13 @@ impl App {
         self.tasks.spawn(jobs::work(self.clone(), background.work));
         self.tasks.spawn(jobs::approvals::work(self.clone(), background.approved));
         self.tasks.spawn(jobs::approvals::look_by_the_clock(self.clone()));
+        self.tasks.spawn(runs::ending::look_by_the_clock(self.clone()));
+        let (app, door) = (self.clone(), background.orchestrator);
+        self.tasks.spawn(async move {
+            if let Err(error) = runs::endpoint::serve(app, door).await {
+                tracing::error!(%error, "the orchestrator cannot be reached any more");
+            }
+        });
         self.tasks.spawn(connections::supervise(self.clone()));
         self.tasks.spawn(credentials::look_by_the_clock(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
@@ -166,6 +178,7 @@ impl App {
         if tokio::time::timeout(DRAIN, self.tasks.wait()).await.is_err() {
             tracing::warn!("some work did not end in time; it is taken up again when its lease ends");
         }
+        self.orchestrator.shutdown().await;
         self.mcp.shutdown().await;
         keys::standing::leave(&self.keys, self.replica).await;
         // Waits for every connection to come back, which work that did not end in time may keep.

@@ -27,6 +27,8 @@ pub mod secrets;
 pub mod sign_outs;
 pub mod tenant_keys;
 pub mod tenants;
+pub mod trees;
+pub mod usage;
 pub mod webhooks;
 
 use std::time::Duration;

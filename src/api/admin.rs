@@ -2,6 +2,7 @@
 //! without it is told 403, since these paths are no secret. What belongs to another tenant is not there: 404.
 
 pub(super) mod audit;
+pub(super) mod usage;
 pub(super) mod webhooks;
 
 use axum::extract::FromRequestParts;

@@ -63,19 +63,22 @@ impl Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let status = match &error {
-            Error::NotFound(_) => StatusCode::NOT_FOUND,
+            Error::NotFound(_) | Error::SessionNotFound(_) => StatusCode::NOT_FOUND,
             Error::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
             Error::Forbidden(_) => StatusCode::FORBIDDEN,
             Error::Invalid { .. } => StatusCode::BAD_REQUEST,
             Error::Conflict(_) => StatusCode::CONFLICT,
             Error::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
             Error::Unavailable(_) => StatusCode::BAD_GATEWAY,
             Error::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let mut problem = Self::new(status, error.code(), error.to_string());
         match error {
             Error::Invalid { field, reason } => (problem.field, problem.detail) = (Some(field), reason),
-            Error::Busy { retry_after, .. } => problem.retry_after = Some(retry_after),
+            Error::Busy { retry_after, .. } | Error::Limited { retry_after, .. } => {
+                problem.retry_after = Some(retry_after);
+            }
             Error::Internal(cause) => problem.cause = Some(Arc::new(cause)),
             _ => {}
         }

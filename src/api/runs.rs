@@ -1,28 +1,163 @@
-//! Runs: one turn of an agent each.
+//! Runs: one turn of an agent each. A program starts them with parameters, which the model reads, and a scope, which
+//! only servers are told; `/runs` is the same as `/v1/runs`.
 
-use std::sync::Arc;
+pub(super) mod plain;
+
+use std::{str::FromStr, sync::Arc};
 
 use axum::extract::State;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{
-    extract::{Caller, Path},
+    extract::{Caller, Json, Path},
     problem::Problem,
 };
 use crate::{
-    app::{self, App},
-    domain::{ids::RunId, run::Run},
+    app::{
+        self, App,
+        runs::{
+            RunView,
+            ending::wait,
+            starting::{By, Target, Wanted, begin},
+        },
+    },
+    domain::{
+        error::Error,
+        ids::{ConversationId, RunId},
+        run::{Mode, Run},
+    },
 };
 
-/// How a run is doing.
+/// Names the session that is told of the end of a run in mode `async_callback`, and that a new session belongs to.
+const SESSION_HEADER: &str = "x-agent-session-id";
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewRun {
+    /// `start_session`, the default, or `resume_session`.
+    r#type: Option<String>,
+    /// The agent's id, to start a session.
+    agent_name: Option<String>,
+    /// The session to resume.
+    session_id: Option<String>,
+    /// What the agent is to do. Together with `params` at most 100000 characters.
+    prompt: Option<String>,
+    /// What the agent's `paramsSchema` wants; the model reads it.
+    #[schema(value_type = Option<Object>)]
+    params: Option<Value>,
+    /// What only the servers of the run are told, and of the runs that it starts. Never shown again.
+    #[schema(value_type = Option<Object>)]
+    scope: Option<Value>,
+    /// `sync`: the answer is the result. `async_poll`, the default: ask for it. `async_callback`: the session that
+    /// `X-Agent-Session-Id` names is told.
+    mode: Option<String>,
+}
+
+/// A run that was started.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct Started {
+    run_id: RunId,
+    session_id: ConversationId,
+    agent_name: String,
+    /// `pending`; in mode `sync` as it ended, or `running` when that takes longer.
+    status: &'static str,
+    /// In mode `sync`: what the agent said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<String>,
+    /// In mode `sync`: why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+impl NewRun {
+    fn wanted(self, parent: Option<ConversationId>) -> Result<(Wanted, Mode), Problem> {
+        let mode = self.mode.as_deref().map_or(Ok(Mode::AsyncPoll), Mode::from_str);
+        let mode = mode.map_err(|why| Problem::invalid("mode", why))?;
+        let target = match self.r#type.as_deref().unwrap_or("start_session") {
+            "start_session" => Target::Start { agent: given("agent_name", self.agent_name)? },
+            "resume_session" => Target::Resume { session: session(&given("session_id", self.session_id)?)? },
+            other => {
+                let why = format!("Invalid type: {other}. Must be one of: start_session, resume_session");
+                return Err(Problem::invalid("type", why));
+            }
+        };
+        if mode == Mode::AsyncCallback && parent.is_none() {
+            return Err(Problem::invalid("mode", "async_callback mode requires X-Agent-Session-Id header"));
+        }
+        let wanted = Wanted {
+            target,
+            prompt: self.prompt.unwrap_or_default(),
+            params: object("params", self.params)?,
+            scope: object("scope", self.scope)?,
+            callback: parent.filter(|_| mode == Mode::AsyncCallback),
+            parent_session: parent,
+        };
+        Ok((wanted, mode))
+    }
+}
+
+fn given(field: &str, value: Option<String>) -> Result<String, Problem> {
+    value.ok_or_else(|| Problem::invalid(field, "is missing"))
+}
+
+fn session(text: &str) -> Result<ConversationId, Problem> {
+    text.parse().map_err(|_| Error::SessionNotFound(text.chars().take(64).collect()).into())
+}
+
+/// Says nothing of what it was given: a scope is secret whatever it looks like.
+fn object(field: &str, value: Option<Value>) -> Result<Map<String, Value>, Problem> {
+    match value {
+        None | Some(Value::Null) => Ok(Map::new()),
+        Some(Value::Object(map)) => Ok(map),
+        Some(_) => Err(Problem::invalid(field, "must be an object")),
+    }
+}
+
+/// Start an agent, or go on with a session.
+#[utoipa::path(post, path = "/v1/runs", tag = "runs", request_body = NewRun,
+    params(("X-Agent-Session-Id" = Option<ConversationId>, Header)),
+    responses((status = 200, body = Started), (status = 202, body = Started)))]
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    headers: HeaderMap,
+    Json(new): Json<NewRun>,
+) -> Result<(StatusCode, axum::Json<Started>), Problem> {
+    let parent = headers.get(SESSION_HEADER).map(|value| session(value.to_str().unwrap_or_default())).transpose()?;
+    let (wanted, mode) = new.wanted(parent)?;
+    let begun = begin(&app, By::Program(caller.principal()), wanted).await?;
+    let mut started = Started {
+        run_id: begun.run,
+        session_id: begun.session,
+        agent_name: begun.agent.to_string(),
+        status: "pending",
+        result: None,
+        error: None,
+    };
+    if mode != Mode::Sync {
+        return Ok((StatusCode::ACCEPTED, axum::Json(started)));
+    }
+    let run = wait(&app, caller.principal(), &begun).await?;
+    started.status = run.status.as_str();
+    if !run.status.is_final() {
+        return Ok((StatusCode::ACCEPTED, axum::Json(started)));
+    }
+    let view = app::runs::view(&app, caller.principal(), begun.run).await?;
+    (started.result, started.error) = (view.result, view.run.error);
+    Ok((StatusCode::OK, axum::Json(started)))
+}
+
+/// How a run is doing, and what came of it.
 #[utoipa::path(get, path = "/v1/runs/{id}", tag = "runs", params(("id" = RunId, Path)),
-    responses((status = 200, body = Run)))]
+    responses((status = 200, body = RunView)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<RunId>,
-) -> Result<axum::Json<Run>, Problem> {
-    Ok(axum::Json(app::runs::get(&app, caller.principal(), id).await?))
+) -> Result<axum::Json<RunView>, Problem> {
+    Ok(axum::Json(app::runs::view(&app, caller.principal(), id).await?))
 }
 
 /// Asks a run to stop. What it has sent to a tool stays done; one that is over cannot be stopped: 409.

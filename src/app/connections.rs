@@ -169,6 +169,7 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
         for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
             let pack = registry::pack_for(app, tenant.id, pack).await?;
             let shared = pack.servers.iter().filter(|server| server.access_mode == AccessMode::AdminControlled);
+            let shared = shared.filter(|server| !app.orchestrator.is(server));
             wanted.extend(
                 shared.map(|server| ((tenant.id, pack.id().clone(), server.id.clone()), Arc::new(server.clone()))),
             );
@@ -341,7 +342,7 @@ pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
     for tenant in app.accounts.tenants().await? {
         for pack in app.library.snapshot().packs().filter(|pack| tenant.serves(pack.id())) {
             let pack = registry::pack_for(app, tenant.id, pack).await?;
-            let servers = pack.servers.iter().filter(|server| server.required);
+            let servers = pack.servers.iter().filter(|server| server.required && !app.orchestrator.is(server));
             let shared = servers.filter(|server| server.access_mode == AccessMode::AdminControlled);
             required.extend(shared.map(|server| (tenant.id, pack.id().clone(), Arc::new(server.clone()))));
         }

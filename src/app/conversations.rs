@@ -8,13 +8,14 @@ use serde::Serialize;
 use super::{
     App, agents,
     flows::{self, Caught},
+    usage,
 };
 use crate::{
     domain::{
         audit::Fact,
         error::{Error, Result},
         event::{Event, Transient},
-        ids::{AgentId, ConversationId, TenantId},
+        ids::{AgentId, ConversationId, RunId, TenantId},
         message::{Message, Part, Role},
         pack::Pack,
         principal::Principal,
@@ -171,9 +172,9 @@ impl Said {
     /// After the commit: tells the listeners and starts the run.
     pub(super) fn publish(self, app: &App, principal: &Principal) -> Posted {
         app.announce(principal.tenant, self.posted.message.conversation_id, self.event);
-        if let Some(claimed) = self.claimed {
+        if let Some((run, permit)) = self.claimed {
             // The receiver lives as long as the process works; a run sent after that is claimed by another.
-            let _ = app.work.send(claimed);
+            let _ = app.work.send((run, Some(permit)));
         }
         self.posted
     }
@@ -192,9 +193,13 @@ pub(super) async fn say(
     let text = caught.map_or(text, |caught| caught.shown.as_str());
     let command = caught.is_some() || text.trim_start().starts_with('/');
     let kind = if command { RunKind::Command } else { RunKind::Turn };
+    if kind == RunKind::Turn {
+        usage::admit(app, tx, principal).await?;
+    }
     let permit = if app.shutdown.is_cancelled() { None } else { app.places.clone().try_acquire_owned().ok() };
     let worker = permit.as_ref().map(|_| (app.replica, app.config.run_lease));
-    let new = NewRun { conversation: conversation.id, agent: &conversation.agent, principal, kind, worker };
+    let new =
+        NewRun { id: RunId::new(), conversation: conversation.id, agent: &conversation.agent, principal, kind, worker };
     let enqueued = store::runs::enqueue(tx, principal.tenant, &new).await?;
     let (run, run_ordinal, claimed) = match enqueued {
         Enqueued::Claimed(run) => (run.id, run.ordinal, Some(run)),
@@ -219,7 +224,7 @@ pub(super) async fn say(
 }
 
 /// The first line of a text, as a title.
-fn shorten(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     if line.chars().count() <= MAX_TITLE {
         return line.to_owned();

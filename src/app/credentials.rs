@@ -149,7 +149,9 @@ pub async fn seen(app: &Arc<App>, principal: &Principal, pack: &Pack) -> Result<
     let holdings = if personal { Some(holdings(app, principal, pack.id()).await?) } else { None };
     let mut all = Vec::with_capacity(pack.servers.len());
     for server in &pack.servers {
-        all.push(if server.access_mode == AccessMode::AdminControlled {
+        all.push(if app.orchestrator.is(server) {
+            Seen { catalog: Some(app.orchestrator.catalog(&server.id)), usable: true, own: false }
+        } else if server.access_mode == AccessMode::AdminControlled {
             let catalog = connections::catalog_of(app, principal.tenant, pack.id(), server).await;
             Seen { catalog, usable: true, own: false }
         } else {

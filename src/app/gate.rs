@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    App, approvals, connections, credentials,
+    App, approvals, connections, credentials, orchestrator,
     tools::{NamedTool, Toolbox, clipped},
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
         approval::State,
         canonical,
         error::Error,
-        ids::{AgentId, AuditId, RunId},
+        ids::{AuditId, RunId},
         message::{CallStatus, ToolResult},
         policy::{ApprovalPolicy, Decision, decide},
         principal::Principal,
@@ -72,7 +72,7 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
         Ok(admitted) => admitted,
         Err(reason) => return denied(app, &call, reason),
     };
-    let (key, target) = match reach(app, call.principal, call.toolbox.agent(), spec).await {
+    let (key, target) = match reach(app, &call, spec).await {
         Ok(reached) => reached,
         Err(reason) => return denied(app, &call, reason),
     };
@@ -103,7 +103,8 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
     };
     let started = crate::domain::clock::instant();
     let options = CallOptions { progress: Some(call.progress.clone()), cancel: call.cancel.clone(), once: None };
-    let sent = app.mcp.call(&key, &target, &named.tool.name, &arguments, options).await;
+    let mcp = app.orchestrator.mcp(spec, &app.mcp);
+    let sent = mcp.call(&key, &target, &named.tool.name, &arguments, options).await;
     let result = came_of(app, call.principal, call.call_id, &key, spec, sent).await;
     metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
     line.write(outcome_name(result.status));
@@ -167,12 +168,12 @@ async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::Asked<'_>) -> To
 
 /// Whose connection the call goes over, and to what: a shared server as the pack has it, a personal one with
 /// the user's own credential.
-async fn reach(
-    app: &App,
-    principal: &Principal,
-    agent: &AgentId,
-    spec: &Arc<ServerSpec>,
-) -> Result<(Key, Arc<ServerSpec>), String> {
+async fn reach(app: &App, call: &Call<'_>, spec: &Arc<ServerSpec>) -> Result<(Key, Arc<ServerSpec>), String> {
+    let (principal, agent) = (call.principal, call.toolbox.agent());
+    if app.orchestrator.is(spec) {
+        let reached = orchestrator::reach(app, principal.tenant, agent, spec, call.run).await;
+        return reached.map_err(|error| format!("not executed: {error}"));
+    }
     if spec.access_mode == AccessMode::AdminControlled {
         return Ok((connections::key(principal.tenant, agent, spec), spec.clone()));
     }

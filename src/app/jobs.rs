@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::{App, conversations::FLOOR, credentials, registry, turn::Work};
+use super::{App, conversations::FLOOR, credentials, orchestrator, registry, runs, turn::Work};
 use crate::{
     domain::{
         error::{Error, Result},
@@ -44,6 +44,11 @@ impl Running {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
     }
 
+    /// Whether a run is at work here.
+    pub fn has(&self, id: RunId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id)
+    }
+
     /// Cancels a run if it is at work here.
     pub fn cancel(&self, id: RunId) {
         if let Some(token) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id) {
@@ -52,8 +57,11 @@ impl Running {
     }
 }
 
+/// A run that this process has claimed, with its place. A run that another one waits for has that one's.
+pub type Claim = (ClaimedRun, Option<OwnedSemaphorePermit>);
+
 /// Starts runs as they come, and looks for others when there is a place, until the process stops.
-pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<(ClaimedRun, OwnedSemaphorePermit)>) {
+pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Claim>) {
     let mut look = tokio::time::interval(FLOOR);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -103,13 +111,13 @@ async fn take(app: &Arc<App>, tenant: TenantId, id: RunId) -> Result<bool> {
         if run.attempt > 1 {
             tracing::info!(run = %run.id, attempt = run.attempt, "taking over a run whose worker is gone");
         }
-        start(app, run, permit);
+        start(app, run, Some(permit));
     }
     Ok(true)
 }
 
 /// Works on a run in a task of its own.
-fn start(app: &Arc<App>, run: ClaimedRun, permit: OwnedSemaphorePermit) {
+fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<OwnedSemaphorePermit>) {
     let app = app.clone();
     let tracker = app.tasks.clone();
     tracker.spawn(async move {
@@ -121,8 +129,12 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: OwnedSemaphorePermit) {
         };
         app.running.remove(run.id);
         drop(permit);
+        orchestrator::forget(&app, run.id).await;
         match worked {
-            Ok(Ok(())) => follow_up(&app, &run).await,
+            Ok(Ok(())) => {
+                follow_up(&app, &run).await;
+                runs::ending::settle(&app, run.tenant, run.id).await;
+            }
             Ok(Err(Error::Conflict(reason))) => {
                 tracing::info!(run = %run.id, reason, "a run is left to another worker");
                 give_back(&app, &run).await;

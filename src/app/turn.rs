@@ -14,7 +14,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use super::{App, agents, commands, credentials, tools};
+use super::{App, agents, commands, credentials, runs, tools};
 use crate::{
     domain::{
         error::{Error, Result},
@@ -143,6 +143,8 @@ impl Work {
             taken_up?;
         }
         let pack = agents::pack(&self.app, &self.run.principal, self.run.agent.as_str()).await?;
+        let pack =
+            runs::values::pack_for_run(&self.app, self.run.tenant, self.run.id, self.run.conversation, pack).await?;
         let written = if again || self.run.kind == RunKind::Command { self.written().await? } else { Vec::new() };
         match self.run.kind {
             RunKind::Command => self.command(&pack, &written).await,

@@ -66,6 +66,16 @@ pub struct Config {
     pub sse_per_user: usize,
     pub runs_at_once: usize,
     pub run_lease: Duration,
+    /// How long somebody who asked for a run in mode `sync` waits for its end.
+    pub run_wait: Duration,
+    /// Generations of runs below the first one.
+    pub run_depth: u32,
+    /// Runs that one run may start.
+    pub run_children: u32,
+    /// Runs of one tree.
+    pub run_tree: u32,
+    /// What a user and a tenant may use in a day (UTC); absent: as much as they like.
+    pub daily: Daily,
     /// Open requests for approval of one user.
     pub approvals_per_user: u32,
     pub approvals_per_tenant: u32,
@@ -73,6 +83,15 @@ pub struct Config {
     pub approval_window: Duration,
     pub log: String,
     pub log_json: bool,
+}
+
+/// Limits of a day.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Daily {
+    pub user_runs: Option<i64>,
+    pub user_tokens: Option<i64>,
+    pub tenant_runs: Option<i64>,
+    pub tenant_tokens: Option<i64>,
 }
 
 const ONE_KEY: &str = "MCP_CONFIG_ENCRYPTION_KEY";
@@ -118,6 +137,14 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("CHATELAINE_SSE_PER_USER", "16", "event streams one user may hold open"),
     ("CHATELAINE_RUNS_AT_ONCE", "64", "runs this process works on at once; more wait in the queue"),
     ("CHATELAINE_RUN_LEASE_SECONDS", "15", "after this time without a sign of life another replica takes a run over"),
+    ("CHATELAINE_RUN_WAIT_SECONDS", "600", "whoever starts a run in mode `sync` waits for its end this long at most"),
+    ("CHATELAINE_RUN_DEPTH", "5", "generations of runs that agents may start below a first one"),
+    ("CHATELAINE_RUN_CHILDREN", "20", "runs that one run may start"),
+    ("CHATELAINE_RUN_TREE", "100", "runs of one tree, the first one included"),
+    ("CHATELAINE_RUNS_PER_USER_PER_DAY", "", "turns of one user from 00:00 UTC on; one more gets 429; unset: no limit"),
+    ("CHATELAINE_TOKENS_PER_USER_PER_DAY", "", "tokens of one user, likewise; counted when a turn begins"),
+    ("CHATELAINE_RUNS_PER_TENANT_PER_DAY", "", "turns of one tenant, likewise"),
+    ("CHATELAINE_TOKENS_PER_TENANT_PER_DAY", "", "tokens of one tenant, likewise"),
     ("CHATELAINE_APPROVALS_PER_USER", "20", "calls of one user that may wait for approval at once"),
     ("CHATELAINE_APPROVALS_PER_TENANT", "1000", "calls of one tenant that may wait for approval at once"),
     (
@@ -158,6 +185,16 @@ impl Config {
             sse_per_user: number(env, "CHATELAINE_SSE_PER_USER")?,
             runs_at_once: number(env, "CHATELAINE_RUNS_AT_ONCE")?,
             run_lease: Duration::from_secs(number(env, "CHATELAINE_RUN_LEASE_SECONDS")?),
+            run_wait: Duration::from_secs(number(env, "CHATELAINE_RUN_WAIT_SECONDS")?),
+            run_depth: number(env, "CHATELAINE_RUN_DEPTH")?,
+            run_children: number(env, "CHATELAINE_RUN_CHILDREN")?,
+            run_tree: number(env, "CHATELAINE_RUN_TREE")?,
+            daily: Daily {
+                user_runs: limit(env, "CHATELAINE_RUNS_PER_USER_PER_DAY")?,
+                user_tokens: limit(env, "CHATELAINE_TOKENS_PER_USER_PER_DAY")?,
+                tenant_runs: limit(env, "CHATELAINE_RUNS_PER_TENANT_PER_DAY")?,
+                tenant_tokens: limit(env, "CHATELAINE_TOKENS_PER_TENANT_PER_DAY")?,
+            },
             approvals_per_user: number(env, "CHATELAINE_APPROVALS_PER_USER")?,
             approvals_per_tenant: number(env, "CHATELAINE_APPROVALS_PER_TENANT")?,
             approval_window: Duration::from_secs(number(env, "CHATELAINE_APPROVAL_WINDOW_SECONDS")?),
@@ -216,6 +253,11 @@ fn number<T: std::str::FromStr + PartialOrd + From<u8>>(env: &Environment, name:
     let wanted = "a whole number above 0";
     let value = parsed(env, name, wanted)?;
     if value < T::from(1) { Err(format!("{name}: must be {wanted}")) } else { Ok(value) }
+}
+
+/// A whole number above zero, or none.
+fn limit(env: &Environment, name: &str) -> Result<Option<i64>, String> {
+    if text(env, name).is_empty() { Ok(None) } else { number(env, name).map(Some) }
 }
 
 fn list(env: &Environment, name: &str) -> Vec<String> {

@@ -11,6 +11,9 @@ pub enum Error {
     /// There is no such thing, or the principal may not know that there is.
     #[error("{0} not found")]
     NotFound(String),
+    /// There is no such session, or it is not the principal's. The sentence is the registry document's.
+    #[error("Session not found: {0}")]
+    SessionNotFound(String),
     /// Nobody is who they say they are.
     #[error("{0}")]
     Unauthenticated(String),
@@ -26,6 +29,9 @@ pub enum Error {
     /// Too much at once; the same request may be made again after `retry_after`.
     #[error("{reason}")]
     Busy { reason: String, retry_after: Duration },
+    /// As much as was allowed has been used; there is more after `retry_after`.
+    #[error("{reason}")]
+    Limited { reason: String, retry_after: Duration },
     /// Something that this request depends on does not work (a model, an MCP server).
     #[error("{0}")]
     Unavailable(String),
@@ -52,12 +58,13 @@ impl Error {
     /// The stable `code` of the problem document (RFC 9457), also used in metrics.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::NotFound(_) => "not_found",
+            Self::NotFound(_) | Self::SessionNotFound(_) => "not_found",
             Self::Unauthenticated(_) => "unauthenticated",
             Self::Forbidden(_) => "forbidden",
             Self::Invalid { .. } => "invalid",
             Self::Conflict(_) => "conflict",
             Self::Busy { .. } => "busy",
+            Self::Limited { .. } => "limited",
             Self::Unavailable(_) => "unavailable",
             Self::Internal(_) => "internal",
         }

@@ -56,6 +56,8 @@ pub enum Part {
     },
     /// A call waits for somebody's consent, or what came of it.
     Approval(Box<approval::Note>),
+    /// A session that an agent started has ended.
+    AgentCallback(super::orchestrator::Callback),
     /// The program lets the person choose; a number, a value or a label answers it.
     Choices {
         text: String,
@@ -168,6 +170,7 @@ impl<'de> Deserialize<'de> for Part {
             "tool_call" => read(&part).map(Self::ToolCall),
             "tool_result" => read(&part).map(Self::ToolResult),
             "approval" => read(&part).map(Self::Approval),
+            "agent_callback" => read(&part).map(Self::AgentCallback),
             other => Err(D::Error::custom(format!("unknown part {other:?}"))),
         }
     }
@@ -193,6 +196,7 @@ impl Part {
             Self::ToolCall(call) => format!("[{} …]", call.name),
             Self::ToolResult(result) => result.text.clone(),
             Self::Approval(note) => note.text.clone(),
+            Self::AgentCallback(callback) => callback.plain(),
         }
     }
 }

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::{
     ids::AgentId,
     menu::{self, Item},
+    params::ParamsSchema,
     registry::{Entry, ServerRef},
     secret::Secret,
     server::ServerSpec,
@@ -22,6 +23,8 @@ pub struct Pack {
     pub memory: Memory,
     pub flows: Flows,
     pub servers: Vec<ServerSpec>,
+    /// What a run of the agent may and must be given.
+    pub params: Option<ParamsSchema>,
     /// Servers that it takes from the registry. Where the pack is put to use for a tenant, those that can be
     /// connected to are among `servers`.
     pub references: Vec<ServerRef>,

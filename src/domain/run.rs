@@ -1,7 +1,11 @@
 //! A run is one turn of the agent in a conversation; these are its states.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use time::OffsetDateTime;
+use url::Url;
 
 use super::{
     ids::{AgentId, ConversationId, RunId, TenantId},
@@ -92,6 +96,53 @@ pub struct ClaimedRun {
     pub fence: i64,
     /// How often it was claimed; above 1 a replica died or lost its lease on the way.
     pub attempt: i32,
+}
+
+/// Who waits for a run, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The one who starts it, until it ends.
+    Sync,
+    /// Nobody: its state is asked for.
+    AsyncPoll,
+    /// The session that started it is told.
+    AsyncCallback,
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "sync" => Ok(Self::Sync),
+            "async_poll" => Ok(Self::AsyncPoll),
+            "async_callback" => Ok(Self::AsyncCallback),
+            _ => Err(format!("Invalid mode: {text}. Must be one of: sync, async_poll, async_callback")),
+        }
+    }
+}
+
+/// What servers of a run may be told of it. No `Debug`: nothing of the scope may be printed.
+#[derive(Clone)]
+pub struct RunValues {
+    /// Never seen by a model.
+    pub scope: Map<String, Value>,
+    /// Seen by the model, in the message that it answers.
+    pub params: Map<String, Value>,
+    pub run_id: RunId,
+    pub session_id: ConversationId,
+    pub orchestrator_mcp_url: Url,
+}
+
+/// Where a run stands among those that it belongs with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// The one that began it all.
+    pub root: RunId,
+    /// The one that started it; none started the root.
+    pub parent: Option<RunId>,
+    /// Generations below the root.
+    pub depth: i32,
 }
 
 /// Tokens a model says it read and wrote. `estimated` when it did not say.

@@ -47,6 +47,16 @@ pub struct ClientCredentials {
     pub scope: Option<String>,
 }
 
+impl ServerSpec {
+    /// The address, of a server that has one.
+    pub fn url(&self) -> Option<&Url> {
+        match &self.endpoint {
+            Endpoint::StreamableHttp { url, .. } => Some(url),
+            Endpoint::Stdio { .. } => None,
+        }
+    }
+}
+
 /// Where a server is and what is sent to reach it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Endpoint {

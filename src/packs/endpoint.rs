@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use super::{env_file, field::Field, object::Object, server::Around};
-use crate::domain::{header, secret::Secret, server::Endpoint, template::is_variable_name};
+use crate::domain::{header, orchestrator, secret::Secret, server::Endpoint, template::is_variable_name};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
@@ -62,7 +62,14 @@ fn streamable_http(object: &Object, [url, headers]: &[Option<Field>; 2]) -> Opti
         object.missing("url", "write `url: https://…`");
     }
     let headers = headers.as_ref().map(headers_of).unwrap_or_default();
-    Some(Endpoint::StreamableHttp { url: url.as_ref()?.url()?, headers })
+    let url = url.as_ref()?;
+    if !url.is_written(orchestrator::REFERENCE) {
+        return Some(Endpoint::StreamableHttp { url: url.url()?, headers });
+    }
+    if !headers.is_empty() {
+        object.field.error("the orchestrator is this program itself and takes no headers", "remove `headers`");
+    }
+    Some(Endpoint::StreamableHttp { url: orchestrator::placeholder(), headers: Vec::new() })
 }
 
 fn headers_of(field: &Field) -> Vec<(String, Secret)> {

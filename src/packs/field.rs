@@ -103,6 +103,11 @@ impl<'a> Field<'a> {
         matches!(self.node.value, Value::Map(_))
     }
 
+    /// Whether the author wrote this text, before any variable is filled in.
+    pub(super) fn is_written(&self, wanted: &str) -> bool {
+        matches!(&self.node.value, Value::Scalar { text, .. } if text == wanted)
+    }
+
     /// Any text. Numbers and booleans are not: `version: 1.10` would lose its zero elsewhere.
     pub(super) fn text(&self) -> Option<Text> {
         let Value::Scalar { text, plain } = &self.node.value else {

@@ -18,6 +18,8 @@ use crate::domain::{
     ids::AgentId,
     menu::standard,
     pack::{Authentication, Flows, Language, Llm, Memory, Metadata, Pack, Provider, Welcome},
+    params::{Param, ParamKind, ParamsSchema},
+    template::is_variable_name,
 };
 
 /// Shown to the model unless the pack says otherwise, as in DESIGN section 3.
@@ -54,6 +56,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         (Some(servers), _) => server::read_all(servers, &around),
         (None, own) => own.and_then(|field| mcp(&field, &around)).unwrap_or_default(),
     };
+    let params = top.optional("paramsSchema").and_then(|field| params(&field));
     let Found { references, prompts, entries, problems, used } = references::read(&mut top, &around, &servers);
     later(&mut top);
     top.finish();
@@ -66,6 +69,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         memory: Memory { window: window as usize },
         flows,
         servers,
+        params,
         references,
         entries,
         folder: folder.to_owned(),
@@ -82,7 +86,6 @@ fn joined(own: Option<String>, others: Vec<String>) -> Option<String> {
 
 /// Fields of the format that later versions read.
 fn later(top: &mut Object) {
-    top.later("paramsSchema", "remove it, and say in `llm.agentPrompt` what the agent needs to be told");
     top.later("skills", "remove it; a user can call a tool without the model by `/call <server> <tool> {…}`");
 }
 
@@ -253,6 +256,31 @@ fn model(object: &mut Object, provider: Option<Provider>) -> String {
 fn base_url(field: &Field) -> Option<Url> {
     let text = field.text()?;
     if text.value.trim().is_empty() { None } else { field.url() }
+}
+
+/// `paramsSchema`: a map of names, in the spelling of the registry document.
+fn params(field: &Field) -> Option<ParamsSchema> {
+    let mut params = ParamsSchema::new();
+    for (name, field) in field.entries()? {
+        if !is_variable_name(name) {
+            field.error(format!("{name:?} is not the name of a parameter"), "use letters, digits and `_`");
+        }
+        let Some(mut object) = field.object() else { continue };
+        let kinds = [
+            ("string", ParamKind::String),
+            ("json", ParamKind::Json),
+            ("boolean", ParamKind::Boolean),
+            ("number", ParamKind::Number),
+        ];
+        let param = Param {
+            kind: object.optional("type").and_then(|field| field.one_of(&kinds)).unwrap_or_default(),
+            required: object.optional("required").and_then(|field| field.boolean()).unwrap_or_default(),
+            description: object.optional("description").and_then(|field| field.text()).map(|text| text.value),
+        };
+        object.finish();
+        params.insert(name.to_owned(), param);
+    }
+    Some(params)
 }
 
 fn window(field: &Field) -> Option<u32> {

@@ -16,8 +16,9 @@ use super::{
 };
 use crate::domain::{
     ids::ServerId,
+    orchestrator,
     pack::Authentication,
-    server::{AccessMode, CatalogScope, ServerSpec, Timeouts},
+    server::{AccessMode, CatalogScope, Endpoint, ServerSpec, Timeouts},
 };
 
 /// Files that a pack named, with what was in them.
@@ -74,6 +75,15 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
         );
     }
     let tool_access = tool_access.and_then(|field| access::read(&field, tools.as_deref(), around.authentication));
+    let tool_access = match &endpoint {
+        Some(Endpoint::StreamableHttp { url, .. }) if orchestrator::is_placeholder(url) => {
+            if access_mode == Some(AccessMode::UserControlled) {
+                object.field.error("the orchestrator cannot be a personal server", "remove `accessMode`");
+            }
+            Some(orchestrator::guarded(tool_access))
+        }
+        _ => tool_access,
+    };
     let required = required(&mut object, access_mode);
     let timeouts = object.optional("timeouts").and_then(|field| timeouts(&field)).unwrap_or_default();
     let catalog = catalog(&mut object, access_mode);

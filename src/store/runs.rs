@@ -10,7 +10,7 @@ use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::Tx;
+use super::{Tx, usage};
 use crate::domain::{
     error::{Error, Result},
     ids::{AgentId, ConversationId, ReplicaId, RunId, TenantId, UserId},
@@ -20,6 +20,8 @@ use crate::domain::{
 
 /// A run to create. The conversation is locked by the caller.
 pub struct NewRun<'a> {
+    /// Taken when a run is created and no other one joined.
+    pub id: RunId,
     pub conversation: ConversationId,
     pub agent: &'a AgentId,
     pub principal: &'a Principal,
@@ -80,7 +82,7 @@ fn parse_kind(kind: &str) -> RunKind {
 /// Creates a run, or joins the turn that waits already. A turn is claimed at birth unless another one of
 /// the conversation is under way; a command always is.
 pub async fn enqueue(tx: &mut Tx, tenant: TenantId, new: &NewRun<'_>) -> Result<Enqueued> {
-    let id = RunId::new();
+    let id = new.id;
     let row = sqlx::query!(
         r#"with waiting as (
              select id, ordinal from runs
@@ -117,6 +119,9 @@ pub async fn enqueue(tx: &mut Tx, tenant: TenantId, new: &NewRun<'_>) -> Result<
     )
     .fetch_one(tx.conn())
     .await?;
+    if row.id == id.0 && new.kind == RunKind::Turn {
+        usage::add_run(tx, tenant, new.principal, new.agent).await?;
+    }
     if row.fence == 0 {
         return Ok(Enqueued::Queued { id: RunId(row.id), ordinal: row.ordinal });
     }
@@ -239,7 +244,7 @@ pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<()> {
     Ok(())
 }
 
-/// Adds one model step and its usage.
+/// Adds one model step and what it used.
 pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()> {
     let done = sqlx::query!(
         "with conversation as (select 1 from conversations where id = $6 for no key update)
@@ -256,7 +261,10 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()>
     )
     .execute(tx.conn())
     .await?;
-    if done.rows_affected() == 0 { Err(lost(run)) } else { Ok(()) }
+    if done.rows_affected() == 0 {
+        return Err(lost(run));
+    }
+    usage::add_tokens(tx, run, usage).await
 }
 
 /// Ends a run. `Conflict` when the lease was lost.
@@ -264,7 +272,7 @@ pub async fn finish(tx: &mut Tx, run: &ClaimedRun, status: RunStatus, error: Opt
     let done = sqlx::query!(
         "with conversation as (select 1 from conversations where id = $5 for no key update)
          update runs
-         set status = $3, error = $4, finished_at = now(), lease_owner = null, lease_until = null
+         set status = $3, error = $4, finished_at = now(), lease_owner = null, lease_until = null, token_hashes = '{}'
          from conversation where id = $1 and fence = $2 and status = 'running'",
         run.id.0,
         run.fence,

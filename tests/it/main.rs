@@ -26,6 +26,7 @@ mod readme; // what the README promises
 mod recovery; // stopping between any two steps
 mod registry; // servers defined once and referred to
 mod rls; // one tenant never sees another
+mod runs; // what programs and agents start
 mod torture; // processes killed, frozen and cut off while people decide
 mod turn; // a message answered
 mod vault; // sealing and opening

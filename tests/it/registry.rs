@@ -29,9 +29,9 @@ use crate::support::{
 };
 
 /// A bank that remembers what it was sent, and may want a bearer token.
-struct Watched {
+pub struct Watched {
     /// `http://127.0.0.1:…/mcp`
-    url: String,
+    pub url: String,
     seen: Arc<Mutex<Vec<HeaderMap>>>,
     /// The only token that it takes; absent: it takes everybody.
     token: Arc<Mutex<Option<String>>>,
@@ -39,7 +39,7 @@ struct Watched {
 }
 
 impl Watched {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let books = Arc::new(Books::open(None).unwrap());
         let (seen, token) = (Arc::<Mutex<Vec<HeaderMap>>>::default(), Arc::<Mutex<Option<String>>>::default());
         let (log, expected) = (seen.clone(), token.clone());
@@ -63,7 +63,7 @@ impl Watched {
     }
 
     /// A header of the latest request that had it.
-    fn last(&self, name: &str) -> Option<String> {
+    pub fn last(&self, name: &str) -> Option<String> {
         let seen = self.seen.lock().unwrap();
         seen.iter().rev().find_map(|headers| Some(headers.get(name)?.to_str().unwrap().to_owned()))
     }
@@ -98,7 +98,7 @@ flows: {{ authentication: {{ required: true, adminUsers: [root] }} }}
 }
 
 /// The document's own addresses are this machine's.
-fn open_localhost(setup: &mut Setup) {
+pub fn open_localhost(setup: &mut Setup) {
     setup.config.egress_allow.push("localhost".to_owned());
     setup.config.registry_env = vec!["ATLASSIAN_*".to_owned(), "GRANTED".to_owned()];
     setup.env = setup.env.clone().with("ATLASSIAN_API_KEY", "sk-atlassian-0123456789").with("GRANTED", "granted-1");
@@ -121,7 +121,7 @@ async fn other_admin(world: &World) -> Client {
     world.client(&key.secret)
 }
 
-fn entry(id: &str, url: &str, schema: Value, defaults: Value) -> Value {
+pub fn entry(id: &str, url: &str, schema: Value, defaults: Value) -> Value {
     let mut entry = json!({ "id": id, "name": id, "description": "", "url": url });
     (entry["config_schema"], entry["default_config"]) = (schema, defaults);
     entry

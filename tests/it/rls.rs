@@ -93,6 +93,7 @@ const ROWS: &[(&str, &str)] = &[
         "insert into secrets (tenant_id, id, name, sealed, version) values ($1, $1, $2, '\\x01000100000001', 1)",
     ),
     ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
+    ("usage", "insert into usage (tenant_id, id, day, user_id, agent) values ($1, $1, now(), $2, 'bank')"),
     (
         "sign_outs",
         "insert into sign_outs (tenant_id, id, user_id, issued_until, expires_until) values ($1, $1, $2, 1, 1)",
@@ -109,7 +110,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("keks", "*"),
     ("key_holders", "*"),
     ("operator_audit", "*"),
-    ("runs", "tenant_id id conversation_id kind status lease_until created_at"),
+    ("runs", "tenant_id id conversation_id kind status lease_until created_at root_run has_scope awaits_callback"),
     ("tenant_keys", "tenant_id version kek_id state"),
     ("tenants", "*"),
     ("webhook_deliveries", "tenant_id id webhook_id created_at next_attempt_at"),

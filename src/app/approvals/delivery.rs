@@ -14,7 +14,7 @@ use crate::{
         canonical::Hex,
         error::{Error, Result},
         event::Event,
-        ids::{ConversationId, TenantId},
+        ids::{ConversationId, RunId, TenantId},
         message::{Part, Role},
         pack::Provider,
         principal::Principal,
@@ -39,9 +39,9 @@ impl Delivered {
     /// After the commit: tells the listeners and starts the run.
     pub(super) fn publish(self, app: &App, tenant: TenantId) {
         app.announce(tenant, self.conversation, self.event);
-        if let Some(claimed) = self.claimed {
+        if let Some((run, permit)) = self.claimed {
             // The receiver lives as long as the process works; a run sent after that is claimed by another.
-            let _ = app.work.send(claimed);
+            let _ = app.work.send((run, Some(permit)));
         }
     }
 }
@@ -66,6 +66,7 @@ pub(super) async fn deliver(
     if follow_up {
         let permit = if app.shutdown.is_cancelled() { None } else { app.places.clone().try_acquire_owned().ok() };
         let new = NewRun {
+            id: RunId::new(),
             conversation: id,
             agent: &conversation.agent,
             principal: &approval.principal,
@@ -79,6 +80,9 @@ pub(super) async fn deliver(
                 claimed = Some(begun).zip(permit);
             }
             Enqueued::Queued { id, ordinal } => (run, run_ordinal) = (Some(id), ordinal),
+        }
+        if let Some((run, asked)) = run.zip(approval.run) {
+            store::trees::follow(tx, run, asked).await?;
         }
     }
     let parts = [Part::Approval(Box::new(note(app, approval, result)))];

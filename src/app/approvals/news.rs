@@ -5,7 +5,12 @@ use serde_json::json;
 
 use super::{App, time_of};
 use crate::{
-    domain::{approval::Approval, canonical::Hex, error::Result, ids::ApprovalId},
+    domain::{
+        approval::Approval,
+        canonical::Hex,
+        error::Result,
+        ids::{ApprovalId, UserId},
+    },
     store::{self, Tx},
 };
 
@@ -32,7 +37,7 @@ pub(super) async fn tell(app: &App, tx: &mut Tx, approval: &Approval, event: &st
         "min_approvals": approval.consent.min_approvals,
         "args_sha256": Hex(approval.args_sha256).to_string(),
         "expires_at": time_of(approval.expires_at),
-        "decided_by": approval.decided_by.as_ref().map(|user| user.as_str()),
+        "decided_by": approval.decided_by.as_ref().map(UserId::as_str),
         "reason": approval.reason,
         "link": link(app, approval.id),
     });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::App;
 use crate::{
-    app::{agents, connections, credentials},
+    app::{agents, connections, credentials, runs},
     domain::{
         approval::{Approval, Consent},
         canonical,
@@ -56,6 +56,16 @@ pub(super) async fn obstacle(app: &Arc<App>, approval: &Approval) -> Result<Opti
         }
         Err(error) => return Err(error),
     };
+    let pack = match (approval.run, approval.conversation) {
+        (Some(run), Some(session)) => {
+            match runs::values::pack_for_run(app, approval.tenant, run, session, pack).await {
+                Ok(pack) => pack,
+                Err(Error::NotFound(_)) => return Ok(Some("the run that asked for it is gone".to_owned())),
+                Err(error) => return Err(error),
+            }
+        }
+        _ => pack,
+    };
     let spec = match permitted(&pack, approval) {
         Ok(spec) => spec,
         Err(reason) => return Ok(Some(reason)),
@@ -65,6 +75,9 @@ pub(super) async fn obstacle(app: &Arc<App>, approval: &Approval) -> Result<Opti
         let held = connection.map(|connection| credential_of(&connection.key));
         let changed = held.as_deref() != Some(&approval.credential);
         return Ok(changed.then(|| "its requester's credential has changed; ask again".to_owned()));
+    }
+    if app.orchestrator.is(&spec) {
+        return Ok(None);
     }
     let known = app.connections.catalog(approval.tenant, &approval.agent, &spec.id);
     if known.is_none_or(|catalog| same_tool(&catalog.tools, approval).is_ok()) {

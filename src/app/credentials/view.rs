@@ -68,6 +68,12 @@ async fn view(
     server: &ServerSpec,
 ) -> Result<(ConnectionView, Option<Arc<Catalog>>)> {
     let mut view = app.connections.view(principal.tenant, pack, server);
+    if app.orchestrator.is(server) {
+        let catalog = app.orchestrator.catalog(&server.id);
+        view.state = State::Ready { protocol: "built in".to_owned() };
+        view.tools = catalog.tools.len();
+        return Ok((view, Some(catalog)));
+    }
     if server.access_mode == AccessMode::AdminControlled {
         return Ok((view, app.connections.catalog(principal.tenant, pack.id(), &server.id)));
     }

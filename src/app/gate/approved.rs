@@ -16,17 +16,18 @@ use crate::{
             recheck::{credential_of, permitted, same_tool},
         },
         audit::Line,
-        connections, credentials,
+        connections, credentials, orchestrator, runs,
     },
     domain::{
         approval::Approval,
         error::{Error, Result},
-        ids::AuditId,
+        ids::{AuditId, ConversationId, RunId},
         message::{CallStatus, ToolResult},
+        pack::Pack,
         server::{AccessMode, ServerSpec},
     },
     mcp::{CallOptions, Key},
-    store::audit::AuditRow,
+    store::{self, audit::AuditRow},
 };
 
 /// Why it is not sent.
@@ -70,7 +71,11 @@ pub async fn call(app: &Arc<App>, approval: &Approval, cancel: CancellationToken
         return Err(error);
     }
     let options = CallOptions { progress: None, cancel, once: Some(approval.id.to_string()) };
-    let sent = app.mcp.call(&ready.key, &ready.target, &approval.tool, &ready.arguments, options).await;
+    let mcp = app.orchestrator.mcp(&ready.spec, &app.mcp);
+    let sent = mcp.call(&ready.key, &ready.target, &approval.tool, &ready.arguments, options).await;
+    if let (true, Some(run)) = (app.orchestrator.is(&ready.spec), approval.run) {
+        over(app, approval, run).await;
+    }
     let result = came_of(app, &approval.principal, &approval.call_id, &ready.key, &ready.spec, sent).await;
     line.write(outcome_name(result.status));
     Ok(Some(result))
@@ -84,11 +89,15 @@ async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
         }
         Err(error) => return Err(error.into()),
     };
+    let pack = match (approval.run, approval.conversation) {
+        (Some(run), Some(session)) => in_run(app, approval, run, session, pack).await?,
+        _ => pack,
+    };
     let spec = permitted(&pack, approval).map_err(Held::Revoked)?;
     let (key, target) = reached(app, approval, &spec).await?;
     // Listing may be repeated as often as one likes. It also finds out whether the session is alive, so that the
     // call itself does not have to.
-    let discovery = match app.mcp.discover(&key, &target).await {
+    let discovery = match app.orchestrator.mcp(&spec, &app.mcp).discover(&key, &target).await {
         Ok(discovery) => discovery,
         Err(error) if error.is_credential() => {
             if spec.access_mode == AccessMode::UserControlled {
@@ -110,8 +119,32 @@ async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
     Ok(Ready { key, spec, target, arguments })
 }
 
+/// The pack with the servers that it has in the run that asked.
+async fn in_run(
+    app: &App,
+    approval: &Approval,
+    run: RunId,
+    session: ConversationId,
+    pack: Arc<Pack>,
+) -> Result<Arc<Pack>, Held> {
+    match runs::values::pack_for_run(app, approval.tenant, run, session, pack).await {
+        Ok(pack) => Ok(pack),
+        Err(Error::NotFound(_)) => Err(Held::Revoked("the run that asked for it is gone".to_owned())),
+        Err(error) => Err(error.into()),
+    }
+}
+
 async fn reached(app: &App, approval: &Approval, spec: &Arc<ServerSpec>) -> Result<(Key, Arc<ServerSpec>), Held> {
     let changed = || Held::Revoked("its requester's credential has changed; ask again".to_owned());
+    if app.orchestrator.is(spec) {
+        let gone = || Held::Revoked("the run that asked for it is gone".to_owned());
+        let reached = orchestrator::reach(app, approval.tenant, &approval.agent, spec, approval.run.ok_or_else(gone)?);
+        return match reached.await {
+            Ok(reached) => Ok(reached),
+            Err(Error::NotFound(_)) => Err(gone()),
+            Err(error) => Err(error.into()),
+        };
+    }
     let (key, target) = match spec.access_mode {
         AccessMode::AdminControlled => (connections::key(approval.tenant, &approval.agent, spec), spec.clone()),
         AccessMode::UserControlled => {
@@ -121,6 +154,22 @@ async fn reached(app: &App, approval: &Approval, spec: &Arc<ServerSpec>) -> Resu
         }
     };
     if credential_of(&key) == approval.credential { Ok((key, target)) } else { Err(changed()) }
+}
+
+/// Nobody speaks any more for a run that ended before its call was approved.
+async fn over(app: &App, approval: &Approval, run: RunId) {
+    if app.running.has(run) {
+        return;
+    }
+    orchestrator::forget(app, run).await;
+    let removed = async {
+        let mut tx = app.db.tenant(approval.tenant).await?;
+        store::trees::remove_tokens(&mut tx, run).await?;
+        tx.commit().await
+    };
+    if let Err(error) = removed.await {
+        tracing::warn!(%run, %error, "the token of a run that is over could not be removed");
+    }
 }
 
 fn promised(app: &App, approval: &Approval) -> AuditRow {

@@ -41,6 +41,7 @@ fn turns_of(message: &Message, results: &HashMap<&str, &ToolResult>) -> Vec<Turn
 fn outcome_of(part: &Part) -> Option<Turn> {
     match part {
         Part::Approval(note) => Some(Turn::User(note.for_model())),
+        Part::AgentCallback(callback) => Some(Turn::User(callback.for_model())),
         _ => None,
     }
 }

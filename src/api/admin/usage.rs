@@ -1,0 +1,56 @@
+//! What the tenant's users have used, for its admins to read.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use time::{Date, format_description::well_known::Iso8601};
+
+use super::{
+    super::{extract::Query, problem::Problem},
+    Admin, page,
+};
+use crate::{
+    app::{self, App},
+    domain::usage::Line,
+};
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct WhichDays {
+    /// Only from this day on (UTC), as `2026-01-31`.
+    since: Option<String>,
+    /// Only before this day (UTC).
+    until: Option<String>,
+    /// 1 to 1000; those who used the most come first.
+    #[serde(default = "hundred")]
+    limit: i64,
+}
+
+fn hundred() -> i64 {
+    100
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct Used {
+    items: Vec<Line>,
+}
+
+fn day(field: &str, text: Option<&str>) -> Result<Option<Date>, Problem> {
+    let parse = |text| Date::parse(text, &Iso8601::DATE);
+    text.map(parse).transpose().map_err(|_| Problem::invalid(field, "is not a day; write one such as 2026-01-31"))
+}
+
+/// Runs, tokens and tool calls by user and agent. They stay when a conversation is deleted.
+#[utoipa::path(get, path = "/v1/admin/usage", tag = "usage", params(WhichDays),
+    responses((status = 200, body = Used)))]
+pub(in crate::api) async fn list(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Query(which): Query<WhichDays>,
+) -> Result<axum::Json<Used>, Problem> {
+    let (since, until) = (day("since", which.since.as_deref())?, day("until", which.until.as_deref())?);
+    let items = app::usage::list(&app, &admin, since, until, page(which.limit, 1000)?).await?;
+    Ok(axum::Json(Used { items }))
+}

@@ -1,0 +1,161 @@
+//! The end of a run: waiting for it, what came of it, telling the session that wants to know, and forgetting what
+//! only the tree needed. Telling is a transaction of its own that marks the run as told, so it is done once, by
+//! whoever comes first: the process that ended the run, or any that looks by the clock.
+
+use std::{sync::Arc, time::Duration};
+
+use super::words;
+use crate::{
+    app::{App, conversations::FLOOR},
+    domain::{
+        error::{Error, Result},
+        ids::{RunId, TenantId},
+        message::{Part, Role},
+        orchestrator::{Callback, cut, status_name},
+        pack::Provider,
+        principal::Principal,
+        run::{Branch, Run, RunKind, RunStatus},
+    },
+    live::Heard,
+    store::{
+        self, Tx,
+        messages::NewMessage,
+        runs::{Enqueued, NewRun},
+        trees::{Due, Given},
+    },
+};
+
+/// Runs looked up at once, and how often.
+const BATCH: i64 = 64;
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Waits for the end of a run, no longer than the settings say; the run as it is then.
+pub async fn wait(app: &App, principal: &Principal, begun: &super::starting::Begun) -> Result<Run> {
+    // Listen first, look second: nothing falls in between.
+    let mut listener = app.live.listen(principal.tenant, begun.session);
+    let until = tokio::time::Instant::now() + app.config.run_wait;
+    loop {
+        let run = super::get(app, principal, begun.run).await?;
+        if run.status.is_final() {
+            return Ok(run);
+        }
+        let news = async { while let Heard::Transient(_) = listener.next().await {} };
+        tokio::select! {
+            () = news => {}
+            () = tokio::time::sleep(FLOOR) => {}
+            () = tokio::time::sleep_until(until) => return Ok(run),
+            () = app.shutdown.cancelled() => return Ok(run),
+        }
+    }
+}
+
+/// What the agent said last.
+pub(super) async fn said(tx: &mut Tx, run: RunId) -> Result<Option<String>> {
+    let parts = store::trees::last_said(tx, run).await?;
+    Ok(parts.map(|parts| words(&parts)).filter(|text| !text.trim().is_empty()).map(|text| cut(&text)))
+}
+
+/// What a run that has ended came to, in words.
+pub(super) async fn outcome(tx: &mut Tx, run: RunId, status: RunStatus, error: Option<&str>) -> Result<String> {
+    let said = said(tx, run).await?.unwrap_or_default();
+    Ok(match (status, error) {
+        (RunStatus::Failed, Some(error)) => cut(&format!("{said}\n\nfailed: {error}")).trim().to_owned(),
+        (RunStatus::Cancelled, _) => cut(&format!("{said}\n\nstopped before its end")).trim().to_owned(),
+        _ => said,
+    })
+}
+
+/// After a run has ended, or might have. What cannot be done now is done by the clock.
+pub async fn settle(app: &App, tenant: TenantId, run: RunId) {
+    if let Err(error) = try_to_settle(app, tenant, run).await {
+        tracing::warn!(%run, %error, "the end of a run is not told at once; trying again");
+    }
+}
+
+async fn try_to_settle(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
+    call_back(app, tenant, run).await?;
+    let mut tx = app.db.tenant(tenant).await?;
+    if store::trees::close(&mut tx, run).await? {
+        tx.commit().await?;
+    }
+    Ok(())
+}
+
+/// Tells the session that waits for a run. If it is idle it goes on at once; if it is busy what it is told waits,
+/// together with whatever else comes, for its next turn.
+async fn call_back(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let Some((user, session)) = store::trees::awaiting(&mut tx, run).await? else { return Ok(()) };
+    let conversation = match store::conversations::get(&mut tx, &user, session, true).await {
+        Ok(conversation) => Some(conversation),
+        // Nobody is left to tell.
+        Err(Error::NotFound(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let Some(due) = store::trees::take_callback(&mut tx, run).await? else { return Ok(()) };
+    let Some(conversation) = conversation else { return tx.commit().await };
+    let text = outcome(&mut tx, run, due.status, due.error.as_deref()).await?;
+    let has_model = app.library.get(&conversation.agent).is_some_and(|pack| pack.llm.provider != Provider::None);
+    let permit = if app.shutdown.is_cancelled() { None } else { app.places.clone().try_acquire_owned().ok() };
+    let (mut told_in, mut run_ordinal, mut claimed) = (None, 0, None);
+    if has_model {
+        let new = NewRun {
+            id: RunId::new(),
+            conversation: conversation.id,
+            agent: &conversation.agent,
+            principal: &due.principal,
+            kind: RunKind::Turn,
+            worker: permit.as_ref().map(|_| (app.replica, app.config.run_lease)),
+        };
+        match store::runs::enqueue(&mut tx, tenant, &new).await? {
+            Enqueued::Claimed(begun) => {
+                (told_in, run_ordinal) = (Some(begun.id), begun.ordinal);
+                claimed = Some(begun);
+            }
+            Enqueued::Queued { id, ordinal } => (told_in, run_ordinal) = (Some(id), ordinal),
+        }
+    }
+    if let Some(told_in) = told_in {
+        continued(&mut tx, told_in, &due).await?;
+    }
+    let status = status_name(due.status).to_owned();
+    let parts = [Part::AgentCallback(Callback { session: due.session, agent: due.agent.to_string(), status, text })];
+    let message = NewMessage { run: told_in, run_ordinal, role: Role::System, parts: &parts, for_model: has_model };
+    let (_, event) = store::messages::append(&mut tx, tenant, conversation.id, message).await?;
+    tx.commit().await?;
+    app.announce(tenant, conversation.id, event);
+    if let Some(run) = claimed {
+        // The receiver lives as long as the process works; a run sent after that is claimed by another.
+        let _ = app.work.send((run, permit));
+    }
+    Ok(())
+}
+
+/// The turn that is told goes on with the tree of the run that has ended, unless it has one of its own.
+async fn continued(tx: &mut Tx, told_in: RunId, due: &Due) -> Result<()> {
+    let branch = Branch { root: due.branch.root, parent: Some(due.run), depth: (due.branch.depth - 1).max(0) };
+    let given = Given { branch, params: &serde_json::Map::new(), scope: None, callback: None };
+    store::trees::plant(tx, told_in, &given).await
+}
+
+/// Settles what nobody has, until the process stops.
+pub async fn look_by_the_clock(app: Arc<App>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = app.shutdown.cancelled() => return,
+        }
+        let found = async {
+            let mut tx = app.db.system().await?;
+            store::trees::unsettled(&mut tx, BATCH).await
+        };
+        match found.await {
+            Ok(found) => {
+                for (tenant, run) in found {
+                    settle(&app, tenant, run).await;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "cannot look for runs whose end is to be told; trying again"),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Runs that somebody starts who is no person at a keyboard: a program, or an agent by the orchestrator. A session
+//! that a run of another one starts belongs to it; its scope is that of the tree, whoever asks for what.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::values;
+use crate::{
+    app::{App, agents, conversations, orchestrator::Speaker, usage},
+    domain::{
+        error::{Error, Result},
+        ids::{AgentId, ConversationId, RunId},
+        message::{Part, Role},
+        orchestrator::MAX_INPUT,
+        pack::{Pack, Provider},
+        params,
+        principal::Principal,
+        run::{Branch, Conversation, RunKind, RunValues},
+    },
+    store::{
+        self, Tx,
+        messages::NewMessage,
+        runs::{Enqueued, NewRun},
+        trees::Given,
+    },
+};
+
+/// What is to be run.
+pub enum Target {
+    /// An agent, in a session of its own.
+    Start { agent: String },
+    /// What follows in a session.
+    Resume { session: ConversationId },
+}
+
+/// A run that somebody wants.
+pub struct Wanted {
+    pub target: Target,
+    pub prompt: String,
+    pub params: Map<String, Value>,
+    /// Of a program; a run that another run starts has that one's.
+    pub scope: Map<String, Value>,
+    /// The session that is told when it has ended.
+    pub callback: Option<ConversationId>,
+    /// The session that a new one belongs to.
+    pub parent_session: Option<ConversationId>,
+}
+
+/// Who wants it.
+#[derive(Clone, Copy)]
+pub enum By<'a> {
+    Program(&'a Principal),
+    /// `waits`: it does nothing else until the new run has ended, which therefore works in its place.
+    Run {
+        speaker: &'a Speaker,
+        waits: bool,
+    },
+}
+
+/// A run that was created.
+#[derive(Clone, Debug)]
+pub struct Begun {
+    pub run: RunId,
+    pub session: ConversationId,
+    pub agent: AgentId,
+}
+
+impl<'a> By<'a> {
+    fn principal(self) -> &'a Principal {
+        match self {
+            Self::Program(principal) => principal,
+            Self::Run { speaker, .. } => &speaker.principal,
+        }
+    }
+}
+
+/// Creates a run, or says why not; then nothing was created.
+pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> {
+    let principal = by.principal();
+    let (agent, old) = match &wanted.target {
+        Target::Start { agent } => (agent.clone(), None),
+        Target::Resume { session } => {
+            let session = session_of(app, by, *session).await?;
+            (session.agent.to_string(), Some(session.id))
+        }
+    };
+    if let Some(parent) = wanted.parent_session {
+        own(app, principal, parent).await?;
+    }
+    let pack = agents::pack(app, principal, &agent).await?;
+    let text = message(&pack, &wanted)?;
+    let id = RunId::new();
+    let params = match old {
+        Some(session) if wanted.params.is_empty() => given_before(app, principal, session).await?,
+        _ => wanted.params.clone(),
+    };
+    let scope = checked(app, by, &pack, id, old, (&wanted.scope, &params)).await?;
+    let permit = if app.shutdown.is_cancelled() { None } else { app.places.clone().try_acquire_owned().ok() };
+    let at_once = permit.is_some() || matches!(by, By::Run { waits: true, .. });
+    let worker = (at_once && !app.shutdown.is_cancelled()).then_some((app.replica, app.config.run_lease));
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let conversation = conversation(&mut tx, principal, &pack, old, &text).await?;
+    if let (None, Some(parent)) = (old, wanted.parent_session) {
+        store::trees::adopt(&mut tx, conversation.id, parent).await?;
+    }
+    usage::admit(app, &mut tx, principal).await?;
+    let branch = branch(app, &mut tx, by, id).await?;
+    let agent = &conversation.agent;
+    let new = NewRun { id, conversation: conversation.id, agent, principal, kind: RunKind::Turn, worker };
+    let enqueued = store::runs::enqueue(&mut tx, principal.tenant, &new).await?;
+    let given = Given { branch, params: &params, scope: scope.as_deref(), callback: wanted.callback };
+    store::trees::plant(&mut tx, id, &given).await?;
+    say(app, tx, principal, &conversation, &text, enqueued, permit).await?;
+    Ok(Begun { run: id, session: conversation.id, agent: conversation.agent })
+}
+
+/// The message that a run answers.
+fn message(pack: &Pack, wanted: &Wanted) -> Result<String> {
+    let agent = pack.id();
+    if pack.llm.provider == Provider::None {
+        return Err(Error::Conflict(format!("agent {agent} has no model, so it can neither be started nor resumed")));
+    }
+    let prompt = wanted.prompt.replace('\0', "");
+    let text = params::message(&prompt, &wanted.params);
+    if text.trim().is_empty() {
+        return Err(Error::invalid("prompt", "is empty; say what the agent is to do"));
+    }
+    let size = prompt.chars().count() + serde_json::to_string(&wanted.params).map_or(0, |text| text.chars().count());
+    if size > MAX_INPUT {
+        return Err(Error::invalid("params", format!("Parameters too large: {size} characters (max {MAX_INPUT})")));
+    }
+    // A session was given what it needs when it was started.
+    if matches!(wanted.target, Target::Start { .. }) || !wanted.params.is_empty() {
+        params::check(pack.params.as_ref(), &wanted.params)
+            .map_err(|unfit| Error::invalid(format!("params.{}", unfit.name), unfit.reason))?;
+    }
+    Ok(text)
+}
+
+/// Whether the servers of the pack can be had with what the run is given; its scope, sealed.
+async fn checked(
+    app: &App,
+    by: By<'_>,
+    pack: &Arc<Pack>,
+    id: RunId,
+    session: Option<ConversationId>,
+    (scope, params): (&Map<String, Value>, &Map<String, Value>),
+) -> Result<Option<Vec<u8>>> {
+    let tenant = by.principal().tenant;
+    let scope = match by {
+        By::Program(_) => scope.clone(),
+        By::Run { speaker, .. } => values::stored(app, tenant, speaker.run).await?.0,
+    };
+    let values = RunValues {
+        scope,
+        params: params.clone(),
+        run_id: id,
+        // Of a session that is still to be made any id is as good.
+        session_id: session.unwrap_or_else(ConversationId::new),
+        orchestrator_mcp_url: app.orchestrator.url().clone(),
+    };
+    values::filled_in(app, tenant, pack, &values).await?;
+    match by {
+        By::Program(_) => values::sealed(app, tenant, id, &values.scope).await,
+        By::Run { .. } => Ok(None),
+    }
+}
+
+/// What a session was given, when nothing else is said: its servers may want it again.
+async fn given_before(app: &App, principal: &Principal, session: ConversationId) -> Result<Map<String, Value>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::trees::params_of(&mut tx, session).await
+}
+
+/// A session that may be gone on with: a program's own user's, or one that the asking session started.
+async fn session_of(app: &App, by: By<'_>, session: ConversationId) -> Result<Conversation> {
+    let conversation = own(app, by.principal(), session).await?;
+    if let By::Run { speaker, .. } = by {
+        let mut tx = app.db.tenant(speaker.principal.tenant).await?;
+        let children = store::trees::children(&mut tx, &speaker.principal.user, speaker.session).await?;
+        if children.iter().all(|child| child.session != session) {
+            return Err(Error::SessionNotFound(session.to_string()));
+        }
+    }
+    Ok(conversation)
+}
+
+async fn own(app: &App, principal: &Principal, session: ConversationId) -> Result<Conversation> {
+    conversations::get(app, principal, session).await.map_err(|error| match error {
+        Error::NotFound(_) => Error::SessionNotFound(session.to_string()),
+        error => error,
+    })
+}
+
+/// The conversation, locked. A run has values of its own, so it joins none that waits already.
+async fn conversation(
+    tx: &mut Tx,
+    principal: &Principal,
+    pack: &Pack,
+    old: Option<ConversationId>,
+    text: &str,
+) -> Result<Conversation> {
+    let Some(id) = old else {
+        return conversations::open(tx, principal, pack, &conversations::shorten(text), None).await;
+    };
+    let found = store::conversations::get(tx, &principal.user, id, true).await;
+    let conversation = found.map_err(|_| Error::SessionNotFound(id.to_string()))?;
+    if store::runs::waiting(tx, id).await?.is_some() {
+        return Err(Error::Conflict(format!("Session not finished: {id} (status: pending)")));
+    }
+    Ok(conversation)
+}
+
+/// The place of a new run. One that another run starts is counted, under the lock of their tree.
+async fn branch(app: &App, tx: &mut Tx, by: By<'_>, id: RunId) -> Result<Branch> {
+    let By::Run { speaker, .. } = by else { return Ok(Branch { root: id, parent: None, depth: 0 }) };
+    let gone = || Error::not_found(format!("run {}", speaker.run));
+    let parent = store::trees::branch(tx, speaker.run).await?.ok_or_else(gone)?;
+    let (all, children) = store::trees::count(tx, parent.root, speaker.run).await?;
+    let (deepest, widest, most) = (app.config.run_depth, app.config.run_children, app.config.run_tree);
+    let depth = parent.depth + 1;
+    let refused = |why: String| Err(Error::Conflict(format!("not started: {why}")));
+    if i64::from(depth) > i64::from(deepest) {
+        return refused(format!("agents may start agents {deepest} generations deep at most; do this yourself"));
+    }
+    if children >= i64::from(widest) {
+        return refused(format!("one run may start {widest} runs at most; use what those have found"));
+    }
+    if all >= i64::from(most) {
+        return refused(format!("a tree of runs may have {most} runs at most; finish with what there is"));
+    }
+    Ok(Branch { root: parent.root, parent: Some(speaker.run), depth })
+}
+
+/// Writes what is said, commits, and starts the run.
+async fn say(
+    app: &App,
+    mut tx: Tx,
+    principal: &Principal,
+    conversation: &Conversation,
+    text: &str,
+    enqueued: Enqueued,
+    permit: Option<OwnedSemaphorePermit>,
+) -> Result<()> {
+    let (run, run_ordinal, claimed) = match enqueued {
+        Enqueued::Claimed(run) => (run.id, run.ordinal, Some(run)),
+        Enqueued::Queued { id, ordinal } => (id, ordinal, None),
+    };
+    let parts = [Part::text(text)];
+    let message = NewMessage { run: Some(run), run_ordinal, role: Role::User, parts: &parts, for_model: true };
+    let (_, event) = store::messages::append(&mut tx, principal.tenant, conversation.id, message).await?;
+    tx.commit().await?;
+    app.announce(principal.tenant, conversation.id, event);
+    if let Some(run) = claimed {
+        // The receiver lives as long as the process works; a run sent after that is claimed by another.
+        let _ = app.work.send((run, permit));
+    }
+    Ok(())
+}

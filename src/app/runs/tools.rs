@@ -1,0 +1,213 @@
+//! What the tools of the orchestrator do. They act for the run whose token was shown: its principal, its session's
+//! sessions, its tree's scope. Anybody else's session is not found.
+
+use std::{str::FromStr, sync::Arc};
+
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+
+use super::{
+    ending,
+    starting::{Begun, By, Target, Wanted, begin},
+};
+use crate::{
+    app::{App, agents, conversations, orchestrator::Speaker},
+    domain::{
+        error::{Error, Result},
+        ids::ConversationId,
+        orchestrator::{DELETE_ALL, status_name},
+        run::{Mode, RunStatus},
+    },
+    store::{self, trees::Child},
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Start {
+    agent_name: String,
+    #[serde(default)]
+    prompt: String,
+    #[serde(default)]
+    params: Map<String, Value>,
+    mode: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Resume {
+    session_id: String,
+    prompt: String,
+    mode: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct One {
+    session_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
+
+/// Makes a call for a run: the result, or a sentence for its model.
+pub(super) async fn call(
+    app: &Arc<App>,
+    speaker: &Speaker,
+    tool: &str,
+    arguments: Map<String, Value>,
+) -> Result<Value, String> {
+    let done = match tool {
+        "list_agent_blueprints" => match read::<Nothing>(arguments) {
+            Ok(_) => blueprints(app, speaker).await,
+            Err(error) => Err(error),
+        },
+        "list_agent_sessions" => match read::<Nothing>(arguments) {
+            Ok(_) => sessions(app, speaker).await,
+            Err(error) => Err(error),
+        },
+        "start_agent_session" => match read(arguments) {
+            Ok(start) => started(app, speaker, start).await,
+            Err(error) => Err(error),
+        },
+        "resume_agent_session" => match read(arguments) {
+            Ok(resume) => resumed(app, speaker, resume).await,
+            Err(error) => Err(error),
+        },
+        "get_agent_session_status" => match read::<One>(arguments) {
+            Ok(one) => status(app, speaker, &one.session_id).await,
+            Err(error) => Err(error),
+        },
+        "get_agent_session_result" => match read::<One>(arguments) {
+            Ok(one) => result(app, speaker, &one.session_id).await,
+            Err(error) => Err(error),
+        },
+        DELETE_ALL => match read::<Nothing>(arguments) {
+            Ok(_) => delete_all(app, speaker).await,
+            Err(error) => Err(error),
+        },
+        other => Err(Error::not_found(format!("tool {:?}", other.chars().take(64).collect::<String>()))),
+    };
+    done.map_err(|error| match error {
+        Error::Invalid { field, reason } if reason.starts_with(char::is_lowercase) => format!("{field} {reason}"),
+        Error::Invalid { reason, .. } => reason,
+        Error::Internal(cause) => {
+            tracing::error!(run = %speaker.run, tool, error = format!("{cause:#}"), "the orchestrator failed");
+            "internal error".to_owned()
+        }
+        error => error.to_string(),
+    })
+}
+
+fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T> {
+    serde_json::from_value(Value::Object(arguments)).map_err(|error| Error::invalid("arguments", error.to_string()))
+}
+
+async fn blueprints(app: &App, speaker: &Speaker) -> Result<Value> {
+    let mut listed = Vec::new();
+    for agent in agents::list(app, &speaker.principal).await? {
+        let pack = agents::pack(app, &speaker.principal, &agent.id).await?;
+        listed.push(json!({
+            "name": agent.id, "display_name": agent.display_name, "description": agent.description,
+            "params_schema": pack.params,
+        }));
+    }
+    Ok(json!({ "blueprints": listed }))
+}
+
+async fn children(app: &App, speaker: &Speaker) -> Result<Vec<Child>> {
+    let mut tx = app.db.tenant(speaker.principal.tenant).await?;
+    store::trees::children(&mut tx, &speaker.principal.user, speaker.session).await
+}
+
+async fn child(app: &App, speaker: &Speaker, session: &str) -> Result<Child> {
+    let unknown = || Error::SessionNotFound(session.chars().take(64).collect());
+    let id = parse(session)?;
+    children(app, speaker).await?.into_iter().find(|child| child.session == id).ok_or_else(unknown)
+}
+
+fn parse(session: &str) -> Result<ConversationId> {
+    session.parse().map_err(|_| Error::SessionNotFound(session.chars().take(64).collect()))
+}
+
+async fn sessions(app: &App, speaker: &Speaker) -> Result<Value> {
+    let sessions = children(app, speaker).await?;
+    let shown = sessions.iter().map(
+        |child| json!({ "session_id": child.session, "agent_name": child.agent, "status": status_name(child.status) }),
+    );
+    Ok(json!({ "sessions": shown.collect::<Vec<_>>() }))
+}
+
+async fn started(app: &Arc<App>, speaker: &Speaker, start: Start) -> Result<Value> {
+    let mode = mode(start.mode.as_deref())?;
+    let wanted = Wanted {
+        target: Target::Start { agent: start.agent_name },
+        prompt: start.prompt,
+        params: start.params,
+        scope: Map::new(),
+        callback: (mode == Mode::AsyncCallback).then_some(speaker.session),
+        parent_session: Some(speaker.session),
+    };
+    run(app, speaker, mode, wanted).await
+}
+
+async fn resumed(app: &Arc<App>, speaker: &Speaker, resume: Resume) -> Result<Value> {
+    let mode = mode(resume.mode.as_deref())?;
+    let wanted = Wanted {
+        target: Target::Resume { session: parse(&resume.session_id)? },
+        prompt: resume.prompt,
+        params: Map::new(),
+        scope: Map::new(),
+        callback: (mode == Mode::AsyncCallback).then_some(speaker.session),
+        parent_session: None,
+    };
+    run(app, speaker, mode, wanted).await
+}
+
+fn mode(name: Option<&str>) -> Result<Mode> {
+    name.map_or(Ok(Mode::Sync), |name| Mode::from_str(name).map_err(|why| Error::invalid("mode", why)))
+}
+
+async fn run(app: &Arc<App>, speaker: &Speaker, mode: Mode, wanted: Wanted) -> Result<Value> {
+    let begun = begin(app, By::Run { speaker, waits: mode == Mode::Sync }, wanted).await?;
+    if mode != Mode::Sync {
+        return Ok(json!({ "session_id": begun.session, "status": "pending" }));
+    }
+    let ended = ending::wait(app, &speaker.principal, &begun).await?;
+    let Begun { session, run, .. } = begun;
+    if !ended.status.is_final() {
+        let note = "it goes on; ask for its status later";
+        return Ok(json!({ "session_id": session, "status": status_name(ended.status), "note": note }));
+    }
+    let mut tx = app.db.tenant(speaker.principal.tenant).await?;
+    let text = ending::outcome(&mut tx, run, ended.status, ended.error.as_deref()).await?;
+    Ok(json!({ "session_id": session, "status": status_name(ended.status), "result": text }))
+}
+
+async fn status(app: &App, speaker: &Speaker, session: &str) -> Result<Value> {
+    let child = child(app, speaker, session).await?;
+    Ok(json!({ "session_id": child.session, "status": status_name(child.status) }))
+}
+
+async fn result(app: &App, speaker: &Speaker, session: &str) -> Result<Value> {
+    let child = child(app, speaker, session).await?;
+    if matches!(child.status, RunStatus::Queued | RunStatus::Running) {
+        let status = status_name(child.status);
+        return Err(Error::Conflict(format!("Session not finished: {} (status: {status})", child.session)));
+    }
+    let mut tx = app.db.tenant(speaker.principal.tenant).await?;
+    let text = ending::outcome(&mut tx, child.run, child.status, child.error.as_deref()).await?;
+    Ok(json!({ "session_id": child.session, "status": status_name(child.status), "result": text }))
+}
+
+/// Those that they started go with them.
+async fn delete_all(app: &App, speaker: &Speaker) -> Result<Value> {
+    let sessions = children(app, speaker).await?;
+    for child in &sessions {
+        match conversations::delete(app, &speaker.principal, child.session).await {
+            Ok(()) | Err(Error::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(json!({ "deleted": sessions.len() }))
+}

@@ -1,0 +1,129 @@
+//! What a run was given, and what its pack comes to with it. The scope is opened here and nowhere else; from here it
+//! goes to servers, never to a model, a message, a log line or an answer of the API.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::{
+    app::{App, registry},
+    domain::{
+        error::{Error, Result},
+        ids::{ConversationId, RunId, TenantId, UserId},
+        orchestrator,
+        pack::Pack,
+        registry::resolve,
+        run::RunValues,
+        secret::Secret,
+        server::{Endpoint, ServerSpec},
+    },
+    store,
+    vault::Context,
+};
+
+/// Characters of a scope as JSON.
+const MAX_SCOPE: usize = 100_000;
+
+/// Of the run that began a tree.
+fn context(tenant: TenantId, root: RunId) -> Context {
+    // No user has the empty id.
+    Context { tenant, user: UserId("".into()), scope: "run/scope".to_owned(), credential: root.0, generation: 1 }
+}
+
+/// A scope as it may be stored; nothing for an empty one.
+pub(super) async fn sealed(
+    app: &App,
+    tenant: TenantId,
+    root: RunId,
+    scope: &Map<String, Value>,
+) -> Result<Option<Vec<u8>>> {
+    if scope.is_empty() {
+        return Ok(None);
+    }
+    let text = serde_json::to_string(scope).map_err(Error::internal)?;
+    if text.chars().count() > MAX_SCOPE {
+        return Err(Error::invalid("scope", format!("has more than {MAX_SCOPE} characters")));
+    }
+    app.keys.seal(tenant, &context(tenant, root), &Secret::new(text)).await.map(Some)
+}
+
+/// What a run was given. The scope is that of its tree, and empty once that is over.
+pub async fn of(app: &App, tenant: TenantId, run_id: RunId, session_id: ConversationId) -> Result<RunValues> {
+    let (scope, params) = stored(app, tenant, run_id).await?;
+    Ok(RunValues { scope, params, run_id, session_id, orchestrator_mcp_url: app.orchestrator.url().clone() })
+}
+
+/// Scope and parameters of a run.
+pub async fn stored(app: &App, tenant: TenantId, run: RunId) -> Result<(Map<String, Value>, Map<String, Value>)> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let stored = store::trees::values(&mut tx, run).await?;
+    drop(tx);
+    let stored = stored.ok_or_else(|| Error::not_found(format!("run {run}, or the run that began it all,")))?;
+    let scope = match &stored.scope {
+        None => Map::new(),
+        Some((root, sealed)) => {
+            let text = app.keys.open(tenant, &context(tenant, *root), sealed).await?;
+            serde_json::from_str(text.expose())
+                .map_err(|_| Error::Internal(anyhow::anyhow!("the scope of run {root} cannot be read")))?
+        }
+    };
+    Ok((scope, stored.params))
+}
+
+/// Whether a pack's servers are other ones in each run.
+fn depends_on_run(pack: &Pack) -> bool {
+    let placeholder = |server: &ServerSpec| server.url().is_some_and(orchestrator::is_placeholder);
+    !pack.references.is_empty() || pack.servers.iter().any(placeholder)
+}
+
+/// The pack as it is in a run: what its servers take from the run's values is filled in. An error says what is
+/// missing, and then the run is not created. This is the one place where resolution happens.
+pub async fn filled_in(app: &App, tenant: TenantId, pack: &Arc<Pack>, values: &RunValues) -> Result<Arc<Pack>> {
+    if !depends_on_run(pack) {
+        return Ok(pack.clone());
+    }
+    let for_registry = resolve::RunValues::default()
+        .params(&values.params)
+        .scope(&values.scope)
+        .runtime(&values.session_id.to_string(), &values.run_id.to_string())
+        .runner(values.orchestrator_mcp_url.as_str());
+    let resolved = registry::pack_for_run(app, tenant, pack, &for_registry).await?;
+    Ok(with_orchestrator(app, &resolved))
+}
+
+/// The built-in server in the places where the pack has it.
+fn with_orchestrator(app: &App, pack: &Arc<Pack>) -> Arc<Pack> {
+    if !pack.servers.iter().any(|server| app.orchestrator.is(server)) {
+        return pack.clone();
+    }
+    let mut filled = Pack::clone(pack);
+    for server in filled.servers.iter_mut().filter(|server| app.orchestrator.is(server)) {
+        if let Endpoint::StreamableHttp { url, .. } = &mut server.endpoint {
+            *url = app.orchestrator.url().clone();
+        }
+        server.auth = None;
+        server.tool_access = Some(orchestrator::guarded(server.tool_access.take()));
+    }
+    Arc::new(filled)
+}
+
+/// The same for a run that was created; its values are looked up only for a pack that takes some. Nobody checked the
+/// values of a message in a chat: there, what cannot be resolved is left out, as it is outside of runs.
+pub async fn pack_for_run(
+    app: &App,
+    tenant: TenantId,
+    run: RunId,
+    session: ConversationId,
+    pack: Arc<Pack>,
+) -> Result<Arc<Pack>> {
+    if !depends_on_run(&pack) {
+        return Ok(pack);
+    }
+    match filled_in(app, tenant, &pack, &of(app, tenant, run, session).await?).await {
+        Err(Error::Invalid { reason, .. }) => {
+            tracing::warn!(%run, agent = %pack.id(), reason, "servers of the registry are left out of a run");
+            Ok(with_orchestrator(app, &pack))
+        }
+        filled => filled,
+    }
+}

@@ -1,0 +1,93 @@
+//! What an agent wants to be given besides words: `paramsSchema` of its pack. Checked before a run is created; the
+//! model reads what was given in the message that it answers.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+/// One parameter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Param {
+    #[serde(rename = "type")]
+    pub kind: ParamKind,
+    pub required: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ParamKind {
+    #[default]
+    String,
+    /// Any JSON.
+    Json,
+    Boolean,
+    Number,
+}
+
+/// The parameters of an agent by their names. Absent in a pack: it takes whatever it is given.
+pub type ParamsSchema = BTreeMap<String, Param>;
+
+impl ParamKind {
+    fn admits(self, value: &Value) -> bool {
+        match self {
+            Self::String => value.is_string(),
+            Self::Json => true,
+            Self::Boolean => value.is_boolean(),
+            Self::Number => value.is_number(),
+        }
+    }
+
+    fn noun(self) -> &'static str {
+        match self {
+            Self::String => "a string",
+            Self::Json => "JSON",
+            Self::Boolean => "true or false",
+            Self::Number => "a number",
+        }
+    }
+}
+
+/// Why parameters cannot be used: which one, and a sentence. Values are not in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    pub name: String,
+    pub reason: String,
+}
+
+/// Checks what was given. `null` is as good as nothing.
+pub fn check(schema: Option<&ParamsSchema>, params: &Map<String, Value>) -> Result<(), Unfit> {
+    let Some(schema) = schema else { return Ok(()) };
+    let unfit = |name: &str, reason: String| Err(Unfit { name: name.to_owned(), reason });
+    for (name, param) in schema {
+        match params.get(name).filter(|value| !value.is_null()) {
+            None if param.required => return unfit(name, format!("Missing required value: params.{name}")),
+            Some(value) if !param.kind.admits(value) => {
+                return unfit(name, format!("Invalid value: params.{name} must be {}", param.kind.noun()));
+            }
+            _ => {}
+        }
+    }
+    match params.keys().find(|name| !schema.contains_key(*name)) {
+        Some(name) => {
+            let shown: String = name.chars().take(64).collect();
+            let known: Vec<_> = schema.keys().map(String::as_str).collect();
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            unfit(&shown, format!("Unknown value: params.{shown}. The agent takes: {known}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The message that a run answers: the prompt, and the parameters as JSON.
+pub fn message(prompt: &str, params: &Map<String, Value>) -> String {
+    if params.is_empty() {
+        return prompt.to_owned();
+    }
+    let params = serde_json::to_string_pretty(params).expect("JSON can be written");
+    let prompt = prompt.trim_end();
+    let gap = if prompt.is_empty() { "" } else { "\n\n" };
+    format!("{prompt}{gap}Parameters:\n{params}")
+}

@@ -1,0 +1,58 @@
+//! What was used, and how much of it may be in a day.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use super::{
+    config::Daily,
+    error::{Error, Result},
+};
+
+/// What a user has used with an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Line {
+    pub user: String,
+    pub agent: String,
+    /// Turns: messages that the model was asked about.
+    pub runs: i64,
+    /// Calls of tools, those that were refused included.
+    pub tool_calls: i64,
+    pub input_tokens: i64,
+    pub output_tokens: i64,
+}
+
+/// Of one day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    pub runs: i64,
+    pub tokens: i64,
+}
+
+impl Daily {
+    /// Whether anything is limited at all.
+    pub fn is_any(&self) -> bool {
+        [self.user_runs, self.user_tokens, self.tenant_runs, self.tenant_tokens].iter().any(Option::is_some)
+    }
+
+    /// Whether another turn may begin, after what was used today.
+    pub fn admit(&self, user: Used, tenant: Used, now: OffsetDateTime) -> Result<()> {
+        let limits = [
+            (self.user_runs, user.runs, "you have", "runs"),
+            (self.user_tokens, user.tokens, "you have", "tokens"),
+            (self.tenant_runs, tenant.runs, "your organisation has", "runs"),
+            (self.tenant_tokens, tenant.tokens, "your organisation has", "tokens"),
+        ];
+        for (limit, used, who, what) in limits {
+            let Some(limit) = limit.filter(|limit| used >= *limit) else { continue };
+            let tomorrow = now.date().next_day().unwrap_or(now.date()).midnight().assume_utc();
+            let left = (tomorrow - now).whole_seconds().max(1);
+            return Err(Error::Limited {
+                reason: format!("{who} used all {limit} {what} of today; there is more at 00:00 UTC"),
+                retry_after: Duration::from_secs(left.cast_unsigned()),
+            });
+        }
+        Ok(())
+    }
+}

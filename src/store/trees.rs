@@ -1,0 +1,303 @@
+//! Rows of runs that belong together: who started whom, what they were given, who is told of their end.
+//!
+//! Whoever adds to a tree locks its root, after the conversation that it writes to; whoever closes it locks nothing
+//! else.
+
+use serde_json::{Map, Value};
+use sqlx::types::Json;
+use time::OffsetDateTime;
+
+use super::Tx;
+use crate::domain::{
+    error::{Error, Result},
+    ids::{AgentId, ConversationId, RunId, TenantId, UserId},
+    message::Part,
+    principal::Principal,
+    run::{Branch, RunStatus},
+};
+
+/// What a new run is given.
+pub struct Given<'a> {
+    pub branch: Branch,
+    pub params: &'a Map<String, Value>,
+    /// Sealed; of a root.
+    pub scope: Option<&'a [u8]>,
+    pub callback: Option<ConversationId>,
+}
+
+/// Gives a run its place and its values, unless it has a place already.
+pub async fn plant(tx: &mut Tx, run: RunId, given: &Given<'_>) -> Result<()> {
+    let params = serde_json::to_string(given.params).map_err(Error::internal)?;
+    sqlx::query!(
+        "update runs
+         set root_run = $2, parent_run = $3, depth = $4, params = $5::text::json, scope = $6, callback_session = $7
+         where id = $1 and root_run is null",
+        run.0,
+        given.branch.root.0,
+        given.branch.parent.map(|parent| parent.0),
+        given.branch.depth,
+        params,
+        given.scope,
+        given.callback.map(|session| session.0),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// How many there are in a tree, and how many of them a run started. Locks the tree until the end of the transaction.
+pub async fn count(tx: &mut Tx, root: RunId, parent: RunId) -> Result<(i64, i64)> {
+    sqlx::query!("select 1 as one from runs where id = $1 for update", root.0).fetch_optional(tx.conn()).await?;
+    let row = sqlx::query!(
+        r#"select count(*) as "all!", count(*) filter (where parent_run = $2) as "children!"
+           from runs where root_run = $1"#,
+        root.0,
+        parent.0,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok((row.all, row.children))
+}
+
+/// Where a run stands. One that nobody gave a place becomes a root.
+pub async fn branch(tx: &mut Tx, run: RunId) -> Result<Option<Branch>> {
+    sqlx::query!("update runs set root_run = id where id = $1 and root_run is null", run.0).execute(tx.conn()).await?;
+    let row = sqlx::query!(r#"select root_run as "root!", parent_run, depth from runs where id = $1"#, run.0)
+        .fetch_optional(tx.conn())
+        .await?;
+    Ok(row.map(|row| Branch { root: RunId(row.root), parent: row.parent_run.map(RunId), depth: row.depth }))
+}
+
+/// Makes a run go on with the tree of another one, if that has a tree and the run has none.
+pub async fn follow(tx: &mut Tx, run: RunId, other: RunId) -> Result<()> {
+    sqlx::query!(
+        "update runs r set root_run = o.root_run, parent_run = o.id, depth = o.depth, params = o.params
+         from runs o
+         where r.id = $1 and r.root_run is null and o.tenant_id = r.tenant_id and o.id = $2 and o.root_run is not null",
+        run.0,
+        other.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// What a run was given: its own parameters, and the sealed scope of its tree with the root that it was sealed for.
+pub struct Stored {
+    pub params: Map<String, Value>,
+    pub scope: Option<(RunId, Vec<u8>)>,
+}
+
+/// `None` when the run or the one that began its tree is not there any more: without a scope that was given nothing
+/// may go on, since a server that is told less may allow more.
+pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<Stored>> {
+    let row = sqlx::query!(
+        r#"select r.params as "params: Json<Map<String, Value>>", root.id as "root?", root.scope as "scope?"
+           from runs r left join runs root on root.tenant_id = r.tenant_id and root.id = r.root_run
+           where r.id = $1 and (r.root_run is null or root.id is not null)"#,
+        run.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| Stored {
+        params: row.params.map(|params| params.0).unwrap_or_default(),
+        scope: row.root.map(RunId).zip(row.scope),
+    }))
+}
+
+/// The parameters that a session was given last.
+pub async fn params_of(tx: &mut Tx, session: ConversationId) -> Result<Map<String, Value>> {
+    let params = sqlx::query_scalar!(
+        r#"select params as "params!: Json<Map<String, Value>>" from runs
+           where conversation_id = $1 and params is not null and params::text <> '{}' order by ordinal desc limit 1"#,
+        session.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(params.map(|params| params.0).unwrap_or_default())
+}
+
+/// Lets a process speak for a run.
+pub async fn add_token(tx: &mut Tx, run: RunId, hash: &[u8]) -> Result<bool> {
+    let done = sqlx::query!("update runs set token_hashes = array_append(token_hashes, $2) where id = $1", run.0, hash)
+        .execute(tx.conn())
+        .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Nobody speaks for a run any more, if it is over.
+pub async fn remove_tokens(tx: &mut Tx, run: RunId) -> Result<()> {
+    sqlx::query!("update runs set token_hashes = '{}' where id = $1 and status not in ('queued', 'running')", run.0)
+        .execute(tx.conn())
+        .await?;
+    Ok(())
+}
+
+/// A run that somebody speaks for.
+pub struct Speaking {
+    pub hashes: Vec<Vec<u8>>,
+    pub conversation: ConversationId,
+    pub principal: Principal,
+}
+
+pub async fn speaking(tx: &mut Tx, run: RunId) -> Result<Option<Speaking>> {
+    let row = sqlx::query!(
+        r#"select token_hashes, conversation_id, principal as "principal: Json<Principal>" from runs where id = $1"#,
+        run.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| Speaking {
+        hashes: row.token_hashes,
+        conversation: ConversationId(row.conversation_id),
+        principal: row.principal.0,
+    }))
+}
+
+/// A session that a run started, as it stands.
+#[derive(Clone, Debug)]
+pub struct Child {
+    pub session: ConversationId,
+    pub agent: AgentId,
+    /// Its newest turn.
+    pub run: RunId,
+    pub status: RunStatus,
+    pub error: Option<String>,
+    pub created_at: OffsetDateTime,
+}
+
+/// The sessions that one has started, the oldest first.
+pub async fn children(tx: &mut Tx, user: &UserId, session: ConversationId) -> Result<Vec<Child>> {
+    let rows = sqlx::query!(
+        r#"select c.id, c.agent, c.created_at, r.id as "run!", r.status as "status!", r.error
+           from conversations c
+           join lateral (
+             select id, status, error from runs
+             where tenant_id = c.tenant_id and conversation_id = c.id and kind = 'turn' order by ordinal desc limit 1
+           ) r on true
+           where c.parent_session = $1 and c.user_id = $2 order by c.id"#,
+        session.0,
+        user.as_str(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let child = |agent: &str, status: &str| Some((AgentId::parse(agent).ok()?, RunStatus::parse(status)?));
+    rows.into_iter()
+        .map(|row| {
+            let (agent, status) = child(&row.agent, &row.status)
+                .ok_or_else(|| Error::Internal(anyhow::anyhow!("session {} cannot be read", row.id)))?;
+            let (session, run) = (ConversationId(row.id), RunId(row.run));
+            Ok(Child { session, agent, run, status, error: row.error, created_at: row.created_at })
+        })
+        .collect()
+}
+
+/// Says whose child a session is.
+pub async fn adopt(tx: &mut Tx, session: ConversationId, parent: ConversationId) -> Result<()> {
+    sqlx::query!("update conversations set parent_session = $2 where id = $1", session.0, parent.0)
+        .execute(tx.conn())
+        .await?;
+    Ok(())
+}
+
+/// A run whose end somebody is to be told of.
+pub struct Due {
+    pub run: RunId,
+    pub session: ConversationId,
+    pub agent: AgentId,
+    pub principal: Principal,
+    pub status: RunStatus,
+    pub error: Option<String>,
+    pub branch: Branch,
+    pub callback: ConversationId,
+}
+
+/// The session that waits to be told of a run, when the run has ended.
+pub async fn awaiting(tx: &mut Tx, run: RunId) -> Result<Option<(UserId, ConversationId)>> {
+    let row = sqlx::query!(
+        r#"select user_id, callback_session as "session!" from runs
+           where id = $1 and awaits_callback and status not in ('queued', 'running')"#,
+        run.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| (UserId(row.user_id.into()), ConversationId(row.session))))
+}
+
+/// Takes it upon this transaction to tell; `None` when another one did.
+pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<Due>> {
+    let row = sqlx::query!(
+        r#"update runs set called_back_at = now()
+           where id = $1 and awaits_callback and status not in ('queued', 'running')
+           returning conversation_id, agent, principal as "principal: Json<Principal>", status, error,
+                     root_run, parent_run, depth, callback_session as "callback!""#,
+        run.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let broken = || Error::Internal(anyhow::anyhow!("run {run} cannot be read"));
+    Ok(Some(Due {
+        run,
+        session: ConversationId(row.conversation_id),
+        agent: AgentId::parse(&row.agent).map_err(|_| broken())?,
+        principal: row.principal.0,
+        status: RunStatus::parse(&row.status).ok_or_else(broken)?,
+        error: row.error,
+        branch: Branch { root: row.root_run.map_or(run, RunId), parent: row.parent_run.map(RunId), depth: row.depth },
+        callback: ConversationId(row.callback),
+    }))
+}
+
+/// Forgets the scope of a tree that is over: nothing of it is open, nobody is to be told of anything, no call of it
+/// waits for consent. `run` is any of its runs.
+pub async fn close(tx: &mut Tx, run: RunId) -> Result<bool> {
+    let root = sqlx::query_scalar!(
+        "select id from runs where id = (select root_run from runs where id = $1) and has_scope for update",
+        run.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let Some(root) = root else { return Ok(false) };
+    let done = sqlx::query!(
+        "update runs set scope = null
+         where id = $1
+           and not exists (select 1 from runs where root_run = $1
+                           and (status in ('queued', 'running') or awaits_callback))
+           and not exists (select 1 from approvals a join runs r on r.tenant_id = a.tenant_id and r.id = a.run_id
+                           where r.root_run = $1 and a.state in ('pending', 'approved', 'executing'))",
+        root,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Runs that have ended with somebody left to tell, and roots of trees without an open run that keep their scope.
+/// Needs the system role; learns whose they are and nothing else.
+pub async fn unsettled(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, RunId)>> {
+    let rows = sqlx::query!(
+        "select r.tenant_id, r.id from runs r
+         where r.awaits_callback and r.status not in ('queued', 'running')
+            or r.has_scope and not exists (
+                 select 1 from runs o where o.tenant_id = r.tenant_id and o.root_run = r.id
+                 and (o.status in ('queued', 'running') or o.awaits_callback))
+         order by r.created_at limit $1",
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows.into_iter().map(|row| (TenantId(row.tenant_id), RunId(row.id))).collect())
+}
+
+/// What the assistant said last in a run.
+pub async fn last_said(tx: &mut Tx, run: RunId) -> Result<Option<Vec<Part>>> {
+    let parts = sqlx::query_scalar!(
+        r#"select parts as "parts: Json<Vec<Part>>" from messages
+           where run_id = $1 and role = 'assistant' and for_model order by seq desc limit 1"#,
+        run.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(parts.map(|parts| parts.0))
+}
