@@ -178,7 +178,8 @@ impl House {
         let mut answers = Vec::new();
         for (deed, (answer, claimed)) in deeds.iter().zip(done) {
             self.kept[at].claims.extend(claimed);
-            self.kept[at].started += usize::from(matches!(deed, Deed::Hold(_, Held::Start)) && answer == Answer::Done);
+            self.kept[at].started +=
+                usize::from(matches!(deed, Deed::Hold(_, Held::Start)) && answer == Answer::Was(true));
             answers.push(answer);
         }
         assert!(self.kept[at].started <= 1, "request {at} was sent twice");
@@ -233,7 +234,7 @@ impl House {
         let app = &self.app;
         let done = match held {
             Held::Beat => return was(execution::heartbeat(app, approval).await),
-            Held::Start => execution::start(app, approval).await,
+            Held::Start => return was(execution::start(app, approval).await.map(|()| true)),
             Held::Revoke => execution::revoke(app, approval, "it changed").await,
             Held::PutOff => execution::put_off(app, approval).await,
             Held::Finish(status) => {
@@ -253,7 +254,8 @@ impl House {
         Answer::Done
     }
 
-    pub async fn look(&self) -> Seen {
+    /// With the badges of this person.
+    pub async fn look(&self, person: usize) -> Seen {
         let (rows, trail) = self.rows().await;
         let mut system = self.db.system().await.unwrap();
         let due = store::approvals::due(&mut system, i64::from(u16::MAX)).await.unwrap();
@@ -261,12 +263,10 @@ impl House {
         let own = due.into_iter().filter(|(tenant, ..)| *tenant == self.tenant);
         let mut due: Vec<(usize, State)> = own.map(|(_, id, state)| (self.number(id), state)).collect();
         due.sort_by_key(|(at, _)| *at);
-        let badges = join_all((0..PEOPLE.len()).map(async |at| {
-            let person = self.decider(at);
-            let own = approvals::own_open_count(&self.app, &person).await.unwrap();
-            (own, approvals::decidable_count(&self.app, &person).await.unwrap())
-        }));
-        let view = View { requests: rows.iter().map(request).collect(), trail, due, badges: badges.await };
+        let person = self.decider(person);
+        let own = approvals::own_open_count(&self.app, &person).await.unwrap();
+        let badges = (own, approvals::decidable_count(&self.app, &person).await.unwrap());
+        let view = View { requests: rows.iter().map(request).collect(), trail, due, badges };
         Seen { view, fixed: rows.into_iter().map(fixed).collect() }
     }
 

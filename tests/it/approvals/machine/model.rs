@@ -99,8 +99,8 @@ pub struct View {
     pub trail: Vec<(String, String, String)>,
     /// What the sweep would find.
     pub due: Vec<(usize, State)>,
-    /// Of each person, the numbers of their badges: own open requests, and those that wait for them.
-    pub badges: Vec<(i64, i64)>,
+    /// The numbers of one person's badges: own open requests, and those that wait for them.
+    pub badges: (i64, i64),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -290,6 +290,7 @@ impl Model {
             Held::Start if holds && approved => {
                 self.turn(at, State::Executing);
                 self.note(at, "executing", requester);
+                return Answer::Was(true);
             }
             Held::Start => return Answer::Refused("conflict"),
             Held::Finish(status) if holds && executing => {
@@ -337,7 +338,9 @@ impl Model {
         self.trail.push((format!("approval.{action}"), actor.to_owned(), outcome));
     }
 
-    pub fn view(&self) -> View {
+    /// With the badges of this person.
+    pub fn view(&self, person: usize) -> View {
+        let person = &PEOPLE[person];
         let due = self.requests.iter().enumerate().filter(|(_, request)| match request.state {
             State::Pending => request.overdue,
             State::Approved => request.lease_over != Some(false),
@@ -348,7 +351,7 @@ impl Model {
             requests: self.requests.clone(),
             trail: self.trail.clone(),
             due: due.map(|(at, request)| (at, request.state)).collect(),
-            badges: PEOPLE.iter().map(|person| (self.own(person), self.waiting(person))).collect(),
+            badges: (self.own(person), self.waiting(person)),
         }
     }
 
