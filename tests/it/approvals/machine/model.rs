@@ -3,7 +3,7 @@
 //!
 //! People, requests and fences are numbers here; the one who compares knows their names.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use chatelaine::domain::{
     approval::{Choice, State},
@@ -111,7 +111,7 @@ pub struct Model {
     /// The pack wants more for some tools than it did before.
     pub strict: bool,
     /// Every transition that was made.
-    pub turns: BTreeSet<(&'static str, &'static str)>,
+    pub turns: Vec<(&'static str, &'static str)>,
 }
 
 fn is_open(state: State) -> bool {
@@ -326,7 +326,7 @@ impl Model {
     fn turn(&mut self, at: usize, to: State) {
         let request = &mut self.requests[at];
         assert!(request.state.can_become(to), "the model itself: {:?} → {to:?}", request.state);
-        self.turns.insert((request.state.as_str(), to.as_str()));
+        self.turns.push((request.state.as_str(), to.as_str()));
         request.state = to;
         if to != State::Executing {
             request.lease_over = None;
