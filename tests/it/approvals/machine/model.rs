@@ -111,7 +111,9 @@ pub struct Model {
     /// The pack wants more for some tools than it did before.
     pub strict: bool,
     /// Every transition that was made.
-    pub turns: Vec<(&'static str, &'static str)>,
+    pub turns: Vec<(State, State)>,
+    /// In which states somebody came whose fence was an old one.
+    pub fenced: Vec<State>,
 }
 
 fn is_open(state: State) -> bool {
@@ -278,6 +280,9 @@ impl Model {
         let holds = request.fence == fence;
         let (approved, executing) = (request.state == State::Approved, request.state == State::Executing);
         let requester = PEOPLE[self.calls[at].by].name;
+        if !holds {
+            self.fenced.push(request.state);
+        }
         match held {
             Held::Beat => {
                 let alive = holds && (approved || executing);
@@ -326,7 +331,7 @@ impl Model {
     fn turn(&mut self, at: usize, to: State) {
         let request = &mut self.requests[at];
         assert!(request.state.can_become(to), "the model itself: {:?} → {to:?}", request.state);
-        self.turns.push((request.state.as_str(), to.as_str()));
+        self.turns.push((request.state, to));
         request.state = to;
         if to != State::Executing {
             request.lease_over = None;
