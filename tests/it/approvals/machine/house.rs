@@ -1,0 +1,354 @@
+//! The real thing: the program's own functions on a real Postgres, with nobody else at work. No job sweeps or
+//! executes; the steps of a test do.
+
+use std::{sync::Arc, time::Duration};
+
+use chatelaine::{
+    app::{
+        App, Background,
+        accounts::add_tenant,
+        approvals::{self, Asked, Verdict, execution},
+        keys,
+    },
+    domain::{
+        approval::{Approval, State},
+        clock::Clock,
+        config::{Config, Environment},
+        error::{Error, Result},
+        ids::{AgentId, ApprovalId, RunId, ServerId, TenantId, UserId},
+        message::ToolResult,
+        policy::{Decision, decide},
+        principal::Principal,
+        ring::KeyRing,
+        tool::Tool,
+    },
+    store,
+};
+use futures_util::future::join_all;
+use serde_json::{Map, Value, json, value::RawValue};
+use sqlx::{AssertSqlSafe, PgConnection};
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+use super::{
+    OF_TENANT, OF_USER, PEOPLE, TOOLS,
+    model::{Answer, Call, Deed, Held, Request, View},
+    pack,
+};
+use crate::support::db::TestDb;
+
+/// Leases and windows end when a test says so.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// The program, put together and not at work.
+pub struct Premises {
+    app: Arc<App>,
+    /// What would work on what the use cases leave behind.
+    _idle: Background,
+    test: TestDb,
+    folder: TempDir,
+}
+
+impl Premises {
+    pub async fn new() -> Self {
+        let (test, folder) = (TestDb::new().await, tempfile::tempdir().unwrap());
+        let env = Environment::default();
+        let config = Config {
+            data: folder.path().join("data"),
+            packs: folder.path().join("packs"),
+            public_url: "http://chatelaine.test".to_owned(),
+            ring: Some(KeyRing::parse_one(&"5e".repeat(32)).unwrap()),
+            approvals_per_user: u32::try_from(OF_USER).unwrap(),
+            approvals_per_tenant: u32::try_from(OF_TENANT).unwrap(),
+            approval_window: LONG,
+            run_lease: LONG,
+            ..Config::from_environment(&env).unwrap()
+        };
+        write_pack(&folder, false);
+        let (app, idle) = App::build(config, &env, test.db.clone()).unwrap();
+        keys::standing::enter(&app.keys, app.replica).await.unwrap();
+        Self { app, _idle: idle, test, folder }
+    }
+
+    /// Says how strict the pack is from now on.
+    pub fn set_strict(&self, strict: bool) {
+        write_pack(&self.folder, strict);
+        self.app.library.reload();
+    }
+
+    /// A tenant of its own for one life of requests.
+    pub async fn house(&self) -> House {
+        self.set_strict(false);
+        let name = format!("t{}", Uuid::now_v7().simple());
+        let tenant = add_tenant(&self.test.db, &Clock::System, &name, None, false).await.unwrap().id;
+        let connection = Mutex::new(self.test.as_tenant(tenant).await);
+        House { app: self.app.clone(), db: self.test.db.clone(), tenant, connection, kept: Vec::new() }
+    }
+}
+
+fn write_pack(folder: &TempDir, strict: bool) {
+    let folder = folder.path().join("packs/bank");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("agent-pack.yaml"), pack(strict)).unwrap();
+}
+
+/// One tenant, and what is remembered of its requests.
+pub struct House {
+    app: Arc<App>,
+    db: store::Db,
+    tenant: TenantId,
+    connection: Mutex<PgConnection>,
+    kept: Vec<Kept>,
+}
+
+struct Kept {
+    id: ApprovalId,
+    args_sha256: [u8; 32],
+    /// What each claim was answered, so that number `n` has the fence `n + 1`.
+    claims: Vec<Approval>,
+    started: usize,
+}
+
+/// What the database holds, and the rows themselves for what must never change in them.
+pub struct Seen {
+    pub view: View,
+    /// Of each request, what is written once and, when it is at its end, everything but what is found out later.
+    pub fixed: Vec<(Value, Option<Value>)>,
+}
+
+impl House {
+    fn person(&self, at: usize, roles: &[&str]) -> Principal {
+        let claims: Map<String, Value> = [("roles".to_owned(), json!(roles))].into_iter().collect();
+        let user = UserId(PEOPLE[at].name.into());
+        Principal { tenant: self.tenant, user, claims: Arc::new(claims), locale: None, authenticated: true }
+    }
+
+    /// Who they are when they decide. They ask as employees, before they were given their roles.
+    fn decider(&self, at: usize) -> Principal {
+        self.person(at, PEOPLE[at].roles)
+    }
+
+    pub async fn ask(&mut self, call: Call) -> Answer {
+        let principal = self.person(call.by, &["employee"]);
+        let (agent, server) = (AgentId::parse("bank").unwrap(), ServerId::parse("bank").unwrap());
+        let pack = self.app.library.get(&agent).unwrap();
+        let Decision::Approve(policy) = decide(&pack.servers[0], &principal.standing(&pack), TOOLS[call.tool].name)
+        else {
+            panic!("every tool of the pack needs consent")
+        };
+        let arguments = format!(r#"{{"amount":"{}.00"}}"#, call.amount);
+        let tool = Tool {
+            name: TOOLS[call.tool].name.to_owned(),
+            title: None,
+            description: "Moves money.".to_owned(),
+            input_schema: RawValue::from_string(r#"{"type":"object"}"#.to_owned()).unwrap(),
+            output_schema: None,
+            annotations: None,
+        };
+        let asked = Asked {
+            principal: &principal,
+            agent: &agent,
+            server: &server,
+            tool: &tool,
+            policy,
+            arguments: &arguments,
+            credential: "/0",
+            run: RunId::new(),
+            call_id: "call",
+        };
+        match approvals::request(&self.app, asked).await {
+            Ok((approval, true)) => {
+                let Approval { id, args_sha256, .. } = approval;
+                self.kept.push(Kept { id, args_sha256, claims: Vec::new(), started: 0 });
+                Answer::Kept(self.kept.len() - 1, true)
+            }
+            Ok((approval, false)) => Answer::Kept(self.number(approval.id), false),
+            Err(error) => refused(&error),
+        }
+    }
+
+    fn number(&self, id: ApprovalId) -> usize {
+        self.kept.iter().position(|kept| kept.id == id).expect("every request was asked for here")
+    }
+
+    /// Does all of it at once.
+    pub async fn act(&mut self, at: usize, deeds: &[Deed], newest: usize) -> Vec<Answer> {
+        let done = join_all(deeds.iter().map(|deed| self.one(at, *deed, newest))).await;
+        let mut answers = Vec::new();
+        for (deed, (answer, claimed)) in deeds.iter().zip(done) {
+            self.kept[at].claims.extend(claimed);
+            self.kept[at].started +=
+                usize::from(matches!(deed, Deed::Hold(_, Held::Start)) && answer == Answer::Was(true));
+            answers.push(answer);
+        }
+        assert!(self.kept[at].started <= 1, "request {at} was sent twice");
+        if deeds.iter().any(|deed| matches!(deed, Deed::Hold(_, Held::PutOff))) {
+            // The pause is of some seconds; here only the steps say when it is over.
+            let set = "lease_until = lease_until + interval '1 h'";
+            self.set(at, set, "lease_until > clock_timestamp() - interval '30 min'").await;
+        }
+        answers
+    }
+
+    async fn one(&self, at: usize, deed: Deed, newest: usize) -> (Answer, Option<Approval>) {
+        let (app, tenant, kept) = (&self.app, self.tenant, &self.kept[at]);
+        let answer = match deed {
+            Deed::Decide { by, choice, right_hash } => {
+                let args_sha256 = if right_hash { kept.args_sha256 } else { [7; 32] };
+                let decided = async {
+                    let approver = approvals::approver(app, &self.decider(by)).await?;
+                    approvals::decide(app, &approver, kept.id, &Verdict { choice, reason: None, args_sha256 }).await
+                };
+                state(decided.await)
+            }
+            Deed::Cancel { by } => state(approvals::cancel(app, &self.decider(by), kept.id).await),
+            Deed::Record { by, happened } => {
+                let recorded = async {
+                    let approver = approvals::approver(app, &self.decider(by)).await?;
+                    approvals::record(app, &approver, kept.id, happened, Some("looked it up")).await
+                };
+                state(recorded.await)
+            }
+            Deed::Claim => {
+                let claimed = execution::claim(app, tenant, kept.id).await.unwrap();
+                return (Answer::Was(claimed.is_some()), claimed);
+            }
+            Deed::Hold(back, held) if back < newest => self.hold(held, &kept.claims[newest - back - 1]).await,
+            Deed::Hold(..) => Answer::Done,
+            Deed::Expire => was(execution::expire(app, tenant, kept.id).await),
+            Deed::Lapse => was(execution::lapse(app, tenant, kept.id).await),
+            Deed::GiveUp => was(execution::give_up(app, tenant, kept.id).await),
+            Deed::Overdue => self.set(at, "expires_at = clock_timestamp() - interval '1 s'", "true").await,
+            Deed::WindowOver => {
+                self.set(at, "lapses_at = clock_timestamp() - interval '1 s'", "lapses_at is not null").await
+            }
+            Deed::LeaseOver => {
+                self.set(at, "lease_until = clock_timestamp() - interval '1 day'", "lease_until is not null").await
+            }
+        };
+        (answer, None)
+    }
+
+    async fn hold(&self, held: Held, approval: &Approval) -> Answer {
+        let app = &self.app;
+        let done = match held {
+            Held::Beat => return was(execution::heartbeat(app, approval).await),
+            Held::Start => return was(execution::start(app, approval).await.map(|()| true)),
+            Held::Revoke => execution::revoke(app, approval, "it changed").await,
+            Held::PutOff => execution::put_off(app, approval).await,
+            Held::Finish(status) => {
+                let result =
+                    ToolResult { call_id: "call".to_owned(), status, text: "so it went".to_owned(), raw: None };
+                execution::finish(app, approval, &result).await
+            }
+        };
+        done.map_or_else(|error| refused(&error), |()| Answer::Done)
+    }
+
+    /// Changes a row behind the program's back, as the clock would.
+    async fn set(&self, at: usize, set: &str, when: &str) -> Answer {
+        let sql = format!("update approvals set {set} where id = $1 and {when}");
+        let mut connection = self.connection.lock().await;
+        sqlx::query(AssertSqlSafe(sql)).bind(self.kept[at].id.0).execute(&mut *connection).await.unwrap();
+        Answer::Done
+    }
+
+    /// With the badges of this person.
+    pub async fn look(&self, person: usize) -> Seen {
+        let (rows, trail) = self.rows().await;
+        let mut system = self.db.system().await.unwrap();
+        let due = store::approvals::due(&mut system, i64::from(u16::MAX)).await.unwrap();
+        drop(system);
+        let own = due.into_iter().filter(|(tenant, ..)| *tenant == self.tenant);
+        let mut due: Vec<(usize, State)> = own.map(|(_, id, state)| (self.number(id), state)).collect();
+        due.sort_by_key(|(at, _)| *at);
+        let person = self.decider(person);
+        let own = approvals::own_open_count(&self.app, &person).await.unwrap();
+        let badges = (own, approvals::decidable_count(&self.app, &person).await.unwrap());
+        let view = View { requests: rows.iter().map(request).collect(), trail, due, badges };
+        Seen { view, fixed: rows.into_iter().map(fixed).collect() }
+    }
+
+    async fn rows(&self) -> (Vec<Value>, Vec<(String, String, String)>) {
+        let mut connection = self.connection.lock().await;
+        let rows = sqlx::query_scalar(
+            "select to_jsonb(a) || jsonb_build_object(
+                      'overdue', expires_at <= clock_timestamp(), 'window_over', lapses_at <= clock_timestamp(),
+                      'lease_over', lease_until < clock_timestamp(), 'late_answer', evidence is not null,
+                      'votes', (select coalesce(jsonb_object_agg(approver, choice), '{}') from approval_votes v
+                                where v.approval_id = a.id),
+                      'voters', (select count(*) from approval_votes v where v.approval_id = a.id))
+             from approvals a order by id",
+        );
+        let rows = rows.fetch_all(&mut *connection).await.unwrap();
+        let trail =
+            sqlx::query_as("select action, actor, outcome from audit where action like 'approval.%' order by id");
+        (rows, trail.fetch_all(&mut *connection).await.unwrap())
+    }
+}
+
+fn request(row: &Value) -> Request {
+    let request: Request = serde_json::from_value(row.clone()).unwrap();
+    assert_eq!(row["voters"], json!(request.votes.len()), "somebody voted twice");
+    request
+}
+
+/// What is never written again, and what is not once the request is at its end.
+fn fixed(row: Value) -> (Value, Option<Value>) {
+    const ONCE: [&str; 17] = [
+        "tenant_id",
+        "id",
+        "code",
+        "agent",
+        "server",
+        "tool",
+        "about",
+        "fingerprint",
+        "args_sha256",
+        "sealed",
+        "credential",
+        "requester",
+        "principal",
+        "approvers",
+        "min_approvals",
+        "self_approval",
+        "created_at",
+    ];
+    const LATER: [&str; 12] = [
+        "evidence",
+        "late_answer",
+        "recorded_happened",
+        "recorded_note",
+        "recorded_by",
+        "recorded_at",
+        "changed_at",
+        // what the steps of a test move about
+        "expires_at",
+        "overdue",
+        "lapses_at",
+        "window_over",
+        "lease_over",
+    ];
+    let Value::Object(row) = row else { panic!("a row is an object") };
+    let open = ["pending", "approved", "executing"].iter().any(|state| row["state"] == *state);
+    let once = row.iter().filter(|(column, _)| ONCE.contains(&column.as_str()));
+    let once = Value::Object(once.map(|(column, value)| (column.clone(), value.clone())).collect());
+    let end = row.into_iter().filter(|(column, _)| !LATER.contains(&column.as_str()));
+    (once, (!open).then(|| Value::Object(end.collect())))
+}
+
+fn state(done: Result<Approval>) -> Answer {
+    done.map_or_else(|error| refused(&error), |approval| Answer::Is(approval.state))
+}
+
+fn was(done: Result<bool>) -> Answer {
+    done.map_or_else(|error| refused(&error), Answer::Was)
+}
+
+fn refused(error: &Error) -> Answer {
+    if let Error::Internal(cause) = error {
+        panic!("{cause:#}");
+    }
+    Answer::Refused(error.code())
+}
