@@ -2,13 +2,13 @@
 //!
 //! A new table needs nothing here but a row in [`ROWS`]; the tests find it in the catalog and say what it lacks.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use chatelaine::domain::ids::TenantId;
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use uuid::Uuid;
 
-use crate::support::{db::TestDb, world::PATIENCE};
+use crate::support::db::TestDb;
 
 /// The tables that are no tenant's: the tenants themselves, the key ring and who has it, the operator's trail, and
 /// sqlx's list of migrations.
@@ -343,24 +343,4 @@ async fn policies(db: &mut PgConnection, table: &str, role: &str) -> Vec<Policy>
     let sql = "select cmd, qual, with_check from pg_policies
                where schemaname = 'public' and tablename = $1 and ($2 = any (roles) or 'public' = any (roles))";
     sqlx::query_as(sql).bind(table).bind(role).fetch_all(db).await.unwrap()
-}
-
-#[tokio::test]
-async fn a_transaction_that_is_given_up_while_it_begins_leaves_none_open() {
-    let test = TestDb::new().await;
-    let tenant = test.tenant("acme").await;
-    for patience in 0..400 {
-        let begun = tokio::time::timeout(Duration::from_micros(patience * 4), test.db.tenant(tenant));
-        // Some were in time, some were not.
-        drop(begun.await);
-    }
-    let mut owner = test.as_owner().await;
-    let none = async {
-        let open = "select count(*) from pg_stat_activity
-            where datname = current_database() and state like 'idle in transaction%'";
-        while sqlx::query_scalar::<_, i64>(open).fetch_one(&mut owner).await.unwrap() > 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, none).await.expect("a connection of the pool is still in a transaction");
 }
