@@ -78,13 +78,17 @@ pub async fn write(app: Arc<App>, mut inbox: Inbox) {
             received = inbox.0.recv_many(&mut rows, BATCH) => if received == 0 { return },
             () = finished(&app) => inbox.0.close(),
         }
+        // Others wait already: no pause, or a busy process would be told that the trail cannot keep up.
+        let full = rows.len() >= BATCH;
         while !rows.is_empty() {
             if let Err(error) = write_batch(&app, &mut rows).await {
                 tracing::error!(%error, lines = rows.len(), "the audit trail could not be written; trying again");
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
-        tokio::time::sleep(EVERY).await;
+        if !full {
+            tokio::time::sleep(EVERY).await;
+        }
     }
 }
 
