@@ -33,6 +33,7 @@ pub mod scrub;
 pub mod secret;
 pub mod server;
 pub mod session;
+pub mod skill;
 pub mod template;
 pub mod texts;
 pub mod tool;

@@ -25,7 +25,7 @@ use crate::{
         orchestrator,
         principal::Principal,
         secret::Secret,
-        server::{Endpoint, ServerSpec, Timeouts},
+        server::{Endpoint, Remote, ServerSpec, Timeouts},
         tool::{Catalog, Tool},
     },
     egress::Egress,
@@ -139,7 +139,8 @@ pub async fn reach(
     };
     let bearer = Secret::new(format!("Bearer {}", token.expose()));
     let reached = ServerSpec {
-        endpoint: Endpoint::StreamableHttp {
+        endpoint: Endpoint::Remote {
+            transport: Remote::StreamableHttp,
             url: app.orchestrator.url.clone(),
             headers: vec![("authorization".to_owned(), bearer)],
         },

@@ -12,6 +12,7 @@ use super::{
     registry::{Entry, ServerRef},
     secret::Secret,
     server::ServerSpec,
+    skill::Skill,
 };
 
 #[derive(Clone, Debug)]
@@ -23,6 +24,7 @@ pub struct Pack {
     pub memory: Memory,
     pub flows: Flows,
     pub servers: Vec<ServerSpec>,
+    pub skills: Vec<Skill>,
     /// What a run of the agent may and must be given.
     pub params: Option<ParamsSchema>,
     /// Servers that it takes from the registry. Where the pack is put to use for a tenant, those that can be

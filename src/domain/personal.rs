@@ -129,7 +129,7 @@ pub fn effective(spec: &ServerSpec, values: &Values) -> Result<ServerSpec, Unfit
     spec.entered = secrets.iter().filter_map(|name| values.0.get(*name).cloned()).collect();
     for field in &fields {
         match &mut spec.endpoint {
-            Endpoint::StreamableHttp { url, headers } => {
+            Endpoint::Remote { url, headers, .. } => {
                 if let Some(made) = header(field, values)? {
                     headers.retain(|(other, _)| !other.eq_ignore_ascii_case(&made.name));
                     if made.template.references().any(|reference| secrets.contains(&reference.key.as_str())) {

@@ -44,7 +44,7 @@ impl Scrubber {
     /// operator's headers and variables of a telling name hold.
     pub fn of(spec: &ServerSpec) -> Self {
         let carried: Vec<Secret> = match &spec.endpoint {
-            Endpoint::StreamableHttp { headers, .. } => {
+            Endpoint::Remote { headers, .. } => {
                 let telling = headers.iter().filter(|(name, _)| is_telling(name));
                 telling.filter_map(|(_, value)| value.expose().rsplit(' ').next().map(Secret::new)).collect()
             }

@@ -36,6 +36,12 @@ pub struct ServerSpec {
     pub auth: Option<ClientCredentials>,
     /// Of a shared server: empty, or what tells its connection from those of other runs.
     pub scope: Arc<str>,
+    /// Its tools are discovered. `false`: it has none for anybody.
+    pub load_tools: bool,
+    /// Its prompts are discovered, as commands.
+    pub load_prompts: bool,
+    /// A session of streamable HTTP is ended with a request when it is closed.
+    pub terminate_on_close: bool,
 }
 
 /// How tokens are got by OAuth 2.0 client credentials.
@@ -51,7 +57,7 @@ impl ServerSpec {
     /// The address, of a server that has one.
     pub fn url(&self) -> Option<&Url> {
         match &self.endpoint {
-            Endpoint::StreamableHttp { url, .. } => Some(url),
+            Endpoint::Remote { url, .. } => Some(url),
             Endpoint::Stdio { .. } => None,
         }
     }
@@ -60,10 +66,28 @@ impl ServerSpec {
 /// Where a server is and what is sent to reach it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Endpoint {
-    /// MCP's streamable HTTP transport. Headers are sent with every request to this origin only.
-    StreamableHttp { url: Url, headers: Vec<(String, Secret)> },
+    /// At an address. Headers are sent with every request to this origin only.
+    Remote { transport: Remote, url: Url, headers: Vec<(String, Secret)> },
     /// A child process that speaks over its standard streams.
-    Stdio { command: String, args: Vec<Secret>, env: BTreeMap<String, Secret>, cwd: Option<PathBuf> },
+    Stdio {
+        command: String,
+        args: Vec<Secret>,
+        env: BTreeMap<String, Secret>,
+        cwd: Option<PathBuf>,
+        /// The label of the text encoding of its streams; UTF-8 unless said otherwise.
+        encoding: Option<String>,
+    },
+}
+
+/// How to speak with a server that has an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remote {
+    /// Streamable HTTP, in the revisions with and without sessions.
+    StreamableHttp,
+    /// HTTP with SSE as in revision 2024-11-05; streamable HTTP is tried first.
+    Sse,
+    /// `ws://` and `wss://`, not part of MCP's revisions but spoken by gateways.
+    WebSocket,
 }
 
 /// Whose credentials the server sees.
@@ -93,12 +117,14 @@ pub enum CatalogScope {
 pub struct Timeouts {
     pub connect: Duration,
     pub request: Duration,
+    /// How long a stream of events may be silent. Absent: as long as the transport bears.
+    pub stream_idle: Option<Duration>,
 }
 
 impl Default for Timeouts {
     /// 5 s to connect and 60 s for a request, as in DESIGN section 3.
     fn default() -> Self {
-        Self { connect: Duration::from_secs(5), request: Duration::from_secs(60) }
+        Self { connect: Duration::from_secs(5), request: Duration::from_secs(60), stream_idle: None }
     }
 }
 

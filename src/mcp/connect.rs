@@ -41,7 +41,7 @@ use super::{
 use crate::{
     domain::{
         scrub::Scrubber,
-        server::{Endpoint, ServerSpec},
+        server::{Endpoint, Remote, ServerSpec},
     },
     egress::Egress,
 };
@@ -118,7 +118,12 @@ impl Target {
 
     async fn open(&self) -> Result<Session, Failure> {
         match &self.spec.endpoint {
-            Endpoint::StreamableHttp { url, headers } => self.over_http(url, http::headers(headers)?).await,
+            Endpoint::Remote { transport: Remote::StreamableHttp, url, headers } => {
+                self.over_http(url, http::headers(headers)?).await
+            }
+            Endpoint::Remote { transport, .. } => {
+                Err(Failure::Misconfigured(format!("the transport {transport:?} cannot be used yet")))
+            }
             endpoint @ Endpoint::Stdio { .. } => {
                 self.over_stdio(Launch::of(&self.spec.id, endpoint, &self.options.stdio_commands)?).await
             }

@@ -241,7 +241,7 @@ impl Client {
     }
 
     fn limits(&self, message: &ClientJsonRpcMessage, tapped: bool) -> Limits {
-        let Timeouts { connect, request } = self.shared.timeouts;
+        let Timeouts { connect, request, .. } = self.shared.timeouts;
         let deadline = match message {
             // The one who asked waits no longer than `request`; this closes what they left behind.
             ClientJsonRpcMessage::Request(_) if tapped => Some(request + CONTROL),

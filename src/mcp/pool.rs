@@ -248,7 +248,7 @@ impl Pool {
     fn known(&self, key: &Key, spec: &ServerSpec) -> Arc<Known> {
         let place = match &spec.endpoint {
             // A user's own parameters may stand in the query; the server is the same one.
-            Endpoint::StreamableHttp { url, .. } => url[..url::Position::AfterPath].to_owned(),
+            Endpoint::Remote { url, .. } => url[..url::Position::AfterPath].to_owned(),
             Endpoint::Stdio { command, .. } => command.clone(),
         };
         let address = (key.tenant, key.agent.clone(), key.server.clone(), place);

@@ -4,7 +4,12 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use super::{env_file, field::Field, object::Object, server::Around};
-use crate::domain::{header, orchestrator, secret::Secret, server::Endpoint, template::is_variable_name};
+use crate::domain::{
+    header, orchestrator,
+    secret::Secret,
+    server::{Endpoint, Remote},
+    template::is_variable_name,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
@@ -64,12 +69,12 @@ fn streamable_http(object: &Object, [url, headers]: &[Option<Field>; 2]) -> Opti
     let headers = headers.as_ref().map(headers_of).unwrap_or_default();
     let url = url.as_ref()?;
     if !url.is_written(orchestrator::REFERENCE) {
-        return Some(Endpoint::StreamableHttp { url: url.url()?, headers });
+        return Some(Endpoint::Remote { transport: Remote::StreamableHttp, url: url.url()?, headers });
     }
     if !headers.is_empty() {
         object.field.error("the orchestrator is this program itself and takes no headers", "remove `headers`");
     }
-    Some(Endpoint::StreamableHttp { url: orchestrator::placeholder(), headers: Vec::new() })
+    Some(Endpoint::Remote { transport: Remote::StreamableHttp, url: orchestrator::placeholder(), headers: Vec::new() })
 }
 
 fn headers_of(field: &Field) -> Vec<(String, Secret)> {
@@ -105,7 +110,7 @@ fn child(object: &Object, fields: &[Option<Field>; 5], around: &Around) -> Optio
     let args = args.iter().filter_map(without_nul).collect();
     let cwd = cwd.as_ref().and_then(|field| folder(field, around));
     let command = command_field.as_ref().and_then(command)?;
-    Some(Endpoint::Stdio { command, args, env: variables, cwd })
+    Some(Endpoint::Stdio { command, args, env: variables, cwd, encoding: None })
 }
 
 /// A name to look up in `PATH`, or an absolute path. Arguments have a field of their own: no shell

@@ -69,6 +69,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         memory: Memory { window: window as usize },
         flows,
         servers,
+        skills: Vec::new(),
         params,
         references,
         entries,

@@ -76,7 +76,7 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
     }
     let tool_access = tool_access.and_then(|field| access::read(&field, tools.as_deref(), around.authentication));
     let tool_access = match &endpoint {
-        Some(Endpoint::StreamableHttp { url, .. }) if orchestrator::is_placeholder(url) => {
+        Some(Endpoint::Remote { url, .. }) if orchestrator::is_placeholder(url) => {
             if access_mode == Some(AccessMode::UserControlled) {
                 object.field.error("the orchestrator cannot be a personal server", "remove `accessMode`");
             }
@@ -104,6 +104,9 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
         entered,
         auth: None,
         scope: "".into(),
+        load_tools: true,
+        load_prompts: true,
+        terminate_on_close: true,
     })
 }
 
@@ -152,6 +155,7 @@ pub(super) fn timeouts(field: &Field) -> Option<Timeouts> {
     let timeouts = Timeouts {
         connect: seconds("connectSeconds").unwrap_or(default.connect),
         request: seconds("requestSeconds").unwrap_or(default.request),
+        ..default
     };
     object.finish();
     Some(timeouts)

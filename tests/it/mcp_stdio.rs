@@ -129,7 +129,13 @@ async fn arguments_reach_a_child_without_a_shell() {
 #[tokio::test]
 async fn a_command_must_be_absolute_or_listed() {
     for command in ["python3", "./python3", "bin/../python3", ""] {
-        let endpoint = Endpoint::Stdio { command: command.to_owned(), args: vec![], env: BTreeMap::new(), cwd: None };
+        let endpoint = Endpoint::Stdio {
+            command: command.to_owned(),
+            args: vec![],
+            env: BTreeMap::new(),
+            cwd: None,
+            encoding: None,
+        };
         let error = mcp().discover(&key(), &spec(endpoint)).await.unwrap_err();
         assert_eq!(error.kind, McpErrorKind::Misconfigured);
         assert!(error.message.contains("CHATELAINE_STDIO_COMMANDS"), "{error}");
@@ -139,7 +145,7 @@ async fn a_command_must_be_absolute_or_listed() {
 #[tokio::test]
 async fn a_command_that_is_not_there_is_named() {
     let command = "/nowhere/server".to_owned();
-    let endpoint = Endpoint::Stdio { command, args: vec![], env: BTreeMap::new(), cwd: None };
+    let endpoint = Endpoint::Stdio { command, args: vec![], env: BTreeMap::new(), cwd: None, encoding: None };
     let error = mcp().discover(&key(), &spec(endpoint)).await.unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Unreachable);
     assert!(error.message.contains("/nowhere/server"), "{error}");
@@ -151,7 +157,8 @@ async fn a_child_works_in_its_folder() {
     let Endpoint::Stdio { command, args: arguments, env, .. } = probe_stdio(&[], &[("PROBE_LEDGER", "ledger")]) else {
         unreachable!("a probe is a child")
     };
-    let endpoint = Endpoint::Stdio { command, args: arguments, env, cwd: Some(folder.path().to_owned()) };
+    let endpoint =
+        Endpoint::Stdio { command, args: arguments, env, cwd: Some(folder.path().to_owned()), encoding: None };
     mcp().discover(&key(), &spec(endpoint)).await.unwrap();
     assert!(folder.path().join("ledger").exists());
 }
@@ -189,7 +196,8 @@ async fn an_endless_line_ends_the_connection() {
 async fn a_child_that_hangs_costs_its_own_time_and_is_replaced() {
     let ledger = Ledger::new();
     let mcp = mcp_with(Options { first_pause: Duration::from_millis(1), ..Options::default() });
-    let timeouts = Timeouts { connect: Duration::from_millis(300), request: Duration::from_secs(2) };
+    let timeouts =
+        Timeouts { connect: Duration::from_millis(300), request: Duration::from_secs(2), ..Timeouts::default() };
     let (key, spec) = (key(), spec_with(ledger.probe(&[]), timeouts));
     mcp.discover(&key, &spec).await.unwrap();
     let hung = mcp.call(&key, &spec, "sleep", &args(&json!({})), options()).await.unwrap_err();

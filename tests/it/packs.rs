@@ -57,6 +57,6 @@ pub(crate) fn server(lines: &str) -> ServerSpec {
 }
 
 pub(crate) fn headers(server: &ServerSpec) -> Vec<(&str, &str)> {
-    let Endpoint::StreamableHttp { headers, .. } = &server.endpoint else { panic!("not over HTTP") };
+    let Endpoint::Remote { headers, .. } = &server.endpoint else { panic!("not over HTTP") };
     headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect()
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chatelaine::domain::{
     ids::ServerId,
     policy::{ApprovalPolicy, Decision, DefaultAccess, Denial, Standing, ToolAccess, ToolPattern, decide},
-    server::{AccessMode, CatalogScope, Endpoint, ServerSpec, Timeouts},
+    server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
 use proptest::prelude::*;
 
@@ -22,7 +22,11 @@ fn patterns(names: &[&str]) -> Vec<ToolPattern> {
 fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> ServerSpec {
     ServerSpec {
         id: ServerId::parse("bank").unwrap(),
-        endpoint: Endpoint::StreamableHttp { url: "https://bank.example/mcp".parse().unwrap(), headers: vec![] },
+        endpoint: Endpoint::Remote {
+            transport: Remote::StreamableHttp,
+            url: "https://bank.example/mcp".parse().unwrap(),
+            headers: vec![],
+        },
         access_mode: AccessMode::AdminControlled,
         tool_access,
         tools,
@@ -33,6 +37,9 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
         entered: Vec::new(),
         auth: None,
         scope: "".into(),
+        load_tools: true,
+        load_prompts: true,
+        terminate_on_close: true,
     }
 }
 

@@ -98,7 +98,7 @@ fn with_orchestrator(app: &App, pack: &Arc<Pack>) -> Arc<Pack> {
     }
     let mut filled = Pack::clone(pack);
     for server in filled.servers.iter_mut().filter(|server| app.orchestrator.is(server)) {
-        if let Endpoint::StreamableHttp { url, .. } = &mut server.endpoint {
+        if let Endpoint::Remote { url, .. } = &mut server.endpoint {
             *url = app.orchestrator.url().clone();
         }
         server.auth = None;

@@ -18,7 +18,7 @@ use crate::domain::{
     header,
     ids::ServerId,
     secret::Secret,
-    server::{AccessMode, CatalogScope, ClientCredentials, Endpoint, ServerSpec},
+    server::{AccessMode, CatalogScope, ClientCredentials, Endpoint, Remote, ServerSpec},
     template::{OnMissing, Reference, Resolved, Source, address::AddressError},
 };
 
@@ -167,7 +167,7 @@ pub fn resolve(entry: &Entry, reference: &ServerRef, sources: Sources) -> Result
     })?;
     let auth = auth(entry, sources).map_err(field("auth"))?;
     let headers = config.iter().map(|resolved| (header_of(entry, &resolved.key), resolved.value.clone())).collect();
-    let endpoint = Endpoint::StreamableHttp { url, headers };
+    let endpoint = Endpoint::Remote { transport: Remote::StreamableHttp, url, headers };
     let per_run = depends_on_run(entry, &merged);
     let entered = config.iter().filter(|key| key.sensitive).map(|key| key.value.clone());
     let entered = entered.chain(auth.iter().map(|auth| auth.client_secret.clone())).collect();
@@ -185,6 +185,9 @@ pub fn resolve(entry: &Entry, reference: &ServerRef, sources: Sources) -> Result
         entered,
         auth,
         scope,
+        load_tools: true,
+        load_prompts: true,
+        terminate_on_close: true,
     };
     Ok(ResolvedServer { alias: alias(), entry: entry.id.clone(), config, spec: Arc::new(spec), per_run })
 }
@@ -257,7 +260,7 @@ fn scope_of(endpoint: &Endpoint, auth: Option<&ClientCredentials>) -> Arc<str> {
         digest.update((text.len() as u64).to_be_bytes());
         digest.update(text);
     };
-    if let Endpoint::StreamableHttp { url, headers } = endpoint {
+    if let Endpoint::Remote { url, headers, .. } = endpoint {
         part(url.as_str());
         for (name, value) in headers {
             part(name);

@@ -39,7 +39,7 @@ pub(super) struct Streams {
 impl Launch {
     /// The command of a stdio endpoint, if it may be run: an absolute path, or a name the operator lists.
     pub(in crate::mcp) fn of(server: &ServerId, endpoint: &Endpoint, allowed: &[String]) -> Result<Self, Failure> {
-        let Endpoint::Stdio { command, args, env, cwd } = endpoint else {
+        let Endpoint::Stdio { command, args, env, cwd, .. } = endpoint else {
             return Err(Failure::Misconfigured("the server is not a command".to_owned()));
         };
         if !command.starts_with('/') && (command.contains('/') || !allowed.contains(command)) {

@@ -32,7 +32,7 @@ async fn call(server: &Scripted) -> (Result<String, CallError>, usize) {
 }
 
 fn short(request: Duration) -> Timeouts {
-    Timeouts { connect: Duration::from_secs(5), request }
+    Timeouts { connect: Duration::from_secs(5), request, ..Timeouts::default() }
 }
 
 #[tokio::test]
@@ -207,7 +207,8 @@ async fn after_a_call_ran_out_of_time_the_server_is_asked_for_a_sign_of_life() {
     })
     .await;
     let (mcp, key) = (mcp(), key());
-    let timeouts = Timeouts { connect: Duration::from_millis(300), request: Duration::from_millis(600) };
+    let timeouts =
+        Timeouts { connect: Duration::from_millis(300), request: Duration::from_millis(600), ..Timeouts::default() };
     let spec = spec_with(server.endpoint(), timeouts);
     let first = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await;
     assert_eq!(first.unwrap_err(), CallError::TimedOut(timeouts.request));

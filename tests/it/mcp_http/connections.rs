@@ -10,7 +10,7 @@ use chatelaine::{
     domain::{
         clock,
         secret::Secret,
-        server::{Endpoint, Timeouts},
+        server::{Endpoint, Remote, Timeouts},
     },
     mcp::{CallError, ConnectionState, McpErrorKind, Options},
 };
@@ -28,7 +28,7 @@ async fn silent() -> Scripted {
 }
 
 fn patience(connect: u64) -> Timeouts {
-    Timeouts { connect: Duration::from_millis(connect), request: Duration::from_secs(10) }
+    Timeouts { connect: Duration::from_millis(connect), request: Duration::from_secs(10), ..Timeouts::default() }
 }
 
 fn elapsed(since: Instant) -> Duration {
@@ -131,7 +131,10 @@ async fn a_page_that_is_no_server_is_told_as_such() {
 #[tokio::test]
 async fn a_place_that_the_guard_refuses_is_a_mistake_of_the_pack() {
     let url = "http://10.1.2.3/mcp".parse().unwrap();
-    let error = mcp().discover(&key(), &spec(Endpoint::StreamableHttp { url, headers: vec![] })).await.unwrap_err();
+    let error = mcp()
+        .discover(&key(), &spec(Endpoint::Remote { transport: Remote::StreamableHttp, url, headers: vec![] }))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Misconfigured, "{error}");
 }
 
@@ -140,7 +143,7 @@ async fn a_header_that_cannot_be_sent_is_named_without_its_value() {
     let server = Scripted::modern(async |_| None).await;
     for (name, value) in [("X-Key", "line\nbreak"), ("Mcp-Session-Id", "break"), ("no spaces", "break")] {
         let headers = vec![(name.to_owned(), Secret::new(value))];
-        let spec = spec(Endpoint::StreamableHttp { url: server.url.clone(), headers });
+        let spec = spec(Endpoint::Remote { transport: Remote::StreamableHttp, url: server.url.clone(), headers });
         let error = mcp().discover(&key(), &spec).await.unwrap_err();
         assert_eq!(error.kind, McpErrorKind::Misconfigured);
         assert!(error.message.contains(name) && !error.message.contains("break"), "{error}");
@@ -191,7 +194,7 @@ async fn a_changed_server_gets_a_new_connection_and_the_old_one_serves_who_holds
     let (mcp, key) = (mcp(), key());
     let old = spec(server.endpoint());
     let headers = vec![("X-New".to_owned(), Secret::new("1"))];
-    let new = spec(Endpoint::StreamableHttp { url: server.url.clone(), headers });
+    let new = spec(Endpoint::Remote { transport: Remote::StreamableHttp, url: server.url.clone(), headers });
     for spec in [&old, &new, &old, &new] {
         mcp.call(&key, spec, "echo", &args(&json!({})), options()).await.unwrap();
     }

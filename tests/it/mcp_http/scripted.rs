@@ -15,7 +15,10 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, sync::watch, task::AbortHandle};
 use url::Url;
 
-use chatelaine::domain::{secret::Secret, server::Endpoint};
+use chatelaine::domain::{
+    secret::Secret,
+    server::{Endpoint, Remote},
+};
 
 use crate::support::servers::soon;
 
@@ -140,7 +143,8 @@ impl Scripted {
     }
 
     pub fn endpoint(&self) -> Endpoint {
-        Endpoint::StreamableHttp {
+        Endpoint::Remote {
+            transport: Remote::StreamableHttp,
             url: self.url.clone(),
             headers: vec![("Authorization".to_owned(), Secret::new("Bearer right"))],
         }

@@ -125,7 +125,7 @@ fn a_server_over_http_has_an_address_and_headers() {
     );
     assert_eq!(spec.id.as_str(), "docs");
     assert_eq!(headers(&spec), [("Authorization", "Bearer t0ken"), ("X-Plain", "a${b}")]);
-    let Endpoint::StreamableHttp { url, .. } = &spec.endpoint else { panic!("not over HTTP") };
+    let Endpoint::Remote { url, .. } = &spec.endpoint else { panic!("not over HTTP") };
     assert_eq!(url.as_str(), "https://docs.example.org/mcp?a=1");
 }
 
@@ -138,7 +138,10 @@ fn a_server_is_shared_optional_and_patient_unless_it_says_otherwise() {
         "transport: stdio\ncommand: docs\ntoolAccess: {}\nrequired: true\naccessMode: admin-controlled\ntimeouts: { connectSeconds: 2, requestSeconds: 0.5 }\ntools: []",
     );
     assert!(spec.required);
-    assert_eq!(spec.timeouts, Timeouts { connect: Duration::from_secs(2), request: Duration::from_millis(500) });
+    assert_eq!(
+        spec.timeouts,
+        Timeouts { connect: Duration::from_secs(2), request: Duration::from_millis(500), stream_idle: None }
+    );
     assert_eq!(spec.tools, Some(Vec::new()));
 }
 
@@ -155,7 +158,7 @@ fn a_child_has_a_command_arguments_variables_and_a_folder() {
     fs::write(root.path().join("demo/vars/docs.env"), file).unwrap();
     let library = Library::load(root.path(), &env(&[("TOKEN", "t0ken")]), None).unwrap();
     let endpoint = library.snapshot().packs().next().unwrap().servers[0].endpoint.clone();
-    let Endpoint::Stdio { command, args, env, cwd } = endpoint else { panic!("not a child") };
+    let Endpoint::Stdio { command, args, env, cwd, .. } = endpoint else { panic!("not a child") };
     assert_eq!(command, "/usr/bin/docs");
     assert_eq!(args.iter().map(Secret::expose).collect::<Vec<_>>(), ["--key", "t0ken"]);
     let env: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();

@@ -26,7 +26,7 @@ fn values(spec: &ServerSpec, entered: &[(&str, &str)]) -> Result<Values, Fault> 
 
 fn endpoint(spec: &ServerSpec, entered: &[(&str, &str)]) -> (String, Vec<(String, String)>) {
     let made = effective(spec, &values(spec, entered).unwrap()).unwrap();
-    let Endpoint::StreamableHttp { url, headers } = made.endpoint else { panic!("it was http") };
+    let Endpoint::Remote { url, headers, .. } = made.endpoint else { panic!("it was http") };
     (url.to_string(), headers.into_iter().map(|(name, value)| (name, value.expose().to_owned())).collect())
 }
 

@@ -58,7 +58,7 @@ impl Example {
             let entry = pack.entries.iter().find(|entry| entry.id == reference.entry).expect("an entry of the example");
             let sources = Sources { env, rules: Rules::Operator, secrets: &secrets, run: &run };
             let resolved = resolve(entry, reference, sources).map_err(|error| error.to_string())?;
-            let Endpoint::StreamableHttp { url, .. } = &resolved.spec.endpoint else { panic!("not over HTTP") };
+            let Endpoint::Remote { url, .. } = &resolved.spec.endpoint else { panic!("not over HTTP") };
             let config: Map<String, Value> =
                 resolved.config.iter().map(|key| (key.key.clone(), key.value.expose().into())).collect();
             let server = json!({ "type": "http", "url": url.as_str(), "config": config });

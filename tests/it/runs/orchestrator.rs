@@ -300,7 +300,7 @@ async fn a_client_of_the_older_protocol_is_answered_too_while_its_run_is_at_work
     let pack = world.app().library.get(&agent).unwrap();
     let run = begun["run_id"].as_str().unwrap().parse().unwrap();
     let reached = orchestrator::reach(world.app(), world.tenant.id, &agent, &pack.servers[0], run).await.unwrap().1;
-    let Endpoint::StreamableHttp { url, headers } = &reached.endpoint else { panic!("it is reached over HTTP") };
+    let Endpoint::Remote { url, headers, .. } = &reached.endpoint else { panic!("it is reached over HTTP") };
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let ask = async |id: u8, method: &str, params: Value| {
         let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });

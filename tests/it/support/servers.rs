@@ -12,7 +12,7 @@ use chatelaine::{
     domain::{
         ids::{AgentId, ServerId, TenantId},
         secret::Secret,
-        server::{AccessMode, CatalogScope, Endpoint, ServerSpec, Timeouts},
+        server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
     },
     egress::Egress,
     mcp::{CallOptions, Key, Mcp, Options},
@@ -66,6 +66,9 @@ pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
         entered: Vec::new(),
         auth: None,
         scope: "".into(),
+        load_tools: true,
+        load_prompts: true,
+        terminate_on_close: true,
     })
 }
 
@@ -107,7 +110,7 @@ impl Server {
     /// The endpoint with these headers.
     pub fn endpoint(&self, headers: &[(&str, &str)]) -> Endpoint {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
-        Endpoint::StreamableHttp { url: self.url.clone(), headers }
+        Endpoint::Remote { transport: Remote::StreamableHttp, url: self.url.clone(), headers }
     }
 }
 
@@ -168,12 +171,12 @@ pub fn probe_stdio(behaviour: &[&str], env: &[(&str, &str)]) -> Endpoint {
         unreachable!("just made")
     };
     let env = env.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
-    Endpoint::Stdio { command, args, env, cwd }
+    Endpoint::Stdio { command, args, env, cwd, encoding: None }
 }
 
 fn stdio<'a>(command: &str, args: impl IntoIterator<Item = &'a str>) -> Endpoint {
     let args = args.into_iter().map(Secret::new).collect();
-    Endpoint::Stdio { command: command.to_owned(), args, env: BTreeMap::new(), cwd: None }
+    Endpoint::Stdio { command: command.to_owned(), args, env: BTreeMap::new(), cwd: None, encoding: None }
 }
 
 /// A port that was free a moment ago.
