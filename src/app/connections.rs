@@ -278,10 +278,10 @@ async fn changed(changes: &mut tokio::sync::broadcast::Receiver<Key>, key: &Key)
 /// Takes over what an earlier process discovered, so that its tools are listed at once.
 async fn recall(app: &App, place: &Place, spec: &Arc<ServerSpec>) -> Result<()> {
     let mut tx = app.db.tenant(place.0).await?;
-    let stored = store::catalogs::get(&mut tx, &place.1, &place.2, "").await?;
+    let stored = store::catalogs::get(&mut tx, &place.1, &[(place.2.clone(), String::new())]).await?.pop();
     app.connections.update(place, spec, |keeper| {
         if keeper.catalog.is_none() {
-            keeper.catalog = stored.map(Arc::new);
+            keeper.catalog = stored.map(|(catalog, _)| Arc::new(catalog));
         }
     });
     Ok(())

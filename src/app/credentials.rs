@@ -147,6 +147,10 @@ pub async fn holdings(app: &App, principal: &Principal, agent: &AgentId) -> Resu
 pub async fn seen(app: &Arc<App>, principal: &Principal, pack: &Pack) -> Result<Vec<Seen>> {
     let personal = pack.servers.iter().any(|server| server.access_mode == AccessMode::UserControlled);
     let holdings = if personal { Some(holdings(app, principal, pack.id()).await?) } else { None };
+    let held = |server: &ServerSpec| holdings.as_ref().and_then(|holdings| holdings.active(&server.id));
+    let of_users = |server: &&ServerSpec| server.access_mode == AccessMode::UserControlled;
+    let personal: Vec<_> = pack.servers.iter().filter(of_users).map(|server| (server, held(server))).collect();
+    let mut catalogs = catalogs::of(app, principal, pack, &personal).await?.into_iter();
     let mut all = Vec::with_capacity(pack.servers.len());
     for server in &pack.servers {
         all.push(if app.orchestrator.is(server) {
@@ -155,10 +159,9 @@ pub async fn seen(app: &Arc<App>, principal: &Principal, pack: &Pack) -> Result<
             let catalog = connections::catalog_of(app, principal.tenant, pack.id(), server).await;
             Seen { catalog, usable: true, own: false }
         } else {
-            let held = holdings.as_ref().and_then(|holdings| holdings.active(&server.id));
-            let own = server.catalog == CatalogScope::PerUser && held.is_some();
-            let catalog = catalogs::of(app, principal, pack, server, held).await?;
-            Seen { catalog, usable: held.is_some(), own }
+            let usable = held(server).is_some();
+            let own = server.catalog == CatalogScope::PerUser && usable;
+            Seen { catalog: catalogs.next().flatten(), usable, own }
         });
     }
     Ok(all)

@@ -42,31 +42,35 @@ fn written(json: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(json).map_err(Error::internal)
 }
 
-/// The stored catalog of a server in one scope.
-pub async fn get(tx: &mut Tx, agent: &AgentId, server: &ServerId, scope: &str) -> Result<Option<Catalog>> {
+/// The stored catalogs among these, each of a server in one scope, with the scope.
+pub async fn get(tx: &mut Tx, agent: &AgentId, wanted: &[(ServerId, String)]) -> Result<Vec<(Catalog, String)>> {
     struct Row {
+        server: String,
+        scope: String,
         version: String,
         tools: Json<Vec<Arc<Tool>>>,
         dropped: Json<Vec<String>>,
         fetched_at: OffsetDateTime,
     }
-    let row = sqlx::query_as!(
+    let (servers, scopes): (Vec<String>, Vec<String>) =
+        wanted.iter().map(|(server, scope)| (server.to_string(), scope.clone())).unzip();
+    let rows = sqlx::query_as!(
         Row,
-        r#"select version, tools as "tools: Json<Vec<Arc<Tool>>>", dropped as "dropped: Json<Vec<String>>", fetched_at
-           from catalogs where agent = $1 and server = $2 and scope = $3"#,
+        r#"select server, scope, version, tools as "tools: Json<Vec<Arc<Tool>>>",
+                  dropped as "dropped: Json<Vec<String>>", fetched_at
+           from catalogs where agent = $1 and (server, scope) in (select * from unnest($2::text[], $3::text[]))"#,
         agent.as_str(),
-        server.as_str(),
-        scope,
+        &servers,
+        &scopes,
     )
-    .fetch_optional(tx.conn())
+    .fetch_all(tx.conn())
     .await?;
-    Ok(row.map(|row| Catalog {
-        server: server.clone(),
-        tools: row.tools.0,
-        dropped: row.dropped.0,
-        fetched_at: row.fetched_at,
-        version: row.version,
-    }))
+    let catalog = |row: Row| {
+        let server = ServerId::parse(&row.server).map_err(|error| Error::internal(anyhow::anyhow!(error)))?;
+        let (tools, dropped) = (row.tools.0, row.dropped.0);
+        Ok((Catalog { server, tools, dropped, fetched_at: row.fetched_at, version: row.version }, row.scope))
+    };
+    rows.into_iter().map(catalog).collect()
 }
 
 /// Forgets what one credential saw.

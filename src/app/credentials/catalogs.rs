@@ -2,7 +2,7 @@
 //! serves everybody who has one; a per-user catalog is listed for each. Both are rows, so that they outlive
 //! restarts and connections, and are listed again in the background when they are old or the server says so.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::broadcast::error::RecvError;
 
@@ -31,43 +31,56 @@ fn scope(server: &ServerSpec, held: Option<&Held>) -> Option<String> {
     }
 }
 
-/// The catalog that a principal's toolbox is made of. Listed in the background when there is none or it is old.
+/// The catalogs that a principal's toolbox is made of, a server each. One is listed in the background when there is
+/// none or it is old.
 pub(super) async fn of(
     app: &Arc<App>,
     principal: &Principal,
     pack: &Pack,
-    server: &ServerSpec,
-    held: Option<&Held>,
-) -> Result<Option<Arc<Catalog>>> {
-    let catalog = known(app, principal.tenant, pack.id(), server, held).await?;
-    let age = catalog.as_ref().map(|catalog| app.clock.now() - catalog.fetched_at);
-    if held.is_some() && age.is_none_or(|age| age > connections::REFRESH) {
-        let (app, principal) = (app.clone(), principal.clone());
-        let (agent, spec) = (pack.id().clone(), Arc::new(server.clone()));
-        app.tasks.clone().spawn(async move { refresh(&app, &principal, &agent, &spec).await });
+    servers: &[(&ServerSpec, Option<&Held>)],
+) -> Result<Vec<Option<Arc<Catalog>>>> {
+    let catalogs = known(app, principal.tenant, pack.id(), servers).await?;
+    for ((server, held), catalog) in servers.iter().zip(&catalogs) {
+        let age = catalog.as_ref().map(|catalog| app.clock.now() - catalog.fetched_at);
+        if held.is_some() && age.is_none_or(|age| age > connections::REFRESH) {
+            let (app, principal) = (app.clone(), principal.clone());
+            let (agent, spec) = (pack.id().clone(), Arc::new((*server).clone()));
+            app.tasks.clone().spawn(async move { refresh(&app, &principal, &agent, &spec).await });
+        }
     }
-    Ok(catalog)
+    Ok(catalogs)
 }
 
-/// What was listed before, without asking the server.
+/// What was listed before, without asking a server. What is not in memory is read with one query for all.
 pub(super) async fn known(
     app: &App,
     tenant: TenantId,
     agent: &AgentId,
-    server: &ServerSpec,
-    held: Option<&Held>,
-) -> Result<Option<Arc<Catalog>>> {
-    let Some(scope) = scope(server, held) else { return Ok(None) };
-    let listing: Listing = (tenant, agent.clone(), server.id.clone(), scope);
-    if let Some(catalog) = app.credentials.catalogs.get(&listing).await {
-        return Ok(Some(catalog));
+    servers: &[(&ServerSpec, Option<&Held>)],
+) -> Result<Vec<Option<Arc<Catalog>>>> {
+    let place = |(server, held): &(&ServerSpec, Option<&Held>)| Some((server.id.clone(), scope(server, *held)?));
+    let places: Vec<Option<(ServerId, String)>> = servers.iter().map(place).collect();
+    let mut found = HashMap::new();
+    let mut unknown = Vec::new();
+    for (server, scope) in places.iter().flatten() {
+        let listing: Listing = (tenant, agent.clone(), server.clone(), scope.clone());
+        match app.credentials.catalogs.get(&listing).await {
+            Some(catalog) => drop(found.insert((server.clone(), scope.clone()), catalog)),
+            None => unknown.push((server.clone(), scope.clone())),
+        }
     }
-    let mut tx = app.db.tenant(tenant).await?;
-    let Some(catalog) = store::catalogs::get(&mut tx, agent, &server.id, &listing.3).await? else { return Ok(None) };
-    drop(tx);
-    let catalog = Arc::new(catalog);
-    app.credentials.catalogs.insert(listing, catalog.clone()).await;
-    Ok(Some(catalog))
+    if !unknown.is_empty() {
+        let mut tx = app.db.tenant(tenant).await?;
+        let stored = store::catalogs::get(&mut tx, agent, &unknown).await?;
+        drop(tx);
+        for (catalog, scope) in stored {
+            let (server, catalog) = (catalog.server.clone(), Arc::new(catalog));
+            let listing = (tenant, agent.clone(), server.clone(), scope.clone());
+            app.credentials.catalogs.insert(listing, catalog.clone()).await;
+            found.insert((server, scope), catalog);
+        }
+    }
+    Ok(places.iter().map(|place| found.get(place.as_ref()?).cloned()).collect())
 }
 
 /// Lists the tools anew with a principal's credential, unless somebody is at it or was a moment ago.

@@ -120,8 +120,8 @@ pub async fn put_checked(
 /// Whether the tools must be listed: not when a shared catalog is there already. Then the handshake alone
 /// shows that the server lets the credential in; one that lets anybody shake hands says so at the first call.
 async fn must_list(app: &App, principal: &Principal, pack: &Pack, spec: &ServerSpec) -> Result<bool> {
-    let shared = spec.catalog == CatalogScope::Shared;
-    Ok(!shared || catalogs::known(app, principal.tenant, pack.id(), spec, None).await?.is_none())
+    let known = catalogs::known(app, principal.tenant, pack.id(), &[(spec, None)]).await?;
+    Ok(spec.catalog != CatalogScope::Shared || known.iter().all(Option::is_none))
 }
 
 /// The credential as it will be, sealed.

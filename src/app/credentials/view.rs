@@ -92,7 +92,7 @@ async fn view(
     if held.state != CredentialState::Active {
         return Ok((view, None));
     }
-    let catalog = catalogs::known(app, principal.tenant, pack.id(), server, Some(held)).await?;
+    let catalog = catalogs::known(app, principal.tenant, pack.id(), &[(server, Some(held))]).await?.pop().flatten();
     if let Some(catalog) = &catalog {
         (view.tools, view.dropped) = (catalog.tools.len(), catalog.dropped.clone());
     }
