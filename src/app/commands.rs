@@ -127,7 +127,7 @@ async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     let servers = tools::list(app, &run.principal, run.agent.as_str()).await?;
     let mut text = String::new();
     for server in servers {
-        let _ = writeln!(text, "{}{}", server.connection.server, remark(&server.connection.state));
+        let _ = writeln!(text, "{}{}", server.connection.server, remark(&server.connection.state, run));
         for tool in &server.tools {
             let what = tool.description.lines().next().unwrap_or_default();
             let what = if what.is_empty() { String::new() } else { format!(" – {what}") };
@@ -148,7 +148,7 @@ async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
     let lines = views.iter().map(|view| {
         let state = match &view.state {
             State::Ready { .. } | State::Configured => " – ready".to_owned(),
-            other => remark(other),
+            other => remark(other, run),
         };
         format!("{} ({}){state}", view.server, view.kind)
     });
@@ -156,11 +156,12 @@ async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
 }
 
 /// How a server is, behind its name; nothing when all is well. The reason stays with the operator.
-fn remark(state: &State) -> String {
+fn remark(state: &State, run: &ClaimedRun) -> String {
     match state {
         State::Ready { .. } | State::Configured => String::new(),
         State::Connecting => " – connecting".to_owned(),
         State::Down { .. } => " – not reachable at the moment; tried again by itself".to_owned(),
+        State::NotConfigured if !run.principal.authenticated => " – for those who have signed in".to_owned(),
         State::NotConfigured => " – not configured: /connect asks you for a credential".to_owned(),
         State::NeedsAttention { .. } => " – needs attention: enter your credential again with /connect".to_owned(),
     }

@@ -95,6 +95,18 @@ pub struct ConnectionView {
     pub dropped: Vec<String>,
 }
 
+impl ConnectionView {
+    /// Leaves what is for whoever talks to the agent: how many tools they may use, and whether a shared server is
+    /// down, not what is said where it should be.
+    pub fn narrow(&mut self, usable: usize) {
+        self.tools = usable;
+        self.dropped.clear();
+        if let (State::Down { reason }, "shared") = (&mut self.state, self.kind) {
+            "the server cannot be reached at the moment".clone_into(reason);
+        }
+    }
+}
+
 /// The key of a shared server's connection.
 pub fn shared_key(tenant: TenantId, agent: &AgentId, server: &ServerId) -> Key {
     Key { tenant, agent: agent.clone(), server: server.clone(), scope: "".into(), generation: 0 }

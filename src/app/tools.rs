@@ -297,8 +297,7 @@ pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<
     let mut servers = group(app, principal, &toolbox).await?;
     for server in &mut servers {
         // How many tools there are that one may not see is not for everybody.
-        server.connection.tools = server.tools.len();
-        server.connection.dropped.clear();
+        server.connection.narrow(server.tools.len());
     }
     servers.retain(|server| {
         !server.tools.is_empty() || !matches!(server.connection.state, State::Ready { .. } | State::Configured)

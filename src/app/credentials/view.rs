@@ -54,8 +54,7 @@ async fn shown(
     let standing = principal.standing(pack);
     if !operator && !standing.admin {
         let may = |tool: &&Arc<Tool>| !matches!(decide(server, &standing, &tool.name), Decision::Deny(_));
-        view.tools = catalog.map_or(0, |catalog| catalog.tools.iter().filter(may).count());
-        view.dropped.clear();
+        view.narrow(catalog.map_or(0, |catalog| catalog.tools.iter().filter(may).count()));
     }
     Ok(view)
 }

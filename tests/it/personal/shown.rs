@@ -48,6 +48,12 @@ async fn explain_says_of_a_server_that_is_down_why_nothing_of_it_shows() {
     assert_eq!((&explained["state"], &explained["unlisted"]["reason"]), (&json!("down"), &json!("server_down")));
     assert!(explained["unlisted"]["remedy"].as_str().unwrap().contains("never listed"), "{explained}");
     assert_eq!(only(&ann, "/v1/agents/bank/tools").await["unlisted"], Value::Null, "only for who asks why");
+    let operator = only(&alice, "/v1/agents/bank/connections").await;
+    for path in ["/v1/agents/bank/connections", "/v1/agents/bank/tools"] {
+        let user = only(&ann, path).await;
+        assert_eq!(user["state"], "down");
+        assert!(user["reason"] != operator["reason"], "what went wrong is for the operator: {user}");
+    }
 }
 
 #[tokio::test]
