@@ -106,19 +106,39 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(runs::plain::create))
         .routes(routes!(runs::plain::get))
         .routes(routes!(runs::plain::cancel))
+        .routes(routes!(openai::models))
+        .routes(routes!(openai::model))
+        .routes(routes!(openai::chat))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::put, secrets::remove))
+        .merge(administration())
+        .nest("/v1", registry())
+        .merge(registry())
+}
+
+/// What the admins of a tenant do, and the operator.
+fn administration() -> OpenApiRouter<Door> {
+    OpenApiRouter::default()
         .routes(routes!(admin::audit::list))
         .routes(routes!(admin::usage::list))
         .routes(routes!(admin::webhooks::list, admin::webhooks::create))
         .routes(routes!(admin::webhooks::remove))
         .routes(routes!(admin::webhooks::test))
         .routes(routes!(admin::webhooks::deliveries))
-        .routes(routes!(openai::models))
-        .routes(routes!(openai::model))
-        .routes(routes!(openai::chat))
-        .routes(routes!(secrets::list))
-        .routes(routes!(secrets::put, secrets::remove))
-        .nest("/v1", registry())
-        .merge(registry())
+        .routes(routes!(admin::keys::list, admin::keys::create))
+        .routes(routes!(admin::keys::revoke))
+        .routes(routes!(admin::issuers::list, admin::issuers::add))
+        .routes(routes!(admin::issuers::remove))
+        .routes(routes!(admin::users::list))
+        .routes(routes!(admin::users::get))
+        .routes(routes!(admin::users::sign_out))
+        .routes(routes!(admin::users::remove_credentials))
+        .routes(routes!(admin::tenants::list, admin::tenants::create))
+        .routes(routes!(admin::tenants::get, admin::tenants::change, admin::tenants::remove))
+        .routes(routes!(admin::keys::list_for_tenant, admin::keys::create_for_tenant))
+        .routes(routes!(admin::keys::revoke_for_tenant))
+        .routes(routes!(admin::issuers::list_for_tenant, admin::issuers::add_for_tenant))
+        .routes(routes!(admin::issuers::remove_for_tenant))
 }
 
 /// What a public document names without a version is there under both names.
@@ -171,7 +191,7 @@ fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi 
             .description("Not done, and why")
             .content(media, Content::new(Some(Ref::from_schema_name(schema))))
             .build();
-        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
+        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete];
         for operation in operations.into_iter().flatten() {
             operation.responses.responses.insert("default".to_owned(), no.clone().into());
             let tag = operation.tags.iter().flatten().next();

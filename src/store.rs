@@ -23,12 +23,14 @@ pub mod messages;
 pub mod private;
 pub mod registry;
 pub mod runs;
+pub mod sealed;
 pub mod secrets;
 pub mod sign_outs;
 pub mod tenant_keys;
 pub mod tenants;
 pub mod trees;
 pub mod usage;
+pub mod users;
 pub mod webhooks;
 
 use std::time::Duration;

@@ -1,15 +1,29 @@
 //! What a tenant's admins do. A credential with the scope `admin` opens these, whether or not it may chat; one
 //! without it is told 403, since these paths are no secret. What belongs to another tenant is not there: 404.
+//!
+//! Below `/v1/admin/tenants` is what the operator of the installation does, who is nobody's user: one token of the
+//! settings opens it, and no tenant's credential does.
 
 pub(super) mod audit;
+pub(super) mod issuers;
+pub(super) mod keys;
+pub(super) mod tenants;
 pub(super) mod usage;
+pub(super) mod users;
 pub(super) mod webhooks;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
 
-use super::{Door, extract::Known, problem::Problem};
-use crate::domain::principal;
+use super::{
+    Door,
+    extract::{Known, Unknown},
+    problem::Problem,
+};
+use crate::{
+    app::{self, accounts},
+    domain::principal,
+};
 
 /// Somebody who may manage their tenant.
 pub(super) struct Admin(pub principal::Admin);
@@ -21,6 +35,42 @@ impl FromRequestParts<Door> for Admin {
         let Known(caller) = Known::from_request_parts(parts, door).await?;
         Ok(Self(caller.admin()?))
     }
+}
+
+/// Whoever runs the installation. Wrong tokens are counted against the address that they come from.
+pub(super) struct Operator(pub principal::Operator);
+
+impl FromRequestParts<Door> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+        let Some(token) = &door.app.config.operator_token else { return Err(Problem::not_found("this path")) };
+        Unknown::from_request_parts(parts, door).await?;
+        Ok(Self(accounts::operator(token, &parts.headers)?))
+    }
+}
+
+/// The operator in the place of the admins of the tenant that the path names.
+pub(super) struct InPlace(pub principal::Admin);
+
+impl FromRequestParts<Door> for InPlace {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+        let Operator(operator) = Operator::from_request_parts(parts, door).await?;
+        let unknown = || Problem::not_found("what this path names");
+        let named = RawPathParams::from_request_parts(parts, door).await.map_err(|_| unknown())?;
+        let tenant = named.iter().find_map(|(name, value)| (name == "tenant").then_some(value));
+        Ok(Self(app::tenants::admin(&door.app, &operator, tenant.ok_or_else(unknown)?).await?))
+    }
+}
+
+/// Where the next page begins, if there is one: of one item more than a page has.
+fn next<T>(items: &mut Vec<T>, limit: i64, place: impl Fn(&T) -> String) -> Option<String> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = items.len() > limit;
+    items.truncate(limit);
+    items.last().filter(|_| more).map(place)
 }
 
 /// A page's size, from 1 to `most`.

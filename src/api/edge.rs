@@ -82,7 +82,7 @@ fn cors(config: &Config) -> Option<CorsLayer> {
     };
     let cors = CorsLayer::new()
         .allow_origin(origins)
-        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
+        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
         .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
         .expose_headers([REQUEST_ID, header::RETRY_AFTER])
         .max_age(std::time::Duration::from_secs(3600));

@@ -65,7 +65,7 @@ impl From<Error> for Problem {
         let status = match &error {
             Error::NotFound(_) | Error::SessionNotFound(_) => StatusCode::NOT_FOUND,
             Error::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
-            Error::Forbidden(_) => StatusCode::FORBIDDEN,
+            Error::Forbidden(_) | Error::Suspended(_) => StatusCode::FORBIDDEN,
             Error::Invalid { .. } => StatusCode::BAD_REQUEST,
             Error::Conflict(_) => StatusCode::CONFLICT,
             Error::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,

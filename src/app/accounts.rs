@@ -25,7 +25,10 @@ use tokio::sync::broadcast;
 pub use self::{
     issuers::{add_issuer, list_issuers, remove_issuer},
     keys::{IssuedKey, NewKey, create_key, list_keys, revoke_key, rotate_key},
-    tenants::{add_tenant, find_tenant, list_tenants, remove_tenant},
+    tenants::{
+        LimitsChange, NewTenant, TenantChange, add_tenant, change_tenant, create_tenant, find_tenant, list_tenants,
+        page_of_tenants, remove_tenant,
+    },
 };
 use self::{key_sets::KeySets, tokens::KnownToken};
 use crate::{
@@ -36,7 +39,7 @@ use crate::{
         config::Environment,
         error::{Error, Result},
         ids::{ApiKeyId, TenantId, UserId},
-        principal::{Admin, Principal, Scope, Scopes},
+        principal::{Admin, Operator, Principal, Scope, Scopes},
         secret::Secret,
         session::SignOut,
     },
@@ -95,8 +98,11 @@ struct Shared {
     tenants: Cache<TenantId, Arc<Remembered<Arc<Tenant>>>>,
     sign_outs: Cache<(TenantId, UserId), Option<SignOut>>,
     /// Tells those who listen that a user has signed out.
-    ended: broadcast::Sender<(TenantId, UserId)>,
+    ended: broadcast::Sender<Ended>,
 }
+
+/// Whose sessions are over: a user's, or those of everybody of a tenant.
+type Ended = (TenantId, Option<UserId>);
 
 /// A row as it was at a time.
 struct Remembered<T> {
@@ -137,13 +143,19 @@ impl Accounts {
     pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller> {
         let credential = bearer(headers)?;
         let digest = Sha256::digest(credential).into();
-        if credential.starts_with(keys::MARK) {
-            self.shared.key_caller(credential, digest, headers).await
+        let caller = if credential.starts_with(keys::MARK) {
+            self.shared.key_caller(credential, digest, headers).await?
         } else {
             let caller = self.shared.token_caller(credential, digest).await?;
             self.shared.check_session(&caller).await?;
-            Ok(caller)
+            caller
+        };
+        match self.tenant(caller.principal.tenant).await {
+            Ok(tenant) => tenant.require_active()?,
+            Err(Error::NotFound(_)) => return unauthenticated("the tenant of this credential is gone"),
+            Err(error) => return Err(error),
         }
+        Ok(caller)
     }
 
     /// A key for one person who is not authenticated, and when it ends, where the tenant wants guests;
@@ -152,9 +164,27 @@ impl Accounts {
         keys::create_guest(&self.shared.db, &self.shared.clock, tenant).await
     }
 
-    /// Every tenant, as it is now.
+    /// Every tenant that is not suspended, as it is now.
     pub async fn tenants(&self) -> Result<Vec<Tenant>> {
-        list_tenants(&self.shared.db).await
+        let mut tenants = list_tenants(&self.shared.db).await?;
+        tenants.retain(|tenant| tenant.suspended_at.is_none());
+        Ok(tenants)
+    }
+
+    /// Forgets what is known of a tenant that was changed, here or on another replica; says whether it may still do
+    /// anything. If not, everybody of it who listens is let go.
+    pub async fn tenant_changed(&self, id: TenantId) -> Result<bool> {
+        self.shared.tenants.invalidate(&id).await;
+        let active = match self.tenant(id).await {
+            Ok(tenant) => tenant.suspended_at.is_none(),
+            Err(Error::NotFound(_)) => false,
+            Err(error) => return Err(error),
+        };
+        if !active {
+            // Nobody may be listening.
+            let _ = self.shared.ended.send((id, None));
+        }
+        Ok(active)
     }
 
     /// A tenant's settings, at most five seconds old.
@@ -172,6 +202,11 @@ impl Accounts {
         self.shared.tenants.insert(id, Arc::new(known)).await;
         Ok(tenant)
     }
+}
+
+/// Whoever sent the operator's token.
+pub fn operator(token: &Secret, headers: &HeaderMap) -> Result<Operator> {
+    Operator::by_token(token, bearer(headers)?)
 }
 
 /// The one credential of a request.

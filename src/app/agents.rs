@@ -59,6 +59,7 @@ pub async fn get(app: &App, principal: &Principal, agent: &str) -> Result<AgentV
 /// those that it takes from the tenant's registry.
 pub async fn pack(app: &App, principal: &Principal, agent: &str) -> Result<Arc<Pack>> {
     let tenant = app.accounts.tenant(principal.tenant).await?;
+    tenant.require_active()?;
     let pack = pack_of(app, &tenant, principal, agent)?;
     registry::pack_for(app, tenant.id, &pack).await
 }

@@ -18,7 +18,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 pub use self::asking::{Asked, request};
 use self::{delivery::Delivered, view::View};
-use super::App;
+use super::{App, keys::contexts};
 pub use crate::store::approvals::Page;
 use crate::{
     domain::{
@@ -317,16 +317,9 @@ pub fn time_of(at: OffsetDateTime) -> String {
     at.format(&Rfc3339).unwrap_or_default()
 }
 
-/// What arguments are sealed for. The scope has one part more than a credential's, so that neither opens as the
-/// other.
+/// What arguments are sealed for.
 fn context(principal: &Principal, agent: &AgentId, server: &ServerId, id: ApprovalId) -> Context {
-    Context {
-        tenant: principal.tenant,
-        user: principal.user.clone(),
-        scope: format!("approval/{agent}/{server}"),
-        credential: id.0,
-        generation: 1,
-    }
+    contexts::of_approval(principal.tenant, &principal.user, agent.as_str(), server.as_str(), id.0)
 }
 
 /// One line of the audit trail, and the news for webhooks, in the transaction of what they tell.

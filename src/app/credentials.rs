@@ -22,8 +22,8 @@ use moka::future::Cache;
 
 pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
-    change::{Tested, put, put_checked, remove, test},
-    news::{changed_elsewhere, close_all, look_by_the_clock},
+    change::{Tested, put, put_checked, remove, remove_all, test},
+    news::{changed_elsewhere, close_all, close_tenant, look_by_the_clock},
     view::{Choice, FieldView, ServerConnection, get, list, views},
 };
 use super::{App, connections, keys::OpenError};

@@ -18,6 +18,7 @@ use super::{
     App, agents,
     connections::{ConnectionView, State},
     credentials,
+    keys::contexts::{self, OfFlow},
 };
 use crate::{
     domain::{
@@ -152,7 +153,7 @@ async fn caught(app: &App, principal: &Principal, flow: Flow, text: &str) -> Res
     let answer = match flow.step {
         Step::Page | Step::Confirm => vec![u8::from(is_code(&flow, text))],
         Step::Pick | Step::Field(_) => {
-            app.keys.seal(principal.tenant, &context(principal, &flow, ANSWER), &Secret::new(text)).await?
+            app.keys.seal(principal.tenant, &context(principal, &flow, OfFlow::Answer), &Secret::new(text)).await?
         }
     };
     Ok(Caught { flow, shown, answer })
@@ -230,18 +231,8 @@ fn has_personal(pack: &Pack) -> bool {
     pack.servers.iter().any(|server| server.access_mode == AccessMode::UserControlled)
 }
 
-/// Which of a flow's two sealed values: they must not be taken for each other.
-const ENTERED: u64 = 1;
-const ANSWER: u64 = 2;
-
-fn context(principal: &Principal, flow: &Flow, which: u64) -> Context {
-    Context {
-        tenant: principal.tenant,
-        user: principal.user.clone(),
-        scope: format!("{}/flow", flow.agent),
-        credential: flow.id,
-        generation: which,
-    }
+fn context(principal: &Principal, flow: &Flow, which: OfFlow) -> Context {
+    contexts::of_flow(principal.tenant, &principal.user, flow.agent.as_str(), flow.id, which)
 }
 
 fn hash(text: &str) -> Vec<u8> {

@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::{App, conversations::FLOOR, credentials, orchestrator, registry, runs, turn::Work};
+use super::{App, conversations::FLOOR, credentials, orchestrator, registry, runs, sessions, turn::Work};
 use crate::{
     domain::{
         error::{Error, Result},
@@ -245,6 +245,7 @@ pub async fn hear_hints(app: Arc<App>) {
                             app.accounts.signed_out(tenant, &user).await;
                             credentials::close_all(&app, tenant, &user).await?;
                         }
+                        Hint::Tenant { tenant } => sessions::tenant_changed(&app, tenant).await?,
                         Hint::Registry { tenant } => registry::changed(&app, tenant).await,
                         Hint::Catalog { tenant, agent, server, scope } => {
                             credentials::catalog_changed_elsewhere(&app, tenant, agent, server, scope).await;

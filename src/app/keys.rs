@@ -5,6 +5,7 @@
 //! changed. Versions are never deleted, so a replica that still seals with the one before loses nothing;
 //! `rewrap` brings such records along the next time.
 
+pub mod contexts;
 pub mod folder;
 pub mod rewrap;
 pub mod rotation;

@@ -19,7 +19,7 @@ pub use self::{
     change::{EntryView, Found, IfMatch, create, get, list, remove, update},
     secrets::{SecretView, list_secrets, put_secret, remove_secret},
 };
-use super::App;
+use super::{App, keys::contexts};
 use crate::{
     domain::{
         config::Environment,
@@ -267,16 +267,11 @@ async fn opened(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Entry>
 
 /// No agent's server has a scope with a colon in it, so this is nobody's credential.
 fn entry_context(tenant: TenantId, row: &StoredEntry) -> Context {
-    context(tenant, format!("mcp-server:{}", row.entry), row.id, row.version)
+    contexts::of_entry(tenant, &row.entry, row.id, row.version)
 }
 
 fn secret_context(tenant: TenantId, row: &StoredSecret) -> Context {
-    context(tenant, format!("secret:{}", row.name), row.id, row.version)
-}
-
-fn context(tenant: TenantId, scope: String, id: uuid::Uuid, version: i64) -> Context {
-    let user = crate::domain::ids::UserId("registry".into());
-    Context { tenant, user, scope, credential: id, generation: version.cast_unsigned() }
+    contexts::of_secret(tenant, &row.name, row.id, row.version)
 }
 
 /// Forgets what is known of a tenant's registry: it has changed, here or elsewhere.

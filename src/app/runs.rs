@@ -16,7 +16,7 @@ use super::App;
 use crate::{
     domain::{
         error::Result,
-        ids::{ConversationId, RunId},
+        ids::{ConversationId, RunId, TenantId, UserId},
         message::Part,
         principal::Principal,
         run::{Run, RunKind, RunStatus},
@@ -53,20 +53,25 @@ pub async fn view(app: &App, principal: &Principal, id: RunId) -> Result<RunView
 
 /// Asks a run to stop. What a tool is doing already is not undone; the run ends at its next step.
 pub async fn cancel(app: &App, principal: &Principal, id: RunId) -> Result<Run> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let ended = store::runs::request_cancel(&mut tx, &principal.user, id).await?;
-    let run = store::runs::get(&mut tx, &principal.user, id).await?;
+    cancel_of(app, principal.tenant, &principal.user, id).await
+}
+
+/// The same for a user who does not ask for it.
+pub async fn cancel_of(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<Run> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let ended = store::runs::request_cancel(&mut tx, user, id).await?;
+    let run = store::runs::get(&mut tx, user, id).await?;
     let event = if ended {
         let status = RunStatus::Cancelled;
-        Some(store::messages::append_run_event(&mut tx, principal.tenant, run.conversation_id, id, status, None).await?)
+        Some(store::messages::append_run_event(&mut tx, tenant, run.conversation_id, id, status, None).await?)
     } else {
         None
     };
     tx.commit().await?;
     match event {
         Some(event) => {
-            app.announce(principal.tenant, run.conversation_id, event);
-            ending::settle(app, principal.tenant, id).await;
+            app.announce(tenant, run.conversation_id, event);
+            ending::settle(app, tenant, id).await;
         }
         None => app.running.cancel(id),
     }

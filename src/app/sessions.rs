@@ -1,12 +1,13 @@
-//! Signing out: the user's tokens are taken no more, what runs for them is stopped, and the connections that
-//! carry their credentials are closed, on every replica. What they entered stays sealed for the next time.
+//! Ending sessions. Of a user, who signs out or is signed out by an admin: their tokens are taken no more, what runs
+//! for them is stopped, and the connections that carry their credentials are closed, on every replica. What they
+//! entered stays sealed for the next time. Of a tenant that is suspended or removed: the same for everybody.
 
 use super::{App, credentials, runs};
 use crate::{
     domain::{
         error::{Error, Result},
-        ids::RunId,
-        principal::Principal,
+        ids::{RunId, TenantId, UserId},
+        principal::{Admin, Principal},
     },
     store::{self, hints::Hint},
 };
@@ -15,20 +16,56 @@ use crate::{
 /// its holder's to put away.
 pub async fn end(app: &App, principal: &Principal, but: RunId) -> Result<bool> {
     let ended = app.accounts.sign_out(principal).await?;
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let open = store::runs::open_of_user(&mut tx, &principal.user).await?;
+    stop(app, principal.tenant, &principal.user, Some(but), ended).await?;
+    Ok(ended)
+}
+
+/// Ends a user's sessions in their stead.
+pub async fn end_for(app: &App, admin: &Admin, user: &UserId) -> Result<()> {
+    app.accounts.sign_out_user(admin, user).await?;
+    stop(app, admin.tenant(), user, None, true).await
+}
+
+/// Stops what runs for a user and closes their connections; those who listen are let go if they `ended`.
+async fn stop(app: &App, tenant: TenantId, user: &UserId, but: Option<RunId>, ended: bool) -> Result<()> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let open = store::runs::open_of_user(&mut tx, user).await?;
     drop(tx);
-    for run in open.into_iter().filter(|run| *run != but) {
-        match runs::cancel(app, principal, run).await {
-            // It ended by itself meanwhile.
-            Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => {}
-            Err(error) => return Err(error),
-        }
+    for run in open.into_iter().filter(|run| Some(*run) != but) {
+        cancel(app, tenant, user, run).await?;
     }
     if ended {
-        app.accounts.signed_out(principal.tenant, &principal.user).await;
+        app.accounts.signed_out(tenant, user).await;
     }
-    credentials::close_all(app, principal.tenant, &principal.user).await?;
-    let _ = app.hints.send(Hint::SignedOut { tenant: principal.tenant, user: principal.user.clone() });
-    Ok(ended)
+    credentials::close_all(app, tenant, user).await?;
+    let _ = app.hints.send(Hint::SignedOut { tenant, user: user.clone() });
+    Ok(())
+}
+
+async fn cancel(app: &App, tenant: TenantId, user: &UserId, run: RunId) -> Result<()> {
+    match runs::cancel_of(app, tenant, user, run).await {
+        // It ended by itself meanwhile.
+        Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Asks everything that runs for a tenant to stop.
+pub async fn stop_all(app: &App, tenant: TenantId) -> Result<()> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let open = store::runs::open(&mut tx).await?;
+    drop(tx);
+    for (run, user) in open {
+        cancel(app, tenant, &user, run).await?;
+    }
+    Ok(())
+}
+
+/// A tenant was changed or removed, here or on another replica. If it may not do anything any more, its users'
+/// connections are closed, and whoever of them listens is let go; its shared servers are left within two seconds.
+pub async fn tenant_changed(app: &App, tenant: TenantId) -> Result<()> {
+    if !app.accounts.tenant_changed(tenant).await? {
+        credentials::close_tenant(app, tenant).await;
+    }
+    Ok(())
 }

@@ -6,20 +6,32 @@ use time::Date;
 use super::App;
 use crate::{
     domain::{
-        error::Result,
+        error::{Error, Result},
+        ids::{TenantId, UserId},
         principal::{Admin, Principal},
-        usage::Line,
+        usage::{Line, Used},
     },
     store::{self, Tx},
 };
 
-/// `Limited` when the principal or their tenant has used all of today's.
+/// `Limited` when the principal or their tenant has used all of today's, by the tenant's own limits where it has
+/// some; `Suspended` when the tenant is. Both as of now, on every replica.
 pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> {
-    if !app.config.daily.is_any() {
+    let tenant = store::tenants::get(tx, principal.tenant).await?.ok_or_else(|| Error::not_found("tenant"))?;
+    tenant.require_active()?;
+    let daily = tenant.limits.over(&app.config.daily);
+    if !daily.is_any() {
         return Ok(());
     }
     let (user, tenant) = store::usage::today(tx, &principal.user).await?;
-    app.config.daily.admit(user, tenant, app.clock.now())
+    daily.admit(user, tenant, app.clock.now())
+}
+
+/// What everybody of a tenant has used today.
+pub async fn of_tenant_today(app: &App, tenant: TenantId) -> Result<Used> {
+    let mut tx = app.db.tenant(tenant).await?;
+    // No user has the empty id.
+    Ok(store::usage::today(&mut tx, &UserId("".into())).await?.1)
 }
 
 /// What was used in a tenant, by user and agent, from a day on and before another one.

@@ -6,8 +6,10 @@ use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
 use super::{
+    error::{Error, Result},
     ids::{AgentId, ApiKeyId, IssuerId, TenantId},
     principal::Scopes,
+    usage::Limits,
 };
 
 /// An organisation.
@@ -16,16 +18,30 @@ pub struct Tenant {
     pub id: TenantId,
     /// Lower-case letters, digits and `-`.
     pub name: String,
+    /// What people call it; absent: by its name.
+    pub display_name: Option<String>,
     /// The agents that serve it; absent: every one.
     pub agents: Option<Vec<String>>,
     /// Whether somebody without a token may ask for a guest's.
     pub guests: bool,
+    /// Since then its tokens and keys are refused.
+    pub suspended_at: Option<OffsetDateTime>,
+    /// In place of the installation's limits of a day.
+    pub limits: Limits,
     pub created_at: OffsetDateTime,
 }
 
 impl Tenant {
     pub fn serves(&self, agent: &AgentId) -> bool {
         self.agents.as_ref().is_none_or(|agents| agents.iter().any(|name| name == agent.as_str()))
+    }
+
+    /// Refuses what is done for a tenant that is on hold.
+    pub fn require_active(&self) -> Result<()> {
+        if self.suspended_at.is_none() {
+            return Ok(());
+        }
+        Err(Error::Suspended(format!("the tenant {} is suspended; ask whoever runs this installation", self.name)))
     }
 }
 
@@ -94,9 +110,87 @@ impl Speaker {
     }
 }
 
+/// A user of a tenant, as far as rows tell of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct SeenUser {
+    pub id: String,
+    /// When they last did something that is written down; with nothing better, the beginning of that day (UTC).
+    #[serde(skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
+    pub last_seen: Option<OffsetDateTime>,
+    pub conversations: i64,
+    /// The personal servers that they configured.
+    pub credentials: Vec<UserCredential>,
+    /// Their calls that wait for approval, or for being made.
+    pub open_approvals: i64,
+    /// Since 00:00 UTC.
+    pub runs_today: i64,
+    pub tokens_today: i64,
+    pub tool_calls_today: i64,
+}
+
+/// That somebody has a credential, and how it is; never what is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct UserCredential {
+    pub agent: String,
+    pub server: String,
+    /// `active`, `rejected` by the server, or `quarantined`: it cannot be opened.
+    pub state: String,
+}
+
+/// A frontend whose headers are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Frontend {
+    OpenWebui,
+    Librechat,
+}
+
+/// What somebody says about a frontend's headers: those of a known one, of which some are others, or all by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FrontendSettings {
+    pub preset: Option<Frontend>,
+    /// The header with the immutable id of the user.
+    pub user_id: Option<String>,
+    pub name: Option<String>,
+    pub email: Option<String>,
+    /// The header that becomes the claim `roles`.
+    pub roles: Option<String>,
+    pub locale: Option<String>,
+    /// The header with the frontend's own id of the conversation.
+    pub conversation: Option<String>,
+}
+
+impl FrontendSettings {
+    /// Whether nothing at all is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// `None` when it is not said who the user is.
+    pub fn headers(self) -> Option<FrontendHeaders> {
+        let preset = self.preset.map(|preset| match preset {
+            Frontend::OpenWebui => FrontendHeaders::open_webui(),
+            Frontend::Librechat => FrontendHeaders::librechat(),
+        });
+        let user_id = self.user_id.or_else(|| preset.as_ref().map(|preset| preset.user_id.clone()))?;
+        let or = |said: Option<String>, of: fn(&FrontendHeaders) -> &Option<String>| {
+            said.or_else(|| preset.as_ref().and_then(|preset| of(preset).clone()))
+        };
+        Some(FrontendHeaders {
+            user_id,
+            name: or(self.name, |preset| &preset.name),
+            email: or(self.email, |preset| &preset.email),
+            roles: or(self.roles, |preset| &preset.roles),
+            locale: or(self.locale, |preset| &preset.locale),
+            conversation: or(self.conversation, |preset| &preset.conversation),
+        })
+    }
+}
+
 /// The request headers in which a frontend says who its user is. They count only together with the
 /// frontend's key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FrontendHeaders {
     /// The immutable id of the user. A request without it is refused.

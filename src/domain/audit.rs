@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::ids::{AuditId, RunId};
 
-/// The actor of what was done on the command line. No user has this id.
+/// The actor of what was done on the command line, or with the operator's token. No user has this id.
 pub const OPERATOR: &str = "operator";
 /// The actor of what the program did by itself. No user has this id.
 pub const SYSTEM: &str = "system";
@@ -52,7 +52,7 @@ pub struct Line {
     /// When it was done; of a call, when it was sent.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
-    /// A user's id, `operator` for the command line, `system` for the program itself.
+    /// A user's id, `operator` for whoever runs the installation, `system` for the program itself.
     pub actor: String,
     /// What was done: `tool.call`, `credential.stored`, `key.revoked` …
     pub action: String,

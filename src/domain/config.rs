@@ -20,10 +20,10 @@ impl Environment {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The same without the key ring: nothing that reads `${NAME}` may find it.
+    /// The same without the secrets of the program itself: nothing that reads `${NAME}` may find them.
     #[must_use]
     pub fn without_keys(mut self) -> Self {
-        self.0.retain(|name, _| !RING.contains(&name.as_str()));
+        self.0.retain(|name, _| !OWN_SECRETS.contains(&name.as_str()));
         self
     }
 
@@ -52,6 +52,8 @@ pub struct Config {
     pub mcp_servers: Option<Secret>,
     /// What credentials are sealed with; absent: nothing can be.
     pub ring: Option<KeyRing>,
+    /// Who sends it may manage tenants; absent: nobody over the API.
+    pub operator_token: Option<Secret>,
     /// `host[:port]` that may be reached although private or without TLS.
     pub egress_allow: Vec<String>,
     /// Variables that tenants' registry entries may refer to; names may hold `*`.
@@ -96,8 +98,11 @@ pub struct Daily {
 
 const ONE_KEY: &str = "MCP_CONFIG_ENCRYPTION_KEY";
 const KEYS: &str = "MCP_CONFIG_ENCRYPTION_KEYS";
-/// The variables that hold the key ring. No child of ours has any use for them.
-pub const RING: [&str; 2] = [ONE_KEY, KEYS];
+const OPERATOR: &str = "CHATELAINE_OPERATOR_TOKEN";
+/// The fewest characters of the operator's token.
+const OPERATOR_LEAST: usize = 32;
+/// The variables with secrets of the program itself. No pack, tenant or child of ours has any use for them.
+pub const OWN_SECRETS: [&str; 3] = [ONE_KEY, KEYS, OPERATOR];
 
 /// Every setting: variable, default as written, what it does.
 pub const SETTINGS: &[(&str, &str, &str)] = &[
@@ -115,6 +120,11 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
     ("MCP_SERVERS_CONFIG", "", "JSON that replaces `mcp.servers` of every pack, or of one: `{\"<pack id>\": [...]}`"),
     (ONE_KEY, "", "64 hex digits: the key `k1`, which protects what users enter (`openssl rand -hex 32` makes one)"),
     (KEYS, "", "`k2:hex,k1:hex`: more than one key; the first seals, the others open what they sealed"),
+    (
+        OPERATOR,
+        "",
+        "at least 32 characters: who sends them as a bearer token manages tenants over `/v1/admin/tenants`; unset: nobody does",
+    ),
     ("CHATELAINE_EGRESS_ALLOW", "", "`host[:port],…` that may be reached although private or without TLS"),
     (
         "CHATELAINE_REGISTRY_ENV",
@@ -175,6 +185,7 @@ impl Config {
             packs: text(env, "CHATELAINE_PACKS").into(),
             mcp_servers: env.get("MCP_SERVERS_CONFIG").filter(|text| !text.trim().is_empty()).map(Secret::new),
             ring: ring(env)?,
+            operator_token: operator_token(env)?,
             egress_allow: list(env, "CHATELAINE_EGRESS_ALLOW"),
             registry_env: list(env, "CHATELAINE_REGISTRY_ENV"),
             stdio_commands: list(env, "CHATELAINE_STDIO_COMMANDS"),
@@ -215,6 +226,17 @@ fn ring(env: &Environment) -> Result<Option<KeyRing>, String> {
         }
         (many, one) => Ok(many.or(one)),
     }
+}
+
+/// What the operator is known by. The error never repeats it.
+fn operator_token(env: &Environment) -> Result<Option<Secret>, String> {
+    let Some(token) = env.get(OPERATOR).filter(|token| !token.is_empty()) else { return Ok(None) };
+    if token.len() < OPERATOR_LEAST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!(
+            "{OPERATOR}: must be at least {OPERATOR_LEAST} visible ASCII characters (`openssl rand -hex 32` makes them)"
+        ));
+    }
+    Ok(Some(Secret::new(token)))
 }
 
 /// An address without a path of its own, or nothing.

@@ -20,6 +20,9 @@ pub enum Error {
     /// The principal is known and may not do this.
     #[error("{0}")]
     Forbidden(String),
+    /// The principal's tenant was put on hold by the operator.
+    #[error("{0}")]
+    Suspended(String),
     /// What was given cannot be used; `field` is the path of it.
     #[error("{field}: {reason}")]
     Invalid { field: String, reason: String },
@@ -61,6 +64,7 @@ impl Error {
             Self::NotFound(_) | Self::SessionNotFound(_) => "not_found",
             Self::Unauthenticated(_) => "unauthenticated",
             Self::Forbidden(_) => "forbidden",
+            Self::Suspended(_) => "tenant_suspended",
             Self::Invalid { .. } => "invalid",
             Self::Conflict(_) => "conflict",
             Self::Busy { .. } => "busy",

@@ -5,12 +5,16 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
 use super::{
+    audit,
     error::Error,
     ids::{TenantId, UserId},
     pack::{Authentication, Pack},
     policy::Standing,
+    secret::Secret,
 };
 
 /// The one role of somebody who is not authenticated.
@@ -158,6 +162,38 @@ impl Principal {
         } else {
             Err(Error::Forbidden("this needs a credential with the scope `admin`".to_owned()))
         }
+    }
+}
+
+/// The power over the installation, whose holder belongs to no tenant.
+#[derive(Clone, Debug)]
+pub struct Operator(());
+
+impl Operator {
+    /// Whoever sends the token that the settings name. How much of a wrong one is right cannot be timed.
+    pub fn by_token(token: &Secret, sent: &str) -> Result<Self, Error> {
+        let digest = |text: &str| Sha256::digest(text);
+        if bool::from(digest(token.expose()).as_slice().ct_eq(digest(sent).as_slice())) {
+            return Ok(Self(()));
+        }
+        Err(Error::Unauthenticated("this needs the operator's token (CHATELAINE_OPERATOR_TOKEN)".to_owned()))
+    }
+
+    /// Whoever can reach the database, as the command line does.
+    pub fn at_the_database() -> Self {
+        Self(())
+    }
+
+    /// The power to manage a tenant in its stead; the trail says that it was the operator.
+    pub fn admin_of(&self, tenant: TenantId) -> Admin {
+        Admin { tenant, user: UserId(audit::OPERATOR.into()) }
+    }
+}
+
+impl Admin {
+    /// Whether it is the operator who acts.
+    pub fn is_operator(&self) -> bool {
+        self.user.as_str() == audit::OPERATOR
     }
 }
 

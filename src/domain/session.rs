@@ -3,6 +3,10 @@
 
 use serde_json::{Map, Value};
 
+/// How far an issuer's clock may be ahead of ours.
+const AHEAD: i64 = 30;
+const A_DAY: i64 = 24 * 60 * 60;
+
 /// Which tokens of a user are over. Seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignOut {
@@ -20,6 +24,12 @@ impl SignOut {
         // The issuer's clock may be ahead of ours.
         let issued_until = seconds(claims, "iat").map_or(now, |issued| issued.max(now));
         Some(Self { issued_until, expires_until })
+    }
+
+    /// What somebody else ends for a user whose tokens they do not have: all that were issued until now, by an
+    /// issuer whose clock may be ahead of ours, and those that do not say when if they end within a day.
+    pub fn of_all(now: i64) -> Self {
+        Self { issued_until: now + AHEAD, expires_until: now + A_DAY }
     }
 
     /// Whether a token with these claims is over.

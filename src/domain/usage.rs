@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::{
@@ -24,10 +24,55 @@ pub struct Line {
 }
 
 /// Of one day.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Used {
     pub runs: i64,
     pub tokens: i64,
+}
+
+/// What the operator says of one limit of a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(untagged, expecting = "expected a whole number from 0 to 4294967295, or `unlimited`")]
+pub enum Limit {
+    AtMost(u32),
+    Unlimited(Unlimited),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub enum Unlimited {
+    #[serde(rename = "unlimited")]
+    Unlimited,
+}
+
+/// A tenant's own limits of a day. What is absent is as the installation's settings have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_per_user: Option<Limit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_user: Option<Limit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_per_tenant: Option<Limit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_per_tenant: Option<Limit>,
+}
+
+impl Limits {
+    /// What is in force where the installation says `daily`.
+    pub fn over(&self, daily: &Daily) -> Daily {
+        let either = |own: Option<Limit>, general: Option<i64>| match own {
+            None => general,
+            Some(Limit::Unlimited(_)) => None,
+            Some(Limit::AtMost(most)) => Some(most.into()),
+        };
+        Daily {
+            user_runs: either(self.runs_per_user, daily.user_runs),
+            user_tokens: either(self.tokens_per_user, daily.user_tokens),
+            tenant_runs: either(self.runs_per_tenant, daily.tenant_runs),
+            tenant_tokens: either(self.tokens_per_tenant, daily.tenant_tokens),
+        }
+    }
 }
 
 impl Daily {

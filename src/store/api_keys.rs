@@ -140,6 +140,81 @@ pub async fn list(tx: &mut Tx, tenant: TenantId, name: Option<&str>) -> Result<V
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
+/// The keys of a tenant, guests left out, newest first, those before `before` only.
+pub async fn page(tx: &mut Tx, tenant: TenantId, before: Option<ApiKeyId>, limit: i64) -> Result<Vec<ApiKey>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"
+        select tenant_id, id, name, prefix, scopes, kind,
+          claims as "claims: Json<Map<String, Value>>", frontend as "frontend: Json<FrontendHeaders>",
+          created_at, expires_at, revoked_at
+        from api_keys
+        where tenant_id = $1 and kind <> 'guest' and ($2::uuid is null or id < $2)
+        order by id desc
+        limit $3
+        "#,
+        tenant.0,
+        before.map(|id| id.0),
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// One key, unless it is a guest's.
+pub async fn get(tx: &mut Tx, tenant: TenantId, id: ApiKeyId) -> Result<Option<ApiKey>> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"
+        select tenant_id, id, name, prefix, scopes, kind,
+          claims as "claims: Json<Map<String, Value>>", frontend as "frontend: Json<FrontendHeaders>",
+          created_at, expires_at, revoked_at
+        from api_keys
+        where tenant_id = $1 and id = $2 and kind <> 'guest'
+        "#,
+        tenant.0,
+        id.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// Revokes one key, unless it is a guest's; `false` when it is revoked already, or there is none.
+pub async fn revoke_one(tx: &mut Tx, tenant: TenantId, id: ApiKeyId, now: OffsetDateTime) -> Result<bool> {
+    let done = sqlx::query!(
+        "
+        update api_keys
+        set revoked_at = $3
+        where tenant_id = $1 and id = $2 and kind <> 'guest' and revoked_at is null
+        ",
+        tenant.0,
+        id.0,
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Ends what a guest came in with.
+pub async fn revoke_guest(tx: &mut Tx, tenant: TenantId, id: ApiKeyId, now: OffsetDateTime) -> Result<()> {
+    sqlx::query!(
+        "
+        update api_keys
+        set revoked_at = $3
+        where tenant_id = $1 and id = $2 and kind = 'guest' and revoked_at is null
+        ",
+        tenant.0,
+        id.0,
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
 /// Frees the slots of a name's expired keys: they count as revoked since they expired.
 pub async fn retire(tx: &mut Tx, tenant: TenantId, name: &str, now: OffsetDateTime) -> Result<()> {
     sqlx::query!(

@@ -196,19 +196,6 @@ pub async fn delete(
     Ok(deleted.map(|row| (CredentialId(row.id), row.generation.cast_unsigned())))
 }
 
-/// How many records are sealed with another version than the one that seals now; wants [`super::Db::system`].
-pub async fn stale(tx: &mut Tx) -> Result<u64> {
-    let stale = sqlx::query_scalar!(
-        r#"
-        select count(*) as "count!"
-        from credentials c
-        join tenant_keys k on k.tenant_id = c.tenant_id and k.state = 'sealing'
-        where c.tenant_key_version <> k.version
-        "#
-    );
-    Ok(stale.fetch_one(tx.conn()).await?.cast_unsigned())
-}
-
 /// Some of a tenant's records that are not sealed with this version of its key, in the order of their ids,
 /// those after `after` only.
 pub async fn not_sealed_with(

@@ -24,6 +24,8 @@ pub enum Hint {
     Approvals { tenant: TenantId },
     /// A user signed out.
     SignedOut { tenant: TenantId, user: UserId },
+    /// The operator changed or removed a tenant.
+    Tenant { tenant: TenantId },
     /// The tenant's registry of servers, or a secret of it, changed.
     Registry { tenant: TenantId },
 }
@@ -74,6 +76,7 @@ fn written(hint: &Hint) -> String {
         Hint::Catalog { tenant, agent, server, scope } => format!("catalog {tenant} {agent} {server} {scope}"),
         Hint::Approvals { tenant } => format!("approvals {tenant} -"),
         Hint::SignedOut { tenant, user } => format!("signed_out {tenant} {user}"),
+        Hint::Tenant { tenant } => format!("tenant {tenant} -"),
         Hint::Registry { tenant } => format!("registry {tenant} -"),
     }
 }
@@ -86,6 +89,7 @@ fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
     let hint = match kind {
         "conversation" => Hint::Conversation { tenant, conversation: rest.parse().ok()? },
         "signed_out" => Hint::SignedOut { tenant, user: UserId(rest.into()) },
+        "tenant" => Hint::Tenant { tenant },
         "registry" => Hint::Registry { tenant },
         "credentials" => {
             let (name, user) = rest.split_once(' ')?;

@@ -9,7 +9,7 @@ use crate::domain::{
     connection::Held,
     credential::CredentialState,
     error::{Error, Result},
-    ids::{AgentId, CredentialId, UserId},
+    ids::{AgentId, CredentialId, ServerId, UserId},
 };
 
 struct Row {
@@ -59,7 +59,25 @@ pub async fn ids_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<CredentialId>
     Ok(ids.into_iter().map(CredentialId).collect())
 }
 
-/// The same for many users at once: pairs of agent and user, in one query.
+/// Removes all that a user has; what it was for, so that connections made with it can be closed.
+pub async fn delete_all(tx: &mut Tx, user: &UserId) -> Result<Vec<(AgentId, ServerId, CredentialId, u64)>> {
+    let rows = sqlx::query!(
+        "delete from credentials where user_id = $1 returning agent, server, id, generation",
+        user.as_str(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let broken = |why: String| Error::Internal(anyhow::anyhow!(why));
+    rows.into_iter()
+        .map(|row| {
+            let agent = AgentId::parse(&row.agent).map_err(broken)?;
+            let server = ServerId::parse(&row.server).map_err(broken)?;
+            Ok((agent, server, CredentialId(row.id), row.generation.cast_unsigned()))
+        })
+        .collect()
+}
+
+/// The credentials of many users at once: pairs of agent and user, in one query.
 pub async fn of_users(tx: &mut Tx, whose: &[(AgentId, UserId)]) -> Result<Vec<(AgentId, UserId, Held)>> {
     let agents: Vec<_> = whose.iter().map(|(agent, _)| agent.as_str().to_owned()).collect();
     let users: Vec<_> = whose.iter().map(|(_, user)| user.as_str().to_owned()).collect();

@@ -35,22 +35,26 @@ impl TryFrom<Row> for Issuer {
     }
 }
 
-/// Adds an issuer, or replaces the keys of the tenant's own issuer with the same audience. One of another
-/// tenant is a conflict.
-pub async fn put(tx: &mut Tx, issuer: &Issuer) -> Result<()> {
-    let (jwks_url, public_key, secret_env) = match &issuer.keys {
+/// Adds an issuer, or replaces the keys of the tenant's own issuer with the same audience, which keeps its id. One
+/// of another tenant is a conflict. Whether it is new.
+pub async fn put(tx: &mut Tx, issuer: &mut Issuer) -> Result<bool> {
+    let keys = issuer.keys.clone();
+    let (jwks_url, public_key, secret_env) = match &keys {
         IssuerKeys::Jwks(url) => (Some(url), None, None),
         IssuerKeys::PublicKey(pem) => (None, Some(pem), None),
         IssuerKeys::SecretEnv(name) => (None, None, Some(name)),
     };
-    sqlx::query!(
-        "delete from issuers where tenant_id = $1 and issuer = $2 and audience = $3",
+    let before = sqlx::query_scalar!(
+        "delete from issuers where tenant_id = $1 and issuer = $2 and audience = $3 returning id",
         issuer.tenant.0,
         issuer.issuer,
         issuer.audience,
     )
-    .execute(tx.conn())
+    .fetch_optional(tx.conn())
     .await?;
+    if let Some(id) = before {
+        issuer.id = IssuerId(id);
+    }
     let added = sqlx::query!(
         "
         insert into issuers (tenant_id, id, issuer, audience, algorithm, jwks_url, public_key, secret_env)
@@ -69,12 +73,28 @@ pub async fn put(tx: &mut Tx, issuer: &Issuer) -> Result<()> {
     .execute(tx.conn())
     .await?;
     if added.rows_affected() == 0 {
+        let own = list(tx, issuer.tenant).await?;
+        if own.iter().any(|own| own.issuer == issuer.issuer && own.audience == issuer.audience) {
+            return Err(Error::Conflict("this issuer was added at this moment; look at the list".to_owned()));
+        }
         return Err(Error::Conflict(format!(
             "issuer {:?} with audience {:?} belongs to another tenant; choose another audience",
             issuer.issuer, issuer.audience
         )));
     }
-    Ok(())
+    Ok(before.is_none())
+}
+
+/// Removes one issuer; the issuer and audience that it had.
+pub async fn take(tx: &mut Tx, tenant: TenantId, id: IssuerId) -> Result<Option<(String, String)>> {
+    let row = sqlx::query!(
+        "delete from issuers where tenant_id = $1 and id = $2 returning issuer, audience",
+        tenant.0,
+        id.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| (row.issuer, row.audience)))
 }
 
 /// The issuers of all tenants that say `issuer`, at most 100; wants [`super::Db::system`].

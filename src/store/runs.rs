@@ -351,6 +351,13 @@ pub async fn open_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<RunId>> {
     Ok(ids.into_iter().map(RunId).collect())
 }
 
+/// What anybody of the tenant has open.
+pub async fn open(tx: &mut Tx) -> Result<Vec<(RunId, UserId)>> {
+    let rows = sqlx::query!("select id, user_id from runs where status in ('queued', 'running')");
+    let rows = rows.fetch_all(tx.conn()).await?;
+    Ok(rows.into_iter().map(|row| (RunId(row.id), UserId(row.user_id.into()))).collect())
+}
+
 fn lost(run: &ClaimedRun) -> Error {
     Error::Conflict(format!("run {} is no longer held by this replica", run.id))
 }

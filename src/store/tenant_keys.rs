@@ -1,8 +1,6 @@
 //! Rows of the tenants' keys, wrapped. A version is never deleted: whatever was sealed with it, and comes
 //! back with an old copy or a slow replica, still opens.
 
-use std::collections::BTreeMap;
-
 use uuid::Uuid;
 
 use super::Tx;
@@ -148,23 +146,10 @@ pub struct Needed {
     pub records: u64,
 }
 
-/// Per key of the ring, what needs it; keys that nothing needs are left out. Wants [`super::Db::system`].
-pub async fn needs(tx: &mut Tx) -> Result<BTreeMap<String, Needed>> {
-    let rows = sqlx::query!(
-        r#"
-        select k.kek_id, count(*) as "tenant_keys!", coalesce(sum(c.records), 0)::bigint as "records!"
-        from tenant_keys k
-        left join (
-          select tenant_id, tenant_key_version, count(*) as records from credentials group by 1, 2
-        ) c on c.tenant_id = k.tenant_id and c.tenant_key_version = k.version
-        group by k.kek_id
-        "#
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    let needed = |tenant_keys: i64, records: i64| Needed {
-        tenant_keys: tenant_keys.cast_unsigned(),
-        records: records.cast_unsigned(),
-    };
-    Ok(rows.into_iter().map(|row| (row.kek_id, needed(row.tenant_keys, row.records))).collect())
+/// The tenant's versions, each with the key of the ring that wraps it.
+pub async fn wrapped_with(tx: &mut Tx, tenant: TenantId) -> Result<Vec<(u32, KekId)>> {
+    let rows = sqlx::query!("select version, kek_id from tenant_keys where tenant_id = $1", tenant.0);
+    let rows = rows.fetch_all(tx.conn()).await?;
+    let kek = |id: &str| KekId::parse(id).map_err(|why| Error::internal(anyhow::anyhow!(why)));
+    rows.into_iter().map(|row| Ok((row.version.cast_unsigned(), kek(&row.kek_id)?))).collect()
 }

@@ -146,29 +146,3 @@ pub async fn disable(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<boo
     .await?;
     Ok(done.rows_affected() == 1)
 }
-
-/// The secrets that are not sealed with this version of the tenant's key.
-pub async fn not_sealed_with(tx: &mut Tx, tenant: TenantId, version: u32) -> Result<Vec<(WebhookId, Vec<u8>)>> {
-    let rows = sqlx::query!(
-        "select id, sealed from webhooks where tenant_id = $1 and tenant_key_version <> $2",
-        tenant.0,
-        version.cast_signed(),
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(rows.into_iter().map(|row| (WebhookId(row.id), row.sealed)).collect())
-}
-
-/// Puts the same secret, sealed anew, in the place of what was read.
-pub async fn reseal(tx: &mut Tx, tenant: TenantId, id: WebhookId, read: &[u8], sealed: &[u8]) -> Result<()> {
-    sqlx::query!(
-        "update webhooks set sealed = $4 where tenant_id = $1 and id = $2 and sealed = $3",
-        tenant.0,
-        id.0,
-        read,
-        sealed,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(())
-}

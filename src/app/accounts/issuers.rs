@@ -1,27 +1,100 @@
-//! Issuers, as the operator manages them. What cannot verify a token is refused when it is added.
+//! Issuers, as the operator and a tenant's admins manage them. What cannot verify a token is refused when it is added.
 
 use jsonwebtoken::{Algorithm, AlgorithmFamily};
 use url::Url;
 
-use super::tokens;
+use super::{Accounts, tokens};
 use crate::{
     domain::{
         account::{Issuer, IssuerKeys},
         audit::{Fact, OPERATOR},
         error::{Error, Result},
-        ids::TenantId,
+        ids::{IssuerId, TenantId},
+        principal::{Admin, Operator},
     },
-    store::{self, Db},
+    egress::parse_url,
+    store::{self, Db, Tx},
 };
 
-/// Adds an issuer of a tenant, or replaces the one with the same issuer and audience.
+/// Issuers that a tenant may trust.
+const MOST: usize = 50;
+/// Bytes of an address or a public key.
+const MAX_KEYS: usize = 8 * 1024;
+
+impl Accounts {
+    /// Trusts an issuer for the admin's tenant, or replaces the keys of one that is trusted; its row, and whether
+    /// it is new. What only the operator may: name a variable of the environment, or an issuer that vouches for
+    /// another tenant, too (whoever adds audiences of it could have that tenant's tokens refused).
+    pub async fn trust(&self, admin: &Admin, mut issuer: Issuer) -> Result<(Issuer, bool)> {
+        issuer.tenant = admin.tenant();
+        self.check_reach(admin, &issuer.keys)?;
+        check(&issuer)?;
+        let mut tx = self.shared.db.system().await?;
+        let same = store::issuers::by_issuer(&mut tx, &issuer.issuer).await?;
+        if !admin.is_operator() && same.iter().any(|other| other.tenant != issuer.tenant) {
+            let why = "vouches for users of another tenant, too; ask whoever runs this installation to add it";
+            return Err(Error::Conflict(format!("issuer {:?} {why}", issuer.issuer)));
+        }
+        tx.enter(issuer.tenant).await?;
+        let known = store::issuers::list(&mut tx, issuer.tenant).await?;
+        let is_same = |other: &Issuer| other.issuer == issuer.issuer && other.audience == issuer.audience;
+        if known.len() >= MOST && !known.iter().any(is_same) {
+            return Err(Error::Conflict(format!("there are {MOST} issuers; remove one first")));
+        }
+        let new = put(tx, admin, &mut issuer).await?;
+        Ok((issuer, new))
+    }
+
+    /// The issuers of the admin's tenant.
+    pub async fn issuers(&self, admin: &Admin) -> Result<Vec<Issuer>> {
+        list_issuers(&self.shared.db, admin.tenant()).await
+    }
+
+    /// Trusts an issuer of the admin's tenant no longer. Its tokens stop within a minute.
+    pub async fn distrust(&self, admin: &Admin, id: IssuerId) -> Result<()> {
+        let tenant = admin.tenant();
+        let mut tx = self.shared.db.tenant(tenant).await?;
+        let removed = store::issuers::take(&mut tx, tenant, id).await?;
+        let (issuer, audience) = removed.ok_or_else(|| Error::not_found(format!("issuer {id}")))?;
+        let detail = format!("{issuer} for {audience}");
+        let fact = Fact::new(admin.user().as_str(), "issuer.removed").detail(&detail);
+        store::audit::record(&mut tx, tenant, &fact).await?;
+        tx.commit().await
+    }
+
+    /// Whether the keys may come from there when somebody asks over the API.
+    fn check_reach(&self, admin: &Admin, keys: &IssuerKeys) -> Result<()> {
+        match keys {
+            IssuerKeys::Jwks(url) if url.len() > MAX_KEYS => Err(Error::invalid("jwks_url", "is too long")),
+            IssuerKeys::Jwks(url) => {
+                let checked = parse_url(url).and_then(|url| self.shared.key_sets.check_url(&url));
+                checked.map_err(|refused| Error::invalid("jwks_url", refused.to_string()))
+            }
+            IssuerKeys::PublicKey(pem) if pem.len() > MAX_KEYS => Err(Error::invalid("public_key", "is too long")),
+            IssuerKeys::SecretEnv(_) if !admin.is_operator() => {
+                let why = "only whoever runs this installation may name a variable of its environment";
+                Err(Error::invalid("secret_env", why))
+            }
+            IssuerKeys::PublicKey(_) | IssuerKeys::SecretEnv(_) => Ok(()),
+        }
+    }
+}
+
+/// Adds an issuer of a tenant as the operator, or replaces the one with the same issuer and audience.
 pub async fn add_issuer(db: &Db, issuer: &Issuer) -> Result<()> {
     check(issuer)?;
-    let mut tx = db.tenant(issuer.tenant).await?;
-    store::issuers::put(&mut tx, issuer).await?;
+    let admin = Operator::at_the_database().admin_of(issuer.tenant);
+    put(db.tenant(issuer.tenant).await?, &admin, &mut issuer.clone()).await.map(drop)
+}
+
+/// Writes an issuer that was checked. Whether it is new; one that was there keeps its id.
+async fn put(mut tx: Tx, admin: &Admin, issuer: &mut Issuer) -> Result<bool> {
+    let new = store::issuers::put(&mut tx, issuer).await?;
     let detail = format!("{} for {}, {}", issuer.issuer, issuer.audience, issuer.algorithm);
-    store::audit::record(&mut tx, issuer.tenant, &Fact::new(OPERATOR, "issuer.stored").detail(&detail)).await?;
-    tx.commit().await
+    let fact = Fact::new(admin.user().as_str(), "issuer.stored").detail(&detail);
+    store::audit::record(&mut tx, issuer.tenant, &fact).await?;
+    tx.commit().await?;
+    Ok(new)
 }
 
 pub async fn list_issuers(db: &Db, tenant: TenantId) -> Result<Vec<Issuer>> {

@@ -25,7 +25,7 @@ use crate::{
         clock::Clock,
         error::{Error, Result},
     },
-    egress::{Egress, Limits, Request, parse_url},
+    egress::{Egress, EgressError, Limits, Request, parse_url},
 };
 
 const FRESH: Duration = Duration::minutes(5);
@@ -75,6 +75,11 @@ struct Key {
 }
 
 impl KeySets {
+    /// Whether keys may be fetched from there.
+    pub(super) fn check_url(&self, url: &url::Url) -> Result<(), EgressError> {
+        self.egress.check_url(url)
+    }
+
     pub(super) fn new(egress: Egress, clock: Clock) -> Self {
         Self { egress, clock, slots: Mutex::default() }
     }

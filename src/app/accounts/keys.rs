@@ -6,19 +6,20 @@
 use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderName};
+use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use time::OffsetDateTime;
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{Caller, GUEST_USER, KEY_USER, Remembered, Shared, frontends, unauthenticated};
+use super::{Accounts, Caller, GUEST_USER, KEY_USER, Remembered, Shared, frontends, unauthenticated};
 use crate::{
     domain::{
         account::{ApiKey, FrontendHeaders, Speaker},
-        audit::{Fact, OPERATOR},
+        audit::{self, Fact},
         clock::Clock,
         error::{Error, Result},
         ids::{ApiKeyId, TenantId, UserId},
-        principal::{Principal, Scope, Scopes},
+        principal::{Admin, Operator, Principal, Scope, Scopes},
         secret::Secret,
     },
     store::{self, Db},
@@ -28,6 +29,8 @@ use crate::{
 pub(super) const MARK: &str = "chk_";
 const PREFIX_BYTES: usize = 6;
 const SECRET_BYTES: usize = 32;
+/// Bytes of a key's claims as JSON.
+const MAX_CLAIMS: usize = 8 * 1024;
 const GUEST_LIFE: time::Duration = time::Duration::hours(24);
 /// Guests of a tenant at a time.
 const MAX_GUESTS: i64 = 10_000;
@@ -103,10 +106,61 @@ fn speak(key: &ApiKey, headers: &HeaderMap) -> Result<Caller> {
     Ok(Caller { principal, scopes: key.scopes, key: Some(key.id), conversation_key })
 }
 
-/// Makes a key. A live one of the same name is a conflict: [`rotate_key`] replaces it.
+impl Accounts {
+    /// Makes a key of the admin's tenant. A live one of the same name is a conflict.
+    pub async fn create_key(&self, admin: &Admin, new: NewKey) -> Result<IssuedKey> {
+        if new.expires_at.is_some_and(|expiry| expiry <= self.shared.clock.now()) {
+            return Err(Error::invalid("expires_at", "is in the past"));
+        }
+        if let Speaker::Service(claims) = &new.speaker {
+            check_claims(claims)?;
+        }
+        create(&self.shared.db, &self.shared.clock, admin, new).await
+    }
+
+    /// The keys of the admin's tenant, without guests, the newest first, those before `before` only.
+    pub async fn keys(&self, admin: &Admin, before: Option<ApiKeyId>, limit: i64) -> Result<Vec<ApiKey>> {
+        let mut tx = self.shared.db.tenant(admin.tenant()).await?;
+        store::api_keys::page(&mut tx, admin.tenant(), before, limit).await
+    }
+
+    /// Ends a key of the admin's tenant, everywhere within seconds. One that was revoked before is a conflict that
+    /// says when.
+    pub async fn revoke_key(&self, admin: &Admin, id: ApiKeyId) -> Result<()> {
+        let (tenant, now) = (admin.tenant(), self.shared.clock.now());
+        let mut tx = self.shared.db.tenant(tenant).await?;
+        let revoked = store::api_keys::revoke_one(&mut tx, tenant, id, now).await?;
+        let key = store::api_keys::get(&mut tx, tenant, id).await?;
+        let key = key.ok_or_else(|| Error::not_found(format!("key {id}")))?;
+        if !revoked {
+            let at = key.revoked_at.and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_default();
+            return Err(Error::Conflict(format!("key {:?} ({}) is revoked already, since {at}", key.name, key.prefix)));
+        }
+        let detail = described(&key);
+        let fact = Fact::new(admin.user().as_str(), "key.revoked").detail(&detail);
+        store::audit::record(&mut tx, tenant, &fact).await?;
+        tx.commit().await
+    }
+}
+
+/// Claims that can be kept: not endless, and without the one character that Postgres cannot store.
+fn check_claims(claims: &Map<String, Value>) -> Result<()> {
+    let text = serde_json::to_string(claims).map_err(Error::internal)?;
+    if text.len() > MAX_CLAIMS || text.contains("\\u0000") {
+        let rule = format!("must have at most {MAX_CLAIMS} bytes as JSON, without the character U+0000");
+        return Err(Error::invalid("claims", rule));
+    }
+    Ok(())
+}
+
+/// Makes a key as the operator. A live one of the same name is a conflict: [`rotate_key`] replaces it.
 pub async fn create_key(db: &Db, clock: &Clock, tenant: TenantId, new: NewKey) -> Result<IssuedKey> {
+    create(db, clock, &Operator::at_the_database().admin_of(tenant), new).await
+}
+
+async fn create(db: &Db, clock: &Clock, admin: &Admin, new: NewKey) -> Result<IssuedKey> {
     check(&new)?;
-    let now = clock.now();
+    let (tenant, now) = (admin.tenant(), clock.now());
     let mut tx = db.tenant(tenant).await?;
     store::api_keys::retire(&mut tx, tenant, &new.name, now).await?;
     let live = store::api_keys::list(&mut tx, tenant, Some(&new.name)).await?;
@@ -116,7 +170,7 @@ pub async fn create_key(db: &Db, clock: &Clock, tenant: TenantId, new: NewKey) -
     let (issued, hash) = issue(tenant, new, now);
     store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;
     let detail = described(&issued.key);
-    store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "key.created").detail(&detail)).await?;
+    store::audit::record(&mut tx, tenant, &Fact::new(admin.user().as_str(), "key.created").detail(&detail)).await?;
     tx.commit().await?;
     Ok(issued)
 }
@@ -140,7 +194,7 @@ pub async fn revoke_key(db: &Db, clock: &Clock, tenant: TenantId, name_or_prefix
         return Err(Error::not_found(format!("key {name_or_prefix:?}")));
     }
     let detail = format!("{name_or_prefix}: {revoked}");
-    store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "key.revoked").detail(&detail)).await?;
+    store::audit::record(&mut tx, tenant, &Fact::new(audit::OPERATOR, "key.revoked").detail(&detail)).await?;
     tx.commit().await?;
     Ok(revoked)
 }
@@ -174,7 +228,7 @@ pub async fn rotate_key(
     store::api_keys::insert(&mut tx, &issued.key, &hash, 1 - slot).await?;
     store::api_keys::expire(&mut tx, tenant, old.id, now + overlap).await?;
     let detail = format!("{}, in place of {}", described(&issued.key), old.prefix);
-    store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "key.rotated").detail(&detail)).await?;
+    store::audit::record(&mut tx, tenant, &Fact::new(audit::OPERATOR, "key.rotated").detail(&detail)).await?;
     tx.commit().await?;
     Ok(issued)
 }
@@ -184,7 +238,9 @@ pub async fn rotate_key(
 pub(super) async fn create_guest(db: &Db, clock: &Clock, tenant_name: &str) -> Result<(Secret, OffsetDateTime)> {
     let closed = || Error::not_found(format!("tenant {tenant_name:?} that takes guests"));
     let mut tx = db.system().await?;
-    let tenant = store::tenants::by_name(&mut tx, tenant_name).await?.filter(|tenant| tenant.guests);
+    let tenant = store::tenants::by_name(&mut tx, tenant_name)
+        .await?
+        .filter(|tenant| tenant.guests && tenant.suspended_at.is_none());
     let tenant = tenant.ok_or_else(closed)?.id;
     drop(tx);
     let now = clock.now();

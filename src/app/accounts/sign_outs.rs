@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::{Accounts, Caller, Shared, unauthenticated};
+use super::{Accounts, Caller, GUEST_USER, Shared, unauthenticated};
 use crate::{
     domain::{
+        audit::Fact,
         error::Result,
-        ids::{TenantId, UserId},
-        principal::Principal,
+        ids::{ApiKeyId, TenantId, UserId},
+        principal::{Admin, Principal},
         session::SignOut,
     },
     store,
@@ -60,21 +61,38 @@ impl Accounts {
         Ok(true)
     }
 
+    /// Ends a user's sessions in their stead: no token that they have now is taken any more, and a guest's key is
+    /// revoked. A frontend's key goes on speaking for them.
+    pub async fn sign_out_user(&self, admin: &Admin, user: &UserId) -> Result<()> {
+        let now = self.shared.clock.now();
+        let mut tx = self.shared.db.tenant(admin.tenant()).await?;
+        let sign_out = SignOut::of_all(now.unix_timestamp());
+        store::sign_outs::put(&mut tx, admin.tenant(), user, sign_out).await?;
+        let guest = user.as_str().strip_prefix(GUEST_USER).and_then(|id| id.parse::<ApiKeyId>().ok());
+        if let Some(key) = guest {
+            store::api_keys::revoke_guest(&mut tx, admin.tenant(), key, now).await?;
+        }
+        let fact = Fact::new(admin.user().as_str(), "user.signed_out").detail(user.as_str());
+        store::audit::record(&mut tx, admin.tenant(), &fact).await?;
+        tx.commit().await
+    }
+
     /// A user signed out, here or on another replica.
     pub async fn signed_out(&self, tenant: TenantId, user: &UserId) {
         self.shared.sign_outs.invalidate(&(tenant, user.clone())).await;
         // Nobody may be listening.
-        let _ = self.shared.ended.send((tenant, user.clone()));
+        let _ = self.shared.ended.send((tenant, Some(user.clone())));
     }
 
-    /// Completes a moment after the principal signed out: the answer to that is still heard.
+    /// Completes a moment after the principal signed out, or their tenant was suspended: the answer to that is still
+    /// heard.
     pub fn ended(&self, principal: &Principal) -> impl Future<Output = ()> + Send + 'static {
         let mut ended = self.shared.ended.subscribe();
-        let whose = (principal.tenant, principal.user.clone());
+        let (ours, me) = (principal.tenant, principal.user.clone());
         async move {
             loop {
                 match ended.recv().await {
-                    Ok(other) if other != whose => {}
+                    Ok((tenant, user)) if tenant != ours || user.as_ref().is_some_and(|user| *user != me) => {}
                     Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => break,
                     Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
                 }

@@ -1,4 +1,7 @@
-//! Tenants, as the operator manages them.
+//! Tenants, as the operator manages them. Each change is written down twice: in the tenant's trail, which goes with
+//! it, and in the operator's, which stays.
+
+use serde::{Deserialize, Deserializer};
 
 use crate::{
     domain::{
@@ -7,9 +10,71 @@ use crate::{
         clock::Clock,
         error::{Error, Result},
         ids::{AgentId, TenantId},
+        usage::{Limit, Limits},
     },
-    store::{self, Db},
+    store::{self, Db, Tx},
 };
+
+/// Characters of what people call a tenant.
+const MAX_DISPLAY_NAME: usize = 200;
+/// Agents that a tenant may name.
+const MAX_AGENTS: usize = 1000;
+
+/// A tenant to be made.
+#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewTenant {
+    /// 1 to 63 lower-case letters, digits or `-`. It does not change.
+    pub name: String,
+    /// What people call it; absent: by its name.
+    #[serde(default)]
+    pub display_name: Option<String>,
+    /// The agents that serve it; absent: every one.
+    #[serde(default)]
+    pub agents: Option<Vec<String>>,
+    /// Whether somebody without a token may ask for a guest's.
+    #[serde(default)]
+    pub guests: bool,
+    /// In place of the installation's limits of a day.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+/// What is to be different. What is absent stays; `null` goes back to what it is when nothing is said.
+#[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TenantChange {
+    #[serde(default, deserialize_with = "given")]
+    pub display_name: Option<Option<String>>,
+    /// `true`: its tokens and keys are refused, what runs is stopped. `false`: as before.
+    #[serde(default)]
+    pub suspended: Option<bool>,
+    #[serde(default, deserialize_with = "given")]
+    pub agents: Option<Option<Vec<String>>>,
+    #[serde(default)]
+    pub guests: Option<bool>,
+    #[serde(default)]
+    pub limits: LimitsChange,
+}
+
+/// The same for the limits of a day: a number, `unlimited`, or `null` for the installation's.
+#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsChange {
+    #[serde(default, deserialize_with = "given")]
+    pub runs_per_user: Option<Option<Limit>>,
+    #[serde(default, deserialize_with = "given")]
+    pub tokens_per_user: Option<Option<Limit>>,
+    #[serde(default, deserialize_with = "given")]
+    pub runs_per_tenant: Option<Option<Limit>>,
+    #[serde(default, deserialize_with = "given")]
+    pub tokens_per_tenant: Option<Option<Limit>>,
+}
+
+/// Tells `null` from what is absent.
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(input: D) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(input).map(Some)
+}
 
 /// Adds a tenant. `agents`: those that serve it; absent: every one.
 pub async fn add_tenant(
@@ -19,28 +84,119 @@ pub async fn add_tenant(
     agents: Option<Vec<AgentId>>,
     guests: bool,
 ) -> Result<Tenant> {
-    check_name(name)?;
     let agents = agents.map(|agents| agents.iter().map(ToString::to_string).collect());
-    let tenant = Tenant { id: TenantId::new(), name: name.to_owned(), agents, guests, created_at: clock.now() };
+    let (name, limits) = (name.to_owned(), Limits::default());
+    create_tenant(db, clock, NewTenant { name, display_name: None, agents, guests, limits }).await
+}
+
+/// Adds a tenant. A name that is taken is a conflict.
+pub async fn create_tenant(db: &Db, clock: &Clock, new: NewTenant) -> Result<Tenant> {
+    check_name(&new.name)?;
+    check_display_name(new.display_name.as_deref())?;
+    check_agents(new.agents.as_deref())?;
+    let NewTenant { name, display_name, agents, guests, limits } = new;
+    let (id, created_at) = (TenantId::new(), clock.now());
+    let tenant = Tenant { id, name, display_name, agents, guests, suspended_at: None, limits, created_at };
     let mut tx = db.system().await?;
     store::tenants::insert(&mut tx, &tenant).await?;
-    let detail = format!("{name} ({})", tenant.id);
-    store::audit::record_for_operator(&mut tx, OPERATOR, "tenant.created", &detail).await?;
-    tx.enter(tenant.id).await?;
-    store::audit::record(&mut tx, tenant.id, &Fact::new(OPERATOR, "tenant.created").detail(name)).await?;
-    tx.commit().await?;
+    record(tx, &tenant, &[("tenant.created", tenant.name.clone())]).await?;
     Ok(tenant)
 }
 
 pub async fn find_tenant(db: &Db, name: &str) -> Result<Tenant> {
+    check_name(name).map_err(|_| unknown(name))?;
     let mut tx = db.system().await?;
     let tenant = store::tenants::by_name(&mut tx, name).await?;
-    tenant.ok_or_else(|| Error::not_found(format!("tenant {name:?}")))
+    tenant.ok_or_else(|| unknown(name))
+}
+
+fn unknown(name: &str) -> Error {
+    Error::not_found(format!("tenant {:?}", name.chars().take(80).collect::<String>()))
 }
 
 pub async fn list_tenants(db: &Db) -> Result<Vec<Tenant>> {
     let mut tx = db.system().await?;
     store::tenants::list(&mut tx).await
+}
+
+/// Tenants by name, those after `after` only.
+pub async fn page_of_tenants(db: &Db, after: Option<&str>, limit: i64) -> Result<Vec<Tenant>> {
+    let mut tx = db.system().await?;
+    store::tenants::page(&mut tx, after, limit).await
+}
+
+/// Changes a tenant, and says whether it is another one now. Changes of different things at once both count; of the
+/// same thing, the last one.
+pub async fn change_tenant(db: &Db, clock: &Clock, name: &str, change: TenantChange) -> Result<(Tenant, bool)> {
+    check_display_name(change.display_name.as_ref().and_then(Option::as_deref))?;
+    check_agents(change.agents.as_ref().and_then(Option::as_deref))?;
+    check_name(name).map_err(|_| unknown(name))?;
+    let mut tx = db.system().await?;
+    let mut tenant = store::tenants::lock(&mut tx, name).await?.ok_or_else(|| unknown(name))?;
+    let mut facts = Vec::new();
+    if let Some(suspended) = change.suspended.filter(|suspended| *suspended == tenant.suspended_at.is_none()) {
+        tenant.suspended_at = suspended.then(|| clock.now());
+        facts.push((if suspended { "tenant.suspended" } else { "tenant.resumed" }, tenant.name.clone()));
+    }
+    let changed = apply(&mut tenant, change);
+    if !changed.is_empty() {
+        facts.push(("tenant.changed", format!("{}: {}", tenant.name, changed.join(", "))));
+    }
+    if facts.is_empty() {
+        return Ok((tenant, false));
+    }
+    store::tenants::update(&mut tx, &tenant).await?;
+    record(tx, &tenant, &facts).await?;
+    Ok((tenant, true))
+}
+
+/// Puts in what is different; what that is, in words.
+fn apply(tenant: &mut Tenant, change: TenantChange) -> Vec<String> {
+    let mut changed = Vec::new();
+    if let Some(name) = change.display_name.filter(|name| *name != tenant.display_name) {
+        changed
+            .push(name.as_ref().map_or_else(|| "no display name".to_owned(), |name| format!("display name {name:?}")));
+        tenant.display_name = name;
+    }
+    if let Some(agents) = change.agents.filter(|agents| *agents != tenant.agents) {
+        let names = agents.as_ref().map_or_else(|| "every one".to_owned(), |agents| agents.join(" "));
+        changed.push(format!("agents {}", names.chars().take(500).collect::<String>()));
+        tenant.agents = agents;
+    }
+    if let Some(guests) = change.guests.filter(|guests| *guests != tenant.guests) {
+        changed.push(if guests { "takes guests" } else { "takes no guests" }.to_owned());
+        tenant.guests = guests;
+    }
+    let (own, said) = (&mut tenant.limits, change.limits);
+    for (name, limit, said) in [
+        ("runs_per_user", &mut own.runs_per_user, said.runs_per_user),
+        ("tokens_per_user", &mut own.tokens_per_user, said.tokens_per_user),
+        ("runs_per_tenant", &mut own.runs_per_tenant, said.runs_per_tenant),
+        ("tokens_per_tenant", &mut own.tokens_per_tenant, said.tokens_per_tenant),
+    ] {
+        if let Some(said) = said.filter(|said| *said != *limit) {
+            changed.push(match said {
+                None => format!("{name} as the settings have it"),
+                Some(Limit::Unlimited(_)) => format!("{name} unlimited"),
+                Some(Limit::AtMost(most)) => format!("{name} {most}"),
+            });
+            *limit = said;
+        }
+    }
+    changed
+}
+
+/// Writes down what is done to a tenant, for its admins and for the operator, and does it.
+async fn record(mut tx: Tx, tenant: &Tenant, facts: &[(&'static str, String)]) -> Result<()> {
+    for (action, detail) in facts {
+        let detail = format!("{detail} ({})", tenant.id);
+        store::audit::record_for_operator(&mut tx, OPERATOR, action, &detail).await?;
+    }
+    tx.enter(tenant.id).await?;
+    for (action, detail) in facts {
+        store::audit::record(&mut tx, tenant.id, &Fact::new(OPERATOR, action).detail(detail)).await?;
+    }
+    tx.commit().await
 }
 
 /// Removes a tenant with all that it has: issuers, keys, conversations, audit. That it was removed stays in the
@@ -62,10 +218,27 @@ fn check_name(name: &str) -> Result<()> {
     if fits {
         return Ok(());
     }
-    Err(Error::invalid(
-        "name",
-        format!(
-            "{name:?} is no tenant name: use 1 to 63 lower-case letters, digits or `-`, starting with a letter or digit"
-        ),
-    ))
+    let shown: String = name.chars().take(80).collect();
+    let rule = "use 1 to 63 lower-case letters, digits or `-`, starting with a letter or digit";
+    Err(Error::invalid("name", format!("{shown:?} is no tenant name: {rule}")))
+}
+
+fn check_display_name(name: Option<&str>) -> Result<()> {
+    let fits = |name: &str| {
+        !name.trim().is_empty() && name.chars().count() <= MAX_DISPLAY_NAME && !name.chars().any(char::is_control)
+    };
+    if name.is_none_or(fits) {
+        return Ok(());
+    }
+    let rule = format!("must have 1 to {MAX_DISPLAY_NAME} characters, not all blank and none a control character");
+    Err(Error::invalid("display_name", rule))
+}
+
+fn check_agents(agents: Option<&[String]>) -> Result<()> {
+    let agents = agents.unwrap_or_default();
+    if agents.len() > MAX_AGENTS {
+        return Err(Error::invalid("agents", format!("must name at most {MAX_AGENTS} agents")));
+    }
+    let parsed = agents.iter().try_for_each(|agent| AgentId::parse(agent).map(drop));
+    parsed.map_err(|reason| Error::invalid("agents", reason))
 }

@@ -13,15 +13,15 @@ use crate::{
         connection::Trouble,
         credential::{Credential, CredentialState},
         error::{Error, Result},
-        ids::CredentialId,
+        ids::{CredentialId, UserId},
         pack::Pack,
         personal::{self, Fault, Unfit, Values},
-        principal::Principal,
+        principal::{Admin, Principal},
         secret::Secret,
         server::{AccessMode, CatalogScope, ServerSpec},
     },
     mcp::{Discovery, Key, McpError, McpErrorKind},
-    store,
+    store::{self, hints::Hint},
 };
 
 /// How a test went.
@@ -215,6 +215,27 @@ pub async fn remove(app: &App, principal: &Principal, agent: &str, server: &str)
     app.credentials.opened.invalidate(&(id, generation)).await;
     app.mcp.close(&key(principal.tenant, pack.id(), &spec.id, id, generation)).await;
     Ok(true)
+}
+
+/// Removes all that a user entered, in their stead, and closes the connections made with it; for how many servers.
+pub async fn remove_all(app: &App, admin: &Admin, user: &UserId) -> Result<usize> {
+    let tenant = admin.tenant();
+    let mut tx = app.db.tenant(tenant).await?;
+    let removed = store::holdings::delete_all(&mut tx, user).await?;
+    for (agent, server, id, _) in &removed {
+        catalogs::forget(app, &mut tx, tenant, agent, server, &id.to_string()).await?;
+        let fact = Fact::new(admin.user().as_str(), "credential.removed").at(agent.as_str(), server.as_str());
+        let detail = format!("of {user}");
+        store::audit::record(&mut tx, tenant, &fact.detail(&detail)).await?;
+    }
+    tx.commit().await?;
+    for (agent, server, id, generation) in &removed {
+        app.credentials.holdings.invalidate(&(tenant, agent.clone(), user.clone())).await;
+        let _ = app.hints.send(Hint::Credentials { tenant, agent: agent.clone(), user: user.clone() });
+        app.credentials.opened.invalidate(&(*id, *generation)).await;
+        app.mcp.close(&key(tenant, agent, server, *id, *generation)).await;
+    }
+    Ok(removed.len())
 }
 
 /// A personal server of an agent, for somebody who may have a credential of their own.

@@ -46,6 +46,16 @@ pub async fn close_all(app: &App, tenant: TenantId, user: &UserId) -> Result<()>
     Ok(())
 }
 
+/// Closes the personal connections of everybody of a tenant.
+pub async fn close_tenant(app: &App, tenant: TenantId) {
+    for key in app.mcp.personal_keys().into_iter().filter(|key| key.tenant == tenant) {
+        app.mcp.close(&key).await;
+        if let Ok(id) = key.scope.parse() {
+            app.credentials.opened.invalidate(&(id, key.generation)).await;
+        }
+    }
+}
+
 /// Once a second, as long as there is anything to be out of date: two queries per tenant.
 pub async fn look_by_the_clock(app: Arc<App>) {
     loop {

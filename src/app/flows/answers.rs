@@ -1,6 +1,6 @@
 //! What an answer means: people write "2", "yes", "GitHub" or "-".
 
-use super::{ANSWER, ENTERED, LIFE, Scene, TRIES, context, is_secret};
+use super::{LIFE, OfFlow, Scene, TRIES, context, is_secret};
 use crate::{
     app::keys::OpenError,
     domain::{
@@ -86,7 +86,7 @@ impl Scene<'_> {
             return Ok(vec![self.say("flow_expired", Key::Expired, &[])]);
         }
         if flow.step == Step::Pick {
-            let answer = self.opened(&flow, flow.answer.as_deref(), ANSWER).await?;
+            let answer = self.opened(&flow, flow.answer.as_deref(), OfFlow::Answer).await?;
             return match answer.as_ref().and_then(|answer| picked(self.pack, answer.expose())) {
                 Some(spec) => self.ask_for(spec).await,
                 None => self.unknown("").await,
@@ -104,7 +104,7 @@ impl Scene<'_> {
     }
 
     async fn field_answered(&self, mut flow: Flow, spec: &ServerSpec, at: usize) -> Result<Vec<Part>> {
-        let answer = self.opened(&flow, flow.answer.as_deref(), ANSWER).await?;
+        let answer = self.opened(&flow, flow.answer.as_deref(), OfFlow::Answer).await?;
         let entered = self.entered(&flow).await?;
         // The pack has changed, or a key is gone: what was entered is not enough any more.
         let (Some(field), Some(answer), Some(mut values)) = (spec.user_config.get(at), answer, entered) else {
@@ -121,7 +121,7 @@ impl Scene<'_> {
             }
         }
         let Some(next) = spec.user_config.get(at + 1) else { return self.finish(spec, &values).await };
-        let context = context(self.principal, &flow, ENTERED);
+        let context = context(self.principal, &flow, OfFlow::Entered);
         flow.entered = Some(self.app.keys.seal(self.principal.tenant, &context, &values.to_sealable()).await?);
         (flow.step, flow.secret) = (Step::Field(at + 1), is_secret(next));
         self.proceed(&flow).await?;
@@ -158,11 +158,11 @@ impl Scene<'_> {
         if flow.entered.is_none() {
             return Ok(Some(Values::default()));
         }
-        let opened = self.opened(flow, flow.entered.as_deref(), ENTERED).await?;
+        let opened = self.opened(flow, flow.entered.as_deref(), OfFlow::Entered).await?;
         opened.map(|text| Values::from_sealable(&text)).transpose().map_err(Error::internal)
     }
 
-    async fn opened(&self, flow: &Flow, sealed: Option<&[u8]>, which: u64) -> Result<Option<Secret>> {
+    async fn opened(&self, flow: &Flow, sealed: Option<&[u8]>, which: OfFlow) -> Result<Option<Secret>> {
         let Some(sealed) = sealed else { return Ok(None) };
         match self.app.keys.open(self.principal.tenant, &context(self.principal, flow, which), sealed).await {
             Ok(text) => Ok(Some(text)),

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use super::{ENTERED, answers, context, hash};
+use super::{OfFlow, answers, context, hash};
 use crate::{
     app::{App, agents},
     domain::{
@@ -76,7 +76,7 @@ pub async fn send(app: &App, token: &str, entered: &BTreeMap<String, Secret>) ->
     };
     let sealed = app
         .keys
-        .seal(page.principal.tenant, &context(&page.principal, &page.flow, ENTERED), &values.to_sealable())
+        .seal(page.principal.tenant, &context(&page.principal, &page.flow, OfFlow::Entered), &values.to_sealable())
         .await?;
     let code = format!("{:06}", rand::random_range(0..1_000_000));
     let mut tx = app.db.tenant(page.principal.tenant).await?;

@@ -5,7 +5,7 @@
 //! seen from the rows, so a run that was stopped anywhere is continued by the next one, and two at once do
 //! no harm. A record that changes in the meantime is left to who changed it.
 
-use super::{Keys, OpenError, closed, context, context_of_webhook, quarantine};
+use super::{Keys, OpenError, closed, context, contexts, quarantine};
 use crate::{
     domain::{
         audit::{Fact, OPERATOR},
@@ -32,7 +32,7 @@ pub struct Progress {
     pub seen: u64,
     /// Records that were to do at the start.
     pub total: u64,
-    /// Records that cannot be opened. They are kept, and their users asked to enter them again.
+    /// Records that cannot be opened. They are kept; of credentials, users are asked to enter them again.
     pub unopenable: u64,
 }
 
@@ -47,13 +47,11 @@ pub async fn rewrap(keys: &Keys, batch: u16, mut say: impl FnMut(&Progress) + Se
         keys.sealing_now(*tenant).await?;
         progress.tenant_keys += wrap_anew(keys, *tenant).await?;
     }
-    let mut tx = keys.db.system().await?;
-    progress.total = store::credentials::stale(&mut tx).await?;
-    drop(tx);
+    progress.total = stale(keys, &tenants).await?;
     say(&progress);
     for tenant in tenants {
         seal_anew(keys, tenant, batch, &mut progress, &mut say).await?;
-        seal_webhooks_anew(keys, tenant).await?;
+        seal_others_anew(keys, tenant, batch, &mut progress, &mut say).await?;
     }
     Ok(progress)
 }
@@ -118,28 +116,62 @@ async fn seal_anew(
     }
 }
 
-/// The same for the secrets of the tenant's few webhooks.
-async fn seal_webhooks_anew(keys: &Keys, tenant: TenantId) -> Result<()> {
+/// The same for everything else that is sealed ([`store::sealed`]). What cannot be opened stays as it is: whoever
+/// needs it is told so.
+async fn seal_others_anew(
+    keys: &Keys,
+    tenant: TenantId,
+    batch: u16,
+    progress: &mut Progress,
+    say: &mut (impl FnMut(&Progress) + Send),
+) -> Result<()> {
     let newest = keys.sealing_now(tenant).await?;
-    let mut tx = keys.db.tenant(tenant).await?;
-    let read = store::webhooks::not_sealed_with(&mut tx, tenant, newest.version).await?;
-    drop(tx);
-    for (id, sealed) in read {
-        let context = context_of_webhook(tenant, id);
-        match keys.open(tenant, &context, &sealed).await {
-            Ok(secret) => {
-                let resealed = vault::seal(&newest, &context, &secret);
-                let mut tx = keys.db.tenant(tenant).await?;
-                store::webhooks::reseal(&mut tx, tenant, id, &sealed, &resealed).await?;
-                tx.commit().await?;
+    let mut after = None;
+    loop {
+        let mut tx = keys.db.tenant(tenant).await?;
+        let read = store::sealed::not_sealed_with(&mut tx, newest.version, after, i64::from(batch)).await?;
+        drop(tx);
+        let Some(last) = read.last() else { return Ok(()) };
+        after = Some((last.kind, last.id));
+        let mut resealed = Vec::with_capacity(read.len());
+        for row in &read {
+            let context = contexts::of_row(tenant, row);
+            match keys.open(tenant, &context, &row.sealed).await {
+                Ok(plaintext) => resealed.push((row, vault::seal(&newest, &context, &plaintext))),
+                Err(OpenError::Unopenable(why)) => {
+                    progress.unopenable += 1;
+                    let (kind, id) = (row.kind, row.id);
+                    tracing::error!(%tenant, ?kind, %id, %why, "a sealed value cannot be opened; it stays as it is");
+                }
+                Err(OpenError::Failed(error)) => return Err(error),
             }
-            Err(OpenError::Unopenable(why)) => {
-                tracing::error!(%tenant, webhook = %id, %why, "a webhook's secret cannot be opened; it stays as it is");
-            }
-            Err(OpenError::Failed(error)) => return Err(error),
         }
+        let mut tx = keys.db.tenant(tenant).await?;
+        let mut changed = 0;
+        for (row, sealed) in resealed {
+            changed += u64::from(store::sealed::reseal(&mut tx, row, &sealed).await?);
+        }
+        if changed > 0 {
+            let detail = format!("{changed}, with version {}", newest.version);
+            store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "record.resealed").detail(&detail)).await?;
+        }
+        tx.commit().await?;
+        progress.records += changed;
+        progress.seen += read.len() as u64;
+        say(progress);
     }
-    Ok(())
+}
+
+/// How many records of all tenants are not sealed with the newest version of their tenant's key.
+pub(super) async fn stale(keys: &Keys, tenants: &[TenantId]) -> Result<u64> {
+    let mut stale = 0;
+    for tenant in tenants {
+        let mut tx = keys.db.tenant(*tenant).await?;
+        let newest = store::tenant_keys::sealing(&mut tx, *tenant).await?.map(|key| key.version);
+        let sealed = store::sealed::by_version(&mut tx).await?;
+        stale += sealed.iter().filter(|(version, _)| Some(**version) != newest).map(|(_, count)| count).sum::<u64>();
+    }
+    Ok(stale)
 }
 
 /// Those that could be opened, the same sealed anew, and how many could not be opened.

@@ -1,15 +1,18 @@
 //! Rotation: `add` a key, `promote` it, [`rewrap`](super::rewrap) what the one before protects, `retire` that.
 //! Replicas serve all the while; each step can be repeated, and refuses what would lose something.
 
+use std::collections::BTreeMap;
+
 use super::{
     Keys, MISSING,
+    rewrap::stale,
     standing::{compare, refuse_other_name},
 };
 use crate::{
     domain::{
         audit::OPERATOR,
         error::{Error, Result},
-        ids::KekId,
+        ids::{KekId, TenantId},
         ring::{Kek, KeyRing},
     },
     store::{
@@ -36,9 +39,10 @@ pub struct KekView {
 pub async fn list(keys: &Keys) -> Result<(Vec<KekView>, u64)> {
     let mut tx = keys.db.system().await?;
     let known = store::keks::list(&mut tx).await?;
-    let needs = store::tenant_keys::needs(&mut tx).await?;
-    let stale = store::credentials::stale(&mut tx).await?;
+    let tenants = store::tenant_keys::tenants(&mut tx).await?;
     drop(tx);
+    let needs = needs(keys, &tenants).await?;
+    let stale = stale(keys, &tenants).await?;
     let ours: Vec<&Kek> = keys.ring.iter().flat_map(KeyRing::keks).collect();
     let new = ours.iter().filter(|kek| !known.iter().any(|known| known.id == kek.id));
     let new = new.map(|kek| KekView { id: kek.id.clone(), known: None, fits: Some(true), needed: Needed::default() });
@@ -46,7 +50,7 @@ pub async fn list(keys: &Keys) -> Result<(Vec<KekView>, u64)> {
     let views = known.into_iter().map(|known| KekView {
         id: known.id.clone(),
         fits: ours.iter().find(|kek| kek.id == known.id).map(|kek| known.check_value == vault::check_value(kek)),
-        needed: needs.get(known.id.as_str()).copied().unwrap_or_default(),
+        needed: needs.get(&known.id).copied().unwrap_or_default(),
         known: Some(known),
     });
     Ok((views.chain(new).collect(), stale))
@@ -114,8 +118,12 @@ pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
         }
         KekState::Added | KekState::Opening => {}
     }
-    let needed = store::tenant_keys::needs(&mut tx).await?.get(id.as_str()).copied().unwrap_or_default();
-    if needed != Needed::default() {
+    // Each record needs a version of its tenant's key, and each version the key that wraps it: so this is all.
+    if store::tenant_keys::keks(&mut tx).await?.contains(id) {
+        let tenants = store::tenant_keys::tenants(&mut tx).await?;
+        // It is refused, so the lock has served; the counting wants transactions of its own.
+        drop(tx);
+        let needed = needs(keys, &tenants).await?.get(id).copied().unwrap_or_default();
         return Err(Error::Conflict(format!(
             "key {id} is needed: it wraps {}, which {}; run `chatelaine keys rewrap` first",
             counted(needed.tenant_keys, "tenant key", "tenant keys"),
@@ -125,6 +133,22 @@ pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
     store::keks::retire(&mut tx, id).await?;
     store::audit::record_for_operator(&mut tx, OPERATOR, "kek.retired", id.as_str()).await?;
     tx.commit().await
+}
+
+/// Per key of the ring, what needs it; keys that nothing needs are left out.
+async fn needs(keys: &Keys, tenants: &[TenantId]) -> Result<BTreeMap<KekId, Needed>> {
+    let mut needs: BTreeMap<KekId, Needed> = BTreeMap::new();
+    for tenant in tenants {
+        let mut tx = keys.db.tenant(*tenant).await?;
+        let versions = store::tenant_keys::wrapped_with(&mut tx, *tenant).await?;
+        let sealed = store::sealed::by_version(&mut tx).await?;
+        for (version, kek) in versions {
+            let needed = needs.entry(kek).or_default();
+            needed.tenant_keys += 1;
+            needed.records += sealed.get(&version).copied().unwrap_or_default();
+        }
+    }
+    Ok(needs)
 }
 
 fn in_ring<'a>(keys: &'a Keys, id: &KekId) -> Result<&'a Kek> {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::{
-    app::{App, registry},
+    app::{App, keys::contexts, registry},
     domain::{
         error::{Error, Result},
-        ids::{ConversationId, RunId, TenantId, UserId},
+        ids::{ConversationId, RunId, TenantId},
         orchestrator,
         pack::Pack,
         registry::resolve,
@@ -18,17 +18,10 @@ use crate::{
         server::{Endpoint, ServerSpec},
     },
     store,
-    vault::Context,
 };
 
 /// Characters of a scope as JSON.
 const MAX_SCOPE: usize = 100_000;
-
-/// Of the run that began a tree.
-fn context(tenant: TenantId, root: RunId) -> Context {
-    // No user has the empty id.
-    Context { tenant, user: UserId("".into()), scope: "run/scope".to_owned(), credential: root.0, generation: 1 }
-}
 
 /// A scope as it may be stored; nothing for an empty one.
 pub(super) async fn sealed(
@@ -44,7 +37,7 @@ pub(super) async fn sealed(
     if text.chars().count() > MAX_SCOPE {
         return Err(Error::invalid("scope", format!("has more than {MAX_SCOPE} characters")));
     }
-    app.keys.seal(tenant, &context(tenant, root), &Secret::new(text)).await.map(Some)
+    app.keys.seal(tenant, &contexts::of_scope(tenant, root), &Secret::new(text)).await.map(Some)
 }
 
 /// What a run was given. The scope is that of its tree, and empty once that is over.
@@ -62,7 +55,7 @@ pub async fn stored(app: &App, tenant: TenantId, run: RunId) -> Result<(Map<Stri
     let scope = match &stored.scope {
         None => Map::new(),
         Some((root, sealed)) => {
-            let text = app.keys.open(tenant, &context(tenant, *root), sealed).await?;
+            let text = app.keys.open(tenant, &contexts::of_scope(tenant, *root), sealed).await?;
             serde_json::from_str(text.expose())
                 .map_err(|_| Error::Internal(anyhow::anyhow!("the scope of run {root} cannot be read")))?
         }

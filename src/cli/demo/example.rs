@@ -35,7 +35,7 @@ pub async fn start(
         None => beside_us(name)?,
     };
     let mut process = Command::new(&program);
-    for name in config::RING {
+    for name in config::OWN_SECRETS {
         process.env_remove(name);
     }
     process.args(["--listen", "127.0.0.1:0", "--with-parent"]);

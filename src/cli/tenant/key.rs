@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use anyhow::Context;
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 use time::{Duration, OffsetDateTime};
@@ -9,7 +10,7 @@ use time::{Duration, OffsetDateTime};
 use crate::{
     app::accounts::{IssuedKey, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key},
     domain::{
-        account::{ApiKey, FrontendHeaders, Speaker},
+        account::{self, ApiKey, FrontendSettings, Speaker},
         clock::Clock,
         principal::Scopes,
     },
@@ -78,28 +79,31 @@ enum Frontend {
     Librechat,
 }
 
+impl From<Frontend> for account::Frontend {
+    fn from(frontend: Frontend) -> Self {
+        match frontend {
+            Frontend::OpenWebui => Self::OpenWebui,
+            Frontend::Librechat => Self::Librechat,
+        }
+    }
+}
+
 impl SpeakerArgs {
     fn speaker(self) -> anyhow::Result<Speaker> {
-        let base = match self.frontend {
-            Some(Frontend::OpenWebui) => Some(FrontendHeaders::open_webui()),
-            Some(Frontend::Librechat) => Some(FrontendHeaders::librechat()),
-            None => None,
+        let settings = FrontendSettings {
+            preset: self.frontend.map(Into::into),
+            user_id: self.user_id_header,
+            name: self.name_header,
+            email: self.email_header,
+            roles: self.roles_header,
+            locale: self.locale_header,
+            conversation: self.conversation_header,
         };
-        let preset = base.as_ref();
-        let or = |given: Option<String>, of: fn(&FrontendHeaders) -> &Option<String>| {
-            given.or_else(|| preset.and_then(|preset| of(preset).clone()))
-        };
-        let user_id = self.user_id_header.or_else(|| preset.map(|preset| preset.user_id.clone()));
-        let name = or(self.name_header, |preset| &preset.name);
-        let email = or(self.email_header, |preset| &preset.email);
-        let roles = or(self.roles_header, |preset| &preset.roles);
-        let locale = or(self.locale_header, |preset| &preset.locale);
-        let conversation = or(self.conversation_header, |preset| &preset.conversation);
-        if let Some(user_id) = user_id {
-            return Ok(Speaker::Frontend(FrontendHeaders { user_id, name, email, roles, locale, conversation }));
+        if !settings.is_empty() {
+            let headers = settings.headers();
+            let headers = headers.context("a frontend's headers need --user-id-header, which says who its user is")?;
+            return Ok(Speaker::Frontend(headers));
         }
-        let alone = [name, email, roles, locale, conversation].iter().all(Option::is_none);
-        anyhow::ensure!(alone, "a frontend's headers need --user-id-header, which says who its user is");
         let claims =
             self.claims.map_or_else(|| Ok(Map::new()), |text| serde_json::from_str::<Map<String, Value>>(&text));
         claims.map(Speaker::Service).map_err(|error| anyhow::anyhow!("--claims: not a JSON object: {error}"))

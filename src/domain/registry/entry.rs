@@ -11,7 +11,7 @@ use super::{
     definition::{CLIENT_SECRET, Definition, Sealable, path},
 };
 use crate::domain::{
-    config::{Environment, RING},
+    config::{Environment, OWN_SECRETS},
     header,
     policy::ToolPattern,
     scrub::MASK,
@@ -89,14 +89,14 @@ impl Grants {
     }
 
     pub fn cover(&self, name: &str) -> bool {
-        !RING.contains(&name) && self.0.iter().any(|pattern| pattern.matches(name))
+        !OWN_SECRETS.contains(&name) && self.0.iter().any(|pattern| pattern.matches(name))
     }
 }
 
 impl Rules<'_> {
     pub fn allow(self, variable: &str) -> bool {
         match self {
-            Self::Operator => !RING.contains(&variable),
+            Self::Operator => !OWN_SECRETS.contains(&variable),
             Self::Tenant(grants) => grants.cover(variable),
         }
     }

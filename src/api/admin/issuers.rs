@@ -1,0 +1,178 @@
+//! Who may vouch for a tenant's users, for its admins, and for the operator in their place.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    super::{
+        extract::{Json, Path},
+        problem::Problem,
+    },
+    Admin, InPlace,
+};
+use crate::{
+    app::App,
+    domain::{
+        account::{Issuer, IssuerKeys},
+        ids::IssuerId,
+        principal,
+    },
+};
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct IssuerView {
+    id: IssuerId,
+    /// The claim `iss` of its tokens.
+    issuer: String,
+    /// The claim `aud` of tokens for this tenant.
+    audience: String,
+    algorithm: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jwks_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    public_key: Option<String>,
+    /// The name of the variable with its HMAC secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    secret_env: Option<String>,
+}
+
+impl From<Issuer> for IssuerView {
+    fn from(from: Issuer) -> Self {
+        let Issuer { id, issuer, audience, algorithm, keys, .. } = from;
+        let (jwks_url, public_key, secret_env) = match keys {
+            IssuerKeys::Jwks(url) => (Some(url), None, None),
+            IssuerKeys::PublicKey(pem) => (None, Some(pem), None),
+            IssuerKeys::SecretEnv(name) => (None, None, Some(name)),
+        };
+        Self { id, issuer, audience, algorithm, jwks_url, public_key, secret_env }
+    }
+}
+
+/// An issuer, with exactly one place where its keys are.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::api) struct NewIssuer {
+    /// The claim `iss` of its tokens.
+    issuer: String,
+    /// The claim `aud` of tokens for this tenant.
+    audience: String,
+    /// The only algorithm it may sign with: `RS256`, `ES256`, `EdDSA`, `HS256` with `secret_env` …
+    #[serde(default = "rs256")]
+    algorithm: String,
+    /// Its JSON Web Key Set, at an `https` URL with a public address.
+    jwks_url: Option<String>,
+    /// Its public key in PEM.
+    public_key: Option<String>,
+    /// The name of the variable of this process with its HMAC secret; for the operator only.
+    secret_env: Option<String>,
+}
+
+fn rs256() -> String {
+    "RS256".to_owned()
+}
+
+impl NewIssuer {
+    fn read(self, admin: &principal::Admin) -> Result<Issuer, Problem> {
+        let keys = match (self.jwks_url, self.public_key, self.secret_env) {
+            (Some(url), None, None) => IssuerKeys::Jwks(url),
+            (None, Some(pem), None) => IssuerKeys::PublicKey(pem),
+            (None, None, Some(name)) => IssuerKeys::SecretEnv(name),
+            _ => return Err(Problem::invalid("jwks_url", "give one of `jwks_url`, `public_key` and `secret_env`")),
+        };
+        let (issuer, audience, algorithm) = (self.issuer, self.audience, self.algorithm);
+        Ok(Issuer { id: IssuerId::new(), tenant: admin.tenant(), issuer, audience, algorithm, keys })
+    }
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct Issuers {
+    items: Vec<IssuerView>,
+}
+
+/// Beside `tenant`, which [`InPlace`] has read.
+#[derive(Deserialize)]
+pub(in crate::api) struct OneIssuer {
+    id: IssuerId,
+}
+
+type Added = Result<(StatusCode, axum::Json<IssuerView>), Problem>;
+
+async fn listed(app: &App, admin: &principal::Admin) -> Result<axum::Json<Issuers>, Problem> {
+    let issuers = app.accounts.issuers(admin).await?;
+    Ok(axum::Json(Issuers { items: issuers.into_iter().map(Into::into).collect() }))
+}
+
+async fn added(app: &App, admin: &principal::Admin, new: NewIssuer) -> Added {
+    let (issuer, is_new) = app.accounts.trust(admin, new.read(admin)?).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, axum::Json(issuer.into())))
+}
+
+async fn removed(app: &App, admin: &principal::Admin, id: IssuerId) -> Result<StatusCode, Problem> {
+    app.accounts.distrust(admin, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Who may vouch for the tenant's users. At most fifty, so there are no pages.
+#[utoipa::path(get, path = "/v1/admin/issuers", tag = "issuers", responses((status = 200, body = Issuers)))]
+pub(in crate::api) async fn list(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+) -> Result<axum::Json<Issuers>, Problem> {
+    listed(&app, &admin).await
+}
+
+/// Trust an issuer, or replace the algorithm and keys of one that is trusted (200). One that vouches for another
+/// tenant, too, is for the operator to add.
+#[utoipa::path(post, path = "/v1/admin/issuers", tag = "issuers", request_body = NewIssuer,
+    responses((status = 201, body = IssuerView), (status = 200, body = IssuerView)))]
+pub(in crate::api) async fn add(State(app): State<Arc<App>>, Admin(admin): Admin, Json(new): Json<NewIssuer>) -> Added {
+    added(&app, &admin, new).await
+}
+
+/// Trust an issuer no longer. Its tokens stop within a minute.
+#[utoipa::path(delete, path = "/v1/admin/issuers/{id}", tag = "issuers", params(("id" = IssuerId, Path)),
+    responses((status = 204)))]
+pub(in crate::api) async fn remove(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(id): Path<IssuerId>,
+) -> Result<StatusCode, Problem> {
+    removed(&app, &admin, id).await
+}
+
+/// Who may vouch for a tenant's users, for the operator.
+#[utoipa::path(get, path = "/v1/admin/tenants/{tenant}/issuers", tag = "issuers",
+    params(("tenant" = String, Path)), responses((status = 200, body = Issuers)))]
+pub(in crate::api) async fn list_for_tenant(
+    State(app): State<Arc<App>>,
+    InPlace(admin): InPlace,
+) -> Result<axum::Json<Issuers>, Problem> {
+    listed(&app, &admin).await
+}
+
+/// Trust an issuer for a tenant, as the operator.
+#[utoipa::path(post, path = "/v1/admin/tenants/{tenant}/issuers", tag = "issuers",
+    params(("tenant" = String, Path)), request_body = NewIssuer,
+    responses((status = 201, body = IssuerView), (status = 200, body = IssuerView)))]
+pub(in crate::api) async fn add_for_tenant(
+    State(app): State<Arc<App>>,
+    InPlace(admin): InPlace,
+    Json(new): Json<NewIssuer>,
+) -> Added {
+    added(&app, &admin, new).await
+}
+
+/// Trust an issuer of a tenant no longer, as the operator.
+#[utoipa::path(delete, path = "/v1/admin/tenants/{tenant}/issuers/{id}", tag = "issuers",
+    params(("tenant" = String, Path), ("id" = IssuerId, Path)), responses((status = 204)))]
+pub(in crate::api) async fn remove_for_tenant(
+    State(app): State<Arc<App>>,
+    InPlace(admin): InPlace,
+    Path(one): Path<OneIssuer>,
+) -> Result<StatusCode, Problem> {
+    removed(&app, &admin, one.id).await
+}

@@ -1,0 +1,224 @@
+//! The keys of a tenant, for its admins, and for the operator in their place.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use time::OffsetDateTime;
+
+use super::{
+    super::{
+        conversations::cut,
+        extract::{Json, Path, Query},
+        problem::Problem,
+    },
+    Admin, InPlace, fifty, page,
+};
+use crate::{
+    app::{App, accounts},
+    domain::{
+        account::{ApiKey, FrontendHeaders, FrontendSettings, Speaker},
+        ids::ApiKeyId,
+        principal::{self, Scopes},
+    },
+};
+
+/// A key, without what opens.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct KeyView {
+    id: ApiKeyId,
+    name: String,
+    /// The part of the key that is no secret: `chk_<prefix>_…`.
+    prefix: String,
+    scopes: Vec<&'static str>,
+    /// `service`: it speaks for itself; `frontend`: for the users that its requests name.
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claims: Option<Map<String, Value>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frontend: Option<FrontendHeaders>,
+    /// `live`, `expired` or `revoked`.
+    state: &'static str,
+    #[serde(with = "time::serde::rfc3339")]
+    created_at: OffsetDateTime,
+    #[serde(skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
+    expires_at: Option<OffsetDateTime>,
+    #[serde(skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
+    revoked_at: Option<OffsetDateTime>,
+}
+
+impl KeyView {
+    fn of(key: ApiKey, now: OffsetDateTime) -> Self {
+        let kind = key.speaker.kind();
+        let state = match key.revoked_at {
+            Some(_) => "revoked",
+            None if key.is_live(now) => "live",
+            None => "expired",
+        };
+        let (claims, frontend) = match key.speaker {
+            Speaker::Service(claims) => (Some(claims), None),
+            Speaker::Frontend(headers) => (None, Some(headers)),
+            Speaker::Guest => (None, None),
+        };
+        let ApiKey { id, name, prefix, scopes, created_at, expires_at, revoked_at, .. } = key;
+        let scopes = scopes.names();
+        Self { id, name, prefix, scopes, kind, claims, frontend, state, created_at, expires_at, revoked_at }
+    }
+}
+
+/// A key that was just made.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct MadeKey {
+    #[serde(flatten)]
+    view: KeyView,
+    /// The key. It is not shown again.
+    key: String,
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::api) struct NewKey {
+    /// 1 to 63 lower-case letters, digits, `-`, `_` or `.`.
+    name: String,
+    /// `chat`, `admin` or both.
+    #[serde(default = "chat")]
+    scopes: Vec<String>,
+    /// Of a key that speaks for itself.
+    claims: Option<Map<String, Value>>,
+    /// The key speaks for the users of this frontend.
+    frontend: Option<FrontendSettings>,
+    #[serde(default, with = "time::serde::rfc3339::option")]
+    expires_at: Option<OffsetDateTime>,
+}
+
+fn chat() -> Vec<String> {
+    vec!["chat".to_owned()]
+}
+
+impl NewKey {
+    fn read(self) -> Result<accounts::NewKey, Problem> {
+        let scopes = Scopes::parse(&self.scopes).map_err(|reason| Problem::invalid("scopes", reason))?;
+        let speaker = match (self.frontend, self.claims) {
+            (None, claims) => Speaker::Service(claims.unwrap_or_default()),
+            (Some(_), Some(_)) => {
+                return Err(Problem::invalid("claims", "a frontend's users have their own; leave this out"));
+            }
+            (Some(settings), None) => Speaker::Frontend(settings.headers().ok_or_else(|| {
+                let why = "must say who the user is: give a `preset`, or the header's name as `user_id`";
+                Problem::invalid("frontend", why)
+            })?),
+        };
+        Ok(accounts::NewKey { name: self.name, scopes, speaker, expires_at: self.expires_at })
+    }
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct WhichKeys {
+    /// Only those before this one: the `next` of the page before.
+    before: Option<ApiKeyId>,
+    /// 1 to 200.
+    #[serde(default = "fifty")]
+    limit: i64,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct KeyPage {
+    items: Vec<KeyView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<ApiKeyId>,
+}
+
+/// Beside `tenant`, which [`InPlace`] has read.
+#[derive(Deserialize)]
+pub(in crate::api) struct OneKey {
+    id: ApiKeyId,
+}
+
+type Made = Result<(StatusCode, axum::Json<MadeKey>), Problem>;
+
+async fn listed(app: &App, admin: &principal::Admin, which: &WhichKeys) -> Result<axum::Json<KeyPage>, Problem> {
+    let limit = page(which.limit, 200)?;
+    let keys = app.accounts.keys(admin, which.before, limit + 1).await?;
+    let (keys, next) = cut(keys, limit, |key| key.id);
+    let now = app.clock.now();
+    Ok(axum::Json(KeyPage { items: keys.into_iter().map(|key| KeyView::of(key, now)).collect(), next }))
+}
+
+async fn made(app: &App, admin: &principal::Admin, new: NewKey) -> Made {
+    let issued = app.accounts.create_key(admin, new.read()?).await?;
+    // The one moment in which the key is shown, to the one it was made for.
+    let key = issued.secret.expose().to_owned();
+    let view = KeyView::of(issued.key, app.clock.now());
+    Ok((StatusCode::CREATED, axum::Json(MadeKey { view, key })))
+}
+
+async fn revoked(app: &App, admin: &principal::Admin, id: ApiKeyId) -> Result<StatusCode, Problem> {
+    app.accounts.revoke_key(admin, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The tenant's keys, those that ended too, the newest first. The keys themselves are known to their holders only.
+#[utoipa::path(get, path = "/v1/admin/keys", tag = "keys", params(WhichKeys),
+    responses((status = 200, body = KeyPage)))]
+pub(in crate::api) async fn list(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Query(which): Query<WhichKeys>,
+) -> Result<axum::Json<KeyPage>, Problem> {
+    listed(&app, &admin, &which).await
+}
+
+/// Make a key; it is shown this once. A live one of the same name is 409.
+#[utoipa::path(post, path = "/v1/admin/keys", tag = "keys", request_body = NewKey,
+    responses((status = 201, body = MadeKey)))]
+pub(in crate::api) async fn create(State(app): State<Arc<App>>, Admin(admin): Admin, Json(new): Json<NewKey>) -> Made {
+    made(&app, &admin, new).await
+}
+
+/// End a key, on every replica within seconds. One that was revoked before is 409, with when that was.
+#[utoipa::path(delete, path = "/v1/admin/keys/{id}", tag = "keys", params(("id" = ApiKeyId, Path)),
+    responses((status = 204)))]
+pub(in crate::api) async fn revoke(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(id): Path<ApiKeyId>,
+) -> Result<StatusCode, Problem> {
+    revoked(&app, &admin, id).await
+}
+
+/// A tenant's keys, for the operator.
+#[utoipa::path(get, path = "/v1/admin/tenants/{tenant}/keys", tag = "keys",
+    params(("tenant" = String, Path), WhichKeys), responses((status = 200, body = KeyPage)))]
+pub(in crate::api) async fn list_for_tenant(
+    State(app): State<Arc<App>>,
+    InPlace(admin): InPlace,
+    Query(which): Query<WhichKeys>,
+) -> Result<axum::Json<KeyPage>, Problem> {
+    listed(&app, &admin, &which).await
+}
+
+/// Make a key for a tenant, as the operator: so its first admin gets in.
+#[utoipa::path(post, path = "/v1/admin/tenants/{tenant}/keys", tag = "keys", params(("tenant" = String, Path)),
+    request_body = NewKey, responses((status = 201, body = MadeKey)))]
+pub(in crate::api) async fn create_for_tenant(
+    State(app): State<Arc<App>>,
+    InPlace(admin): InPlace,
+    Json(new): Json<NewKey>,
+) -> Made {
+    made(&app, &admin, new).await
+}
+
+/// End a tenant's key, as the operator.
+#[utoipa::path(delete, path = "/v1/admin/tenants/{tenant}/keys/{id}", tag = "keys",
+    params(("tenant" = String, Path), ("id" = ApiKeyId, Path)), responses((status = 204)))]
+pub(in crate::api) async fn revoke_for_tenant(
+    State(app): State<Arc<App>>,
+    InPlace(admin): InPlace,
+    Path(one): Path<OneKey>,
+) -> Result<StatusCode, Problem> {
+    revoked(&app, &admin, one.id).await
+}

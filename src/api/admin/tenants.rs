@@ -1,0 +1,113 @@
+//! The tenants of the installation, for whoever runs it. Without `CHATELAINE_OPERATOR_TOKEN` these routes are not
+//! there: 404.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    super::{
+        extract::{Json, Path, Query, readable},
+        problem::Problem,
+    },
+    Operator, fifty, page,
+};
+use crate::app::{
+    self, App,
+    tenants::{NewTenant, TenantChange, TenantView},
+};
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct WhichTenants {
+    /// Only those after this page: its `next`.
+    after: Option<String>,
+    /// 1 to 200.
+    #[serde(default = "fifty")]
+    limit: i64,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct TenantPage {
+    items: Vec<TenantView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// Every tenant, by name.
+#[utoipa::path(get, path = "/v1/admin/tenants", tag = "tenants", params(WhichTenants),
+    responses((status = 200, body = TenantPage)))]
+pub(in crate::api) async fn list(
+    State(app): State<Arc<App>>,
+    Operator(operator): Operator,
+    Query(which): Query<WhichTenants>,
+) -> Result<axum::Json<TenantPage>, Problem> {
+    if let Some(after) = &which.after {
+        readable("after", after, 63)?;
+    }
+    let limit = page(which.limit, 200)?;
+    let mut items = app::tenants::list(&app, &operator, which.after.as_deref(), limit + 1).await?;
+    let next = super::next(&mut items, limit, |tenant| tenant.name.clone());
+    Ok(axum::Json(TenantPage { items, next }))
+}
+
+/// Add a tenant. A name that is taken is 409.
+#[utoipa::path(post, path = "/v1/admin/tenants", tag = "tenants", request_body = NewTenant,
+    responses((status = 201, body = TenantView)))]
+pub(in crate::api) async fn create(
+    State(app): State<Arc<App>>,
+    Operator(operator): Operator,
+    Json(new): Json<NewTenant>,
+) -> Result<(StatusCode, axum::Json<TenantView>), Problem> {
+    let tenant = app::tenants::create(&app, &operator, new).await?;
+    Ok((StatusCode::CREATED, axum::Json(tenant)))
+}
+
+/// One tenant, with the limits in force and what was used today.
+#[utoipa::path(get, path = "/v1/admin/tenants/{tenant}", tag = "tenants", params(("tenant" = String, Path)),
+    responses((status = 200, body = TenantView)))]
+pub(in crate::api) async fn get(
+    State(app): State<Arc<App>>,
+    Operator(operator): Operator,
+    Path(name): Path<String>,
+) -> Result<axum::Json<TenantView>, Problem> {
+    Ok(axum::Json(app::tenants::get(&app, &operator, &name).await?))
+}
+
+/// Change a tenant; what is left out stays. While it is `suspended` its tokens and keys get 403 `tenant_suspended`,
+/// on every replica within seconds, and what runs for it is stopped; everything is kept. A limit of a day is a number,
+/// `unlimited`, or `null` for the installation's own.
+#[utoipa::path(patch, path = "/v1/admin/tenants/{tenant}", tag = "tenants", params(("tenant" = String, Path)),
+    request_body = TenantChange, responses((status = 200, body = TenantView)))]
+pub(in crate::api) async fn change(
+    State(app): State<Arc<App>>,
+    Operator(operator): Operator,
+    Path(name): Path<String>,
+    Json(change): Json<TenantChange>,
+) -> Result<axum::Json<TenantView>, Problem> {
+    Ok(axum::Json(app::tenants::change(&app, &operator, &name, change).await?))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct Confirmation {
+    /// The tenant's name once more: with it goes all that its users and admins have, for good.
+    confirm: Option<String>,
+}
+
+/// Remove a tenant with everything that it has. Only that it was removed stays, in the operator's audit trail.
+#[utoipa::path(delete, path = "/v1/admin/tenants/{tenant}", tag = "tenants",
+    params(("tenant" = String, Path), Confirmation), responses((status = 204)))]
+pub(in crate::api) async fn remove(
+    State(app): State<Arc<App>>,
+    Operator(operator): Operator,
+    Path(name): Path<String>,
+    Query(confirmation): Query<Confirmation>,
+) -> Result<StatusCode, Problem> {
+    app::tenants::remove(&app, &operator, &name, confirmation.confirm.as_deref()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

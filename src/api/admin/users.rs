@@ -1,0 +1,104 @@
+//! The tenant's users, for its admins: whoever has been seen, and an end to what they have here.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    super::{
+        extract::{Path, Query, readable},
+        problem::Problem,
+    },
+    Admin, fifty, page,
+};
+use crate::{
+    app::{self, App},
+    domain::account::SeenUser,
+};
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct WhichUsers {
+    /// Only those whose id starts with this.
+    prefix: Option<String>,
+    /// Only those after this page: its `next`.
+    after: Option<String>,
+    /// 1 to 100.
+    #[serde(default = "fifty")]
+    limit: i64,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct UserPage {
+    items: Vec<SeenUser>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// Who has talked to an agent, configured a server or asked for approval, by id; `key:<name>` is a key that speaks for
+/// itself, `guest:<id>` a guest.
+#[utoipa::path(get, path = "/v1/admin/users", tag = "users", params(WhichUsers),
+    responses((status = 200, body = UserPage)))]
+pub(in crate::api) async fn list(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Query(which): Query<WhichUsers>,
+) -> Result<axum::Json<UserPage>, Problem> {
+    let limit = page(which.limit, 100)?;
+    for (field, text) in [("prefix", &which.prefix), ("after", &which.after)] {
+        if let Some(text) = text {
+            readable(field, text, 255)?;
+        }
+    }
+    let (prefix, after) = (which.prefix.unwrap_or_default(), which.after);
+    let mut items = app::users::list(&app, &admin, &prefix, after.as_deref(), limit + 1).await?;
+    let next = super::next(&mut items, limit, |user| user.id.clone());
+    Ok(axum::Json(UserPage { items, next }))
+}
+
+/// One user.
+#[utoipa::path(get, path = "/v1/admin/users/{user}", tag = "users", params(("user" = String, Path)),
+    responses((status = 200, body = SeenUser)))]
+pub(in crate::api) async fn get(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(user): Path<String>,
+) -> Result<axum::Json<SeenUser>, Problem> {
+    Ok(axum::Json(app::users::get(&app, &admin, &user).await?))
+}
+
+/// End a user's sessions, on every replica: tokens of until now are taken no more (of those that do not say when they
+/// were issued, such as end within a day), a guest's key is revoked, what runs is stopped, personal connections are
+/// closed. What they entered is kept. They may sign in again after half a minute, unless their issuer says no; a
+/// frontend's key goes on speaking for them.
+#[utoipa::path(post, path = "/v1/admin/users/{user}/sign-out", tag = "users", params(("user" = String, Path)),
+    responses((status = 204)))]
+pub(in crate::api) async fn sign_out(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(user): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app::users::sign_out(&app, &admin, &user).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(in crate::api) struct Removed {
+    /// How many there were.
+    removed: usize,
+}
+
+/// Delete what a user entered for personal servers, and close the connections made with it.
+#[utoipa::path(delete, path = "/v1/admin/users/{user}/credentials", tag = "users", params(("user" = String, Path)),
+    responses((status = 200, body = Removed)))]
+pub(in crate::api) async fn remove_credentials(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(user): Path<String>,
+) -> Result<axum::Json<Removed>, Problem> {
+    let removed = app::users::remove_credentials(&app, &admin, &user).await?;
+    Ok(axum::Json(Removed { removed }))
+}

@@ -1,0 +1,103 @@
+//! Users, as far as their rows tell of them: nobody keeps a list. Whoever has a conversation, a credential, a request
+//! for approval or some usage has been seen, even if the conversation is gone.
+
+use sqlx::types::Json;
+use time::OffsetDateTime;
+
+use super::Tx;
+use crate::domain::{
+    account::{SeenUser, UserCredential},
+    error::Result,
+    ids::UserId,
+};
+
+struct Row {
+    id: String,
+    last_seen: Option<OffsetDateTime>,
+    conversations: i64,
+    credentials: Json<Vec<UserCredential>>,
+    open_approvals: i64,
+    runs_today: i64,
+    tokens_today: i64,
+    tool_calls_today: i64,
+}
+
+impl From<Row> for SeenUser {
+    fn from(row: Row) -> Self {
+        let Row { id, last_seen, conversations, credentials, open_approvals, .. } = row;
+        let (runs_today, tokens_today, tool_calls_today) = (row.runs_today, row.tokens_today, row.tool_calls_today);
+        let credentials = credentials.0;
+        Self { id, last_seen, conversations, credentials, open_approvals, runs_today, tokens_today, tool_calls_today }
+    }
+}
+
+/// Users by id, whose id starts with `prefix`, those after `after` only.
+pub async fn list(tx: &mut Tx, prefix: &str, after: Option<&str>, limit: i64) -> Result<Vec<SeenUser>> {
+    let ids = sqlx::query_scalar!(
+        r#"select user_id as "id!" from (
+             (select distinct user_id from conversations
+              where starts_with(user_id, $1) and ($2::text is null or user_id > $2) order by user_id limit $3)
+             union (select distinct user_id from credentials
+              where starts_with(user_id, $1) and ($2::text is null or user_id > $2) order by user_id limit $3)
+             union (select distinct user_id from usage
+              where starts_with(user_id, $1) and ($2::text is null or user_id > $2) order by user_id limit $3)
+             union (select distinct requester from approvals
+              where starts_with(requester, $1) and ($2::text is null or requester > $2) order by requester limit $3)
+           ) seen order by user_id limit $3"#,
+        prefix,
+        after,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    described(tx, &ids).await
+}
+
+/// One of them.
+pub async fn get(tx: &mut Tx, user: &UserId) -> Result<Option<SeenUser>> {
+    let seen = sqlx::query_scalar!(
+        r#"select exists (select from conversations where user_id = $1)
+                  or exists (select from credentials where user_id = $1)
+                  or exists (select from usage where user_id = $1)
+                  or exists (select from approvals where requester = $1) as "seen!""#,
+        user.as_str(),
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    if !seen {
+        return Ok(None);
+    }
+    Ok(described(tx, &[user.to_string()]).await?.pop())
+}
+
+async fn described(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select u.id as "id!", talk.conversations as "conversations!", own.credentials as "credentials!: Json<Vec<UserCredential>>",
+                  asked.open as "open_approvals!", used.runs as "runs_today!", used.tokens as "tokens_today!",
+                  called.tool_calls as "tool_calls_today!",
+                  greatest(talk.last, own.last, asked.last, used.last, did.last) as last_seen
+           from unnest($1::text[]) with ordinality u (id, place),
+           lateral (select count(*) as conversations, max(updated_at) as last from conversations where user_id = u.id) talk,
+           lateral (select coalesce(json_agg(json_build_object('agent', agent, 'server', server, 'state', state)
+                                             order by agent, server), '[]') as credentials, max(updated_at) as last
+                    from credentials where user_id = u.id) own,
+           lateral (select count(*) filter (where state in ('pending', 'approved', 'executing')) as open,
+                           max(created_at) as last
+                    from approvals where requester = u.id) asked,
+           lateral (select coalesce(sum(runs) filter (where day = (now() at time zone 'utc')::date), 0)::bigint as runs,
+                           coalesce(sum(input_tokens + output_tokens)
+                                    filter (where day = (now() at time zone 'utc')::date), 0)::bigint as tokens,
+                           max(day)::timestamp at time zone 'utc' as last
+                    from usage where user_id = u.id) used,
+           lateral (select count(*) as tool_calls from audit
+                    where actor = u.id and action = 'tool.call'
+                      and at >= ((now() at time zone 'utc')::date)::timestamp at time zone 'utc') called,
+           lateral (select max(at) as last from (select at from audit where actor = u.id order by id desc limit 1) a) did
+           order by u.place"#,
+        ids,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows.into_iter().map(Into::into).collect())
+}
