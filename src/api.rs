@@ -84,6 +84,7 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(agents::list))
         .routes(routes!(agents::get))
         .routes(routes!(agents::tools))
+        .routes(routes!(agents::prompts))
         .routes(routes!(agents::connections))
         .routes(routes!(agents::servers))
         .routes(routes!(agents::menu))

@@ -26,6 +26,7 @@ pub mod params;
 pub mod personal;
 pub mod policy;
 pub mod principal;
+pub mod prompt;
 pub mod registry;
 pub mod ring;
 pub mod run;

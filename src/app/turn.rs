@@ -7,6 +7,7 @@
 
 mod calls;
 mod history;
+mod opening;
 mod prompt;
 
 use std::sync::Arc;
@@ -152,7 +153,10 @@ impl Work {
                 let text = "This agent has no model. Commands work: type /help.";
                 Ok(Ending::succeeded().telling(vec![commands::notice("no_model", text)]))
             }
-            RunKind::Turn => self.converse(&pack, &written).await,
+            RunKind::Turn => match self.open(&pack).await? {
+                Some(ending) => Ok(ending),
+                None => self.converse(&pack, &written).await,
+            },
         }
     }
 
@@ -201,7 +205,8 @@ impl Work {
 
     /// Model and tools in turn, until the model has nothing more to call.
     async fn converse(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
-        let done = written.iter().filter(|message| message.role == Role::Assistant).count();
+        let is_step = |message: &&Message| message.role == Role::Assistant && !opening::is_of_prompt(message);
+        let done = written.iter().filter(is_step).count();
         self.tell_of_credentials(pack).await?;
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
             let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;

@@ -53,6 +53,7 @@ fn table() -> Vec<Row> {
         (get(), "/v1/agents", none, [401, 200, 200, 200, 200, 403, 200]),
         (get(), "/v1/agents/{agent}", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/tools", none, [401, 403, 200, 404, 200, 403, 200]),
+        (get(), "/v1/agents/{agent}/prompts", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/connections", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/menu", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/servers", none, [401, 403, 200, 404, 200, 403, 200]),
