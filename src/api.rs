@@ -23,6 +23,7 @@ mod openai;
 mod operations;
 mod problem;
 mod registry;
+mod resources;
 mod runs;
 mod secrets;
 mod server;
@@ -94,6 +95,7 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(conversations::list, conversations::create))
         .routes(routes!(conversations::get, conversations::delete))
         .routes(routes!(conversations::messages, conversations::post))
+        .routes(routes!(resources::list))
         .routes(routes!(events::listen))
         .routes(routes!(runs::create))
         .routes(routes!(runs::get))

@@ -28,6 +28,7 @@ pub mod policy;
 pub mod principal;
 pub mod prompt;
 pub mod registry;
+pub mod resource;
 pub mod ring;
 pub mod run;
 pub mod scrub;

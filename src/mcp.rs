@@ -17,6 +17,7 @@ mod params;
 mod pool;
 mod prompts;
 mod reading;
+mod resources;
 mod session;
 mod sse;
 mod stdio;

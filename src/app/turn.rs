@@ -15,7 +15,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use super::{App, agents, commands, credentials, runs, tools};
+use super::{App, agents, commands, credentials, resources, runs, tools};
 use crate::{
     domain::{
         error::{Error, Result},
@@ -248,13 +248,14 @@ impl Work {
 
     /// One step of the model, streamed to whoever listens.
     async fn step(&self, pack: &Arc<Pack>, toolbox: &Arc<tools::Toolbox>) -> Result<Step> {
+        let reading = resources::definition(&self.app, &self.run.principal, toolbox, self.run.conversation).await?;
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         let messages = store::messages::for_model(&mut tx, &self.run, pack.memory.window).await?;
         drop(tx);
         let request = StepRequest {
             system: prompt::system(pack, &self.run.principal, toolbox),
             history: history::turns(&messages, pack.memory.window, self.run.id),
-            tools: prompt::definitions(toolbox),
+            tools: prompt::definitions(toolbox).into_iter().chain(reading).collect(),
         };
         let mut stream = std::pin::pin!(self.app.models.step(&pack.llm, request));
         let mut shown = String::new();

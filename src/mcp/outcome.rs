@@ -144,6 +144,12 @@ pub(super) fn text_of(content: &RawValue) -> String {
     object::<Block>(content.get()).map_or_else(|_| "[content that cannot be read]".to_owned(), Block::words)
 }
 
+/// A resource that was read, in words.
+pub(super) fn resource_text(content: &RawValue) -> String {
+    let resource = object::<Resource>(content.get());
+    resource.map_or_else(|_| "[content that cannot be read]".to_owned(), Resource::words)
+}
+
 /// At most `most` bytes, with a mark where more was.
 pub(super) fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {

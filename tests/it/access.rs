@@ -81,6 +81,7 @@ fn table() -> Vec<Row> {
         (get(), "/v1/conversations/{id}", none, [401, 404, 404, 404, 404, 403, 200]),
         (get(), "/v1/conversations/{id}/messages", none, [401, 404, 404, 404, 404, 403, 200]),
         (post(), "/v1/conversations/{id}/messages", || json!({ "text": "/help" }), [401, 404, 404, 404, 404, 403, 202]),
+        (get(), "/v1/conversations/{id}/resources", none, [401, 404, 404, 404, 404, 403, 200]),
         (get(), "/v1/conversations/{id}/events", none, [401, 404, 404, 404, 404, 403, 200]),
         (delete(), "/v1/conversations/{id}", none, [401, 404, 404, 404, 404, 403, 204]),
         (get(), "/v1/runs/{id}", none, [401, 404, 404, 404, 404, 403, 200]),

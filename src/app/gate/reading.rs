@@ -14,6 +14,7 @@ use crate::{
         message::CallStatus,
         principal::Principal,
         prompt::{Said, ServerPrompt},
+        resource::Resource,
         server::{AccessMode, ServerSpec},
     },
     mcp::{CallError, Key},
@@ -21,6 +22,7 @@ use crate::{
 };
 
 /// Who asks, and in which run.
+#[derive(Clone, Copy)]
 pub struct Asking<'a> {
     pub principal: &'a Principal,
     pub toolbox: &'a Toolbox,
@@ -39,9 +41,26 @@ pub async fn prompt(
     let what = ("prompt.get", prompt.name.as_str());
     let line = app.audit.reserve(row(app, asking, spec, what, &Value::from(arguments.clone()).to_string()));
     let line = line.map_err(|error| format!("not executed: {error}"))?;
-    let asked = app.mcp.prompt(&key, &target, &prompt.name, arguments).await;
+    let asked = app.orchestrator.mcp(spec, &app.mcp).prompt(&key, &target, &prompt.name, arguments).await;
     line.write(outcome_name(status_of(&asked)));
     came_of(app, asking, &key, spec, asked).await
+}
+
+/// Reads a resource that a result of `tool` linked to; the error is a sentence for whoever asked.
+pub async fn resource(
+    app: &Arc<App>,
+    asking: &Asking<'_>,
+    spec: &Arc<ServerSpec>,
+    tool: &str,
+    uri: &str,
+) -> Result<Resource, String> {
+    let (key, target) = reach(app, asking.principal, asking.toolbox.agent(), spec, asking.run).await?;
+    let line = app.audit.reserve(row(app, asking, spec, ("resource.read", tool), uri));
+    let line = line.map_err(|error| format!("not read: {error}"))?;
+    let mcp = app.orchestrator.mcp(spec, &app.mcp);
+    let read = mcp.resource(&key, &target, uri).await;
+    line.write(outcome_name(status_of(&read)));
+    came_of(app, asking, &key, spec, read).await
 }
 
 /// A credential that the server refused is marked.
