@@ -103,6 +103,7 @@ fn catalog(server: ServerId) -> Catalog {
     Catalog {
         server,
         tools: (0..TOOLS_EACH).map(tool).collect(),
+        prompts: Vec::new(),
         dropped: Vec::new(),
         fetched_at: Clock::System.now(),
         version: "1".to_owned(),

@@ -23,6 +23,7 @@ mod openai;
 mod operations;
 mod problem;
 mod registry;
+mod resources;
 mod runs;
 mod secrets;
 mod server;
@@ -84,6 +85,7 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(agents::list))
         .routes(routes!(agents::get))
         .routes(routes!(agents::tools))
+        .routes(routes!(agents::prompts))
         .routes(routes!(agents::connections))
         .routes(routes!(agents::servers))
         .routes(routes!(agents::menu))
@@ -93,6 +95,7 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(conversations::list, conversations::create))
         .routes(routes!(conversations::get, conversations::delete))
         .routes(routes!(conversations::messages, conversations::post))
+        .routes(routes!(resources::list))
         .routes(routes!(events::listen))
         .routes(routes!(runs::create))
         .routes(routes!(runs::get))

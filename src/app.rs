@@ -2,7 +2,7 @@
 //! user is a row and an event.
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
-//! `jobs → turn → commands → menu → tenants → users → sessions → gate → approvals → transcript → runs → conversations → flows → tools →
+//! `jobs → turn → commands → prompts → resources → menu → tenants → users → sessions → gate → approvals → transcript → runs → conversations → flows → tools →
 //! credentials → servers → connections → agents → orchestrator → usage → registry → webhooks → audit → accounts → keys`.
 
 pub mod accounts;
@@ -20,7 +20,9 @@ pub mod jobs;
 pub mod keys;
 pub mod menu;
 pub mod orchestrator;
+pub mod prompts;
 pub mod registry;
+pub mod resources;
 pub mod runs;
 pub mod servers;
 pub mod sessions;

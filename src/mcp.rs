@@ -15,6 +15,9 @@ mod listing;
 mod outcome;
 mod params;
 mod pool;
+mod prompts;
+mod reading;
+mod resources;
 mod session;
 mod sse;
 mod stdio;
@@ -44,6 +47,7 @@ use self::{
 use crate::{
     domain::{
         ids::{AgentId, ServerId, TenantId},
+        prompt::ServerPrompt,
         server::ServerSpec,
         tool::{Tool, ToolOutcome},
     },
@@ -132,10 +136,11 @@ pub enum ConnectionState {
     },
 }
 
-/// The tools of a server, as seen with one credential.
+/// The tools and prompts of a server, as seen with one credential.
 #[derive(Clone, Debug)]
 pub struct Discovery {
     pub tools: Vec<Arc<Tool>>,
+    pub prompts: Vec<Arc<ServerPrompt>>,
     /// What was left out and why, in the server's order.
     pub dropped: Vec<String>,
     pub era: Era,
@@ -175,7 +180,7 @@ impl Mcp {
         Self { pool: Arc::new(Pool::new(egress, options)) }
     }
 
-    /// Lists the tools of a server, connecting if needed. Connecting takes at most the server's connect
+    /// Lists the tools and prompts of a server, connecting if needed. Connecting takes at most the server's connect
     /// timeout (a child: [`Options::stdio_start`]), listing at most its request timeout.
     pub async fn discover(&self, key: &Key, spec: &Arc<ServerSpec>) -> Result<Discovery, McpError> {
         let using = self.pool.claim(key, spec);
@@ -184,7 +189,7 @@ impl Mcp {
             tries -= 1;
             let session = self.pool.session(&using.slot).await?;
             let failure = match list(&using, &session).await {
-                Ok(listed) => return Ok(discovery(listed, &session)),
+                Ok(listed) => return Ok(discovery(listed, prompts::of(&session, spec).await, &session)),
                 Err(failure) => failure,
             };
             // Listing changes nothing, so an answer that was lost is asked for again.
@@ -324,9 +329,11 @@ async fn list(using: &InUse, session: &Arc<Session>) -> Result<Listed, Failure> 
     Ok(listed)
 }
 
-fn discovery(listed: Listed, session: &Session) -> Discovery {
+fn discovery(mut listed: Listed, prompts: prompts::Listed, session: &Session) -> Discovery {
+    listed.dropped.extend(prompts.dropped);
     Discovery {
         tools: listed.tools,
+        prompts: prompts.prompts,
         dropped: listed.dropped,
         era: session.era,
         protocol: session.protocol.clone(),

@@ -22,6 +22,7 @@ pub mod keks;
 pub mod messages;
 pub mod private;
 pub mod registry;
+pub mod resources;
 pub mod runs;
 pub mod sealed;
 pub mod secrets;

@@ -11,8 +11,8 @@ use super::{
 };
 use crate::{
     app::{
-        self, App, agents::AgentView, connections::ConnectionView, menu::ItemView, servers::ServerView,
-        tools::ServerTools,
+        self, App, agents::AgentView, connections::ConnectionView, menu::ItemView, prompts::PromptView,
+        servers::ServerView, tools::ServerTools,
     },
     domain::{ids::ConversationId, principal::Scope},
 };
@@ -65,6 +65,18 @@ pub(super) async fn tools(
         app::tools::list(&app, caller.principal(), &agent).await?
     };
     Ok(axum::Json(List { items }))
+}
+
+/// The prompts of this agent's servers that I can use. One is used by saying its `command` in a conversation, with
+/// `name=value` for each argument behind it; a value with blanks stands in double quotes.
+#[utoipa::path(get, path = "/v1/agents/{agent}/prompts", tag = "agents", params(("agent" = String, Path)),
+    responses((status = 200, body = List<PromptView>)))]
+pub(super) async fn prompts(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(agent): Path<String>,
+) -> Result<axum::Json<List<PromptView>>, Problem> {
+    Ok(axum::Json(List { items: app::prompts::list(&app, caller.principal(), &agent).await? }))
 }
 
 /// The servers of this agent that I can use, and how each connection is.

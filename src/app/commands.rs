@@ -7,7 +7,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::{App, agents, connections::State, credentials, flows, menu, sessions, tools};
+use super::{App, agents, connections::State, credentials, flows, menu, prompts, sessions, tools};
 use crate::domain::{
     canonical,
     error::{Error, Result},
@@ -28,6 +28,7 @@ const HELP: &str = "\
 /help – this list
 /menu – what else you can do here; /menu ITEM does it
 /tools – the tools you can use, by server
+/prompts – what the servers offer as commands; /SERVER:PROMPT name=value … says it to the agent
 /connections – the servers of this agent and how they are
 /connect – connect a server that needs a credential of yours; /connect SERVER goes there directly
 /disconnect SERVER – delete what you entered for it
@@ -46,7 +47,13 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
     let line = line.trim();
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let text = match name {
-        "/help" => HELP.to_owned(),
+        "/help" => help(app, run).await?,
+        "/prompts" => match describe_prompts(app, run).await? {
+            text if text.is_empty() => {
+                return Ok(Answer::Parts(vec![say(app, run, "no_prompts", Key::PromptsNone).await?]));
+            }
+            text => text,
+        },
         "/menu" if rest.trim().is_empty() => return describe_menu(app, run).await.map(Answer::Parts),
         "/menu" => return choose(app, run, rest.trim()).await,
         "/authenticate" => return authenticate(app, run).await.map(Answer::Parts),
@@ -137,6 +144,16 @@ async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
         }
     }
     Ok(if text.is_empty() { "There are no tools for you here.".to_owned() } else { text.trim_end().to_owned() })
+}
+
+/// The commands, and those that the servers bring.
+async fn help(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
+    let prompts = describe_prompts(app, run).await?;
+    Ok(if prompts.is_empty() { HELP.to_owned() } else { format!("{HELP}\n\n{prompts}") })
+}
+
+async fn describe_prompts(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
+    prompts::describe(app, &run.principal, run.agent.as_str()).await
 }
 
 async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {

@@ -25,7 +25,7 @@ use crate::{
         ids::{AgentId, ServerId, TenantId},
         pack::Pack,
         server::{AccessMode, ServerSpec},
-        tool::{Catalog, Tool},
+        tool::Catalog,
     },
     mcp::{ConnectionState, Discovery, Key},
     store,
@@ -332,18 +332,23 @@ pub(super) fn catalog(app: &App, server: &ServerId, discovery: &Discovery) -> Ca
     Catalog {
         server: server.clone(),
         tools: discovery.tools.clone(),
+        prompts: discovery.prompts.clone(),
         dropped: discovery.dropped.clone(),
         fetched_at: app.clock.now(),
-        version: fingerprint(&discovery.tools),
+        version: fingerprint(discovery),
     }
 }
 
-/// SHA-256 over everything that a tool list says, in hex.
-fn fingerprint(tools: &[Arc<Tool>]) -> String {
+/// SHA-256 over everything that a server's lists say, in hex.
+fn fingerprint(discovery: &Discovery) -> String {
     let mut digest = Sha256::new();
-    for tool in tools {
+    for tool in &discovery.tools {
         digest.update(serde_json::to_vec(&**tool).expect("a tool is plain JSON"));
         digest.update([0]);
+    }
+    for prompt in &discovery.prompts {
+        digest.update(serde_json::to_vec(&**prompt).expect("a prompt is plain JSON"));
+        digest.update([1]);
     }
     hex::encode(digest.finalize())
 }

@@ -19,6 +19,7 @@ use crate::{
         message::{Message, Part, Role},
         pack::Pack,
         principal::Principal,
+        prompt,
         run::{Conversation, Run, RunKind},
     },
     live::{self, Listener},
@@ -127,7 +128,8 @@ pub async fn messages(
     store::messages::list(&mut tx, id, after, limit).await
 }
 
-/// Says something. A text that starts with `/` is a command and is answered without the model. A text
+/// Says something. A text that starts with `/` is a command and is answered without the model, unless it names a
+/// prompt of a server (`/<server>:<prompt>`): what that comes to is said to the model. A text
 /// that comes while a turn is under way waits for the next one, together with others that wait.
 /// With `field` it answers the prompt for that field and nothing else; `Conflict` when nobody asks for it now.
 pub async fn post(
@@ -191,7 +193,9 @@ pub(super) async fn say(
     caught: Option<&Caught>,
 ) -> Result<Said> {
     let text = caught.map_or(text, |caught| caught.shown.as_str());
-    let command = caught.is_some() || text.trim_start().starts_with('/');
+    // A prompt opens a turn, with what it comes to instead of what was said.
+    let names_prompt = caught.is_none() && prompt::command(text).is_some();
+    let command = caught.is_some() || (text.trim_start().starts_with('/') && !names_prompt);
     let kind = if command { RunKind::Command } else { RunKind::Turn };
     if kind == RunKind::Turn {
         usage::admit(app, tx, principal).await?;
@@ -216,7 +220,7 @@ pub(super) async fn say(
         run_ordinal,
         role: Role::User,
         parts: &[Part::text(text)],
-        for_model: kind == RunKind::Turn,
+        for_model: kind == RunKind::Turn && !names_prompt,
     };
     let (message, event) = store::messages::append(tx, principal.tenant, conversation.id, message).await?;
     let run = store::runs::get(tx, &principal.user, run).await?;

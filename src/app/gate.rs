@@ -5,6 +5,7 @@
 //! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
 
 pub mod approved;
+pub mod reading;
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::{
         approval::State,
         canonical,
         error::Error,
-        ids::{AuditId, RunId},
+        ids::{AgentId, AuditId, RunId},
         message::{CallStatus, ToolResult},
         policy::{ApprovalPolicy, Decision, decide},
         principal::Principal,
@@ -72,7 +73,8 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
         Ok(admitted) => admitted,
         Err(reason) => return denied(app, &call, reason),
     };
-    let (key, target) = match reach(app, &call, spec).await {
+    let reached = reach(app, call.principal, call.toolbox.agent(), spec, Some(call.run)).await;
+    let (key, target) = match reached {
         Ok(reached) => reached,
         Err(reason) => return denied(app, &call, reason),
     };
@@ -168,10 +170,16 @@ async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::Asked<'_>) -> To
 
 /// Whose connection the call goes over, and to what: a shared server as the pack has it, a personal one with
 /// the user's own credential.
-async fn reach(app: &App, call: &Call<'_>, spec: &Arc<ServerSpec>) -> Result<(Key, Arc<ServerSpec>), String> {
-    let (principal, agent) = (call.principal, call.toolbox.agent());
+async fn reach(
+    app: &App,
+    principal: &Principal,
+    agent: &AgentId,
+    spec: &Arc<ServerSpec>,
+    run: Option<RunId>,
+) -> Result<(Key, Arc<ServerSpec>), String> {
     if app.orchestrator.is(spec) {
-        let reached = orchestrator::reach(app, principal.tenant, agent, spec, call.run).await;
+        let run = run.ok_or_else(|| "not executed: the orchestrator answers runs only".to_owned())?;
+        let reached = orchestrator::reach(app, principal.tenant, agent, spec, run).await;
         return reached.map_err(|error| format!("not executed: {error}"));
     }
     if spec.access_mode == AccessMode::AdminControlled {

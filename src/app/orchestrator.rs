@@ -95,6 +95,7 @@ impl Orchestrator {
         Arc::new(Catalog {
             server: server.clone(),
             tools: self.tools.clone(),
+            prompts: Vec::new(),
             dropped: Vec::new(),
             fetched_at: OffsetDateTime::UNIX_EPOCH,
             version: "built in".to_owned(),

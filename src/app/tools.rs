@@ -4,6 +4,7 @@
 //! decision that the gate asks again at call time. Both are cached; a user's toolbox costs a query only when
 //! nobody has asked for it for a while. A personal server's tools are in it only with an active credential.
 
+mod offered;
 mod unlisted;
 
 use std::{

@@ -7,6 +7,7 @@
 
 mod calls;
 mod history;
+mod opening;
 mod prompt;
 
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use super::{App, agents, commands, credentials, runs, tools};
+use super::{App, agents, commands, credentials, resources, runs, tools};
 use crate::{
     domain::{
         error::{Error, Result},
@@ -152,7 +153,10 @@ impl Work {
                 let text = "This agent has no model. Commands work: type /help.";
                 Ok(Ending::succeeded().telling(vec![commands::notice("no_model", text)]))
             }
-            RunKind::Turn => self.converse(&pack, &written).await,
+            RunKind::Turn => match self.open(&pack).await? {
+                Some(ending) => Ok(ending),
+                None => self.converse(&pack, &written).await,
+            },
         }
     }
 
@@ -201,7 +205,8 @@ impl Work {
 
     /// Model and tools in turn, until the model has nothing more to call.
     async fn converse(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
-        let done = written.iter().filter(|message| message.role == Role::Assistant).count();
+        let is_step = |message: &&Message| message.role == Role::Assistant && !opening::is_of_prompt(message);
+        let done = written.iter().filter(is_step).count();
         self.tell_of_credentials(pack).await?;
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
             let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
@@ -243,13 +248,14 @@ impl Work {
 
     /// One step of the model, streamed to whoever listens.
     async fn step(&self, pack: &Arc<Pack>, toolbox: &Arc<tools::Toolbox>) -> Result<Step> {
+        let reading = resources::definition(&self.app, &self.run.principal, toolbox, self.run.conversation).await?;
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         let messages = store::messages::for_model(&mut tx, &self.run, pack.memory.window).await?;
         drop(tx);
         let request = StepRequest {
             system: prompt::system(pack, &self.run.principal, toolbox),
             history: history::turns(&messages, pack.memory.window, self.run.id),
-            tools: prompt::definitions(toolbox),
+            tools: prompt::definitions(toolbox).into_iter().chain(reading).collect(),
         };
         let mut stream = std::pin::pin!(self.app.models.step(&pack.llm, request));
         let mut shown = String::new();

@@ -1,9 +1,10 @@
 //! The slash commands by name. What each does is said in `app::commands`, and to people by `/help`.
 
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 14] = [
     "/help",
     "/menu",
     "/tools",
+    "/prompts",
     "/connections",
     "/call",
     "/connect",

@@ -54,6 +54,8 @@ pub enum Part {
         code: String,
         text: String,
     },
+    /// What a prompt of a server came to: the server's text, which opens a turn as if the user had said it.
+    ServerPrompt(ServerText),
     /// A call waits for somebody's consent, or what came of it.
     Approval(Box<approval::Note>),
     /// A session that an agent started has ended.
@@ -65,6 +67,14 @@ pub enum Part {
     },
     /// The program asks the person for a value. The next text of the conversation answers it, `/cancel` does not.
     Prompt(Prompt),
+}
+
+/// A text that a server wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct ServerText {
+    pub server: String,
+    pub prompt: String,
+    pub text: String,
 }
 
 /// One thing to choose.
@@ -170,6 +180,7 @@ impl<'de> Deserialize<'de> for Part {
             "tool_call" => read(&part).map(Self::ToolCall),
             "tool_result" => read(&part).map(Self::ToolResult),
             "approval" => read(&part).map(Self::Approval),
+            "server_prompt" => read(&part).map(Self::ServerPrompt),
             "agent_callback" => read(&part).map(Self::AgentCallback),
             other => Err(D::Error::custom(format!("unknown part {other:?}"))),
         }
@@ -197,6 +208,7 @@ impl Part {
             Self::ToolResult(result) => result.text.clone(),
             Self::Approval(note) => note.text.clone(),
             Self::AgentCallback(callback) => callback.plain(),
+            Self::ServerPrompt(said) => format!("[prompt {} of server {}]\n{}", said.prompt, said.server, said.text),
         }
     }
 }

@@ -166,6 +166,15 @@ pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &str) -> Decisio
     }
 }
 
+/// Whether a server's prompts are for this principal. No rule of the pack names prompts, so the tools' rules decide: they
+/// are for whoever may use at least one of the server's tools. Where the server has none, only an access that admits
+/// every tool says something about its prompts; a tool without a name is covered by no narrower rule.
+pub fn offers_prompts<'t>(server: &ServerSpec, who: &Standing, tools: impl IntoIterator<Item = &'t str>) -> bool {
+    let may = |tool: &str| !matches!(decide(server, who, tool), Decision::Deny(_));
+    let mut tools = tools.into_iter().peekable();
+    server.load_prompts && if tools.peek().is_none() { may("") } else { tools.any(may) }
+}
+
 /// Rules 4 and 5, without approval.
 fn admits(access: &ToolAccess, who: &Standing, tool: &str) -> Result<(), Denial> {
     let Some(roles) = &access.roles else {

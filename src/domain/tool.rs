@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use super::ids::ServerId;
+use super::{ids::ServerId, prompt::ServerPrompt};
 
 /// One discovered tool. JSON that nobody judges stays raw.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,10 +31,12 @@ pub struct Tool {
 pub struct Catalog {
     pub server: ServerId,
     pub tools: Vec<Arc<Tool>>,
+    /// What it offers as commands.
+    pub prompts: Vec<Arc<ServerPrompt>>,
     /// What was left out at discovery and why, in the server's order (`tool "x": …`).
     pub dropped: Vec<String>,
     pub fetched_at: OffsetDateTime,
-    /// Changes whenever the content does: a SHA-256 of the tools, in hex.
+    /// Changes whenever the content does: a SHA-256 of tools and prompts, in hex.
     pub version: String,
 }
 

@@ -17,30 +17,53 @@ const GOOD: Duration = Duration::from_secs(60);
 /// A server that refuses this often in a row is not asked again on this connection.
 const TRIES: u32 = 6;
 
-/// Follows the changes of one server's tool list until the session ends.
+/// What to be told of.
+pub(super) fn filter(tools: bool, prompts: bool) -> SubscriptionFilter {
+    let mut filter = SubscriptionFilter::builder();
+    if tools {
+        filter = filter.tools_list_changed();
+    }
+    if prompts {
+        filter = filter.prompts_list_changed();
+    }
+    filter.build()
+}
+
+/// Follows the changes of one server's lists until the session ends.
 pub(super) async fn follow(
     peer: Peer<RoleClient>,
+    filter: SubscriptionFilter,
     key: Key,
     changes: broadcast::Sender<Key>,
     session_ended: CancellationToken,
 ) {
-    let _ = session_ended.run_until_cancelled(listen_again(&peer, &key, &changes)).await;
+    let _ = session_ended.run_until_cancelled(listen_again(&peer, &filter, &key, &changes)).await;
 }
 
-async fn listen_again(peer: &Peer<RoleClient>, key: &Key, changes: &broadcast::Sender<Key>) {
+async fn listen_again(
+    peer: &Peer<RoleClient>,
+    filter: &SubscriptionFilter,
+    key: &Key,
+    changes: &broadcast::Sender<Key>,
+) {
     let mut failures = 0;
     while failures < TRIES && !peer.is_transport_closed() {
         let opened = clock::instant();
-        listen(peer, key, changes, failures > 0).await;
+        listen(peer, filter, key, changes, failures > 0).await;
         failures = if opened.elapsed() >= GOOD { 1 } else { failures + 1 };
         tokio::time::sleep(backoff(FIRST, LONGEST, failures)).await;
     }
 }
 
 /// One stream. `missed`: there was none for a while, and a change may have been missed.
-async fn listen(peer: &Peer<RoleClient>, key: &Key, changes: &broadcast::Sender<Key>, missed: bool) {
-    let filter = SubscriptionFilter::builder().tools_list_changed().build();
-    let Ok(mut stream) = peer.listen(filter).await else { return };
+async fn listen(
+    peer: &Peer<RoleClient>,
+    filter: &SubscriptionFilter,
+    key: &Key,
+    changes: &broadcast::Sender<Key>,
+    missed: bool,
+) {
+    let Ok(mut stream) = peer.listen(filter.clone()).await else { return };
     if missed {
         let _ = changes.send(key.clone());
     }

@@ -9,7 +9,7 @@ use super::{error::Failure, wire::object};
 use crate::domain::tool::ToolOutcome;
 
 /// Bytes of text that a model is given of one result.
-const MAX_TEXT: usize = 64 * 1024;
+pub(super) const MAX_TEXT: usize = 64 * 1024;
 
 /// The members that are looked at. Everything else stays raw.
 #[derive(Deserialize)]
@@ -65,7 +65,7 @@ pub(super) fn read(raw: Box<RawValue>) -> Result<ToolOutcome, Failure> {
             .map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?
             .read(block_by_block)?,
     };
-    Ok(ToolOutcome { is_error, text: cut(text), raw })
+    Ok(ToolOutcome { is_error, text: cut(text, MAX_TEXT), raw })
 }
 
 fn block_by_block(content: &RawValue) -> Vec<Option<Block<'_>>> {
@@ -139,9 +139,21 @@ fn decoded_len(base64: &str) -> usize {
     base64.trim_end_matches('=').len() * 3 / 4
 }
 
-fn cut(mut text: String) -> String {
-    if text.len() > MAX_TEXT {
-        let end = text.floor_char_boundary(MAX_TEXT);
+/// One content block in words.
+pub(super) fn text_of(content: &RawValue) -> String {
+    object::<Block>(content.get()).map_or_else(|_| "[content that cannot be read]".to_owned(), Block::words)
+}
+
+/// A resource that was read, in words.
+pub(super) fn resource_text(content: &RawValue) -> String {
+    let resource = object::<Resource>(content.get());
+    resource.map_or_else(|_| "[content that cannot be read]".to_owned(), Resource::words)
+}
+
+/// At most `most` bytes, with a mark where more was.
+pub(super) fn cut(mut text: String, most: usize) -> String {
+    if text.len() > most {
+        let end = text.floor_char_boundary(most);
         let left_out = text.len() - end;
         text.truncate(end);
         text = format!("{text}\n[cut: {left_out} more bytes are not shown]");

@@ -15,8 +15,9 @@ use rmcp::{
     ClientHandler, ErrorData, Peer, RoleClient,
     model::{
         CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam, ClientCapabilities,
-        ClientConfig, ClientRequest, GetExtensions, GetMeta, Implementation, ListRootsRequestMethod, ListToolsRequest,
-        PaginatedRequestParams, PingRequest, RequestId,
+        ClientConfig, ClientRequest, GetExtensions, GetMeta, GetPromptRequest, GetPromptRequestParams, Implementation,
+        ListPromptsRequest, ListRootsRequestMethod, ListToolsRequest, PaginatedRequestParams, PingRequest,
+        ReadResourceRequest, ReadResourceRequestParams, RequestId,
     },
     service::{NotificationContext, PeerRequestOptions, RequestContext, RunningService, ServiceError},
 };
@@ -27,6 +28,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{
     Era, Key,
     error::Failure,
+    reading::Reading,
     wire::{Tap, Wire, clipped, locked},
 };
 use crate::domain::clock;
@@ -46,13 +48,14 @@ pub(super) struct Session {
     pub(super) name: Option<String>,
     pub(super) version: Option<String>,
     pub(super) since: Instant,
+    pub(super) has_prompts: bool,
     /// A request ran out of time: ask for a sign of life before the next one.
     suspect: AtomicBool,
     /// Ends what runs beside the session.
     _aside: DropGuard,
 }
 
-/// Our side of the protocol: nothing is declared, so nothing is answered but the list of tools changing.
+/// Our side of the protocol: nothing is declared, so nothing is answered but the lists changing.
 pub(super) struct Handler {
     pub(super) key: Key,
     pub(super) changes: broadcast::Sender<Key>,
@@ -66,6 +69,10 @@ impl ClientHandler for Handler {
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
         // Nobody may be listening.
+        let _ = self.changes.send(self.key.clone());
+    }
+
+    async fn on_prompt_list_changed(&self, _: NotificationContext<RoleClient>) {
         let _ = self.changes.send(self.key.clone());
     }
 
@@ -83,11 +90,14 @@ impl Session {
         let info = peer.peer_info().ok_or_else(|| Failure::Lost("the server did not introduce itself".to_owned()))?;
         let aside = CancellationToken::new();
         let era = if info.protocol_version.has_initialize() { Era::Legacy } else { Era::Modern };
-        let announces = info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed) == Some(true);
-        if era == Era::Modern && announces {
+        let (tools, prompts) = (info.capabilities.tools.as_ref(), info.capabilities.prompts.as_ref());
+        let tools_change = tools.and_then(|tools| tools.list_changed) == Some(true);
+        let prompts_change = prompts.and_then(|prompts| prompts.list_changed) == Some(true);
+        if era == Era::Modern && (tools_change || prompts_change) {
             let handler = service.service();
             tokio::spawn(super::changes::follow(
                 peer.clone(),
+                super::changes::filter(tools_change, prompts_change),
                 handler.key.clone(),
                 handler.changes.clone(),
                 aside.clone(),
@@ -102,6 +112,7 @@ impl Session {
             name: info.server_info.as_ref().map(|info| clipped(&info.name)),
             version: info.server_info.as_ref().map(|info| clipped(&info.version)),
             since: clock::instant(),
+            has_prompts: prompts.is_some(),
             suspect: AtomicBool::new(false),
             _aside: aside.drop_guard(),
         })
@@ -131,6 +142,24 @@ impl Session {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ListToolsRequest::with_param(params);
         self.exchange(ClientRequest::ListToolsRequest(request), &Arc::default()).await
+    }
+
+    /// One question that changes nothing.
+    pub(super) async fn read(&self, what: &Reading<'_>) -> Result<Box<RawValue>, Failure> {
+        let request = match what {
+            Reading::Prompts { cursor } => {
+                let params = PaginatedRequestParams::default().with_cursor(cursor.clone());
+                ClientRequest::ListPromptsRequest(ListPromptsRequest::with_param(params))
+            }
+            Reading::Prompt { name, arguments } => {
+                let params = GetPromptRequestParams::new(*name).with_arguments((*arguments).clone());
+                ClientRequest::GetPromptRequest(GetPromptRequest::new(params))
+            }
+            Reading::Resource { uri } => {
+                ClientRequest::ReadResourceRequest(ReadResourceRequest::new(ReadResourceRequestParams::new(*uri)))
+            }
+        };
+        self.exchange(request, &Arc::default()).await
     }
 
     /// A sign of life: any answer will do.

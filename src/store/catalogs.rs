@@ -9,16 +9,17 @@ use super::Tx;
 use crate::domain::{
     error::{Error, Result},
     ids::{AgentId, ServerId, TenantId},
+    prompt::ServerPrompt,
     tool::{Catalog, Tool},
 };
 
 /// Stores the catalog of a server as seen in one credential scope, over an older one.
 pub async fn put(tx: &mut Tx, tenant: TenantId, agent: &AgentId, scope: &str, catalog: &Catalog) -> Result<()> {
     sqlx::query!(
-        "insert into catalogs (tenant_id, id, agent, server, scope, version, tools, dropped, fetched_at)
-         values ($1, $2, $3, $4, $5, $6, $7::text::json, $8::text::json, $9)
+        "insert into catalogs (tenant_id, id, agent, server, scope, version, tools, prompts, dropped, fetched_at)
+         values ($1, $2, $3, $4, $5, $6, $7::text::json, $8::text::json, $9::text::json, $10)
          on conflict (tenant_id, agent, server, scope) do update
-         set version = excluded.version, tools = excluded.tools, dropped = excluded.dropped,
+         set version = excluded.version, tools = excluded.tools, prompts = excluded.prompts, dropped = excluded.dropped,
              fetched_at = excluded.fetched_at
          where catalogs.fetched_at <= excluded.fetched_at",
         tenant.0,
@@ -28,6 +29,7 @@ pub async fn put(tx: &mut Tx, tenant: TenantId, agent: &AgentId, scope: &str, ca
         scope,
         catalog.version,
         written(&catalog.tools)?,
+        written(&catalog.prompts)?,
         written(&catalog.dropped)?,
         catalog.fetched_at,
     )
@@ -49,6 +51,7 @@ pub async fn get(tx: &mut Tx, agent: &AgentId, wanted: &[(ServerId, String)]) ->
         scope: String,
         version: String,
         tools: Json<Vec<Arc<Tool>>>,
+        prompts: Json<Vec<Arc<ServerPrompt>>>,
         dropped: Json<Vec<String>>,
         fetched_at: OffsetDateTime,
     }
@@ -57,7 +60,7 @@ pub async fn get(tx: &mut Tx, agent: &AgentId, wanted: &[(ServerId, String)]) ->
     let rows = sqlx::query_as!(
         Row,
         r#"select server, scope, version, tools as "tools: Json<Vec<Arc<Tool>>>",
-                  dropped as "dropped: Json<Vec<String>>", fetched_at
+                  prompts as "prompts: Json<Vec<Arc<ServerPrompt>>>", dropped as "dropped: Json<Vec<String>>", fetched_at
            from catalogs where agent = $1 and (server, scope) in (select * from unnest($2::text[], $3::text[]))"#,
         agent.as_str(),
         &servers,
@@ -67,8 +70,8 @@ pub async fn get(tx: &mut Tx, agent: &AgentId, wanted: &[(ServerId, String)]) ->
     .await?;
     let catalog = |row: Row| {
         let server = ServerId::parse(&row.server).map_err(|error| Error::internal(anyhow::anyhow!(error)))?;
-        let (tools, dropped) = (row.tools.0, row.dropped.0);
-        Ok((Catalog { server, tools, dropped, fetched_at: row.fetched_at, version: row.version }, row.scope))
+        let (tools, prompts, dropped) = (row.tools.0, row.prompts.0, row.dropped.0);
+        Ok((Catalog { server, tools, prompts, dropped, fetched_at: row.fetched_at, version: row.version }, row.scope))
     };
     rows.into_iter().map(catalog).collect()
 }

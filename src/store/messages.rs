@@ -180,6 +180,28 @@ pub async fn of_run(tx: &mut Tx, run: &ClaimedRun) -> Result<Vec<Message>> {
     rows.into_iter().map(|row| row.message(run.conversation)).collect()
 }
 
+/// What a run was given before it began.
+pub struct Given {
+    /// Something for the model.
+    pub input: bool,
+    /// Something of the user's that is not for the model as it stands.
+    pub aside: bool,
+}
+
+/// What a turn begins with.
+pub async fn given(tx: &mut Tx, run: &ClaimedRun) -> Result<Given> {
+    let row = sqlx::query!(
+        r#"select coalesce(bool_or(for_model), false) as "input!",
+                  coalesce(bool_or(role = 'user' and not for_model), false) as "aside!"
+           from messages where conversation_id = $1 and run_id = $2"#,
+        run.conversation.0,
+        run.id.0,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(Given { input: row.input, aside: row.aside })
+}
+
 /// Durable events after `after`, oldest first, at most `limit`.
 pub async fn events(tx: &mut Tx, conversation: ConversationId, after: i64, limit: i64) -> Result<Vec<Event>> {
     let rows = sqlx::query!(

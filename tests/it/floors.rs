@@ -29,6 +29,8 @@ const APP: [&str; 27] = [
     "jobs",
     "turn",
     "commands",
+    "prompts",
+    "resources",
     "skills",
     "menu",
     "tenants",

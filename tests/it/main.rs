@@ -22,9 +22,11 @@ mod packs; // good and broken packs
 mod personal; // every user's own token
 mod policy; // who may call what
 mod private_postgres; // our own Postgres
+mod prompts; // servers' prompts as commands
 mod readme; // what the README promises
 mod recovery; // stopping between any two steps
 mod registry; // servers defined once and referred to
+mod resources; // what tool results link to
 mod rls; // one tenant never sees another
 mod runs; // what programs and agents start
 mod torture; // processes killed, frozen and cut off while people decide

@@ -76,6 +76,17 @@ const ROWS: &[(&str, &str)] = &[
          values ($1, $1, $1, $2, 'bank', 'pick', now())",
     ),
     (
+        "resource_links",
+        "insert into resource_links (tenant_id, id, conversation_id, server, tool, uri)
+         values ($1, $1, $1, 'bank', 'get_statement', $2)",
+    ),
+    (
+        "elicitations",
+        "insert into elicitations (tenant_id, id, conversation_id, user_id, agent, server, tool, run_id, call_id,
+                                   credential, for_model, round, sealed, expires_at)
+         values ($1, $1, $1, $2, 'bank', 'bank', 'send_money', $1, 'call', '/0', true, 1, '\\x01000100000001', now())",
+    ),
+    (
         "webhooks",
         "insert into webhooks (tenant_id, id, slot, url, events, sealed)
          values ($1, $1, 1, 'https://hooks.example.org', array[$2], '\\x01000100000001')",
@@ -105,6 +116,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("api_keys", "*"),
     ("approvals", "tenant_id id state expires_at lease_until"),
     ("credentials", "tenant_id id tenant_key_version"),
+    ("elicitations", "tenant_id id expires_at"),
     ("flows", "tenant_id id link_hash expires_at"),
     ("issuers", "*"),
     ("keks", "*"),

@@ -7,6 +7,7 @@ pub mod db; // a database per test
 pub mod model; // a model that says what a test tells it to
 pub mod notebook; // the demo's notes
 pub mod notes; // a server where everybody has a token of their own
+pub mod offer; // an agent with one scripted server
 pub mod program; // the real program, and everything it says
 pub mod replica; // another process of the product, which can be killed
 pub mod servers; // published MCP servers, and small ones of ours

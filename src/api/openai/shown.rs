@@ -83,7 +83,7 @@ fn said(message: &Message) -> String {
     }
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Notice { code, .. } if code == "run_failed" => None,
-        Part::ToolCall(_) | Part::ToolResult(_) => None,
+        Part::ToolCall(_) | Part::ToolResult(_) | Part::ServerPrompt(_) => None,
         said => Some(said.plain()),
     });
     texts.collect::<Vec<_>>().join("\n")

@@ -15,6 +15,7 @@ use crate::{
         error::{Error, Result},
         ids::{ApprovalId, TenantId, UserId},
         message::{CallStatus, ToolResult},
+        resource,
     },
     store::{
         self,
@@ -77,6 +78,11 @@ pub async fn finish(app: &Arc<App>, approval: &Approval, result: &ToolResult) ->
         return keep_evidence(app, approval, result).await;
     };
     let delivered = delivery::deliver(app, &mut tx, &ended, Some(&result.text)).await?;
+    // Delivered means that the conversation is there, and locked.
+    if let (Some(_), Some(session), Some(raw)) = (&delivered, ended.conversation, &result.raw) {
+        let (whose, links) = ((ended.server.as_str(), ended.tool.as_str()), resource::links_in(raw));
+        store::resources::keep(&mut tx, ended.tenant, session, whose, &links).await?;
+    }
     audit(app, &mut tx, &ended, "approval.executed", approval.requester(), None).await?;
     tx.commit().await?;
     published(app, &ended, delivered);

@@ -9,7 +9,8 @@ use tokio::sync::mpsc;
 use super::Work;
 use crate::{
     app::{
-        gate::{self, Call, Target},
+        gate::{self, Call, Target, reading::Asking},
+        resources,
         tools::Toolbox,
     },
     domain::{
@@ -17,8 +18,10 @@ use crate::{
         error::Result,
         event::Transient,
         message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
+        resource,
     },
     llm::{Reply, Stop},
+    store,
 };
 
 /// Calls of one step that run at the same time.
@@ -119,16 +122,36 @@ impl Work {
             let text = "cancelled before it was sent".to_owned();
             ToolResult { call_id: call.call_id.clone(), status: CallStatus::Cancelled, text, raw: None }
         } else {
-            self.through_the_gate(toolbox, &call, flaw.as_ref()).await
+            self.through_the_gate(toolbox, &call, flaw.as_ref()).await?
         };
+        self.keep_result(&call, &result, for_model).await?;
         let (run_id, call_id, status) = (self.run.id, call.call_id, result.status);
-        self.append(Role::Tool, &[Part::ToolResult(result.clone())], for_model).await?;
         self.transient(Transient::ToolFinished { run_id, call_id, status });
         Ok(result)
     }
 
-    async fn through_the_gate(&self, toolbox: &Arc<Toolbox>, call: &ToolCall, flaw: Option<&Flaw>) -> ToolResult {
+    /// A result as a row, with what it links to.
+    async fn keep_result(&self, call: &ToolCall, result: &ToolResult, for_model: bool) -> Result<()> {
+        let links = result.raw.as_ref().map(|raw| resource::links_in(raw)).unwrap_or_default();
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        store::runs::assert_held(&mut tx, &self.run).await?;
+        if let (Some(server), Some(tool)) = (&call.server, &call.tool) {
+            store::resources::keep(&mut tx, self.run.tenant, self.run.conversation, (server, tool), &links).await?;
+        }
+        self.commit(tx, Role::Tool, &[Part::ToolResult(result.clone())], for_model).await
+    }
+
+    async fn through_the_gate(
+        &self,
+        toolbox: &Arc<Toolbox>,
+        call: &ToolCall,
+        flaw: Option<&Flaw>,
+    ) -> Result<ToolResult> {
         let run_id = self.run.id;
+        if call.server.is_none() && call.name == resources::TOOL {
+            let asking = Asking { principal: &self.run.principal, toolbox, run: Some(run_id) };
+            return resources::call(&self.app, &asking, self.run.conversation, run_id, call).await;
+        }
         let target = match (&call.server, &call.tool) {
             (Some(server), Some(tool)) => {
                 self.transient(Transient::ToolStarted {
@@ -162,7 +185,7 @@ impl Work {
         let mut answer = std::pin::pin!(gate::call(&self.app, asked));
         loop {
             tokio::select! {
-                result = &mut answer => return result,
+                result = &mut answer => return Ok(result),
                 Some(report) = reports.recv() => self.transient(Transient::ToolProgress {
                     run_id,
                     call_id: call.call_id.clone(),

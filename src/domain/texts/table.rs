@@ -74,6 +74,11 @@ pub enum Key {
     SignedInAlready,
     LoggedOut,
     LoggedOutOfKey,
+    PromptsNone,
+    PromptUnknown,
+    PromptMissing,
+    PromptExtra,
+    PromptFailed,
 }
 
 /// Key, its name in packs, and the text in each language.

@@ -1,0 +1,52 @@
+//! Resources that the tool results of a conversation linked to.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    extract::{Caller, Path, Query},
+    problem::Problem,
+};
+use crate::{
+    app::{
+        self, App,
+        resources::{ResourceView, Which},
+    },
+    domain::ids::ConversationId,
+};
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WhichResource {
+    /// Read this one, exactly as a result said it. Absent: list what was linked to, and read nothing.
+    uri: Option<String>,
+    /// Whose it is, where several servers linked to the same `uri`; otherwise the one that did so last.
+    server: Option<String>,
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct Resources {
+    items: Vec<ResourceView>,
+}
+
+/// What tool results of this conversation linked to, the newest first; with `uri` that one, read from its server.
+#[utoipa::path(get, path = "/v1/conversations/{id}/resources", tag = "conversations",
+    params(("id" = ConversationId, Path), WhichResource), responses((status = 200, body = Resources)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<ConversationId>,
+    Query(which): Query<WhichResource>,
+) -> Result<axum::Json<Resources>, Problem> {
+    let items = match &which.uri {
+        None => app::resources::list(&app, caller.principal(), id).await?,
+        Some(uri) => {
+            let which = Which { uri, server: which.server.as_deref() };
+            vec![app::resources::read(&app, caller.principal(), id, which).await?]
+        }
+    };
+    Ok(axum::Json(Resources { items }))
+}

@@ -1,0 +1,219 @@
+//! Prompts: all pages of `prompts/list`, bounded and read one by one, and what a prompt comes to. A server whose
+//! prompts cannot be listed keeps its tools.
+
+use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
+
+use serde::Deserialize;
+use serde_json::{Map, Value, value::RawValue};
+use tokio::time::timeout;
+
+use super::{
+    CallError, Key, Mcp,
+    error::Failure,
+    outcome,
+    reading::Reading,
+    session::Session,
+    wire::{clipped, object},
+};
+use crate::domain::{
+    prompt::{PromptArgument, Said, ServerPrompt, Speaker},
+    server::ServerSpec,
+};
+
+const PAGES: usize = 20;
+const PROMPTS: usize = 500;
+const BYTES: usize = 1024 * 1024;
+const ARGUMENTS: usize = 32;
+/// Characters of a name, and bytes of a description.
+const NAME: usize = 128;
+/// Messages of one prompt.
+const MESSAGES: usize = 100;
+/// Tools are listed already and should not wait longer for these.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a server offers as commands.
+#[derive(Default)]
+pub(super) struct Listed {
+    pub(super) prompts: Vec<Arc<ServerPrompt>>,
+    /// What was left out and why.
+    pub(super) dropped: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Page<'a> {
+    #[serde(borrow)]
+    prompts: Vec<&'a RawValue>,
+    #[serde(default)]
+    next_cursor: Option<String>,
+}
+
+/// As it comes: anything but the name may be missing or null.
+#[derive(Deserialize)]
+struct WirePrompt {
+    name: String,
+    #[serde(default)]
+    title: Option<String>,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    arguments: Option<Vec<WireArgument>>,
+}
+
+#[derive(Deserialize)]
+struct WireArgument {
+    name: String,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    required: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Outcome<'a> {
+    #[serde(borrow, default)]
+    messages: Vec<Message<'a>>,
+    #[serde(borrow, default)]
+    result_type: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+struct Message<'a> {
+    #[serde(borrow)]
+    role: Cow<'a, str>,
+    #[serde(borrow)]
+    content: &'a RawValue,
+}
+
+/// The prompts of a server, if the pack wants them and the server has them.
+pub(super) async fn of(session: &Session, spec: &ServerSpec) -> Listed {
+    if !spec.load_prompts || !session.has_prompts {
+        return Listed::default();
+    }
+    let mut reader = Reader::default();
+    let trouble = match timeout(spec.timeouts.request.min(PATIENCE), reader.read_all(session)).await {
+        Ok(Ok(())) => None,
+        Ok(Err(failure)) => Some(failure.of_server().message),
+        Err(_) => Some("the server did not list them in time".to_owned()),
+    };
+    let dropped = trouble.map(|why| format!("prompts could not be listed: {why}"));
+    reader.listed.dropped.extend(dropped);
+    reader.listed
+}
+
+#[derive(Default)]
+struct Reader {
+    listed: Listed,
+    names: HashSet<String>,
+    bytes: usize,
+}
+
+impl Reader {
+    async fn read_all(&mut self, session: &Session) -> Result<(), Failure> {
+        let (mut cursor, mut cursors) = (None, HashSet::new());
+        for _ in 0..PAGES {
+            let raw = session.read(&Reading::Prompts { cursor }).await?;
+            let Some(next) = self.read(&raw)?.filter(|next| !next.is_empty()) else { return Ok(()) };
+            if !cursors.insert(next.clone()) {
+                return Err(Failure::Lost("the server repeats a cursor".to_owned()));
+            }
+            cursor = Some(next);
+        }
+        Err(Failure::Lost(format!("there are more than {PAGES} pages")))
+    }
+
+    /// Reads one page; the cursor of the next.
+    fn read(&mut self, raw: &RawValue) -> Result<Option<String>, Failure> {
+        let page: Page = object(raw.get()).map_err(|error| Failure::Lost(format!("they cannot be read: {error}")))?;
+        self.bytes += raw.get().len();
+        if self.bytes > BYTES {
+            return Err(Failure::Lost(format!("there are more than {BYTES} bytes of them")));
+        }
+        for prompt in page.prompts {
+            if self.listed.prompts.len() == PROMPTS {
+                return Err(Failure::Lost(format!("there are more than {PROMPTS}")));
+            }
+            if let Err(reason) = self.add(prompt) {
+                self.listed.dropped.push(reason);
+            }
+        }
+        Ok(page.next_cursor)
+    }
+
+    fn add(&mut self, raw: &RawValue) -> Result<(), String> {
+        let prompt: WirePrompt =
+            object(raw.get()).map_err(|error| format!("a prompt cannot be read: {}", clipped(&error.to_string())))?;
+        let label = || format!("prompt {:?}", clipped(&prompt.name));
+        if !is_name(&prompt.name) {
+            return Err(format!("{}: the name is empty, too long or has control characters", label()));
+        }
+        let arguments = prompt.arguments.unwrap_or_default();
+        if arguments.len() > ARGUMENTS || !arguments.iter().all(|argument| is_name(&argument.name)) {
+            return Err(format!("{}: its arguments are too many or have names that cannot be used", label()));
+        }
+        if !self.names.insert(prompt.name.clone()) {
+            return Err(format!("{}: the server lists this name twice; the first one is kept", label()));
+        }
+        let arguments = arguments.into_iter().map(|argument| PromptArgument {
+            name: argument.name,
+            description: clipped(&argument.description.unwrap_or_default()),
+            required: argument.required.unwrap_or(false),
+        });
+        self.listed.prompts.push(Arc::new(ServerPrompt {
+            name: prompt.name,
+            title: prompt.title.map(|title| clipped(&title)),
+            description: clipped(&prompt.description.unwrap_or_default()),
+            arguments: arguments.collect(),
+        }));
+        Ok(())
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().count() <= NAME && !name.chars().any(char::is_control)
+}
+
+impl Mcp {
+    /// What a prompt comes to with these arguments. Nothing is changed by asking, so it is asked once more when the
+    /// connection was lost before an answer.
+    pub async fn prompt(
+        &self,
+        key: &Key,
+        spec: &Arc<ServerSpec>,
+        name: &str,
+        arguments: &Map<String, Value>,
+    ) -> Result<Vec<Said>, CallError> {
+        let raw = self.read(key, spec, &Reading::Prompt { name, arguments }).await?;
+        said(&raw).map_err(Failure::of_call)
+    }
+}
+
+/// The texts of a prompt; what is no text is named and measured. Whoever else speaks than user and assistant is refused.
+fn said(raw: &RawValue) -> Result<Vec<Said>, Failure> {
+    let refused = |message: String| Failure::Refused { code: None, message };
+    let found: Outcome =
+        object(raw.get()).map_err(|_| refused("what the prompt comes to cannot be read".to_owned()))?;
+    if let Some(kind) = found.result_type.filter(|kind| kind != "complete") {
+        return Err(refused(format!("the server answered with {kind:?}, which a prompt cannot be used with here")));
+    }
+    if found.messages.is_empty() || found.messages.len() > MESSAGES {
+        return Err(refused(format!("a prompt has 1 to {MESSAGES} messages; this one has {}", found.messages.len())));
+    }
+    let mut left = outcome::MAX_TEXT;
+    let mut all = Vec::with_capacity(found.messages.len());
+    for message in found.messages {
+        let by = match message.role.as_ref() {
+            "user" => Speaker::User,
+            "assistant" => Speaker::Assistant,
+            other => return Err(refused(format!("the prompt speaks as {:?}, which no prompt may", clipped(other)))),
+        };
+        let text = outcome::cut(outcome::text_of(message.content), left);
+        left = left.saturating_sub(text.len());
+        all.push(Said { by, text });
+    }
+    if all.last().is_some_and(|last| last.by == Speaker::Assistant) {
+        return Err(refused("the prompt ends with words of the assistant, which leaves nothing to answer".to_owned()));
+    }
+    Ok(all)
+}

@@ -1,0 +1,65 @@
+//! What is asked of a server besides calls: it changes nothing there, so that an answer that was lost may be asked for
+//! again, once.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, value::RawValue};
+use tokio::time::timeout;
+
+use super::{CallError, Key, Mcp, error::Failure, pool::Pool};
+use crate::domain::server::ServerSpec;
+
+/// One such question.
+pub(super) enum Reading<'a> {
+    /// One page of `prompts/list`.
+    Prompts {
+        cursor: Option<String>,
+    },
+    Prompt {
+        name: &'a str,
+        arguments: &'a Map<String, Value>,
+    },
+    Resource {
+        uri: &'a str,
+    },
+}
+
+impl Mcp {
+    /// Asks over the connection of a key. The server's request timeout covers everything.
+    pub(super) async fn read(
+        &self,
+        key: &Key,
+        spec: &Arc<ServerSpec>,
+        what: &Reading<'_>,
+    ) -> Result<Box<RawValue>, CallError> {
+        let patience = spec.timeouts.request;
+        let read = timeout(patience, self.try_to_read(key, spec, what)).await;
+        read.unwrap_or(Err(CallError::TimedOut(patience)))
+    }
+
+    async fn try_to_read(
+        &self,
+        key: &Key,
+        spec: &Arc<ServerSpec>,
+        what: &Reading<'_>,
+    ) -> Result<Box<RawValue>, CallError> {
+        let using = self.pool.claim(key, spec);
+        let known = using.slot.target.known.clone();
+        let _place = known.permits.acquire().await.map_err(|_| super::McpError::closed())?;
+        let mut tries = 2;
+        loop {
+            tries -= 1;
+            let session = self.pool.session(&using.slot).await?;
+            let failure = match session.read(what).await {
+                Ok(raw) => return Ok(raw),
+                Err(failure) => failure,
+            };
+            let again = matches!(failure, Failure::NotSent(_) | Failure::SessionUnknown)
+                || (matches!(failure, Failure::Broken(_) | Failure::Lost(_)) && session.is_dead());
+            if tries == 0 || !again {
+                return Err(failure.of_call());
+            }
+            Pool::retire(&using.slot, &session);
+        }
+    }
+}
