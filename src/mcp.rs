@@ -19,6 +19,7 @@ mod session;
 mod sse;
 mod stdio;
 mod tokens;
+mod websocket;
 mod wire;
 
 use std::{
@@ -183,6 +184,9 @@ impl Mcp {
         loop {
             tries -= 1;
             let session = self.pool.session(&using.slot).await?;
+            if !spec.load_tools {
+                return Ok(discovery(Listed::default(), &session));
+            }
             let failure = match list(&using, &session).await {
                 Ok(listed) => return Ok(discovery(listed, &session)),
                 Err(failure) => failure,

@@ -299,6 +299,7 @@ pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<
         // How many tools there are that one may not see is not for everybody.
         server.connection.tools = server.tools.len();
         server.connection.dropped.clear();
+        server.connection.missing.clear();
     }
     servers.retain(|server| {
         !server.tools.is_empty() || !matches!(server.connection.state, State::Ready { .. } | State::Configured)

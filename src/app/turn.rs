@@ -8,6 +8,7 @@
 mod calls;
 mod history;
 mod prompt;
+mod servers;
 
 use std::sync::Arc;
 
@@ -203,6 +204,7 @@ impl Work {
     async fn converse(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
         let done = written.iter().filter(|message| message.role == Role::Assistant).count();
         self.tell_of_credentials(pack).await?;
+        self.tell_of_servers(pack).await?;
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
             let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
             let reply = match self.step(pack, &toolbox).await? {

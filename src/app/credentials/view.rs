@@ -56,6 +56,7 @@ async fn shown(
         let may = |tool: &&Arc<Tool>| !matches!(decide(server, &standing, &tool.name), Decision::Deny(_));
         view.tools = catalog.map_or(0, |catalog| catalog.tools.iter().filter(may).count());
         view.dropped.clear();
+        view.missing.clear();
     }
     Ok(view)
 }
@@ -95,6 +96,7 @@ async fn view(
     let catalog = catalogs::known(app, principal.tenant, pack.id(), server, Some(held)).await?;
     if let Some(catalog) = &catalog {
         (view.tools, view.dropped) = (catalog.tools.len(), catalog.dropped.clone());
+        view.missing = server.missing(&catalog.tools);
     }
     Ok((view, catalog))
 }
