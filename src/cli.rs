@@ -4,6 +4,7 @@
 pub mod audit;
 pub mod chat;
 pub mod check;
+pub mod conformance;
 pub mod demo;
 pub mod keys;
 mod lines;
@@ -60,6 +61,9 @@ enum Command {
     Audit(Box<audit::Args>),
     /// Print the OpenAPI document.
     Openapi,
+    /// Be the client that the official conformance suite looks at.
+    #[command(hide = true)]
+    Conformance(conformance::Args),
 }
 
 /// Runs one command; a failure is one line on standard error that says what to do.
@@ -109,6 +113,7 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
             serve::with_database(&config, &env, run).await?;
         }
         Command::Openapi => openapi::run()?,
+        Command::Conformance(args) => return conformance::run(&args, &env).await,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,6 +12,7 @@ mod client;
 mod error;
 mod gate;
 mod redirect;
+mod upgrade;
 
 use std::{error::Error as StdError, future::poll_fn, sync::Arc, time::Duration};
 
@@ -25,6 +26,7 @@ pub use self::{
     client::{Names, install_crypto},
     error::{EgressError, ErrorKind},
     gate::parse_url,
+    upgrade::{Handshake, Socket},
 };
 use self::{
     body::Patience,
@@ -136,23 +138,26 @@ impl Egress {
     }
 
     /// Sends a request and follows its redirects. Dropping the future gives the request up.
-    pub async fn send(&self, request: Request) -> Result<Response, EgressError> {
+    pub async fn send(&self, mut request: Request) -> Result<Response, EgressError> {
         let mut patience = Patience::new(&request.limits);
         let max = request.limits.max_body;
-        let (url, answer) = tokio::select! {
+        clean(&mut request.headers);
+        let (url, answer) = self.wait(&mut patience, request).await?;
+        read(url, answer, patience, max)
+    }
+
+    /// The first answer that is no redirect, in time.
+    async fn wait(&self, patience: &mut Patience, request: Request) -> Result<(Url, reqwest::Response), EgressError> {
+        let answer = tokio::select! {
             kind = poll_fn(|cx| patience.poll_expired(cx)) => return Err(kind.sent()),
             answer = self.exchange(request) => answer?,
         };
         patience.heard();
-        check_head(&answer, max)?;
-        let (head, body) = http::Response::<reqwest::Body>::from(answer).into_parts();
-        let body = Body::new(body, host_of(&url), patience, max);
-        Ok(Response { status: head.status, headers: head.headers, url, body })
+        Ok(answer)
     }
 
     /// One request after another until an answer is no redirect.
     async fn exchange(&self, mut request: Request) -> Result<(Url, reqwest::Response), EgressError> {
-        clean(&mut request.headers);
         let most = request.limits.redirects;
         for hop in 0..=most {
             // The server that redirected has seen the request, whatever fails after it.
@@ -197,6 +202,14 @@ fn clean(headers: &mut HeaderMap) {
         headers.remove(name);
     }
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+}
+
+/// The head of an answer, with a body that is counted and timed.
+fn read(url: Url, answer: reqwest::Response, patience: Patience, max: usize) -> Result<Response, EgressError> {
+    check_head(&answer, max)?;
+    let (head, body) = http::Response::<reqwest::Body>::from(answer).into_parts();
+    let body = Body::new(body, host_of(&url), patience, max);
+    Ok(Response { status: head.status, headers: head.headers, url, body })
 }
 
 /// What the head alone is enough to refuse.

@@ -22,6 +22,7 @@ mod session;
 mod sse;
 mod stdio;
 mod tokens;
+mod websocket;
 mod wire;
 
 use std::{
@@ -188,6 +189,9 @@ impl Mcp {
         loop {
             tries -= 1;
             let session = self.pool.session(&using.slot).await?;
+            if !spec.load_tools {
+                return Ok(discovery(Listed::default(), &session));
+            }
             let failure = match list(&using, &session).await {
                 Ok(listed) => return Ok(discovery(listed, prompts::of(&session, spec).await, &session)),
                 Err(failure) => failure,

@@ -93,6 +93,8 @@ pub struct ConnectionView {
     pub tools: usize,
     /// What discovery left out, and why; only for whoever runs the agent.
     pub dropped: Vec<String>,
+    /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
+    pub missing: Vec<String>,
 }
 
 impl ConnectionView {
@@ -101,6 +103,7 @@ impl ConnectionView {
     pub fn narrow(&mut self, usable: usize) {
         self.tools = usable;
         self.dropped.clear();
+        self.missing.clear();
         if let (State::Down { reason }, "shared") = (&mut self.state, self.kind) {
             "the server cannot be reached at the moment".clone_into(reason);
         }
@@ -131,6 +134,7 @@ impl Connections {
             state: keeper.map_or(unkept, |keeper| keeper.state.clone()),
             tools: catalog.map_or(0, |catalog| catalog.tools.len()),
             dropped: catalog.map(|catalog| catalog.dropped.clone()).unwrap_or_default(),
+            missing: catalog.map(|catalog| server.missing(&catalog.tools)).unwrap_or_default(),
         }
     }
 
@@ -314,6 +318,9 @@ async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Disc
         return;
     }
     tracing::info!(server = %place.2, agent = %place.1, tools = catalog.tools.len(), "tools discovered");
+    for tool in spec.missing(&catalog.tools) {
+        tracing::warn!(server = %place.2, tool, "the pack lists a tool that the server does not have");
+    }
     for dropped in &catalog.dropped {
         tracing::warn!(server = %place.2, dropped, "a tool was left out");
     }

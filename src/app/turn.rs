@@ -9,6 +9,7 @@ mod calls;
 mod history;
 mod opening;
 mod prompt;
+mod servers;
 
 use std::sync::Arc;
 
@@ -208,6 +209,7 @@ impl Work {
         let is_step = |message: &&Message| message.role == Role::Assistant && !opening::is_of_prompt(message);
         let done = written.iter().filter(is_step).count();
         self.tell_of_credentials(pack).await?;
+        self.tell_of_servers(pack).await?;
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
             let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
             let reply = match self.step(pack, &toolbox).await? {

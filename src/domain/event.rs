@@ -64,6 +64,22 @@ pub enum Transient {
         call_id: String,
         status: CallStatus,
     },
+    /// A server takes part in the run.
+    ServerStarted {
+        run_id: RunId,
+        server: String,
+        /// As packs write it, such as `streamable-http`.
+        transport: &'static str,
+        /// Tools that the user may call.
+        tools: usize,
+    },
+    /// A server does not take part, or tools that its pack lists are not there; its other tools are.
+    ServerUnavailable {
+        run_id: RunId,
+        server: String,
+        reason: String,
+        missing_tools: Vec<String>,
+    },
 }
 
 impl EventKind {
@@ -85,6 +101,8 @@ impl Transient {
             Self::ToolStarted { .. } => "tool_started",
             Self::ToolProgress { .. } => "tool_progress",
             Self::ToolFinished { .. } => "tool_finished",
+            Self::ServerStarted { .. } => "server_started",
+            Self::ServerUnavailable { .. } => "server_unavailable",
         }
     }
 }

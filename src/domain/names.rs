@@ -1,4 +1,5 @@
-//! Names the model sees. `<server>__<tool>`, folded to what every provider accepts and at most 64 long.
+//! Names the model sees. `<server>__<tool>`, folded to what every provider accepts (some want no digit in front)
+//! and at most 64 long.
 //! The way back is the map that is built here, never string splitting; policy and audit use the pair.
 
 use std::collections::HashMap;
@@ -26,7 +27,8 @@ fn name(server: &str, tool: &str, clash: bool) -> String {
 
 fn folded(server: &str, tool: &str) -> String {
     let fold = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
-    server.chars().map(fold).chain("__".chars()).chain(tool.chars().map(fold)).collect()
+    let front = server.starts_with(|c: char| c.is_ascii_digit() || c == '-').then_some('_');
+    front.into_iter().chain(server.chars().map(fold)).chain("__".chars()).chain(tool.chars().map(fold)).collect()
 }
 
 /// Names for all tools of an agent at once; result `i` belongs to pair `i`. Pairs are distinct.

@@ -142,7 +142,7 @@ impl Denial {
 
 /// Decides about one tool of one server for one principal.
 pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &str) -> Decision<'a> {
-    if server.tools.as_ref().is_some_and(|allowlist| !any_matches(allowlist, tool)) {
+    if !server.load_tools || server.tools.as_ref().is_some_and(|allowlist| !any_matches(allowlist, tool)) {
         return Decision::Deny(Denial::NotInAllowlist);
     }
     let access = server.tool_access.as_ref();

@@ -10,6 +10,7 @@ use super::{
     ids::ServerId,
     policy::{ToolAccess, ToolPattern},
     secret::Secret,
+    tool::Tool,
 };
 
 /// One server of one agent.
@@ -59,6 +60,25 @@ impl ServerSpec {
         match &self.endpoint {
             Endpoint::Remote { url, .. } => Some(url),
             Endpoint::Stdio { .. } => None,
+        }
+    }
+
+    /// What the allowlist names and the server does not have.
+    pub fn missing(&self, tools: &[Arc<Tool>]) -> Vec<String> {
+        let listed = self.tools.iter().flatten();
+        let missing = listed.filter(|pattern| !tools.iter().any(|tool| pattern.matches(&tool.name)));
+        missing.map(|pattern| pattern.0.clone()).collect()
+    }
+}
+
+impl Endpoint {
+    /// The transport, as packs write it.
+    pub fn transport(&self) -> &'static str {
+        match self {
+            Self::Remote { transport: Remote::StreamableHttp, .. } => "streamable-http",
+            Self::Remote { transport: Remote::Sse, .. } => "sse",
+            Self::Remote { transport: Remote::WebSocket, .. } => "websocket",
+            Self::Stdio { .. } => "stdio",
         }
     }
 }

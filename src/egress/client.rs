@@ -33,30 +33,52 @@ pub(super) const DEFAULT_CONNECT: Duration = Duration::from_secs(10);
 pub enum Names {
     #[default]
     System,
-    /// Lower-case names and their addresses; counts how often it was asked.
-    Table(Arc<HashMap<String, Vec<IpAddr>>>, Arc<AtomicUsize>),
+    /// Lower-case names and their addresses.
+    Table(Arc<Table>),
+}
+
+/// The names of a test, which notes every attempt to use them.
+#[derive(Debug)]
+pub struct Table {
+    names: HashMap<String, Vec<IpAddr>>,
+    asked: AtomicUsize,
+    dialled: AtomicUsize,
 }
 
 impl Names {
     pub fn table(names: impl IntoIterator<Item = (&'static str, Vec<IpAddr>)>) -> Self {
         let names = names.into_iter().map(|(name, addresses)| (name.to_owned(), addresses)).collect();
-        Self::Table(Arc::new(names), Arc::default())
+        Self::Table(Arc::new(Table { names, asked: AtomicUsize::new(0), dialled: AtomicUsize::new(0) }))
     }
 
     /// How often a table was asked.
     pub fn asked(&self) -> usize {
         match self {
             Self::System => 0,
-            Self::Table(_, asked) => asked.load(Ordering::SeqCst),
+            Self::Table(table) => table.asked.load(Ordering::SeqCst),
+        }
+    }
+
+    /// How often a connection was begun with a table, its look-up included.
+    pub fn dialled(&self) -> usize {
+        match self {
+            Self::System => 0,
+            Self::Table(table) => table.dialled.load(Ordering::SeqCst),
+        }
+    }
+
+    fn note_dial(&self) {
+        if let Self::Table(table) = self {
+            table.dialled.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     async fn look_up(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::System => Ok(tokio::net::lookup_host((host, 0)).await?.collect()),
-            Self::Table(names, asked) => {
-                asked.fetch_add(1, Ordering::SeqCst);
-                let addresses = names.get(host).ok_or_else(|| io::Error::other("no such name"))?;
+            Self::Table(table) => {
+                table.asked.fetch_add(1, Ordering::SeqCst);
+                let addresses = table.names.get(host).ok_or_else(|| io::Error::other("no such name"))?;
                 Ok(addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect())
             }
         }
@@ -106,7 +128,7 @@ pub(super) fn build(names: &Names, route: Route) -> Result<reqwest::Client, Stri
     install_crypto();
     reqwest::Client::builder()
         .dns_resolver(Resolver { names: names.clone(), route })
-        .connector_layer(ConnectLimit)
+        .connector_layer(ConnectLimit(names.clone()))
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
@@ -131,16 +153,16 @@ pub fn install_crypto() {
 
 /// Ends an attempt to connect (look-up, TCP and TLS together) after the time its request allows.
 #[derive(Clone)]
-struct ConnectLimit;
+struct ConnectLimit(Names);
 
 #[derive(Clone)]
-struct Limited<S>(S);
+struct Limited<S>(S, Names);
 
 impl<S> Layer<S> for ConnectLimit {
     type Service = Limited<S>;
 
     fn layer(&self, inner: S) -> Limited<S> {
-        Limited(inner)
+        Limited(inner, self.0.clone())
     }
 }
 
@@ -160,6 +182,7 @@ where
 
     fn call(&mut self, target: R) -> Self::Future {
         let limit = CONNECT.try_with(|limit| *limit).unwrap_or(DEFAULT_CONNECT);
+        self.1.note_dial();
         let connecting = self.0.call(target);
         Box::pin(
             async move { tokio::time::timeout(limit, connecting).await.unwrap_or_else(|_| Err(TooSlow(limit).into())) },

@@ -28,6 +28,9 @@ pub(super) fn follow(request: &mut Request, status: StatusCode, headers: &Header
             let why = "it would carry the request's body to another origin".to_owned();
             return Err(ErrorKind::BadRedirect(why));
         }
+        if request.headers.contains_key(header::UPGRADE) {
+            return Err(ErrorKind::BadRedirect("it would open a WebSocket at another origin".to_owned()));
+        }
         drop_body(request);
         let sent = std::mem::take(&mut request.headers);
         for name in HARMLESS {

@@ -30,12 +30,13 @@ use url::Url;
 use super::{
     Era, Key, Options,
     error::Failure,
-    http::{self, Client},
+    http::{self, Client, Pair},
     params::Param,
     session::{Handler, Session},
     sse,
-    stdio::{Child, Launch},
+    stdio::{Child, Launch, Warden},
     tokens::{Bearer, Tokens},
+    websocket::WebSocket,
     wire::{Wire, clipped, locked},
 };
 use crate::{
@@ -61,12 +62,32 @@ pub(super) struct Target {
     pub(super) spec: Arc<ServerSpec>,
     pub(super) known: Arc<Known>,
     pub(super) changes: broadcast::Sender<Key>,
+    pub(super) warden: Arc<Warden>,
     /// Takes the credentials of the connection out of what the server says.
     pub(super) scrubber: Scrubber,
 }
 
+/// How messages travel to a server with an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Streamable HTTP.
+    Streamable,
+    /// HTTP with SSE as in revision 2024-11-05.
+    Pair,
+    Socket,
+}
+
+impl Way {
+    /// The other way to speak HTTP.
+    fn other(self) -> Self {
+        if self == Self::Streamable { Self::Pair } else { Self::Streamable }
+    }
+}
+
 /// What is remembered of a server across its connections.
 pub(super) struct Known {
+    /// Which of the two ways over HTTP it understands, where that had to be found out.
+    way: Mutex<Option<Way>>,
     era: Mutex<Option<Era>>,
     /// The server was silent when it was asked for its era: shake hands the older way first.
     shy: AtomicBool,
@@ -79,7 +100,13 @@ pub(super) struct Known {
 impl Known {
     pub(super) fn new(calls: usize) -> Self {
         let permits = Arc::new(Semaphore::new(calls.max(1)));
-        Self { era: Mutex::default(), shy: AtomicBool::default(), headers: Mutex::default(), permits }
+        Self {
+            way: Mutex::default(),
+            era: Mutex::default(),
+            shy: AtomicBool::default(),
+            headers: Mutex::default(),
+            permits,
+        }
     }
 
     /// The marked arguments of a tool; `None` when the tools were never listed here.
@@ -118,11 +145,14 @@ impl Target {
 
     async fn open(&self) -> Result<Session, Failure> {
         match &self.spec.endpoint {
-            Endpoint::Remote { transport: Remote::StreamableHttp, url, headers } => {
-                self.over_http(url, http::headers(headers)?).await
-            }
-            Endpoint::Remote { transport, .. } => {
-                Err(Failure::Misconfigured(format!("the transport {transport:?} cannot be used yet")))
+            Endpoint::Remote { transport, url, headers } => {
+                let headers = http::headers(headers)?;
+                match transport {
+                    Remote::WebSocket => self.over_remote(Way::Socket, url, &headers).await,
+                    Remote::Sse => self.over_http(url, &headers).await,
+                    Remote::StreamableHttp if url.path().ends_with("/sse") => self.over_http(url, &headers).await,
+                    Remote::StreamableHttp => self.over_remote(Way::Streamable, url, &headers).await,
+                }
             }
             endpoint @ Endpoint::Stdio { .. } => {
                 self.over_stdio(Launch::of(&self.spec.id, endpoint, &self.options.stdio_commands)?).await
@@ -130,13 +160,54 @@ impl Target {
         }
     }
 
-    async fn over_http(&self, url: &Url, headers: HeaderMap) -> Result<Session, Failure> {
-        let era = self.known.era().or(self.known.is_shy().then_some(Era::Legacy));
-        let connected = self.try_http(url, headers.clone(), mode(era)).await;
+    /// Streamable HTTP, and what came before it where the server does not know it. Which of the two it was is
+    /// remembered.
+    async fn over_http(&self, url: &Url, headers: &HeaderMap) -> Result<Session, Failure> {
+        let remembered = *locked(&self.known.way);
+        let first = remembered.unwrap_or(Way::Streamable);
+        let learn = |way| *locked(&self.known.way) = way;
+        let failure = match self.over_remote(first, url, headers).await {
+            Ok(session) => {
+                learn(Some(first));
+                return Ok(session);
+            }
+            Err(failure) => failure,
+        };
+        match failure {
+            // No time is left for the other way; it comes first next time.
+            Failure::Silent(_) => {
+                learn(Some(first.other()));
+                Err(failure)
+            }
+            Failure::Refused { .. } | Failure::Lost(_) | Failure::SessionUnknown => {
+                let other = self.over_remote(first.other(), url, headers).await;
+                learn(other.is_ok().then_some(first.other()));
+                other
+            }
+            // A server with troubles of its own; one that is known speaks as before when they are over.
+            Failure::Broken(_) if remembered.is_none() => {
+                let other = self.over_remote(first.other(), url, headers).await;
+                learn(other.is_ok().then_some(first.other()));
+                other.map_err(|_| failure)
+            }
+            failure => Err(failure),
+        }
+    }
+
+    async fn over_remote(&self, way: Way, url: &Url, headers: &HeaderMap) -> Result<Session, Failure> {
+        let era = match way {
+            Way::Pair => return self.try_remote(way, url, headers, mode(Some(Era::Legacy))).await,
+            Way::Streamable | Way::Socket => self.known.era().or(self.known.is_shy().then_some(Era::Legacy)),
+        };
+        let connected = self.try_remote(way, url, headers, mode(era)).await;
         match connected {
             Err(Failure::Refused { .. } | Failure::Broken(_) | Failure::Lost(_)) if era.is_some() => {
                 self.known.learn(None);
-                self.try_http(url, headers, mode(None)).await
+                self.try_remote(way, url, headers, mode(None)).await
+            }
+            // Behind a socket may be a program that ends at what it does not know.
+            Err(Failure::Lost(_)) if way == Way::Socket => {
+                self.try_remote(way, url, headers, mode(Some(Era::Legacy))).await
             }
             // The older handshake would not fit into what is left of the time.
             Err(Failure::Silent(reason)) if self.known.era().is_none() => {
@@ -147,10 +218,35 @@ impl Target {
         }
     }
 
-    async fn try_http(&self, url: &Url, headers: HeaderMap, mode: ClientLifecycleMode) -> Result<Session, Failure> {
+    async fn try_remote(
+        &self,
+        way: Way,
+        url: &Url,
+        headers: &HeaderMap,
+        mode: ClientLifecycleMode,
+    ) -> Result<Session, Failure> {
         let wire = Arc::new(Wire::new(self.scrubber.clone()));
         let bearer = self.spec.auth.clone().map(|credentials| Bearer { tokens: self.tokens.clone(), credentials });
-        let client = Client::new(self.egress.clone(), url.clone(), headers, self.spec.timeouts, wire.clone(), bearer);
+        let client = Client::new(self.egress.clone(), url.clone(), headers.clone(), &self.spec, wire.clone(), bearer);
+        let patience = self.spec.timeouts.connect;
+        let shaken = async {
+            let handler = self.handler();
+            match way {
+                Way::Streamable => handler.serve_with_lifecycle(self.streamable(client.clone()), mode).await,
+                Way::Pair => handler.serve_with_lifecycle(Pair::open(client.clone()).await?, mode).await,
+                Way::Socket => handler.serve_with_lifecycle(WebSocket::open(&client).await?, mode).await,
+            }
+            .map_err(|error| client.take_failure().unwrap_or_else(|| failure_of(error)))
+        };
+        match timeout(patience, shaken).await {
+            Ok(service) => Session::of(service?, wire),
+            Err(_) => {
+                Err(Failure::Silent(format!("the server did not shake hands within {} ms", patience.as_millis())))
+            }
+        }
+    }
+
+    fn streamable(&self, client: Client) -> StreamableHttpClientTransport<Client> {
         // rmcp knows neither the address nor the headers: both may carry secrets, and it logs.
         let mut config = StreamableHttpClientTransportConfig::with_uri("mcp")
             .reinit_on_expired_session(false)
@@ -159,15 +255,7 @@ impl Target {
         let mut resume = ExponentialBackoff::default();
         (resume.base_duration, resume.max_delay) = (RESUME, Some(RESUME_LONGEST));
         config.retry_config = Arc::new(resume);
-        let transport = StreamableHttpClientTransport::with_client(client.clone(), config);
-        let patience = self.spec.timeouts.connect;
-        match timeout(patience, self.handler().serve_with_lifecycle(transport, mode)).await {
-            Ok(Ok(service)) => Session::of(service, wire),
-            Ok(Err(error)) => Err(client.take_failure().unwrap_or_else(|| failure_of(error))),
-            Err(_) => {
-                Err(Failure::Silent(format!("the server did not shake hands within {} ms", patience.as_millis())))
-            }
-        }
+        StreamableHttpClientTransport::with_client(client, config)
     }
 
     /// A child may need long to start and may never have heard of the newer handshake. It is asked under
@@ -181,13 +269,13 @@ impl Target {
             (None, true) => (mode(Some(Era::Legacy)), Some(mode(Some(Era::Modern)))),
         };
         let Some(second) = second else {
-            let connected = self.try_stdio(&start(&launch, &self.scrubber)?, first, budget).await;
+            let connected = self.try_stdio(&self.start(&launch)?, first, budget).await;
             if connected.is_err() {
                 self.known.learn(None);
             }
             return connected;
         };
-        let child = start(&launch, &self.scrubber)?;
+        let child = self.start(&launch)?;
         let failure = match self.try_stdio(&child, first, budget * 2 / 3).await {
             Ok(session) => return Ok(session),
             Err(failure) => failure,
@@ -201,7 +289,7 @@ impl Target {
             return Ok(session);
         }
         child.0.stop().await;
-        self.try_stdio(&start(&launch, &self.scrubber)?, second, budget / 3).await
+        self.try_stdio(&self.start(&launch)?, second, budget / 3).await
     }
 
     async fn try_stdio(
@@ -224,6 +312,11 @@ impl Target {
         })
     }
 
+    fn start(&self, launch: &Launch) -> Result<Started, Failure> {
+        let wire = Arc::new(Wire::new(self.scrubber.clone()));
+        Ok(Started(Child::start(launch, wire.clone(), &self.warden)?, wire))
+    }
+
     fn handler(&self) -> Handler {
         Handler { key: self.key.clone(), changes: self.changes.clone() }
     }
@@ -231,11 +324,6 @@ impl Target {
 
 /// A child and its wire.
 struct Started(Child, Arc<Wire>);
-
-fn start(launch: &Launch, scrubber: &Scrubber) -> Result<Started, Failure> {
-    let wire = Arc::new(Wire::new(scrubber.clone()));
-    Ok(Started(Child::start(launch, wire.clone())?, wire))
-}
 
 /// How to shake hands with a server of this era.
 fn mode(era: Option<Era>) -> ClientLifecycleMode {

@@ -4,6 +4,8 @@
 //! The headers of a server, which carry credentials, live here and never in rmcp's configuration, whose
 //! `Debug` would print them. They go with requests to the server's own origin only; egress sees to that.
 
+mod pair;
+mod signed;
 mod verdict;
 
 use std::{
@@ -24,15 +26,19 @@ use rmcp::{
 use sse_stream::Sse;
 use url::Url;
 
-use self::verdict::{MAX_REFUSAL, broken, refusal, refused, unreachable};
+pub(super) use self::pair::Pair;
+use self::verdict::{MAX_REFUSAL, broken, refusal, refused};
 use super::{
     error::Failure,
     sse::{self, Asked},
     tokens::Bearer,
-    wire::{Wire, answer_in, body_of, clipped, locked, stand_in},
+    wire::{Tap, Wire, answer_in, body_of, clipped, locked, stand_in},
 };
 use crate::{
-    domain::{secret::Secret, server::Timeouts},
+    domain::{
+        secret::Secret,
+        server::{ServerSpec, Timeouts},
+    },
     egress::{Body, Egress, EgressError, Limits, MAX_BODY, Request, Response},
 };
 
@@ -55,6 +61,8 @@ struct Shared {
     url: Url,
     headers: HeaderMap,
     timeouts: Timeouts,
+    /// A session is ended with a request when its connection is closed.
+    terminates: bool,
     wire: Arc<Wire>,
     /// How it signs in, where not by its headers.
     bearer: Option<Bearer>,
@@ -94,36 +102,20 @@ impl Client {
         egress: Egress,
         url: Url,
         headers: HeaderMap,
-        timeouts: Timeouts,
+        spec: &ServerSpec,
         wire: Arc<Wire>,
         bearer: Option<Bearer>,
     ) -> Self {
-        let failure = Mutex::default();
-        Self { shared: Arc::new(Shared { egress, url, headers, timeouts, wire, bearer, failure }) }
+        let (timeouts, terminates, failure) = (spec.timeouts, spec.terminate_on_close, Mutex::default());
+        Self { shared: Arc::new(Shared { egress, url, headers, timeouts, terminates, wire, bearer, failure }) }
     }
 
-    /// Sends a request, with an access token where the server wants one; `sending` hears when it leaves. A token
-    /// that the server refuses is replaced once: 401 says that nothing was done.
-    async fn send(&self, mut request: Request, sending: impl FnOnce()) -> Result<Response, Failure> {
-        let shared = &*self.shared;
-        let send = async |request| shared.egress.send(request).await.map_err(|error| unreachable(&error));
-        let Some(bearer) = &shared.bearer else {
-            sending();
-            return send(request).await;
-        };
-        let token = bearer.token(None).await?;
-        shared.wire.hide(token.scrubber.clone());
-        request.headers.insert(header::AUTHORIZATION, token.header.clone());
-        sending();
-        let answer = send(request.clone()).await?;
-        // What follows no redirect is to be sent once at most, whatever the answer.
-        if answer.status != StatusCode::UNAUTHORIZED || request.limits.redirects == 0 {
-            return Ok(answer);
-        }
-        let Ok(token) = bearer.token(Some(&token)).await else { return Ok(answer) };
-        shared.wire.hide(token.scrubber.clone());
-        request.headers.insert(header::AUTHORIZATION, token.header.clone());
-        send(request).await
+    pub(super) fn wire(&self) -> &Arc<Wire> {
+        &self.shared.wire
+    }
+
+    pub(super) fn timeouts(&self) -> Timeouts {
+        self.shared.timeouts
     }
 
     /// Why the latest request failed.
@@ -137,20 +129,10 @@ impl Client {
         session: Option<&str>,
         extra: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Answer, Failure> {
-        let shared = &*self.shared;
-        let tap = shared.wire.outgoing(message);
+        let tap = self.shared.wire.outgoing(message);
         let sent = async {
-            let mut headers = self.headers(session, extra)?;
-            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-            headers.extend(tap.iter().flat_map(|tap| tap.headers.iter().cloned()));
-            let body = body_of(message, tap.as_deref()).map_err(|error| Failure::NotSent(error.to_string()))?;
-            let mut limits = self.limits(message, tap.is_some());
-            if tap.as_ref().is_some_and(|tap| tap.idempotency_key.is_some()) {
-                // To be sent once at most: a redirect would send it again.
-                limits.redirects = 0;
-            }
-            let request = Request { method: Method::POST, url: shared.url.clone(), headers, body: body.into(), limits };
-            self.send(request, || tap.iter().for_each(|tap| tap.mark_sent())).await
+            let headers = self.headers(session, extra)?;
+            self.send_message(&self.shared.url, headers, message, tap.as_deref()).await
         };
         let asked = match (message, &tap) {
             (ClientJsonRpcMessage::Request(request), Some(tap)) => Some((request.id.clone(), tap.clone())),
@@ -164,6 +146,26 @@ impl Client {
             tap.settle(Err(failure.clone()));
         }
         answered
+    }
+
+    /// Posts one message to an address of the server.
+    async fn send_message(
+        &self,
+        url: &Url,
+        mut headers: HeaderMap,
+        message: &ClientJsonRpcMessage,
+        tap: Option<&Tap>,
+    ) -> Result<Response, Failure> {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.extend(tap.iter().flat_map(|tap| tap.headers.iter().cloned()));
+        let body = body_of(message, tap).map_err(|error| Failure::NotSent(error.to_string()))?;
+        let mut limits = self.limits(message, tap.is_some());
+        if tap.is_some_and(|tap| tap.idempotency_key.is_some()) {
+            // To be sent once at most: a redirect would send it again.
+            limits.redirects = 0;
+        }
+        let request = Request { method: Method::POST, url: url.clone(), headers, body: body.into(), limits };
+        self.send(request, || tap.iter().for_each(|tap| tap.mark_sent())).await
     }
 
     /// What an answer to a POST means.
@@ -212,13 +214,10 @@ impl Client {
     ) -> Result<Events, HttpError> {
         let shared = &*self.shared;
         let mut headers = self.headers(session, extra).map_err(|_| HttpError::Client(Failed))?;
-        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
             headers.insert(LAST_EVENT_ID, id);
         }
-        let limits = Limits { deadline: None, max_body: usize::MAX, ..self.patience() };
-        let request = Request { method: Method::GET, url: shared.url.clone(), headers, body: Bytes::new(), limits };
-        let response = self.send(request, || {}).await.map_err(|_| HttpError::Client(Failed))?;
+        let response = self.get_events(headers).await.map_err(|_| HttpError::Client(Failed))?;
         match (response.status, media_type(&response.headers)) {
             (status, Some("text/event-stream")) if status.is_success() => {
                 Ok(sse::events(response.body, shared.wire.clone(), None))
@@ -227,6 +226,14 @@ impl Client {
             // Whatever it is, asking again will not make a stream of it.
             _ => Err(HttpError::ServerDoesNotSupportSse),
         }
+    }
+
+    /// Asks for a stream of events, which may last for ever.
+    async fn get_events(&self, mut headers: HeaderMap) -> Result<Response, Failure> {
+        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let url = self.shared.url.clone();
+        let request = Request { method: Method::GET, url, headers, body: Bytes::new(), limits: self.endless() };
+        self.send(request, || {}).await
     }
 
     fn headers(&self, session: Option<&str>, extra: HashMap<HeaderName, HeaderValue>) -> Result<HeaderMap, Failure> {
@@ -248,12 +255,17 @@ impl Client {
             ClientJsonRpcMessage::Request(asked)
                 if matches!(asked.request, ClientRequest::SubscriptionsListenRequest(_)) =>
             {
-                return Limits { deadline: None, max_body: usize::MAX, ..self.patience() };
+                return self.endless();
             }
             ClientJsonRpcMessage::Request(_) => Some(connect),
             _ => Some(CONTROL),
         };
         Limits { deadline, max_body: MAX_STREAM, ..self.patience() }
+    }
+
+    /// Of a stream of what a server has to say: as long as it is not silent for longer than the pack bears.
+    fn endless(&self) -> Limits {
+        Limits { deadline: None, max_body: usize::MAX, idle: self.shared.timeouts.stream_idle, ..self.patience() }
     }
 
     fn patience(&self) -> Limits {
@@ -285,6 +297,9 @@ impl StreamableHttpClient for Client {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), HttpError> {
+        if !self.shared.terminates {
+            return Ok(());
+        }
         let headers = self.headers(Some(&session_id), custom_headers).map_err(|_| HttpError::Client(Failed))?;
         let limits = Limits { deadline: Some(CONTROL), max_body: MAX_REFUSAL, ..self.patience() };
         let url = self.shared.url.clone();

@@ -14,7 +14,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{broadcast, watch};
@@ -25,6 +25,7 @@ use super::{
     connect::{Known, Target},
     error::{Failure, McpErrorKind},
     session::Session,
+    stdio::Warden,
     tokens::Tokens,
     wire::locked,
 };
@@ -38,6 +39,9 @@ use crate::{
     egress::Egress,
 };
 
+/// A child that lived shorter died soon after its start. It is started again at once so often, then after pauses.
+const SOON: Duration = Duration::from_secs(30);
+const AT_ONCE: u32 = 2;
 /// Servers that are remembered although nothing is connected to them.
 const REMEMBERED: usize = 4096;
 
@@ -46,6 +50,7 @@ pub(super) struct Pool {
     tokens: Arc<Tokens>,
     options: Arc<Options>,
     pub(super) changes: broadcast::Sender<Key>,
+    warden: Arc<Warden>,
     /// By key; more than one entry while a run still holds an older version of the pack.
     slots: Mutex<HashMap<Key, Vec<Arc<Slot>>>>,
     known: Mutex<HashMap<Address, Arc<Known>>>,
@@ -63,6 +68,8 @@ pub(super) struct Slot {
     pub(super) target: Target,
     state: Mutex<State>,
     failures: AtomicU32,
+    /// How often in a row it died soon after its start.
+    deaths: AtomicU32,
     /// Microseconds of the pool's life at the last use.
     used: AtomicU64,
     /// How many are using it.
@@ -101,6 +108,7 @@ impl Pool {
             egress,
             options: Arc::new(options),
             changes: broadcast::channel(256).0,
+            warden: Arc::default(),
             slots: Mutex::default(),
             known: Mutex::default(),
             closing: CancellationToken::new(),
@@ -148,7 +156,14 @@ impl Pool {
         let mut state = locked(&slot.state);
         let doubted = match &*state {
             State::Closed => return ControlFlow::Break(Err(taken_out())),
-            State::Ready(session) if session.is_dead() => None,
+            State::Ready(session) if session.is_dead() => match slot.mourn(session, &self.options) {
+                None => None,
+                Some(error) => {
+                    let until = clock::instant() + error.retry_in.unwrap_or_default();
+                    *state = State::Down { error: error.clone(), until };
+                    return ControlFlow::Break(Err(error));
+                }
+            },
             State::Ready(session) if session.is_suspect() => Some(session.clone()),
             State::Ready(session) => return ControlFlow::Break(Ok(session.clone())),
             // An attempt that panicked leaves nothing to wait for.
@@ -164,10 +179,11 @@ impl Pool {
         ControlFlow::Continue(self.begin(slot, &mut state, doubted))
     }
 
-    /// A session that the server no longer knows is used no more; who is in the middle of a request finishes.
+    /// A session that the server no longer knows is used no more; who is in the middle of a request finishes. One
+    /// that is dead is found to be so by the next who looks.
     pub(super) fn retire(slot: &Slot, session: &Arc<Session>) {
         let mut state = locked(&slot.state);
-        if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session)) {
+        if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session)) && !session.is_dead() {
             *state = State::Idle;
         }
     }
@@ -185,7 +201,8 @@ impl Pool {
         *state = State::Connecting(outcome.clone());
         let (pool, slot) = (self.clone(), slot.clone());
         self.tasks.spawn(async move {
-            let reached = pool.closing.run_until_cancelled(slot.target.reach(doubted)).await;
+            let reaching = Box::pin(slot.target.reach(doubted));
+            let reached = pool.closing.run_until_cancelled(reaching).await;
             let outcome = match reached {
                 None => Err(McpError::closed()),
                 Some(reached) => pool.settle(&slot, reached),
@@ -234,12 +251,14 @@ impl Pool {
             spec: spec.clone(),
             known: self.known(key, spec),
             changes: self.changes.clone(),
+            warden: self.warden.clone(),
             scrubber: Scrubber::of(spec),
         };
         Slot {
             target,
             state: Mutex::new(State::Idle),
             failures: AtomicU32::new(0),
+            deaths: AtomicU32::new(0),
             used: AtomicU64::new(0),
             users: AtomicUsize::new(0),
         }
@@ -275,6 +294,19 @@ impl Slot {
             State::Ready(session) => Some(session),
             _ => None,
         }
+    }
+
+    /// A child is gone. Why it is not started again at once, when it dies again and again.
+    fn mourn(&self, session: &Session, options: &Options) -> Option<McpError> {
+        if !matches!(self.target.spec.endpoint, Endpoint::Stdio { .. }) || session.since.elapsed() >= SOON {
+            self.deaths.store(0, Ordering::Relaxed);
+            return None;
+        }
+        let deaths = self.deaths.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let pause =
+            backoff(options.first_pause, options.longest_pause, deaths.checked_sub(AT_ONCE).filter(|n| *n > 0)?);
+        let message = format!("the server ended {deaths} times in a row soon after its start");
+        Some(McpError { retry_in: Some(pause), ..McpError::new(McpErrorKind::Unreachable, message) })
     }
 
     /// One failure more, and how long the server is left alone for it.
@@ -316,7 +348,12 @@ impl Target {
 
 /// Whether a connection made for one version of a server serves the other.
 fn same_connection(a: &Arc<ServerSpec>, b: &Arc<ServerSpec>) -> bool {
-    Arc::ptr_eq(a, b) || (a.endpoint == b.endpoint && a.timeouts == b.timeouts && a.auth == b.auth)
+    Arc::ptr_eq(a, b) || same_way(a, b)
+}
+
+fn same_way(a: &ServerSpec, b: &ServerSpec) -> bool {
+    let settings = |spec: &ServerSpec| (spec.timeouts, spec.terminate_on_close);
+    a.endpoint == b.endpoint && settings(a) == settings(b) && a.auth == b.auth
 }
 
 fn taken_out() -> McpError {

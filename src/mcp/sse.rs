@@ -68,6 +68,15 @@ fn is_final(error: &SseError) -> bool {
     })
 }
 
+/// What the guarded client said of a stream that broke.
+pub(super) fn egress_error(error: &SseError) -> Option<&EgressError> {
+    let SseError::Body(cause) = error else { return None };
+    match cause.downcast_ref::<Broken>()? {
+        Broken::Egress(error) => Some(error),
+        Broken::TooLarge => None,
+    }
+}
+
 fn stand_in_text(id: &RequestId) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
 }

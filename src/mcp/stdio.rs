@@ -1,36 +1,39 @@
 //! Servers that are child processes and speak over their standard streams, one JSON message a line.
 //!
 //! Invariants: no shell; the environment holds what the pack declares, `PATH` and `HOME`, and nothing of
-//! ours; the child leads its own process group, and when the last handle to it goes, so does every
-//! process of that group; what it writes to its standard error is cut, counted and cleared of the
+//! ours; the child leads its own process group, and when the last handle to it goes, or this process does,
+//! so does every process of that group; what it writes to its standard error is cut, counted and cleared of the
 //! secrets we gave it before it reaches our log.
 
 mod process;
 mod stderr;
+mod text;
+mod warden;
 
 use std::sync::{Arc, Mutex};
 
+use encoding_rs::Encoding;
 use rmcp::{
     RoleClient,
     model::{ClientJsonRpcMessage, ServerJsonRpcMessage},
     transport::Transport,
 };
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    process::{ChildStdin, ChildStdout},
+    io::AsyncWriteExt,
+    process::ChildStdin,
     sync::{Mutex as AsyncMutex, mpsc},
 };
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::process::Launch;
-use self::{process::Group, stderr::Tail};
+use self::{process::Group, stderr::Tail, text::Lines};
+pub(super) use self::{process::Launch, warden::Warden};
 use super::{
     error::Failure,
-    wire::{Incoming, Tap, Wire, body_of, locked, stand_in},
+    wire::{Tap, Wire, body_of, locked},
 };
 
 /// The longest line of a server.
-const MAX_LINE: u64 = 8 * 1024 * 1024;
+const MAX_LINE: usize = 8 * 1024 * 1024;
 /// Messages read ahead of rmcp.
 const AHEAD: usize = 64;
 
@@ -46,6 +49,7 @@ struct Shared {
     messages: AsyncMutex<mpsc::Receiver<ServerJsonRpcMessage>>,
     group: Mutex<Option<Group>>,
     wire: Arc<Wire>,
+    encoding: &'static Encoding,
     /// Cancelled when the child closed its output.
     ended: CancellationToken,
     tail: Arc<Tail>,
@@ -57,18 +61,20 @@ pub(super) struct Deaf;
 
 impl Child {
     /// Starts the process.
-    pub(super) fn start(launch: &Launch, wire: Arc<Wire>) -> Result<Self, Failure> {
-        let (group, streams) = launch.spawn()?;
+    pub(super) fn start(launch: &Launch, wire: Arc<Wire>, warden: &Arc<Warden>) -> Result<Self, Failure> {
+        let (group, streams) = launch.spawn(warden)?;
         let tail = Arc::new(Tail::default());
         tokio::spawn(stderr::drain(streams.stderr, launch.server.clone(), launch.secrets.clone(), tail.clone()));
         let (sender, messages) = mpsc::channel(AHEAD);
         let ended = CancellationToken::new();
-        tokio::spawn(read(streams.stdout, wire.clone(), sender, ended.clone()));
+        let lines = Lines::new(streams.stdout, launch.encoding);
+        tokio::spawn(read(lines, wire.clone(), sender, ended.clone()));
         let shared = Shared {
             stdin: Arc::new(AsyncMutex::new(Some(streams.stdin))),
             messages: AsyncMutex::new(messages),
             group: Mutex::new(Some(group)),
             wire,
+            encoding: launch.encoding,
             ended,
             tail,
         };
@@ -102,13 +108,12 @@ impl Transport<RoleClient> for Child {
 
     fn send(&mut self, message: ClientJsonRpcMessage) -> impl Future<Output = Result<(), Deaf>> + Send + 'static {
         let tap = self.shared.wire.outgoing(&message);
-        let stdin = self.shared.stdin.clone();
+        let (stdin, encoding) = (self.shared.stdin.clone(), self.shared.encoding);
         async move {
-            let mut line = body_of(&message, tap.as_deref()).map_err(|_| Deaf)?;
-            line.push('\n');
+            let line = text::line(body_of(&message, tap.as_deref()).map_err(|_| Deaf)?, encoding);
             let mut stdin = stdin.lock().await;
             let written = match stdin.as_mut() {
-                Some(stdin) => write(stdin, line.as_bytes(), tap.as_deref()).await,
+                Some(stdin) => write(stdin, &line, tap.as_deref()).await,
                 None => Err(Failure::NotSent("the server was stopped".to_owned())),
             };
             written.map_err(|failure| {
@@ -146,45 +151,22 @@ async fn write(stdin: &mut ChildStdin, line: &[u8], tap: Option<&Tap>) -> Result
     stdin.flush().await.map_err(|_| Failure::Lost("the server stopped while the request was written".to_owned()))
 }
 
-/// Reads lines until the child ends, writes one that is too long, or nobody listens any more.
+/// Reads lines until the child ends, writes one that is too long, or nobody listens any more. A line that is no
+/// message (a banner, a stray print) is left out.
 async fn read(
-    stdout: ChildStdout,
+    mut lines: Lines,
     wire: Arc<Wire>,
     messages: mpsc::Sender<ServerJsonRpcMessage>,
     ended: CancellationToken,
 ) {
     let _ended = ended.drop_guard();
-    let mut stdout = BufReader::new(stdout);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let read = (&mut stdout).take(MAX_LINE + 1).read_until(b'\n', &mut line).await;
-        if !matches!(read, Ok(count) if count > 0) {
-            return;
-        }
-        if line.len() as u64 > MAX_LINE {
-            tracing::warn!("a stdio server wrote a line over {MAX_LINE} bytes; its connection is closed");
-            return;
-        }
-        if let Some(message) = parse(&line, &wire)
+    while let Some(line) = lines.next().await {
+        let line = line.trim();
+        if !line.is_empty()
+            && let Some(message) = wire.message(line)
             && messages.send(message).await.is_err()
         {
             return;
         }
-    }
-}
-
-/// One line; what is no message (a banner, a stray print) is left out.
-fn parse(line: &[u8], wire: &Wire) -> Option<ServerJsonRpcMessage> {
-    let line = std::str::from_utf8(line).ok()?.trim();
-    if line.is_empty() {
-        return None;
-    }
-    match wire.incoming(line) {
-        Incoming::Pass => serde_json::from_str(line)
-            .inspect_err(|_| tracing::debug!("a stdio server wrote a line that is not a message of the protocol"))
-            .ok(),
-        Incoming::Answered(id) => Some(stand_in(id)),
-        Incoming::Taken => None,
     }
 }

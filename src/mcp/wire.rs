@@ -187,6 +187,17 @@ impl Wire {
         }
     }
 
+    /// One message of a transport without envelopes of its own; `None` when it is none, or ours alone.
+    pub(super) fn message(&self, text: &str) -> Option<ServerJsonRpcMessage> {
+        match self.incoming(text) {
+            Incoming::Pass => serde_json::from_str(text)
+                .inspect_err(|_| tracing::debug!("a server wrote something that is no message of the protocol"))
+                .ok(),
+            Incoming::Answered(id) => Some(stand_in(id)),
+            Incoming::Taken => None,
+        }
+    }
+
     /// Takes what is ours out of the stream of messages.
     pub(super) fn incoming(&self, text: &str) -> Incoming {
         let Ok(envelope) = object::<Envelope>(text) else { return Incoming::Pass };

@@ -14,7 +14,9 @@ mod floors; // who may use whom in the house
 mod keys; // the key ring, its rotation, and what it seals
 mod llm; // models and their misbehaviour
 mod mcp_http; // servers over HTTP
+mod mcp_product; // what an agent has of its servers
 mod mcp_stdio; // servers as children
+mod mcp_transports; // servers over SSE and WebSocket
 mod menu; // what is offered besides talking, and signing out
 mod names; // what the model calls a tool
 mod openai; // an unchanged OpenAI client

@@ -1,9 +1,13 @@
 //! Servers as children: published ones, and one that misbehaves as told.
 
+mod ending; // nothing outlives us
+mod text; // encodings and line ends
+
 use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 
 use chatelaine::{
     domain::{
+        config::{Config, Environment},
         secret::Secret,
         server::{Endpoint, Timeouts},
     },
@@ -14,7 +18,6 @@ use tokio::sync::mpsc;
 
 use crate::support::servers::{
     args, desk_stdio, everything_stdio, key, mcp, mcp_with, options, probe_stdio, soon, spec, spec_with, time_stdio,
-    until,
 };
 
 /// What the probe did, a line each, in a file of its own.
@@ -210,52 +213,45 @@ async fn a_child_that_hangs_costs_its_own_time_and_is_replaced() {
     assert_eq!((ledger.count("sleep"), ledger.count("start")), (1, 2));
 }
 
-/// The process id of a grandchild that outlives everybody.
-async fn grandchild(mcp: &chatelaine::mcp::Mcp, key: &chatelaine::mcp::Key) -> String {
-    let spec = spec(probe_stdio(&[], &[]));
-    let pid = mcp.call(key, &spec, "spawn", &args(&json!({})), options()).await.unwrap().text;
-    assert!(is_alive(&pid));
-    pid
-}
-
-#[tokio::test]
-async fn closing_ends_a_child_and_what_it_started() {
-    let (mcp, key) = (mcp(), key());
-    let pid = grandchild(&mcp, &key).await;
-    mcp.close(&key).await;
-    until(|| !is_alive(&pid)).await;
-}
-
-#[tokio::test]
-async fn shutdown_ends_a_child_and_what_it_started() {
-    let (mcp, key) = (mcp(), key());
-    let pid = grandchild(&mcp, &key).await;
-    soon(mcp.shutdown()).await;
-    until(|| !is_alive(&pid)).await;
-}
-
-#[tokio::test]
-async fn dropping_everything_ends_a_child_and_what_it_started() {
-    let (mcp, key) = (mcp(), key());
-    let pid = grandchild(&mcp, &key).await;
-    drop(mcp);
-    until(|| !is_alive(&pid)).await;
-}
-
-#[test]
-fn the_end_of_the_runtime_ends_a_child_and_what_it_started() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mcp = mcp();
-    let pid = runtime.block_on(grandchild(&mcp, &key()));
-    drop(runtime);
-    let ended = tokio::runtime::Runtime::new().unwrap();
-    ended.block_on(until(|| !is_alive(&pid)));
-    drop(mcp);
-}
-
 #[tokio::test]
 async fn secrets_of_a_server_do_not_show_in_its_debug_text() {
     let shown = format!("{:?}", probe_stdio(&[], &[("TOKEN", "hunter2")]));
     assert!(!shown.contains("hunter2"), "{shown}");
     assert!(format!("{:?}", Secret::new("hunter2")) == "[secret]");
+}
+
+#[tokio::test]
+async fn a_child_that_dies_again_and_again_is_started_after_pauses_only() {
+    let ledger = Ledger::new();
+    let mcp = mcp_with(Options { first_pause: Duration::from_secs(30), ..Options::default() });
+    let (key, spec) = (key(), spec(ledger.probe(&["frail"])));
+    // Each discovery tries twice, since listing changes nothing.
+    mcp.discover(&key, &spec).await.unwrap_err();
+    let error = mcp.discover(&key, &spec).await.unwrap_err();
+    assert_eq!(error.kind, McpErrorKind::Unreachable);
+    assert!(error.message.starts_with("the server ended "), "{error}");
+    assert!(error.retry_in.is_some_and(|wait| wait > Duration::from_secs(10)), "{error:?}");
+    let starts = ledger.count("start");
+    mcp.discover(&key, &spec).await.unwrap_err();
+    assert_eq!(ledger.count("start"), starts, "it is left alone");
+}
+
+#[tokio::test]
+async fn a_server_whose_tools_are_not_to_be_loaded_is_connected_to_and_not_asked_for_them() {
+    let (mcp, key) = (mcp(), key());
+    let mut spec = (*spec(probe_stdio(&["frail"], &[]))).clone();
+    spec.load_tools = false;
+    let found = mcp.discover(&key, &std::sync::Arc::new(spec)).await.unwrap();
+    assert!(found.tools.is_empty() && found.dropped.is_empty());
+    assert!(matches!(mcp.state(&key), ConnectionState::Ready { .. }));
+}
+
+#[tokio::test]
+async fn npx_and_uvx_may_be_named_unless_the_operator_says_otherwise() {
+    let config = Config::from_environment(&Environment::default()).unwrap();
+    let allowed = |name: &str| config.stdio_commands.iter().any(|command| command == name);
+    assert!(allowed("npx") && allowed("uvx") && allowed("docker"));
+    assert!(!allowed("sh") && !allowed("bash"));
+    let env = Environment::default().with("CHATELAINE_STDIO_COMMANDS", "uvx");
+    assert_eq!(Config::from_environment(&env).unwrap().stdio_commands, ["uvx"]);
 }

@@ -1,5 +1,7 @@
 //! What the model calls a tool.
 
+mod socket; // and what its server is asked for then
+
 use std::collections::HashSet;
 
 use chatelaine::domain::names::assign;
@@ -17,6 +19,16 @@ fn a_plain_name_is_server_and_tool() {
 #[test]
 fn what_a_model_cannot_say_is_folded() {
     assert_eq!(names(&[("files", "read.file")]), ["files__read_file"]);
+}
+
+#[test]
+fn a_name_begins_as_every_provider_wants_it() {
+    assert_eq!(names(&[("2nd", "read"), ("Ab", "read")]), ["_2nd__read", "Ab__read"]);
+}
+
+#[test]
+fn the_same_tool_of_two_servers_has_two_names() {
+    assert_eq!(names(&[("a-b", "x"), ("a_b", "x")]), ["a-b__x", "a_b__x"]);
 }
 
 #[test]
@@ -38,7 +50,7 @@ fn a_long_name_is_cut_and_stays_apart_from_its_sibling() {
 proptest! {
     #[test]
     fn names_are_valid_unique_and_independent_of_the_order(
-        pairs in prop::collection::hash_set(("[a-c_]{1,3}", "[a-c_./é]{1,70}"), 1..20),
+        pairs in prop::collection::hash_set(("[a-c0-1][a-c_]{0,2}", "[a-c_./é]{1,70}"), 1..20),
         seed: u64,
     ) {
         let pairs: Vec<_> = pairs.into_iter().collect();
@@ -51,6 +63,7 @@ proptest! {
         }
         prop_assert_eq!(plain.iter().collect::<HashSet<_>>().len(), plain.len());
         for name in &plain {
+            prop_assert!(!name.starts_with(|c: char| c.is_ascii_digit()));
             prop_assert!(name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-'));
         }
     }

@@ -5,10 +5,14 @@ Arguments, in any order, say how it behaves:
   mortal      dies of `server/discover`
   chatty      prints lines that are no messages
   doomed      writes $PROBE_SECRET to standard error and ends at once
+  frail       shakes hands and ends when its tools are asked for
+  stubborn    starts a child, writes both ids into the ledger, and then neither speaks nor ends when asked to
+  crlf        ends its lines as Windows does
 """
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,7 +22,7 @@ TOOLS = ["environment", "die", "flood", "spawn", "sleep", "echo"]
 
 
 def say(message):
-    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.write(json.dumps(message, ensure_ascii=False) + ("\r\n" if "crlf" in MODES else "\n"))
     sys.stdout.flush()
 
 
@@ -72,8 +76,18 @@ def answer(request):
     return None
 
 
+def be_stubborn():
+    for signal_to_ignore in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signal_to_ignore, signal.SIG_IGN)
+    child = subprocess.Popen(["sleep", "600"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    count(f"pids {os.getpid()} {child.pid}")
+    time.sleep(600)
+
+
 def main():
     count("start")
+    if "stubborn" in MODES:
+        be_stubborn()
     if "doomed" in MODES:
         print("cannot start with key", os.environ["PROBE_SECRET"], file=sys.stderr, flush=True)
         return
@@ -83,6 +97,8 @@ def main():
         request = json.loads(line)
         if "id" not in request:
             continue
+        if "frail" in MODES and request["method"] == "tools/list":
+            os._exit(3)
         result = answer(request)
         if result is not None:
             say({"jsonrpc": "2.0", "id": request["id"], "result": result})

@@ -94,6 +94,7 @@ async fn view(
     let catalog = catalogs::known(app, principal.tenant, pack.id(), &[(server, Some(held))]).await?.pop().flatten();
     if let Some(catalog) = &catalog {
         (view.tools, view.dropped) = (catalog.tools.len(), catalog.dropped.clone());
+        view.missing = server.missing(&catalog.tools);
     }
     Ok((view, catalog))
 }

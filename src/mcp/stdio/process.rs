@@ -1,7 +1,8 @@
 //! Starting a child and ending all of its group.
 
-use std::{collections::BTreeMap, path::PathBuf, process::Stdio, time::Duration};
+use std::{collections::BTreeMap, path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
+use encoding_rs::{Encoding, UTF_8};
 use process_wrap::tokio::{ChildWrapper, CommandWrap, KillOnDrop, ProcessGroup};
 use tokio::{
     process::{ChildStderr, ChildStdin, ChildStdout, Command},
@@ -9,8 +10,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use super::Warden;
 use crate::{
-    domain::{config::Environment, ids::ServerId, secret::Secret, server::Endpoint},
+    domain::{config::Environment, encoding, ids::ServerId, secret::Secret, server::Endpoint},
     mcp::error::Failure,
 };
 
@@ -24,6 +26,7 @@ const INHERITED: [&str; 2] = ["PATH", "HOME"];
 pub(in crate::mcp) struct Launch {
     pub(super) server: ServerId,
     pub(super) secrets: Vec<Secret>,
+    pub(super) encoding: &'static Encoding,
     command: String,
     args: Vec<Secret>,
     env: BTreeMap<String, Secret>,
@@ -39,7 +42,7 @@ pub(super) struct Streams {
 impl Launch {
     /// The command of a stdio endpoint, if it may be run: an absolute path, or a name the operator lists.
     pub(in crate::mcp) fn of(server: &ServerId, endpoint: &Endpoint, allowed: &[String]) -> Result<Self, Failure> {
-        let Endpoint::Stdio { command, args, env, cwd, .. } = endpoint else {
+        let Endpoint::Stdio { command, args, env, cwd, encoding } = endpoint else {
             return Err(Failure::Misconfigured("the server is not a command".to_owned()));
         };
         if !command.starts_with('/') && (command.contains('/') || !allowed.contains(command)) {
@@ -48,6 +51,7 @@ impl Launch {
                 allowed.join(", ")
             )));
         }
+        let encoding = encoding.as_deref().map_or(Ok(UTF_8), encoding::named).map_err(Failure::Misconfigured)?;
         let ours = Environment::from_process();
         let inherited = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), Secret::new(ours.get(name)?))));
         let mut all: BTreeMap<String, Secret> = inherited.collect();
@@ -55,6 +59,7 @@ impl Launch {
         Ok(Self {
             server: server.clone(),
             secrets: secret_parts(args).chain(env.values().cloned()).collect(),
+            encoding,
             command: command.clone(),
             args: args.clone(),
             env: all,
@@ -62,7 +67,7 @@ impl Launch {
         })
     }
 
-    pub(super) fn spawn(&self) -> Result<(Group, Streams), Failure> {
+    pub(super) fn spawn(&self, warden: &Arc<Warden>) -> Result<(Group, Streams), Failure> {
         let mut command = Command::new(&self.command);
         command
             .args(self.args.iter().map(Secret::expose))
@@ -83,7 +88,11 @@ impl Launch {
         let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
             return Err(Failure::NotSent("the child has no standard streams".to_owned()));
         };
-        Ok((Group { child }, Streams { stdin, stdout, stderr }))
+        let id = child.id();
+        if let Some(id) = id {
+            warden.watch(id);
+        }
+        Ok((Group { child, id, warden: warden.clone() }, Streams { stdin, stdout, stderr }))
     }
 }
 
@@ -104,6 +113,9 @@ fn secret_parts(args: &[Secret]) -> impl Iterator<Item = Secret> {
 /// A process group of ours. Dropped, it is killed.
 pub(super) struct Group {
     child: Box<dyn ChildWrapper>,
+    /// The leader's id, which is the group's.
+    id: Option<u32>,
+    warden: Arc<Warden>,
 }
 
 impl Group {
@@ -114,14 +126,21 @@ impl Group {
             let _ = self.child.signal(SIGTERM);
             let _ = timeout(GRACE, ended.cancelled()).await;
         }
-        let _ = self.child.start_kill();
+        self.kill();
         let _ = timeout(GRACE, self.child.wait()).await;
+    }
+
+    fn kill(&mut self) {
+        // Fails when everything is gone already.
+        let _ = self.child.start_kill();
+        if let Some(id) = self.id.take() {
+            self.warden.forget(id);
+        }
     }
 }
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Fails when everything is gone already.
-        let _ = self.child.start_kill();
+        self.kill();
     }
 }

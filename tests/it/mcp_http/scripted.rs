@@ -35,6 +35,7 @@ pub enum Reply {
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub http: Method,
+    pub path: String,
     pub headers: HeaderMap,
     pub raw: String,
     pub body: Value,
@@ -182,7 +183,8 @@ async fn answer(
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let raw = String::from_utf8_lossy(&body).into_owned();
     let body = serde_json::from_str(&raw).unwrap_or(Value::Null);
-    let seen = Seen { http: head.method, headers: head.headers, raw, body };
+    let path = head.uri.path().to_owned();
+    let seen = Seen { http: head.method, path, headers: head.headers, raw, body };
     log.lock().unwrap().push(seen.clone());
     counter.send_modify(|count| *count += 1);
     match script(seen).await {

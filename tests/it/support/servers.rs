@@ -112,6 +112,11 @@ impl Server {
         let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
         Endpoint::Remote { transport: Remote::StreamableHttp, url: self.url.clone(), headers }
     }
+
+    /// The endpoint over this transport, without headers.
+    pub fn over(&self, transport: Remote) -> Endpoint {
+        Endpoint::Remote { transport, url: self.url.clone(), headers: Vec::new() }
+    }
 }
 
 /// npm `@modelcontextprotocol/server-everything` on this port, or on a free one.
@@ -120,6 +125,27 @@ pub async fn everything(port: Option<u16>) -> Server {
     let mut command = Command::new("node");
     command.arg(everything_script()).arg("streamableHttp").env("PORT", port.to_string());
     start(command).await
+}
+
+/// npm `@modelcontextprotocol/server-everything` over HTTP with SSE as in revision 2024-11-05.
+pub async fn everything_sse() -> Server {
+    let mut command = Command::new("node");
+    command.arg(everything_script()).arg("sse").env("PORT", free_port().to_string());
+    let mut server = start(command).await;
+    server.url.set_path("/sse");
+    server
+}
+
+/// npm `supergateway` with a WebSocket, in front of server-everything over stdio.
+pub async fn gateway() -> Server {
+    let mut command = Command::new("node");
+    command.arg(installed(folder().join("node_modules/supergateway/dist/index.js")));
+    command.args(["--outputTransport", "ws", "--messagePath", "/message", "--port", &free_port().to_string()]);
+    command.arg("--stdio").arg(format!("node {} stdio", everything_script().display()));
+    let mut server = start(command).await;
+    server.url.set_path("/message");
+    server.url.set_scheme("ws").unwrap();
+    server
 }
 
 /// npm `mcp-proxy` on this port, or on a free one, in front of server-everything over stdio. It asks for the key in
@@ -223,9 +249,9 @@ pub async fn start(mut command: Command) -> Server {
 async fn drain(output: impl AsyncRead + Send + Unpin, found: mpsc::Sender<u16>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        if let Some((_, port)) = line.split_once("listening on port ").or(line.split_once("starting server on port ")) {
+        if let Some(port) = line.split_once(" on port ").and_then(|(_, port)| port.trim().parse().ok()) {
             // Only the first one is waited for.
-            let _ = found.try_send(port.trim().parse().unwrap());
+            let _ = found.try_send(port);
         }
     }
 }

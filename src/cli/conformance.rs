@@ -1,0 +1,116 @@
+//! `chatelaine conformance <url>`: what the official conformance suite runs as the client under test. It goes through
+//! the same connections as everything else: discovers the tools, and calls each of them.
+//!
+//! The suite says by its environment what it wants to see: the arguments of calls, or the name of a scenario.
+
+use std::{process::ExitCode, sync::Arc};
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json, value::to_raw_value};
+use url::Url;
+
+use crate::{
+    domain::{
+        config::Environment,
+        ids::{AgentId, ServerId, TenantId},
+        server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
+        tool::Tool,
+    },
+    egress::Egress,
+    mcp::{CallOptions, Key, Mcp, Options},
+};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The server of the scenario, on this machine.
+    url: Url,
+}
+
+/// What a scenario may want besides.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Context {
+    #[serde(default)]
+    tool_calls: Vec<Wanted>,
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    name: String,
+    arguments: Value,
+}
+
+pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
+    let context = env.get("MCP_CONFORMANCE_CONTEXT").map(serde_json::from_str::<Context>);
+    let context = context.transpose()?.unwrap_or_default();
+    let host = args.url.host_str().unwrap_or_default().to_owned();
+    let mcp = Mcp::new(Egress::new(&[host]).map_err(anyhow::Error::msg)?, Options::default());
+    let spec = Arc::new(spec(args.url.clone()));
+    let key = Key {
+        tenant: TenantId::new(),
+        agent: AgentId::parse("conformance").map_err(anyhow::Error::msg)?,
+        server: spec.id.clone(),
+        scope: "".into(),
+        generation: 0,
+    };
+    let found = mcp.discover(&key, &spec).await?;
+    super::say(&format!("{} tools in revision {}", found.tools.len(), found.protocol));
+    let wanted = match context.tool_calls {
+        calls if calls.is_empty() => {
+            found.tools.iter().map(|tool| (tool.name.clone(), made_up(tool, &found.tools))).collect()
+        }
+        calls => calls.into_iter().map(|call| (call.name, call.arguments)).collect::<Vec<_>>(),
+    };
+    let mut good = true;
+    for (tool, arguments) in wanted.into_iter().filter(|(tool, _)| found.tools.iter().any(|known| known.name == *tool))
+    {
+        let called = mcp.call(&key, &spec, &tool, &to_raw_value(&arguments)?, CallOptions::default()).await;
+        good &= called.is_ok();
+        super::say(&match called {
+            Ok(outcome) => format!("{tool}: {}", outcome.text),
+            Err(error) => format!("{tool}: failed: {error}"),
+        });
+    }
+    mcp.shutdown().await;
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn spec(url: Url) -> ServerSpec {
+    ServerSpec {
+        id: ServerId::parse("suite").expect("a fine id"),
+        endpoint: Endpoint::Remote { transport: Remote::StreamableHttp, url, headers: Vec::new() },
+        access_mode: AccessMode::AdminControlled,
+        tool_access: None,
+        tools: None,
+        required: false,
+        timeouts: Timeouts::default(),
+        user_config: Vec::new(),
+        catalog: CatalogScope::Shared,
+        entered: Vec::new(),
+        auth: None,
+        scope: "".into(),
+        load_tools: true,
+        load_prompts: true,
+        terminate_on_close: true,
+    }
+}
+
+/// Arguments that a tool's schema asks for. Where it asks for a `schema`, that of another tool is sent back as it
+/// came.
+fn made_up(tool: &Tool, all: &[Arc<Tool>]) -> Value {
+    let schema: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
+    let required = schema["required"].as_array().cloned().unwrap_or_default();
+    let argument = |name: &str| match (name, schema["properties"][name]["type"].as_str()) {
+        ("schema", _) => {
+            let other = all.iter().find(|other| other.name != tool.name);
+            other.and_then(|other| serde_json::from_str(other.input_schema.get()).ok()).unwrap_or_else(|| json!({}))
+        }
+        (_, Some("number" | "integer")) => json!(2),
+        (_, Some("boolean")) => json!(true),
+        (_, Some("array")) => json!([]),
+        (_, Some("object")) => json!({}),
+        _ => json!("text"),
+    };
+    let names = required.iter().filter_map(Value::as_str);
+    Value::Object(names.map(|name| (name.to_owned(), argument(name))).collect::<Map<_, _>>())
+}

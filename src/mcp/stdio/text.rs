@@ -1,0 +1,95 @@
+//! What a child writes and reads, in its encoding. Messages are JSON, so that whatever is not ASCII can be written
+//! as an escape: every encoding carries every message.
+
+use std::fmt::Write as _;
+
+use encoding_rs::{Decoder, Encoding, UTF_8, UTF_16BE, UTF_16LE};
+use tokio::{
+    io::{AsyncReadExt, BufReader},
+    process::ChildStdout,
+};
+
+use super::MAX_LINE;
+
+const CHUNK: usize = 64 * 1024;
+
+/// The lines that a child writes.
+pub(super) struct Lines {
+    stdout: BufReader<ChildStdout>,
+    decoder: Decoder,
+    chunk: Box<[u8]>,
+    text: String,
+    /// What stands before this place was given out.
+    start: usize,
+    /// No line ends between there and here.
+    searched: usize,
+    ended: bool,
+}
+
+impl Lines {
+    pub(super) fn new(stdout: ChildStdout, encoding: &'static Encoding) -> Self {
+        let (stdout, decoder) = (BufReader::new(stdout), encoding.new_decoder_with_bom_removal());
+        Self { stdout, decoder, chunk: vec![0; CHUNK].into(), text: String::new(), start: 0, searched: 0, ended: false }
+    }
+
+    /// The next line, cut from what is before it. `None` at the end, and at a line that is too long.
+    pub(super) async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some(at) = self.text[self.searched..].find('\n') {
+                let end = self.searched + at;
+                let line = self.text[self.start..end].to_owned();
+                (self.start, self.searched) = (end + 1, end + 1);
+                return Some(line);
+            }
+            self.text.drain(..self.start);
+            (self.start, self.searched) = (0, self.text.len());
+            if self.text.len() > MAX_LINE {
+                tracing::warn!("a stdio server wrote a line over {MAX_LINE} bytes; its connection is closed");
+                return None;
+            }
+            if self.ended {
+                self.searched = 0;
+                return Some(std::mem::take(&mut self.text)).filter(|rest| !rest.is_empty());
+            }
+            let read = self.stdout.read(&mut self.chunk).await.unwrap_or(0);
+            self.ended = read == 0;
+            self.decode(read);
+        }
+    }
+
+    /// Bytes that are nothing in the encoding become U+FFFD.
+    fn decode(&mut self, read: usize) {
+        let room = self.decoder.max_utf8_buffer_length(read).expect("a chunk is small");
+        self.text.reserve(room);
+        let _ = self.decoder.decode_to_string(&self.chunk[..read], &mut self.text, self.ended);
+    }
+}
+
+/// One message as the bytes of a line.
+pub(super) fn line(mut message: String, encoding: &'static Encoding) -> Vec<u8> {
+    message.push('\n');
+    if encoding == UTF_8 {
+        return message.into_bytes();
+    }
+    let ascii = escaped(&message);
+    match encoding {
+        _ if encoding == UTF_16LE => ascii.bytes().flat_map(|byte| [byte, 0]).collect(),
+        _ if encoding == UTF_16BE => ascii.bytes().flat_map(|byte| [0, byte]).collect(),
+        _ => ascii.into_bytes(),
+    }
+}
+
+/// JSON in ASCII alone: other characters stand only inside of its strings.
+fn escaped(json: &str) -> String {
+    let mut ascii = String::with_capacity(json.len());
+    for char in json.chars() {
+        if char.is_ascii() {
+            ascii.push(char);
+            continue;
+        }
+        for unit in char.encode_utf16(&mut [0; 2]) {
+            let _ = write!(ascii, "\\u{unit:04x}");
+        }
+    }
+    ascii
+}

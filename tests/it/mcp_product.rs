@@ -1,0 +1,122 @@
+//! What an agent has of its servers, in the whole product: all of them at once, each for itself.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::Barrier;
+
+use crate::{
+    mcp_http::scripted::{Scripted, Seen},
+    support::{
+        client::{Client, Event},
+        model::{calls, results, text},
+        servers::soon,
+        world::World,
+    },
+};
+
+fn pack(servers: &str) -> (String, String) {
+    let yaml = format!(
+        "metadata: {{ id: many, displayName: Many, description: Servers, defaultLanguage: en }}\n\
+         languages: {{ en: {{ systemPrompt: Many }} }}\n\
+         llm: {{ provider: openai, model: scripted, baseUrl: \"${{MODEL_URL}}\", apiKey: model-key-0123456789 }}\n\
+         flows: {{ authentication: {{ required: false, adminUsers: [alice] }} }}\n\
+         mcp:\n  servers:\n{servers}"
+    );
+    ("many".to_owned(), yaml)
+}
+
+fn entry(name: &str, url: &url::Url, more: &str) -> String {
+    format!(
+        "    - {{ name: {name}, transport: streamable-http, url: \"{url}\", toolAccess: {{ default: public }}{more} }}\n"
+    )
+}
+
+/// The connections of the agent, once every server is in this state.
+async fn connections(client: &Client, states: &[(&str, &str)]) -> Vec<Value> {
+    soon(async {
+        loop {
+            let servers =
+                client.get("/v1/agents/many/connections").await.expect(200)["items"].as_array().unwrap().clone();
+            let is = |(name, state): &(&str, &str)| {
+                servers.iter().any(|server| server["server"] == *name && server["state"] == *state)
+            };
+            if states.iter().all(is) {
+                return servers;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    })
+    .await
+}
+
+fn named<'a>(events: &'a [Event], name: &str, server: &str) -> Option<&'a Value> {
+    events.iter().find(|event| event.name == name && event.data["server"] == server).map(|event| &event.data)
+}
+
+#[tokio::test]
+async fn all_servers_of_an_agent_are_discovered_at_once() {
+    let all = Arc::new(Barrier::new(5));
+    let mut servers = Vec::new();
+    for _ in 0..5 {
+        let all = all.clone();
+        let server = Scripted::modern(move |seen: Seen| {
+            let all = all.clone();
+            async move {
+                if seen.method() == "server/discover" {
+                    all.wait().await;
+                }
+                None
+            }
+        });
+        servers.push(server.await);
+    }
+    let entries: String =
+        servers.iter().enumerate().map(|(at, server)| entry(&format!("s{at}"), &server.url, "")).collect();
+    let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
+    let ann = world.user("ann", &[]).await;
+    connections(&ann, &["s0", "s1", "s2", "s3", "s4"].map(|name| (name, "ready"))).await;
+}
+
+#[tokio::test]
+async fn a_listed_tool_that_is_missing_costs_only_itself_and_is_told() {
+    let server = Scripted::modern(async |_| None).await;
+    let entries = entry("desk", &server.url, ", tools: [echo, gone]");
+    let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
+    let (alice, ann) = (world.user("alice", &[]).await, world.user("ann", &[]).await);
+    let known = connections(&alice, &[("desk", "ready")]).await;
+    assert_eq!((&known[0]["missing"], &known[0]["tools"]), (&json!(["gone"]), &json!(1)));
+    assert_eq!(connections(&ann, &[("desk", "ready")]).await[0]["missing"], json!([]), "not for everybody");
+
+    let id = ann.open("many").await;
+    let mut events = ann.listen(&id, None).await;
+    world.model.reply(calls([("desk__echo", json!({"n": 1}))])).reply(text("Done."));
+    let run = ann.say(&id, "go").await;
+    let heard = events.until_run_ends(&run).await;
+    let started = named(&heard, "server_started", "desk").unwrap();
+    assert_eq!((&started["transport"], &started["tools"]), (&json!("streamable-http"), &json!(1)));
+    let missing = named(&heard, "server_unavailable", "desk").unwrap();
+    assert_eq!(missing["reason"], "Tools not discovered: gone");
+    assert_eq!(missing["missing_tools"], json!(["gone"]));
+    assert_eq!(results(&world.model.requests()[1].body), [r#"{"n":1}"#]);
+}
+
+#[tokio::test]
+async fn a_server_that_is_down_is_told_and_the_others_serve() {
+    let server = Scripted::modern(async |_| None).await;
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone = format!("http://{}/mcp", nobody.local_addr().unwrap()).parse().unwrap();
+    drop(nobody);
+    let entries = entry("desk", &server.url, "") + &entry("gone", &gone, "");
+    let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
+    let ann = world.user("ann", &[]).await;
+    connections(&ann, &[("desk", "ready"), ("gone", "down")]).await;
+    let id = ann.open("many").await;
+    let mut events = ann.listen(&id, None).await;
+    world.model.reply(calls([("desk__echo", json!({}))])).reply(text("Done."));
+    let run = ann.say(&id, "go").await;
+    let heard = events.until_run_ends(&run).await;
+    assert!(named(&heard, "server_started", "desk").is_some() && named(&heard, "server_started", "gone").is_none());
+    let down = named(&heard, "server_unavailable", "gone").unwrap();
+    assert!(down["reason"].as_str().unwrap().starts_with("Server unreachable: could not connect"), "{down}");
+}

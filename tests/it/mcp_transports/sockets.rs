@@ -1,0 +1,128 @@
+//! A server at a WebSocket that does exactly what a test says, and remembers every message.
+
+use std::sync::{Arc, Mutex};
+
+use chatelaine::domain::{
+    secret::Secret,
+    server::{Endpoint, Remote},
+};
+use futures_util::{SinkExt, StreamExt};
+use http::HeaderMap;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, task::AbortHandle};
+use tokio_tungstenite::{
+    accept_hdr_async,
+    tungstenite::{
+        Message,
+        handshake::server::{ErrorResponse, Request, Response},
+    },
+};
+use url::Url;
+
+use crate::mcp_http::scripted::text;
+
+/// What a script does about a message.
+pub(super) enum Say {
+    /// Answers the request with this result.
+    Result(Value),
+    /// Answers it with an error.
+    Error(i64, &'static str),
+    /// Sends this as it is.
+    Raw(Message),
+    Nothing,
+    /// Closes the connection without a word.
+    HangUp,
+    /// Reads nothing more, and keeps the connection.
+    Freeze,
+}
+
+pub(super) struct Sockets {
+    pub(super) url: Url,
+    seen: Arc<Mutex<Vec<Value>>>,
+    shakes: Arc<Mutex<Vec<HeaderMap>>>,
+    task: AbortHandle,
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Sockets {
+    /// Serves with a script; `None` is answered as an ordinary server of the older era would.
+    pub(super) async fn start(script: impl Fn(&Value, &HeaderMap) -> Option<Say> + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = Url::parse(&format!("ws://{}/mcp", listener.local_addr().unwrap())).unwrap();
+        let (seen, shakes) = (Arc::<Mutex<Vec<Value>>>::default(), Arc::<Mutex<Vec<HeaderMap>>>::default());
+        let (log, opened, script) = (seen.clone(), shakes.clone(), Arc::new(script));
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let (log, opened, script) = (log.clone(), opened.clone(), script.clone());
+                connections.spawn(async move {
+                    let mut headers = HeaderMap::new();
+                    #[expect(clippy::result_large_err, reason = "the shape is the library's")]
+                    let shake = |request: &Request, mut answer: Response| -> Result<Response, ErrorResponse> {
+                        headers = request.headers().clone();
+                        answer.headers_mut().insert("sec-websocket-protocol", "mcp".parse().unwrap());
+                        Ok(answer)
+                    };
+                    let Ok(mut socket) = accept_hdr_async(stream, shake).await else { return };
+                    opened.lock().unwrap().push(headers.clone());
+                    while let Some(Ok(message)) = socket.next().await {
+                        let Ok(message) = serde_json::from_str::<Value>(message.to_text().unwrap_or_default()) else {
+                            continue;
+                        };
+                        log.lock().unwrap().push(message.clone());
+                        let id = &message["id"];
+                        let said = match script(&message, &headers).unwrap_or_else(|| ordinary(&message)) {
+                            Say::Result(result) => {
+                                json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string().into()
+                            }
+                            Say::Error(code, why) => {
+                                let error = json!({"code": code, "message": why});
+                                json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string().into()
+                            }
+                            Say::Raw(message) => message,
+                            Say::Nothing => continue,
+                            Say::HangUp => return,
+                            Say::Freeze => std::future::pending().await,
+                        };
+                        if socket.send(said).await.is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+        });
+        Self { url, seen, shakes, task: task.abort_handle() }
+    }
+
+    pub(super) fn endpoint(&self) -> Endpoint {
+        let headers = vec![("Authorization".to_owned(), Secret::new("Bearer hunter2-hunter2"))];
+        Endpoint::Remote { transport: Remote::WebSocket, url: self.url.clone(), headers }
+    }
+
+    /// How often this method was requested.
+    pub(super) fn count(&self, method: &str) -> usize {
+        self.seen.lock().unwrap().iter().filter(|seen| seen["method"] == method).count()
+    }
+
+    /// The headers of each handshake.
+    pub(super) fn shakes(&self) -> Vec<HeaderMap> {
+        self.shakes.lock().unwrap().clone()
+    }
+}
+
+fn ordinary(message: &Value) -> Say {
+    match message["method"].as_str().unwrap_or_default() {
+        "initialize" => Say::Result(json!({
+            "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"},
+        })),
+        "tools/list" => Say::Result(json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]})),
+        "tools/call" => Say::Result(text(&message["params"]["arguments"].to_string())),
+        _ if message.get("id").is_none() => Say::Nothing,
+        _ => Say::Error(-32601, "Method not found"),
+    }
+}
