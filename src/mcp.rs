@@ -190,7 +190,7 @@ impl Mcp {
             tries -= 1;
             let session = self.pool.session(&using.slot).await?;
             if !spec.load_tools {
-                return Ok(discovery(Listed::default(), &session));
+                return Ok(discovery(Listed::default(), prompts::of(&session, spec).await, &session));
             }
             let failure = match list(&using, &session).await {
                 Ok(listed) => return Ok(discovery(listed, prompts::of(&session, spec).await, &session)),
