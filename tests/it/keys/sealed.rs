@@ -119,7 +119,7 @@ impl Household {
         ann.say_and_wait(&flow, "the first").await;
         world.model.reply(text("Done.").gate(1, &gate));
         let start = json!({ "agent_name": "office", "prompt": "hi", "scope": { "context_id": "sprint-42" } });
-        let run = ann.post("/v1/runs", start).await.expect(202)["id"].as_str().unwrap().to_owned();
+        let run = ann.post("/v1/runs", start).await.expect(202)["run_id"].as_str().unwrap().to_owned();
         gate.reached().await;
         let household = Self { world, ann, gate, run, request, flow };
         household.leave_an_answer().await;
