@@ -59,7 +59,7 @@ mcp:
         approval: [{ tools: [send_money], approvers: [cfo], timeoutMinutes: 60 }]
 "#;
 /// Nobody answers there: it is only asked for.
-const MAIL: &str = r#"
+const MAIL: &str = r"
 metadata: { id: mail, displayName: Mail, description: Mail, defaultLanguage: en }
 languages: { en: {} }
 llm: { provider: none }
@@ -75,7 +75,7 @@ mcp:
           - { name: first, type: secret, label: { en: First }, headerName: X-First }
           - { name: second, type: secret, label: { en: Second }, headerName: X-Second }
       toolAccess: { default: public }
-"#;
+";
 
 /// A world where everything that can be sealed has been, once.
 struct Household {
