@@ -51,7 +51,7 @@ async fn cancel(app: &App, tenant: TenantId, user: &UserId, run: RunId) -> Resul
 }
 
 /// Asks everything that runs for a tenant to stop.
-pub async fn stop_all(app: &App, tenant: TenantId) -> Result<()> {
+async fn stop_all(app: &App, tenant: TenantId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
     let open = store::runs::open(&mut tx).await?;
     drop(tx);
@@ -61,11 +61,13 @@ pub async fn stop_all(app: &App, tenant: TenantId) -> Result<()> {
     Ok(())
 }
 
-/// A tenant was changed or removed, here or on another replica. If it may not do anything any more, its users'
-/// connections are closed, and whoever of them listens is let go; its shared servers are left within two seconds.
+/// A tenant was changed or removed, here, on another replica or on the command line. If it may not do anything any
+/// more, what runs for it is stopped, its users' connections are closed, and whoever of them listens is let go; its
+/// shared servers are left within two seconds.
 pub async fn tenant_changed(app: &App, tenant: TenantId) -> Result<()> {
     if !app.accounts.tenant_changed(tenant).await? {
         credentials::close_tenant(app, tenant).await;
+        stop_all(app, tenant).await?;
     }
     Ok(())
 }

@@ -102,12 +102,9 @@ pub async fn get(app: &App, _: &Operator, name: &str) -> Result<TenantView> {
 /// Changes a tenant. What runs for one that is suspended is asked to stop.
 pub async fn change(app: &App, _: &Operator, name: &str, change: TenantChange) -> Result<TenantView> {
     let (tenant, changed) = accounts::change_tenant(&app.db, &app.clock, name, change).await?;
-    if changed {
-        tell(app, tenant.id).await?;
-    }
     // Even if it was suspended before: whoever did that may have been cut off.
-    if tenant.suspended_at.is_some() {
-        sessions::stop_all(app, tenant.id).await?;
+    if changed || tenant.suspended_at.is_some() {
+        tell(app, tenant.id).await?;
     }
     Ok(view(app, tenant))
 }

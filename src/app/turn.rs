@@ -97,9 +97,13 @@ impl Work {
         let ending = match self.proceed().await {
             Ok(ending) => ending,
             // What can be told to the user and will not be otherwise in a moment.
-            Err(error @ (Error::NotFound(_) | Error::Forbidden(_) | Error::Invalid { .. } | Error::Unavailable(_))) => {
-                Ending::failed(error.to_string())
-            }
+            Err(
+                error @ (Error::NotFound(_)
+                | Error::Forbidden(_)
+                | Error::Suspended(_)
+                | Error::Invalid { .. }
+                | Error::Unavailable(_)),
+            ) => Ending::failed(error.to_string()),
             Err(error) => return Err(error),
         };
         let status = ending.status;

@@ -7,9 +7,12 @@ mod key;
 use std::io::Write;
 
 use crate::{
-    app::accounts::{add_tenant, find_tenant, list_tenants, remove_tenant},
-    domain::{clock::Clock, ids::AgentId},
-    store::Db,
+    app::accounts::{TenantChange, add_tenant, change_tenant, find_tenant, list_tenants, remove_tenant},
+    domain::{
+        clock::Clock,
+        ids::{AgentId, ReplicaId, TenantId},
+    },
+    store::{Db, hints::Hint},
 };
 
 #[derive(Debug, clap::Subcommand)]
@@ -27,6 +30,10 @@ pub enum Command {
     },
     /// List tenants
     List,
+    /// Refuse a tenant's tokens and keys, and stop what runs for it; everything is kept
+    Suspend { name: String },
+    /// Take a suspended tenant's tokens and keys again
+    Resume { name: String },
     /// Remove a tenant with all its conversations, issuers, keys and audit
     Remove {
         name: String,
@@ -52,17 +59,41 @@ pub async fn run(command: Command, db: &Db, clock: &Clock, out: &mut (impl Write
             for tenant in list_tenants(db).await? {
                 let agents = tenant.agents.map_or_else(|| "every agent".to_owned(), |agents| agents.join(", "));
                 let guests = if tenant.guests { ", guests" } else { "" };
-                writeln!(out, "{}  {}  {agents}{guests}", tenant.id, tenant.name)?;
+                let suspended = if tenant.suspended_at.is_some() { ", suspended" } else { "" };
+                writeln!(out, "{}  {}  {agents}{guests}{suspended}", tenant.id, tenant.name)?;
             }
         }
+        Command::Suspend { name } => suspend(&name, true, db, clock, out).await?,
+        Command::Resume { name } => suspend(&name, false, db, clock, out).await?,
         Command::Remove { name, yes } => {
             let tenant = find_tenant(db, &name).await?;
             anyhow::ensure!(yes, "tenant {name:?} would be removed with everything it has; confirm with --yes");
             remove_tenant(db, tenant.id).await?;
+            tell(db, tenant.id).await?;
             writeln!(out, "tenant {name} removed")?;
         }
         Command::Issuer(command) => issuer::run(command, db, out).await?,
         Command::Key(command) => key::run(command, db, clock, out).await?,
     }
     Ok(())
+}
+
+async fn suspend(
+    name: &str,
+    suspended: bool,
+    db: &Db,
+    clock: &Clock,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
+    let change = TenantChange { suspended: Some(suspended), ..TenantChange::default() };
+    let (tenant, changed) = change_tenant(db, clock, name, change).await?;
+    tell(db, tenant.id).await?;
+    let (state, before) = (if suspended { "suspended" } else { "active" }, if changed { "" } else { " already" });
+    writeln!(out, "tenant {name} is {state}{before}; replicas follow within seconds")?;
+    Ok(())
+}
+
+/// Lets the replicas look at once.
+async fn tell(db: &Db, tenant: TenantId) -> anyhow::Result<()> {
+    Ok(db.hint(ReplicaId::new(), &[Hint::Tenant { tenant }]).await?)
 }

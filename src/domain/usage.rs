@@ -44,9 +44,9 @@ pub enum Unlimited {
     Unlimited,
 }
 
-/// A tenant's own limits of a day. What is absent is as the installation's settings have it.
+/// A tenant's own limits of a day. What is absent is as the installation's settings have it; what a newer version of
+/// the program has written beside them is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
 pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs_per_user: Option<Limit>,

@@ -40,7 +40,7 @@ fn none() -> Value {
 #[expect(clippy::too_many_lines, reason = "a line for each route")]
 fn table() -> Vec<Row> {
     let (get, post, delete) = (|| Method::GET, || Method::POST, || Method::DELETE);
-    let put = || Method::PUT;
+    let (put, patch) = (|| Method::PUT, || Method::PATCH);
     vec![
         //                                                       nobody guest user other front  key owner
         (get(), "/", none, [200; 7]),
@@ -97,6 +97,28 @@ fn table() -> Vec<Row> {
         (delete(), "/v1/admin/webhooks/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
         (post(), "/v1/admin/webhooks/{id}/test", none, [401, 403, 403, 403, 403, 404, 403]),
         (get(), "/v1/admin/webhooks/{id}/deliveries", none, [401, 403, 403, 403, 403, 404, 403]),
+        (get(), "/v1/admin/keys", none, [401, 403, 403, 403, 403, 200, 403]),
+        (post(), "/v1/admin/keys", || json!({ "name": "one" }), [401, 403, 403, 403, 403, 201, 403]),
+        (delete(), "/v1/admin/keys/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
+        (get(), "/v1/admin/issuers", none, [401, 403, 403, 403, 403, 200, 403]),
+        (post(), "/v1/admin/issuers", issuer, [401, 403, 403, 403, 403, 201, 403]),
+        (delete(), "/v1/admin/issuers/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
+        (get(), "/v1/admin/users", none, [401, 403, 403, 403, 403, 200, 403]),
+        (get(), "/v1/admin/users/{user}", none, [401, 403, 403, 403, 403, 404, 403]),
+        (post(), "/v1/admin/users/{user}/sign-out", none, [401, 403, 403, 403, 403, 404, 403]),
+        (delete(), "/v1/admin/users/{user}/credentials", none, [401, 403, 403, 403, 403, 404, 403]),
+        // The operator's: here the settings name no token, so they are not there (admin/tenants.rs).
+        (get(), "/v1/admin/tenants", none, [404; 7]),
+        (post(), "/v1/admin/tenants", || json!({ "name": "one" }), [404; 7]),
+        (get(), "/v1/admin/tenants/{tenant}", none, [404; 7]),
+        (patch(), "/v1/admin/tenants/{tenant}", || json!({ "guests": true }), [404; 7]),
+        (delete(), "/v1/admin/tenants/{tenant}", none, [404; 7]),
+        (get(), "/v1/admin/tenants/{tenant}/keys", none, [404; 7]),
+        (post(), "/v1/admin/tenants/{tenant}/keys", || json!({ "name": "one" }), [404; 7]),
+        (delete(), "/v1/admin/tenants/{tenant}/keys/{id}", none, [404; 7]),
+        (get(), "/v1/admin/tenants/{tenant}/issuers", none, [404; 7]),
+        (post(), "/v1/admin/tenants/{tenant}/issuers", issuer, [404; 7]),
+        (delete(), "/v1/admin/tenants/{tenant}/issuers/{id}", none, [404; 7]),
         (get(), "/v1/approvals", none, [401, 200, 200, 200, 200, 403, 200]),
         (get(), "/v1/approvals/{id}", none, [401, 404, 404, 404, 404, 403, 404]), // it is no request's
         (post(), "/v1/approvals/{id}/decision", decision, [401, 404, 404, 404, 404, 403, 404]),
@@ -107,6 +129,10 @@ fn table() -> Vec<Row> {
         (get(), "/v1/models/{model}", none, [401, 403, 200, 404, 200, 403, 200]),
         (post(), "/v1/chat/completions", chat, [401, 403, 200, 404, 200, 403, 200]),
     ]
+}
+
+fn issuer() -> Value {
+    json!({ "issuer": "https://idp.example.org", "audience": "a", "jwks_url": "https://idp.example.org/keys" })
 }
 
 fn start() -> Value {
@@ -188,7 +214,9 @@ async fn every_route_answers_every_caller_as_the_table_says() {
             .replace("{id}", id)
             .replace("{agent}", "office")
             .replace("{model}", "office")
-            .replace("{name}", "token");
+            .replace("{name}", "token")
+            .replace("{tenant}", "acme")
+            .replace("{user}", "nobody");
         for ((who, caller), expected) in CALLERS.iter().zip(&callers).zip(expected) {
             let answer = ask(caller, &method, &filled, body()).await;
             if answer.status != expected {

@@ -2,6 +2,7 @@
 //! while keys come and go.
 
 mod rotation;
+mod sealed;
 mod start;
 
 use std::sync::atomic::{AtomicU64, Ordering};

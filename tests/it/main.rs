@@ -5,6 +5,7 @@ mod support; // a database each, real servers, a scripted model
 
 mod access; // every route and who may
 mod accounts; // tokens, keys, guests
+mod admin; // tenants, keys, issuers and users over the API
 mod api; // REST and SSE
 mod approvals; // calls that wait for somebody's consent
 mod audit; // who did what

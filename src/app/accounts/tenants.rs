@@ -37,7 +37,7 @@ pub struct NewTenant {
     pub guests: bool,
     /// In place of the installation's limits of a day.
     #[serde(default)]
-    pub limits: Limits,
+    pub limits: LimitsChange,
 }
 
 /// What is to be different. What is absent stays; `null` goes back to what it is when nothing is said.
@@ -72,8 +72,8 @@ pub struct LimitsChange {
 }
 
 /// Tells `null` from what is absent.
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(input: D) -> Result<Option<Option<T>>, D::Error> {
-    Option::deserialize(input).map(Some)
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(input: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(input).map(Some)
 }
 
 /// Adds a tenant. `agents`: those that serve it; absent: every one.
@@ -85,7 +85,7 @@ pub async fn add_tenant(
     guests: bool,
 ) -> Result<Tenant> {
     let agents = agents.map(|agents| agents.iter().map(ToString::to_string).collect());
-    let (name, limits) = (name.to_owned(), Limits::default());
+    let (name, limits) = (name.to_owned(), LimitsChange::default());
     create_tenant(db, clock, NewTenant { name, display_name: None, agents, guests, limits }).await
 }
 
@@ -96,6 +96,12 @@ pub async fn create_tenant(db: &Db, clock: &Clock, new: NewTenant) -> Result<Ten
     check_agents(new.agents.as_deref())?;
     let NewTenant { name, display_name, agents, guests, limits } = new;
     let (id, created_at) = (TenantId::new(), clock.now());
+    let limits = Limits {
+        runs_per_user: limits.runs_per_user.flatten(),
+        tokens_per_user: limits.tokens_per_user.flatten(),
+        runs_per_tenant: limits.runs_per_tenant.flatten(),
+        tokens_per_tenant: limits.tokens_per_tenant.flatten(),
+    };
     let tenant = Tenant { id, name, display_name, agents, guests, suspended_at: None, limits, created_at };
     let mut tx = db.system().await?;
     store::tenants::insert(&mut tx, &tenant).await?;

@@ -243,3 +243,25 @@ async fn a_demo_can_ask_for_tokens_without_a_command_line() {
     let issuers = chatelaine::app::accounts::list_issuers(household.db(), household.tenant.id).await.unwrap();
     assert!(matches!(&issuers[..], [only] if matches!(only.keys, IssuerKeys::PublicKey(_))), "{issuers:?}");
 }
+
+#[tokio::test]
+async fn a_tenant_is_suspended_and_resumed() {
+    let (household, provider) = Household::with_provider().await;
+    let (folder, token) = (Path::new("unused"), provider.token(serde_json::json!({})));
+    admit(&household.accounts, &token).await;
+    let say = async |line: &[&str]| typed(&household, folder, line).await.unwrap();
+    let suspended = "tenant acme is suspended; replicas follow within seconds\n";
+    assert_eq!(say(&["tenant", "suspend", "acme"]).await, suspended);
+    assert_eq!(say(&["tenant", "suspend", "acme"]).await, suspended.replace(';', " already;"));
+    assert!(say(&["tenant", "list"]).await.ends_with(", suspended\n"));
+    // Nothing told this replica; it looks again within five seconds.
+    household.clock.advance(Duration::seconds(6));
+    for accounts in [&household.accounts, &household.replica()] {
+        let error = accounts.authenticate(&bearer(&token)).await.unwrap_err();
+        assert_eq!(error.to_string(), "the tenant acme is suspended; ask whoever runs this installation");
+    }
+    assert!(say(&["tenant", "resume", "acme"]).await.starts_with("tenant acme is active;"));
+    household.clock.advance(Duration::seconds(6));
+    admit(&household.accounts, &token).await;
+    assert!(refused(&household, &["tenant", "suspend", "nobody"]).await.contains("\"nobody\""));
+}
