@@ -46,7 +46,8 @@ conformance: ## Run the official conformance suite against our client
 fuzz: ## Let fuzzers try the parsers, FUZZ_SECONDS (60) each; needs a nightly toolchain and cargo-fuzz
 	@command -v cargo-fuzz >/dev/null || { echo "fuzz: cargo install cargo-fuzz" >&2; exit 1; }
 	for target in $$(cargo +nightly fuzz list); do \
-	  cargo +nightly fuzz run $$target -- -max_total_time=$${FUZZ_SECONDS:-60}; \
+	  mkdir -p fuzz/corpus/$$target; \
+	  cargo +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$${FUZZ_SECONDS:-60}; \
 	done
 
 .PHONY: lint
