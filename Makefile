@@ -36,6 +36,20 @@ torture: ## Kill, freeze and crash while 10,000 calls wait for consent
 	CHATELAINE_TORTURE=$${CHATELAINE_TORTURE:-10000:100} cargo test --test it -- --exact --nocapture \
 	  torture::nothing_runs_twice_or_without_consent_whatever_fails
 
+.PHONY: conformance
+conformance: ## Run the official conformance suite against our client
+	@.ci/install rust node
+	cargo build --bin chatelaine
+	.ci/conformance
+
+.PHONY: fuzz
+fuzz: ## Let fuzzers try the parsers, FUZZ_SECONDS (60) each; needs a nightly toolchain and cargo-fuzz
+	@command -v cargo-fuzz >/dev/null || { echo "fuzz: cargo install cargo-fuzz" >&2; exit 1; }
+	for target in $$(cargo +nightly fuzz list); do \
+	  mkdir -p fuzz/corpus/$$target; \
+	  cargo +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$${FUZZ_SECONDS:-60}; \
+	done
+
 .PHONY: lint
 lint: ## Format, clippy, documentation, dependencies, queries
 	@.ci/install rust postgres

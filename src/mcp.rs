@@ -10,6 +10,8 @@
 mod changes;
 mod connect;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod listing;
 mod outcome;

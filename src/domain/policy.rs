@@ -121,7 +121,9 @@ impl Denial {
     /// What to check, for a pack author.
     pub fn remedy(self) -> &'static str {
         match self {
-            Self::NotInAllowlist => "the server's `tools` list does not name it; add it there",
+            Self::NotInAllowlist => {
+                "the server's `tools` list does not name it, or its tools are not loaded; add it there"
+            }
             Self::NoToolAccess => {
                 "the server has no `toolAccess`; `toolAccess: { default: public }` opens it to everyone"
             }

@@ -205,10 +205,8 @@ impl Target {
                 self.known.learn(None);
                 self.try_remote(way, url, headers, mode(None)).await
             }
-            // Behind a socket may be a program that ends at what it does not know.
-            Err(Failure::Lost(_)) if way == Way::Socket => {
-                self.try_remote(way, url, headers, mode(Some(Era::Legacy))).await
-            }
+            // An older server may answer anything to what it does not know, and a program behind a socket may end.
+            Err(Failure::Lost(_)) => self.try_remote(way, url, headers, mode(Some(Era::Legacy))).await,
             // The older handshake would not fit into what is left of the time.
             Err(Failure::Silent(reason)) if self.known.era().is_none() => {
                 self.known.met_silence();

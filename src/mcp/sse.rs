@@ -18,7 +18,7 @@ use super::{
     error::Failure,
     wire::{Incoming, Tap, Wire},
 };
-use crate::egress::{Body, EgressError};
+use crate::egress::EgressError;
 
 /// One event; a result travels in one.
 pub(super) const MAX_EVENT: usize = 8 * 1024 * 1024;
@@ -28,7 +28,11 @@ pub(super) type Asked = (RequestId, Arc<Tap>);
 
 /// The events of a body. When it breaks while `asked` waits and nothing can resume it, the break is
 /// written into the tap and rmcp is told that the request is answered.
-pub(super) fn events(body: Body, wire: Arc<Wire>, asked: Option<Asked>) -> BoxStream<'static, Result<Sse, SseError>> {
+pub(super) fn events(
+    body: impl Stream<Item = Result<Bytes, EgressError>> + Unpin + Send + 'static,
+    wire: Arc<Wire>,
+    asked: Option<Asked>,
+) -> BoxStream<'static, Result<Sse, SseError>> {
     let events = SseStream::from_bytes_stream(Capped { body, size: 0, line: 0, after_cr: false });
     unfold(Some((events.boxed(), wire, asked)), |state| async move {
         let (mut events, wire, asked) = state?;
@@ -90,14 +94,14 @@ enum Broken {
 }
 
 /// Counts the bytes since the last blank line.
-struct Capped {
-    body: Body,
+struct Capped<S> {
+    body: S,
     size: usize,
     line: usize,
     after_cr: bool,
 }
 
-impl Capped {
+impl<S> Capped<S> {
     fn admit(&mut self, chunk: &[u8]) -> Result<(), Broken> {
         for &byte in chunk {
             let ends_line = byte == b'\r' || (byte == b'\n' && !self.after_cr);
@@ -117,7 +121,7 @@ impl Capped {
     }
 }
 
-impl Stream for Capped {
+impl<S: Stream<Item = Result<Bytes, EgressError>> + Unpin> Stream for Capped<S> {
     type Item = Result<Bytes, Broken>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {

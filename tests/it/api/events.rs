@@ -101,7 +101,9 @@ async fn what_was_heard_whole_is_not_heard_again_in_pieces() {
     while heard.last() != Some(&"delta") {
         heard.push(name(slow.next().await.unwrap().unwrap()));
     }
-    assert_eq!(heard[3..6], ["message", "server_started", "delta"]);
+    // Its server takes part as soon as it is discovered.
+    heard.retain(|name| *name != "server_started");
+    assert_eq!(heard[3..5], ["message", "delta"]);
 }
 
 #[tokio::test]

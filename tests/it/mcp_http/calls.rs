@@ -275,14 +275,17 @@ async fn no_more_calls_than_allowed_are_under_way() {
         calls_per_server: 2,
         ..chatelaine::mcp::Options::default()
     });
-    let key = key();
-    let spec = spec_with(server.endpoint(), short(Duration::from_secs(1)));
-    let arguments = args(&json!({}));
-    let one = || mcp.call(&key, &spec, "echo", &arguments, options());
-    let (a, b, c) = tokio::join!(one(), one(), one());
-    let mut waited: Vec<_> = [a, b, c].into_iter().map(Result::unwrap_err).collect();
-    waited.sort_by_key(|error| matches!(error, CallError::TimedOut(_)));
-    assert!(matches!(waited[0], CallError::NotSent(_)), "{waited:?}");
-    assert!(matches!(waited[1..], [CallError::TimedOut(_), CallError::TimedOut(_)]), "{waited:?}");
+    let (key, arguments) = (key(), args(&json!({})));
+    let [patient, hasty] = [2000, 100].map(|millis| spec_with(server.endpoint(), short(Duration::from_millis(millis))));
+    let third = async {
+        server.until("tools/call", 2).await;
+        mcp.call(&key, &hasty, "echo", &arguments, options()).await
+    };
+    let one = || mcp.call(&key, &patient, "echo", &arguments, options());
+    let (a, b, c) = tokio::join!(one(), one(), third);
+    for held in [a, b] {
+        assert!(matches!(held, Err(CallError::TimedOut(_))), "{held:?}");
+    }
+    assert!(matches!(c, Err(CallError::NotSent(_))), "{c:?}");
     assert_eq!(server.requests("tools/call").len(), 2);
 }

@@ -163,6 +163,14 @@ async fn the_era_of_a_server_is_asked_once() {
 }
 
 #[tokio::test]
+async fn a_server_that_answers_anything_to_what_it_does_not_know_is_asked_the_older_way() {
+    let server =
+        Scripted::legacy(async |seen: Seen| (seen.method() == "server/discover").then(|| seen.result(json!({})))).await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    assert_eq!(mcp.discover(&key, &spec).await.unwrap().protocol, "2025-11-25");
+}
+
+#[tokio::test]
 async fn a_server_that_learnt_the_newer_era_is_asked_again() {
     let upgraded = Arc::new(AtomicBool::new(false));
     let is_upgraded = upgraded.clone();

@@ -1,14 +1,20 @@
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
-use chatelaine::mcp::{CallError, CallOptions};
+use chatelaine::{
+    domain::server::Timeouts,
+    mcp::{CallError, CallOptions},
+};
 use http::StatusCode;
 use serde_json::json;
 
-use super::scripted::{Reply, Scripted, Seen, json_reply, reply};
-use crate::support::servers::{args, key, mcp, options, soon, spec};
+use super::scripted::{Reply, Scripted, Seen, events, json_reply, reply};
+use crate::support::servers::{args, key, mcp, options, soon, spec, spec_with};
 
 /// A server of the older era that knows only its second session, and counts executions.
 async fn forgetful(lost: fn() -> Reply) -> (Scripted, Arc<AtomicUsize>) {
@@ -88,6 +94,28 @@ async fn a_session_is_ended_when_its_connection_is_closed() {
         (&ended[0].headers["mcp-session-id"], &ended[0].headers["authorization"]),
         (&"s1".parse().unwrap(), &"Bearer right".parse().unwrap())
     );
+}
+
+#[tokio::test]
+async fn a_session_lapses_by_itself_where_the_pack_says_so() {
+    let server = Scripted::legacy(async |_| None).await;
+    let (mcp, key) = (mcp(), key());
+    let mut spec = (*spec(server.endpoint())).clone();
+    spec.terminate_on_close = false;
+    mcp.discover(&key, &Arc::new(spec)).await.unwrap();
+    mcp.close(&key).await;
+    assert_eq!(server.requests("DELETE").len(), 0);
+}
+
+#[tokio::test]
+async fn a_stream_of_changes_that_is_silent_for_too_long_is_asked_for_again() {
+    let server =
+        Scripted::legacy(async |seen: Seen| (seen.method() == "GET").then(|| events(futures_util::stream::pending())))
+            .await;
+    let timeouts = Timeouts { stream_idle: Some(Duration::from_millis(50)), ..Timeouts::default() };
+    let (mcp, key, spec) = (mcp(), key(), spec_with(server.endpoint(), timeouts));
+    mcp.discover(&key, &spec).await.unwrap();
+    server.until("GET", 2).await;
 }
 
 #[tokio::test]

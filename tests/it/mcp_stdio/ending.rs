@@ -68,14 +68,17 @@ async fn waiting_for_a_stubborn_child(ledger: &Ledger) -> (Child, Vec<String>) {
     write_pack(pack.path(), ledger);
     let mut command = chatelaine(&["smoke", pack.path().to_str().unwrap()]);
     let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let pids = || -> Vec<String> {
-        let said = fs::read_to_string(ledger.path()).unwrap_or_default();
-        let line = said.lines().find_map(|line| line.strip_prefix("pids "));
-        line.map(|pids| pids.split(' ').map(str::to_owned).collect()).unwrap_or_default()
-    };
-    until(|| pids().len() == 2).await;
-    assert!(pids().iter().all(|pid| is_alive(pid)));
-    (process, pids())
+    until(|| pids(ledger).len() == 2).await;
+    let pids = pids(ledger);
+    assert!(pids.iter().all(|pid| is_alive(pid)));
+    (process, pids)
+}
+
+/// The ids that a stubborn child has written down: its own, and that of its child.
+fn pids(ledger: &Ledger) -> Vec<String> {
+    let said = fs::read_to_string(ledger.path()).unwrap_or_default();
+    let line = said.lines().find_map(|line| line.strip_prefix("pids "));
+    line.map(|pids| pids.split(' ').map(str::to_owned).collect()).unwrap_or_default()
 }
 
 fn write_pack(folder: &Path, ledger: &Ledger) {
@@ -111,15 +114,16 @@ async fn a_program_that_is_killed_takes_stubborn_children_and_theirs_along() {
 }
 
 #[tokio::test]
-async fn closing_ends_a_child_that_ignores_being_asked() {
+async fn shutdown_ends_a_child_that_ignores_being_asked() {
     let ledger = Ledger::new();
-    let mcp = mcp_with(Options { stdio_start: std::time::Duration::from_millis(600), ..Options::default() });
+    let mcp = mcp();
     let (key, spec) = (key(), spec(ledger.probe(&["stubborn"])));
-    soon(mcp.discover(&key, &spec)).await.unwrap_err();
+    tokio::select! {
+        found = mcp.discover(&key, &spec) => panic!("it does not speak, and yet: {found:?}"),
+        () = until(|| pids(&ledger).len() == 2) => {}
+    }
     soon(mcp.shutdown()).await;
-    let said = fs::read_to_string(ledger.path()).unwrap();
-    let pids: Vec<&str> =
-        said.lines().filter_map(|line| line.strip_prefix("pids ")).flat_map(|p| p.split(' ')).collect();
+    let pids = pids(&ledger);
     until(|| !pids.iter().any(|pid| is_alive(pid))).await;
 }
 
