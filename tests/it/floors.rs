@@ -24,7 +24,7 @@ const NEIGHBOURS: [(&str, &str); 1] = [("cli", "api")];
 /// Not even from above: the door asks `app`.
 const NEVER: [(&str, &str); 4] = [("api", "store"), ("api", "mcp"), ("api", "llm"), ("api", "vault")];
 /// Inside `app`, each uses only what stands further down here.
-const APP: [&str; 27] = [
+const APP: [&str; 28] = [
     "health",
     "jobs",
     "turn",
@@ -40,6 +40,7 @@ const APP: [&str; 27] = [
     "runs",
     "conversations",
     "flows",
+    "elicitations",
     "tools",
     "credentials",
     "servers",
