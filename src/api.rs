@@ -95,7 +95,7 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(conversations::list, conversations::create))
         .routes(routes!(conversations::get, conversations::delete))
         .routes(routes!(conversations::messages, conversations::post))
-        .routes(routes!(resources::list))
+        .routes(routes!(resources::resources))
         .routes(routes!(events::listen))
         .routes(routes!(runs::create))
         .routes(routes!(runs::get))

@@ -2,7 +2,7 @@
 //! user is a row and an event.
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
-//! `jobs → turn → commands → prompts → resources → menu → tenants → users → sessions → gate → approvals → transcript → runs → conversations → flows → tools →
+//! `jobs → turn → commands → prompts → resources → menu → tenants → users → sessions → gate → approvals → transcript → runs → conversations → flows → elicitations → tools →
 //! credentials → servers → connections → agents → orchestrator → usage → registry → webhooks → audit → accounts → keys`.
 
 pub mod accounts;
@@ -13,6 +13,7 @@ pub mod commands;
 pub mod connections;
 pub mod conversations;
 pub mod credentials;
+pub mod elicitations;
 pub mod flows;
 pub mod gate;
 pub mod health;
@@ -166,6 +167,7 @@ impl App {
         self.tasks.spawn(credentials::look_by_the_clock(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
         self.tasks.spawn(flows::forget_by_the_clock(self.clone()));
+        self.tasks.spawn(elicitations::forget_by_the_clock(self.clone()));
         self.tasks.spawn(webhooks::deliver(self.clone()));
         self.tasks.spawn(webhooks::tidy(self.clone()));
         self.tasks.spawn(registry::look_by_the_clock(self.clone()));

@@ -12,6 +12,7 @@ pub mod command;
 pub mod config;
 pub mod connection;
 pub mod credential;
+pub mod elicitation;
 pub mod encoding;
 pub mod error;
 pub mod event;

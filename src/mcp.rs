@@ -49,6 +49,7 @@ use self::{
 };
 use crate::{
     domain::{
+        elicitation::Answer,
         ids::{AgentId, ServerId, TenantId},
         prompt::ServerPrompt,
         server::ServerSpec,
@@ -175,6 +176,10 @@ pub struct CallOptions {
     /// For a call that may reach the server once at most: it is not even sent again when nothing of it left this
     /// machine, and it carries this key in `_meta`.
     pub once: Option<String>,
+    /// Somebody can be asked something: the server is told so, and may answer with questions (2026-07-28).
+    pub asks: bool,
+    /// What the server's questions were answered with; this repeats the call that it answered with them.
+    pub answer: Option<Answer>,
 }
 
 impl Mcp {
@@ -228,8 +233,15 @@ impl Mcp {
         if !arguments.get().starts_with('{') {
             return Err(CallError::NotSent("the arguments of a tool are a JSON object".to_owned()));
         }
-        let call =
-            Call { tool, arguments, progress: options.progress, once: options.once, under_way: Mutex::default() };
+        let call = Call {
+            tool,
+            arguments,
+            progress: options.progress,
+            once: options.once,
+            asks: options.asks,
+            answer: options.answer,
+            under_way: Mutex::default(),
+        };
         let patience = spec.timeouts.request;
         tokio::select! {
             biased;
@@ -277,6 +289,8 @@ struct Call<'a> {
     arguments: &'a RawValue,
     progress: Option<mpsc::UnboundedSender<Progress>>,
     once: Option<String>,
+    asks: bool,
+    answer: Option<Answer>,
     /// What was tried last, for the one who finds the time run out.
     under_way: Mutex<Option<(Arc<Session>, Arc<Tap>)>>,
 }
@@ -292,11 +306,16 @@ impl Call<'_> {
             let session = pool.session(&using.slot).await?;
             let headers = if session.era == Era::Modern { known.headers_of(self.tool) } else { None };
             let param_headers = params::headers(headers.as_deref().unwrap_or_default(), self.arguments);
-            let tap = Tap::of_call(self.arguments.to_owned(), param_headers, self.progress.clone(), self.once.clone());
+            let mut tap =
+                Tap::of_call(self.arguments.to_owned(), param_headers, self.progress.clone(), self.once.clone());
+            tap.asks = self.asks && session.era == Era::Modern;
             let tap = Arc::new(tap);
             *locked(&self.under_way) = Some((session.clone(), tap.clone()));
-            let failure = match session.call(self.tool, &tap).await {
-                Ok(raw) => return outcome::read(raw).map_err(Failure::of_call),
+            let failure = match session.call(self.tool, self.answer.as_ref(), &tap).await {
+                Ok(raw) => {
+                    let outcome = outcome::read(raw, tap.asks).map_err(Failure::of_call)?;
+                    return Ok(ToolOutcome { declined: tap.take_declined(), ..outcome });
+                }
                 Err(failure) => failure,
             };
             match failure {

@@ -14,6 +14,7 @@ pub mod catalogs;
 pub mod conversations;
 pub mod credentials;
 pub mod deliveries;
+pub mod elicitations;
 pub mod flows;
 pub mod hints;
 pub mod holdings;

@@ -35,7 +35,7 @@ pub(super) struct Resources {
 /// What tool results of this conversation linked to, the newest first; with `uri` that one, read from its server.
 #[utoipa::path(get, path = "/v1/conversations/{id}/resources", tag = "conversations",
     params(("id" = ConversationId, Path), WhichResource), responses((status = 200, body = Resources)))]
-pub(super) async fn list(
+pub(super) async fn resources(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<ConversationId>,

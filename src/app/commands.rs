@@ -7,7 +7,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::{App, agents, connections::State, credentials, flows, menu, prompts, sessions, tools};
+use super::{App, agents, connections::State, credentials, elicitations, flows, menu, prompts, sessions, tools};
 use crate::domain::{
     canonical,
     error::{Error, Result},
@@ -35,13 +35,17 @@ const HELP: &str = "\
 /logout – sign out: what runs for you stops, your connections are closed
 /approvals – what waits for your decision, and your own requests
 /approve CODE, /reject CODE reason – decide about a request
-/cancel – leave off connecting; /cancel CODE takes your own request back
+/cancel – leave off connecting, or what a server asks you; /cancel CODE takes your own request back
+/decline – say no to what a server asks you
 /call SERVER TOOL {\"argument\": …} – call a tool directly, without the model
 Anything else is said to the agent.";
 
 /// Answers one command line of a run's user.
 pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answer> {
     if let Some(parts) = flows::resume(app, run).await? {
+        return Ok(Answer::Parts(parts));
+    }
+    if let Some(parts) = elicitations::resume(app, run).await? {
         return Ok(Answer::Parts(parts));
     }
     let line = line.trim();
@@ -67,6 +71,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
         "/connect" => return flows::begin(app, run, rest.trim()).await.map(Answer::Parts),
         "/disconnect" => return flows::disconnect(app, run, rest.trim()).await.map(Answer::Parts),
         "/cancel" if !rest.trim().is_empty() => return approvals::answer(app, run, name, rest).await,
+        "/decline" => return Ok(Answer::Parts(vec![say(app, run, "nothing_asked", Key::AskNone).await?])),
         "/cancel" => return flows::cancel(app, run).await.map(Answer::Parts),
         // An answer whose question is gone.
         late if !late.starts_with('/') => return flows::late(app, run).await.map(Answer::Parts),

@@ -6,8 +6,8 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use serde::Serialize;
 
 use super::{
-    App, agents,
-    flows::{self, Caught},
+    App, agents, elicitations,
+    flows::{self},
     usage,
 };
 use crate::{
@@ -142,12 +142,62 @@ pub async fn post(
     let text = checked(&text)?;
     let conversation = get(app, principal, id).await?;
     let pack = agents::pack(app, principal, conversation.agent.as_str()).await?;
-    let caught = flows::catch(app, principal, &pack, id, &text, field).await?;
+    let caught = catch(app, principal, &pack, id, &text, field).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, true).await?;
     let said = say(app, &mut tx, principal, &conversation, &text, caught.as_ref()).await?;
     tx.commit().await?;
     Ok(said.publish(app, principal))
+}
+
+/// A text that answers something that was asked in its conversation.
+pub(super) enum Caught {
+    Flow(flows::Caught),
+    Elicited(elicitations::Caught),
+}
+
+impl Caught {
+    fn shown(&self) -> &str {
+        match self {
+            Self::Flow(caught) => &caught.shown,
+            Self::Elicited(caught) => &caught.shown,
+        }
+    }
+
+    fn kind(&self) -> RunKind {
+        match self {
+            Self::Flow(_) => RunKind::Command,
+            Self::Elicited(caught) => caught.kind(),
+        }
+    }
+
+    async fn deliver(&self, tx: &mut Tx, run: RunId) -> Result<()> {
+        match self {
+            Self::Flow(caught) => caught.deliver(tx, run).await,
+            Self::Elicited(caught) => caught.deliver(tx, run).await,
+        }
+    }
+}
+
+/// What a text answers, if it answers something: a field by its name, or else the flow before a server's question. Asked
+/// before anything of it is stored.
+pub(super) async fn catch(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    id: ConversationId,
+    text: &str,
+    field: Option<&str>,
+) -> Result<Option<Caught>> {
+    if field.is_some()
+        && let Some(caught) = elicitations::catch(app, principal, id, text, field).await?
+    {
+        return Ok(Some(Caught::Elicited(caught)));
+    }
+    if let Some(caught) = flows::catch(app, principal, pack, id, text, field).await? {
+        return Ok(Some(Caught::Flow(caught)));
+    }
+    Ok(elicitations::catch(app, principal, id, text, field).await?.map(Caught::Elicited))
 }
 
 /// A text that can be a message.
@@ -182,7 +232,7 @@ impl Said {
     }
 }
 
-/// Writes a user's message and the run that answers it. The conversation is locked. Of an answer to a flow
+/// Writes a user's message and the run that answers it. The conversation is locked. Of an answer to a question
 /// only what may be shown is written.
 pub(super) async fn say(
     app: &App,
@@ -192,11 +242,11 @@ pub(super) async fn say(
     text: &str,
     caught: Option<&Caught>,
 ) -> Result<Said> {
-    let text = caught.map_or(text, |caught| caught.shown.as_str());
+    let text = caught.map_or(text, Caught::shown);
     // A prompt opens a turn, with what it comes to instead of what was said.
     let names_prompt = caught.is_none() && prompt::command(text).is_some();
-    let command = caught.is_some() || (text.trim_start().starts_with('/') && !names_prompt);
-    let kind = if command { RunKind::Command } else { RunKind::Turn };
+    let command = text.trim_start().starts_with('/') && !names_prompt;
+    let kind = caught.map_or(if command { RunKind::Command } else { RunKind::Turn }, Caught::kind);
     if kind == RunKind::Turn {
         usage::admit(app, tx, principal).await?;
     }
@@ -220,7 +270,7 @@ pub(super) async fn say(
         run_ordinal,
         role: Role::User,
         parts: &[Part::text(text)],
-        for_model: kind == RunKind::Turn && !names_prompt,
+        for_model: kind == RunKind::Turn && !names_prompt && caught.is_none(),
     };
     let (message, event) = store::messages::append(tx, principal.tenant, conversation.id, message).await?;
     let run = store::runs::get(tx, &principal.user, run).await?;

@@ -337,6 +337,7 @@ impl Scene<'_> {
                 secret: true,
                 url: Some(page::address(self.app, &token)),
                 options: Vec::new(),
+                asking: None,
             };
             return Ok(vec![Part::Prompt(prompt)]);
         }
@@ -362,7 +363,7 @@ impl Scene<'_> {
             text = format!("{text}\n{}", self.texts().say(Key::SecretHint, &[]));
         }
         let (kind, secret) = (field.kind, is_secret(field));
-        Part::Prompt(Prompt { text, field: field.name.clone(), kind, secret, url: None, options })
+        Part::Prompt(Prompt { text, field: field.name.clone(), kind, secret, url: None, options, asking: None })
     }
 
     /// Tests what was entered and says how it went. The flow is over.

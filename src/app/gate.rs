@@ -5,6 +5,7 @@
 //! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
 
 pub mod approved;
+pub mod input;
 pub mod reading;
 
 use std::sync::Arc;
@@ -15,7 +16,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    App, approvals, connections, credentials, orchestrator,
+    App, approvals, connections, credentials,
+    elicitations::Asker,
+    orchestrator,
     tools::{NamedTool, Toolbox, clipped},
 };
 use crate::{
@@ -30,7 +33,7 @@ use crate::{
         server::{AccessMode, ServerSpec},
         tool::ToolOutcome,
     },
-    mcp::{CallError, CallOptions, Key, Progress},
+    mcp::{CallError, Key, Progress},
     store::audit::AuditRow,
 };
 
@@ -52,6 +55,8 @@ pub struct Call<'a> {
     pub irregularity: Option<&'a str>,
     pub progress: mpsc::UnboundedSender<Progress>,
     pub cancel: CancellationToken,
+    /// Who can be asked when the server wants to know something first.
+    pub asker: Option<Asker>,
 }
 
 /// What is to be called.
@@ -104,10 +109,8 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
         Err(error) => return refused(&call, format!("not executed: {error}")),
     };
     let started = crate::domain::clock::instant();
-    let options = CallOptions { progress: Some(call.progress.clone()), cancel: call.cancel.clone(), once: None };
-    let mcp = app.orchestrator.mcp(spec, &app.mcp);
-    let sent = mcp.call(&key, &target, &named.tool.name, &arguments, options).await;
-    let result = came_of(app, call.principal, call.call_id, &key, spec, sent).await;
+    let ready = input::Ready { key, spec, target, tool: &named.tool.name, arguments, rounds: 0 };
+    let result = input::make(app, &call, &ready, None).await;
     metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
     line.write(outcome_name(result.status));
     result
@@ -309,6 +312,7 @@ fn outcome_name(status: CallStatus) -> &'static str {
         CallStatus::Failed => "failed",
         CallStatus::Denied => "denied",
         CallStatus::AwaitingApproval => "awaiting_approval",
+        CallStatus::AwaitingInput => "awaiting_input",
         CallStatus::OutcomeUnknown => "outcome_unknown",
         CallStatus::Cancelled => "cancelled",
     }

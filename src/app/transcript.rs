@@ -9,7 +9,6 @@ use sha2::{Digest, Sha256};
 use super::{
     App, agents,
     conversations::{self, Listening, Posted},
-    flows,
 };
 use crate::{
     domain::{
@@ -44,7 +43,7 @@ pub async fn resume(
     let known = store::conversations::by_external_key(&mut tx, &principal.user, pack.id(), &key).await?;
     drop(tx);
     let caught = match &known {
-        Some(known) => flows::catch(app, principal, &pack, known.id, &text, None).await?,
+        Some(known) => conversations::catch(app, principal, &pack, known.id, &text, None).await?,
         None => None,
     };
     let mut tx = app.db.tenant(principal.tenant).await?;

@@ -6,6 +6,7 @@
 //! repeated.
 
 mod calls;
+mod elicited;
 mod history;
 mod opening;
 mod prompt;
@@ -16,12 +17,12 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use tokio_util::sync::CancellationToken;
 
-use super::{App, agents, commands, credentials, resources, runs, tools};
+use super::{App, agents, commands, credentials, elicitations, resources, runs, tools};
 use crate::{
     domain::{
         error::{Error, Result},
         event::{Event, Transient},
-        message::{Message, Part, Role},
+        message::{CallStatus, Message, Part, Role},
         pack::{Pack, Provider},
         run::{ClaimedRun, RunKind, RunStatus, Usage},
         texts::{self, Key},
@@ -184,6 +185,11 @@ impl Work {
 
     /// A slash command. One that was interrupted after its call is not begun again.
     async fn command(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
+        let asker = elicitations::asker(&self.app, &self.run, false).await?;
+        if self.resume_calls(pack, asker).await?.is_some() {
+            self.tell_of_credentials(pack).await?;
+            return Ok(if self.cancel.is_cancelled() { Ending::cancelled() } else { Ending::succeeded() });
+        }
         let results = if written.iter().any(|message| message.role == Role::Assistant) {
             written.iter().flat_map(calls::results_of).cloned().collect()
         } else {
@@ -194,7 +200,7 @@ impl Work {
                     let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
                     self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false).await?;
                     let results = self
-                        .make_calls(&toolbox, vec![(call, irregularity.map(calls::Flaw::Irregular))], false)
+                        .make_calls(&toolbox, vec![(call, irregularity.map(calls::Flaw::Irregular))], false, asker)
                         .await?;
                     self.tell_of_credentials(pack).await?;
                     results
@@ -203,13 +209,16 @@ impl Work {
         };
         let ending = if self.cancel.is_cancelled() { Ending::cancelled() } else { Ending::succeeded() };
         // For frontends that show text and know nothing of tool results.
-        let mut parts: Vec<_> = results.into_iter().map(|result| Part::text(result.text)).collect();
+        // One that waits for its user has asked them already.
+        let told = results.into_iter().filter(|result| result.status != CallStatus::AwaitingInput);
+        let mut parts: Vec<_> = told.map(|result| Part::text(result.text)).collect();
         parts.extend(self.untold(pack).await?);
-        Ok(ending.telling(parts))
+        Ok(if parts.is_empty() { ending } else { ending.telling(parts) })
     }
 
     /// Model and tools in turn, until the model has nothing more to call.
     async fn converse(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
+        let asker = elicitations::asker(&self.app, &self.run, true).await?;
         let is_step = |message: &&Message| message.role == Role::Assistant && !opening::is_of_prompt(message);
         let done = written.iter().filter(is_step).count();
         self.tell_of_credentials(pack).await?;
@@ -225,7 +234,7 @@ impl Work {
             }
             let calls = calls::resolve(&reply, &toolbox);
             self.append_reply(&reply, &calls).await?;
-            self.make_calls(&toolbox, calls, true).await?;
+            self.make_calls(&toolbox, calls, true, asker).await?;
             self.tell_of_credentials(pack).await?;
             if self.cancel.is_cancelled() {
                 return Ok(Ending::cancelled());

@@ -1,6 +1,6 @@
 //! The slash commands by name. What each does is said in `app::commands`, and to people by `/help`.
 
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 15] = [
     "/help",
     "/menu",
     "/tools",
@@ -10,6 +10,7 @@ pub const NAMES: [&str; 14] = [
     "/connect",
     "/disconnect",
     "/cancel",
+    "/decline",
     "/approvals",
     "/approve",
     "/reject",

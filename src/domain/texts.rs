@@ -24,6 +24,11 @@ pub fn of<'a>(pack: &'a Pack, principal: &'a Principal) -> Texts<'a> {
     Texts { pack: Some(pack), locale: principal.locale.as_deref() }
 }
 
+/// The same for somebody whose language is not known: the pack's own.
+pub fn in_default(pack: Option<&Pack>) -> Texts<'_> {
+    Texts { pack, locale: None }
+}
+
 /// The same for words about an agent that may be gone.
 pub fn of_any<'a>(pack: Option<&'a Pack>, principal: &'a Principal) -> Texts<'a> {
     Texts { pack, locale: principal.locale.as_deref() }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use time::OffsetDateTime;
 
-use super::{ids::ServerId, prompt::ServerPrompt};
+use super::{elicitation::InputRequired, ids::ServerId, prompt::ServerPrompt};
 
 /// One discovered tool. JSON that nobody judges stays raw.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -48,4 +48,8 @@ pub struct ToolOutcome {
     pub is_error: bool,
     /// What the model reads: text of the content, cut at 64 KiB with an explicit mark.
     pub text: String,
+    /// The server wants to know something first; then this is no result.
+    pub input: Option<Box<InputRequired>>,
+    /// What the server asked while the call was open, which was declined.
+    pub declined: Vec<String>,
 }

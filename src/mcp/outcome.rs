@@ -6,7 +6,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{error::Failure, wire::object};
-use crate::domain::tool::ToolOutcome;
+use crate::domain::{
+    elicitation::{self, InputRequired},
+    tool::ToolOutcome,
+};
 
 /// Bytes of text that a model is given of one result.
 pub(super) const MAX_TEXT: usize = 64 * 1024;
@@ -55,9 +58,12 @@ struct Resource<'a> {
     blob: Option<Cow<'a, str>>,
 }
 
-/// Reads a result. One that asks for something instead of answering is a refusal: nothing was declared
-/// that a server could ask for.
-pub(super) fn read(raw: Box<RawValue>) -> Result<ToolOutcome, Failure> {
+/// Reads a result. One that asks for something instead of answering is a refusal unless somebody can be asked
+/// (`asks`), which only then was declared.
+pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failure> {
+    if asks && let Some(input) = input(&raw)? {
+        return Ok(ToolOutcome { is_error: false, text: String::new(), raw, input: Some(input), declined: Vec::new() });
+    }
     let (is_error, text) = match object::<Outcome<Vec<Block>>>(raw.get()) {
         Ok(outcome) => outcome.read(|blocks| blocks.into_iter().map(Some).collect())?,
         // Not as it should be: block by block, so that one costs only itself.
@@ -65,7 +71,28 @@ pub(super) fn read(raw: Box<RawValue>) -> Result<ToolOutcome, Failure> {
             .map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?
             .read(block_by_block)?,
     };
-    Ok(ToolOutcome { is_error, text: cut(text, MAX_TEXT), raw })
+    Ok(ToolOutcome { is_error, text: cut(text, MAX_TEXT), raw, input: None, declined: Vec::new() })
+}
+
+/// What the server wants to know before it goes on, if that is its answer.
+fn input(raw: &RawValue) -> Result<Option<Box<InputRequired>>, Failure> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Kind<'a> {
+        #[serde(borrow, default)]
+        result_type: Option<Cow<'a, str>>,
+    }
+    // Most results are none and are read once.
+    if !raw.get().contains("input_required") {
+        return Ok(None);
+    }
+    let kind = object::<Kind>(raw.get()).ok().and_then(|kind| kind.result_type);
+    if kind.as_deref() != Some("input_required") {
+        return Ok(None);
+    }
+    let unreadable = |why| format!("the server asks for input in a way that cannot be answered: {why}");
+    let input = elicitation::read(raw).map_err(|why| Failure::Refused { code: None, message: unreadable(why) })?;
+    Ok(Some(Box::new(input)))
 }
 
 fn block_by_block(content: &RawValue) -> Vec<Option<Block<'_>>> {

@@ -31,7 +31,7 @@ use super::{
     reading::Reading,
     wire::{Tap, Wire, clipped, locked},
 };
-use crate::domain::clock;
+use crate::domain::{clock, elicitation::Answer};
 
 /// How long the end of a session may take before it is left to itself.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -132,8 +132,18 @@ impl Session {
     }
 
     /// One `tools/call`.
-    pub(super) async fn call(&self, tool: &str, tap: &Arc<Tap>) -> Result<Box<RawValue>, Failure> {
-        let request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        answer: Option<&Answer>,
+        tap: &Arc<Tap>,
+    ) -> Result<Box<RawValue>, Failure> {
+        let mut params = CallToolRequestParams::new(tool.to_owned());
+        if let Some(Answer { responses, state }) = answer {
+            params.input_responses = (!responses.is_empty()).then(|| responses.clone().into_iter().collect());
+            params.request_state.clone_from(state);
+        }
+        let request = CallToolRequest::new(params);
         self.exchange(ClientRequest::CallToolRequest(request), tap).await
     }
 

@@ -30,6 +30,11 @@ use crate::domain::scrub::Scrubber;
 
 /// Bytes of a server's own error message that are kept.
 const MAX_MESSAGE: usize = 1024;
+/// Questions of one call that its user is told of.
+const MAX_DECLINED: usize = 4;
+/// What rmcp says that we can do, and what is said where somebody can be asked.
+const NOTHING: &str = "\"io.modelcontextprotocol/clientCapabilities\":{}";
+const ELICITATION: &str = "\"io.modelcontextprotocol/clientCapabilities\":{\"elicitation\":{\"form\":{},\"url\":{}}}";
 
 /// The requests of one connection that wait for an answer.
 #[derive(Default)]
@@ -52,6 +57,10 @@ pub(super) struct Tap {
     progress: Option<UnboundedSender<Progress>>,
     /// Goes into `_meta`, for servers that know a request when it comes again.
     pub(super) idempotency_key: Option<String>,
+    /// Somebody can be asked something in the course of this call.
+    pub(super) asks: bool,
+    /// What the server asked while it was open, which rmcp has declined.
+    declined: Mutex<Vec<String>>,
     /// The progress token rmcp gave the request, as JSON.
     token: OnceLock<String>,
     sent: AtomicBool,
@@ -74,6 +83,10 @@ impl Tap {
 
     pub(super) fn was_sent(&self) -> bool {
         self.sent.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn take_declined(&self) -> Vec<String> {
+        std::mem::take(&mut *locked(&self.declined))
     }
 
     /// The first answer counts.
@@ -204,6 +217,10 @@ impl Wire {
         match (&envelope.method, envelope.id) {
             (Some(method), None) if method == "notifications/progress" => self.progressed(envelope.params),
             (None, Some(id)) => self.answered(id, &envelope),
+            (Some(method), Some(_)) if method == "elicitation/create" => {
+                self.asked(envelope.params);
+                Incoming::Pass
+            }
             _ => Incoming::Pass,
         }
     }
@@ -213,6 +230,26 @@ impl Wire {
         let Some(tap) = locked(&self.waiting).get(&id).cloned() else { return Incoming::Pass };
         tap.settle(answer_of(envelope));
         Incoming::Answered(RequestId::Number(id))
+    }
+
+    /// Notes what a server asks while a call is open. Whose call it is can only be said when there is one.
+    fn asked(&self, params: Option<&RawValue>) {
+        #[derive(Deserialize)]
+        struct Asked {
+            #[serde(default)]
+            message: String,
+        }
+        let waiting = locked(&self.waiting);
+        let mut calls = waiting.values().filter(|tap| tap.arguments.is_some());
+        let (Some(tap), None) = (calls.next(), calls.next()) else { return };
+        let asked = params.and_then(|params| object::<Asked>(params.get()).ok());
+        let mut message = asked.map(|asked| clipped(&asked.message)).unwrap_or_default();
+        self.scrubber.clean(&mut message);
+        self.token.load().clean(&mut message);
+        let mut declined = locked(&tap.declined);
+        if declined.len() < MAX_DECLINED {
+            declined.push(message);
+        }
     }
 
     fn progressed(&self, params: Option<&RawValue>) -> Incoming {
@@ -247,6 +284,10 @@ pub(super) fn answer_in(body: &[u8]) -> Option<Result<Box<RawValue>, Failure>> {
 pub(super) fn body_of(message: &ClientJsonRpcMessage, tap: Option<&Tap>) -> Result<String, serde_json::Error> {
     const PARAMS: &str = "\"params\":{";
     let mut body = serde_json::to_string(message)?;
+    if tap.is_some_and(|tap| tap.asks) {
+        // Only a name of the protocol is spelt like this: within a text its quotes would be escaped.
+        body = body.replacen(NOTHING, ELICITATION, 1);
+    }
     if let Some(arguments) = tap.and_then(|tap| tap.arguments.as_ref()) {
         // What stands before the parameters is the version, the id and the method: nobody's text.
         let at = body.find(PARAMS).expect("a tool call has parameters") + PARAMS.len();

@@ -42,6 +42,7 @@ const APP: &[&str] = &[
     "runs",
     "conversations",
     "flows",
+    "elicitations",
     "tools",
     "credentials",
     "servers",

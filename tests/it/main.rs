@@ -11,6 +11,7 @@ mod approvals; // calls that wait for somebody's consent
 mod audit; // who did what
 mod documents; // the packs that the public documents describe
 mod egress; // where requests may go
+mod elicitation; // what servers ask the user
 mod floors; // who may use whom in the house
 mod keys; // the key ring, its rotation, and what it seals
 mod llm; // models and their misbehaviour

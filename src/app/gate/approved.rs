@@ -70,7 +70,7 @@ pub async fn call(app: &Arc<App>, approval: &Approval, cancel: CancellationToken
         line.write(outcome_name(CallStatus::Denied));
         return Err(error);
     }
-    let options = CallOptions { progress: None, cancel, once: Some(approval.id.to_string()) };
+    let options = CallOptions { cancel, once: Some(approval.id.to_string()), ..CallOptions::default() };
     let mcp = app.orchestrator.mcp(&ready.spec, &app.mcp);
     let sent = mcp.call(&ready.key, &ready.target, &approval.tool, &ready.arguments, options).await;
     if let (true, Some(run)) = (app.orchestrator.is(&ready.spec), approval.run) {

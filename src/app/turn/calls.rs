@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::Work;
 use crate::{
     app::{
+        elicitations::Asker,
         gate::{self, Call, Target, reading::Asking},
         resources,
         tools::Toolbox,
@@ -97,6 +98,7 @@ impl Work {
         toolbox: &Arc<Toolbox>,
         mut calls: Vec<Resolved>,
         for_model: bool,
+        asker: Option<Asker>,
     ) -> Result<Vec<ToolResult>> {
         let refused: Vec<_> = calls
             .split_off(calls.len().min(MOST))
@@ -110,19 +112,25 @@ impl Work {
             self.append(Role::Tool, &refused, for_model).await?;
         }
         stream::iter(calls)
-            .map(|call| self.make_call(toolbox, call, for_model))
+            .map(|call| self.make_call(toolbox, call, for_model, asker))
             .buffer_unordered(AT_ONCE)
             .try_collect()
             .await
     }
 
-    async fn make_call(&self, toolbox: &Arc<Toolbox>, call: Resolved, for_model: bool) -> Result<ToolResult> {
+    async fn make_call(
+        &self,
+        toolbox: &Arc<Toolbox>,
+        call: Resolved,
+        for_model: bool,
+        asker: Option<Asker>,
+    ) -> Result<ToolResult> {
         let (call, flaw) = call;
         let result = if self.cancel.is_cancelled() {
             let text = "cancelled before it was sent".to_owned();
             ToolResult { call_id: call.call_id.clone(), status: CallStatus::Cancelled, text, raw: None }
         } else {
-            self.through_the_gate(toolbox, &call, flaw.as_ref()).await?
+            self.through_the_gate(toolbox, &call, flaw.as_ref(), asker).await?
         };
         self.keep_result(&call, &result, for_model).await?;
         let (run_id, call_id, status) = (self.run.id, call.call_id, result.status);
@@ -146,6 +154,7 @@ impl Work {
         toolbox: &Arc<Toolbox>,
         call: &ToolCall,
         flaw: Option<&Flaw>,
+        asker: Option<Asker>,
     ) -> Result<ToolResult> {
         let run_id = self.run.id;
         if call.server.is_none() && call.name == resources::TOOL {
@@ -181,6 +190,7 @@ impl Work {
             },
             progress,
             cancel: self.cancel.clone(),
+            asker,
         };
         let mut answer = std::pin::pin!(gate::call(&self.app, asked));
         loop {

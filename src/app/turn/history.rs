@@ -42,6 +42,7 @@ fn outcome_of(part: &Part) -> Option<Turn> {
     match part {
         Part::Approval(note) => Some(Turn::User(note.for_model())),
         Part::AgentCallback(callback) => Some(Turn::User(callback.for_model())),
+        Part::CallOutcome(outcome) => Some(Turn::User(outcome.for_model())),
         _ => None,
     }
 }

@@ -1,11 +1,14 @@
 //! What comes before the model is asked: a message that names a prompt of a server is replaced by what the prompt
-//! comes to. All of it is written at once, so that a run taken up again does not do it twice.
+//! comes to, one that answers a server's question by what comes of the call that the server then goes on with. All of it is written at once, so that a run taken up again does not do it twice.
 
 use std::sync::Arc;
 
 use super::{Ending, Work};
 use crate::{
-    app::prompts::{self, Used},
+    app::{
+        elicitations,
+        prompts::{self, Used},
+    },
     domain::{
         error::Result,
         message::{Message, Part, Role},
@@ -36,10 +39,13 @@ impl Work {
                 }
             }
         }
-        let input = given.input || !messages.is_empty();
+        let asker = elicitations::asker(&self.app, &self.run, true).await?;
+        let resumed = self.resume_calls(pack, asker).await?;
+        let input = given.input || !messages.is_empty() || resumed.is_some_and(|results| !results.is_empty());
         self.write_opening(messages).await?;
         if !input {
-            return Ok(Some(Ending::succeeded().telling(notices)));
+            let ending = Ending::succeeded();
+            return Ok(Some(if notices.is_empty() { ending } else { ending.telling(notices) }));
         }
         if !notices.is_empty() {
             self.append(Role::System, &notices, false).await?;

@@ -48,4 +48,112 @@ pub(super) const TEXTS: &[Row] = &[
             "{command} n'a pas pu être utilisé : {reason}",
         ],
     ),
+    (
+        Key::AskIntro,
+        "ASK_INTRO",
+        [
+            "The server {server} asks you before it goes on with {tool}: {what}",
+            "El servidor {server} te pregunta antes de seguir con {tool}: {what}",
+            "Le serveur {server} vous demande avant de poursuivre {tool} : {what}",
+        ],
+    ),
+    (
+        Key::AskAddress,
+        "ASK_ADDRESS",
+        [
+            "It wants you to open the address below, at {host}. Nobody here opens it. Open it only if you trust {host}, and \
+             answer yes when you are done there.",
+            "Quiere que abras la dirección de abajo, en {host}. Aquí nadie la abre. Ábrela solo si confías en {host} y \
+             responde sí cuando hayas terminado allí.",
+            "Il vous demande d'ouvrir l'adresse ci-dessous, chez {host}. Personne ici ne l'ouvre. Ne l'ouvrez que si vous \
+             faites confiance à {host}, et répondez oui quand vous y aurez terminé.",
+        ],
+    ),
+    (
+        Key::AskHow,
+        "ASK_HOW",
+        [
+            "Your next message is the answer and goes to that server. /decline refuses, /cancel leaves off; after \
+             {minutes} minutes it ends by itself.",
+            "Tu próximo mensaje es la respuesta y va a ese servidor. /decline la rechaza, /cancel la deja; tras \
+             {minutes} minutos termina sola.",
+            "Votre prochain message est la réponse et va à ce serveur. /decline refuse, /cancel abandonne ; après \
+             {minutes} minutes, cela se termine tout seul.",
+        ],
+    ),
+    (
+        Key::AskSeveral,
+        "ASK_SEVERAL",
+        [
+            "Any of these, separated by commas: {options}",
+            "Cualquiera de estas, separadas por comas: {options}",
+            "Au choix, séparés par des virgules : {options}",
+        ],
+    ),
+    (
+        Key::AskDefault,
+        "ASK_DEFAULT",
+        ["(answer with - for {value})", "(responde - para {value})", "(répondez - pour {value})"],
+    ),
+    (
+        Key::AskNotANumber,
+        "ASK_NOT_A_NUMBER",
+        ["Answer with a number.", "Responde con un número.", "Répondez par un nombre."],
+    ),
+    (
+        Key::AskUnfit,
+        "ASK_UNFIT",
+        ["That does not fit. {limits}", "Eso no encaja. {limits}", "Cela ne convient pas. {limits}"],
+    ),
+    (
+        Key::AskSecret,
+        "ASK_SECRET",
+        [
+            "The server {server} asked you for a secret in the chat ({what}). It was declined for you: nobody should type \
+             a secret here.",
+            "El servidor {server} te ha pedido un secreto en el chat ({what}). Se ha rechazado por ti: nadie debe escribir \
+             un secreto aquí.",
+            "Le serveur {server} vous a demandé un secret dans le chat ({what}). Cela a été refusé pour vous : personne ne \
+             devrait taper un secret ici.",
+        ],
+    ),
+    (
+        Key::AskUnanswerable,
+        "ASK_UNANSWERABLE",
+        [
+            "The server {server} asked for something that nobody can answer here: {what}.",
+            "El servidor {server} ha pedido algo que aquí nadie puede responder: {what}.",
+            "Le serveur {server} a demandé quelque chose à quoi personne ne peut répondre ici : {what}.",
+        ],
+    ),
+    (
+        Key::AskTooLate,
+        "ASK_TOO_LATE",
+        [
+            "The server {server} asked you something in the middle of {tool}: “{what}”. It was declined for you: a server \
+             of this protocol revision waits for the answer, and nothing here waits.",
+            "El servidor {server} te ha preguntado en medio de {tool}: «{what}». Se ha rechazado por ti: un servidor de esta \
+             revisión del protocolo espera la respuesta, y aquí nada espera.",
+            "Le serveur {server} vous a demandé au milieu de {tool} : « {what} ». Cela a été refusé pour vous : un serveur de \
+             cette révision du protocole attend la réponse, et rien n'attend ici.",
+        ],
+    ),
+    (
+        Key::AskExpired,
+        "ASK_EXPIRED",
+        [
+            "Nobody answered what the server {server} asked, so the call was not carried on.",
+            "Nadie ha respondido a lo que preguntó el servidor {server}, así que la llamada no ha seguido.",
+            "Personne n'a répondu à la question du serveur {server} ; l'appel n'a donc pas été poursuivi.",
+        ],
+    ),
+    (
+        Key::AskNone,
+        "ASK_NONE",
+        [
+            "Nobody asks you anything at the moment.",
+            "Nadie te pregunta nada ahora.",
+            "Personne ne vous demande rien en ce moment.",
+        ],
+    ),
 ];

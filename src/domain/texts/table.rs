@@ -79,6 +79,18 @@ pub enum Key {
     PromptMissing,
     PromptExtra,
     PromptFailed,
+    AskIntro,
+    AskAddress,
+    AskHow,
+    AskSeveral,
+    AskDefault,
+    AskNotANumber,
+    AskUnfit,
+    AskSecret,
+    AskUnanswerable,
+    AskTooLate,
+    AskExpired,
+    AskNone,
 }
 
 /// Key, its name in packs, and the text in each language.

@@ -76,6 +76,7 @@ async fn called(world: &World, values: &RunValues) -> ToolResult {
         irregularity: None,
         progress: mpsc::unbounded_channel().0,
         cancel: CancellationToken::default(),
+        asker: None,
     };
     gate::call(world.app(), call).await
 }

@@ -1,0 +1,295 @@
+//! What a server asks the user in the middle of a call: a form of a few plain fields, or to open an address. All of it
+//! is a server's word: capped, shown under the server's name, and never for a secret.
+//!
+//! Invariant: what is answered goes to the server that asked, with the state it gave, and nowhere else.
+
+mod form;
+mod pending;
+mod secrets;
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json, value::RawValue};
+use url::Url;
+
+pub use self::{
+    form::{Fault, Field, Format, Kind},
+    pending::{Asked, Entered, Pending, State},
+};
+
+/// Questions of one answer, and fields of all of them.
+const QUESTIONS: usize = 4;
+const FIELDS: usize = 16;
+/// Bytes of a server's own state, and of its questions.
+const STATE: usize = 64 * 1024;
+const BYTES: usize = 64 * 1024;
+/// Characters of a message, and bytes of an address.
+const MESSAGE: usize = 2000;
+const ADDRESS: usize = 2000;
+
+/// A call was answered with this instead of a result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InputRequired {
+    /// By what the server knows each question.
+    pub keys: Vec<String>,
+    /// What the user is asked; nothing, where the server only wants the call again.
+    pub questions: Result<Vec<Question>, Refusal>,
+    /// To be given back as it came.
+    pub state: Option<String>,
+}
+
+/// Why a question is not put to the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It asks for a secret: this field, or this message.
+    Secret(String),
+    /// It asks for something else than an answer, or in a way that cannot be shown.
+    Unanswerable(String),
+}
+
+/// One question.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Question {
+    pub key: String,
+    pub message: String,
+    pub ask: Ask,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ask {
+    /// Without fields: whether the user agrees.
+    Form(Vec<Field>),
+    /// To open an address, which nobody but the user does.
+    Url { address: Url, host: String },
+}
+
+/// One thing that the user is asked at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Step<'a> {
+    Field(&'a Question, &'a Field),
+    /// Yes or no.
+    Confirm(&'a Question),
+}
+
+/// How the user leaves all questions of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Leave {
+    /// They say no.
+    Decline,
+    /// They say nothing.
+    Cancel,
+}
+
+/// What goes back to the server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    pub responses: Map<String, Value>,
+    pub state: Option<String>,
+}
+
+/// What is asked, one after the other.
+pub fn steps(questions: &[Question]) -> Vec<Step<'_>> {
+    questions.iter().flat_map(steps_of).collect()
+}
+
+fn steps_of(question: &Question) -> Vec<Step<'_>> {
+    match &question.ask {
+        Ask::Form(fields) if !fields.is_empty() => fields.iter().map(|field| Step::Field(question, field)).collect(),
+        Ask::Form(_) | Ask::Url { .. } => vec![Step::Confirm(question)],
+    }
+}
+
+impl Step<'_> {
+    /// By what an answer over the API names it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Field(_, field) => &field.name,
+            Self::Confirm(_) => "confirm",
+        }
+    }
+
+    pub fn question(&self) -> &Question {
+        match self {
+            Self::Field(question, _) | Self::Confirm(question) => question,
+        }
+    }
+
+    /// What a text means as the answer; `Null` leaves a field out.
+    pub fn value(&self, text: &str) -> Result<Value, Fault> {
+        match self {
+            Self::Field(_, field) => field.value(text),
+            Self::Confirm(_) => form::yes_or_no(text).map(Value::Bool).ok_or(Fault::NotABoolean),
+        }
+    }
+}
+
+/// The answer that these values make, one for each step.
+pub fn answer(questions: &[Question], values: &[Value], state: Option<String>) -> Answer {
+    let mut responses = Map::new();
+    for (step, value) in steps(questions).iter().zip(values) {
+        let key = step.question().key.clone();
+        match step {
+            Step::Confirm(question) => {
+                let accepted = if matches!(question.ask, Ask::Url { .. }) {
+                    json!({ "action": "accept" })
+                } else {
+                    json!({ "action": "accept", "content": {} })
+                };
+                let response = if *value == Value::Bool(true) { accepted } else { json!({ "action": "decline" }) };
+                responses.insert(key, response);
+            }
+            Step::Field(_, field) => {
+                let response = responses.entry(key).or_insert_with(|| json!({ "action": "accept", "content": {} }));
+                if !value.is_null() {
+                    response["content"][&field.name] = value.clone();
+                }
+            }
+        }
+    }
+    Answer { responses, state }
+}
+
+/// The answer to all of it at once.
+pub fn left(keys: &[String], leave: Leave, state: Option<String>) -> Answer {
+    let responses = keys.iter().map(|key| (key.clone(), json!({ "action": leave }))).collect();
+    Answer { responses, state }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire<'a> {
+    #[serde(borrow, default)]
+    input_requests: Option<&'a RawValue>,
+    #[serde(default)]
+    request_state: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WireRequest<'a> {
+    #[serde(borrow)]
+    method: Cow<'a, str>,
+    #[serde(borrow, default)]
+    params: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireElicitation<'a> {
+    #[serde(default)]
+    mode: Option<String>,
+    #[serde(default)]
+    message: String,
+    #[serde(default)]
+    url: Option<String>,
+    #[serde(borrow, default)]
+    requested_schema: Option<&'a RawValue>,
+}
+
+/// Reads an answer that asks for input; the error says why it cannot be understood at all.
+pub fn read(result: &RawValue) -> Result<InputRequired, String> {
+    let wire: Wire = serde_json::from_str(result.get()).map_err(|_| "it cannot be read".to_owned())?;
+    if wire.request_state.as_ref().is_some_and(|state| state.len() > STATE) {
+        return Err(format!("its state has more than {STATE} bytes"));
+    }
+    let requests = wire.input_requests.map_or("{}", RawValue::get);
+    if requests.len() > BYTES {
+        return Err(format!("its questions have more than {BYTES} bytes"));
+    }
+    // The order of the server is the order in which the user is asked.
+    let requests: Ordered = serde_json::from_str(requests).map_err(|_| "its questions cannot be read".to_owned())?;
+    if requests.0.is_empty() && wire.request_state.is_none() {
+        return Err("it asks for nothing".to_owned());
+    }
+    let keys = requests.0.iter().map(|(key, _)| key.clone()).collect();
+    Ok(InputRequired { keys, questions: questions(&requests.0), state: wire.request_state })
+}
+
+/// An object whose members stay in the order in which they came.
+struct Ordered(Vec<(String, Box<RawValue>)>);
+
+impl<'de> Deserialize<'de> for Ordered {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Ordered;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<M: serde::de::MapAccess<'de>>(self, mut map: M) -> Result<Ordered, M::Error> {
+                let mut all = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    all.push(entry);
+                }
+                Ok(Ordered(all))
+            }
+        }
+        deserializer.deserialize_map(Visitor)
+    }
+}
+
+fn questions(requests: &[(String, Box<RawValue>)]) -> Result<Vec<Question>, Refusal> {
+    if requests.len() > QUESTIONS {
+        return Err(Refusal::Unanswerable(format!("more than {QUESTIONS} questions at once")));
+    }
+    let questions = requests.iter().map(|(key, raw)| question(key, raw)).collect::<Result<Vec<Question>, Refusal>>()?;
+    if steps(&questions).len() > FIELDS {
+        return Err(Refusal::Unanswerable(format!("more than {FIELDS} fields at once")));
+    }
+    Ok(questions)
+}
+
+fn question(key: &str, raw: &RawValue) -> Result<Question, Refusal> {
+    let unanswerable = |why: &str| Refusal::Unanswerable(why.to_owned());
+    let request: WireRequest = serde_json::from_str(raw.get()).map_err(|_| unanswerable("it is no request"))?;
+    if request.method != "elicitation/create" {
+        return Err(Refusal::Unanswerable(format!("{:?} instead of a question", readable(&request.method, 64))));
+    }
+    let params = request.params.map_or("{}", RawValue::get);
+    let asked: WireElicitation =
+        serde_json::from_str(params).map_err(|_| unanswerable("a question that cannot be read"))?;
+    let message = readable(&asked.message, MESSAGE);
+    let ask = match asked.mode.as_deref() {
+        None | Some("form") => {
+            let fields =
+                form::fields(asked.requested_schema.map_or("{}", RawValue::get)).map_err(Refusal::Unanswerable)?;
+            if let Some(what) = secrets::asked_for(&message, &fields) {
+                return Err(Refusal::Secret(what));
+            }
+            Ask::Form(fields)
+        }
+        Some("url") => {
+            let (address, host) = address(asked.url.as_deref().unwrap_or_default()).map_err(unanswerable)?;
+            Ask::Url { address, host }
+        }
+        Some(_) => return Err(unanswerable("a question of an unknown kind")),
+    };
+    Ok(Question { key: key.to_owned(), message, ask })
+}
+
+/// An address that can be shown for what it is: its host is spelt as browsers send it.
+fn address(text: &str) -> Result<(Url, String), &'static str> {
+    let url = Url::parse(text).map_err(|_| "an address that is none")?;
+    let plain = text.len() <= ADDRESS && !text.chars().any(|c| c.is_control() || c.is_whitespace());
+    if !plain || !matches!(url.scheme(), "https" | "http") || !url.username().is_empty() || url.password().is_some() {
+        return Err("an address that nobody should open");
+    }
+    let host = url.host_str().ok_or("an address without a host")?.to_owned();
+    let host = url.port().map_or(host.clone(), |port| format!("{host}:{port}"));
+    Ok((url, host))
+}
+
+/// A server's own words: cut, in one direction, without control characters.
+pub(super) fn readable(text: &str, most: usize) -> String {
+    let hidden = |c: &char| {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        !turns && (!c.is_control() || *c == '\n')
+    };
+    let mut shown: String = text.chars().filter(hidden).take(most).collect();
+    if text.chars().filter(hidden).count() > most {
+        shown.push('…');
+    }
+    shown.trim().to_owned()
+}

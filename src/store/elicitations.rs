@@ -1,0 +1,204 @@
+//! Rows of calls that wait for their user. At most one in a conversation is open; what was answered is sealed.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::Tx;
+use crate::domain::{
+    elicitation::{Fault, Pending, State},
+    error::{Error, Result},
+    ids::{AgentId, ConversationId, RunId, ServerId, TenantId, UserId},
+};
+
+/// What a row was answered and not taken in is kept for this long: the run that takes it in may wait in a queue.
+const LEFT: Duration = Duration::from_secs(24 * 3600);
+
+struct Row {
+    id: Uuid,
+    conversation_id: Uuid,
+    user_id: String,
+    agent: String,
+    server: String,
+    tool: String,
+    run_id: Uuid,
+    call_id: String,
+    credential: String,
+    for_model: bool,
+    round: i32,
+    state: String,
+    step: i32,
+    sealed: Vec<u8>,
+    entered: Option<Vec<u8>>,
+    fault: Option<String>,
+    answer_run: Option<Uuid>,
+}
+
+impl TryFrom<Row> for Pending {
+    type Error = Error;
+
+    fn try_from(row: Row) -> Result<Self> {
+        let broken = |what: &str| Error::Internal(anyhow::anyhow!("elicitation {}: {what}", row.id));
+        Ok(Self {
+            id: row.id,
+            conversation: ConversationId(row.conversation_id),
+            user: UserId(row.user_id.into()),
+            agent: AgentId::parse(&row.agent).map_err(|reason| broken(&reason))?,
+            server: ServerId::parse(&row.server).map_err(|reason| broken(&reason))?,
+            tool: row.tool,
+            run: RunId(row.run_id),
+            call_id: row.call_id,
+            credential: row.credential,
+            for_model: row.for_model,
+            round: row.round,
+            state: State::parse(&row.state).ok_or_else(|| broken("unknown state"))?,
+            step: usize::try_from(row.step).map_err(|_| broken("unknown step"))?,
+            sealed: row.sealed,
+            entered: row.entered,
+            fault: row.fault.as_deref().and_then(Fault::parse),
+            answer_run: row.answer_run.map(RunId),
+        })
+    }
+}
+
+/// Begins to ask. `false` when another question of the conversation is open. The conversation is locked.
+pub async fn begin(tx: &mut Tx, tenant: TenantId, new: &Pending, life: Duration) -> Result<bool> {
+    // One whose time is over and that the clock has not come to yet.
+    sqlx::query!(
+        "delete from elicitations where conversation_id = $1 and state = 'open' and expires_at < clock_timestamp()",
+        new.conversation.0,
+    )
+    .execute(tx.conn())
+    .await?;
+    let done = sqlx::query!(
+        "insert into elicitations (tenant_id, id, conversation_id, user_id, agent, server, tool, run_id, call_id,
+                                   credential, for_model, round, sealed, expires_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, now() + make_interval(secs => $14))
+         on conflict (tenant_id, conversation_id) where state = 'open' do nothing",
+        tenant.0,
+        new.id,
+        new.conversation.0,
+        new.user.as_str(),
+        new.agent.as_str(),
+        new.server.as_str(),
+        new.tool,
+        new.run.0,
+        new.call_id,
+        new.credential,
+        new.for_model,
+        new.round,
+        new.sealed,
+        life.as_secs_f64(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The question that is open in a conversation.
+pub async fn open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Pending>> {
+    let row = sqlx::query_as!(
+        Row,
+        "select id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round, state,
+                step, sealed, entered, fault, answer_run
+         from elicitations where conversation_id = $1 and state = 'open' and expires_at > clock_timestamp()",
+        conversation.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
+}
+
+/// Those that a run was given an answer for.
+pub async fn given_to(tx: &mut Tx, run: RunId) -> Result<Vec<Pending>> {
+    let rows = sqlx::query_as!(
+        Row,
+        "select id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round, state,
+                step, sealed, entered, fault, answer_run
+         from elicitations where answer_run = $1 order by id",
+        run.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
+/// How a row goes on with an answer.
+pub struct Step<'a> {
+    pub state: State,
+    pub step: usize,
+    pub entered: Option<&'a [u8]>,
+    pub fault: Option<Fault>,
+    pub run: RunId,
+}
+
+/// Takes in an answer. `false` when the question was answered or ended meanwhile.
+pub async fn answer(tx: &mut Tx, seen: &Pending, next: &Step<'_>, life: Duration) -> Result<bool> {
+    let done = sqlx::query!(
+        "update elicitations
+         set state = $3, step = $4, entered = $5, fault = $6, answer_run = $7,
+             expires_at = now() + make_interval(secs => $8)
+         where id = $1 and state = 'open' and step = $2 and expires_at > clock_timestamp()",
+        seen.id,
+        i32::try_from(seen.step).unwrap_or(i32::MAX),
+        next.state.as_str(),
+        i32::try_from(next.step).unwrap_or(i32::MAX),
+        next.entered,
+        next.fault.map(Fault::name),
+        next.run.0,
+        life.as_secs_f64(),
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// From here on the call may have been sent. `false` when it may have been before.
+pub async fn mark_sent(tx: &mut Tx, id: Uuid) -> Result<bool> {
+    let done = sqlx::query!("update elicitations set state = 'sent' where id = $1 and state = 'answered'", id)
+        .execute(tx.conn())
+        .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// It is over.
+pub async fn end(tx: &mut Tx, id: Uuid) -> Result<()> {
+    sqlx::query!("delete from elicitations where id = $1", id).execute(tx.conn()).await?;
+    Ok(())
+}
+
+/// Whether a program started a run, and not a person who speaks in its conversation.
+pub async fn is_started(tx: &mut Tx, run: RunId) -> Result<bool> {
+    let started = sqlx::query_scalar!(
+        r#"select params is not null or parent_run is not null as "started!" from runs where id = $1"#,
+        run.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(started.unwrap_or(true))
+}
+
+/// The tenants with questions that nobody answered in time; wants [`super::Db::system`].
+pub async fn tenants_with_old(tx: &mut Tx) -> Result<Vec<TenantId>> {
+    let ids = sqlx::query_scalar!("select distinct tenant_id from elicitations where expires_at < now()")
+        .fetch_all(tx.conn())
+        .await?;
+    Ok(ids.into_iter().map(TenantId).collect())
+}
+
+/// Deletes the tenant's questions that nobody answered in time, and what was left behind of others; those that were
+/// open.
+pub async fn expire(tx: &mut Tx) -> Result<Vec<Pending>> {
+    let rows = sqlx::query_as!(
+        Row,
+        "delete from elicitations
+         where expires_at < now() - case when state = 'open' then interval '0' else make_interval(secs => $1) end
+         returning id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round,
+                   state, step, sealed, entered, fault, answer_run",
+        LEFT.as_secs_f64(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let pending: Result<Vec<Pending>> = rows.into_iter().map(TryInto::try_into).collect();
+    Ok(pending?.into_iter().filter(|pending| pending.state == State::Open).collect())
+}

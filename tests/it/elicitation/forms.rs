@@ -1,0 +1,108 @@
+//! What may be asked, and what a person's text means.
+
+use chatelaine::domain::elicitation::{Fault, Kind, Refusal, Step, read, steps};
+use serde_json::{Value, json, value::to_raw_value};
+
+use super::form;
+
+fn asked(requests: &Value) -> Result<Vec<chatelaine::domain::elicitation::Question>, Refusal> {
+    let raw = json!({"resultType": "input_required", "inputRequests": requests, "requestState": "s"});
+    read(&to_raw_value(&raw).unwrap()).unwrap().questions
+}
+
+/// What a text means for a field of this schema.
+fn value(property: &Value, text: &str) -> Result<Value, Fault> {
+    let questions = asked(&form(&json!({ "f": property }))).unwrap();
+    steps(&questions)[0].value(text)
+}
+
+#[test]
+fn a_text_means_what_the_schema_says() {
+    let whole = json!({"type": "integer", "minimum": 0});
+    let date = json!({"type": "string", "format": "date"});
+    let titled =
+        json!({"type": "string", "oneOf": [{"const": "a", "title": "Alpha"}, {"const": "b", "title": "Beta"}]});
+    let short = json!({"type": "string", "minLength": 2, "maxLength": 3});
+    for (property, text, meant) in [
+        (&whole, " 7 ", Ok(json!(7))),
+        (&whole, "7.5", Err(Fault::NotANumber)),
+        (&whole, "-1", Err(Fault::Unfit)),
+        (&date, "2026-11-22", Ok(json!("2026-11-22"))),
+        (&date, "tomorrow", Err(Fault::Unfit)),
+        (&titled, "beta", Ok(json!("b"))),
+        (&titled, "1", Ok(json!("a"))),
+        (&titled, "gamma", Err(Fault::NotAnOption)),
+        (&short, "öä", Ok(json!("öä"))),
+        (&short, "long", Err(Fault::Unfit)),
+        (&short, " ", Err(Fault::Missing)),
+    ] {
+        assert_eq!(value(property, text), meant, "{property} {text:?}");
+    }
+    for text in ["inf", "NaN", "1e999"] {
+        assert_eq!(value(&json!({"type": "number"}), text), Err(Fault::NotANumber), "{text}");
+    }
+    let unfit = json!({"type": "integer", "default": "x"});
+    assert_eq!(value(&unfit, "-"), Err(Fault::NotANumber), "a default that does not fit is none");
+}
+
+#[test]
+fn fields_come_in_the_order_of_the_server() {
+    let raw = serde_json::value::RawValue::from_string(
+        r#"{"inputRequests":{"ask":{"method":"elicitation/create","params":{"message":"m","requestedSchema":
+            {"type":"object","properties":{"zebra":{"type":"string"},"ape":{"type":"boolean"}}}}}}}"#
+            .to_owned(),
+    )
+    .unwrap();
+    let questions = read(&raw).unwrap().questions.unwrap();
+    let names: Vec<_> = steps(&questions).iter().map(|step| step.name().to_owned()).collect();
+    assert_eq!(names, ["zebra", "ape"]);
+    let Step::Field(_, ape) = steps(&questions)[1] else { panic!("a field") };
+    assert_eq!(ape.kind, Kind::Boolean);
+}
+
+#[test]
+fn names_of_secrets_are_known_in_every_spelling() {
+    let text = json!({"type": "string"});
+    for name in [
+        "password",
+        "userPassword",
+        "API_KEY",
+        "apiKey",
+        "APIKey",
+        "access-token",
+        "pin",
+        "cardNumber",
+        "otp2",
+        "secret",
+    ] {
+        let refused = asked(&form(&json!({ name: text })));
+        assert!(matches!(refused, Err(Refusal::Secret(_))), "{name}");
+    }
+    for name in ["keyword", "monkey", "opinion", "cardinal", "tokenizer", "spinner", "name"] {
+        assert!(asked(&form(&json!({ name: text }))).is_ok(), "{name}");
+    }
+    let flag = json!({"showPassword": {"type": "boolean"}});
+    assert!(asked(&form(&flag)).is_ok(), "yes or no is no secret");
+    let mut told = form(&json!({"value": text}));
+    told["ask"]["params"]["message"] = json!("Paste your API key here");
+    assert!(matches!(asked(&told), Err(Refusal::Secret(_))));
+}
+
+#[test]
+fn what_is_too_much_is_refused() {
+    let raw = |value: Value| to_raw_value(&value).unwrap();
+    assert!(read(&raw(json!({"requestState": "s".repeat(70_000)}))).is_err());
+    assert!(read(&raw(json!({"inputRequests": {"a": "x".repeat(70_000)}}))).is_err());
+    assert!(read(&raw(json!({}))).is_err(), "it asks for nothing");
+    let many: serde_json::Map<_, _> = (0..17).map(|at| (format!("f{at}"), json!({"type": "string"}))).collect();
+    assert!(matches!(asked(&form(&Value::Object(many))), Err(Refusal::Unanswerable(_))));
+}
+
+#[test]
+fn a_message_is_shown_without_what_deceives() {
+    let mut told = form(&json!({"value": {"type": "string"}}));
+    told["ask"]["params"]["message"] = json!(format!("a\u{202e}b\u{7}c{}", "x".repeat(3000)));
+    let questions = asked(&told).unwrap();
+    assert!(questions[0].message.starts_with("abcx") && questions[0].message.ends_with('…'));
+    assert_eq!(questions[0].message.chars().count(), 2001);
+}
