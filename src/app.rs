@@ -2,7 +2,7 @@
 //! user is a row and an event.
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
-//! `jobs → turn → commands → menu → sessions → gate → approvals → transcript → runs → conversations → flows → tools →
+//! `jobs → turn → commands → skills → menu → sessions → gate → approvals → transcript → runs → conversations → flows → tools →
 //! credentials → servers → connections → agents → orchestrator → usage → registry → webhooks → audit → accounts → keys`.
 
 pub mod accounts;
@@ -24,6 +24,7 @@ pub mod registry;
 pub mod runs;
 pub mod servers;
 pub mod sessions;
+pub mod skills;
 pub mod tools;
 pub mod transcript;
 pub mod turn;

@@ -23,6 +23,7 @@ mod references;
 mod report;
 mod server;
 mod sheet;
+mod skills;
 mod yaml;
 
 pub use folder::{check, check_allowing_unset};

@@ -3,6 +3,7 @@
 
 mod approvals;
 mod menu;
+mod skills;
 mod table;
 
 pub use self::table::Key;
@@ -32,7 +33,7 @@ impl Texts<'_> {
     /// The text with `{name}` replaced, once and literally. In the user's language by the pack, else by us,
     /// then in the pack's default language, then in English.
     pub fn say(&self, key: Key, values: &[(&str, &str)]) -> String {
-        let mut rows = TEXTS.iter().chain(menu::TEXTS).chain(APPROVALS);
+        let mut rows = TEXTS.iter().chain(menu::TEXTS).chain(APPROVALS).chain(skills::TEXTS);
         let (_, name, built_in) = rows.find(|(other, ..)| *other == key).expect("every key has its row");
         let default = self.pack.map(|pack| pack.metadata.default_language.as_str());
         let tags = self.locale.into_iter().chain(default).chain(["en"]);

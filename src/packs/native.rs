@@ -13,6 +13,7 @@ use super::{
     references::{self, Found},
     report::Problem,
     server::{self, Around, Files},
+    skills,
 };
 use crate::domain::{
     ids::AgentId,
@@ -58,7 +59,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
     };
     let params = top.optional("paramsSchema").and_then(|field| params(&field));
     let Found { references, prompts, entries, problems, used } = references::read(&mut top, &around, &servers);
-    later(&mut top);
+    let skills = top.optional("skills").map(|field| skills::read(&field, &servers, &references)).unwrap_or_default();
     top.finish();
     let files = around.files.into_inner();
     let id = head.id.clone();
@@ -69,7 +70,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         memory: Memory { window: window as usize },
         flows,
         servers,
-        skills: Vec::new(),
+        skills,
         params,
         references,
         entries,
@@ -83,11 +84,6 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
 fn joined(own: Option<String>, others: Vec<String>) -> Option<String> {
     let all: Vec<String> = own.into_iter().chain(others).collect();
     if all.is_empty() { None } else { Some(all.join("\n\n")) }
-}
-
-/// Fields of the format that later versions read.
-fn later(top: &mut Object) {
-    top.later("skills", "remove it; a user can call a tool without the model by `/call <server> <tool> {…}`");
 }
 
 /// `metadata`, as far as it could be read.

@@ -12,12 +12,11 @@ pub(super) struct Object<'a> {
     pub field: Field<'a>,
     entries: &'a [(Key, Node)],
     known: Vec<&'static str>,
-    reported: Vec<&'static str>,
 }
 
 impl<'a> Object<'a> {
     pub(super) fn new(field: Field<'a>, entries: &'a [(Key, Node)]) -> Self {
-        Self { field, entries, known: Vec::new(), reported: Vec::new() }
+        Self { field, entries, known: Vec::new() }
     }
 
     /// A field that may be left out. A field without a value is a problem: an allowlist whose items
@@ -50,20 +49,10 @@ impl<'a> Object<'a> {
         self.field.sheet.report(Severity::Error, self.field.at, &path, "missing".to_owned(), hint);
     }
 
-    /// A field of the format that this version does not implement: accepted later, refused now.
-    pub(super) fn later(&mut self, name: &'static str, instead: &str) {
-        self.reported.push(name);
-        if let Some((key, _)) = self.entry(name) {
-            let message = format!("`{name}` is not supported by this version yet");
-            let path = join(&self.field.path, name);
-            self.field.sheet.report(Severity::Error, key.at, &path, message, instead);
-        }
-    }
-
     /// Reports the fields that nobody asked for.
     pub(super) fn finish(self) {
         for (key, _) in self.entries {
-            if self.known.contains(&key.text.as_str()) || self.reported.contains(&key.text.as_str()) {
+            if self.known.contains(&key.text.as_str()) {
                 continue;
             }
             let near = nearest(&key.text, &self.known);

@@ -55,6 +55,13 @@ fn table() -> Vec<Row> {
         (get(), "/v1/agents/{agent}/tools", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/connections", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/menu", none, [401, 403, 200, 404, 200, 403, 200]),
+        (get(), "/v1/agents/{agent}/skills", none, [401, 403, 200, 404, 200, 403, 200]),
+        (post(), "/v1/agents/{agent}/skills/{skill}", || json!({}), [401, 403, 404, 404, 404, 403, 404]),
+        (get(), "/v1/agents/{agent}/skills/{skill}/runs/{id}", none, [401, 403, 404, 404, 404, 403, 404]), // it is none
+        (get(), "/.well-known/agent-card.json", none, [200, 200, 200, 200, 200, 403, 200]),
+        (get(), "/a2a/{agent}/.well-known/agent-card.json", none, [401, 403, 200, 404, 200, 403, 200]),
+        (post(), "/a2a/{agent}", task, [401, 403, 200, 404, 200, 403, 200]),
+        (post(), "/a2a", task, [401, 200, 200, 200, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/servers", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/mcp-servers", none, [401, 403, 403, 403, 403, 200, 403]),
         (post(), "/v1/mcp-servers", || entry("one"), [401, 403, 403, 403, 403, 201, 403]),
@@ -105,6 +112,10 @@ fn table() -> Vec<Row> {
         (get(), "/v1/models/{model}", none, [401, 403, 200, 404, 200, 403, 200]),
         (post(), "/v1/chat/completions", chat, [401, 403, 200, 404, 200, 403, 200]),
     ]
+}
+
+fn task() -> Value {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": { "id": "none" } })
 }
 
 fn start() -> Value {
@@ -186,7 +197,8 @@ async fn every_route_answers_every_caller_as_the_table_says() {
             .replace("{id}", id)
             .replace("{agent}", "office")
             .replace("{model}", "office")
-            .replace("{name}", "token");
+            .replace("{name}", "token")
+            .replace("{skill}", "none");
         for ((who, caller), expected) in CALLERS.iter().zip(&callers).zip(expected) {
             let answer = ask(caller, &method, &filled, body()).await;
             if answer.status != expected {

@@ -74,6 +74,9 @@ pub enum Key {
     SignedInAlready,
     LoggedOut,
     LoggedOutOfKey,
+    Skills,
+    SkillArguments,
+    SkillNeedsApproval,
 }
 
 /// Key, its name in packs, and the text in each language.
