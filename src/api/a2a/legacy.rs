@@ -58,12 +58,12 @@ pub(super) fn params(mut params: Value) -> Value {
 }
 
 fn unfolded(file: Map<String, Value>) -> Map<String, Value> {
-    let names = [("uri", "url"), ("bytes", "raw"), ("name", "filename"), ("mimeType", "mediaType")];
-    let named = |(name, value): (String, Value)| {
-        let new = names.iter().find(|(old, _)| *old == name).map(|(_, new)| (*new).to_owned());
+    let spellings = [("uri", "url"), ("bytes", "raw"), ("name", "filename"), ("mimeType", "mediaType")];
+    let renamed = |(name, value): (String, Value)| {
+        let new = spellings.iter().find(|(old, _)| *old == name).map(|(_, new)| (*new).to_owned());
         (new.unwrap_or(name), value)
     };
-    file.into_iter().map(named).collect()
+    file.into_iter().map(renamed).collect()
 }
 
 /// A task as it was written then.
