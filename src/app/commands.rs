@@ -124,15 +124,14 @@ async fn describe_skills(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     let texts = texts::of(&pack, &run.principal);
     let mut text = format!("\n\n{}:", texts.say(Key::Skills, &[]));
     for view in &views {
-        let approvers = view.needs_approval_by.as_ref().map(|by| by.join(", "));
-        let approval = approvals_of(&texts, approvers.as_deref());
+        let approval = view
+            .needs_approval_by
+            .as_ref()
+            .map(|by| format!(" ({})", texts.say(Key::SkillNeedsApproval, &[("approvers", by.join(", ").as_str())])));
+        let approval = approval.unwrap_or_default();
         let _ = write!(text, "\n{} – {}{approval}", view.command, about(view));
     }
     Ok(text)
-}
-
-fn approvals_of(texts: &texts::Texts<'_>, approvers: Option<&str>) -> String {
-    approvers.map_or_else(String::new, |by| format!(" ({})", texts.say(Key::SkillNeedsApproval, &[("approvers", by)])))
 }
 
 /// A skill in a line.

@@ -31,20 +31,6 @@ pub struct Skill {
 }
 
 impl Skill {
-    /// The shape of an id; the error is a sentence for the author.
-    pub fn check_id(text: &str) -> Result<String, String> {
-        let shaped = text.len() <= 64
-            && text.bytes().next().is_some_and(|b| b.is_ascii_lowercase())
-            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
-        if !shaped {
-            return Err(format!("{text:?} is not a valid skill id: use 1 to 64 of a-z, 0-9 and `-`, a letter first"));
-        }
-        if command::is_one(&format!("/{text}")) {
-            return Err(format!("{text:?} cannot be a skill: `/{text}` is a command of the program"));
-        }
-        Ok(text.to_owned())
-    }
-
     /// What runs it in a chat.
     pub fn command(&self) -> String {
         format!("/{}", self.id)
@@ -181,13 +167,5 @@ mod tests {
         for raw in [json!({ "content": [] }), json!({ "structuredContent": null })] {
             assert_eq!(said(&result(raw)).text, "one\ntwo");
         }
-    }
-
-    #[test]
-    fn a_skill_cannot_take_the_name_of_a_command() {
-        for id in ["help", "call", "logout", "", "Web", "1st", "a b", "a_b", "-a"] {
-            assert!(Skill::check_id(id).is_err(), "{id}");
-        }
-        assert_eq!(Skill::check_id("web-search2").as_deref(), Ok("web-search2"));
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         (Some(servers), _) => server::read_all(servers, &around),
         (None, own) => own.and_then(|field| mcp(&field, &around)).unwrap_or_default(),
     };
-    let params = top.optional("paramsSchema").and_then(|field| params(&field));
+    let params = params_field(&mut top).and_then(|field| params(&field));
     let Found { references, prompts, entries, problems, used } = references::read(&mut top, &around, &servers);
     let skills = top.optional("skills").map(|field| skills::read(&field, &servers, &references)).unwrap_or_default();
     top.finish();
@@ -84,6 +84,15 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
 fn joined(own: Option<String>, others: Vec<String>) -> Option<String> {
     let all: Vec<String> = own.into_iter().chain(others).collect();
     if all.is_empty() { None } else { Some(all.join("\n\n")) }
+}
+
+/// The registry document spells it in another way.
+fn params_field<'a>(top: &mut Object<'a>) -> Option<Field<'a>> {
+    let (own, other) = (top.optional("paramsSchema"), top.optional("params_schema"));
+    if let (Some(_), Some(other)) = (&own, &other) {
+        other.error("there is a `paramsSchema`, too", "write one of the two");
+    }
+    own.or(other)
 }
 
 /// `metadata`, as far as it could be read.

@@ -3,6 +3,7 @@
 mod cards; // what an agent says of itself
 mod legacy; // version 0.3
 mod messages; // a skill, a turn, and what is refused
+mod python; // the official client
 mod tasks; // looked at, waited for, stopped; and whose they are
 
 use serde_json::{Value, json};

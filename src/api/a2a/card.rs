@@ -1,7 +1,7 @@
 //! The cards: one of each agent, and one of the whole house. Written so that clients of both versions find what they
 //! look for: where 1.0 and 0.3 differ in the name of a member both stand there.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use ::a2a::{
     AgentCapabilities, AgentCard, AgentInterface, AgentSkill, HttpAuthSecurityScheme, SecurityScheme,
@@ -19,8 +19,6 @@ use crate::{
         principal::Principal,
     },
 };
-use std::sync::Arc;
-
 const BEARER: &str = "bearer";
 const LEGACY_VERSION: &str = "0.3.0";
 

@@ -143,6 +143,8 @@ fn state(outcome: &Outcome) -> TaskState {
         (Status::AwaitingApproval, _) => TaskState::AuthRequired,
         (Status::Succeeded, _) => TaskState::Completed,
         (Status::Refused, Some(State::Rejected)) => TaskState::Rejected,
+        // Stopped as was asked; that the call may have been done all the same is in the message and the metadata.
+        (Status::OutcomeUnknown, _) if outcome.stopped => TaskState::Canceled,
         (Status::Failed | Status::Refused | Status::OutcomeUnknown, _) => TaskState::Failed,
         (Status::Cancelled, _) => TaskState::Canceled,
     }

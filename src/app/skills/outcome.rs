@@ -44,6 +44,9 @@ pub struct Outcome {
     pub approval: Option<View>,
     #[serde(with = "time::serde::rfc3339")]
     pub changed_at: OffsetDateTime,
+    /// Somebody stopped the run, whatever its call came to.
+    #[serde(skip)]
+    pub stopped: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -115,6 +118,7 @@ fn at_once(run: &Run, skill: String, result: Option<&ToolResult>) -> Outcome {
         structured_content,
         approval: None,
         changed_at: run.finished_at.unwrap_or(run.created_at),
+        stopped: run.status == RunStatus::Cancelled,
     }
 }
 

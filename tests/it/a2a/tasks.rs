@@ -99,7 +99,7 @@ async fn who_does_not_wait_looks_again_or_stops_it() {
     house.search.until("tools/call", 2).await;
     let stopped = rpc(&ann, "/bank", "CancelTask", json!({ "id": first["id"] })).await["result"].clone();
     let state = stopped["status"]["state"].as_str().unwrap();
-    assert_eq!((state, &stopped["metadata"]["outcome"]), ("TASK_STATE_FAILED", &json!("unknown")), "{stopped}");
+    assert_eq!((state, &stopped["metadata"]["outcome"]), ("TASK_STATE_CANCELED", &json!("unknown")), "{stopped}");
     house.gate.add_permits(2);
     let done = becomes(&ann, &second, "TASK_STATE_COMPLETED").await;
     assert_eq!(done["artifacts"][0]["parts"], words("at last"));
