@@ -7,6 +7,7 @@
 //! Every route is declared with its OpenAPI operation through `routes!`, so the document cannot miss one;
 //! `tests/it/access.rs` walks the document with every wrong caller.
 
+mod a2a;
 mod admin;
 mod agents;
 mod approvals;
@@ -27,6 +28,7 @@ mod resources;
 mod runs;
 mod secrets;
 mod server;
+mod skills;
 
 use std::sync::Arc;
 
@@ -89,6 +91,13 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(agents::connections))
         .routes(routes!(agents::servers))
         .routes(routes!(agents::menu))
+        .routes(routes!(skills::list))
+        .routes(routes!(skills::run))
+        .routes(routes!(skills::get))
+        .routes(routes!(a2a::card))
+        .routes(routes!(a2a::card_of_all))
+        .routes(routes!(a2a::call))
+        .routes(routes!(a2a::call_any))
         .routes(routes!(connections::get, connections::put, connections::remove))
         .routes(routes!(connections::test))
         .routes(routes!(connect::form, connect::send))

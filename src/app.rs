@@ -2,7 +2,8 @@
 //! user is a row and an event.
 //!
 //! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
-//! `jobs → turn → commands → prompts → resources → menu → tenants → users → sessions → gate → approvals → transcript → runs → conversations → flows → elicitations → tools →
+//! `jobs → turn → commands → prompts → resources → skills → menu → tenants → users → sessions → gate → approvals → transcript → runs →
+//! conversations → flows → elicitations → tools →
 //! credentials → servers → connections → agents → orchestrator → usage → registry → webhooks → audit → accounts → keys`.
 
 pub mod accounts;
@@ -27,6 +28,7 @@ pub mod resources;
 pub mod runs;
 pub mod servers;
 pub mod sessions;
+pub mod skills;
 pub mod tenants;
 pub mod tools;
 pub mod transcript;

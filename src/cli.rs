@@ -6,6 +6,8 @@ pub mod chat;
 pub mod check;
 pub mod conformance;
 pub mod demo;
+pub mod explain;
+pub mod import;
 pub mod keys;
 mod lines;
 mod memory;
@@ -44,8 +46,12 @@ enum Command {
     Demo(demo::Args),
     /// Talk to an agent in the terminal, through the public API.
     Chat(chat::Args),
-    /// Say what is wrong with packs: file, line, path and remedy.
+    /// Say what is wrong with packs (file, line, path and remedy), and what was understood of them.
     Check(check::Args),
+    /// Print a pack in the native format, with where each value comes from.
+    Explain(explain::Args),
+    /// Write a pack of another format as a native one.
+    Import(import::Args),
     /// Say whether the servers of a pack can be reached, and which tools each role sees. A personal server that
     /// is named is tried with what you enter; nothing of that is kept.
     Smoke(smoke::Args),
@@ -94,6 +100,8 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         Command::Demo(args) => demo::run(args, config, env).await?,
         Command::Chat(args) => chat::run(args, &config).await?,
         Command::Check(args) => return check::run(&args, &config, &env),
+        Command::Explain(args) => explain::run(&args, &config, &env)?,
+        Command::Import(args) => import::run(&args, &config, &env)?,
         Command::Smoke(args) => return smoke::run(&args, &config, &env).await,
         Command::Token(args) => {
             let data = config.data.clone();

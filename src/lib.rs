@@ -33,6 +33,9 @@
 //! 5. When the model has nothing to call, the run ends: a row and an event. Listeners get both, here by the
 //!    fan-out in [`live`], on another replica by a hint and a look at the rows.
 //!
+//! A skill's command (`/web-search rust`, or the same by REST or A2A) is such a message, too: its run makes one call
+//! by 4 and ends. No model is asked, not even when the call fails.
+//!
 //! # A tool, from server to model
 //!
 //! 1. `app::connections` keeps each shared server: connects in the background, pages through `tools/list`,

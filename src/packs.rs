@@ -7,24 +7,41 @@
 //! The way of a value: `yaml` gives every node its place, `field` reads it, fills in `${NAME}` by
 //! `sheet` and records problems, `native` and its neighbours know the format. No message holds a
 //! value that came from the environment.
+//!
+//! Other programs' formats (`dialect`: `holaos`, `aos`, `holodeck`) become the tree of a native pack and go
+//! the same way from there. `explain` and `import` write that tree out.
 
 mod access;
+mod aos;
+mod dialect;
 mod endpoint;
 mod env_file;
+mod explain;
 mod field;
 mod folder;
+mod holaos;
+mod holodeck;
+mod import;
 mod library;
+mod made;
 mod menu;
 mod native;
 mod object;
 mod overlay;
 mod personal;
+mod placeholder;
 mod references;
 mod report;
 mod server;
 mod sheet;
+mod skills;
+mod summary;
+mod written;
 mod yaml;
 
+pub use explain::explain;
 pub use folder::{check, check_allowing_unset};
+pub use import::{ImportError, Imported, import};
 pub use library::{Change, Library, Shelf};
 pub use report::{Excerpt, LoadError, Place, Problem, Report, Severity};
+pub use summary::Understood;

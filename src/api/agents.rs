@@ -20,7 +20,7 @@ use crate::{
 /// All there is of something.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct List<T: utoipa::ToSchema> {
-    items: Vec<T>,
+    pub(super) items: Vec<T>,
 }
 
 /// The agents I may talk to.

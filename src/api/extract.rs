@@ -64,6 +64,20 @@ impl FromRequestParts<Door> for Unknown {
     }
 }
 
+/// Somebody who may say who they are: with a credential a [`Caller`], without one [`Unknown`].
+pub(super) struct Perhaps(pub Option<accounts::Caller>);
+
+impl FromRequestParts<Door> for Perhaps {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+        if parts.headers.contains_key(header::AUTHORIZATION) {
+            return Caller::from_request_parts(parts, door).await.map(|caller| Self(Some(caller.0)));
+        }
+        Unknown::from_request_parts(parts, door).await.map(|_| Self(None))
+    }
+}
+
 /// A path's ids. One that is malformed names nothing, so it is not found.
 pub(super) struct Path<T>(pub T);
 

@@ -238,6 +238,12 @@ pub async fn find(app: &App, principal: &Principal, which: &str) -> Result<Appro
     if concerned { Ok(found) } else { Err(unknown(which)) }
 }
 
+/// As those whom it concerns see it in a list.
+pub async fn glance(app: &App, principal: &Principal, id: ApprovalId) -> Result<View> {
+    let approval = find(app, principal, &id.to_string()).await?;
+    view::of(app, principal, vec![approval]).await?.pop().ok_or_else(|| unknown(&id.to_string()))
+}
+
 /// The same with everything that a decision needs, its arguments among it.
 pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<View> {
     let approval = find(app, principal, which).await?;

@@ -7,7 +7,13 @@ use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::{App, agents, connections::State, credentials, elicitations, flows, menu, prompts, sessions, tools};
+use super::{
+    App, agents,
+    connections::State,
+    credentials, elicitations, flows, menu, prompts, sessions,
+    skills::{self, Asked, SkillView},
+    tools,
+};
 use crate::domain::{
     canonical,
     error::{Error, Result},
@@ -80,10 +86,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
             Err(reason) => return Ok(Answer::Parts(vec![notice("bad_command", reason)])),
         },
         "/approvals" | "/approve" | "/reject" => return approvals::answer(app, run, name, rest).await,
-        unknown => {
-            let reason = format!("There is no command {unknown}. Type /help for the commands.");
-            return Ok(Answer::Parts(vec![notice("unknown_command", reason)]));
-        }
+        unknown => return skill(app, run, line, unknown).await,
     };
     Ok(Answer::Parts(vec![Part::text(text)]))
 }
@@ -102,17 +105,68 @@ async fn say(app: &App, run: &ClaimedRun, code: &str, key: Key) -> Result<Part> 
     Ok(notice(code, sentence(app, run, key).await?))
 }
 
-/// `/menu`: every item with the command that does the same.
-async fn describe_menu(app: &App, run: &ClaimedRun) -> Result<Vec<Part>> {
+/// What is no command of the program's own: a skill of the agent's, or nothing.
+async fn skill(app: &Arc<App>, run: &ClaimedRun, line: &str, name: &str) -> Result<Answer> {
+    match skills::asked(app, run, line).await? {
+        Some(Asked::Call(call, irregularity)) => Ok(Answer::Call(call, irregularity)),
+        Some(Asked::NotAnObject(why)) => {
+            let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
+            let values = [("why", why.as_str()), ("command", name), ("example", "{\"argument\": \"value\"}")];
+            let reason = texts::of(&pack, &run.principal).say(Key::SkillArguments, &values);
+            Ok(Answer::Parts(vec![notice("bad_command", reason)]))
+        }
+        None => {
+            let reason = format!("There is no command {name}. Type /help for the commands.");
+            Ok(Answer::Parts(vec![notice("unknown_command", reason)]))
+        }
+    }
+}
+
+/// The commands, the agent's skills, and the commands that its servers bring.
+async fn help(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
+    let (skills, prompts) = (describe_skills(app, run).await?, describe_prompts(app, run).await?);
+    let prompts = if prompts.is_empty() { prompts } else { format!("\n\n{prompts}") };
+    Ok(format!("{HELP}{skills}{prompts}"))
+}
+
+/// The skills that the user may run, a line each behind a heading; nothing when there are none.
+async fn describe_skills(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
+    let views = skills::list(app, &run.principal, run.agent.as_str()).await?;
+    if views.is_empty() {
+        return Ok(String::new());
+    }
+    let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
+    let texts = texts::of(&pack, &run.principal);
+    let mut text = format!("\n\n{}:", texts.say(Key::Skills, &[]));
+    for view in &views {
+        let approval = view
+            .needs_approval_by
+            .as_ref()
+            .map(|by| format!(" ({})", texts.say(Key::SkillNeedsApproval, &[("approvers", by.join(", ").as_str())])));
+        let approval = approval.unwrap_or_default();
+        let _ = write!(text, "\n{} – {}{approval}", view.command, about(view));
+    }
+    Ok(text)
+}
+
+/// A skill in a line.
+fn about(view: &SkillView) -> &str {
+    view.description.lines().next().filter(|line| !line.trim().is_empty()).unwrap_or(&view.name)
+}
+
+/// `/menu`: every item with the command that does the same, and every skill.
+async fn describe_menu(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
     let items = menu::list(app, &run.principal, run.agent.as_str(), Some(run.conversation)).await?;
-    if items.is_empty() {
+    let skills = skills::list(app, &run.principal, run.agent.as_str()).await?;
+    if items.is_empty() && skills.is_empty() {
         return Ok(vec![say(app, run, "menu", Key::MenuEmpty).await?]);
     }
     let choice = |item: menu::ItemView| {
         let badge = item.badge.map(|count| format!(" ({count})")).unwrap_or_default();
         Choice { label: format!("{}{badge} – {}", item.label, item.command), value: item.command.to_owned() }
     };
-    let choices = items.into_iter().map(choice).collect();
+    let skill = |view: SkillView| Choice { label: format!("{} – {}", view.name, view.command), value: view.command };
+    let choices = items.into_iter().map(choice).chain(skills.into_iter().map(skill)).collect();
     Ok(vec![Part::Choices { text: sentence(app, run, Key::Menu).await?, choices }])
 }
 
@@ -148,13 +202,8 @@ async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
             let _ = writeln!(text, "  {}{what}{approval}", tool.tool);
         }
     }
-    Ok(if text.is_empty() { "There are no tools for you here.".to_owned() } else { text.trim_end().to_owned() })
-}
-
-/// The commands, and those that the servers bring.
-async fn help(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
-    let prompts = describe_prompts(app, run).await?;
-    Ok(if prompts.is_empty() { HELP.to_owned() } else { format!("{HELP}\n\n{prompts}") })
+    let tools = if text.is_empty() { "There are no tools for you here." } else { text.trim_end() };
+    Ok(format!("{tools}{}", describe_skills(app, run).await?))
 }
 
 async fn describe_prompts(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {

@@ -34,6 +34,7 @@ use crate::{
         scrub::MASK,
         secret::Secret,
         server::{AccessMode, FieldKind, ServerSpec, UserField},
+        skill,
         texts::{self, Key, Texts},
     },
     store::{self, Tx},
@@ -131,7 +132,7 @@ pub async fn catch(
     }
     let Some(flow) = flow else { return Ok(None) };
     // Commands keep their meaning in the middle of a flow; anything else is its answer.
-    if command::is_one(text) {
+    if command::is_one(text) || skill::asked(pack, text).is_some() {
         return Ok(None);
     }
     let over = flow.expires_at <= app.clock.now();

@@ -138,6 +138,7 @@ async fn came_of(
             // Not everybody who is shown this takes a NUL for text.
             text: outcome.text.replace('\0', "\u{fffd}"),
             raw: Some(outcome.raw).filter(|raw| raw.get().len() <= MAX_RAW),
+            approval: None,
         },
         Err(error) => failed(call_id, &error),
     };
@@ -168,7 +169,8 @@ async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::Asked<'_>) -> To
         format!("not executed again: request {code} for this very call is approved and being carried out; do not retry")
     };
     metrics::counter!("chatelaine_tool_calls_total", "outcome" => "awaiting_approval").increment(1);
-    ToolResult { call_id: call.call_id.to_owned(), status: CallStatus::AwaitingApproval, text, raw: None }
+    let status = CallStatus::AwaitingApproval;
+    ToolResult { call_id: call.call_id.to_owned(), status, text, raw: None, approval: Some(approval.id) }
 }
 
 /// Whose connection the call goes over, and to what: a shared server as the pack has it, a personal one with
@@ -256,7 +258,7 @@ fn unknown(call: &Call<'_>) -> String {
 
 fn refused(call: &Call<'_>, text: String) -> ToolResult {
     metrics::counter!("chatelaine_tool_calls_total", "outcome" => "denied").increment(1);
-    ToolResult { call_id: call.call_id.to_owned(), status: CallStatus::Denied, text, raw: None }
+    ToolResult { call_id: call.call_id.to_owned(), status: CallStatus::Denied, text, raw: None, approval: None }
 }
 
 /// What the model and the user hear when there is no result.
@@ -270,7 +272,7 @@ fn failed(call_id: &str, error: &CallError) -> ToolResult {
             (CallStatus::OutcomeUnknown, format!("outcome unknown: {error}; {unknown}"))
         }
     };
-    ToolResult { call_id: call_id.to_owned(), status, text, raw: None }
+    ToolResult { call_id: call_id.to_owned(), status, text, raw: None, approval: None }
 }
 
 /// A refusal is in the trail, too, also that of a tool which the principal may not even know of. If the queue

@@ -112,7 +112,7 @@ pub async fn call(
     call: &ToolCall,
 ) -> Result<ToolResult> {
     let asking = Asking { run: Some(run), ..*asking };
-    let result = |status, text| ToolResult { call_id: call.call_id.clone(), status, text, raw: None };
+    let result = |status, text| ToolResult { call_id: call.call_id.clone(), status, text, raw: None, approval: None };
     let Some(uri) = call.arguments.get("uri").and_then(serde_json::Value::as_str) else {
         return Ok(result(CallStatus::Denied, format!("not read: {TOOL} needs the argument `uri`")));
     };

@@ -201,6 +201,12 @@ impl Toolbox {
         Some((self.all.spec(tool).id.as_str(), &tool.tool.name))
     }
 
+    /// Whether the principal can reach a server: a shared one, or a personal one with a credential of theirs.
+    pub fn reaches(&self, server: &str) -> bool {
+        let at = self.all.specs.iter().position(|spec| spec.id.as_str() == server);
+        at.is_some_and(|at| self.usable[at])
+    }
+
     pub fn standing(&self) -> &Standing {
         &self.standing
     }

@@ -11,6 +11,7 @@ mod history;
 mod opening;
 mod prompt;
 mod servers;
+mod skill;
 
 use std::sync::Arc;
 
@@ -180,7 +181,7 @@ impl Work {
     /// What this run has written so far, and what it answers.
     async fn written(&self) -> Result<Vec<Message>> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        store::messages::of_run(&mut tx, &self.run).await
+        store::messages::of_run(&mut tx, self.run.conversation, self.run.id).await
     }
 
     /// A slash command. One that was interrupted after its call is not begun again.
@@ -190,23 +191,30 @@ impl Work {
             self.tell_of_credentials(pack).await?;
             return Ok(if self.cancel.is_cancelled() { Ending::cancelled() } else { Ending::succeeded() });
         }
-        let results = if written.iter().any(|message| message.role == Role::Assistant) {
-            written.iter().flat_map(calls::results_of).cloned().collect()
+        let (results, of_skill) = if written.iter().any(|message| message.role == Role::Assistant) {
+            let calls = written.iter().flat_map(calls::of);
+            (written.iter().flat_map(calls::results_of).cloned().collect(), skill::is_one(calls))
         } else {
             let line = written.iter().map(Message::plain).next().unwrap_or_default();
             match commands::answer(&self.app, &self.run, &line).await? {
                 commands::Answer::Parts(parts) => return Ok(Ending::succeeded().telling(parts)),
                 commands::Answer::Call(call, irregularity) => {
+                    let of_skill = skill::is_one([&call]);
                     let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
                     self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false).await?;
+                    // A skill is one call from beginning to end: nobody is asked in the middle.
+                    let asker = asker.filter(|_| !of_skill);
                     let results = self
                         .make_calls(&toolbox, vec![(call, irregularity.map(calls::Flaw::Irregular))], false, asker)
                         .await?;
                     self.tell_of_credentials(pack).await?;
-                    results
+                    (results, of_skill)
                 }
             }
         };
+        if of_skill {
+            return Ok(skill::ending(results.first(), self.cancel.is_cancelled(), self.untold(pack).await?));
+        }
         let ending = if self.cancel.is_cancelled() { Ending::cancelled() } else { Ending::succeeded() };
         // For frontends that show text and know nothing of tool results.
         // One that waits for its user has asked them already.

@@ -1,4 +1,5 @@
-//! `chatelaine check [path]`: what is wrong with packs. The same code as at start-up.
+//! `chatelaine check [path]`: what is wrong with packs, and what was understood of them. The same code as at
+//! start-up.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -24,7 +25,13 @@ pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<Ex
     let path = args.path.as_ref().unwrap_or(&config.packs);
     let check = if args.allow_unset { packs::check_allowing_unset } else { packs::check };
     let report = check(path, env, config.mcp_servers.as_ref());
-    let text = if args.json { serde_json::to_string_pretty(&report)? } else { report.to_string() };
-    super::say(text.trim_end());
+    if args.json {
+        super::say(&serde_json::to_string_pretty(&report)?);
+    } else {
+        for pack in &report.understood {
+            super::say(&pack.to_string());
+        }
+        super::say(report.to_string().trim_end());
+    }
     Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 
 use super::{
     approval,
-    ids::{ConversationId, MessageId, RunId},
+    ids::{ApprovalId, ConversationId, MessageId, RunId},
     server::FieldKind,
 };
 
@@ -145,6 +145,9 @@ pub struct ToolResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub raw: Option<Box<RawValue>>,
+    /// The request for consent that the call waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<ApprovalId>,
 }
 
 /// What came of a call that waited for its user.

@@ -15,7 +15,7 @@ use super::{
     skill::Skill,
 };
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Pack {
     pub metadata: Metadata,
     /// Language tag → texts. Never empty; holds `metadata.default_language`.
@@ -38,7 +38,7 @@ pub struct Pack {
     pub version: String,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Metadata {
     pub id: AgentId,
     pub display_name: String,
@@ -47,7 +47,7 @@ pub struct Metadata {
     pub default_language: String,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Language {
     /// May hold `{userName}`.
     pub greeting_message: Option<String>,
@@ -69,7 +69,7 @@ pub enum Provider {
     None,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Llm {
     pub provider: Provider,
     /// Empty only with `provider: none`.
@@ -84,13 +84,13 @@ pub struct Llm {
     pub max_steps: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Memory {
     /// Messages of history shown to the model.
     pub window: usize,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Flows {
     pub welcome: Welcome,
     pub authentication: Authentication,
@@ -104,7 +104,7 @@ impl Default for Flows {
 }
 
 /// The first message of a conversation, said by the program.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Welcome {
     pub enabled: bool,
     /// `greetingMessage` or a key of `strings`.
@@ -117,7 +117,7 @@ impl Default for Welcome {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Authentication {
     /// `false`: guests may chat, with the one role `guest`.
     pub required: bool,
@@ -145,6 +145,12 @@ impl Default for Authentication {
 impl Pack {
     pub fn id(&self) -> &AgentId {
         &self.metadata.id
+    }
+
+    /// Whether both do the same, wherever they were read from.
+    pub fn same_as(&self, other: &Self) -> bool {
+        let elsewhere = Self { folder: self.folder.clone(), version: self.version.clone(), ..other.clone() };
+        *self == elsewhere
     }
 
     pub fn server(&self, id: &str) -> Option<&ServerSpec> {

@@ -55,7 +55,7 @@ impl fmt::Display for EntryId {
 }
 
 /// A server that a pack takes from the registry.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ServerRef {
     /// What the agent calls it; the id of its server.
     pub alias: ServerId,
@@ -70,7 +70,7 @@ pub struct ServerRef {
 }
 
 /// What one level sets. `None` takes a key away.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Level {
     pub origin: Origin,
     pub config: BTreeMap<String, Option<ConfigValue>>,

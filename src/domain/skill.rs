@@ -1,6 +1,21 @@
 //! A skill is a named shortcut bound to a tool: running it calls the tool, and no model is involved.
+//!
+//! Whatever door it is run at, it is a command line of a conversation (`/web-search {"input":"rust"}`), so that what
+//! holds for commands holds for it: rows, events, leases, and that nothing is sent twice. The words of its result
+//! are those of the AOS document: the structured content as JSON, else the text of the content.
 
-use super::ids::ServerId;
+use serde::Deserialize;
+use serde_json::{Map, Value, value::RawValue};
+
+use super::{
+    canonical, command,
+    ids::ServerId,
+    message::{ToolCall, ToolResult},
+    pack::Pack,
+};
+
+/// Where the free text goes among the arguments.
+const INPUT: &str = "input";
 
 /// One skill of an agent. Its server and tools are checked at load: the server is one of the pack, the tools
 /// are within its allowlist.
@@ -13,4 +28,144 @@ pub struct Skill {
     pub server: ServerId,
     /// Never empty. The first one is called.
     pub tools: Vec<String>,
+}
+
+impl Skill {
+    /// What runs it in a chat.
+    pub fn command(&self) -> String {
+        format!("/{}", self.id)
+    }
+
+    /// The tool that it calls.
+    pub fn tool(&self) -> &str {
+        self.tools.first().map_or("", String::as_str)
+    }
+
+    /// The call, for a run that may make one.
+    pub fn call(&self, call_id: String, arguments: Map<String, Value>) -> ToolCall {
+        ToolCall {
+            call_id,
+            name: self.command(),
+            server: Some(self.server.to_string()),
+            tool: Some(self.tool().to_owned()),
+            arguments: Value::Object(arguments),
+        }
+    }
+}
+
+/// The skill that a text asks for, and what stands behind its name. The program's own commands are no skills.
+pub fn asked<'p, 't>(pack: &'p Pack, text: &'t str) -> Option<(&'p Skill, &'t str)> {
+    let text = text.trim();
+    let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    let id = word.strip_prefix('/').filter(|_| !command::is_one(text))?;
+    pack.skills.iter().find(|skill| skill.id == id).map(|skill| (skill, rest.trim()))
+}
+
+/// The skill that made a call, by its id; `None` for any other call.
+pub fn of_call(call: &ToolCall) -> Option<&str> {
+    call.name.strip_prefix('/')
+}
+
+/// What a skill is given, and why two readers could understand its text differently.
+#[derive(Debug, PartialEq)]
+pub struct Arguments {
+    pub given: Map<String, Value>,
+    pub irregularity: Option<String>,
+}
+
+/// A text in `{…}` is the arguments, any other one is free text. The error says why `{…}` is no JSON object.
+pub fn arguments(text: &str) -> Result<Arguments, String> {
+    let text = text.trim();
+    if text.starts_with('{') && text.ends_with('}') {
+        let given = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        return Ok(Arguments { given, irregularity: canonical::irregularity(text) });
+    }
+    with_input(Map::new(), text).map(|given| Arguments { given, irregularity: None })
+}
+
+/// The same arguments with the free text among them; blank text is none.
+pub fn with_input(mut given: Map<String, Value>, text: &str) -> Result<Map<String, Value>, String> {
+    if text.trim().is_empty() {
+        return Ok(given);
+    }
+    if given.contains_key(INPUT) {
+        return Err("stands among the arguments already; send one of the two".to_owned());
+    }
+    given.insert(INPUT.to_owned(), Value::String(text.to_owned()));
+    Ok(given)
+}
+
+/// What a skill says.
+#[derive(Clone, Debug)]
+pub struct Said {
+    pub text: String,
+    /// The server's `structuredContent` as it came.
+    pub structured: Option<Box<RawValue>>,
+}
+
+/// What the result of its call makes a skill say.
+pub fn said(result: &ToolResult) -> Said {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Outcome<'a> {
+        #[serde(borrow, default)]
+        structured_content: Option<&'a RawValue>,
+    }
+    let outcome = result.raw.as_ref().and_then(|raw| serde_json::from_str::<Outcome>(raw.get()).ok());
+    let structured = outcome.and_then(|outcome| outcome.structured_content).map(ToOwned::to_owned);
+    let text = structured.as_ref().map_or_else(|| result.text.clone(), |content| content.get().to_owned());
+    Said { text, structured }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::domain::message::CallStatus;
+
+    fn given(text: &str) -> Value {
+        Value::Object(arguments(text).expect("these can be arguments").given)
+    }
+
+    #[test]
+    fn a_text_in_braces_is_the_arguments_and_any_other_the_input() {
+        assert_eq!(given(r#" {"repo":"x","deep":{"a":1}} "#), json!({ "repo": "x", "deep": { "a": 1 } }));
+        assert_eq!(given("rust async"), json!({ "input": "rust async" }));
+        assert_eq!(given("  "), json!({}));
+        assert_eq!(given("[1]"), json!({ "input": "[1]" }), "only an object can be arguments");
+        assert_eq!(given("{ is a brace"), json!({ "input": "{ is a brace" }));
+        assert!(arguments("{repo: x}").is_err(), "what looks like arguments is never taken for a text");
+    }
+
+    #[test]
+    fn context_and_free_text_meet_as_the_document_says() {
+        let context = json!({ "repo": "x" }).as_object().cloned().unwrap_or_default();
+        let met = with_input(context.clone(), "go").map(Value::Object);
+        assert_eq!(met, Ok(json!({ "repo": "x", "input": "go" })));
+        assert_eq!(with_input(context, " ").map(Value::Object), Ok(json!({ "repo": "x" })));
+        let taken = json!({ "input": "a" }).as_object().cloned().unwrap_or_default();
+        assert!(with_input(taken, "b").is_err());
+    }
+
+    #[test]
+    fn arguments_that_can_be_read_in_two_ways_are_marked() {
+        let read = arguments(r#"{"to":"a","to":"b"}"#).expect("it is JSON");
+        assert!(read.irregularity.is_some());
+    }
+
+    #[test]
+    fn structured_content_goes_before_the_text_of_the_content() {
+        let result = |raw: Value| ToolResult {
+            call_id: "c".to_owned(),
+            status: CallStatus::Succeeded,
+            text: "one\ntwo".to_owned(),
+            raw: serde_json::value::to_raw_value(&raw).ok(),
+            approval: None,
+        };
+        assert_eq!(said(&result(json!({ "content": [], "structuredContent": { "a": 1 } }))).text, r#"{"a":1}"#);
+        for raw in [json!({ "content": [] }), json!({ "structuredContent": null })] {
+            assert_eq!(said(&result(raw)).text, "one\ntwo");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 mod approvals;
 mod menu;
 mod servers;
+mod skills;
 mod table;
 
 pub use self::table::Key;
@@ -38,7 +39,8 @@ impl Texts<'_> {
     /// The text with `{name}` replaced, once and literally. In the user's language by the pack, else by us,
     /// then in the pack's default language, then in English.
     pub fn say(&self, key: Key, values: &[(&str, &str)]) -> String {
-        let mut rows = TEXTS.iter().chain(menu::TEXTS).chain(servers::TEXTS).chain(APPROVALS);
+        let ours = TEXTS.iter().chain(menu::TEXTS).chain(servers::TEXTS).chain(skills::TEXTS);
+        let mut rows = ours.chain(APPROVALS);
         let (_, name, built_in) = rows.find(|(other, ..)| *other == key).expect("every key has its row");
         let default = self.pack.map(|pack| pack.metadata.default_language.as_str());
         let tags = self.locale.into_iter().chain(default).chain(["en"]);

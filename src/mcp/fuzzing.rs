@@ -33,5 +33,5 @@ pub fn line(text: &str) -> (Option<Box<RawValue>>, bool) {
 
 /// Reads a body of JSON as the answer to a call: the words for the model.
 pub fn body(bytes: &[u8]) -> Option<String> {
-    outcome::read(answer_in(bytes)?.ok()?).ok().map(|outcome| outcome.text)
+    outcome::read(answer_in(bytes)?.ok()?, false).ok().map(|outcome| outcome.text)
 }

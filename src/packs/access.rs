@@ -15,8 +15,8 @@ use crate::domain::{
 pub(super) struct Listed<'a> {
     pub pattern: ToolPattern,
     /// As the author wrote it.
-    shown: String,
-    at: Field<'a>,
+    pub shown: String,
+    pub at: Field<'a>,
 }
 
 fn plain(listed: &[Listed]) -> Vec<ToolPattern> {

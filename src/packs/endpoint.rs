@@ -11,45 +11,38 @@ use crate::domain::{
     template::is_variable_name,
 };
 
+/// The variable that holds what `config` says.
+const CONFIG: &str = "MCP_CONFIG";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
-    StreamableHttp,
+    Remote(Remote),
     Stdio,
 }
 
 pub(super) fn transport(field: &Field) -> Option<Transport> {
-    let words = [
-        ("streamable-http", Some(Transport::StreamableHttp)),
-        ("stdio", Some(Transport::Stdio)),
-        ("sse", None),
-        ("websocket", None),
-    ];
-    if let Some(text) = field.text().filter(|text| !words.iter().any(|(word, _)| *word == text.value)) {
-        let near = if text.from_env { None } else { super::field::nearest(&text.value, &["streamable-http", "stdio"]) };
-        let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
-        field.error(format!("unknown value {}", text.shown), &format!("{near}write one of streamable-http, stdio"));
-        return None;
-    }
-    let known = field.one_of(&words)?;
-    if known.is_none() {
-        let shown = field.text()?.shown;
-        let hint = "write `transport: streamable-http`, which most servers of that kind also speak";
-        field.error(format!("the transport {shown} is not supported by this version yet"), hint);
-    }
-    known
+    field.one_of(&[
+        ("streamable-http", Transport::Remote(Remote::StreamableHttp)),
+        ("sse", Transport::Remote(Remote::Sse)),
+        ("stdio", Transport::Stdio),
+        ("websocket", Transport::Remote(Remote::WebSocket)),
+    ])
 }
 
-/// Reads the fields of both transports, so that one of the other kind is not merely unknown.
+/// What only a child process has.
+const CHILD: [&str; 7] = ["command", "args", "env", "envFile", "cwd", "encoding", "config"];
+
+/// Reads the fields of both kinds, so that one of the other kind is not merely unknown.
 pub(super) fn read(object: &mut Object, transport: Option<Transport>, around: &Around) -> Option<Endpoint> {
-    let http = ["url", "headers"].map(|name| object.optional(name));
-    let stdio = ["command", "args", "env", "envFile", "cwd"].map(|name| object.optional(name));
+    let remote = ["url", "headers"].map(|name| object.optional(name));
+    let stdio = CHILD.map(|name| object.optional(name));
     match transport? {
-        Transport::StreamableHttp => {
+        Transport::Remote(transport) => {
             foreign(stdio.iter().flatten(), "stdio");
-            streamable_http(object, &http)
+            address(object, transport, &remote)
         }
         Transport::Stdio => {
-            foreign(http.iter().flatten(), "streamable-http");
+            foreign(remote.iter().flatten(), "streamable-http");
             child(object, &stdio, around)
         }
     }
@@ -57,19 +50,31 @@ pub(super) fn read(object: &mut Object, transport: Option<Transport>, around: &A
 
 fn foreign<'f, 'a: 'f>(fields: impl Iterator<Item = &'f Field<'a>>, transport: &str) {
     for field in fields {
-        let hint = format!("remove it, or write `transport: {transport}`");
-        field.error(format!("this field belongs to transport {transport}"), &hint);
+        belongs(field, transport);
     }
 }
 
-fn streamable_http(object: &Object, [url, headers]: &[Option<Field>; 2]) -> Option<Endpoint> {
+/// Says that a field is of another transport.
+pub(super) fn belongs(field: &Field, transport: &str) {
+    let hint = format!("remove it, or write `transport: {transport}`");
+    field.error(format!("this field belongs to transport {transport}"), &hint);
+}
+
+fn address(object: &Object, transport: Remote, [url, headers]: &[Option<Field>; 2]) -> Option<Endpoint> {
+    let (schemes, wanted) = match transport {
+        Remote::WebSocket => (["ws", "wss"], "write `url: wss://…`"),
+        Remote::StreamableHttp | Remote::Sse => (["http", "https"], "write `url: https://…`"),
+    };
     if object.lacks("url") {
-        object.missing("url", "write `url: https://…`");
+        object.missing("url", wanted);
     }
     let headers = headers.as_ref().map(headers_of).unwrap_or_default();
     let url = url.as_ref()?;
     if !url.is_written(orchestrator::REFERENCE) {
-        return Some(Endpoint::Remote { transport: Remote::StreamableHttp, url: url.url()?, headers });
+        return Some(Endpoint::Remote { transport, url: url.url_of(schemes)?, headers });
+    }
+    if transport != Remote::StreamableHttp {
+        object.field.error("the orchestrator is this program itself", "write `transport: streamable-http`");
     }
     if !headers.is_empty() {
         object.field.error("the orchestrator is this program itself and takes no headers", "remove `headers`");
@@ -99,18 +104,44 @@ fn headers_of(field: &Field) -> Vec<(String, Secret)> {
     headers
 }
 
-fn child(object: &Object, fields: &[Option<Field>; 5], around: &Around) -> Option<Endpoint> {
-    let [command_field, args, env, env_file, cwd] = fields;
+fn child(object: &Object, fields: &[Option<Field>; 7], around: &Around) -> Option<Endpoint> {
+    let [command_field, args, env, env_file, cwd, encoding, config] = fields;
     if object.lacks("command") {
         object.missing("command", "write `command: npx` or another program");
     }
     let mut variables = env_file.as_ref().and_then(|field| env_file::read(field, around)).unwrap_or_default();
     variables.extend(env.as_ref().map(variables_of).unwrap_or_default());
+    if let Some((field, json)) = config.as_ref().and_then(|field| Some((field, configured(field)?))) {
+        if env.as_ref().is_some_and(|env| env.below(&[CONFIG]).is_some()) {
+            field.error(format!("`env` sets {CONFIG}, too"), "write one of the two");
+        }
+        variables.insert(CONFIG.to_owned(), json);
+    }
     let args = args.as_ref().and_then(Field::list).unwrap_or_default();
     let args = args.iter().filter_map(without_nul).collect();
     let cwd = cwd.as_ref().and_then(|field| folder(field, around));
+    let encoding = encoding.as_ref().and_then(|field| field.parsed(label)).filter(|label| !is_utf8(label));
     let command = command_field.as_ref().and_then(command)?;
-    Some(Endpoint::Stdio { command, args, env: variables, cwd, encoding: None })
+    Some(Endpoint::Stdio { command, args, env: variables, cwd, encoding })
+}
+
+/// `config`: handed to the child as JSON in a variable.
+fn configured(field: &Field) -> Option<Secret> {
+    if !field.is_map() {
+        field.error("expected a map", "write one `key: value` a line");
+        return None;
+    }
+    Some(Secret::new(field.resolved_json()?.to_string()))
+}
+
+/// The label of a text encoding, such as `latin1`. Whether it is known is seen when the child starts.
+fn label(text: &str) -> Result<String, String> {
+    let shaped = text.len() <= 40 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
+    if shaped { Ok(text.to_owned()) } else { Err(format!("{text:?} is not the label of a text encoding")) }
+}
+
+fn is_utf8(label: &str) -> bool {
+    ["utf-8", "utf8", "utf_8"].iter().any(|name| label.eq_ignore_ascii_case(name))
 }
 
 /// A name to look up in `PATH`, or an absolute path. Arguments have a field of their own: no shell

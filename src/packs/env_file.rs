@@ -41,7 +41,8 @@ pub(super) fn read(field: &Field, around: &Around) -> Option<BTreeMap<String, Se
     }
 }
 
-fn confined(folder: &Path, path: &Path) -> Result<PathBuf, &'static str> {
+/// The real path of a file in the folder.
+pub(super) fn confined(folder: &Path, path: &Path) -> Result<PathBuf, &'static str> {
     if !path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err("leads out of the folder of the pack");
     }

@@ -11,7 +11,7 @@ use super::{
     object::Object,
     report::{Place, Severity},
     sheet::Sheet,
-    yaml::{Key, Node, Value, join},
+    yaml::{Key, Node, Origin, Value, join},
 };
 use crate::domain::{
     secret::Secret,
@@ -47,14 +47,18 @@ enum Plain {
 
 impl<'a> Field<'a> {
     pub(super) fn new(sheet: &'a Sheet<'a>, node: &'a Node, path: impl Into<String>) -> Self {
-        Self { sheet, path: path.into(), at: node.at, node }
+        let path = match &node.origin {
+            Origin::Translated(path) => path.clone(),
+            _ => path.into(),
+        };
+        Self { sheet, path, at: node.at, node }
     }
 
     /// The value of a key of this field.
     pub(super) fn entry(&self, (key, node): &'a (Key, Node)) -> Self {
         let below = node.at.line > key.at.line && !matches!(node.value, Value::Scalar { .. });
         let at = if below { key.at } else { node.at };
-        Self { sheet: self.sheet, path: join(&self.path, &key.text), at, node }
+        Self { at, ..Self::new(self.sheet, node, join(&self.path, &key.text)) }
     }
 
     /// What lies below some keys, without a word about what is missing.
@@ -71,11 +75,16 @@ impl<'a> Field<'a> {
     }
 
     pub(super) fn error(&self, message: impl Into<String>, hint: &str) {
-        self.sheet.report(Severity::Error, self.at, &self.path, message.into(), hint);
+        self.sheet.report(Severity::Error, self.node.source, self.at, &self.path, message.into(), hint);
     }
 
     pub(super) fn warn(&self, message: impl Into<String>, hint: &str) {
-        self.sheet.report(Severity::Warning, self.at, &self.path, message.into(), hint);
+        self.sheet.report(Severity::Warning, self.node.source, self.at, &self.path, message.into(), hint);
+    }
+
+    /// The same with something below this field, where a key of it stands, or would.
+    pub(super) fn tell(&self, severity: Severity, at: Place, key: &str, message: String, hint: &str) {
+        self.sheet.report(severity, self.node.source, at, &join(&self.path, key), message, hint);
     }
 
     fn wanted(&self, wanted: &str, hint: &str) {
@@ -101,6 +110,10 @@ impl<'a> Field<'a> {
 
     pub(super) fn is_map(&self) -> bool {
         matches!(self.node.value, Value::Map(_))
+    }
+
+    pub(super) fn is_list(&self) -> bool {
+        matches!(self.node.value, Value::List(_))
     }
 
     /// Whether the author wrote this text, before any variable is filled in.
@@ -170,10 +183,60 @@ impl<'a> Field<'a> {
     }
 
     fn secret_text(&self) -> Option<Text> {
-        if matches!(&self.node.value, Value::Scalar { text, .. } if !text.contains("${")) {
-            self.sheet.mask(self.node.span.clone());
+        let literal = |text: &str| Template::parse(text).is_ok_and(|template| template.references().next().is_none());
+        if matches!(&self.node.value, Value::Scalar { text, .. } if literal(text)) {
+            self.mask();
         }
         self.text()
+    }
+
+    /// Keeps it out of excerpts.
+    pub(super) fn mask(&self) {
+        self.sheet.mask(self.node.source, self.node.span.clone());
+    }
+
+    /// The text as it stands there, without a word about anything else.
+    pub(super) fn raw(&self) -> Option<&'a str> {
+        match &self.node.value {
+            Value::Scalar { text, plain } if matches!(plain_meaning(text, *plain), Plain::Text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The same for true and false.
+    pub(super) fn flag(&self) -> Option<bool> {
+        match &self.node.value {
+            Value::Scalar { text, plain } => match plain_meaning(text, *plain) {
+                Plain::Boolean(value) => Some(value),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The same for a number, in the digits that were written.
+    pub(super) fn digits(&self) -> Option<&'a str> {
+        match &self.node.value {
+            Value::Scalar { text, plain } if matches!(plain_meaning(text, *plain), Plain::Number) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn node(&self) -> &'a Node {
+        self.node
+    }
+
+    /// The value as JSON, with its variables.
+    pub(super) fn resolved_json(&self) -> Option<serde_json::Value> {
+        match &self.node.value {
+            Value::List(_) => self.list()?.iter().map(Self::resolved_json).collect(),
+            Value::Map(_) => {
+                let entries = self.entries()?;
+                entries.iter().map(|(key, field)| Some(((*key).to_owned(), field.resolved_json()?))).collect()
+            }
+            Value::Scalar { text, .. } if self.raw().is_some() => Some(self.resolved(text)?.value.into()),
+            Value::Scalar { .. } => Some(self.json()),
+        }
     }
 
     /// The value as JSON, with references left as they are. Literal texts are kept out of excerpts: they may be
@@ -201,11 +264,17 @@ impl<'a> Field<'a> {
 
     /// The address of a server: http or https, without a user and password in it.
     pub(super) fn url(&self) -> Option<Url> {
+        self.url_of(["http", "https"])
+    }
+
+    /// The same with other schemes.
+    pub(super) fn url_of(&self, [plain, safe]: [&str; 2]) -> Option<Url> {
         let text = self.filled()?;
+        let scheme = format!("has another scheme than {plain} or {safe}");
         let (message, hint) = match Url::parse(text.value.trim()) {
-            Ok(url) if !matches!(url.scheme(), "http" | "https") => ("has another scheme than http or https", ""),
+            Ok(url) if url.scheme() != plain && url.scheme() != safe => (scheme.as_str(), ""),
             Ok(url) if !url.username().is_empty() || url.password().is_some() => {
-                self.sheet.mask(self.node.span.clone());
+                self.mask();
                 self.error("the address holds a user or password", "send them in a header");
                 return None;
             }
@@ -288,8 +357,12 @@ impl<'a> Field<'a> {
             self.wanted("a list", "write `[…]`, or one `- …` a line");
             return None;
         };
-        let field = |(at, node)| Self::new(self.sheet, node, format!("{}[{at}]", self.path));
-        Some(items.iter().enumerate().map(field).collect())
+        Some(items.iter().enumerate().map(|(at, node)| self.item(at, node)).collect())
+    }
+
+    /// An item of this list.
+    pub(super) fn item(&self, at: usize, node: &'a Node) -> Self {
+        Self::new(self.sheet, node, format!("{}[{at}]", self.path))
     }
 
     /// A list of texts, each with something in it. A repeated one is said and dropped.
@@ -340,7 +413,7 @@ fn json(sheet: &Sheet, node: &Node) -> serde_json::Value {
             Plain::Number => serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into()),
             Plain::Text => {
                 if !text.contains("${") {
-                    sheet.mask(node.span.clone());
+                    sheet.mask(node.source, node.span.clone());
                 }
                 text.as_str().into()
             }
@@ -371,4 +444,9 @@ pub(super) fn nearest<'w>(word: &str, words: &[&'w str]) -> Option<&'w str> {
     let distance = |other: &&'w str| (strsim::damerau_levenshtein(&plain(word), &plain(other)), *other);
     let (distance, near) = words.iter().map(distance).min()?;
     (distance <= (near.len() / 3).clamp(1, 3)).then_some(near)
+}
+
+/// Whether text without quotes around it would still be text.
+pub(super) fn is_text(text: &str) -> bool {
+    matches!(plain_meaning(text, true), Plain::Text)
 }

@@ -1,5 +1,7 @@
 //! Where packs are: a folder of pack folders, one pack folder, or one file. Each is read on its own,
 //! so that one broken pack hides nothing about the others.
+//!
+//! Whatever the format, a pack becomes a tree in the native one first, and is read from that.
 
 use std::{
     collections::BTreeMap,
@@ -10,16 +12,19 @@ use std::{
 use sha2::{Digest, Sha256};
 
 use super::{
+    dialect::{self, Dialect, Documents, NATIVE_FILES},
     field::Field,
+    made::Made,
     native::{self, Draft},
-    overlay::Overlay,
+    overlay::{self, Overlay},
     report::{Problem, Report, Severity},
     server::Files,
-    sheet::{Sheet, Unset},
+    sheet::{Sheet, Source, Unset},
+    summary,
+    yaml::{Comment, Node},
 };
 use crate::domain::{config::Environment, ids::AgentId, pack::Pack, secret::Secret};
 
-const FILES: [&str; 2] = ["agent-pack.yaml", "agent-pack.yml"];
 /// A folder beside the packs that is not one.
 const CAPABILITIES: &str = "capabilities";
 const MAX_BYTES: usize = 1024 * 1024;
@@ -44,15 +49,24 @@ pub(super) struct Reading {
     pub usable: bool,
 }
 
-/// One pack file.
+/// One pack.
 pub(super) struct Outcome {
-    pub file: PathBuf,
+    pub documents: Documents,
     /// Present when nothing is wrong.
     pub pack: Option<Pack>,
+    /// What it was made from, and its files by number: present when the files could be understood.
+    pub tree: Option<Tree>,
     /// Other files that it was made from.
     pub files: Vec<PathBuf>,
     id: Option<AgentId>,
     problems: Vec<Problem>,
+}
+
+/// A pack in the native format, whatever it was written in.
+pub(super) struct Tree {
+    pub root: Node,
+    pub files: Vec<String>,
+    pub comments: Vec<Comment>,
 }
 
 pub(super) fn read(path: &Path, env: &Environment, mcp_servers: Option<&Secret>, unset: Unset) -> Reading {
@@ -60,10 +74,10 @@ pub(super) fn read(path: &Path, env: &Environment, mcp_servers: Option<&Secret>,
     let (overlay, problems) = mcp_servers.map(Overlay::parse).unzip();
     report.add(problems.into_iter().flatten());
     let mut usable = report.is_ok();
-    let files = match pack_files(path) {
-        Ok((files, problems)) => {
+    let found = match pack_documents(path) {
+        Ok((found, problems)) => {
             report.add(problems);
-            files
+            found
         }
         Err(problem) => {
             usable = false;
@@ -71,7 +85,8 @@ pub(super) fn read(path: &Path, env: &Environment, mcp_servers: Option<&Secret>,
             Vec::new()
         }
     };
-    let mut packs: Vec<_> = files.into_iter().map(|file| read_file(file, env, overlay.as_ref(), unset)).collect();
+    let read = |documents| read_pack(documents, env, overlay.as_ref(), unset);
+    let mut packs: Vec<_> = found.into_iter().map(read).collect();
     same_ids(&mut packs);
     if let Some(overlay) = overlay {
         let ids: Vec<_> = packs.iter().filter_map(|pack| Some(pack.id.as_ref()?.to_string())).collect();
@@ -85,22 +100,39 @@ pub(super) fn read(path: &Path, env: &Environment, mcp_servers: Option<&Secret>,
     report.packs = packs.len();
     for pack in &packs {
         report.add(pack.problems.clone());
+        let understood = pack.tree.as_ref().filter(|_| !pack.is_refused());
+        report.understood.extend(understood.map(|tree| summary::of(pack.documents.dialect, &tree.root)));
     }
     report.sort();
     Reading { packs, report, usable }
 }
 
-/// The pack files below a path, in the order of their names, with what is odd about the folder.
-pub(super) fn pack_files(path: &Path) -> Result<(Vec<PathBuf>, Vec<Problem>), Box<Problem>> {
+impl Tree {
+    fn replace_servers(&mut self, servers: Node) {
+        let mut mcp = Made::default();
+        mcp.put("servers", servers.in_source(self.files.len()));
+        self.root.set("mcp", mcp.given(overlay::NAME));
+        self.files.push(overlay::NAME.to_owned());
+    }
+}
+
+impl Outcome {
+    fn is_refused(&self) -> bool {
+        self.problems.iter().any(|problem| problem.severity == Severity::Error)
+    }
+}
+
+/// The packs below a path, in the order of their names, with what is odd about the folder.
+pub(super) fn pack_documents(path: &Path) -> Result<(Vec<Documents>, Vec<Problem>), Box<Problem>> {
     let unreadable = |error: &io::Error| {
         let message = format!("cannot be read: {}", error.kind());
         Box::new(Problem::whole(Severity::Error, path.display().to_string(), message, "name a folder of packs"))
     };
     if fs::metadata(path).map_err(|error| unreadable(&error))?.is_file() {
-        return Ok((vec![path.to_owned()], Vec::new()));
+        return Ok((vec![dialect::of_file(path)], Vec::new()));
     }
-    if let Some(file) = pack_file(path)? {
-        return Ok((vec![file], Vec::new()));
+    if let Some(documents) = dialect::of_folder(path)? {
+        return Ok((vec![documents], Vec::new()));
     }
     let mut folders = Vec::new();
     for entry in fs::read_dir(path).map_err(|error| unreadable(&error))? {
@@ -113,63 +145,68 @@ pub(super) fn pack_files(path: &Path) -> Result<(Vec<PathBuf>, Vec<Problem>), Bo
         }
     }
     folders.sort();
-    let (mut files, mut problems) = (Vec::new(), Vec::new());
+    let (mut found, mut problems) = (Vec::new(), Vec::new());
     for folder in &folders {
-        match pack_file(folder) {
-            Ok(Some(file)) => files.push(file),
+        match dialect::of_folder(folder) {
+            Ok(Some(documents)) => found.push(documents),
             Ok(None) => {
-                let message = format!("there is no {} in this folder", FILES[0]);
+                let message = format!("there is no {} in this folder", NATIVE_FILES[0]);
                 let name = folder.display().to_string();
                 problems.push(Problem::whole(Severity::Warning, name, message, "add one, or remove the folder"));
             }
             Err(problem) => problems.push(*problem),
         }
     }
-    if files.is_empty() && problems.iter().all(|problem| problem.severity == Severity::Warning) {
+    if found.is_empty() && problems.iter().all(|problem| problem.severity == Severity::Warning) {
         let name = path.display().to_string();
         let hint = "put each one in a folder of its own: `<id>/agent-pack.yaml`";
         problems.push(Problem::whole(Severity::Error, name, "there are no packs in this folder".to_owned(), hint));
     }
-    Ok((files, problems))
+    Ok((found, problems))
 }
 
-fn pack_file(folder: &Path) -> Result<Option<PathBuf>, Box<Problem>> {
-    let mut there = FILES.iter().map(|name| folder.join(name)).filter(|file| file.is_file());
-    match (there.next(), there.next()) {
-        (Some(_), Some(_)) => {
-            let message = format!("there are both {} and {}", FILES[0], FILES[1]);
-            let name = folder.display().to_string();
-            Err(Box::new(Problem::whole(Severity::Error, name, message, "remove one of them")))
+fn read_pack(documents: Documents, env: &Environment, overlay: Option<&Overlay>, unset: Unset) -> Outcome {
+    let mut texts = Vec::new();
+    let mut problems = Vec::new();
+    for file in &documents.files {
+        match text_of(file) {
+            Ok(text) => texts.push(text),
+            Err(reason) => problems.push(Problem::whole(Severity::Error, file.display().to_string(), reason, "")),
         }
-        (file, _) => Ok(file),
     }
-}
-
-fn read_file(file: PathBuf, env: &Environment, overlay: Option<&Overlay>, unset: Unset) -> Outcome {
-    let name = file.display().to_string();
-    let text = match text_of(&file) {
-        Ok(text) => text,
-        Err(reason) => {
-            let problems = vec![Problem::whole(Severity::Error, name, reason, "")];
-            return Outcome { file, pack: None, files: Vec::new(), id: None, problems };
+    let files: Vec<PathBuf> = documents.files.iter().skip(1).cloned().collect();
+    if !problems.is_empty() {
+        return Outcome { documents, pack: None, tree: None, files, id: None, problems };
+    }
+    let named = documents.files.iter().zip(&texts);
+    let sources = named.map(|(file, text)| Source { file: file.display().to_string(), text }).collect();
+    let sheet = Sheet::of(sources, env, unset).within(&documents.folder);
+    let (root, more_files) = dialect::read(&documents, &sheet);
+    let (draft, over) = root.as_ref().map_or_else(Default::default, |root| {
+        let document = Field::new(&sheet, root, "");
+        let draft = with_overlay(&document, &documents.folder, overlay, env, unset);
+        if documents.dialect == Dialect::Native {
+            name_matches(&document, &documents.files[0], draft.0.id.as_ref());
         }
-    };
-    let sheet = Sheet::new(&name, &text, env, unset);
-    let folder = file.parent().unwrap_or(Path::new("")).to_owned();
-    let (draft, over) = sheet.parse().map_or_else(Default::default, |root| {
-        let document = Field::new(&sheet, &root, "");
-        let draft = with_overlay(&document, &folder, overlay, env, unset);
-        name_matches(&document, &file, draft.0.id.as_ref());
         draft
     });
-    let (mut problems, used) = sheet.finish();
+    let mut tree = root.map(|root| Tree { root, files: sheet.files(), comments: sheet.comments() });
+    let replaced = overlay.zip(draft.id.as_ref()).and_then(|(overlay, id)| overlay.servers(id.as_str()));
+    if let (Some((servers, _)), Some(tree)) = (replaced, &mut tree) {
+        tree.replace_servers(servers.clone());
+    }
+    let (problems, used) = sheet.finish();
+    let mut outcome = Outcome { documents, pack: None, tree, files, id: draft.id, problems };
     let (more, used_there) = over.unwrap_or_default();
     let (beside, used_beside) = draft.beside;
-    problems.extend(more.into_iter().chain(beside));
-    let good = problems.iter().all(|problem| problem.severity == Severity::Warning);
-    let version = version(&text, overlay.map_or("", Overlay::text), [&used, &used_there, &used_beside], &draft.files);
-    let pack = draft.pack.filter(|_| good).map(|pack| Pack { version, ..pack });
-    Outcome { file, pack, files: draft.files.into_keys().collect(), id: draft.id, problems }
+    outcome.problems.extend(more.into_iter().chain(beside));
+    let mut others = draft.files;
+    others.extend(more_files);
+    let said = overlay.map_or("", Overlay::text);
+    let version = version(&texts, said, [&used, &used_there, &used_beside], &others);
+    outcome.pack = draft.pack.filter(|_| !outcome.is_refused()).map(|pack| Pack { version, ..pack });
+    outcome.files.extend(others.into_keys());
+    outcome
 }
 
 type Over = Option<(Vec<Problem>, BTreeMap<String, String>)>;
@@ -185,7 +222,7 @@ fn with_overlay(
     let id = document.below(&["metadata", "id"]).and_then(|field| field.quiet()).unwrap_or_default();
     let servers = overlay.and_then(|overlay| Some((overlay, overlay.servers(&id)?)));
     let Some((overlay, (node, path))) = servers else { return (native::read(document, folder, None), None) };
-    let sheet = overlay.sheet(env, unset);
+    let sheet = overlay.sheet(env, unset).within(folder);
     let draft = native::read(document, folder, Some(&Field::new(&sheet, node, path)));
     (draft, Some(sheet.finish()))
 }
@@ -203,7 +240,7 @@ fn text_of(file: &Path) -> Result<String, String> {
 
 /// A pack is looked for by its id, so its folder should have the same name.
 fn name_matches(document: &Field, file: &Path, id: Option<&AgentId>) {
-    let standard = file.file_name().is_some_and(|name| FILES.iter().any(|standard| name == *standard));
+    let standard = file.file_name().is_some_and(|name| NATIVE_FILES.iter().any(|standard| name == *standard));
     let folder = file.parent().and_then(Path::file_name).and_then(|name| name.to_str());
     let field = document.below(&["metadata", "id"]);
     if let (true, Some(folder), Some(id), Some(field)) = (standard, folder, id, field)
@@ -216,7 +253,7 @@ fn name_matches(document: &Field, file: &Path, id: Option<&AgentId>) {
 
 /// Refuses an id that two packs have: both of them, since nobody knows which one is meant.
 fn same_ids(packs: &mut [Outcome]) {
-    let ids: Vec<_> = packs.iter().map(|pack| (pack.id.clone(), pack.file.display().to_string())).collect();
+    let ids: Vec<_> = packs.iter().map(|pack| (pack.id.clone(), pack.documents.name())).collect();
     for (index, pack) in packs.iter_mut().enumerate() {
         let same = |(at, (id, _)): &(usize, &(Option<AgentId>, String))| *at != index && id.is_some() && *id == pack.id;
         let Some((_, (_, other))) = ids.iter().enumerate().find(same) else { continue };
@@ -229,13 +266,15 @@ fn same_ids(packs: &mut [Outcome]) {
 
 /// SHA-256 of everything that went in, in hex. Parts carry their length, so that none runs into the
 /// next.
-fn version(text: &str, overlay: &str, used: [&BTreeMap<String, String>; 3], files: &Files) -> String {
+fn version(texts: &[String], overlay: &str, used: [&BTreeMap<String, String>; 3], files: &Files) -> String {
     let mut digest = Sha256::new();
     let mut part = |bytes: &[u8]| {
         digest.update((bytes.len() as u64).to_be_bytes());
         digest.update(bytes);
     };
-    part(text.as_bytes());
+    for text in texts {
+        part(text.as_bytes());
+    }
     part(overlay.as_bytes());
     for (name, value) in used.into_iter().flatten() {
         part(name.as_bytes());

@@ -206,7 +206,7 @@ impl Library {
 fn replaced(before: &Shelf, reading: Reading) -> (Shelf, Change) {
     let mut shelf = Shelf::default();
     let mut broken: Vec<PathBuf> = Vec::new();
-    for Outcome { file, pack, files, .. } in reading.packs {
+    for Outcome { documents, pack, files, .. } in reading.packs {
         shelf.files.extend(files);
         match pack {
             Some(pack) => {
@@ -214,7 +214,7 @@ fn replaced(before: &Shelf, reading: Reading) -> (Shelf, Change) {
                 let kept = before.get(pack.id()).filter(same).cloned();
                 shelf.packs.insert(pack.id().clone(), kept.unwrap_or_else(|| Arc::new(pack)));
             }
-            None => broken.extend(file.parent().map(Path::to_owned)),
+            None => broken.push(documents.folder),
         }
     }
     for old in before.packs() {
@@ -248,9 +248,9 @@ fn listed(ids: &[AgentId]) -> String {
 
 /// SHA-256 of every file that matters, by name and content.
 fn fingerprint(folder: &Path, others: &BTreeSet<PathBuf>) -> String {
-    let (packs, problems) = folder::pack_files(folder).unwrap_or_else(|problem| (Vec::new(), vec![*problem]));
+    let (packs, problems) = folder::pack_documents(folder).unwrap_or_else(|problem| (Vec::new(), vec![*problem]));
     let mut digest = Sha256::new();
-    for file in packs.iter().chain(others) {
+    for file in packs.iter().flat_map(|pack| &pack.files).chain(others) {
         let content = fs::read(file).map(|bytes| Sha256::digest(&bytes));
         digest.update(file.as_os_str().as_encoded_bytes());
         digest.update(content.map_or([0; 33], |hash| std::array::from_fn(|at| if at == 0 { 1 } else { hash[at - 1] })));

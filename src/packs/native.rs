@@ -13,6 +13,7 @@ use super::{
     references::{self, Found},
     report::Problem,
     server::{self, Around, Files},
+    skills,
 };
 use crate::domain::{
     ids::AgentId,
@@ -56,9 +57,9 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         (Some(servers), _) => server::read_all(servers, &around),
         (None, own) => own.and_then(|field| mcp(&field, &around)).unwrap_or_default(),
     };
-    let params = top.optional("paramsSchema").and_then(|field| params(&field));
+    let params = params_field(&mut top).and_then(|field| params(&field));
     let Found { references, prompts, entries, problems, used } = references::read(&mut top, &around, &servers);
-    later(&mut top);
+    let skills = top.optional("skills").map(|field| skills::read(&field, &servers, &references)).unwrap_or_default();
     top.finish();
     let files = around.files.into_inner();
     let id = head.id.clone();
@@ -69,7 +70,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         memory: Memory { window: window as usize },
         flows,
         servers,
-        skills: Vec::new(),
+        skills,
         params,
         references,
         entries,
@@ -85,9 +86,13 @@ fn joined(own: Option<String>, others: Vec<String>) -> Option<String> {
     if all.is_empty() { None } else { Some(all.join("\n\n")) }
 }
 
-/// Fields of the format that later versions read.
-fn later(top: &mut Object) {
-    top.later("skills", "remove it; a user can call a tool without the model by `/call <server> <tool> {…}`");
+/// The registry document spells it in another way.
+fn params_field<'a>(top: &mut Object<'a>) -> Option<Field<'a>> {
+    let (own, other) = (top.optional("paramsSchema"), top.optional("params_schema"));
+    if let (Some(_), Some(other)) = (&own, &other) {
+        other.error("there is a `paramsSchema`, too", "write one of the two");
+    }
+    own.or(other)
 }
 
 /// `metadata`, as far as it could be read.

@@ -4,7 +4,7 @@
 use super::{
     field::{Field, nearest},
     report::Severity,
-    yaml::{Key, Node, join},
+    yaml::{Key, Node},
 };
 
 /// A map being read. Ask for every field, then [`Object::finish`]: what nobody asked for is unknown.
@@ -12,12 +12,11 @@ pub(super) struct Object<'a> {
     pub field: Field<'a>,
     entries: &'a [(Key, Node)],
     known: Vec<&'static str>,
-    reported: Vec<&'static str>,
 }
 
 impl<'a> Object<'a> {
     pub(super) fn new(field: Field<'a>, entries: &'a [(Key, Node)]) -> Self {
-        Self { field, entries, known: Vec::new(), reported: Vec::new() }
+        Self { field, entries, known: Vec::new() }
     }
 
     /// A field that may be left out. A field without a value is a problem: an allowlist whose items
@@ -46,32 +45,39 @@ impl<'a> Object<'a> {
     }
 
     pub(super) fn missing(&self, name: &str, hint: &str) {
-        let path = join(&self.field.path, name);
-        self.field.sheet.report(Severity::Error, self.field.at, &path, "missing".to_owned(), hint);
+        self.field.tell(Severity::Error, self.field.at, name, "missing".to_owned(), hint);
     }
 
-    /// A field of the format that this version does not implement: accepted later, refused now.
-    pub(super) fn later(&mut self, name: &'static str, instead: &str) {
-        self.reported.push(name);
-        if let Some((key, _)) = self.entry(name) {
-            let message = format!("`{name}` is not supported by this version yet");
-            let path = join(&self.field.path, name);
-            self.field.sheet.report(Severity::Error, key.at, &path, message, instead);
+    /// A field that may be left out or have no value, which is the same.
+    pub(super) fn nullable(&mut self, name: &'static str) -> Option<Field<'a>> {
+        self.known.push(name);
+        self.entry(name).map(|entry| self.field.entry(entry)).filter(|field| !field.is_nothing())
+    }
+
+    /// The fields that nobody asked for, in formats that pass over those.
+    pub(super) fn others(&self) -> Vec<(&'a str, Field<'a>)> {
+        let unknown = self.entries.iter().filter(|(key, _)| !self.known.contains(&key.text.as_str()));
+        unknown.map(|entry| (entry.0.text.as_str(), self.field.entry(entry))).collect()
+    }
+
+    /// Warns of them.
+    pub(super) fn pass_over(self) {
+        for (name, field) in self.others() {
+            field.warn(format!("`{name}` has no effect here"), "");
         }
     }
 
     /// Reports the fields that nobody asked for.
     pub(super) fn finish(self) {
         for (key, _) in self.entries {
-            if self.known.contains(&key.text.as_str()) || self.reported.contains(&key.text.as_str()) {
+            if self.known.contains(&key.text.as_str()) {
                 continue;
             }
             let near = nearest(&key.text, &self.known);
             let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
             let hint = format!("{near}valid fields: {}", self.known.join(", "));
-            let path = join(&self.field.path, &key.text);
             let message = format!("unknown field {:?}", key.text);
-            self.field.sheet.report(Severity::Error, key.at, &path, message, &hint);
+            self.field.tell(Severity::Error, key.at, &key.text, message, &hint);
         }
     }
 

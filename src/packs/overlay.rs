@@ -6,7 +6,7 @@
 use super::{
     report::{Place, Problem, Severity},
     sheet::{Sheet, Unset},
-    yaml::{Node, Value},
+    yaml::{Node, Origin, Value},
 };
 use crate::domain::{config::Environment, secret::Secret};
 
@@ -22,7 +22,14 @@ impl<'a> Overlay<'a> {
     /// read without the servers in their files, which nobody wanted.
     pub(super) fn parse(secret: &'a Secret) -> (Self, Vec<Problem>) {
         let text = secret.expose();
-        let nothing = Node { at: Place::default(), span: 0..0, value: Value::List(Vec::new()) };
+        let nothing = Node {
+            at: Place::default(),
+            span: 0..0,
+            source: 0,
+            origin: Origin::Written,
+            note: None,
+            value: Value::List(Vec::new()),
+        };
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
             let at = format!("line {} column {}", error.line(), error.column());
             let hint = "write an array of servers, or an object of such arrays by pack id";
@@ -39,7 +46,7 @@ impl<'a> Overlay<'a> {
         };
         if !fits {
             let message = "expected an array of servers, or an object of such arrays".to_owned();
-            sheet.report(Severity::Error, root.at, "", message, "write `[…]` or `{\"<pack id>\": […]}`");
+            sheet.report(Severity::Error, 0, root.at, "", message, "write `[…]` or `{\"<pack id>\": […]}`");
             root = nothing;
         }
         (Self { text, root }, sheet.finish().0)
@@ -73,7 +80,7 @@ impl<'a> Overlay<'a> {
         for (key, _) in entries.iter().filter(|(key, _)| !packs.contains(&key.text)) {
             let message = format!("there is no pack {:?}", key.text);
             let hint = format!("the packs are {}", packs.join(", "));
-            sheet.report(Severity::Error, key.at, &key.text, message, &hint);
+            sheet.report(Severity::Error, 0, key.at, &key.text, message, &hint);
         }
         sheet.finish().0
     }

@@ -55,7 +55,7 @@ fn user_field<'a>(item: &Field<'a>, transport: Option<Transport>, language: &str
     let placed = destinations.iter().any(|name| !object.lacks(name));
     let (header, template) = header(&mut object, transport);
     let env_name = object.optional("envName").and_then(|field| {
-        if transport == Some(Transport::StreamableHttp) {
+        if matches!(transport, Some(Transport::Remote(_))) {
             field.error("only a stdio server has variables", "write `headerTemplate: \"Bearer {value}\"`");
         }
         field.parsed(|text| {

@@ -8,12 +8,17 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::summary::Understood;
+
 /// Everything found in one look at the packs, in the order of files and lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// How many packs were looked at.
     pub packs: usize,
     pub problems: Vec<Problem>,
+    /// The packs that can be used, as they were understood.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub understood: Vec<Understood>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

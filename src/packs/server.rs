@@ -18,7 +18,7 @@ use crate::domain::{
     ids::ServerId,
     orchestrator,
     pack::Authentication,
-    server::{AccessMode, CatalogScope, Endpoint, ServerSpec, Timeouts},
+    server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
 
 /// Files that a pack named, with what was in them.
@@ -56,7 +56,7 @@ pub(super) fn read_all(field: &Field, around: &Around) -> Vec<ServerSpec> {
 }
 
 fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<ServerSpec> {
-    let transport = object.required("transport", "write `transport: streamable-http` or `transport: stdio`");
+    let transport = object.required("transport", "write `transport: streamable-http`, `sse`, `websocket` or `stdio`");
     let transport = transport.and_then(|field| endpoint::transport(&field));
     let access_mode = object.optional("accessMode").map_or(Some(AccessMode::default()), |field| {
         field.one_of(&[
@@ -86,6 +86,14 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
     };
     let required = required(&mut object, access_mode);
     let timeouts = object.optional("timeouts").and_then(|field| timeouts(&field)).unwrap_or_default();
+    let mut switch = |name| object.optional(name).is_none_or(|field| field.boolean().unwrap_or(true));
+    let (load_tools, load_prompts) = (switch("loadTools"), switch("loadPrompts"));
+    let terminate_on_close = object.optional("terminateOnClose").is_none_or(|field| {
+        if transport.is_some_and(|transport| transport != Transport::Remote(Remote::StreamableHttp)) {
+            endpoint::belongs(&field, "streamable-http");
+        }
+        field.boolean().unwrap_or(true)
+    });
     let catalog = catalog(&mut object, access_mode);
     object.finish();
     let tools = tools.map(|tools| tools.into_iter().map(|listed| listed.pattern).collect());
@@ -104,9 +112,9 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
         entered,
         auth: None,
         scope: "".into(),
-        load_tools: true,
-        load_prompts: true,
-        terminate_on_close: true,
+        load_tools,
+        load_prompts,
+        terminate_on_close,
     })
 }
 
@@ -150,12 +158,13 @@ fn required(object: &mut Object, mode: Option<AccessMode>) -> bool {
 
 pub(super) fn timeouts(field: &Field) -> Option<Timeouts> {
     let mut object = field.object()?;
-    let mut seconds = |name| object.optional(name).and_then(|f| f.number(&(0.1..=3600.0))).map(Duration::from_secs_f64);
+    let mut seconds =
+        |name| object.optional(name).and_then(|f| f.number(&(0.001..=86_400.0))).map(Duration::from_secs_f64);
     let default = Timeouts::default();
     let timeouts = Timeouts {
         connect: seconds("connectSeconds").unwrap_or(default.connect),
         request: seconds("requestSeconds").unwrap_or(default.request),
-        ..default
+        stream_idle: seconds("streamIdleSeconds"),
     };
     object.finish();
     Some(timeouts)

@@ -3,16 +3,24 @@
 //! Reading never stops at the first problem. The sheet also remembers which variables were used, for
 //! the version of the pack, and where literal secrets stand, so that no excerpt shows them.
 
-use std::{cell::RefCell, collections::BTreeMap, ops::Range};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    ops::Range,
+    path::{self, Path},
+};
 
 use super::{
     report::{Excerpt, Place, Problem, Severity},
-    yaml::{self, Fault, Node},
+    yaml::{self, Comment, Fault, Node, Parsed},
 };
 use crate::domain::{
     config::Environment,
     template::{Missing, Template},
 };
+
+/// The one variable that there always is.
+const WORKSPACE_FOLDER: &str = "workspaceFolder";
 
 /// Variables that are not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,30 +31,48 @@ pub(super) enum Unset {
     Allowed,
 }
 
+/// One text, and how problems name it.
+pub(super) struct Source<'a> {
+    pub file: String,
+    pub text: &'a str,
+}
+
 pub(super) struct Sheet<'a> {
-    /// How problems name the document.
-    file: String,
-    text: &'a str,
+    /// More than one where the pack is written in several files.
+    sources: Vec<Source<'a>>,
     env: &'a Environment,
     unset: Unset,
+    /// What `${workspaceFolder}` stands for: the folder of the pack, unless there is a variable of that name.
+    folder: Option<String>,
     /// Whether problems may quote the document. `MCP_SERVERS_CONFIG` is there to hold secrets.
     quotable: bool,
-    problems: RefCell<Vec<Problem>>,
+    /// Each with the text it is about.
+    problems: RefCell<Vec<(usize, Problem)>>,
     used: RefCell<BTreeMap<String, String>>,
-    masked: RefCell<Vec<Range<usize>>>,
+    masked: RefCell<Vec<(usize, Range<usize>)>>,
+    comments: RefCell<Vec<Comment>>,
 }
 
 impl<'a> Sheet<'a> {
     pub(super) fn new(file: &str, text: &'a str, env: &'a Environment, unset: Unset) -> Self {
+        Self::of(vec![Source { file: file.to_owned(), text }], env, unset)
+    }
+
+    /// A sheet for several texts.
+    pub(super) fn of(mut sources: Vec<Source<'a>>, env: &'a Environment, unset: Unset) -> Self {
+        for source in &mut sources {
+            source.text = source.text.strip_prefix('\u{feff}').unwrap_or(source.text);
+        }
         Self {
-            file: file.to_owned(),
-            text: text.strip_prefix('\u{feff}').unwrap_or(text),
+            sources,
             env,
             unset,
+            folder: None,
             quotable: true,
             problems: RefCell::default(),
             used: RefCell::default(),
             masked: RefCell::default(),
+            comments: RefCell::default(),
         }
     }
 
@@ -55,7 +81,14 @@ impl<'a> Sheet<'a> {
     where
         'a: 'b,
     {
-        Sheet::new(file, text, self.env, self.unset)
+        Sheet { folder: self.folder.clone(), ..Sheet::new(file, text, self.env, self.unset) }
+    }
+
+    /// For a pack in this folder.
+    #[must_use]
+    pub(super) fn within(mut self, folder: &Path) -> Self {
+        self.folder = path::absolute(folder).ok().and_then(|path| Some(path.to_str()?.to_owned()));
+        self
     }
 
     #[must_use]
@@ -66,33 +99,69 @@ impl<'a> Sheet<'a> {
 
     /// The tree of the document; problems of the text are kept.
     pub(super) fn parse(&self) -> Option<Node> {
-        let (root, faults) = yaml::parse(self.text);
+        self.parse_source(0, |_| None)
+    }
+
+    /// The same for one of several texts. `say` has other words for a problem, if a format wants those.
+    pub(super) fn parse_source(&self, source: usize, say: impl Fn(&Fault) -> Option<String>) -> Option<Node> {
+        let Parsed { root, faults, comments } = yaml::parse(self.sources[source].text, source);
+        self.comments.borrow_mut().extend(comments);
         let syntax_only = root.is_none();
-        for Fault { at, path, message, hint } in faults {
-            let mut problem = self.problem(Severity::Error, at, path, message, hint);
+        for fault in faults {
+            let message = say(&fault).unwrap_or(fault.message);
+            let mut problem = self.problem(Severity::Error, source, fault.at, fault.path, message, fault.hint);
             if syntax_only {
                 // Without a tree nobody knows which values are secret.
-                problem.excerpt = self.key_of_line(at);
+                problem.excerpt = self.key_of_line(source, fault.at);
             }
-            self.problems.borrow_mut().push(problem);
+            self.keep(source, problem);
         }
         root
     }
 
-    pub(super) fn report(&self, severity: Severity, at: Place, path: &str, message: String, hint: &str) {
-        let problem = self.problem(severity, at, path.to_owned(), message, hint);
-        self.problems.borrow_mut().push(problem);
+    pub(super) fn report(&self, severity: Severity, source: usize, at: Place, path: &str, message: String, hint: &str) {
+        let problem = self.problem(severity, source, at, path.to_owned(), message, hint);
+        self.keep(source, problem);
+    }
+
+    fn keep(&self, source: usize, problem: Problem) {
+        self.problems.borrow_mut().push((source, problem));
+    }
+
+    /// Whether something was found that refuses the pack.
+    pub(super) fn is_refused(&self) -> bool {
+        self.problems.borrow().iter().any(|(_, problem)| problem.severity == Severity::Error)
+    }
+
+    /// What a variable stands for.
+    pub(super) fn variable(&self, name: &str) -> Option<&str> {
+        let folder = || self.folder.as_deref().filter(|_| name == WORKSPACE_FOLDER);
+        self.env.get(name).or_else(folder)
+    }
+
+    /// Whether a variable is missing, and that is a problem.
+    pub(super) fn lacks(&self, name: &str) -> bool {
+        self.unset == Unset::Refused && self.variable(name).is_none()
+    }
+
+    /// The names of the texts.
+    pub(super) fn files(&self) -> Vec<String> {
+        self.sources.iter().map(|source| source.file.clone()).collect()
+    }
+
+    pub(super) fn comments(&self) -> Vec<Comment> {
+        self.comments.borrow().clone()
     }
 
     /// The text with its variables. `Ok(None)`: a variable is not set, and that is allowed.
     pub(super) fn resolve(&self, template: &Template) -> Result<Option<String>, Missing> {
         let mut used = self.used.borrow_mut();
         for reference in template.references() {
-            if let Some(value) = self.env.get(&reference.key) {
+            if let Some(value) = self.variable(&reference.key) {
                 used.insert(reference.key.clone(), value.to_owned());
             }
         }
-        match (template.resolve(|reference| self.env.get(&reference.key)), self.unset) {
+        match (template.resolve(|reference| self.variable(&reference.key)), self.unset) {
             (Ok(text), _) => Ok(Some(text)),
             (Err(_), Unset::Allowed) => Ok(None),
             (Err(missing), Unset::Refused) => Err(missing),
@@ -100,45 +169,56 @@ impl<'a> Sheet<'a> {
     }
 
     /// Keeps these bytes out of excerpts.
-    pub(super) fn mask(&self, span: Range<usize>) {
-        self.masked.borrow_mut().push(span);
+    pub(super) fn mask(&self, source: usize, span: Range<usize>) {
+        self.masked.borrow_mut().push((source, span));
     }
 
     /// The problems, with excerpts, and the variables that were used with their values.
     pub(super) fn finish(self) -> (Vec<Problem>, BTreeMap<String, String>) {
         let mut problems = self.problems.take();
         if self.quotable {
-            for problem in &mut problems {
+            for (source, problem) in &mut problems {
                 if let (Some(at), None) = (problem.at, &problem.excerpt) {
-                    problem.excerpt = self.excerpt(at);
+                    problem.excerpt = self.excerpt(*source, at);
                 }
             }
         }
-        (problems, self.used.take())
+        (problems.into_iter().map(|(_, problem)| problem).collect(), self.used.take())
     }
 
-    fn problem(&self, severity: Severity, at: Place, path: String, message: String, hint: &str) -> Problem {
+    fn problem(
+        &self,
+        severity: Severity,
+        source: usize,
+        at: Place,
+        path: String,
+        message: String,
+        hint: &str,
+    ) -> Problem {
         let hint = (!hint.is_empty()).then(|| hint.to_owned());
-        Problem { severity, file: self.file.clone(), at: Some(at), path, message, hint, excerpt: None }
+        let file = self.sources[source].file.clone();
+        Problem { severity, file, at: Some(at), path, message, hint, excerpt: None }
     }
 
     /// The bytes of a line, without its end.
-    fn line(&self, number: usize) -> Option<Range<usize>> {
+    fn line(text: &str, number: usize) -> Option<Range<usize>> {
         let start = match number.checked_sub(2) {
             None => 0,
-            Some(nth) => self.text.match_indices('\n').nth(nth)?.0 + 1,
+            Some(nth) => text.match_indices('\n').nth(nth)?.0 + 1,
         };
-        let line = self.text[start..].lines().next()?;
+        let line = text[start..].lines().next()?;
         Some(start..start + line.len())
     }
 
     /// A line with what is masked as `••••`.
-    fn excerpt(&self, place: Place) -> Option<Excerpt> {
-        let line = self.line(place.line)?;
+    fn excerpt(&self, source: usize, place: Place) -> Option<Excerpt> {
+        let text = self.sources[source].text;
+        let line = Self::line(text, place.line)?;
         let target =
-            self.text[line.clone()].char_indices().nth(place.column - 1).map_or(line.end, |(at, _)| line.start + at);
+            text[line.clone()].char_indices().nth(place.column - 1).map_or(line.end, |(at, _)| line.start + at);
         let mut mark = None;
-        let mut masked = self.masked.borrow().clone();
+        let of_text = |(of, span): &(usize, Range<usize>)| (*of == source).then(|| span.clone());
+        let mut masked: Vec<_> = self.masked.borrow().iter().filter_map(of_text).collect();
         masked.sort_by_key(|span| span.start);
         let mut shown = String::new();
         let mut at = line.start;
@@ -146,24 +226,25 @@ impl<'a> Sheet<'a> {
             let (start, end) = (span.start.max(at), span.end.min(line.end));
             if start < end {
                 if mark.is_none() && target < end {
-                    mark = Some(shown.chars().count() + self.text[at..target.min(start)].chars().count());
+                    mark = Some(shown.chars().count() + text[at..target.min(start)].chars().count());
                 }
-                shown.push_str(&self.text[at..start]);
+                shown.push_str(&text[at..start]);
                 shown.push_str("••••");
                 at = end;
             }
         }
-        let mark = mark.unwrap_or_else(|| shown.chars().count() + self.text[at..target].chars().count());
-        shown.push_str(&self.text[at..line.end]);
+        let mark = mark.unwrap_or_else(|| shown.chars().count() + text[at..target].chars().count());
+        shown.push_str(&text[at..line.end]);
         Some(Excerpt { text: shown.trim_end().to_owned(), mark: mark + 1 })
     }
 
     /// The line up to its first value.
-    fn key_of_line(&self, place: Place) -> Option<Excerpt> {
+    fn key_of_line(&self, source: usize, place: Place) -> Option<Excerpt> {
         if !self.quotable {
             return None;
         }
-        let line = &self.text[self.line(place.line)?];
+        let text = self.sources[source].text;
+        let line = &text[Self::line(text, place.line)?];
         let text = line.split_once(": ").map_or_else(|| line.to_owned(), |(key, _)| format!("{key}: …"));
         Some(Excerpt { mark: place.column.min(text.chars().count() + 1), text })
     }

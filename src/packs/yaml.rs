@@ -6,20 +6,38 @@
 
 use std::{borrow::Cow, collections::HashMap, ops::Range};
 
-use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, Span, StrInput, Tag};
+use granit_parser::{ErrorKind, Event, Parser, Placement, ScalarStyle, Span, StrInput, Tag};
 
 use super::report::Place;
 
 /// Nodes of one document, those that aliases repeat included.
 const MAX_NODES: usize = 50_000;
 const MAX_DEPTH: usize = 64;
+/// The fault of a text without a document.
+pub(super) const EMPTY: &str = "the file is empty";
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     pub at: Place,
     /// Bytes of the source.
     pub span: Range<usize>,
+    /// Which of the texts of a sheet it is in.
+    pub source: usize,
+    pub origin: Origin,
+    /// What to say about it where it is written out.
+    pub note: Option<String>,
     pub value: Value,
+}
+
+/// How a node came to be where it is.
+#[derive(Clone, Debug)]
+pub(super) enum Origin {
+    /// It stands in the text like this.
+    Written,
+    /// Made of what stands there, under this path.
+    Translated(String),
+    /// Nobody wrote it; the text says who gave it.
+    Given(&'static str),
 }
 
 #[derive(Clone, Debug)]
@@ -46,17 +64,37 @@ pub(super) struct Fault {
     pub path: String,
     pub message: String,
     pub hint: &'static str,
+    /// The key that is there twice.
+    pub twice: Option<String>,
+}
+
+/// A comment, without its `#`.
+#[derive(Clone, Debug)]
+pub(super) struct Comment {
+    pub source: usize,
+    pub line: usize,
+    pub text: String,
+    /// Whether something stands before it on its line.
+    pub beside: bool,
+}
+
+/// What a text holds.
+pub(super) struct Parsed {
+    pub root: Option<Node>,
+    pub faults: Vec<Fault>,
+    pub comments: Vec<Comment>,
 }
 
 /// Reads one document. A tree may come with faults (every duplicate key is reported); without a tree
 /// there is at least one.
-pub(super) fn parse(text: &str) -> (Option<Node>, Vec<Fault>) {
+pub(super) fn parse(text: &str, source: usize) -> Parsed {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut options = granit_parser::Options::default();
     options.flow_nesting_limit = MAX_DEPTH;
     options.block_nesting_limit = MAX_DEPTH;
     let parser = Parser::new_from_str_with_options(text, options);
-    let mut builder = Builder { parser, anchors: HashMap::new(), nodes: 0, faults: Vec::new() };
+    let (faults, comments) = Default::default();
+    let mut builder = Builder { parser, source, anchors: HashMap::new(), nodes: 0, faults, comments };
     let root = match builder.document() {
         Ok(root) => Some(root),
         Err(fault) => {
@@ -64,7 +102,7 @@ pub(super) fn parse(text: &str) -> (Option<Node>, Vec<Fault>) {
             None
         }
     };
-    (root, builder.faults)
+    Parsed { root, faults: builder.faults, comments: builder.comments }
 }
 
 /// `parent.key`, with brackets around a key that would not read well.
@@ -81,14 +119,30 @@ type Next<'t> = (Event<'t>, Span);
 
 struct Builder<'t> {
     parser: Parser<'t, StrInput<'t>>,
+    source: usize,
     /// Anchor → its node and how many nodes it is made of.
     anchors: HashMap<usize, (Node, usize)>,
     nodes: usize,
     faults: Vec<Fault>,
+    comments: Vec<Comment>,
 }
 
 impl<'t> Builder<'t> {
     fn next(&mut self) -> Result<Next<'t>, Fault> {
+        loop {
+            match self.event()? {
+                (Event::Comment(text, placement), span) => self.comments.push(Comment {
+                    source: self.source,
+                    line: place(&span).line,
+                    text: text.into_owned(),
+                    beside: placement == Placement::Right,
+                }),
+                next => return Ok(next),
+            }
+        }
+    }
+
+    fn event(&mut self) -> Result<Next<'t>, Fault> {
         match self.parser.next_event() {
             Some(Ok(next)) => Ok(next),
             Some(Err(error)) => {
@@ -97,7 +151,8 @@ impl<'t> Builder<'t> {
                 let quote =
                     matches!(error.kind(), ErrorKind::InvalidQuotedScalarIndent | ErrorKind::UnclosedQuotedScalar);
                 let hint = if quote { "close the quote that is open here" } else { "" };
-                Err(Fault { at, path: String::new(), message: format!("invalid YAML: {}", error.info()), hint })
+                let message = format!("invalid YAML: {}", error.info());
+                Err(Fault { at, path: String::new(), message, hint, twice: None })
             }
             None => Err(fault(Place { line: 1, column: 1 }, "", "the document ends too early", "")),
         }
@@ -107,7 +162,7 @@ impl<'t> Builder<'t> {
         self.next()?; // the start of the stream
         let (event, span) = self.next()?;
         if matches!(event, Event::StreamEnd) {
-            return Err(fault(place(&span), "", "the file is empty", "a pack starts with `metadata: { id: … }`"));
+            return Err(fault(place(&span), "", EMPTY, "a pack starts with `metadata: { id: … }`"));
         }
         let first = self.next()?;
         let root = self.node(first, "")?;
@@ -137,7 +192,8 @@ impl<'t> Builder<'t> {
             Event::Alias(id) => return self.alias(id, at, path),
             _ => return Err(fault(at, path, "a value is missing here", "")),
         };
-        let node = Node { at, span: span.byte_range().unwrap_or_default(), value };
+        let span = span.byte_range().unwrap_or_default();
+        let node = Node { at, span, source: self.source, origin: Origin::Written, note: None, value };
         if anchor != 0 {
             self.anchors.insert(anchor, (node.clone(), self.nodes - before + 1));
         }
@@ -159,7 +215,7 @@ impl<'t> Builder<'t> {
             return Ok(());
         }
         let message = format!("the document holds more than {MAX_NODES} values, counting what aliases repeat");
-        Err(Fault { at, path: path.to_owned(), message, hint: "make it smaller" })
+        Err(Fault { hint: "make it smaller", ..fault(at, path, &message, "") })
     }
 
     fn list(&mut self, path: &str) -> Result<Value, Fault> {
@@ -193,7 +249,8 @@ impl<'t> Builder<'t> {
                 self.faults.push(fault(at, path, "merge keys (`<<`) are not supported", hint));
             } else if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == text) {
                 let message = format!("duplicate key {text:?}; the first one is on line {}", first.at.line);
-                self.faults.push(Fault { at, path: path.to_owned(), message, hint: "remove one of them" });
+                let fault = fault(at, path, &message, "remove one of them");
+                self.faults.push(Fault { twice: Some(text), ..fault });
             } else {
                 entries.push((Key { text, at }, value));
             }
@@ -218,7 +275,7 @@ fn scalar(
 fn no_tag(tag: Option<Cow<'_, Tag>>, at: Place, path: &str) -> Result<(), Fault> {
     let Some(tag) = tag else { return Ok(()) };
     let message = format!("the tag `{}` is not supported", tag.original());
-    Err(Fault { at, path: path.to_owned(), message, hint: "remove it" })
+    Err(fault(at, path, &message, "remove it"))
 }
 
 fn place(span: &Span) -> Place {
@@ -226,5 +283,5 @@ fn place(span: &Span) -> Place {
 }
 
 fn fault(at: Place, path: &str, message: &str, hint: &'static str) -> Fault {
-    Fault { at, path: path.to_owned(), message: message.to_owned(), hint }
+    Fault { at, path: path.to_owned(), message: message.to_owned(), hint, twice: None }
 }

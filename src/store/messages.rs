@@ -7,9 +7,10 @@ use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
+    approval::Note,
     error::{Error, Result},
     event::{Event, EventKind},
-    ids::{ConversationId, MessageId, RunId, TenantId},
+    ids::{ApprovalId, ConversationId, MessageId, RunId, TenantId},
     message::{Message, Part, Role},
     run::{ClaimedRun, RunStatus},
 };
@@ -166,18 +167,40 @@ pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<V
     rows.into_iter().map(|row| row.message(run.conversation)).collect()
 }
 
-/// Everything one run has written, oldest first.
-pub async fn of_run(tx: &mut Tx, run: &ClaimedRun) -> Result<Vec<Message>> {
+/// Everything one run has written and what it answers, oldest first.
+pub async fn of_run(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
         r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
            from messages where conversation_id = $1 and run_id = $2 order by seq"#,
-        run.conversation.0,
-        run.id.0,
+        conversation.0,
+        run.0,
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter().map(|row| row.message(run.conversation)).collect()
+    rows.into_iter().map(|row| row.message(conversation)).collect()
+}
+
+/// How a request for consent stood when its conversation was last told of it.
+pub async fn approval_note(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    approval: ApprovalId,
+) -> Result<Option<Box<Note>>> {
+    let rows = sqlx::query_scalar!(
+        r#"select parts as "parts: Json<Vec<Part>>" from messages
+           where conversation_id = $1 and role = 'system' and position($2 in parts::text) > 0
+           order by seq desc limit 8"#,
+        conversation.0,
+        approval.to_string(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let notes = rows.into_iter().flat_map(|parts| parts.0).filter_map(|part| match part {
+        Part::Approval(note) if note.id == approval => Some(note),
+        _ => None,
+    });
+    Ok(notes.into_iter().next())
 }
 
 /// What a run was given before it began.

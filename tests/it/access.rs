@@ -56,6 +56,13 @@ fn table() -> Vec<Row> {
         (get(), "/v1/agents/{agent}/prompts", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/connections", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/menu", none, [401, 403, 200, 404, 200, 403, 200]),
+        (get(), "/v1/agents/{agent}/skills", none, [401, 403, 200, 404, 200, 403, 200]),
+        (post(), "/v1/agents/{agent}/skills/{skill}", || json!({}), [401, 403, 404, 404, 404, 403, 404]),
+        (get(), "/v1/agents/{agent}/skills/{skill}/runs/{id}", none, [401, 403, 404, 404, 404, 403, 404]), // it is none
+        (get(), "/.well-known/agent-card.json", none, [200, 200, 200, 200, 200, 403, 200]),
+        (get(), "/a2a/{agent}/.well-known/agent-card.json", none, [401, 403, 200, 404, 200, 403, 200]),
+        (post(), "/a2a/{agent}", task, [401, 403, 200, 404, 200, 403, 200]),
+        (post(), "/a2a", task, [401, 200, 200, 200, 200, 403, 200]),
         (get(), "/v1/agents/{agent}/servers", none, [401, 403, 200, 404, 200, 403, 200]),
         (get(), "/v1/mcp-servers", none, [401, 403, 403, 403, 403, 200, 403]),
         (post(), "/v1/mcp-servers", || entry("one"), [401, 403, 403, 403, 403, 201, 403]),
@@ -133,6 +140,10 @@ fn table() -> Vec<Row> {
 
 fn issuer() -> Value {
     json!({ "issuer": "https://idp.example.org", "audience": "a", "jwks_url": "https://idp.example.org/keys" })
+}
+
+fn task() -> Value {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": { "id": "none" } })
 }
 
 fn start() -> Value {
@@ -216,7 +227,8 @@ async fn every_route_answers_every_caller_as_the_table_says() {
             .replace("{model}", "office")
             .replace("{name}", "token")
             .replace("{tenant}", "acme")
-            .replace("{user}", "nobody");
+            .replace("{user}", "nobody")
+            .replace("{skill}", "none");
         for ((who, caller), expected) in CALLERS.iter().zip(&callers).zip(expected) {
             let answer = ask(caller, &method, &filled, body()).await;
             if answer.status != expected {

@@ -1,212 +1,37 @@
-//! The packs that the public documents describe. The snippets are the documents' own, indented as YAML
-//! needs it; a fragment stands in the least pack around it.
+//! The five public documents. Every YAML and JSON snippet of them is a file below `documents/`, in the
+//! document's order and its own words, indented as YAML needs it. Each has a test that uses it unchanged.
 
-use std::collections::BTreeSet;
+mod agent_pack;
+mod aos;
+mod holaos;
+mod holodeck;
+mod registry;
 
-use chatelaine::{
-    domain::{
-        config::Environment,
-        pack::Pack,
-        policy::{Decision, Standing, decide},
-        server::{AccessMode, ServerSpec},
-    },
-    packs,
-};
+use std::{fs, path::Path};
 
-use crate::packs::{MINIMAL, env, headers, load_with, write_pack};
+/// How many snippets each document has.
+const DOCUMENTS: [(&str, usize); 5] =
+    [("agent-pack", 5), ("aos", 2), ("holaos", 4), ("holodeck", 13), ("registry", 32)];
 
-fn variables() -> Environment {
-    env(&[("WISE_MCP_URL", "https://wise.example.org/mcp"), ("WISE_API_TOKEN", "w1se"), ("TOKEN", "t0ken")])
+/// The text of a snippet, by its number in the document.
+fn snippet(document: &str, number: usize) -> String {
+    let extension = if document == "registry" { "json" } else { "yaml" };
+    let file = format!("tests/it/documents/{document}/{number:02}.{extension}");
+    fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// A snippet that starts with `mcp:`.
-fn pack(snippet: &str) -> Pack {
-    load_with(&format!("{MINIMAL}{snippet}"), &variables()).unwrap()
-}
-
-/// A snippet that starts with `toolAccess:`.
-fn access(snippet: &str) -> ServerSpec {
-    let snippet = snippet.trim().replace('\n', "\n      ");
-    let server = "mcp:\n  servers:\n    - name: wise\n      transport: streamable-http\n      url: ${WISE_MCP_URL}\n";
-    pack(&format!("{server}      {snippet}\n")).servers.remove(0)
-}
-
-fn decision(server: &ServerSpec, roles: &[&str], admin: bool, tool: &str) -> &'static str {
-    let roles: BTreeSet<_> = roles.iter().map(|role| (*role).to_owned()).collect();
-    match decide(server, &Standing { roles, admin }, tool) {
-        Decision::Allow { self_approved: true } => "self-approved",
-        Decision::Allow { self_approved: false } => "allowed",
-        Decision::Approve(_) => "approval",
-        Decision::Deny(_) => "denied",
+#[test]
+fn no_snippet_of_the_documents_is_forgotten() {
+    let folder = Path::new("tests/it/documents");
+    let sources: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let sources = sources.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+    let tests: String = sources.map(|path| fs::read_to_string(path).unwrap()).collect();
+    for (document, count) in DOCUMENTS {
+        assert_eq!(fs::read_dir(folder.join(document)).unwrap().count(), count, "{document}");
+        for number in 1..=count {
+            assert!(!snippet(document, number).is_empty());
+            let used = format!("snippet(\"{document}\", {number})");
+            assert!(tests.contains(&used), "no test says {used}");
+        }
     }
-}
-
-const ANATOMY: &str = r#"
-mcp:
-  servers:
-    - name: <unique-name>
-      transport: streamable-http # or 'sse' or 'stdio'
-      url: <server URL> # for http/sse
-      headers:
-        Authorization: "Bearer ${TOKEN}"
-      accessMode: admin-controlled # or user-controlled
-      userConfig: # only with user-controlled
-        fields: [...]
-      toolAccess:
-        default: public # or admin / none
-        public: [...] # legacy: tools available to all
-        roles: # RBAC: role → tools
-          employee: [...]
-        approval: # tools requiring managerial approval
-          - tools: [...]
-            approvers: [finance-manager]
-            timeoutMinutes: 60
-"#;
-
-/// It shows alternatives side by side, so it is no pack; every field of it is known.
-#[test]
-fn the_agent_pack_anatomy_names_only_fields_that_exist() {
-    let root = tempfile::tempdir().unwrap();
-    write_pack(root.path(), "demo", &format!("{MINIMAL}{ANATOMY}"));
-    let report = packs::check(root.path(), &variables(), None);
-    let told: Vec<_> = report.problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect();
-    insta::assert_snapshot!(told.join("\n"), @r#"
-    mcp.servers[0].name: "<unique-name>" is not a valid server id: use 1 to 64 letters, digits, `_` or `-`, starting with a letter or digit
-    mcp.servers[0].url: "<server URL>" is not an address
-    mcp.servers[0].userConfig: `userConfig` is for personal servers
-    mcp.servers[0].userConfig.fields[0]: expected a map, found text
-    mcp.servers[0].toolAccess.default: counts as `none` beside `roles`
-    mcp.servers[0].toolAccess.public: does not go with `roles`
-    mcp.servers[0].toolAccess.roles.employee: nobody can hold the role "employee"
-    mcp.servers[0].toolAccess.approval[0].approvers: nobody can hold the role "finance-manager"
-    "#);
-}
-
-#[test]
-fn the_agent_pack_anatomy_loads_when_the_alternatives_are_chosen() {
-    let shared = ANATOMY
-        .replace("<unique-name>", "one")
-        .replace("<server URL>", "https://one.example.org/mcp")
-        .replace("      userConfig: # only with user-controlled\n        fields: [...]\n", "")
-        .replace("        public: [...] # legacy: tools available to all\n", "");
-    let server = pack(&shared).servers.remove(0);
-    assert_eq!(headers(&server), [("Authorization", "Bearer t0ken")]);
-    assert_eq!(server.tool_access.unwrap().approval[0].approvers, ["finance-manager"]);
-}
-
-#[test]
-fn the_shared_wise_server_loads() {
-    let pack = pack(
-        r#"
-mcp:
-  servers:
-    - name: wise
-      transport: streamable-http
-      url: ${WISE_MCP_URL}
-      accessMode: admin-controlled
-      headers:
-        Authorization: "Bearer ${WISE_API_TOKEN}"
-      toolAccess:
-        default: none
-        roles:
-          guest: [get_exchange_rate]
-          employee: [list_profiles, get_balances]
-          finance: [send_money, create_invoice]
-"#,
-    );
-    let server = &pack.servers[0];
-    assert_eq!(server.access_mode, AccessMode::AdminControlled);
-    assert_eq!(headers(server), [("Authorization", "Bearer w1se")]);
-    assert_eq!(decision(server, &["guest"], false, "get_exchange_rate"), "allowed");
-    assert_eq!(decision(server, &["guest"], false, "send_money"), "denied");
-    assert_eq!(decision(server, &["employee", "finance"], false, "send_money"), "allowed");
-}
-
-#[test]
-fn the_personal_github_server_loads() {
-    let pack = pack(
-        r#"
-mcp:
-  servers:
-    - name: github
-      transport: streamable-http
-      url: https://api.githubcopilot.com/mcp/
-      accessMode: user-controlled
-      userConfig:
-        fields:
-          - name: token
-            type: secret
-            label:
-              en: "Please enter your GitHub Personal Access Token:"
-              es: "Por favor, ingresa tu Token de Acceso Personal de GitHub:"
-            headerTemplate: "Bearer {value}"
-      toolAccess:
-        default: admin
-        public:
-          - search_repositories
-          - list_pull_requests
-          - get_file_contents
-"#,
-    );
-    let server = &pack.servers[0];
-    assert_eq!(server.access_mode, AccessMode::UserControlled);
-    let token = &server.user_config[0];
-    assert_eq!(token.label["es"], "Por favor, ingresa tu Token de Acceso Personal de GitHub:");
-    let header = token.header.as_ref().unwrap();
-    assert_eq!((header.name.as_str(), header.template.as_str()), ("Authorization", "Bearer {value}"));
-    assert_eq!(decision(server, &[], false, "list_pull_requests"), "allowed");
-    assert_eq!(decision(server, &[], false, "delete_repository"), "denied");
-    assert_eq!(decision(server, &[], true, "delete_repository"), "allowed");
-}
-
-#[test]
-fn the_legacy_access_model_loads() {
-    let server = access(
-        "
-toolAccess:
-  default: admin # or 'public'
-  public: # only used when default: admin
-    - tool_name_one
-    - tool_name_two
-",
-    );
-    assert_eq!(decision(&server, &[], false, "tool_name_two"), "allowed");
-    assert_eq!(decision(&server, &[], false, "tool_name_three"), "denied");
-    assert_eq!(decision(&server, &[], true, "tool_name_three"), "allowed");
-}
-
-#[test]
-fn the_role_based_access_model_loads() {
-    let server = access(
-        "
-toolAccess:
-  default: none # implicit DENY for tools not listed
-  roles:
-    guest: [get_exchange_rate]
-    employee: [list_profiles, get_balances, list_transfers]
-    finance: [send_money, create_invoice, list_recipients]
-  approval:
-    - tools: [send_money]
-      approvers: [finance-manager, cfo]
-      timeoutMinutes: 60
-    - tools: [create_invoice]
-      approvers: [finance-manager]
-      timeoutMinutes: 120
-",
-    );
-    assert_eq!(decision(&server, &["finance"], false, "send_money"), "approval");
-    assert_eq!(decision(&server, &["finance", "cfo"], false, "send_money"), "self-approved");
-    assert_eq!(decision(&server, &["finance", "cfo"], false, "create_invoice"), "approval");
-    assert_eq!(decision(&server, &["cfo"], false, "send_money"), "denied");
-    assert_eq!(decision(&server, &["employee"], false, "unlisted"), "denied");
-    assert_eq!(server.tool_access.unwrap().approval[1].timeout_minutes, 120);
-}
-
-/// `flows.authentication` as the document names its fields.
-#[test]
-fn roles_and_admins_come_from_the_authentication_flow() {
-    let flow = "flows:\n  authentication:\n    rolesAttribute: roles\n    adminUsers: [alice@example.org]\n";
-    let authentication = load_with(&format!("{MINIMAL}{flow}"), &variables()).unwrap().flows.authentication;
-    assert_eq!(authentication.roles_attribute.as_deref(), Some("roles"));
-    assert_eq!(authentication.admin_users, ["alice@example.org"]);
 }

@@ -3,6 +3,7 @@
 
 mod support; // a database each, real servers, a scripted model
 
+mod a2a; // agents called by other agents
 mod access; // every route and who may
 mod accounts; // tokens, keys, guests
 mod admin; // tenants, keys, issuers and users over the API
@@ -33,6 +34,7 @@ mod registry; // servers defined once and referred to
 mod resources; // what tool results link to
 mod rls; // one tenant never sees another
 mod runs; // what programs and agents start
+mod skills; // named shortcuts to a tool
 mod torture; // processes killed, frozen and cut off while people decide
 mod turn; // a message answered
 mod vault; // sealing and opening

@@ -1,11 +1,18 @@
 //! Good and broken packs.
 
+mod aos; // servers and skills of AOS
 mod broken; // what is said about each mistake
+mod dialects; // what holds for all formats
+mod explained; // `explain`, and what `check` understood
 mod fields; // what every field does
+mod holaos; // workspaces of holaOS
+mod holodeck; // agents of HoloDeck
+mod imported; // `import`
 mod library; // start, reload, watch
 mod overlay; // MCP_SERVERS_CONFIG
 mod samples; // the packs that come with the program
 mod secrets; // no value is ever told
+mod skills; // shortcuts to a tool
 mod template; // `${NAME}`
 
 use std::{fs, path::Path};
@@ -14,10 +21,13 @@ use chatelaine::{
     domain::{
         config::Environment,
         pack::Pack,
+        policy::{Decision, Standing, decide},
+        secret::Secret,
         server::{Endpoint, ServerSpec},
     },
-    packs::{Library, LoadError},
+    packs::{self, Library, LoadError, Report, Severity},
 };
+use tempfile::TempDir;
 
 /// The least that loads.
 pub(crate) const MINIMAL: &str = "metadata: { id: demo }\nlanguages: { en: {} }\nllm: { provider: none }\n";
@@ -38,6 +48,66 @@ pub(crate) fn load_with(text: &str, env: &Environment) -> Result<Pack, LoadError
     let library = Library::load(root.path(), env, None)?;
     let shelf = library.snapshot();
     Ok(Pack::clone(shelf.packs().next().unwrap()))
+}
+
+/// Writes files into a folder `demo`, by their paths in it.
+pub(crate) fn folder_of(files: &[(&str, &str)]) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let file = root.path().join("demo").join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+    root
+}
+
+/// What `check` says about such a folder, which is called `packs` there.
+pub(crate) fn checked(files: &[(&str, &str)], env: &Environment) -> Report {
+    let root = folder_of(files);
+    let mut report = packs::check(root.path(), env, None);
+    let name = root.path().display().to_string();
+    for problem in &mut report.problems {
+        problem.file = problem.file.replace(&name, "packs");
+    }
+    report
+}
+
+/// The errors as `path: message`.
+pub(crate) fn errors(files: &[(&str, &str)], env: &Environment) -> Vec<String> {
+    said(files, env, Severity::Error)
+}
+
+pub(crate) fn warnings(files: &[(&str, &str)], env: &Environment) -> Vec<String> {
+    said(files, env, Severity::Warning)
+}
+
+fn said(files: &[(&str, &str)], env: &Environment, severity: Severity) -> Vec<String> {
+    let problems = checked(files, env).problems.into_iter().filter(|problem| problem.severity == severity);
+    problems.map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
+}
+
+/// A pack in some files that must load.
+pub(crate) fn load_files(files: &[(&str, &str)], env: &Environment) -> Pack {
+    let root = folder_of(files);
+    let library = Library::load(root.path(), env, None).unwrap();
+    let shelf = library.snapshot();
+    Pack::clone(shelf.packs().next().unwrap())
+}
+
+/// A child's command, arguments and variables.
+pub(crate) fn child(server: &ServerSpec) -> (&str, Vec<&str>, Vec<(&str, &str)>) {
+    let Endpoint::Stdio { command, args, env, .. } = &server.endpoint else { panic!("not a child") };
+    let env = env.iter().map(|(name, value)| (name.as_str(), value.expose()));
+    (command, args.iter().map(Secret::expose).collect(), env.collect())
+}
+
+pub(crate) fn tools(server: &ServerSpec) -> Option<Vec<&str>> {
+    Some(server.tools.as_ref()?.iter().map(|tool| tool.0.as_str()).collect())
+}
+
+/// Whether anybody of the tenant may call a tool.
+pub(crate) fn open(server: &ServerSpec, tool: &str) -> bool {
+    matches!(decide(server, &Standing::default(), tool), Decision::Allow { self_approved: false })
 }
 
 /// A pack that must load.

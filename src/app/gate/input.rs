@@ -185,10 +185,10 @@ fn waiting(call: &Call<'_>) -> ToolResult {
                 chat. Do not retry and do not answer for them. You will be told the outcome."
         .to_owned();
     metrics::counter!("chatelaine_tool_calls_total", "outcome" => "awaiting_input").increment(1);
-    ToolResult { call_id: call.call_id.to_owned(), status: CallStatus::AwaitingInput, text, raw: None }
+    ToolResult { call_id: call.call_id.to_owned(), status: CallStatus::AwaitingInput, text, raw: None, approval: None }
 }
 
 fn failed(call: &Call<'_>, text: String) -> ToolResult {
     metrics::counter!("chatelaine_tool_calls_total", "outcome" => "failed").increment(1);
-    ToolResult { call_id: call.call_id.to_owned(), status: CallStatus::Failed, text, raw: None }
+    ToolResult { call_id: call.call_id.to_owned(), status: CallStatus::Failed, text, raw: None, approval: None }
 }

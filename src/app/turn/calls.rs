@@ -105,7 +105,13 @@ impl Work {
             .into_iter()
             .map(|(call, _)| {
                 let text = format!("not executed: at most {MOST} calls fit in one step; make the rest in the next one");
-                Part::ToolResult(ToolResult { call_id: call.call_id, status: CallStatus::Denied, text, raw: None })
+                Part::ToolResult(ToolResult {
+                    call_id: call.call_id,
+                    status: CallStatus::Denied,
+                    text,
+                    raw: None,
+                    approval: None,
+                })
             })
             .collect();
         if !refused.is_empty() {
@@ -128,7 +134,7 @@ impl Work {
         let (call, flaw) = call;
         let result = if self.cancel.is_cancelled() {
             let text = "cancelled before it was sent".to_owned();
-            ToolResult { call_id: call.call_id.clone(), status: CallStatus::Cancelled, text, raw: None }
+            ToolResult { call_id: call.call_id.clone(), status: CallStatus::Cancelled, text, raw: None, approval: None }
         } else {
             self.through_the_gate(toolbox, &call, flaw.as_ref(), asker).await?
         };
@@ -220,6 +226,7 @@ impl Work {
                        done. It was not repeated. Check before trying again"
                         .to_owned(),
                 raw: None,
+                approval: None,
             };
             let for_model = self.run.kind == crate::domain::run::RunKind::Turn;
             self.append(Role::Tool, &[Part::ToolResult(result)], for_model).await?;

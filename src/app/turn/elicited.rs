@@ -57,6 +57,7 @@ impl Work {
             status,
             text: text.to_owned(),
             raw: None,
+            approval: None,
         };
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         store::runs::assert_held(&mut tx, &self.run).await?;

@@ -91,6 +91,9 @@ pub enum Key {
     AskTooLate,
     AskExpired,
     AskNone,
+    Skills,
+    SkillArguments,
+    SkillNeedsApproval,
 }
 
 /// Key, its name in packs, and the text in each language.

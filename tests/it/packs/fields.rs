@@ -7,7 +7,7 @@ use chatelaine::{
         pack::{Pack, Provider},
         policy::{ApprovalPolicy, DefaultAccess, ToolPattern},
         secret::Secret,
-        server::{AccessMode, Choice, Endpoint, FieldKind, ServerSpec, Timeouts, UserField, UserHeader},
+        server::{AccessMode, Choice, Endpoint, FieldKind, Remote, ServerSpec, Timeouts, UserField, UserHeader},
     },
     packs::Library,
 };
@@ -315,4 +315,47 @@ fn aliases_and_block_texts_work() {
     let text = "metadata: { id: demo }\nlanguages:\n  en: &texts\n    systemPrompt: |\n      Be brief.\n      Be kind.\n  es: *texts\nllm: { provider: none }\n";
     let pack = load(text);
     assert_eq!(pack.language(Some("es")).system_prompt.as_deref(), Some("Be brief.\nBe kind.\n"));
+}
+
+#[test]
+fn every_transport_has_its_word() {
+    let remote = |word: &str, url: &str| {
+        let spec = server(&format!("transport: {word}\nurl: {url}\nheaders: {{ A: b }}\ntoolAccess: {{}}"));
+        let Endpoint::Remote { transport, .. } = spec.endpoint else { panic!("not remote") };
+        transport
+    };
+    assert_eq!(remote("streamable-http", "https://docs.example.org"), Remote::StreamableHttp);
+    assert_eq!(remote("sse", "https://docs.example.org/sse"), Remote::Sse);
+    assert_eq!(remote("websocket", "wss://docs.example.org"), Remote::WebSocket);
+}
+
+#[test]
+fn what_is_discovered_and_how_a_session_ends_can_be_chosen() {
+    let spec = server("transport: streamable-http\nurl: https://docs.example.org\ntoolAccess: {}");
+    assert!(spec.load_tools && spec.load_prompts && spec.terminate_on_close);
+    let spec = server(
+        "transport: streamable-http\nurl: https://docs.example.org\ntoolAccess: {}\nloadTools: false\nloadPrompts: false\nterminateOnClose: false\ntimeouts: { streamIdleSeconds: 90 }",
+    );
+    assert!(!spec.load_tools && !spec.load_prompts && !spec.terminate_on_close);
+    assert_eq!(spec.timeouts.stream_idle, Some(Duration::from_secs(90)));
+}
+
+#[test]
+fn a_child_may_have_an_encoding_and_a_configuration() {
+    let spec = server(
+        "transport: stdio\ncommand: docs\nencoding: latin1\nconfig: { a: [1, \"${TOKEN}\"], b: { c: true } }\ntoolAccess: {}",
+    );
+    let Endpoint::Stdio { encoding, env, .. } = spec.endpoint else { panic!("not a child") };
+    assert_eq!(encoding.as_deref(), Some("latin1"));
+    assert_eq!(env["MCP_CONFIG"].expose(), r#"{"a":[1,"t0ken"],"b":{"c":true}}"#);
+    let spec = server("transport: stdio\ncommand: docs\nencoding: UTF-8\ntoolAccess: {}");
+    let Endpoint::Stdio { encoding, .. } = spec.endpoint else { panic!("not a child") };
+    assert_eq!(encoding, None);
+}
+
+#[test]
+fn parameters_may_be_spelled_as_in_the_registry_document() {
+    assert!(
+        load(&format!("{MINIMAL}params_schema: {{ topic: {{ required: true }} }}\n")).params.unwrap()["topic"].required
+    );
 }

@@ -238,8 +238,13 @@ impl House {
             Held::Revoke => execution::revoke(app, approval, "it changed").await,
             Held::PutOff => execution::put_off(app, approval).await,
             Held::Finish(status) => {
-                let result =
-                    ToolResult { call_id: "call".to_owned(), status, text: "so it went".to_owned(), raw: None };
+                let result = ToolResult {
+                    call_id: "call".to_owned(),
+                    status,
+                    text: "so it went".to_owned(),
+                    raw: None,
+                    approval: None,
+                };
                 execution::finish(app, approval, &result).await
             }
         };

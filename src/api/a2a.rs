@@ -1,0 +1,203 @@
+//! Agents for other agents: A2A over JSON-RPC, in the current version (1.0) with the types of the protocol's own
+//! crate, and in 0.3, whose spelling [`legacy`] translates. A message that names a skill is one call of its tool; any
+//! other is a turn of the agent.
+//!
+//! A context is a conversation, a task a run: both belong to the one who began them, and to nobody else do they
+//! exist. What a caller may not do at all (no credential, too many requests, an agent that is not theirs) is said in
+//! HTTP, everything else in JSON-RPC.
+
+mod card;
+mod fault;
+mod legacy;
+mod send;
+mod task;
+
+use std::sync::Arc;
+
+use ::a2a::{
+    A2AError, CancelTaskRequest, GetTaskRequest, JsonRpcId, JsonRpcRequest, JsonRpcResponse, SVC_PARAM_VERSION, methods,
+};
+use axum::{
+    Extension,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::HeaderMap;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, value::RawValue};
+
+use self::fault::Fault;
+use super::{
+    Door,
+    extract::{Caller, Json, Path, Perhaps},
+    limits::Place,
+    problem::Problem,
+};
+use crate::{
+    app::{self, App},
+    domain::principal::Principal,
+};
+
+/// What an agent is and can do, for other agents. Without a credential: of an agent that takes guests, what those may.
+#[utoipa::path(get, path = "/a2a/{agent}/.well-known/agent-card.json", tag = "a2a", params(("agent" = String, Path)),
+    responses((status = 200, body = Object)))]
+pub(super) async fn card(
+    State(app): State<Arc<App>>,
+    Perhaps(caller): Perhaps,
+    Path(agent): Path<String>,
+) -> Result<axum::Json<Value>, Problem> {
+    Ok(axum::Json(card::of_agent(&app, caller.as_ref().map(|caller| &caller.principal), &agent).await?))
+}
+
+/// The same for all agents here at once: their skills are called `agent/skill`.
+#[utoipa::path(get, path = "/.well-known/agent-card.json", tag = "a2a", responses((status = 200, body = Object)))]
+pub(super) async fn card_of_all(
+    State(app): State<Arc<App>>,
+    Perhaps(caller): Perhaps,
+) -> Result<axum::Json<Value>, Problem> {
+    Ok(axum::Json(card::of_all(&app, caller.as_ref().map(|caller| &caller.principal)).await?))
+}
+
+/// Call an agent by A2A (JSON-RPC): `SendMessage`, `GetTask`, `CancelTask`, `GetExtendedAgentCard`, and their names of
+/// version 0.3. `metadata.skillId` names a skill, which is then called without a model.
+#[utoipa::path(post, path = "/a2a/{agent}", tag = "a2a", request_body = Object, params(("agent" = String, Path),
+    ("A2A-Version" = Option<String>, Header)), responses((status = 200, body = Object)))]
+pub(super) async fn call(
+    State(door): State<Door>,
+    caller: Caller,
+    Extension(place): Extension<Place>,
+    headers: HeaderMap,
+    Path(agent): Path<String>,
+    body: Result<Json<Box<RawValue>>, Problem>,
+) -> Result<Response, Problem> {
+    app::agents::get(&door.app, caller.principal(), &agent).await?;
+    let agent = Some(agent.as_str());
+    answered(Asking { door: &door, principal: caller.principal(), place: &place, agent }, &headers, body).await
+}
+
+/// The same for all agents here at once: `metadata.skillId` is `agent/skill`.
+#[utoipa::path(post, path = "/a2a", tag = "a2a", request_body = Object,
+    params(("A2A-Version" = Option<String>, Header)), responses((status = 200, body = Object)))]
+pub(super) async fn call_any(
+    State(door): State<Door>,
+    caller: Caller,
+    Extension(place): Extension<Place>,
+    headers: HeaderMap,
+    body: Result<Json<Box<RawValue>>, Problem>,
+) -> Result<Response, Problem> {
+    answered(Asking { door: &door, principal: caller.principal(), place: &place, agent: None }, &headers, body).await
+}
+
+/// Who asks, and of which agent; `None`: of all of them.
+#[derive(Clone, Copy)]
+struct Asking<'a> {
+    door: &'a Door,
+    principal: &'a Principal,
+    place: &'a Place,
+    agent: Option<&'a str>,
+}
+
+/// In which version of the protocol a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Era {
+    Current,
+    Legacy,
+}
+
+async fn answered(
+    asking: Asking<'_>,
+    headers: &HeaderMap,
+    body: Result<Json<Box<RawValue>>, Problem>,
+) -> Result<Response, Problem> {
+    let body = match body {
+        Ok(Json(body)) => body,
+        Err(problem) if problem.code == "malformed_json" => {
+            return Ok(refusal(JsonRpcId::Null, &A2AError::parse_error(problem.detail)));
+        }
+        Err(problem) => return Err(problem),
+    };
+    let request = match serde_json::from_str::<JsonRpcRequest>(body.get()) {
+        Ok(request) if request.jsonrpc == "2.0" => request,
+        Ok(request) => return Ok(refusal(request.id, &A2AError::invalid_request("jsonrpc must be \"2.0\""))),
+        Err(error) => return Ok(refusal(id_of(&body), &A2AError::invalid_request(error.to_string()))),
+    };
+    let JsonRpcRequest { id, method, params, .. } = request;
+    let asked = match era(headers, &method) {
+        Ok(era) => asking.ask(era, &method, params.unwrap_or(Value::Null)).await,
+        Err(error) => Err(Fault::Said(error)),
+    };
+    match asked {
+        Ok(result) => Ok(axum::Json(JsonRpcResponse::success(id, result)).into_response()),
+        Err(Fault::Said(error)) => Ok(refusal(id, &error)),
+        Err(Fault::Http(problem)) => Err(problem),
+    }
+}
+
+fn refusal(id: JsonRpcId, error: &A2AError) -> Response {
+    axum::Json(JsonRpcResponse::error(id, error.to_jsonrpc_error())).into_response()
+}
+
+/// Of a request that is none the id may be one all the same.
+fn id_of(body: &RawValue) -> JsonRpcId {
+    let id = serde_json::from_str::<Value>(body.get()).ok().and_then(|body| body.get("id").cloned());
+    id.and_then(|id| serde_json::from_value(id).ok()).unwrap_or(JsonRpcId::Null)
+}
+
+/// The names of the methods tell the versions apart; the header has to agree where it is there.
+fn era(headers: &HeaderMap, method: &str) -> Result<Era, A2AError> {
+    let named = if methods::is_valid(method) { Some(Era::Current) } else { legacy::is_method(method) };
+    let version = headers.get(SVC_PARAM_VERSION).map(|value| value.to_str().unwrap_or("?").trim()).unwrap_or_default();
+    let asked = match version.split('.').take(2).collect::<Vec<_>>()[..] {
+        [""] => named,
+        ["1", "0"] => Some(Era::Current),
+        ["0", "3"] => Some(Era::Legacy),
+        _ => return Err(A2AError::version_not_supported(&version.chars().take(32).collect::<String>())),
+    };
+    let unknown = || A2AError::method_not_found(&method.chars().take(64).collect::<String>());
+    named.filter(|named| Some(*named) == asked).ok_or_else(unknown)
+}
+
+impl Asking<'_> {
+    async fn ask(self, era: Era, method: &str, params: Value) -> Result<Value, Fault> {
+        let (method, params) = match era {
+            Era::Current => (method, params),
+            Era::Legacy => (legacy::method(method), legacy::params(params)),
+        };
+        let task = match method {
+            methods::SEND_MESSAGE => self.send(read(params)?).await?,
+            methods::GET_TASK => self.task(&read::<GetTaskRequest>(params)?.id).await?,
+            methods::CANCEL_TASK => self.cancel(&read::<CancelTaskRequest>(params)?.id).await?,
+            methods::GET_EXTENDED_AGENT_CARD => return self.card().await,
+            methods::CREATE_PUSH_CONFIG
+            | methods::GET_PUSH_CONFIG
+            | methods::LIST_PUSH_CONFIGS
+            | methods::DELETE_PUSH_CONFIG => return Err(A2AError::push_notification_not_supported().into()),
+            other => {
+                let why = format!("{other} is not supported; send a message and ask for its task");
+                return Err(A2AError::unsupported_operation(why).into());
+            }
+        };
+        let task = fault::written(&task)?;
+        Ok(match (era, method) {
+            (Era::Legacy, _) => legacy::task(task),
+            (Era::Current, methods::SEND_MESSAGE) => serde_json::json!({ "task": task }),
+            (Era::Current, _) => task,
+        })
+    }
+
+    async fn card(self) -> Result<Value, Fault> {
+        let app: &Arc<App> = &self.door.app;
+        Ok(match self.agent {
+            Some(agent) => card::of_agent(app, Some(self.principal), agent).await?,
+            None => card::of_all(app, Some(self.principal)).await?,
+        })
+    }
+}
+
+/// The parameters of a method.
+fn read<T: DeserializeOwned>(params: Value) -> Result<T, Fault> {
+    serde_path_to_error::deserialize(params).map_err(|error| {
+        let path = error.path().to_string();
+        fault::invalid(&path, &error.into_inner().to_string())
+    })
+}

@@ -1,0 +1,113 @@
+//! The cards: one of each agent, and one of the whole house. Written so that clients of both versions find what they
+//! look for: where 1.0 and 0.3 differ in the name of a member both stand there.
+
+use std::{collections::HashMap, sync::Arc};
+
+use ::a2a::{
+    AgentCapabilities, AgentCard, AgentInterface, AgentSkill, HttpAuthSecurityScheme, SecurityScheme,
+    TRANSPORT_PROTOCOL_JSONRPC,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    app::{
+        App,
+        skills::cards::{self, Card, Listed},
+    },
+    domain::{
+        error::{Error, Result},
+        principal::Principal,
+    },
+};
+const BEARER: &str = "bearer";
+const LEGACY_VERSION: &str = "0.3.0";
+
+/// As somebody sees one agent.
+pub(super) async fn of_agent(app: &Arc<App>, principal: Option<&Principal>, agent: &str) -> Result<Value> {
+    let card = cards::of(app, principal, agent).await?;
+    let Card { agent, version, talks, skills } = card;
+    let about = if agent.description.trim().is_empty() { agent.display_name.clone() } else { agent.description };
+    let how = if talks {
+        "A message is answered by the agent; one that names a skill in `metadata.skillId` calls that skill's tool directly."
+    } else {
+        "Name a skill in `metadata.skillId`: its tool is called directly. There is nobody here to talk to."
+    };
+    let skills = skills.into_iter().map(|skill| offered(skill, None)).collect();
+    let path = format!("/a2a/{}", agent.id);
+    written(app, &path, (agent.display_name, format!("{about}\n\n{how}")), version, skills)
+}
+
+/// As somebody sees the house.
+pub(super) async fn of_all(app: &Arc<App>, principal: Option<&Principal>) -> Result<Value> {
+    let cards = cards::all(app, principal).await?;
+    let agents: Vec<_> = cards.iter().map(|card| card.agent.id.clone()).collect();
+    let skills = cards.into_iter().flat_map(|card| {
+        let agent = card.agent.id;
+        card.skills.into_iter().map(move |skill| offered(skill, Some(&agent)))
+    });
+    let about = format!(
+        "The skills of all agents here ({}). Each agent has a card of its own at /a2a/AGENT.",
+        if agents.is_empty() { "none for you".to_owned() } else { agents.join(", ") }
+    );
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    written(app, "/a2a", ("Chatelaine".to_owned(), about), version, skills.collect())
+}
+
+/// `of`: the agent, where those of several stand together.
+fn offered(skill: Listed, of: Option<&str>) -> AgentSkill {
+    let Listed { id, name, description } = skill;
+    AgentSkill {
+        id: of.map_or_else(|| id.clone(), |agent| format!("{agent}/{id}")),
+        description: if description.trim().is_empty() { name.clone() } else { description },
+        name,
+        tags: std::iter::once("tool").chain(of).map(str::to_owned).collect(),
+        examples: None,
+        input_modes: None,
+        output_modes: None,
+        security_requirements: None,
+    }
+}
+
+fn written(
+    app: &App,
+    path: &str,
+    (name, description): (String, String),
+    version: String,
+    skills: Vec<AgentSkill>,
+) -> Result<Value> {
+    let url = format!("{}{path}", app.config.public_url.trim_end_matches('/'));
+    let current = AgentInterface::new(url.clone(), TRANSPORT_PROTOCOL_JSONRPC);
+    let legacy = AgentInterface { protocol_version: "0.3".to_owned(), ..current.clone() };
+    let scheme = HttpAuthSecurityScheme { scheme: BEARER.to_owned(), description: None, bearer_format: None };
+    let modes = || vec!["text/plain".to_owned(), "application/json".to_owned()];
+    let card = AgentCard {
+        name,
+        description,
+        version,
+        supported_interfaces: vec![current, legacy],
+        capabilities: AgentCapabilities {
+            streaming: Some(false),
+            push_notifications: Some(false),
+            extensions: None,
+            extended_agent_card: Some(true),
+        },
+        default_input_modes: modes(),
+        default_output_modes: modes(),
+        skills,
+        provider: None,
+        documentation_url: None,
+        icon_url: None,
+        security_schemes: Some(HashMap::from([(BEARER.to_owned(), SecurityScheme::HttpAuth(scheme))])),
+        security_requirements: Some(vec![HashMap::from([(BEARER.to_owned(), Vec::new())])]),
+        signatures: None,
+    };
+    let mut card = serde_json::to_value(card).map_err(Error::internal)?;
+    card["url"] = Value::String(url);
+    card["preferredTransport"] = json!(TRANSPORT_PROTOCOL_JSONRPC);
+    card["protocolVersion"] = json!(LEGACY_VERSION);
+    card["supportsAuthenticatedExtendedCard"] = json!(true);
+    card["security"] = json!([{ BEARER: [] }]);
+    card["securitySchemes"][BEARER]["type"] = json!("http");
+    card["securitySchemes"][BEARER]["scheme"] = json!(BEARER);
+    Ok(card)
+}

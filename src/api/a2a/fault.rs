@@ -1,0 +1,49 @@
+//! Why a request of A2A was not done: in the protocol's own words where it has some, else in HTTP's.
+
+use std::collections::HashMap;
+
+use ::a2a::{A2AError, BAD_REQUEST_TYPE, FieldViolation, TypedDetail};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::{api::problem::Problem, domain::error::Error};
+
+pub(super) enum Fault {
+    Said(A2AError),
+    Http(Problem),
+}
+
+impl From<A2AError> for Fault {
+    fn from(error: A2AError) -> Self {
+        Self::Said(error)
+    }
+}
+
+impl From<Problem> for Fault {
+    fn from(problem: Problem) -> Self {
+        Self::Http(problem)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Invalid { field, reason } => invalid(&field, &reason),
+            Error::Conflict(why) => Self::Said(A2AError::unsupported_operation(why)),
+            other => Self::Http(other.into()),
+        }
+    }
+}
+
+/// A parameter that cannot be used.
+pub(super) fn invalid(field: &str, reason: &str) -> Fault {
+    let violation = FieldViolation { field: field.to_owned(), description: reason.to_owned() };
+    let violations = serde_json::to_value([violation]).unwrap_or_default();
+    let detail = TypedDetail::new(BAD_REQUEST_TYPE, HashMap::from([("fieldViolations".to_owned(), violations)]));
+    Fault::Said(A2AError::invalid_params(format!("{field}: {reason}")).with_details(vec![detail]))
+}
+
+/// As JSON.
+pub(super) fn written(what: &impl Serialize) -> Result<Value, Fault> {
+    serde_json::to_value(what).map_err(|error| Fault::Http(Error::internal(error).into()))
+}

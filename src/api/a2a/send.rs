@@ -1,0 +1,164 @@
+//! `SendMessage`: a call of a skill, or a turn of the agent. It waits for the end unless it is asked not to; a client
+//! that leaves finds the task where it was.
+
+use std::collections::HashMap;
+
+use ::a2a::{A2AError, Message, PartContent, Role, SendMessageRequest, Task};
+use serde_json::{Map, Value};
+
+use super::{
+    Asking,
+    fault::{Fault, invalid},
+    task::parsed,
+};
+use crate::{
+    app::{
+        self,
+        runs::{
+            ending::wait,
+            starting::{Begun, By, Target, begin},
+        },
+        skills,
+    },
+    domain::{error::Error, ids::ConversationId, skill},
+};
+
+/// Where a message names the skill that it is for.
+const SKILL: &str = "skillId";
+
+/// What a message says.
+struct Told {
+    text: String,
+    data: Map<String, Value>,
+}
+
+impl Asking<'_> {
+    pub(super) async fn send(self, request: SendMessageRequest) -> Result<Task, Fault> {
+        let SendMessageRequest { message, configuration, metadata, .. } = request;
+        let configuration = configuration.as_ref();
+        if configuration.is_some_and(|wanted| wanted.task_push_notification_config.is_some()) {
+            return Err(A2AError::push_notification_not_supported().into());
+        }
+        if message.role != Role::User {
+            return Err(invalid("message.role", "must be the user's"));
+        }
+        if let Some(task) = &message.task_id {
+            return Err(self.continued(task, message.context_id.as_deref()).await);
+        }
+        let context = message.context_id.as_deref().map(context).transpose()?;
+        let skill = skill_of(metadata.as_ref())?.or(skill_of(message.metadata.as_ref())?);
+        let told = Told::of(&message)?;
+        let waits = !configuration.and_then(|wanted| wanted.return_immediately).unwrap_or(false);
+        let _open = waits.then(|| self.door.limits.open_stream(self.principal)).transpose()?;
+        let begun = match skill {
+            Some(skill) => self.run(&skill, told, context).await?,
+            None => self.turn(told, context).await?,
+        };
+        if waits {
+            self.place.leave();
+            wait(&self.door.app, self.principal, &begun).await?;
+        }
+        self.task_of(begun.run).await
+    }
+
+    /// One deterministic call.
+    async fn run(self, named: &str, told: Told, conversation: Option<ConversationId>) -> Result<Begun, Fault> {
+        let unknown =
+            || invalid("metadata.skillId", &format!("there is no skill {named:?} for you; see the agent's card"));
+        let (agent, skill) = match self.agent {
+            Some(agent) => (agent, named),
+            None => named.split_once('/').ok_or_else(unknown)?,
+        };
+        let arguments = skill::with_input(told.data, &told.text).map_err(|why| invalid("input", &why))?;
+        let wanted = skills::Wanted { agent, skill, arguments, conversation };
+        skills::begin(&self.door.app, self.principal, &wanted).await.map_err(|error| match error {
+            Error::NotFound(what) if what.starts_with("conversation") => no_context(),
+            Error::NotFound(_) | Error::Forbidden(_) => unknown(),
+            other => other.into(),
+        })
+    }
+
+    /// A turn of the agent's model. Data is what its `paramsSchema` asks for.
+    async fn turn(self, told: Told, context: Option<ConversationId>) -> Result<Begun, Fault> {
+        let app = &self.door.app;
+        let Some(agent) = self.agent else {
+            return Err(invalid("metadata.skillId", "name a skill here, as `agent/skill`; or talk to /a2a/AGENT"));
+        };
+        if app::skills::cards::of(app, Some(self.principal), agent).await.is_ok_and(|card| !card.talks) {
+            return Err(invalid("metadata.skillId", "this agent has no model; name one of the skills on its card"));
+        }
+        let target = match context {
+            Some(session) => {
+                let found = app::conversations::get(app, self.principal, session).await;
+                if found.is_ok_and(|conversation| conversation.agent.as_str() == agent) {
+                    Target::Resume { session }
+                } else {
+                    return Err(no_context());
+                }
+            }
+            None => Target::Start { agent: agent.to_owned() },
+        };
+        let wanted = app::runs::starting::Wanted {
+            target,
+            prompt: told.text,
+            params: told.data,
+            scope: Map::new(),
+            callback: None,
+            parent_session: None,
+        };
+        Ok(begin(app, By::Program(self.principal), wanted).await?)
+    }
+
+    /// A task takes no second message: what follows is a task of its own in the same context.
+    async fn continued(self, id: &str, context: Option<&str>) -> Fault {
+        let task = match parsed(id) {
+            Ok(run) => self.task_of(run).await,
+            Err(fault) => Err(fault),
+        };
+        match task {
+            Ok(task) if context.is_some_and(|context| context != task.context_id) => {
+                invalid("message.contextId", "is not the one of that task")
+            }
+            Ok(_) => {
+                let why = "a task takes no further messages; send one with its contextId and without taskId";
+                A2AError::unsupported_operation(why).into()
+            }
+            Err(fault) => fault,
+        }
+    }
+}
+
+fn context(text: &str) -> Result<ConversationId, Fault> {
+    text.parse().map_err(|_| no_context())
+}
+
+fn no_context() -> Fault {
+    invalid("message.contextId", "there is no such context of yours here; leave it out to begin one")
+}
+
+fn skill_of(metadata: Option<&HashMap<String, Value>>) -> Result<Option<String>, Fault> {
+    match metadata.and_then(|metadata| metadata.get(SKILL)) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(id)) => Ok(Some(id.clone())),
+        Some(_) => Err(invalid("metadata.skillId", "must be text")),
+    }
+}
+
+impl Told {
+    /// Text and data; files are taken by nobody here.
+    fn of(message: &Message) -> Result<Self, Fault> {
+        let (mut texts, mut data) = (Vec::new(), Map::new());
+        for part in &message.parts {
+            match &part.content {
+                PartContent::Text(text) => texts.push(text.as_str()),
+                PartContent::Data(Value::Object(map)) => data.extend(map.clone()),
+                PartContent::Data(_) => return Err(invalid("message.parts.data", "must be an object")),
+                PartContent::Raw(_) | PartContent::Url(_) => return Err(A2AError::content_type_not_supported().into()),
+            }
+        }
+        if message.parts.is_empty() {
+            return Err(invalid("message.parts", "must not be empty"));
+        }
+        Ok(Self { text: texts.join("\n"), data })
+    }
+}

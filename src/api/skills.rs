@@ -1,0 +1,131 @@
+//! Skills: which there are for me, and running one without a model. The call is made by a run, as if its command had
+//! been typed; whoever waited and left finds what came of it under the run.
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde::Deserialize;
+use serde_json::{Map, Value, value::RawValue};
+
+use super::{
+    Door,
+    agents::List,
+    extract::{Caller, Json, Path},
+    limits::Place,
+    problem::Problem,
+};
+use crate::{
+    app::{
+        self, App,
+        runs::ending::wait,
+        skills::{
+            SkillView, Wanted,
+            outcome::{Outcome, Status},
+        },
+    },
+    domain::{
+        canonical,
+        ids::{ConversationId, RunId},
+        skill,
+    },
+};
+
+/// The skills of this agent that I may run.
+#[utoipa::path(get, path = "/v1/agents/{agent}/skills", tag = "skills", params(("agent" = String, Path)),
+    responses((status = 200, body = List<SkillView>)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(agent): Path<String>,
+) -> Result<axum::Json<List<SkillView>>, Problem> {
+    Ok(axum::Json(List { items: app::skills::list(&app, caller.principal(), &agent).await? }))
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NewSkillRun {
+    /// What the tool is called with. Together with `input` at most 100000 characters.
+    #[schema(value_type = Option<Object>)]
+    arguments: Option<Box<RawValue>>,
+    /// Free text, which the tool gets as its argument `input`.
+    input: Option<String>,
+    /// Where it is written down; absent: in a conversation of its own.
+    conversation_id: Option<ConversationId>,
+}
+
+impl NewSkillRun {
+    /// The arguments with the free text among them.
+    fn given(&self) -> Result<Map<String, Value>, Problem> {
+        let text = self.arguments.as_ref().map_or("{}", |raw| raw.get());
+        let given = serde_json::from_str::<Map<String, Value>>(text);
+        let given = given.map_err(|_| Problem::invalid("arguments", "must be one JSON object"))?;
+        if let Some(why) = canonical::irregularity(text) {
+            return Err(Problem::invalid("arguments", format!("must be clear beyond doubt, and {why}")));
+        }
+        let input = self.input.as_deref().unwrap_or_default();
+        skill::with_input(given, input).map_err(|why| Problem::invalid("input", why))
+    }
+}
+
+/// Run a skill and wait for what its tool says. 202 when somebody has to consent first, or when it takes longer than
+/// `CHATELAINE_RUN_WAIT_SECONDS`: ask for the run then. 502 `skill_failed` when the tool or its server failed.
+#[utoipa::path(post, path = "/v1/agents/{agent}/skills/{skill}", tag = "skills", request_body = NewSkillRun,
+    params(("agent" = String, Path), ("skill" = String, Path)),
+    responses((status = 200, body = Outcome), (status = 202, body = Outcome)))]
+pub(super) async fn run(
+    State(door): State<Door>,
+    caller: Caller,
+    Extension(place): Extension<Place>,
+    Path((agent, skill)): Path<(String, String)>,
+    Json(new): Json<NewSkillRun>,
+) -> Result<Response, Problem> {
+    let (app, principal) = (&door.app, caller.principal());
+    let arguments = new.given()?;
+    let _open = door.limits.open_stream(principal)?;
+    let wanted = Wanted { agent: &agent, skill: &skill, arguments, conversation: new.conversation_id };
+    let begun = app::skills::begin(app, principal, &wanted).await?;
+    place.leave();
+    wait(app, principal, &begun).await?;
+    Ok(answer(app::skills::outcome::of(app, principal, &agent, begun.run).await?))
+}
+
+/// What a run of a skill has come to.
+#[utoipa::path(get, path = "/v1/agents/{agent}/skills/{skill}/runs/{id}", tag = "skills",
+    params(("agent" = String, Path), ("skill" = String, Path), ("id" = RunId, Path)),
+    responses((status = 200, body = Outcome)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path((agent, skill, id)): Path<(String, String, RunId)>,
+) -> Result<axum::Json<Outcome>, Problem> {
+    let outcome = app::skills::outcome::of(&app, caller.principal(), &agent, id).await?;
+    if outcome.skill == skill { Ok(axum::Json(outcome)) } else { Err(Problem::not_found(&format!("run {id} of it"))) }
+}
+
+/// Whatever it came to, the headers say where it is written down.
+fn answer(outcome: Outcome) -> Response {
+    let ids = [("x-conversation-id", outcome.conversation_id.to_string()), ("x-run-id", outcome.run_id.to_string())];
+    let why = || outcome.text.clone().unwrap_or_default();
+    let mut response = match outcome.status {
+        Status::Succeeded => axum::Json(outcome).into_response(),
+        Status::Running | Status::AwaitingApproval => (StatusCode::ACCEPTED, axum::Json(outcome)).into_response(),
+        Status::Failed => failed(StatusCode::BAD_GATEWAY, "skill_failed", why()),
+        Status::OutcomeUnknown => failed(StatusCode::BAD_GATEWAY, "outcome_unknown", why()),
+        Status::Refused => failed(StatusCode::CONFLICT, "refused", why()),
+        Status::Cancelled => failed(StatusCode::CONFLICT, "run_cancelled", "the run was cancelled".to_owned()),
+    };
+    for (name, id) in ids {
+        let id = HeaderValue::from_str(&id).expect("a UUID is a header value");
+        response.headers_mut().insert(HeaderName::from_static(name), id);
+    }
+    response
+}
+
+fn failed(status: StatusCode, code: &'static str, why: String) -> Response {
+    Problem::new(status, code, why).begun().into_response()
+}

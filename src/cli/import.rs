@@ -1,0 +1,36 @@
+//! `chatelaine import <path>`: a pack of another format as a native one.
+
+use std::path::PathBuf;
+
+use super::explain::found;
+use crate::{
+    domain::config::{Config, Environment},
+    packs,
+};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A folder with `workspace.yaml`, `agent.yaml` or `core/mcp`, or one of these files.
+    path: PathBuf,
+    /// The folder to write `agent-pack.yaml` into; `<CHATELAINE_PACKS>/<id>` unless given.
+    #[arg(long)]
+    to: Option<PathBuf>,
+}
+
+/// Writes nothing where a pack is already, and no value of a variable.
+pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
+    let imported = packs::import(&found(&args.path, config), env)?;
+    let folder = args.to.clone().unwrap_or_else(|| config.packs.join(&imported.id));
+    let file = imported.write_to(&folder)?;
+    for problem in &imported.report.problems {
+        super::say(&problem.to_string());
+    }
+    super::say(&format!("written: {}", file.display()));
+    for name in &imported.needs {
+        super::say(&format!("it needs {name} beside it: copy it from {}", imported.folder.display()));
+    }
+    if !imported.compared {
+        super::say("not compared with the original, since some variables are not set here; `check` names them");
+    }
+    Ok(())
+}

@@ -1,0 +1,326 @@
+//! The formats that load as a pack, by the files in its folder, and what those of other programs lack: an id,
+//! words, a model.
+//!
+//! Each is a parser to the tree of a native pack, which [`native`](super::native) reads like any other. So
+//! every rule holds for all of them, and nothing further on knows where a pack came from.
+
+use std::{
+    fs,
+    path::{Path, PathBuf, absolute},
+};
+
+use super::{
+    aos,
+    field::Field,
+    holaos, holodeck,
+    made::{Made, given, given_text},
+    report::{Place, Problem, Severity},
+    server::Files,
+    sheet::Sheet,
+    yaml::{Node, Value},
+};
+use crate::domain::ids::AgentId;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Native,
+    HolaOs,
+    Aos,
+    HoloDeck,
+}
+
+pub(super) const NATIVE_FILES: [&str; 2] = ["agent-pack.yaml", "agent-pack.yml"];
+/// Beside a pack of another format: who may do what, in the native one.
+pub(super) const ACCESS: &str = "access.yaml";
+const WORKSPACE: &str = "workspace.yaml";
+const AGENT: &str = "agent.yaml";
+const AOS_FOLDERS: [&str; 2] = ["core/mcp", "core/skills"];
+/// Files of one AOS project, and how deep they lie.
+const MOST_FILES: usize = 500;
+const DEEPEST: usize = 8;
+
+impl Dialect {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Native => "agent-pack",
+            Self::HolaOs => "holaOS",
+            Self::Aos => "AOS",
+            Self::HoloDeck => "HoloDeck",
+        }
+    }
+}
+
+/// The files of one pack.
+#[derive(Debug)]
+pub(super) struct Documents {
+    pub dialect: Dialect,
+    pub folder: PathBuf,
+    /// At least one; `access.yaml` is the last one, if there is one.
+    pub files: Vec<PathBuf>,
+}
+
+impl Documents {
+    /// How the pack is called in messages.
+    pub(super) fn name(&self) -> String {
+        let path = if self.dialect == Dialect::Aos { &self.folder } else { &self.files[0] };
+        path.display().to_string()
+    }
+
+    /// Which of the files says who may do what.
+    pub(super) fn access(&self) -> Option<usize> {
+        let last = self.files.len() - 1;
+        (last > 0 && self.files[last] == self.folder.join(ACCESS)).then_some(last)
+    }
+}
+
+/// One file that was named.
+pub(super) fn of_file(file: &Path) -> Documents {
+    let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+    let dialect = match file.file_name().and_then(|name| name.to_str()) {
+        Some(WORKSPACE) => Dialect::HolaOs,
+        Some(AGENT) => Dialect::HoloDeck,
+        _ => Dialect::Native,
+    };
+    with_access(dialect, folder, vec![file.to_owned()])
+}
+
+fn with_access(dialect: Dialect, folder: PathBuf, mut files: Vec<PathBuf>) -> Documents {
+    let standard = files[0].file_name().is_some_and(|name| NATIVE_FILES.iter().any(|file| name == *file));
+    let access = folder.join(ACCESS);
+    if (dialect != Dialect::Native || standard) && access.is_file() {
+        files.push(access);
+    }
+    Documents { dialect, folder, files }
+}
+
+/// The pack in a folder, if there is one.
+pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>> {
+    let wrong = |message: String, hint: &str| {
+        Box::new(Problem::whole(Severity::Error, folder.display().to_string(), message, hint))
+    };
+    let native: Vec<PathBuf> =
+        NATIVE_FILES.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect();
+    if native.len() > 1 {
+        let message = format!("there are both {} and {}", NATIVE_FILES[0], NATIVE_FILES[1]);
+        return Err(wrong(message, "remove one of them"));
+    }
+    let one = |name: &str| Some(folder.join(name)).filter(|file| file.is_file()).into_iter().collect::<Vec<_>>();
+    let of_aos = aos_files(folder).map_err(|message| wrong(message, ""))?;
+    let all = [
+        (Dialect::Native, native),
+        (Dialect::HolaOs, one(WORKSPACE)),
+        (Dialect::Aos, of_aos),
+        (Dialect::HoloDeck, one(AGENT)),
+    ];
+    let mut there = all.into_iter().filter(|(_, files)| !files.is_empty());
+    match (there.next(), there.next()) {
+        (Some((first, files)), Some((second, others))) => {
+            let shown = |file: &Path| file.strip_prefix(folder).unwrap_or(file).display().to_string();
+            let message = format!(
+                "there are two packs in this folder: {} ({}) and {} ({})",
+                shown(&files[0]),
+                first.name(),
+                shown(&others[0]),
+                second.name()
+            );
+            Err(wrong(message, "keep one of them, or give each a folder of its own"))
+        }
+        (Some((dialect, files)), None) => Ok(Some(with_access(dialect, folder.to_owned(), files))),
+        (None, _) => Ok(None),
+    }
+}
+
+/// `core/mcp/**.yaml`, then `core/skills/*/skill.yaml`, each in the order of their names.
+fn aos_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    for (below, deepest) in AOS_FOLDERS.into_iter().zip([DEEPEST, 1]) {
+        let mut found = Vec::new();
+        walk(&folder.join(below), deepest, &mut found)?;
+        if below == AOS_FOLDERS[1] {
+            found.retain(|file| file.file_stem().is_some_and(|name| name == "skill"));
+        }
+        found.sort();
+        files.extend(found);
+    }
+    Ok(files)
+}
+
+fn walk(folder: &Path, deepest: usize, found: &mut Vec<PathBuf>) -> Result<(), String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries {
+        let path = entry.map_err(|error| format!("cannot be read: {}", error.kind()))?.path();
+        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if hidden {
+            continue;
+        }
+        let yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+        if path.is_dir() && deepest > 0 {
+            walk(&path, deepest - 1, found)?;
+        } else if yaml && path.is_file() {
+            found.push(path);
+        }
+        if found.len() > MOST_FILES {
+            return Err(format!("there are more than {MOST_FILES} files in {}", folder.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The tree of a native pack, and other files that it was made of. Without a tree there is a problem.
+pub(super) fn read(documents: &Documents, sheet: &Sheet) -> (Option<Node>, Files) {
+    let mut files = Files::new();
+    let root = match documents.dialect {
+        Dialect::Native => {
+            if let Some(at) = documents.access() {
+                let message = "this file is for packs of other formats".to_owned();
+                let hint = "write `toolAccess` and `flows.authentication` in the pack, and remove this file";
+                sheet.report(Severity::Error, at, Place { line: 1, column: 1 }, "", message, hint);
+            }
+            return (sheet.parse(), files);
+        }
+        Dialect::HolaOs => holaos::read(sheet),
+        Dialect::Aos => aos::read(sheet, documents),
+        Dialect::HoloDeck => holodeck::read(sheet, &documents.folder, &mut files),
+    };
+    let mut root = root;
+    if let (Some(root), Some(at)) = (&mut root, documents.access()) {
+        tighten(root, sheet, at);
+    }
+    if let Some(Err(reason)) = id_of(&documents.folder).map(|id| AgentId::parse(&id)) {
+        let message = format!("the name of the folder is the id of the pack: {reason}");
+        sheet.report(Severity::Error, 0, Place { line: 1, column: 1 }, "", message, "rename the folder");
+    }
+    let root = root.map(|root| named(root, &documents.folder));
+    (root.filter(|_| !sheet.is_refused()), files)
+}
+
+fn id_of(folder: &Path) -> Option<String> {
+    Some(absolute(folder).ok()?.file_name()?.to_str()?.to_owned())
+}
+
+/// Puts the id in front.
+fn named(mut root: Node, folder: &Path) -> Node {
+    let id = given_text("the name of the folder", id_of(folder).unwrap_or_default());
+    if let Value::Map(entries) = &mut root.value
+        && let Some((_, metadata)) = entries.iter_mut().find(|(key, _)| key.text == "metadata")
+        && let Value::Map(fields) = &mut metadata.value
+    {
+        fields.insert(0, (super::yaml::Key { text: "id".to_owned(), at: id.at }, id));
+    }
+    root
+}
+
+/// What a format says of a pack; the rest is given.
+#[derive(Default)]
+pub(super) struct Parts {
+    pub display_name: Option<Node>,
+    pub description: Option<Node>,
+    pub system_prompt: Option<Node>,
+    pub llm: Option<Node>,
+    pub servers: Vec<Node>,
+    pub skills: Vec<Node>,
+    /// What is worth knowing about the servers.
+    pub note: Option<String>,
+}
+
+/// The tree of a native pack, but for its id.
+pub(super) fn assembled(parts: Parts, sheet: &Sheet) -> Node {
+    const NEUTRAL: &str = "default of imported packs";
+    let mut metadata = Made::default();
+    metadata.put_some("displayName", parts.display_name);
+    metadata.put_some("description", parts.description);
+    metadata.put("defaultLanguage", given_text(NEUTRAL, "en"));
+    let mut english = Made::default();
+    english.put_some("systemPrompt", parts.system_prompt);
+    let mut languages = Made::default();
+    languages.put("en", english.given(NEUTRAL));
+    let mut mcp = Made::default();
+    mcp.put("servers", given(NEUTRAL, Value::List(parts.servers)));
+    let mut root = Made::default();
+    root.put("metadata", metadata.given(NEUTRAL));
+    root.put("languages", languages.given(NEUTRAL));
+    root.put("llm", parts.llm.unwrap_or_else(|| model_of_environment(sheet)));
+    root.put("mcp", mcp.given(NEUTRAL).noted(parts.note));
+    if !parts.skills.is_empty() {
+        root.put("skills", given(NEUTRAL, Value::List(parts.skills)));
+    }
+    root.given(NEUTRAL)
+}
+
+/// Who may call the tools of an imported server: any user of the tenant, any tool.
+pub(super) fn open_to_all() -> Node {
+    const WHY: &str = "default of imported packs: every user of the tenant";
+    let mut access = Made::default();
+    access.put("default", given_text(WHY, "public"));
+    access.given(WHY)
+}
+
+/// The model that the operator's environment names, in the variables that the demo uses.
+fn model_of_environment(sheet: &Sheet) -> Node {
+    const WHY: &str = "the environment";
+    let set = |name: &&str| sheet.variable(name).is_some_and(|value| !value.trim().is_empty());
+    let reference = |name: &str| given_text(WHY, format!("${{{name}}}"));
+    let mut llm = Made::default();
+    let provider = sheet.variable("LLM_PROVIDER").unwrap_or_default().trim();
+    let endpoint = ["OPENAI_BASE_URL", "OPENAI_API_KEY"].iter().any(set);
+    if provider == "none" || (provider.is_empty() && !endpoint) {
+        llm.put("provider", given_text("default of imported packs: no variable names a model", "none"));
+        return llm.given(WHY);
+    }
+    let (model, url) = ("LLM_MODEL", "OPENAI_BASE_URL");
+    let named = if provider.is_empty() { given_text(WHY, "openai") } else { reference("LLM_PROVIDER") };
+    llm.put("provider", named);
+    llm.put("model", if set(&model) { reference(model) } else { given_text(WHY, "gpt-5-mini") });
+    if ["", "openai"].contains(&provider) && set(&url) {
+        llm.put("baseUrl", reference(url));
+    }
+    llm.put_some("apiKey", key_of(provider).filter(set).map(reference));
+    llm.given(WHY)
+}
+
+/// The variable that holds the key for a provider.
+pub(super) fn key_of(provider: &str) -> Option<&'static str> {
+    match provider {
+        "" | "openai" => Some("OPENAI_API_KEY"),
+        "anthropic" => Some("ANTHROPIC_API_KEY"),
+        "gemini" => Some("GEMINI_API_KEY"),
+        _ => None,
+    }
+}
+
+/// `access.yaml`: `authentication` as in `flows`, and `toolAccess` by server.
+fn tighten(root: &mut Node, sheet: &Sheet, source: usize) {
+    let Some(document) = sheet.parse_source(source, |_| None) else { return };
+    let document = Field::new(sheet, &document, "");
+    let Some(mut top) = document.object() else { return };
+    if let Some(authentication) = top.optional("authentication") {
+        let mut flows = Made::default();
+        flows.put("authentication", super::made::moved(&authentication));
+        root.set("flows", flows.into_node(&authentication));
+    }
+    let access = top.optional("toolAccess");
+    for (name, field) in access.as_ref().and_then(Field::entries).unwrap_or_default() {
+        if !set_access(root, name, super::made::moved(&field)) {
+            let known: Vec<_> = servers_of(root).iter().filter_map(|server| server.get("name")?.words()).collect();
+            field.error(format!("there is no server {name:?}"), &format!("the servers are {}", known.join(", ")));
+        }
+    }
+    top.finish();
+}
+
+pub(super) fn servers_of(root: &Node) -> &[Node] {
+    root.below(&["mcp", "servers"]).map(Node::items).unwrap_or_default()
+}
+
+fn set_access(root: &mut Node, name: &str, access: Node) -> bool {
+    let Value::Map(top) = &mut root.value else { return false };
+    let Some((_, mcp)) = top.iter_mut().find(|(key, _)| key.text == "mcp") else { return false };
+    let Value::Map(fields) = &mut mcp.value else { return false };
+    let Some((_, servers)) = fields.iter_mut().find(|(key, _)| key.text == "servers") else { return false };
+    let Value::List(servers) = &mut servers.value else { return false };
+    let named = |server: &&mut Node| server.get("name").and_then(Node::words) == Some(name);
+    servers.iter_mut().find(named).is_some_and(|server| {
+        server.set("toolAccess", access);
+        true
+    })
+}

@@ -1,0 +1,188 @@
+//! `import`: a pack of another format as a native one. Variables stay references; the author's comments come
+//! along where the line that they belong to does.
+//!
+//! What is written is read again before anybody gets it: it must do the same as the original.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    dialect::{self, Dialect, NATIVE_FILES, servers_of},
+    field::Field,
+    folder::{self, Outcome, Tree},
+    native,
+    report::{LoadError, Report},
+    sheet::{Sheet, Unset},
+    written::{Hand, yaml},
+    yaml::{Comment, Node, Origin},
+};
+use crate::domain::{config::Environment, pack::Pack};
+
+/// How far a comment may stand from the line that it is about.
+const NEAR: usize = 5;
+
+/// A native pack that is not written yet.
+pub struct Imported {
+    pub id: String,
+    pub text: String,
+    /// The folder that it comes from.
+    pub folder: PathBuf,
+    /// Files that it names, from that folder on.
+    pub needs: Vec<String>,
+    /// What is odd about the original.
+    pub report: Report,
+    /// Every variable was set, so that both packs could be compared.
+    pub compared: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    #[error(transparent)]
+    Broken(#[from] LoadError),
+    #[error("there are {0} packs; name one of them")]
+    NotOne(usize),
+    #[error("{0} is a native pack already")]
+    Native(String),
+    #[error("the pack cannot be written so that it does the same; please report it: {0}")]
+    Differs(String),
+    #[error("{} has a pack already, in {}; remove it, or name another folder with `--to`", .0.display(), .1.display())]
+    There(PathBuf, PathBuf),
+    #[error("{} cannot be written: {}", .0.display(), .1)]
+    Unwritable(PathBuf, std::io::Error),
+}
+
+/// Reads one pack, which may refer to variables that are not set.
+pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
+    let folder::Reading { mut packs, report, .. } = folder::read(path, env, None, Unset::Allowed);
+    if !report.is_ok() {
+        return Err(LoadError(report).into());
+    }
+    if packs.len() != 1 {
+        return Err(ImportError::NotOne(packs.len()));
+    }
+    let Outcome { documents, tree, .. } = packs.remove(0);
+    if documents.dialect == Dialect::Native {
+        return Err(ImportError::Native(documents.name()));
+    }
+    let Tree { root, files, comments } = tree.expect("a pack without problems has a tree");
+    let shown =
+        documents.files.iter().map(|file| file.strip_prefix(&documents.folder).unwrap_or(file).display().to_string());
+    let head = format!("# Imported from {} ({}).\n", shown.collect::<Vec<_>>().join(", "), documents.dialect.name());
+    let importing = Importing::new(&root, comments);
+    let body = yaml(&root, &importing);
+    let text = head + &importing.left(&files, &documents.folder) + "\n" + &body;
+    let needs: BTreeSet<String> =
+        servers_of(&root).iter().filter_map(|server| Some(server.get("envFile")?.words()?.to_owned())).collect();
+    let original = folder::read(path, env, None, Unset::Refused).packs.pop().and_then(|outcome| outcome.pack);
+    let unset = if original.is_some() { Unset::Refused } else { Unset::Allowed };
+    let copy = again(&text, &documents.folder, env, unset)?;
+    if let Some(original) = &original
+        && !copy.as_ref().is_some_and(|copy| copy.same_as(original))
+    {
+        return Err(ImportError::Differs("it reads differently".to_owned()));
+    }
+    let id = root.below(&["metadata", "id"]).and_then(Node::words).unwrap_or_default().to_owned();
+    let needs = needs.into_iter().collect();
+    Ok(Imported { id, text, folder: documents.folder, needs, report, compared: original.is_some() })
+}
+
+fn again(text: &str, folder: &Path, env: &Environment, unset: Unset) -> Result<Option<Pack>, ImportError> {
+    let sheet = Sheet::new(NATIVE_FILES[0], text, env, unset).within(folder);
+    let pack = sheet.parse().and_then(|root| native::read(&Field::new(&sheet, &root, ""), folder, None).pack);
+    if sheet.is_refused() {
+        let problems = sheet.finish().0;
+        return Err(ImportError::Differs(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")));
+    }
+    Ok(pack)
+}
+
+impl Imported {
+    /// Writes it into a folder where there is no pack yet; answers the file.
+    pub fn write_to(&self, folder: &Path) -> Result<PathBuf, ImportError> {
+        let file = folder.join(NATIVE_FILES[0]);
+        let there = match dialect::of_folder(folder) {
+            Ok(there) => there.map(|documents| documents.files[0].clone()),
+            Err(_) => Some(folder.to_owned()),
+        };
+        if let Some(other) = there {
+            return Err(ImportError::There(folder.to_owned(), other));
+        }
+        let written = fs::create_dir_all(folder)
+            .and_then(|()| File::create_new(&file))
+            .and_then(|mut open| open.write_all(self.text.as_bytes()));
+        written.map_err(|error| ImportError::Unwritable(file.clone(), error))?;
+        Ok(file)
+    }
+}
+
+/// The author's comments, by the line that they go with. Each is said once.
+struct Importing {
+    above: RefCell<BTreeMap<(usize, usize), Vec<String>>>,
+    beside: RefCell<BTreeMap<(usize, usize), String>>,
+    /// Those without a line of their own any more.
+    lost: Vec<Comment>,
+}
+
+impl Importing {
+    fn new(root: &Node, comments: Vec<Comment>) -> Self {
+        let mut lines = BTreeSet::new();
+        anchors(root, &mut lines);
+        let (mut above, mut beside) = (BTreeMap::<_, Vec<String>>::new(), BTreeMap::new());
+        let mut lost = Vec::new();
+        for comment in comments {
+            let here = (comment.source, comment.line);
+            let near = lines.range(here..(comment.source, comment.line + NEAR)).next();
+            match near {
+                _ if comment.beside && lines.contains(&here) => {
+                    beside.insert(here, comment.text.trim().to_owned());
+                }
+                Some(line) if !comment.beside => above.entry(*line).or_default().push(comment.text.trim().to_owned()),
+                _ => lost.push(comment),
+            }
+        }
+        Self { above: RefCell::new(above), beside: RefCell::new(beside), lost }
+    }
+
+    /// What is left once the rest is written.
+    fn left(&self, files: &[String], folder: &Path) -> String {
+        let (above, beside) = (self.above.borrow(), self.beside.borrow());
+        let above = above.iter().flat_map(|(place, texts)| texts.iter().map(move |text| (*place, text.as_str())));
+        let beside = beside.iter().map(|(place, text)| (*place, text.as_str()));
+        let lost = self.lost.iter().map(|comment| ((comment.source, comment.line), comment.text.trim()));
+        let mut all: Vec<_> = above.chain(beside).chain(lost).filter(|(_, text)| !text.is_empty()).collect();
+        all.sort_unstable();
+        let folder = format!("{}/", folder.display());
+        let named = |source: usize| files[source].strip_prefix(&folder).unwrap_or(&files[source]).to_owned();
+        all.iter().map(|((source, line), text)| format!("# {}:{line}: {text}\n", named(*source))).collect()
+    }
+}
+
+fn anchor(node: &Node) -> Option<(usize, usize)> {
+    (!matches!(node.origin, Origin::Given(_))).then_some((node.source, node.at.line))
+}
+
+fn anchors(node: &Node, lines: &mut BTreeSet<(usize, usize)>) {
+    lines.extend(anchor(node));
+    node.items().iter().chain(node.entries().iter().map(|(_, inner)| inner)).for_each(|inner| anchors(inner, lines));
+}
+
+impl Hand for Importing {
+    fn above(&self, node: &Node) -> Vec<String> {
+        let own = anchor(node).and_then(|line| self.above.borrow_mut().remove(&line));
+        let note = node.note.iter().flat_map(|note| note.lines().map(str::to_owned));
+        own.into_iter().flatten().chain(note).collect()
+    }
+
+    fn beside(&self, node: &Node, _: &[&str]) -> Option<String> {
+        anchor(node).and_then(|line| self.beside.borrow_mut().remove(&line))
+    }
+
+    fn text(&self, _: &Node, _: &[&str], _: usize) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,155 @@
+//! Making a tree in the native format out of what another format says.
+//!
+//! Every node remembers the place that it was made of, so that problems, `explain` and comments find the
+//! author's own line.
+
+use super::{
+    field::Field,
+    report::Place,
+    yaml::{Key, Node, Origin, Value},
+};
+
+/// Text as native packs write it, with `${NAME}` for variables.
+pub(super) fn text(of: &Field, text: impl Into<String>) -> Node {
+    of_field(of, Value::Scalar { text: text.into(), plain: false })
+}
+
+/// Text in which nothing stands for anything.
+pub(super) fn literal(of: &Field, text: &str) -> Node {
+    self::text(of, escaped(text))
+}
+
+/// Such text, in the spelling of native packs.
+pub(super) fn escaped(text: &str) -> String {
+    text.replace("${", "$${")
+}
+
+/// A number, or true or false.
+pub(super) fn plain(of: &Field, text: impl ToString) -> Node {
+    of_field(of, Value::Scalar { text: text.to_string(), plain: true })
+}
+
+pub(super) fn list(of: &Field, items: Vec<Node>) -> Node {
+    of_field(of, Value::List(items))
+}
+
+fn of_field(of: &Field, value: Value) -> Node {
+    Node { at: of.at, origin: Origin::Translated(of.path.clone()), note: None, value, ..of.node().clone() }
+}
+
+/// What nobody wrote; `why` says where it comes from.
+pub(super) fn given(why: &'static str, value: Value) -> Node {
+    let at = Place { line: 1, column: 1 };
+    Node { at, span: 0..0, source: 0, origin: Origin::Given(why), note: None, value }
+}
+
+pub(super) fn given_text(why: &'static str, text: impl Into<String>) -> Node {
+    given(why, Value::Scalar { text: text.into(), plain: false })
+}
+
+pub(super) fn given_plain(why: &'static str, text: impl ToString) -> Node {
+    given(why, Value::Scalar { text: text.to_string(), plain: true })
+}
+
+/// The field with all that is below it, to stand in another place of the tree.
+pub(super) fn moved(field: &Field) -> Node {
+    copied(field, &|_, text| Some(text.to_owned())).unwrap_or_else(|| field.node().clone())
+}
+
+/// The same with other texts, where `say` has one; without one there is no node.
+pub(super) fn copied(field: &Field, say: &dyn Fn(&Field, &str) -> Option<String>) -> Option<Node> {
+    let value = match &field.node().value {
+        Value::List(items) => {
+            let fields = items.iter().enumerate().map(|(at, item)| field.item(at, item));
+            Value::List(fields.map(|field| copied(&field, say)).collect::<Option<_>>()?)
+        }
+        Value::Map(entries) => {
+            let copy = |entry: &(Key, Node)| Some((entry.0.clone(), copied(&field.entry(entry), say)?));
+            Value::Map(entries.iter().map(copy).collect::<Option<_>>()?)
+        }
+        Value::Scalar { .. } if field.raw().is_some() => {
+            Value::Scalar { text: say(field, field.raw().unwrap_or_default())?, plain: false }
+        }
+        Value::Scalar { text, plain } => Value::Scalar { text: text.clone(), plain: *plain },
+    };
+    Some(of_field(field, value))
+}
+
+/// A map being made.
+#[derive(Default)]
+pub(super) struct Made(Vec<(Key, Node)>);
+
+impl Made {
+    pub(super) fn put(&mut self, key: impl Into<String>, node: Node) {
+        self.0.push((Key { text: key.into(), at: node.at }, node));
+    }
+
+    pub(super) fn put_some(&mut self, key: &str, node: Option<Node>) {
+        if let Some(node) = node {
+            self.put(key, node);
+        }
+    }
+
+    pub(super) fn into_node(self, of: &Field) -> Node {
+        of_field(of, Value::Map(self.0))
+    }
+
+    pub(super) fn given(self, why: &'static str) -> Node {
+        given(why, Value::Map(self.0))
+    }
+}
+
+impl Node {
+    #[must_use]
+    pub(super) fn noted(mut self, note: Option<String>) -> Self {
+        self.note = note;
+        self
+    }
+
+    /// The same, as if it stood in another text.
+    #[must_use]
+    pub(super) fn in_source(mut self, source: usize) -> Self {
+        self.source = source;
+        self.value = match self.value {
+            Value::List(items) => Value::List(items.into_iter().map(|item| item.in_source(source)).collect()),
+            Value::Map(entries) => {
+                Value::Map(entries.into_iter().map(|(key, node)| (key, node.in_source(source))).collect())
+            }
+            scalar @ Value::Scalar { .. } => scalar,
+        };
+        self
+    }
+
+    /// The value of a key of a map.
+    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+        let Value::Map(entries) = &self.value else { return None };
+        entries.iter().find(|(name, _)| name.text == key).map(|(_, node)| node)
+    }
+
+    /// The value below some keys.
+    pub(super) fn below(&self, keys: &[&str]) -> Option<&Node> {
+        keys.iter().try_fold(self, |node, key| node.get(key))
+    }
+
+    /// Sets the value of a key of a map.
+    pub(super) fn set(&mut self, key: &str, node: Node) {
+        let Value::Map(entries) = &mut self.value else { return };
+        match entries.iter_mut().find(|(name, _)| name.text == key) {
+            Some((_, old)) => *old = node,
+            None => entries.push((Key { text: key.to_owned(), at: node.at }, node)),
+        }
+    }
+
+    pub(super) fn items(&self) -> &[Node] {
+        if let Value::List(items) = &self.value { items } else { &[] }
+    }
+
+    pub(super) fn entries(&self) -> &[(Key, Node)] {
+        if let Value::Map(entries) = &self.value { entries } else { &[] }
+    }
+
+    /// The text of a scalar, as it stands there.
+    pub(super) fn words(&self) -> Option<&str> {
+        if let Value::Scalar { text, .. } = &self.value { Some(text) } else { None }
+    }
+}

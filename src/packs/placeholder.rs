@@ -1,0 +1,125 @@
+//! References to variables in the spellings of other formats → the native `${NAME}`.
+//!
+//! What looks like a reference of another format is refused with a hint, since it would be sent as it stands.
+
+use super::{field::Field, made::escaped};
+use crate::domain::template::is_variable_name;
+
+/// Text in which `${NAME}` is a variable and nothing else is (AOS, HoloDeck). `missing` says that one is not
+/// set.
+pub(super) fn dollar(field: &Field, text: &str, missing: impl Fn(&str) -> String) -> Option<String> {
+    if let Some(name) = braced(text) {
+        let hint = format!("write `${{{name}}}`");
+        field.error(format!("`{{env:{name}}}` is not replaced in this format"), &hint);
+        return None;
+    }
+    let mut native = String::new();
+    let mut rest = text;
+    let mut whole = true;
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((name, after)) = after.split_once('}') else {
+            field.error("`${` is never closed", "write `${NAME}`");
+            return None;
+        };
+        if before.ends_with('$') {
+            field.error("a `$` directly before `${…}` cannot be said in a pack", "put it into the variable");
+            return None;
+        }
+        if !is_variable_name(name) {
+            let last = name.rsplit(['.', ':']).next().unwrap_or_default();
+            let hint = if is_variable_name(last) { format!("write `${{{last}}}`") } else { "write `${NAME}`".into() };
+            field.error(format!("`${{{}}}` does not name a variable", short(name)), &hint);
+            return None;
+        }
+        if field.sheet.lacks(name) {
+            field.error(missing(name), &format!("set {name}"));
+            whole = false;
+        }
+        native.push_str(before);
+        native.push_str(&format!("${{{name}}}"));
+        rest = after;
+    }
+    native.push_str(rest);
+    whole.then_some(native)
+}
+
+/// Text in which nothing is replaced, though an author may think so. Where other programs read it, such as
+/// arguments, that is only odd.
+pub(super) fn unreplaced(field: &Field, text: &str, fatal: bool) -> String {
+    let dollar = text.split("${").skip(1).find_map(|rest| rest.split_once('}')).map(|(name, _)| name);
+    let found = match (dollar.filter(|name| is_variable_name(name)), braced(text)) {
+        (Some(name), _) => Some(format!("`${{{name}}}`")),
+        (None, Some(name)) => Some(format!("`{{env:{name}}}`")),
+        (None, None) => None,
+    };
+    match found {
+        Some(found) if fatal => {
+            field.error(format!("{found} is not replaced here in this format"), "write the value itself");
+        }
+        Some(found) => field.warn(format!("{found} is not replaced here: it is passed on as it stands"), ""),
+        None => {}
+    }
+    escaped(text)
+}
+
+/// The name in the first `{env:NAME}`.
+fn braced(text: &str) -> Option<&str> {
+    let names = text.split("{env:").skip(1).filter_map(|rest| rest.split_once('}'));
+    names.map(|(name, _)| name).find(|name| is_variable_name(name))
+}
+
+/// The value of a header or variable of holaOS, for this key: `{env:NAME}`, alone or inside of text.
+pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Option<String> {
+    let invalid = || {
+        // What stands there may be the secret itself.
+        let message = format!(
+            "invalid MCP env placeholder '{{env:…}}' for '{key}'; use '{{env:ENV_VAR_NAME}}' or provide a literal value"
+        );
+        field.mask();
+        field.error(message, "");
+    };
+    let dollar = text.split("${").skip(1).find_map(|rest| rest.split_once('}')).map(|(name, _)| name);
+    if let Some(name) = dollar.filter(|name| is_variable_name(name)) {
+        field.error(format!("`${{{name}}}` is not replaced in this format"), &format!("write `{{env:{name}}}`"));
+        return None;
+    }
+    let trimmed = text.trim();
+    let whole = trimmed.strip_prefix("{env:").and_then(|rest| rest.strip_suffix('}'));
+    if whole.is_some_and(|name| !is_variable_name(name)) {
+        invalid();
+        return None;
+    }
+    let mut native = String::new();
+    let mut rest = if whole.is_some() { trimmed } else { text };
+    let mut complete = true;
+    while let Some((before, after)) = rest.split_once("{env:") {
+        let Some((name, after)) = after.split_once('}').filter(|(name, _)| is_variable_name(name)) else {
+            invalid();
+            return None;
+        };
+        if required && field.sheet.lacks(name) {
+            let message = format!("environment variable '{name}' is required by MCP config for '{key}'");
+            field.error(message, &format!("set {name}"));
+            complete = false;
+        }
+        if before.ends_with('$') {
+            field.error("a `$` directly before `{env:…}` cannot be said in a pack", "put it into the variable");
+            return None;
+        }
+        native.push_str(&escaped(before));
+        native.push_str(&format!("${{{name}}}"));
+        rest = after;
+    }
+    if native.is_empty() {
+        field.mask();
+        if text.to_ascii_lowercase().contains("{env:") {
+            field.warn("is sent as it stands", "write `{env:NAME}`, in lower case");
+        }
+    }
+    native.push_str(&escaped(rest));
+    complete.then_some(native)
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(40).collect()
+}

@@ -1,0 +1,134 @@
+//! What was understood of a pack, in a few lines: for `check`.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{
+    dialect::{Dialect, servers_of},
+    yaml::Node,
+};
+
+/// A pack as it was understood.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Understood {
+    pub id: String,
+    /// The format that it is written in.
+    pub dialect: String,
+    pub servers: Vec<Server>,
+    pub skills: Vec<Skill>,
+    /// Roles that any rule names, those of approvers included.
+    pub roles: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Server {
+    pub id: String,
+    /// `registry` for one that is taken from there.
+    pub transport: String,
+    /// The address, the program or the entry.
+    pub at: String,
+    /// The allowlist; absent: every discovered tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<String>>,
+    /// Who may call them.
+    pub access: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Skill {
+    pub id: String,
+    pub server: String,
+    pub tool: String,
+}
+
+pub(super) fn of(dialect: Dialect, root: &Node) -> Understood {
+    let id = root.below(&["metadata", "id"]).map(shown).unwrap_or_default();
+    let mut servers: Vec<Server> = servers_of(root).iter().map(server).collect();
+    let references = root.get("mcpServers").map(Node::entries).unwrap_or_default();
+    servers.extend(references.iter().map(|(alias, node)| Server {
+        id: alias.text.clone(),
+        transport: "registry".to_owned(),
+        at: node.get("ref").map(shown).unwrap_or_default(),
+        tools: node.get("tools").map(texts),
+        access: access(node),
+    }));
+    let skills = root.get("skills").map(Node::items).unwrap_or_default();
+    let skills = skills.iter().map(|skill| Skill {
+        id: skill.get("id").map(shown).unwrap_or_default(),
+        server: skill.below(&["mcpBinding", "server"]).map(shown).unwrap_or_default(),
+        tool: skill
+            .below(&["mcpBinding", "tools"])
+            .and_then(|tools| tools.items().first())
+            .map(shown)
+            .unwrap_or_default(),
+    });
+    let mut roles = Vec::new();
+    for node in servers_of(root).iter().chain(references.iter().map(|(_, node)| node)) {
+        let named = node.below(&["toolAccess", "roles"]).map(Node::entries).unwrap_or_default();
+        roles.extend(named.iter().map(|(role, _)| role.text.clone()));
+        let policies = node.below(&["toolAccess", "approval"]).map(Node::items).unwrap_or_default();
+        roles.extend(policies.iter().filter_map(|policy| policy.get("approvers")).flat_map(texts));
+    }
+    roles.sort();
+    roles.dedup();
+    Understood { id, dialect: dialect.name().to_owned(), servers, skills: skills.collect(), roles }
+}
+
+fn server(node: &Node) -> Server {
+    let text = |name: &str| node.get(name).map(shown);
+    let at = text("url").or_else(|| text("command")).unwrap_or_default();
+    Server {
+        id: text("name").unwrap_or_default(),
+        transport: text("transport").unwrap_or_default(),
+        // What follows may be secret.
+        at: at.split('?').next().unwrap_or_default().to_owned(),
+        tools: node.get("tools").map(texts),
+        access: access(node),
+    }
+}
+
+fn access(node: &Node) -> String {
+    let personal = node.get("accessMode").and_then(Node::words) == Some("user-controlled");
+    let rules = node.get("toolAccess");
+    let default = rules.and_then(|rules| rules.get("default")).and_then(Node::words);
+    let who = match rules {
+        None => "admins only",
+        Some(rules) if rules.get("roles").is_some() => "by role",
+        Some(_) if matches!(default, Some("public" | "all")) => "everyone",
+        Some(_) => "what is public",
+    };
+    if personal { format!("{who}, with a credential of their own") } else { who.to_owned() }
+}
+
+fn shown(node: &Node) -> String {
+    node.words().unwrap_or_default().to_owned()
+}
+
+fn texts(node: &Node) -> Vec<String> {
+    node.items().iter().map(shown).collect()
+}
+
+/// A head line, then one line a server and one for skills and roles each.
+impl fmt::Display for Understood {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.id, self.dialect)?;
+        let width = self.servers.iter().map(|server| server.id.len()).max().unwrap_or_default();
+        for Server { id, transport, at, tools, access } in &self.servers {
+            let tools = match tools {
+                None => "all tools".to_owned(),
+                Some(tools) if tools.is_empty() => "no tools".to_owned(),
+                Some(tools) => tools.join(", "),
+            };
+            write!(f, "\n  {id:width$}  {transport} {at}: {tools}; {access}")?;
+        }
+        if !self.skills.is_empty() {
+            let skill = |skill: &Skill| format!("/{} calls {} {}", skill.id, skill.server, skill.tool);
+            write!(f, "\n  skills: {}", self.skills.iter().map(skill).collect::<Vec<_>>().join(", "))?;
+        }
+        if !self.roles.is_empty() {
+            write!(f, "\n  roles: {}", self.roles.join(", "))?;
+        }
+        Ok(())
+    }
+}

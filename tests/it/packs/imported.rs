@@ -1,0 +1,137 @@
+//! `import`: the written pack does the same as the original.
+
+use std::{fs, path::Path};
+
+use chatelaine::{
+    domain::{config::Environment, pack::Pack},
+    packs::{self, Library},
+};
+use proptest::prelude::*;
+
+use super::{MINIMAL, env, folder_of};
+
+fn variables() -> Environment {
+    let names = [
+        "TOKEN",
+        "API_TOKEN",
+        "MY_TOKEN",
+        "SEARCH_TOKEN",
+        "CONTEXT7_API_KEY",
+        "GITHUB_TOKEN",
+        "DATABASE_URL",
+        "CUSTOM_CONFIG",
+        "API_KEY",
+        "CLOUD_API_KEY",
+    ];
+    names.iter().fold(env(&[]), |env, name| env.with(*name, format!("value-of-{name}")))
+}
+
+fn load(path: &Path, env: &Environment) -> Pack {
+    Pack::clone(Library::load(path, env, None).unwrap().snapshot().packs().next().unwrap())
+}
+
+/// Imports a folder, puts the native pack in the place of the original and compares. Answers what was written.
+fn round(files: &[(&str, &str)], env: &Environment) -> String {
+    let root = folder_of(files);
+    let folder = root.path().join("demo");
+    let original = load(&folder, env);
+    let imported = packs::import(&folder, env).unwrap();
+    assert!(imported.compared && !imported.text.contains("value-of-"), "{}", imported.text);
+    let moved = root.path().join("elsewhere/demo");
+    fs::create_dir_all(moved.parent().unwrap()).unwrap();
+    fs::rename(&folder, &moved).unwrap();
+    let written = imported.write_to(&folder).unwrap();
+    assert_eq!(written, folder.join("agent-pack.yaml"));
+    for needed in &imported.needs {
+        fs::copy(moved.join(needed), folder.join(needed)).unwrap();
+    }
+    let copy = load(&folder, env);
+    assert!(copy.same_as(&original), "{}\n{copy:#?}\n{original:#?}", imported.text);
+    imported.text
+}
+
+#[test]
+fn every_snippet_of_the_documents_comes_out_the_same() {
+    let folder = Path::new("tests/it/documents");
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    for snippet in ["01", "03", "04"] {
+        round(&[("workspace.yaml", &read(&format!("holaos/{snippet}.yaml")))], &variables());
+    }
+    for number in (2..=13).filter(|number| *number != 6) {
+        let text = read(&format!("holodeck/{number:02}.yaml"));
+        round(&[("agent.yaml", &text), (".env", "A=secret\n")], &variables());
+    }
+    let servers = read("aos/01.yaml");
+    let (files, search) = servers.split_once("# http server").unwrap();
+    let skill = read("aos/02.yaml");
+    let files =
+        [("core/mcp/files.yaml", files), ("core/mcp/search.yaml", search), ("core/skills/s/skill.yaml", &skill)];
+    round(&files, &variables());
+}
+
+#[test]
+fn what_is_written_reads_well_and_keeps_the_comments() {
+    let workspace = "# Our servers\nmcp_registry:\n  servers:\n    # Documentation of libraries\n    context7: # shared\n      type: remote\n      url: https://mcp.context7.com/mcp # public\n      headers:\n        # rotate in May\n        CONTEXT7_API_KEY: \"{env:CONTEXT7_API_KEY}\"\n    shell:\n      type: local\n      command: [sh, -c, \"echo ${HOME}\"]\n  allowlist:\n    tool_ids:\n      - context7.lookup # enough\n  catalog:\n    workspace.read: { module_path: tools, symbol: read }\n# the end\n";
+    let access = "# only staff\nauthentication: { rolesAttribute: roles }\ntoolAccess:\n  shell: { roles: { staff: [run] } } # not for guests\n";
+    let text = round(&[("workspace.yaml", workspace), ("access.yaml", access)], &variables());
+    insta::assert_snapshot!(text, @"");
+}
+
+#[test]
+fn nothing_is_overwritten_and_a_native_pack_is_left_alone() {
+    let root = folder_of(&[("agent.yaml", "name: x\n")]);
+    let folder = root.path().join("demo");
+    let imported = packs::import(&folder, &env(&[])).unwrap();
+    let error = imported.write_to(&folder).unwrap_err().to_string();
+    assert!(error.contains("has a pack already") && error.contains("agent.yaml"), "{error}");
+    let other = root.path().join("other");
+    imported.write_to(&other).unwrap();
+    assert!(imported.write_to(&other).unwrap_err().to_string().contains("has a pack already"));
+    fs::write(other.join("agent-pack.yaml"), MINIMAL).unwrap();
+    assert!(packs::import(&other, &env(&[])).err().unwrap().to_string().ends_with("is a native pack already"));
+    assert!(packs::import(&root.path().join("none"), &env(&[])).is_err());
+}
+
+#[test]
+fn variables_need_not_be_set() {
+    let workspace = "mcp_registry: { servers: { a: { type: remote, url: \"https://x.example.org\", headers: { K: \"a {env:NOT_SET} $5\" } } } }\n";
+    let root = folder_of(&[("workspace.yaml", workspace)]);
+    let imported = packs::import(root.path(), &env(&[])).unwrap();
+    assert!(!imported.compared && imported.text.contains("K: \"a ${NOT_SET} $5\""), "{}", imported.text);
+}
+
+/// Text that is hard on YAML.
+fn hard() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[ -~]{0,12}",
+        "[a-z:#&*!|>%@`'\"{}\\[\\],?$ \\-\n\t\\\\]{0,12}",
+        Just("true".to_owned()),
+        Just("1.10".to_owned()),
+        Just("~".to_owned()),
+        Just("é\u{85}\u{2028}🗝".to_owned()),
+        Just("line one\nline two\n".to_owned()),
+        Just("  indented\n first".to_owned()),
+        Just("$${X}".to_owned()),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    /// Whatever stands in arguments, descriptions and instructions.
+    #[test]
+    fn any_text_comes_out_the_same(arguments in prop::collection::vec(hard(), 0..4), instructions in hard(), key in "[ -~]{1,8}") {
+        let json = |text: &str| serde_json::to_string(text).unwrap();
+        let args: Vec<_> = arguments.iter().map(|text| json(&text.replace('$', "S"))).collect();
+        let agent = format!(
+            "instructions: {{ file: p.txt }}\ntools: [{{ type: mcp, name: a, description: {}, server: s, command: uvx, args: [{}], config: {{ {}: {} }} }}]\n",
+            json(&instructions.replace('$', "S")), args.join(", "), json(&key), json(&instructions.replace('$', "S"))
+        );
+        if !instructions.trim().is_empty() {
+            round(&[("agent.yaml", &agent), ("p.txt", &instructions)], &variables());
+        }
+        let command: Vec<_> = arguments.iter().filter(|text| !text.trim().is_empty()).map(|text| json(text)).collect();
+        let workspace = format!("mcp_registry: {{ servers: {{ a: {{ type: local, command: [{}] }} }} }}\n", [vec!["\"x\"".to_owned()], command].concat().join(", "));
+        round(&[("workspace.yaml", &workspace)], &variables());
+    }
+}
