@@ -1,15 +1,14 @@
 //! Conversations: open, read, say something, listen. A message opens a run; the run is worked on by
 //! [`super::jobs`], in this process if it has a place.
 
+mod answers;
+
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use serde::Serialize;
 
-use super::{
-    App, agents, elicitations,
-    flows::{self},
-    usage,
-};
+pub(super) use self::answers::{Caught, catch};
+use super::{App, agents, usage};
 use crate::{
     domain::{
         audit::Fact,
@@ -148,56 +147,6 @@ pub async fn post(
     let said = say(app, &mut tx, principal, &conversation, &text, caught.as_ref()).await?;
     tx.commit().await?;
     Ok(said.publish(app, principal))
-}
-
-/// A text that answers something that was asked in its conversation.
-pub(super) enum Caught {
-    Flow(flows::Caught),
-    Elicited(elicitations::Caught),
-}
-
-impl Caught {
-    fn shown(&self) -> &str {
-        match self {
-            Self::Flow(caught) => &caught.shown,
-            Self::Elicited(caught) => &caught.shown,
-        }
-    }
-
-    fn kind(&self) -> RunKind {
-        match self {
-            Self::Flow(_) => RunKind::Command,
-            Self::Elicited(caught) => caught.kind(),
-        }
-    }
-
-    async fn deliver(&self, tx: &mut Tx, run: RunId) -> Result<()> {
-        match self {
-            Self::Flow(caught) => caught.deliver(tx, run).await,
-            Self::Elicited(caught) => caught.deliver(tx, run).await,
-        }
-    }
-}
-
-/// What a text answers, if it answers something: a field by its name, or else the flow before a server's question. Asked
-/// before anything of it is stored.
-pub(super) async fn catch(
-    app: &App,
-    principal: &Principal,
-    pack: &Pack,
-    id: ConversationId,
-    text: &str,
-    field: Option<&str>,
-) -> Result<Option<Caught>> {
-    if field.is_some()
-        && let Some(caught) = elicitations::catch(app, principal, id, text, field).await?
-    {
-        return Ok(Some(Caught::Elicited(caught)));
-    }
-    if let Some(caught) = flows::catch(app, principal, pack, id, text, field).await? {
-        return Ok(Some(Caught::Flow(caught)));
-    }
-    Ok(elicitations::catch(app, principal, id, text, field).await?.map(Caught::Elicited))
 }
 
 /// A text that can be a message.

@@ -94,8 +94,8 @@ pub async fn use_one(
         Err(unfit) => {
             let usage = ("usage", &*prompt::usage(&spec.id, found));
             return Ok(match unfit {
-                Unfit::Missing(names) => {
-                    tell("bad_prompt", Key::PromptMissing, &[("missing", &names.join(", ")), usage])
+                Unfit::Missing(absent) => {
+                    tell("bad_prompt", Key::PromptMissing, &[("missing", &absent.join(", ")), usage])
                 }
                 Unfit::Extra(text) => tell("bad_prompt", Key::PromptExtra, &[("text", &text), usage]),
             });

@@ -187,7 +187,9 @@ impl Work {
     /// A slash command. One that was interrupted after its call is not begun again.
     async fn command(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
         let asker = elicitations::asker(&self.app, &self.run, false).await?;
-        if self.resume_calls(pack, asker).await?.is_some() {
+        let resumed =
+            written.iter().flat_map(|message| &message.parts).any(|part| matches!(part, Part::CallOutcome(_)));
+        if resumed || self.resume_calls(pack, asker).await?.is_some() {
             self.tell_of_credentials(pack).await?;
             return Ok(if self.cancel.is_cancelled() { Ending::cancelled() } else { Ending::succeeded() });
         }

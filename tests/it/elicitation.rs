@@ -152,7 +152,7 @@ async fn several_fields_are_asked_one_by_one_and_each_is_checked() {
         ("11", "That does not fit. 1 … 10"),
         ("2,5", "color\nOne of: Red, Green\n(answer with - for g)"),
         ("blue", "That is none of the options."),
-        ("-", "days\nAny of these, separated by commas: mon, tue, wed"),
+        ("-", "days (… 2)\nAny of these, separated by commas: mon, tue, wed"),
         ("mon, tue, wed", "That does not fit."),
         ("1, wed", "mail (name@example.org)\n(optional;"),
         ("ann", "That does not fit. name@example.org"),

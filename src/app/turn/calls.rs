@@ -180,7 +180,7 @@ impl Work {
             _ => Target::Name(&call.name),
         };
         let (progress, mut reports) = mpsc::unbounded_channel::<crate::mcp::Progress>();
-        let asked = Call {
+        let wanted = Call {
             principal: &self.run.principal,
             toolbox,
             run: run_id,
@@ -198,7 +198,7 @@ impl Work {
             cancel: self.cancel.clone(),
             asker,
         };
-        let mut answer = std::pin::pin!(gate::call(&self.app, asked));
+        let mut answer = std::pin::pin!(gate::call(&self.app, wanted));
         loop {
             tokio::select! {
                 result = &mut answer => return Ok(result),

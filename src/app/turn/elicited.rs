@@ -68,25 +68,25 @@ impl Work {
                         done. It was not repeated. Check before trying again";
             return Ok(result(CallStatus::OutcomeUnknown, text));
         }
-        let Some((asked, entered)) = elicitations::opened(&self.app, self.run.tenant, pending).await? else {
+        let Some((form, entered)) = elicitations::opened(&self.app, self.run.tenant, pending).await? else {
             return Ok(result(CallStatus::Denied, "not executed: what the user answered cannot be opened any more"));
         };
         if self.cancel.is_cancelled() {
             return Ok(result(CallStatus::Cancelled, "cancelled before it was sent"));
         }
-        self.send_answer(pack, pending, asked, &entered, asker).await
+        self.send_answer(pack, pending, form, &entered, asker).await
     }
 
     async fn send_answer(
         &self,
         pack: &Arc<Pack>,
         pending: &Pending,
-        asked: Asked,
+        form: Asked,
         entered: &Entered,
         asker: Option<Asker>,
     ) -> Result<ToolResult> {
         let toolbox = tools::toolbox(&self.app, &self.run.principal, pack).await?;
-        let arguments: Value = serde_json::from_str(asked.arguments.get()).unwrap_or_default();
+        let arguments: Value = serde_json::from_str(form.arguments.get()).unwrap_or_default();
         // Nobody shows progress of a call that has no row of its own any more.
         let (progress, _) = mpsc::unbounded_channel();
         let call = Call {
@@ -101,9 +101,9 @@ impl Work {
             cancel: self.cancel.clone(),
             asker: asker.map(|asker| Asker { for_model: pending.for_model, ..asker }),
         };
-        let answer = asked.answer(entered);
+        let answer = form.answer(entered);
         let credential = pending.credential.clone();
-        let answered = Answered { credential, arguments: asked.arguments, answer, rounds: pending.round };
+        let answered = Answered { credential, arguments: form.arguments, answer, rounds: pending.round };
         Ok(input::resume(&self.app, &call, answered).await)
     }
 

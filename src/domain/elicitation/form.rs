@@ -131,7 +131,7 @@ fn kind(property: &Value) -> Option<Kind> {
     match property.get("type").and_then(Value::as_str)? {
         "string" => {
             if let Some(choices) = choices(property) {
-                return choices.map(Kind::One);
+                return (!choices.is_empty()).then_some(Kind::One(choices));
             }
             let format = property.get("format").and_then(Value::as_str);
             let format = format.and_then(|format| match format {
@@ -149,7 +149,7 @@ fn kind(property: &Value) -> Option<Kind> {
         "integer" => Some(Kind::Number { whole: true, least: limit("minimum"), most: limit("maximum") }),
         "boolean" => Some(Kind::Boolean),
         "array" => {
-            let choices = choices(property.get("items")?)??;
+            let choices = choices(property.get("items")?).filter(|choices| !choices.is_empty())?;
             let most = whole_number("maxItems").unwrap_or(u64::MAX).min(choices.len() as u64);
             Some(Kind::Many { choices, least: whole_number("minItems").unwrap_or(0), most })
         }
@@ -157,9 +157,9 @@ fn kind(property: &Value) -> Option<Kind> {
     }
 }
 
-/// What is offered, in each of the spellings that revisions of the protocol have; the inner `None` for what cannot be
-/// shown.
-fn choices(property: &Value) -> Option<Option<Vec<Choice>>> {
+/// What is offered, in each of the spellings that revisions of the protocol have; empty for what
+/// cannot be shown.
+fn choices(property: &Value) -> Option<Vec<Choice>> {
     let titled = property.get("oneOf").or_else(|| property.get("anyOf")).and_then(Value::as_array);
     let choices: Option<Vec<Choice>> = match (titled, property.get("enum").and_then(Value::as_array)) {
         (Some(titled), _) => titled
@@ -182,7 +182,7 @@ fn choices(property: &Value) -> Option<Option<Vec<Choice>>> {
         }
         (None, None) => return None,
     };
-    Some(choices.filter(|choices| !choices.is_empty() && choices.len() <= CHOICES))
+    Some(choices.filter(|choices| choices.len() <= CHOICES).unwrap_or_default())
 }
 
 /// Of a schema, what was read of it.

@@ -74,8 +74,9 @@ pub fn texts(parts: &[Value]) -> String {
 pub async fn audited(world: &World, action: &str) -> Vec<String> {
     let admin = world.admin().await;
     let page = admin.get(&format!("/v1/admin/audit?action={action}&limit=100")).await.expect(200);
-    let word = |line: &Value, name: &str| line[name].as_str().unwrap_or_default().to_owned();
-    let line = |line: &Value| format!("{} {} {}", word(line, "server"), word(line, "tool"), word(line, "outcome"));
+    let member = |line: &Value, name: &str| line[name].as_str().unwrap_or_default().to_owned();
+    let line =
+        |line: &Value| format!("{} {} {}", member(line, "server"), member(line, "tool"), member(line, "outcome"));
     page["items"].as_array().unwrap().iter().map(line).collect()
 }
 
