@@ -7,7 +7,8 @@ use libfuzzer_sys::fuzz_target;
 const SOURCES: [Source; 4] = [Source::Env, Source::Params, Source::Scope, Source::Runner];
 
 fuzz_target!(|text: &str| {
-    for parsed in [Template::parse(text), Template::parse_sourced(text, &SOURCES), Template::parse_user(text, "token")] {
+    for parsed in [Template::parse(text), Template::parse_sourced(text, &SOURCES), Template::parse_user(text, "token")]
+    {
         let Ok(template) = parsed else { continue };
         // A value that looks like a reference stays what it is.
         let value = "${SECRET}{token}";

@@ -14,6 +14,7 @@ use super::{
 };
 
 /// One server of one agent.
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in a pack")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerSpec {
     pub id: ServerId,

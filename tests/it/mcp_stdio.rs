@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 use chatelaine::{
     domain::{
         config::{Config, Environment},
+        policy::{Decision, Standing, decide},
         secret::Secret,
         server::{Endpoint, Timeouts},
     },
@@ -241,6 +242,8 @@ async fn a_server_whose_tools_are_not_to_be_loaded_is_connected_to_and_not_asked
     let (mcp, key) = (mcp(), key());
     let mut spec = (*spec(probe_stdio(&["frail"], &[]))).clone();
     spec.load_tools = false;
+    let admin = Standing { admin: true, ..Standing::default() };
+    assert!(matches!(decide(&spec, &admin, "echo"), Decision::Deny(_)), "not even one that was known before");
     let found = mcp.discover(&key, &std::sync::Arc::new(spec)).await.unwrap();
     assert!(found.tools.is_empty() && found.dropped.is_empty());
     assert!(matches!(mcp.state(&key), ConnectionState::Ready { .. }));

@@ -1,4 +1,4 @@
-use std::collections::HashSet;
+use std::{collections::HashSet, fmt::Write as _};
 
 use serde_json::{Value, json};
 
@@ -28,9 +28,8 @@ fn pack(servers: &[(&str, &Scripted)]) -> (String, String) {
     let mut entries = String::new();
     for (name, server) in servers {
         let url = &server.url;
-        entries += &format!(
-            "    - {{ name: {name}, transport: streamable-http, url: \"{url}\", toolAccess: {{ default: public }} }}\n"
-        );
+        let known = format!("transport: streamable-http, url: \"{url}\", toolAccess: {{ default: public }}");
+        writeln!(entries, "    - {{ name: {name}, {known} }}").unwrap();
     }
     let yaml = format!(
         "metadata: {{ id: odd, displayName: Odd, description: Names, defaultLanguage: en }}\n\
