@@ -46,6 +46,10 @@ struct Explaining<'e> {
 }
 
 impl Hand for Explaining<'_> {
+    fn is_silent(&self, _: &Node) -> bool {
+        true
+    }
+
     fn above(&self, node: &Node) -> Vec<String> {
         node.note.iter().flat_map(|note| note.lines().map(str::to_owned)).collect()
     }

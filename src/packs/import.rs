@@ -172,6 +172,11 @@ fn anchors(node: &Node, lines: &mut BTreeSet<(usize, usize)>) {
 }
 
 impl Hand for Importing {
+    fn is_silent(&self, item: &Node) -> bool {
+        let line = anchor(item).unwrap_or_default();
+        !self.above.borrow().contains_key(&line) && !self.beside.borrow().contains_key(&line)
+    }
+
     fn above(&self, node: &Node) -> Vec<String> {
         let own = anchor(node).and_then(|line| self.above.borrow_mut().remove(&line));
         let note = node.note.iter().flat_map(|note| note.lines().map(str::to_owned));

@@ -8,6 +8,8 @@ use super::{
 
 /// What is written around and in place of values. `keys` is the way to a node, list items left out.
 pub(super) trait Hand {
+    /// Whether nothing is said about an item of a list.
+    fn is_silent(&self, item: &Node) -> bool;
     /// Lines above a node.
     fn above(&self, node: &Node) -> Vec<String>;
     /// What follows on the line of a node.
@@ -104,7 +106,7 @@ impl Page<'_> {
         let mut texts = Vec::new();
         for (at, item) in items.iter().enumerate() {
             let Value::Scalar { text, plain } = &item.value else { return None };
-            if text.contains('\n') || !self.hand.above(item).is_empty() {
+            if text.contains('\n') || !self.hand.is_silent(item) {
                 return None;
             }
             texts.push(match self.hand.text(item, keys, at) {

@@ -74,7 +74,51 @@ fn what_is_written_reads_well_and_keeps_the_comments() {
     let workspace = "# Our servers\nmcp_registry:\n  servers:\n    # Documentation of libraries\n    context7: # shared\n      type: remote\n      url: https://mcp.context7.com/mcp # public\n      headers:\n        # rotate in May\n        CONTEXT7_API_KEY: \"{env:CONTEXT7_API_KEY}\"\n    shell:\n      type: local\n      command: [sh, -c, \"echo ${HOME}\"]\n  allowlist:\n    tool_ids:\n      - context7.lookup # enough\n  catalog:\n    workspace.read: { module_path: tools, symbol: read }\n# the end\n";
     let access = "# only staff\nauthentication: { rolesAttribute: roles }\ntoolAccess:\n  shell: { roles: { staff: [run] } } # not for guests\n";
     let text = round(&[("workspace.yaml", workspace), ("access.yaml", access)], &variables());
-    insta::assert_snapshot!(text, @"");
+    insta::assert_snapshot!(text, @r#"
+    # Imported from workspace.yaml, access.yaml (holaOS).
+    # workspace.yaml:16: enough
+    # workspace.yaml:19: the end
+
+    metadata:
+      id: demo
+      defaultLanguage: en
+    languages:
+      en: {}
+    llm:
+      provider: none
+    # code that this program does not run: workspace.read
+    mcp:
+      servers:
+        # Our servers
+        # Documentation of libraries
+        - name: context7 # shared
+          transport: streamable-http
+          url: https://mcp.context7.com/mcp # public
+          headers:
+            # rotate in May
+            CONTEXT7_API_KEY: "${CONTEXT7_API_KEY}"
+          timeouts:
+            connectSeconds: 10
+            requestSeconds: 10
+          tools: [lookup]
+          toolAccess:
+            default: public
+        - name: shell
+          transport: stdio
+          command: sh
+          args: ["-c", "echo $${HOME}"]
+          cwd: "."
+          timeouts:
+            connectSeconds: 10
+            requestSeconds: 10
+          toolAccess: # not for guests
+            roles:
+              staff: [run]
+    # only staff
+    flows:
+      authentication:
+        rolesAttribute: roles
+    "#);
 }
 
 #[test]
