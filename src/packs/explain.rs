@@ -76,7 +76,7 @@ impl Hand for Explaining<'_> {
         leaf.then(|| origin + &named.collect::<String>())
     }
 
-    fn text(&self, node: &Node, keys: &[&str], _: usize) -> Option<String> {
+    fn text(&self, node: &Node, keys: &[&str]) -> Option<String> {
         let text = node.words()?;
         let below = |name: &str| keys.contains(&name);
         let server = below("mcp") || below("mcpServers");

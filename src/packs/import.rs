@@ -187,7 +187,7 @@ impl Hand for Importing {
         anchor(node).and_then(|line| self.beside.borrow_mut().remove(&line))
     }
 
-    fn text(&self, _: &Node, _: &[&str], _: usize) -> Option<String> {
+    fn text(&self, _: &Node, _: &[&str]) -> Option<String> {
         None
     }
 }

@@ -62,6 +62,13 @@ pub(super) fn unreplaced(field: &Field, text: &str, fatal: bool) -> String {
     escaped(text)
 }
 
+/// Refuses a reference in the spelling of holaOS, where `${NAME}` is meant.
+pub(super) fn refuse_braces(field: &Field) {
+    if let Some(name) = field.raw().and_then(braced) {
+        field.error(format!("`{{env:{name}}}` is not replaced in this format"), &format!("write `${{{name}}}`"));
+    }
+}
+
 /// The name in the first `{env:NAME}`.
 fn braced(text: &str) -> Option<&str> {
     let names = text.split("{env:").skip(1).filter_map(|rest| rest.split_once('}'));

@@ -15,7 +15,7 @@ pub(super) trait Hand {
     /// What follows on the line of a node.
     fn beside(&self, node: &Node, keys: &[&str]) -> Option<String>;
     /// Another text for a scalar.
-    fn text(&self, node: &Node, keys: &[&str], item: usize) -> Option<String>;
+    fn text(&self, node: &Node, keys: &[&str]) -> Option<String>;
 }
 
 const WIDTH: usize = 100;
@@ -48,16 +48,16 @@ impl Page<'_> {
         for (key, value) in node.entries() {
             keys.push(&key.text);
             self.above(value, indent);
-            self.value(value, indent, &format!("{}:", quoted(&key.text)), keys, 0);
+            self.value(value, indent, &format!("{}:", quoted(&key.text)), keys);
             keys.pop();
         }
     }
 
     fn list<'n>(&mut self, node: &'n Node, indent: usize, keys: &mut Vec<&'n str>) {
-        for (at, item) in node.items().iter().enumerate() {
+        for item in node.items() {
             self.above(item, indent);
             if item.entries().is_empty() {
-                self.value(item, indent, "-", keys, at);
+                self.value(item, indent, "-", keys);
                 continue;
             }
             let start = self.out.len();
@@ -74,14 +74,14 @@ impl Page<'_> {
     }
 
     /// A value behind its key or dash.
-    fn value<'n>(&mut self, node: &'n Node, indent: usize, head: &str, keys: &mut Vec<&'n str>, item: usize) {
+    fn value<'n>(&mut self, node: &'n Node, indent: usize, head: &str, keys: &mut Vec<&'n str>) {
         let beside = self.hand.beside(node, keys).map(|text| format!(" # {text}")).unwrap_or_default();
         let short = match &node.value {
             Value::Map(entries) if entries.is_empty() => Some("{}".to_owned()),
             Value::List(items) => self.flow(items, keys).filter(|text| head.len() + text.len() < WIDTH - indent),
             Value::Map(_) => None,
             Value::Scalar { text, plain } => {
-                let other = self.hand.text(node, keys, item);
+                let other = self.hand.text(node, keys);
                 let text = match (other, plain) {
                     (Some(other), _) => quoted(&other),
                     (None, true) if text.is_empty() => "null".to_owned(),
@@ -104,12 +104,12 @@ impl Page<'_> {
     /// A list on one line, when nothing is to be said about an item.
     fn flow(&self, items: &[Node], keys: &[&str]) -> Option<String> {
         let mut texts = Vec::new();
-        for (at, item) in items.iter().enumerate() {
+        for item in items {
             let Value::Scalar { text, plain } = &item.value else { return None };
             if text.contains('\n') || !self.hand.is_silent(item) {
                 return None;
             }
-            texts.push(match self.hand.text(item, keys, at) {
+            texts.push(match self.hand.text(item, keys) {
                 Some(other) => quoted(&other),
                 None if *plain => text.clone(),
                 None => quoted(text),

@@ -133,7 +133,15 @@ fn rules_of_all_packs_hold_and_name_the_authors_own_line() {
         |                        ^
     1 pack: 2 errors, 0 warnings
     "#);
-    insta::assert_snapshot!(report(("agent.yaml", &agent)), @"");
+    insta::assert_snapshot!(report(("agent.yaml", &agent)), @r#"
+    packs/demo/agent.yaml:2:24: error: tools[0].name: "a b" is not a valid server id: use 1 to 64 letters, digits, `_` or `-`, starting with a letter or digit
+      2 |   - { type: mcp, name: "a b", env: { "A-B": •••• }, description: d, server: s, command: uvx, args: [••••] }
+        |                        ^
+    packs/demo/agent.yaml:2:45: error: tools[0].env.A-B: "A-B" is not the name of a variable; use letters, digits and `_`
+      2 |   - { type: mcp, name: "a b", env: { "A-B": •••• }, description: d, server: s, command: uvx, args: [••••] }
+        |                                             ^
+    1 pack: 2 errors, 0 warnings
+    "#);
     insta::assert_snapshot!(report(("core/mcp/a.yaml", &aos)), @"");
 }
 

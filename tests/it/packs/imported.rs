@@ -76,7 +76,6 @@ fn what_is_written_reads_well_and_keeps_the_comments() {
     let text = round(&[("workspace.yaml", workspace), ("access.yaml", access)], &variables());
     insta::assert_snapshot!(text, @r#"
     # Imported from workspace.yaml, access.yaml (holaOS).
-    # workspace.yaml:16: enough
     # workspace.yaml:19: the end
 
     metadata:
@@ -100,7 +99,8 @@ fn what_is_written_reads_well_and_keeps_the_comments() {
           timeouts:
             connectSeconds: 10
             requestSeconds: 10
-          tools: [lookup]
+          tools:
+            - lookup # enough
           toolAccess:
             default: public
         - name: shell
@@ -142,6 +142,29 @@ fn variables_need_not_be_set() {
     let root = folder_of(&[("workspace.yaml", workspace)]);
     let imported = packs::import(root.path(), &env(&[])).unwrap();
     assert!(!imported.compared && imported.text.contains("K: \"a ${NOT_SET} $5\""), "{}", imported.text);
+}
+
+fn program(folder: &Path, arguments: &[&str]) -> (bool, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chatelaine"));
+    let done = command.args(arguments).current_dir(folder).env("MCP_TOKEN", "value-of-it").output().unwrap();
+    let told = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
+    assert!(!told.contains("value-of-it"), "{told}");
+    (done.status.success(), told)
+}
+
+#[test]
+fn the_program_checks_imports_and_explains() {
+    let agent = "tools:\n  - { type: mcp, name: a, description: Does it, server: s, command: uvx, args: [s], envFile: .env, env: { T: \"${MCP_TOKEN}\" } }\n";
+    let root = folder_of(&[("agent.yaml", agent), (".env", "K=hunter2\n")]);
+    let (good, told) = program(&root.path().join("demo"), &["check", "agent.yaml"]);
+    assert!(good && told.contains("demo (HoloDeck)\n  a  stdio uvx: all tools; everyone\n"), "{told}");
+    let (good, told) = program(root.path(), &["import", "demo", "--to", "native/demo"]);
+    assert!(good && told.contains("written: native/demo/agent-pack.yaml\nit needs .env beside it"), "{told}");
+    let (good, told) = program(root.path(), &["import", "demo", "--to", "native/demo"]);
+    assert!(!good && told.contains("has a pack already"), "{told}");
+    fs::copy(root.path().join("demo/.env"), root.path().join("native/demo/.env")).unwrap();
+    let (good, told) = program(root.path(), &["explain", "native/demo"]);
+    assert!(good && told.contains("T: \"${MCP_TOKEN}\" # agent-pack.yaml:") && !told.contains("hunter2"), "{told}");
 }
 
 /// Text that is hard on YAML.
