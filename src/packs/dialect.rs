@@ -179,7 +179,7 @@ pub(super) fn read(documents: &Documents, sheet: &Sheet) -> (Option<Node>, Files
             return (sheet.parse(), files);
         }
         Dialect::HolaOs => holaos::read(sheet),
-        Dialect::Aos => aos::read(sheet, documents),
+        Dialect::Aos => Some(aos::read(sheet, documents)),
         Dialect::HoloDeck => holodeck::read(sheet, &documents.folder, &mut files),
     };
     if let (Some(root), Some(at)) = (&mut root, documents.access()) {

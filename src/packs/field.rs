@@ -13,7 +13,7 @@ use super::{
 };
 use crate::domain::{
     secret::Secret,
-    template::{Missing, Template},
+    template::{Missing, Template, TemplateError},
 };
 
 /// One node with its path.
@@ -142,7 +142,14 @@ impl<'a> Field<'a> {
         let template = match Template::parse(text) {
             Ok(template) => template,
             Err(error) => {
-                self.error(error.to_string(), "");
+                let hint = match &error {
+                    // As the server registry spells it.
+                    TemplateError::UnknownSource(name) => {
+                        name.strip_prefix("env.").map(|name| format!("write `${{{name}}}`"))
+                    }
+                    _ => None,
+                };
+                self.error(error.to_string(), &hint.unwrap_or_default());
                 return None;
             }
         };

@@ -40,7 +40,7 @@ impl Page<'_> {
 
     fn above(&mut self, node: &Node, indent: usize) {
         for line in self.hand.above(node) {
-            self.line(indent, &format!("# {line}").trim_end().to_owned());
+            self.line(indent, format!("# {line}").trim_end());
         }
     }
 
@@ -164,7 +164,7 @@ fn quoted(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c if c.is_control() || is_break(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if c.is_control() || is_break(c) => out.extend([format!("\\u{:04x}", u32::from(c))]),
             c => out.push(c),
         }
     }

@@ -269,5 +269,5 @@ fn boolean(field: &Field) -> Option<Node> {
     if value.is_none() {
         field.error("expected true or false", "write it without quotes");
     }
-    value.map(|value| plain(field, value))
+    value.map(|value| plain(field, &value.to_string()))
 }

@@ -142,7 +142,12 @@ fn rules_of_all_packs_hold_and_name_the_authors_own_line() {
         |                                             ^
     1 pack: 2 errors, 0 warnings
     "#);
-    insta::assert_snapshot!(report(("core/mcp/a.yaml", &aos)), @"");
+    insta::assert_snapshot!(report(("core/mcp/a.yaml", &aos)), @r"
+    packs/demo/core/mcp/a.yaml:3:6: error: url: the address holds a user or password; send them in a header
+      3 | url: ••••
+        |      ^
+    1 pack: 1 error, 0 warnings
+    ");
 }
 
 #[test]
