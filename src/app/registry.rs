@@ -9,6 +9,7 @@
 
 mod change;
 mod secrets;
+pub mod tokens;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -43,8 +44,8 @@ const TENANTS: u64 = 10_000;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// How often rows are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// Rows of one registry.
-const MOST: i64 = 10_000;
+/// Entries of one tenant, and secrets.
+pub const MOST: i64 = 1000;
 
 pub struct Registry {
     egress: Egress,
@@ -231,7 +232,7 @@ pub(super) async fn shelf(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
 async fn load(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
     let mut tx = app.db.tenant(tenant).await?;
     let stamp = store::registry::stamp(&mut tx).await?;
-    let rows = store::registry::list(&mut tx, None, MOST).await?;
+    let rows = store::registry::list(&mut tx, None, 2 * MOST).await?;
     let stored = store::secrets::all(&mut tx).await?;
     drop(tx);
     let (mut entries, mut secrets) = (BTreeMap::new(), BTreeMap::new());
@@ -322,4 +323,12 @@ async fn agents_with(app: &App, tenant: TenantId, uses: impl Fn(&Pack, &ServerRe
     let packs = packs.packs().filter(|pack| tenant.serves(pack.id()));
     let using = packs.filter(|pack| pack.references.iter().any(|reference| uses(pack, reference)));
     Ok(using.map(|pack| pack.id().to_string()).collect())
+}
+
+/// Whether there may be one more. Of two that come at once both may be the last one.
+fn room(count: i64, of_what: &str) -> Result<()> {
+    if count < MOST {
+        return Ok(());
+    }
+    Err(Error::Conflict(format!("there are {count} {of_what}, and there may be {MOST} at most; remove one first")))
 }

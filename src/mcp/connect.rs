@@ -149,7 +149,8 @@ impl Target {
 
     async fn try_http(&self, url: &Url, headers: HeaderMap, mode: ClientLifecycleMode) -> Result<Session, Failure> {
         let wire = Arc::new(Wire::new(self.scrubber.clone()));
-        let bearer = self.spec.auth.clone().map(|credentials| Bearer { tokens: self.tokens.clone(), credentials });
+        let (tokens, tenant) = (&self.tokens, self.key.tenant);
+        let bearer = self.spec.auth.clone().map(|credentials| Bearer { tokens: tokens.clone(), tenant, credentials });
         let client = Client::new(self.egress.clone(), url.clone(), headers, self.spec.timeouts, wire.clone(), bearer);
         // rmcp knows neither the address nor the headers: both may carry secrets, and it logs.
         let mut config = StreamableHttpClientTransportConfig::with_uri("mcp")

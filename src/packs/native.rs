@@ -56,7 +56,9 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         (Some(servers), _) => server::read_all(servers, &around),
         (None, own) => own.and_then(|field| mcp(&field, &around)).unwrap_or_default(),
     };
-    let params = top.optional("paramsSchema").and_then(|field| params(&field));
+    // The registry document's agents spell it in their own way.
+    let name = if top.lacks("params_schema") { "paramsSchema" } else { "params_schema" };
+    let params = top.optional(name).and_then(|field| params(&field));
     let Found { references, prompts, entries, problems, used } = references::read(&mut top, &around, &servers);
     later(&mut top);
     top.finish();

@@ -1,6 +1,6 @@
 //! Personal servers: every user brings their own token.
 
-mod canary;
+pub mod canary;
 mod chat;
 mod demo;
 mod link;
