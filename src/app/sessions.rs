@@ -17,8 +17,11 @@ pub async fn end(app: &App, principal: &Principal, but: RunId) -> Result<bool> {
     let ended = app.accounts.sign_out(principal).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let open = store::runs::open_of_user(&mut tx, &principal.user).await?;
-    drop(tx);
-    for run in open.into_iter().filter(|run| *run != but) {
+    let open: Vec<RunId> = open.into_iter().filter(|run| *run != but).collect();
+    // Nobody is called back: the session that would go on with it is the user's as well.
+    store::trees::stop(&mut tx, &open).await?;
+    tx.commit().await?;
+    for run in open {
         match runs::cancel(app, principal, run).await {
             // It ended by itself meanwhile.
             Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => {}

@@ -60,13 +60,14 @@ impl Watched {
         let (log, expected) = (seen.clone(), token.clone());
         let watch = move |request: Request, next: middleware::Next| {
             log.lock().unwrap().push(request.headers().clone());
+            let post = request.method() == http::Method::POST;
             let sent = format!("{:?}", request.headers().values().collect::<Vec<_>>()).replace('"', " ");
             let given = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
             let wanted = expected.lock().unwrap().clone().map(|token| format!("Bearer {token}"));
             async move {
                 match wanted {
                     Some(wanted) if given.as_ref() != Some(&wanted) => StatusCode::UNAUTHORIZED.into_response(),
-                    _ if echo => echoed(next.run(request).await, &sent).await,
+                    _ if echo && post => echoed(next.run(request).await, &sent).await,
                     _ => next.run(request).await,
                 }
             }
@@ -103,9 +104,6 @@ impl Watched {
 /// An answer with the exchange rate, and with all that was sent beside it.
 async fn echoed(answer: Response, sent: &str) -> Response {
     let (mut parts, body) = answer.into_parts();
-    if !parts.headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind == "application/json") {
-        return Response::from_parts(parts, body);
-    }
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
     let text = String::from_utf8(body.to_vec()).unwrap().replace("1.085", &format!("1.085 {sent}"));
     parts.headers.remove(header::CONTENT_LENGTH);

@@ -51,7 +51,13 @@ fn looks_up(request: &Value) -> Option<Reply> {
     let offered = request["tools"].as_array().into_iter().flatten();
     let mut names = offered.map(|tool| tool["function"]["name"].as_str().unwrap().to_owned());
     let tool = names.find(|name| name.ends_with("__get_exchange_rate"));
-    let orders = text_of(&last).starts_with("do ") || text_of(&last).contains("<agent-callback");
+    let said = text_of(&last);
+    let orders = said.starts_with("do ") || said.contains("<agent-callback");
+    // Behind an order stand the parameters of the run.
+    if let Some((order, _)) = said.split_once('\n').filter(|_| said.starts_with("do ")) {
+        let (tool, arguments) = order[3..].split_once(' ').unwrap();
+        return Some(calls([(&*format!("orchestrator__{tool}"), serde_json::from_str(arguments).unwrap())]));
+    }
     match (tool, last["role"].as_str()) {
         (Some(tool), Some("user")) if !orders => Some(calls([(&*tool, json!({ "from": "EUR", "to": "USD" }))])),
         (_, Some("tool")) if !last.to_string().contains("session_id") => Some(text("Looked up.")),
@@ -206,7 +212,7 @@ async fn example_3_a_child_has_the_scope_in_every_mode_and_so_has_its_own_child(
             eventually(async || said_in(&ann, session).await.last().unwrap() == "I heard of 1 that ended.").await;
         }
     }
-    assert_eq!(store.all("x-context-id"), ["default", "project-123"], "and the one that all agents share");
+    assert_eq!(store.all("x-context-id"), ["project-123"]);
     assert_eq!(store.all("x-workflow-id"), [""; 0], "nothing maps it");
 }
 

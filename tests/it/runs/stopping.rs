@@ -9,8 +9,12 @@ use chatelaine::{
             ending,
             starting::{By, Target, Wanted, begin},
         },
+        sessions as signing,
     },
-    domain::{ids::UserId, principal::Principal},
+    domain::{
+        ids::{RunId, UserId},
+        principal::Principal,
+    },
 };
 use serde_json::{Map, Value, json};
 
@@ -200,16 +204,9 @@ async fn a_run_that_is_being_stopped_starts_nothing() {
     let ann = world.user("ann", &[]).await;
     let lead = run_with(&ann, json!({ "agent_name": "lead", "prompt": "hello" })).await;
     mark(&world, lead["run_id"].as_str().unwrap()).await;
-    let user = UserId("ann".into());
-    let principal = Principal {
-        tenant: world.tenant.id,
-        user,
-        authenticated: true,
-        claims: std::sync::Arc::default(),
-        locale: None,
-    };
     let session = lead["session_id"].as_str().unwrap().parse().unwrap();
-    let speaker = Speaker { run: lead["run_id"].as_str().unwrap().parse().unwrap(), session, principal };
+    let run = lead["run_id"].as_str().unwrap().parse().unwrap();
+    let speaker = Speaker { run, session, principal: principal(&world) };
     let wanted = Wanted {
         target: Target::Start { agent: "worker".to_owned() },
         prompt: "dig".to_owned(),
@@ -221,6 +218,28 @@ async fn a_run_that_is_being_stopped_starts_nothing() {
     let refused = begin(world.app(), By::Run { speaker: &speaker, waits: false }, wanted).await.unwrap_err();
     assert_eq!(refused.to_string(), "not started: the run that wants it is being stopped");
     assert_eq!(sessions(&ann).await.len(), 1);
+}
+
+/// Ann, as the program knows her.
+fn principal(world: &World) -> Principal {
+    let user = UserId("ann".into());
+    Principal { tenant: world.tenant.id, user, authenticated: true, claims: std::sync::Arc::default(), locale: None }
+}
+
+#[tokio::test]
+async fn whoever_signs_out_is_not_called_back() {
+    let (world, gate) = gated(|_| {}).await;
+    let ann = world.user("ann", &[]).await;
+    let body = json!({ "agent_name": "lead", "prompt": start("worker", "slowly", "async_callback") });
+    let lead = run_with(&ann, body).await;
+    gate.reached().await;
+    let child = run_of(&ann, &sessions(&ann).await[1]).await;
+    signing::end(world.app(), &principal(&world), RunId::new()).await.unwrap();
+    let ann = world.user("ann", &[]).await;
+    assert_eq!(ended(&ann, &child).await["status"], "cancelled");
+    ending::settle(world.app(), world.tenant.id, child.parse().unwrap()).await;
+    let said = said_in(&ann, lead["session_id"].as_str().unwrap()).await;
+    assert!(said.last().unwrap().starts_with("It came to: "), "{said:?}");
 }
 
 /// An agent that starts others and one whose payments need somebody's consent.
