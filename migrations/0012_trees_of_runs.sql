@@ -35,6 +35,6 @@ grant select, insert, update, delete on access_tokens to chatelaine_tenant;
 alter table approvals
   add column withdrawn_by text,
   add column withdrawn boolean not null generated always as (withdrawn_by is not null) stored;
-create index approvals_withdrawn on approvals (changed_at) where withdrawn and state = 'pending';
+create index approvals_withdrawn on approvals (id) where withdrawn and state = 'pending';
 create index on approvals (tenant_id, run_id) where state in ('pending', 'approved');
 grant select (withdrawn) on approvals to chatelaine_system;

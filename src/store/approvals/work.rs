@@ -28,8 +28,7 @@ pub async fn due(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, ApprovalId, S
            union all
            (select tenant_id, id, state from approvals where state = 'approved' and lease_until is null limit $1)
            union all
-           (select tenant_id, id, state from approvals where state = 'pending' and withdrawn
-            order by changed_at limit $1)"#,
+           (select tenant_id, id, state from approvals where state = 'pending' and withdrawn order by id limit $1)"#,
         limit,
     )
     .fetch_all(tx.conn())

@@ -47,6 +47,7 @@ async fn replicas_and_those_that_start_later_use_one_token_that_lies_sealed() {
     assert!(a.contains("1.085") && b.contains("1.085"), "{a} {b}");
     let third = world.replica().await;
     offered(&here.at(&third.url), "reader", "api").await;
+    assert!(rate(&here.at(&third.url)).await.contains("1.085"));
     other.kill();
     let world = world.stop().await.start().await;
     let ann = world.user("ann", &[]).await;
@@ -108,8 +109,8 @@ async fn another_secret_gets_no_token_of_the_one_before() {
     put(&world.admin().await, "/mcp-servers/external-api", &changed).await.expect(200);
     eventually("a token for the new secret", async || asked(&endpoint) == 2).await;
     offered(&ann, "reader", "api").await;
-    let (first, second) = (endpoint.given.lock().unwrap()[0].0.clone(), endpoint.given.lock().unwrap()[1].0.clone());
-    assert_ne!(first["authorization"], second["authorization"]);
+    let given = endpoint.given.lock().unwrap().clone();
+    assert_ne!(given[0].0["authorization"], given[1].0["authorization"]);
 }
 
 #[tokio::test]
@@ -121,7 +122,9 @@ async fn what_cannot_be_opened_any_more_is_got_anew() {
     let spoilt = "update access_tokens set sealed = set_byte(sealed, 60, get_byte(sealed, 60) # 255)";
     sqlx::query(spoilt).execute(&mut db).await.unwrap();
     let later = world.replica().await;
-    offered(&ann.at(&later.url), "reader", "api").await;
+    let there = ann.at(&later.url);
+    offered(&there, "reader", "api").await;
+    assert!(rate(&there).await.contains("1.085"));
     assert_eq!(asked(&endpoint), 2);
 }
 
@@ -132,6 +135,7 @@ async fn without_a_key_ring_each_process_has_a_token_of_its_own() {
     offered(&here, "reader", "api").await;
     let other = world.replica().await;
     offered(&here.at(&other.url), "reader", "api").await;
+    rate(&here.at(&other.url)).await;
     assert!(asked(&endpoint) >= 2);
     let mut db = world.db.as_tenant(world.tenant.id).await;
     let kept: i64 = sqlx::query_scalar("select count(*) from access_tokens").fetch_one(&mut db).await.unwrap();

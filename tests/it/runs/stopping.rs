@@ -334,6 +334,17 @@ async fn what_a_child_has_asked_consent_for_goes_with_the_session_of_its_parent(
 }
 
 #[tokio::test]
+async fn what_was_taken_back_by_somebody_who_died_right_after_is_ended_by_the_clock() {
+    let (world, _, ann, carl) = payers().await;
+    ann.post("/runs", json!({ "agent_name": "payer", "prompt": "pay" })).await.expect(202);
+    let request = waiting(&carl).await;
+    let mut db = world.db.as_tenant(world.tenant.id).await;
+    sqlx::query("update approvals set withdrawn_by = 'ann'").execute(&mut db).await.unwrap();
+    assert_eq!(approve(&carl, &request).await, 409);
+    eventually(async || state(&carl, &request).await == "cancelled").await;
+}
+
+#[tokio::test]
 async fn what_a_run_has_asked_consent_for_is_taken_back_when_it_is_stopped() {
     let (world, gate, ann, carl) = payers().await;
     let begun = ann.post("/runs", json!({ "agent_name": "payer", "prompt": "pay and wait" })).await.expect(202);
