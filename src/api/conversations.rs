@@ -51,6 +51,7 @@ pub(super) struct WhichConversations {
     /// Only those with this agent.
     agent: Option<String>,
     /// `children`: also the sessions that runs have started; they have a `parent_id`.
+    #[param(inline)]
     include: Option<Include>,
     /// Only those before this one: the `next` of the page before.
     before: Option<ConversationId>,

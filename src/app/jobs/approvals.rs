@@ -38,7 +38,8 @@ pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<(TenantId, A
             }
             _ = look.tick() => {
                 if let Err(error) = sweep(&app, &places).await {
-                    tracing::warn!(%error, "cannot look for approvals; trying again");
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    tracing::warn!(error, "cannot look for approvals; trying again");
                 }
             }
             () = app.shutdown.cancelled() => return,
