@@ -88,7 +88,7 @@ pub struct App {
     pub(crate) places: Arc<Semaphore>,
     /// Runs that this process has claimed, on their way to [`jobs`].
     pub(crate) work: mpsc::UnboundedSender<jobs::Claim>,
-    /// Requests that were approved here, on their way to [`jobs`].
+    /// Requests that were approved or taken back here, on their way to [`jobs`].
     pub(crate) approved: mpsc::UnboundedSender<(TenantId, ApprovalId)>,
     /// Runs at work in this process.
     pub(crate) running: jobs::Running,
@@ -110,7 +110,10 @@ impl App {
         let egress = Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?;
         let library = Library::load(&config.packs, env, config.mcp_servers.as_ref())?;
         keys::standing::require_ring(config.ring.as_ref(), library.snapshot().packs())?;
-        let options = Options { stdio_commands: config.stdio_commands.clone(), ..Options::default() };
+        let (keys, tasks) = (keys::Keys::new(db.clone(), config.ring.clone()), TaskTracker::new());
+        let tokens = registry::tokens::source(db.clone(), keys.clone(), egress.clone(), tasks.clone());
+        let options =
+            Options { stdio_commands: config.stdio_commands.clone(), tokens: Some(tokens), ..Options::default() };
         let (work, work_inbox) = mpsc::unbounded_channel();
         let (hints, hints_inbox) = mpsc::unbounded_channel();
         let (approved, approved_inbox) = mpsc::unbounded_channel();
@@ -123,7 +126,7 @@ impl App {
             connections: connections::Connections::default(),
             credentials: credentials::Credentials::new(),
             tools: tools::Toolboxes::default(),
-            keys: keys::Keys::new(db.clone(), config.ring.clone()),
+            keys,
             webhooks: webhooks::Webhooks::new(egress.clone()),
             orchestrator,
             library,
@@ -137,7 +140,7 @@ impl App {
             places: Arc::new(Semaphore::new(config.runs_at_once)),
             work,
             running: jobs::Running::default(),
-            tasks: TaskTracker::new(),
+            tasks,
             replica: ReplicaId::new(),
             clock,
             db,

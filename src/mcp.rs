@@ -23,7 +23,7 @@ mod resources;
 mod session;
 mod sse;
 mod stdio;
-mod tokens;
+pub mod tokens;
 mod websocket;
 mod wire;
 
@@ -96,6 +96,8 @@ pub struct Options {
     /// How long a server is left alone after its first failure; doubled with each one that follows.
     pub first_pause: Duration,
     pub longest_pause: Duration,
+    /// Where access tokens are from; absent: each process asks for its own.
+    pub tokens: Option<tokens::TokenSource>,
 }
 
 impl Default for Options {
@@ -109,6 +111,7 @@ impl Default for Options {
             calls_per_server: 64,
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(60),
+            tokens: None,
         }
     }
 }

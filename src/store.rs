@@ -7,6 +7,7 @@
 //!
 //! One file per noun; row structs stay private to it.
 
+pub mod access_tokens;
 pub mod api_keys;
 pub mod approvals;
 pub mod audit;

@@ -50,11 +50,20 @@ pub(super) async fn create(
 pub(super) struct WhichConversations {
     /// Only those with this agent.
     agent: Option<String>,
+    /// `children`: also the sessions that runs have started; they have a `parent_id`.
+    #[param(inline)]
+    include: Option<Include>,
     /// Only those before this one: the `next` of the page before.
     before: Option<ConversationId>,
     /// 1 to 100.
     #[serde(default = "fifty")]
     limit: i64,
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Include {
+    Children,
 }
 
 fn fifty() -> i64 {
@@ -68,7 +77,7 @@ pub(super) struct ConversationPage {
     next: Option<ConversationId>,
 }
 
-/// My conversations, the newest first.
+/// My conversations, the newest first. Sessions that an agent has started are not among them unless asked for.
 #[utoipa::path(get, path = "/v1/conversations", tag = "conversations", params(WhichConversations),
     responses((status = 200, body = ConversationPage)))]
 pub(super) async fn list(
@@ -77,8 +86,9 @@ pub(super) async fn list(
     Query(which): Query<WhichConversations>,
 ) -> Result<axum::Json<ConversationPage>, Problem> {
     let limit = page(which.limit)?;
-    let (agent, before) = (which.agent.as_deref(), which.before);
-    let items = app::conversations::list(&app, caller.principal(), agent, before, limit + 1).await?;
+    let children = matches!(which.include, Some(Include::Children));
+    let wanted = app::conversations::Which { agent: which.agent.as_deref(), children, before: which.before };
+    let items = app::conversations::list(&app, caller.principal(), wanted, limit + 1).await?;
     let (items, next) = cut(items, limit, |conversation| conversation.id);
     Ok(axum::Json(ConversationPage { items, next }))
 }

@@ -306,6 +306,9 @@ fn refusal(approver: &Approver, approval: &Approval) -> Error {
 /// Why nothing can be decided any more: what happened, by whom, when.
 fn over(approval: &Approval) -> String {
     let code = &approval.code;
+    if let (State::Pending, Some(by)) = (approval.state, &approval.withdrawn_by) {
+        return format!("{code} was taken back by {by}");
+    }
     match (&approval.state, &approval.decided_by, approval.decided_at) {
         (State::Pending | State::Expired, ..) => format!("{code} expired at {}", time_of(approval.expires_at)),
         (State::Rejected, Some(by), Some(at)) => format!("{code} was rejected by {by} at {}", time_of(at)),

@@ -83,17 +83,22 @@ fn greeting(pack: &Pack, principal: &Principal) -> Option<String> {
     Some(text.replace("{userName}", &principal.display_name()))
 }
 
+/// Which conversations to list.
+#[derive(Clone, Copy, Default)]
+pub struct Which<'a> {
+    /// Only those with this agent.
+    pub agent: Option<&'a str>,
+    /// Also those that runs have started.
+    pub children: bool,
+    /// Only those before this one.
+    pub before: Option<ConversationId>,
+}
+
 /// The principal's conversations, newest first.
-pub async fn list(
-    app: &App,
-    principal: &Principal,
-    agent: Option<&str>,
-    before: Option<ConversationId>,
-    limit: i64,
-) -> Result<Vec<Conversation>> {
-    let agent = agent.map(AgentId::parse).transpose().map_err(|reason| Error::invalid("agent", reason))?;
+pub async fn list(app: &App, principal: &Principal, which: Which<'_>, limit: i64) -> Result<Vec<Conversation>> {
+    let agent = which.agent.map(AgentId::parse).transpose().map_err(|reason| Error::invalid("agent", reason))?;
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::conversations::list(&mut tx, &principal.user, agent.as_ref(), before, limit).await
+    store::conversations::list(&mut tx, &principal.user, agent.as_ref(), which.children, which.before, limit).await
 }
 
 pub async fn get(app: &App, principal: &Principal, id: ConversationId) -> Result<Conversation> {
@@ -101,16 +106,32 @@ pub async fn get(app: &App, principal: &Principal, id: ConversationId) -> Result
     store::conversations::get(&mut tx, &principal.user, id, false).await
 }
 
-/// Removes a conversation with everything in it. A run under way finds its row gone and stops.
+/// Removes a conversation with everything in it, and the sessions that its runs have started, with everything in them.
+/// Runs under way stop; what those sessions have asked consent for is taken back. A request of the conversation's own
+/// stays: its user sees it in their list.
 pub async fn delete(app: &App, principal: &Principal, id: ConversationId) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
+    let below = store::trees::sessions_below(&mut tx, &principal.user, id).await?;
+    let runs: Vec<RunId> = store::trees::runs_of(&mut tx, &below).await?.into_iter().map(|(run, _)| run).collect();
+    // Requests first: whoever decides about one locks it before its conversation.
+    let withdrawn = store::approvals::withdraw(&mut tx, &runs, &principal.user).await?;
+    let open = store::trees::runs_of(&mut tx, &[&below[..], &[id]].concat()).await?;
     let agent = store::conversations::delete(&mut tx, &principal.user, id).await?;
     let detail = id.to_string();
     let fact = Fact::new(principal.user.as_str(), "conversation.deleted").detail(&detail);
     store::audit::record(&mut tx, principal.tenant, &Fact { agent: Some(&agent), ..fact }).await?;
     tx.commit().await?;
-    app.live.look(principal.tenant, id);
-    let _ = app.hints.send(Hint::Conversation { tenant: principal.tenant, conversation: id });
+    for (run, _) in open.into_iter().filter(|(_, open)| *open) {
+        app.running.cancel(run);
+    }
+    for approval in withdrawn {
+        // The receiver lives as long as the process works; what is sent after that is found by another.
+        let _ = app.approved.send((principal.tenant, approval));
+    }
+    for gone in below.into_iter().chain([id]) {
+        app.live.look(principal.tenant, gone);
+        let _ = app.hints.send(Hint::Conversation { tenant: principal.tenant, conversation: gone });
+    }
     Ok(())
 }
 

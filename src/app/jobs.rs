@@ -66,7 +66,7 @@ pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Claim>) {
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            Some((run, permit)) = inbox.recv() => start(&app, run, permit),
+            Some((run, permit)) = inbox.recv() => start(&app, run, permit, false),
             _ = look.tick() => {
                 if let Err(error) = take_up(&app).await {
                     tracing::warn!(%error, "cannot look for waiting runs; trying again");
@@ -107,21 +107,24 @@ async fn take(app: &Arc<App>, tenant: TenantId, id: RunId) -> Result<bool> {
     let mut tx = app.db.tenant(tenant).await?;
     let claimed = store::runs::claim(&mut tx, tenant, id, app.replica, app.config.run_lease).await?;
     tx.commit().await?;
-    if let Some(run) = claimed {
+    if let Some((run, stopping)) = claimed {
         if run.attempt > 1 {
             tracing::info!(run = %run.id, attempt = run.attempt, "taking over a run whose worker is gone");
         }
-        start(app, run, Some(permit));
+        start(app, run, Some(permit), stopping);
     }
     Ok(true)
 }
 
-/// Works on a run in a task of its own.
-fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<OwnedSemaphorePermit>) {
+/// Works on a run in a task of its own; `stopping`: only to its end.
+fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<OwnedSemaphorePermit>, stopping: bool) {
     let app = app.clone();
     let tracker = app.tasks.clone();
     tracker.spawn(async move {
         let cancel = app.running.add(run.id);
+        if stopping {
+            cancel.cancel();
+        }
         let work = Work { app: app.clone(), run: run.clone(), cancel: cancel.clone() };
         let worked = tokio::select! {
             worked = AssertUnwindSafe(work.finish()).catch_unwind() => worked,

@@ -9,8 +9,13 @@
 
 mod change;
 mod secrets;
+pub mod tokens;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use moka::future::Cache;
 use tokio::sync::Notify;
@@ -43,14 +48,16 @@ const TENANTS: u64 = 10_000;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// How often rows are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-/// Rows of one registry.
-const MOST: i64 = 10_000;
+/// Entries of one tenant, and secrets.
+pub const MOST: i64 = 1000;
 
 pub struct Registry {
     egress: Egress,
     env: Environment,
     grants: Grants,
     shelves: Cache<TenantId, Arc<Shelf>>,
+    /// How often each tenant's registry has changed, as far as this process knows.
+    changes: Mutex<HashMap<TenantId, u64>>,
     /// Packs as tenants see them.
     packs: Cache<(TenantId, AgentId), Arc<Served>>,
     news: Notify,
@@ -60,6 +67,8 @@ pub struct Registry {
 #[derive(Default)]
 pub struct Shelf {
     stamp: String,
+    /// Read after so many changes.
+    after: u64,
     entries: BTreeMap<EntryId, Arc<Entry>>,
     secrets: BTreeMap<String, Secret>,
 }
@@ -99,9 +108,18 @@ impl Registry {
             env: env.clone(),
             grants: Grants::new(granted),
             shelves: cache(TENANTS).build(),
+            changes: Mutex::default(),
             packs: Cache::builder().max_capacity(TENANTS).time_to_idle(FORGOTTEN_AFTER).build(),
             news: Notify::new(),
         }
+    }
+
+    fn changes(&self) -> MutexGuard<'_, HashMap<TenantId, u64>> {
+        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changes_of(&self, tenant: TenantId) -> u64 {
+        self.changes().get(&tenant).copied().unwrap_or_default()
     }
 
     /// Completes when a tenant's registry has changed since the last time.
@@ -213,25 +231,35 @@ pub(super) fn trouble(app: &App, shelf: &Shelf, pack: &Pack, reference: &ServerR
     resolve_one(app, shelf, pack, reference, &RunValues::default(), true).err().map(|error| error.to_string())
 }
 
-/// A tenant's registry, from memory or from its rows.
+/// A tenant's registry, from memory or from its rows: never as it was before a change that was made here and answered.
 pub(super) async fn shelf(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
-    let shelves = &app.registry.shelves;
-    if let Some(shelf) = shelves.get(&tenant).await {
-        return Ok(shelf);
+    let (shelves, changes) = (&app.registry.shelves, app.registry.changes_of(tenant));
+    loop {
+        if let Some(shelf) = shelves.get(&tenant).await {
+            if shelf.after >= changes {
+                return Ok(shelf);
+            }
+            // Somebody had begun to read before the change, and put it there after.
+            shelves.invalidate(&tenant).await;
+        }
+        // Boxed: whoever asks for a pack would carry it along.
+        let loaded = Box::pin(shelves.try_get_with(tenant, load(app, tenant))).await;
+        let shelf = loaded.map_err(|error: Arc<Error>| match &*error {
+            Error::Busy { reason, retry_after } => Error::Busy { reason: reason.clone(), retry_after: *retry_after },
+            Error::Unavailable(reason) => Error::Unavailable(reason.clone()),
+            other => Error::Internal(anyhow::anyhow!("{other:?}")),
+        })?;
+        if shelf.after >= changes {
+            return Ok(shelf);
+        }
     }
-    // Boxed: whoever asks for a pack would carry it along.
-    let loaded = Box::pin(shelves.try_get_with(tenant, load(app, tenant))).await;
-    loaded.map_err(|error: Arc<Error>| match &*error {
-        Error::Busy { reason, retry_after } => Error::Busy { reason: reason.clone(), retry_after: *retry_after },
-        Error::Unavailable(reason) => Error::Unavailable(reason.clone()),
-        other => Error::Internal(anyhow::anyhow!("{other:?}")),
-    })
 }
 
 async fn load(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
+    let after = app.registry.changes_of(tenant);
     let mut tx = app.db.tenant(tenant).await?;
     let stamp = store::registry::stamp(&mut tx).await?;
-    let rows = store::registry::list(&mut tx, None, MOST).await?;
+    let rows = store::registry::list(&mut tx, None, 2 * MOST).await?;
     let stored = store::secrets::all(&mut tx).await?;
     drop(tx);
     let (mut entries, mut secrets) = (BTreeMap::new(), BTreeMap::new());
@@ -252,7 +280,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
             Err(error) => tracing::error!(%tenant, secret = row.name, %error, "a secret cannot be opened"),
         }
     }
-    Ok(Arc::new(Shelf { stamp, entries, secrets }))
+    Ok(Arc::new(Shelf { stamp, after, entries, secrets }))
 }
 
 /// An entry with its secrets. What was allowed when it was written is checked again when it is resolved.
@@ -276,6 +304,7 @@ fn secret_context(tenant: TenantId, row: &StoredSecret) -> Context {
 
 /// Forgets what is known of a tenant's registry: it has changed, here or elsewhere.
 pub async fn changed(app: &App, tenant: TenantId) {
+    *app.registry.changes().entry(tenant).or_default() += 1;
     app.registry.shelves.invalidate(&tenant).await;
     app.registry.news.notify_one();
 }
@@ -317,4 +346,12 @@ async fn agents_with(app: &App, tenant: TenantId, uses: impl Fn(&Pack, &ServerRe
     let packs = packs.packs().filter(|pack| tenant.serves(pack.id()));
     let using = packs.filter(|pack| pack.references.iter().any(|reference| uses(pack, reference)));
     Ok(using.map(|pack| pack.id().to_string()).collect())
+}
+
+/// Whether there may be one more. Of two that come at once both may be the last one.
+fn room(count: i64, of_what: &str) -> Result<()> {
+    if count < MOST {
+        return Ok(());
+    }
+    Err(Error::Conflict(format!("there are {count} {of_what}, and there may be {MOST} at most; remove one first")))
 }

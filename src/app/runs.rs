@@ -15,13 +15,14 @@ use serde::Serialize;
 use super::App;
 use crate::{
     domain::{
-        error::Result,
+        error::{Error, Result},
+        event::Event,
         ids::{ConversationId, RunId, TenantId, UserId},
         message::Part,
         principal::Principal,
         run::{Run, RunKind, RunStatus},
     },
-    store,
+    store::{self, Tx},
 };
 
 /// A run with what came of it.
@@ -51,7 +52,11 @@ pub async fn view(app: &App, principal: &Principal, id: RunId) -> Result<RunView
     Ok(RunView { session_id: run.conversation_id, run, result })
 }
 
-/// Asks a run to stop. What a tool is doing already is not undone; the run ends at its next step.
+/// Asks a run to stop, and every run below it: those that it started, and that these started, on whichever replica.
+/// What a tool is doing already is not undone; a run ends at its next step. What any of them has asked consent for is
+/// taken back. Nobody is told of the end of those below: whoever would be was stopped.
+///
+/// One that is over can still be stopped for what it has left behind; `Conflict` when there is nothing of that.
 pub async fn cancel(app: &App, principal: &Principal, id: RunId) -> Result<Run> {
     cancel_of(app, principal.tenant, &principal.user, id).await
 }
@@ -59,23 +64,68 @@ pub async fn cancel(app: &App, principal: &Principal, id: RunId) -> Result<Run> 
 /// The same for a user who does not ask for it.
 pub async fn cancel_of(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<Run> {
     let mut tx = app.db.tenant(tenant).await?;
-    let ended = store::runs::request_cancel(&mut tx, user, id).await?;
     let run = store::runs::get(&mut tx, user, id).await?;
-    let event = if ended {
-        let status = RunStatus::Cancelled;
-        Some(store::messages::append_run_event(&mut tx, tenant, run.conversation_id, id, status, None).await?)
-    } else {
-        None
+    // Requests first: whoever decides about one locks it before its conversation.
+    let mut whole = store::trees::below(&mut tx, id).await?;
+    whole.push(id);
+    let mut withdrawn = store::approvals::withdraw(&mut tx, &whole, user).await?;
+    store::conversations::get(&mut tx, user, run.conversation_id, true).await?;
+    store::trees::lock(&mut tx, id).await?;
+    let own = store::runs::request_cancel(&mut tx, user, id).await;
+    let below = store::trees::below(&mut tx, id).await?;
+    let open = store::trees::stop(&mut tx, &below).await?;
+    let ended = match own {
+        Err(Error::Conflict(_)) if !open.is_empty() => false,
+        own => own?,
     };
+    // What was asked for between the two looks at the tree.
+    withdrawn.extend(store::approvals::withdraw(&mut tx, &below, user).await?);
+    let run = store::runs::get(&mut tx, user, id).await?;
+    let event = if ended { Some(cancelled(&mut tx, tenant, &run).await?) } else { None };
     tx.commit().await?;
+    stopped(app, tenant, &run, event).await;
+    for approval in withdrawn {
+        // The receiver lives as long as the process works; what is sent after that is found by another.
+        let _ = app.approved.send((tenant, approval));
+    }
+    for below in open {
+        // What fails here is found by whoever claims the run, or by the one at work on it.
+        if let Err(error) = end(app, tenant, user, below).await {
+            tracing::warn!(run = %below, %error, "a run below one that was stopped ends a little later");
+        }
+    }
+    Ok(run)
+}
+
+/// Ends a run that was asked to stop, if it waits; one at work ends itself.
+async fn end(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<()> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let ended = match store::runs::request_cancel(&mut tx, user, id).await {
+        Ok(ended) => ended,
+        // By itself, meanwhile, or with its session.
+        Err(Error::Conflict(_) | Error::NotFound(_)) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let run = store::runs::get(&mut tx, user, id).await?;
+    let event = if ended { Some(cancelled(&mut tx, tenant, &run).await?) } else { None };
+    tx.commit().await?;
+    stopped(app, tenant, &run, event).await;
+    Ok(())
+}
+
+async fn cancelled(tx: &mut Tx, tenant: TenantId, run: &Run) -> Result<Event> {
+    store::messages::append_run_event(tx, tenant, run.conversation_id, run.id, RunStatus::Cancelled, None).await
+}
+
+/// After the commit: tells those who listen, or the one at work on it.
+async fn stopped(app: &App, tenant: TenantId, run: &Run, event: Option<Event>) {
     match event {
         Some(event) => {
             app.announce(tenant, run.conversation_id, event);
-            ending::settle(app, tenant, id).await;
+            ending::settle(app, tenant, run.id).await;
         }
-        None => app.running.cancel(id),
+        None => app.running.cancel(run.id),
     }
-    Ok(run)
 }
 
 /// What a message of an assistant says, for programs.

@@ -1,6 +1,8 @@
 //! The servers that an agent takes from the registry, as people see them: where they are, what they are given, and
 //! who said so. Sensitive values are masked, and a value of a run is shown as the reference that it comes from.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -10,11 +12,12 @@ use crate::domain::{
     pack::Pack,
     principal::Principal,
     registry::{
-        ConfigValue, Entry, KeySchema, ServerRef,
+        ConfigValue, Entry, KeySchema, Kind, ServerRef,
         merge::{MergedKey, depends_on_run, merge},
         resolve::header_of,
     },
     scrub::MASK,
+    template::{Reference, Source},
 };
 
 /// One server that an agent takes from the registry.
@@ -28,11 +31,27 @@ pub struct ServerView {
     pub description: String,
     /// It is another one for each run, and there only within runs.
     pub per_run: bool,
+    /// The keys of a run's scope that it is told of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scope: Vec<ScopeView>,
     /// How its connection is, where it is the same for every run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<State>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub explained: Option<Explained>,
+}
+
+/// A key of a run's scope, for whoever starts runs.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct ScopeView {
+    pub key: String,
+    /// Without it no run of the agent is created.
+    pub required: bool,
+    /// As the definition's `scope_schema` has it.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
 }
 
 /// What only those see who run the agent.
@@ -115,6 +134,7 @@ fn view(
         r#ref: reference.entry.to_string(),
         name: definition.map_or_else(|| reference.entry.to_string(), |definition| definition.name.clone()),
         description: definition.map(|definition| definition.description.clone()).unwrap_or_default(),
+        scope: entry.zip(merged.as_ref()).map(|(entry, keys)| scope(entry, keys)).unwrap_or_default(),
         per_run: entry.zip(merged.as_ref()).is_some_and(|(entry, keys)| depends_on_run(entry, keys)),
         connection: spec.map(|spec| app.connections.view(principal.tenant, pack, spec).state),
         explained,
@@ -152,4 +172,32 @@ fn key_view(entry: &Entry, key: &str, merged: &MergedKey) -> KeyView {
         header: header_of(entry, key),
         schema,
     }
+}
+
+/// What the configuration refers to, and what the definition says beside that.
+fn scope(entry: &Entry, keys: &BTreeMap<String, MergedKey>) -> Vec<ScopeView> {
+    let mut found: BTreeMap<String, bool> = BTreeMap::new();
+    let mut refer = |reference: &Reference, required: bool| {
+        if reference.source == Source::Scope {
+            *found.entry(reference.key.clone()).or_default() |= required;
+        }
+    };
+    entry.url.references().for_each(|reference| refer(reference, true));
+    for (key, merged) in keys {
+        let required = entry.definition.config_schema[key].required;
+        let references = merged.value.as_ref().map(ConfigValue::references).unwrap_or_default();
+        for reference in &references {
+            refer(reference, required);
+        }
+    }
+    let said = &entry.definition.scope_schema;
+    for key in said.keys() {
+        found.entry(key.clone()).or_default();
+    }
+    let view = |(key, required): (String, bool)| {
+        let schema = said.get(&key);
+        let description = schema.map(|schema| schema.description.clone()).unwrap_or_default();
+        ScopeView { kind: schema.map(|schema| schema.kind), description, key, required }
+    };
+    found.into_iter().map(view).collect()
 }

@@ -30,8 +30,11 @@ pub async fn end_for(app: &App, admin: &Admin, user: &UserId) -> Result<()> {
 async fn stop(app: &App, tenant: TenantId, user: &UserId, but: Option<RunId>, ended: bool) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
     let open = store::runs::open_of_user(&mut tx, user).await?;
-    drop(tx);
-    for run in open.into_iter().filter(|run| Some(*run) != but) {
+    let open: Vec<RunId> = open.into_iter().filter(|run| Some(*run) != but).collect();
+    // Nobody is called back: the session that would go on with it is the user's as well.
+    store::trees::stop(&mut tx, &open).await?;
+    tx.commit().await?;
+    for run in open {
         cancel(app, tenant, user, run).await?;
     }
     if ended {

@@ -130,6 +130,8 @@ pub struct Approval {
     pub call_id: String,
     /// A model asked: it hears of the outcome in a run of its own.
     pub follow_up: bool,
+    /// Who stopped the run that asked, or one above it. Nobody can approve it any more, and no run follows.
+    pub withdrawn_by: Option<UserId>,
     pub consent: Consent,
     /// Why it is in this state, in words for people.
     pub reason: Option<String>,

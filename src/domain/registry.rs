@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 pub use self::{
     config::{ConfigValue, KeySchema, Kind, SecretName},
-    definition::{Auth, AuthKind, Definition, Sealable},
+    definition::{Auth, AuthKind, Definition, ScopeKey, Sealable},
     entry::{AGENTS, CAPABILITIES, ClientCredentialsConfig, Entry, Fault, Grants, Rules},
 };
 use super::{

@@ -55,6 +55,9 @@ pub struct Conversation {
     #[schema(value_type = String)]
     pub agent: AgentId,
     pub title: String,
+    /// The session whose run started this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<ConversationId>,
     /// Number of its last durable event, for `Last-Event-ID`.
     pub last_event: i64,
     #[serde(with = "time::serde::rfc3339")]

@@ -224,7 +224,8 @@ impl Target {
         mode: ClientLifecycleMode,
     ) -> Result<Session, Failure> {
         let wire = Arc::new(Wire::new(self.scrubber.clone()));
-        let bearer = self.spec.auth.clone().map(|credentials| Bearer { tokens: self.tokens.clone(), credentials });
+        let (tokens, tenant) = (&self.tokens, self.key.tenant);
+        let bearer = self.spec.auth.clone().map(|credentials| Bearer { tokens: tokens.clone(), tenant, credentials });
         let client = Client::new(self.egress.clone(), url.clone(), headers.clone(), &self.spec, wire.clone(), bearer);
         let patience = self.spec.timeouts.connect;
         let shaken = async {

@@ -104,7 +104,7 @@ impl Drop for InUse {
 impl Pool {
     pub(super) fn new(egress: Egress, options: Options) -> Self {
         Self {
-            tokens: Arc::new(Tokens::new(egress.clone())),
+            tokens: Arc::new(Tokens::new(egress.clone(), options.tokens.clone())),
             egress,
             options: Arc::new(options),
             changes: broadcast::channel(256).0,

@@ -2,15 +2,18 @@
 //! signs in to.
 //!
 //! A token is asked for by one caller at a time, used by all connections with the same credentials until shortly
-//! before it ends, and replaced once when a server refuses it.
+//! before it ends, and replaced once when a server refuses it. Where tokens are from is for whoever makes the
+//! connections to say ([`TokenSource`]): there may be more processes than this one that want the same.
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use base64::{Engine, prelude::BASE64_STANDARD};
+use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -18,7 +21,7 @@ use url::form_urlencoded;
 
 use super::{error::Failure, wire::locked};
 use crate::{
-    domain::{clock, scrub::Scrubber, secret::Secret, server::ClientCredentials},
+    domain::{clock, ids::TenantId, scrub::Scrubber, secret::Secret, server::ClientCredentials},
     egress::{Egress, Limits, Request},
 };
 
@@ -29,14 +32,47 @@ const MAX_ANSWER: usize = 64 * 1024;
 const DEFAULT_LIFE: Duration = Duration::from_secs(300);
 /// It is replaced so long before its end, or when a quarter of its life is left.
 const MARGIN: Duration = Duration::from_secs(30);
+/// One that is said to hold for longer is replaced all the same.
+const LONGEST_LIFE: Duration = Duration::from_secs(86_400);
 /// Different credentials that are remembered.
 const REMEMBERED: usize = 4096;
 
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Token>>>>;
 
+/// Where the tokens of this process are from.
+#[derive(Clone)]
+pub struct TokenSource(Arc<dyn Fn(Wanted) -> BoxFuture<'static, Result<Granted, NoToken>> + Send + Sync>);
+
+/// A token that is wanted.
+#[derive(Clone)]
+pub struct Wanted {
+    pub tenant: TenantId,
+    pub credentials: ClientCredentials,
+    /// The version of the one before, when its server has refused it.
+    pub refused: Option<i64>,
+}
+
+/// A token that was got.
+pub struct Granted {
+    pub token: Secret,
+    /// For how long it is used, which is less than it is good for.
+    pub life: Duration,
+    /// Tells it from the ones before, for whoever keeps them; 0: nobody does.
+    pub version: i64,
+}
+
+/// Why there is none. Nothing was sent to the server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no access token for the server: {why}")]
+pub struct NoToken {
+    /// It will be the same the next time.
+    pub for_good: bool,
+    pub why: String,
+}
+
 /// The tokens of this process.
 pub(super) struct Tokens {
-    egress: Egress,
+    source: TokenSource,
     slots: Mutex<HashMap<[u8; 32], Slot>>,
 }
 
@@ -46,18 +82,20 @@ pub(super) struct Token {
     /// Takes the token out of what a server says.
     pub(super) scrubber: Arc<Scrubber>,
     good_until: Instant,
+    version: i64,
 }
 
 /// How one connection gets its token.
 #[derive(Clone)]
 pub(super) struct Bearer {
     pub(super) tokens: Arc<Tokens>,
+    pub(super) tenant: TenantId,
     pub(super) credentials: ClientCredentials,
 }
 
 /// What a token endpoint says.
 #[derive(Deserialize)]
-struct Granted {
+struct Answer {
     access_token: String,
     token_type: String,
     #[serde(default)]
@@ -69,10 +107,34 @@ struct Refused {
     error: String,
 }
 
+impl TokenSource {
+    pub fn new(get: impl Fn(Wanted) -> BoxFuture<'static, Result<Granted, NoToken>> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(get))
+    }
+}
+
+impl fmt::Debug for TokenSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenSource")
+    }
+}
+
+impl NoToken {
+    pub fn new(for_good: bool, why: impl Into<String>) -> Self {
+        Self { for_good, why: why.into() }
+    }
+}
+
+impl From<NoToken> for Failure {
+    fn from(none: NoToken) -> Self {
+        if none.for_good { Self::Misconfigured(none.to_string()) } else { Self::NotSent(none.to_string()) }
+    }
+}
+
 impl Bearer {
     /// A token that is good for a while. One that was `refused` is not given again.
     pub(super) async fn token(&self, refused: Option<&Arc<Token>>) -> Result<Arc<Token>, Failure> {
-        let slot = self.tokens.slot(&self.credentials);
+        let slot = self.tokens.slot(self.tenant, &self.credentials);
         let mut known = slot.lock().await;
         if let Some(token) = &*known {
             let same = refused.is_some_and(|refused| Arc::ptr_eq(refused, token));
@@ -81,21 +143,46 @@ impl Bearer {
             }
         }
         *known = None;
-        let token = Arc::new(self.tokens.ask(&self.credentials).await?);
+        let (tenant, credentials) = (self.tenant, self.credentials.clone());
+        let refused = refused.map(|refused| refused.version);
+        let granted = (self.tokens.source.0)(Wanted { tenant, credentials, refused }).await?;
+        let token = Arc::new(Token::new(&granted)?);
         *known = Some(token.clone());
         Ok(token)
     }
 }
 
+impl Token {
+    fn new(granted: &Granted) -> Result<Self, NoToken> {
+        let header = header_of(&granted.token)?;
+        let scrubber = Arc::new(Scrubber::new([&granted.token]));
+        Ok(Self { header, scrubber, good_until: clock::instant() + granted.life, version: granted.version })
+    }
+}
+
+fn header_of(token: &Secret) -> Result<HeaderValue, NoToken> {
+    let mut header = HeaderValue::from_str(&format!("Bearer {}", token.expose()))
+        .map_err(|_| NoToken::new(true, "the token endpoint gave a token that no header can carry"))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
 impl Tokens {
-    pub(super) fn new(egress: Egress) -> Self {
-        Self { egress, slots: Mutex::default() }
+    /// From `source`, or where there is none from the token endpoints, for this process alone.
+    pub(super) fn new(egress: Egress, source: Option<TokenSource>) -> Self {
+        let alone = || {
+            TokenSource::new(move |wanted| {
+                let egress = egress.clone();
+                Box::pin(async move { fetch(&egress, &wanted.credentials).await })
+            })
+        };
+        Self { source: source.unwrap_or_else(alone), slots: Mutex::default() }
     }
 
-    fn slot(&self, of: &ClientCredentials) -> Slot {
+    fn slot(&self, tenant: TenantId, of: &ClientCredentials) -> Slot {
         let mut digest = Sha256::new();
-        let scope = of.scope.as_deref().unwrap_or_default();
-        for part in [of.token_url.as_str(), of.client_id.expose(), of.client_secret.expose(), scope] {
+        let (tenant, scope) = (tenant.to_string(), of.scope.as_deref().unwrap_or_default());
+        for part in [&tenant, of.token_url.as_str(), of.client_id.expose(), of.client_secret.expose(), scope] {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         }
@@ -105,28 +192,28 @@ impl Tokens {
         }
         slots.entry(digest.finalize().into()).or_default().clone()
     }
+}
 
-    async fn ask(&self, of: &ClientCredentials) -> Result<Token, Failure> {
-        let asked_at = clock::instant();
-        let answer = self.egress.send(request(of)).await;
-        let answer = answer.map_err(|error| none(error.is_rejected(), &error.to_string()))?;
-        let status = answer.status;
-        let body = answer.bytes().await.map_err(|error| none(false, &error.to_string()))?;
-        if !status.is_success() {
-            return Err(refusal(status, &body));
-        }
-        let granted: Granted = serde_json::from_slice(&body)
-            .map_err(|_| none(false, "the token endpoint answered with something else than a token"))?;
-        if !granted.token_type.eq_ignore_ascii_case("bearer") {
-            return Err(none(true, "the token endpoint gives other tokens than bearer tokens"));
-        }
-        let mut header = HeaderValue::from_str(&format!("Bearer {}", granted.access_token))
-            .map_err(|_| none(true, "the token endpoint gave a token that no header can carry"))?;
-        header.set_sensitive(true);
-        let life = granted.expires_in.as_ref().and_then(seconds).unwrap_or(DEFAULT_LIFE);
-        let scrubber = Arc::new(Scrubber::new([&Secret::new(granted.access_token)]));
-        Ok(Token { header, scrubber, good_until: asked_at + life.saturating_sub(MARGIN.min(life / 4)) })
+/// Asks a token endpoint for a token.
+pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<Granted, NoToken> {
+    let asked_at = clock::instant();
+    let answer = egress.send(request(of)).await;
+    let answer = answer.map_err(|error| NoToken::new(error.is_rejected(), error.to_string()))?;
+    let status = answer.status;
+    let body = answer.bytes().await.map_err(|error| NoToken::new(false, error.to_string()))?;
+    if !status.is_success() {
+        return Err(refusal(status, &body));
     }
+    let answered: Answer = serde_json::from_slice(&body)
+        .map_err(|_| NoToken::new(false, "the token endpoint answered with something else than a token"))?;
+    if !answered.token_type.eq_ignore_ascii_case("bearer") {
+        return Err(NoToken::new(true, "the token endpoint gives other tokens than bearer tokens"));
+    }
+    let token = Secret::new(answered.access_token);
+    header_of(&token)?;
+    let life = answered.expires_in.as_ref().and_then(seconds).unwrap_or(DEFAULT_LIFE).min(LONGEST_LIFE);
+    let life = life.saturating_sub(MARGIN.min(life / 4)).saturating_sub(asked_at.elapsed());
+    Ok(Granted { token, life, version: 0 })
 }
 
 fn request(of: &ClientCredentials) -> Request {
@@ -154,15 +241,11 @@ fn seconds(value: &serde_json::Value) -> Option<Duration> {
 }
 
 /// The code of an error is a word of the protocol; whatever else an endpoint says is not repeated.
-fn refusal(status: StatusCode, body: &[u8]) -> Failure {
+fn refusal(status: StatusCode, body: &[u8]) -> NoToken {
     let word = |code: &String| code.len() <= 64 && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
     let code = serde_json::from_slice::<Refused>(body).ok().map(|refused| refused.error).filter(word);
     let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
-    none(status.is_client_error(), &format!("the token endpoint answered with HTTP {}{code}", status.as_u16()))
-}
-
-/// There is no token, so nothing was sent to the server.
-fn none(for_good: bool, why: &str) -> Failure {
-    let text = format!("no access token for the server: {why}");
-    if for_good { Failure::Misconfigured(text) } else { Failure::NotSent(text) }
+    let why = format!("the token endpoint answered with HTTP {}{code}", status.as_u16());
+    let later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+    NoToken::new(status.is_client_error() && !later, why)
 }

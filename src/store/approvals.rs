@@ -9,7 +9,7 @@ mod work;
 
 pub use lists::{Page, Whose, badge_of_approver, changed, changed_last, list, open_of_requester};
 pub use votes::{add_evidence, record, vote, votes};
-pub use work::{claim, due, heartbeat, release};
+pub use work::{claim, due, heartbeat, release, withdraw};
 
 use std::time::Duration;
 
@@ -65,6 +65,7 @@ struct Row {
     run_id: Option<Uuid>,
     call_id: String,
     follow_up: bool,
+    withdrawn_by: Option<String>,
     approvers: Vec<String>,
     min_approvals: i32,
     self_approval: bool,
@@ -91,8 +92,8 @@ macro_rules! rows {
             $before
                 + r#" a.tenant_id, a.id, a.code, a.state, a.agent, a.server, a.tool, a.about as "about: Json<About>",
                       a.fingerprint, a.args_sha256, a.sealed, a.credential, a.principal as "principal: Json<Principal>",
-                      a.conversation_id, a.run_id, a.call_id, a.follow_up, a.approvers, a.min_approvals, a.self_approval,
-                      a.reason, a.decided_by, a.decided_at, a.created_at, a.expires_at, a.changed_at, a.finished_at,
+                      a.conversation_id, a.run_id, a.call_id, a.follow_up, a.withdrawn_by, a.approvers, a.min_approvals,
+                      a.self_approval, a.reason, a.decided_by, a.decided_at, a.created_at, a.expires_at, a.changed_at, a.finished_at,
                       a.evidence, a.recorded_happened, a.recorded_note, a.recorded_by, a.recorded_at, a.fence "#
                 + $after
             $(, $value)*
@@ -125,6 +126,7 @@ impl TryFrom<Row> for Approval {
             run: row.run_id.map(RunId),
             call_id: row.call_id,
             follow_up: row.follow_up,
+            withdrawn_by: row.withdrawn_by.map(|user| UserId(user.into())),
             consent: Consent {
                 approvers: row.approvers,
                 min_approvals: row.min_approvals.cast_unsigned(),
@@ -251,10 +253,11 @@ pub async fn lock(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
     Ok(found.await?.is_some())
 }
 
-/// Whether it is pending and its time is not over, by the clock of the database.
+/// Whether it is pending, was not taken back and its time is not over, by the clock of the database.
 pub async fn is_live(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
     let live = sqlx::query_scalar!(
-        r#"select (state = 'pending' and clock_timestamp() < expires_at) as "live!" from approvals where id = $1"#,
+        r#"select (state = 'pending' and not withdrawn and clock_timestamp() < expires_at) as "live!"
+           from approvals where id = $1"#,
         id.0,
     );
     Ok(live.fetch_optional(tx.conn()).await?.unwrap_or(false))

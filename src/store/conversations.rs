@@ -13,6 +13,7 @@ struct Row {
     id: uuid::Uuid,
     agent: String,
     title: String,
+    parent_session: Option<uuid::Uuid>,
     last_event: i64,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
@@ -27,6 +28,7 @@ impl TryFrom<Row> for Conversation {
             id: ConversationId(row.id),
             agent,
             title: row.title,
+            parent_id: row.parent_session.map(ConversationId),
             last_event: row.last_event,
             created_at: row.created_at,
             updated_at: row.updated_at,
@@ -47,7 +49,7 @@ pub async fn insert(
         Row,
         "insert into conversations (tenant_id, id, agent, user_id, title, external_key)
          values ($1, $2, $3, $4, $5, $6)
-         returning id, agent, title, last_event, created_at, updated_at",
+         returning id, agent, title, parent_session, last_event, created_at, updated_at",
         tenant.0,
         id.0,
         agent.as_str(),
@@ -65,7 +67,7 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: ConversationId, lock: bool) -> 
     let row = if lock {
         sqlx::query_as!(
             Row,
-            "select id, agent, title, last_event, created_at, updated_at
+            "select id, agent, title, parent_session, last_event, created_at, updated_at
              from conversations where id = $1 and user_id = $2 for update",
             id.0,
             user.as_str(),
@@ -75,7 +77,7 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: ConversationId, lock: bool) -> 
     } else {
         sqlx::query_as!(
             Row,
-            "select id, agent, title, last_event, created_at, updated_at
+            "select id, agent, title, parent_session, last_event, created_at, updated_at
              from conversations where id = $1 and user_id = $2",
             id.0,
             user.as_str(),
@@ -86,24 +88,27 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: ConversationId, lock: bool) -> 
     row.ok_or_else(|| Error::not_found(format!("conversation {id}")))?.try_into()
 }
 
-/// The user's conversations, newest first, older than `before`.
+/// The user's conversations, newest first, older than `before`; with those that runs have started, or without.
 pub async fn list(
     tx: &mut Tx,
     user: &UserId,
     agent: Option<&AgentId>,
+    children: bool,
     before: Option<ConversationId>,
     limit: i64,
 ) -> Result<Vec<Conversation>> {
     let rows = sqlx::query_as!(
         Row,
-        "select id, agent, title, last_event, created_at, updated_at
+        "select id, agent, title, parent_session, last_event, created_at, updated_at
          from conversations
          where user_id = $1 and ($2::text is null or agent = $2) and ($3::uuid is null or id < $3)
+           and ($5 or parent_session is null)
          order by id desc limit $4",
         user.as_str(),
         agent.map(AgentId::as_str),
         before.map(|id| id.0),
         limit,
+        children,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -114,7 +119,7 @@ pub async fn list(
 pub async fn by_external_key(tx: &mut Tx, user: &UserId, agent: &AgentId, key: &str) -> Result<Option<Conversation>> {
     let row = sqlx::query_as!(
         Row,
-        "select id, agent, title, last_event, created_at, updated_at
+        "select id, agent, title, parent_session, last_event, created_at, updated_at
          from conversations where user_id = $1 and agent = $2 and external_key = $3
          order by id desc limit 1 for update",
         user.as_str(),

@@ -38,6 +38,11 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, row: &StoredEntry) -> Result<
     Ok(done.rows_affected() == 1)
 }
 
+/// How many entries there are.
+pub async fn count(tx: &mut Tx) -> Result<i64> {
+    Ok(sqlx::query_scalar!(r#"select count(*) as "count!" from mcp_servers"#).fetch_one(tx.conn()).await?)
+}
+
 pub async fn get(tx: &mut Tx, entry: &str) -> Result<Option<StoredEntry>> {
     let row = sqlx::query_as!(
         StoredEntry,

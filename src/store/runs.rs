@@ -167,14 +167,15 @@ pub async fn waiting(tx: &mut Tx, conversation: ConversationId) -> Result<Option
     Ok(id.map(RunId))
 }
 
-/// Takes a run, if it is still free. The new fence shuts out whoever held it before.
+/// Takes a run, if it is still free. The new fence shuts out whoever held it before. Also whether somebody has asked to
+/// cancel it.
 pub async fn claim(
     tx: &mut Tx,
     tenant: TenantId,
     id: RunId,
     replica: ReplicaId,
     lease: Duration,
-) -> Result<Option<ClaimedRun>> {
+) -> Result<Option<(ClaimedRun, bool)>> {
     // Taken first by everyone who changes which run is under way, so that a message never joins a queued
     // run in the moment in which that run starts to read.
     sqlx::query!(
@@ -194,7 +195,8 @@ pub async fn claim(
              and (r.status = 'running' or r.kind = 'command' or not exists (
                select 1 from runs b
                where b.conversation_id = r.conversation_id and b.status = 'running' and b.kind = 'turn'))
-           returning conversation_id, agent, principal as "principal: Json<Principal>", kind, ordinal, fence, attempt"#,
+           returning conversation_id, agent, principal as "principal: Json<Principal>", kind, ordinal, fence, attempt,
+                     cancel_requested"#,
         id.0,
         replica.0,
         lease.as_secs_f64(),
@@ -202,7 +204,7 @@ pub async fn claim(
     .fetch_optional(tx.conn())
     .await?;
     let Some(row) = row else { return Ok(None) };
-    Ok(Some(ClaimedRun {
+    let run = ClaimedRun {
         tenant,
         id,
         conversation: ConversationId(row.conversation_id),
@@ -212,7 +214,8 @@ pub async fn claim(
         ordinal: row.ordinal,
         fence: row.fence,
         attempt: row.attempt,
-    }))
+    };
+    Ok(Some((run, row.cancel_requested)))
 }
 
 /// Prolongs the lease. `Conflict` when it was lost; otherwise whether somebody asked to cancel.

@@ -15,6 +15,11 @@ pub struct StoredSecret {
     pub updated_at: OffsetDateTime,
 }
 
+/// How many there are.
+pub async fn count(tx: &mut Tx) -> Result<i64> {
+    Ok(sqlx::query_scalar!(r#"select count(*) as "count!" from secrets"#).fetch_one(tx.conn()).await?)
+}
+
 /// Id and version of a secret.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<(Uuid, i64)>> {
     let row = sqlx::query!("select id, version from secrets where name = $1", name).fetch_optional(tx.conn()).await?;

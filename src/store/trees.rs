@@ -45,18 +45,104 @@ pub async fn plant(tx: &mut Tx, run: RunId, given: &Given<'_>) -> Result<()> {
     Ok(())
 }
 
+/// A tree, for a run of it that wants to add one more.
+pub struct Count {
+    pub all: i64,
+    /// Those that the run started.
+    pub children: i64,
+    /// Somebody has asked the run to stop.
+    pub stopping: bool,
+}
+
 /// How many there are in a tree, and how many of them a run started. Locks the tree until the end of the transaction.
-pub async fn count(tx: &mut Tx, root: RunId, parent: RunId) -> Result<(i64, i64)> {
-    sqlx::query!("select 1 as one from runs where id = $1 for update", root.0).fetch_optional(tx.conn()).await?;
-    let row = sqlx::query!(
-        r#"select count(*) as "all!", count(*) filter (where parent_run = $2) as "children!"
+pub async fn count(tx: &mut Tx, root: RunId, parent: RunId) -> Result<Count> {
+    lock(tx, root).await?;
+    let row = sqlx::query_as!(
+        Count,
+        r#"select count(*) as "all!", count(*) filter (where parent_run = $2) as "children!",
+                  coalesce(bool_or(cancel_requested) filter (where id = $2), true) as "stopping!"
            from runs where root_run = $1"#,
         root.0,
         parent.0,
     )
     .fetch_one(tx.conn())
     .await?;
-    Ok((row.all, row.children))
+    Ok(row)
+}
+
+/// Locks the tree of a run until the end of the transaction: nothing is added to it.
+pub async fn lock(tx: &mut Tx, run: RunId) -> Result<()> {
+    sqlx::query!(
+        "select 1 as one from runs where id = (select coalesce(root_run, id) from runs where id = $1) for update",
+        run.0
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// The runs below one, whatever became of them: those that it started, those that these started, and the turns that
+/// were told of them.
+pub async fn below(tx: &mut Tx, run: RunId) -> Result<Vec<RunId>> {
+    let ids = sqlx::query_scalar!(
+        r#"with recursive below as (
+             select tenant_id, id from runs where parent_run = $1
+             union
+             select r.tenant_id, r.id from runs r join below b on r.tenant_id = b.tenant_id and r.parent_run = b.id
+           )
+           select id as "id!" from below"#,
+        run.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(ids.into_iter().map(RunId).collect())
+}
+
+/// Asks runs to stop, and has nobody told of their end: whoever would be is stopped as well. Those that are open.
+pub async fn stop(tx: &mut Tx, runs: &[RunId]) -> Result<Vec<RunId>> {
+    let runs: Vec<_> = runs.iter().map(|run| run.0).collect();
+    sqlx::query!("update runs set called_back_at = now() where id = any($1) and awaits_callback", &runs)
+        .execute(tx.conn())
+        .await?;
+    let open = sqlx::query_scalar!(
+        "update runs set cancel_requested = true where id = any($1) and status in ('queued', 'running') returning id",
+        &runs,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(open.into_iter().map(RunId).collect())
+}
+
+/// The sessions below one, and those below these.
+pub async fn sessions_below(tx: &mut Tx, user: &UserId, session: ConversationId) -> Result<Vec<ConversationId>> {
+    let ids = sqlx::query_scalar!(
+        r#"with recursive below as (
+             select c.tenant_id, c.id from conversations c
+             join conversations p on p.tenant_id = c.tenant_id and p.id = c.parent_session
+             where p.id = $1 and p.user_id = $2
+             union
+             select c.tenant_id, c.id from conversations c
+             join below b on c.tenant_id = b.tenant_id and c.parent_session = b.id
+           )
+           select id as "id!" from below"#,
+        session.0,
+        user.as_str(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(ids.into_iter().map(ConversationId).collect())
+}
+
+/// The runs of sessions, and which of them are open.
+pub async fn runs_of(tx: &mut Tx, sessions: &[ConversationId]) -> Result<Vec<(RunId, bool)>> {
+    let sessions: Vec<_> = sessions.iter().map(|session| session.0).collect();
+    let rows = sqlx::query!(
+        r#"select id, status in ('queued', 'running') as "open!" from runs where conversation_id = any($1)"#,
+        &sessions,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows.into_iter().map(|row| (RunId(row.id), row.open)).collect())
 }
 
 /// Where a run stands. One that nobody gave a place becomes a root.

@@ -2,16 +2,22 @@
 
 mod address; // a value cannot leave its place
 mod api; // create, read, update, delete
-mod document; // the document's examples, word for word
+pub mod document; // the document's examples, word for word
+mod limits; // how much, and what is for later
 mod packs; // what a pack may write
 mod reached; // a server that is told what it was configured with
 mod runs; // values of a run
 mod sensitive; // what never comes back
-mod tokens; // OAuth client credentials
+mod shared_tokens; // the same for more than one process
+pub mod tokens; // OAuth client credentials
 
 use std::sync::{Arc, Mutex};
 
-use axum::{extract::Request, middleware, response::IntoResponse};
+use axum::{
+    extract::Request,
+    middleware,
+    response::{IntoResponse, Response},
+};
 use chatelaine::{
     app::accounts::{self, NewKey},
     domain::{
@@ -40,16 +46,28 @@ pub struct Watched {
 
 impl Watched {
     pub async fn start() -> Self {
+        Self::with(false).await
+    }
+
+    /// One that says in its answers what it was sent.
+    pub async fn echoing() -> Self {
+        Self::with(true).await
+    }
+
+    async fn with(echo: bool) -> Self {
         let books = Arc::new(Books::open(None).unwrap());
         let (seen, token) = (Arc::<Mutex<Vec<HeaderMap>>>::default(), Arc::<Mutex<Option<String>>>::default());
         let (log, expected) = (seen.clone(), token.clone());
         let watch = move |request: Request, next: middleware::Next| {
             log.lock().unwrap().push(request.headers().clone());
+            let post = request.method() == http::Method::POST;
+            let sent = format!("{:?}", request.headers().values().collect::<Vec<_>>()).replace('"', " ");
             let given = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
             let wanted = expected.lock().unwrap().clone().map(|token| format!("Bearer {token}"));
             async move {
                 match wanted {
                     Some(wanted) if given.as_ref() != Some(&wanted) => StatusCode::UNAUTHORIZED.into_response(),
+                    _ if echo && post => echoed(next.run(request).await, &sent).await,
                     _ => next.run(request).await,
                 }
             }
@@ -69,7 +87,7 @@ impl Watched {
     }
 
     /// Every value of a header so far.
-    fn all(&self, name: &str) -> Vec<String> {
+    pub fn all(&self, name: &str) -> Vec<String> {
         let seen = self.seen.lock().unwrap();
         let mut all: Vec<_> =
             seen.iter().filter_map(|headers| Some(headers.get(name)?.to_str().unwrap().to_owned())).collect();
@@ -78,9 +96,18 @@ impl Watched {
         all
     }
 
-    fn executions(&self) -> usize {
+    pub fn executions(&self) -> usize {
         self.books.entries().len()
     }
+}
+
+/// An answer with the exchange rate, and with all that was sent beside it.
+async fn echoed(answer: Response, sent: &str) -> Response {
+    let (mut parts, body) = answer.into_parts();
+    let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
+    let text = String::from_utf8(body.to_vec()).unwrap().replace("1.085", &format!("1.085 {sent}"));
+    parts.headers.remove(header::CONTENT_LENGTH);
+    Response::from_parts(parts, text.into())
 }
 
 /// An agent that takes servers from the registry; `below` is the rest of its pack.

@@ -103,6 +103,10 @@ const ROWS: &[(&str, &str)] = &[
         "secrets",
         "insert into secrets (tenant_id, id, name, sealed, version) values ($1, $1, $2, '\\x01000100000001', 1)",
     ),
+    (
+        "access_tokens",
+        "insert into access_tokens (tenant_id, id, request, fence) values ($1, $1, sha256(convert_to($2, 'utf8')), 1)",
+    ),
     ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
     ("usage", "insert into usage (tenant_id, id, day, user_id, agent) values ($1, $1, now(), $2, 'bank')"),
     (
@@ -114,7 +118,7 @@ const ROWS: &[(&str, &str)] = &[
 /// The columns that the program itself may read before a tenant is known; `*` for all. Anything else is content.
 const SYSTEM_READS: &[(&str, &str)] = &[
     ("api_keys", "*"),
-    ("approvals", "tenant_id id state expires_at lease_until"),
+    ("approvals", "tenant_id id state expires_at lease_until withdrawn"),
     ("credentials", "tenant_id id tenant_key_version"),
     ("elicitations", "tenant_id id expires_at"),
     ("flows", "tenant_id id link_hash expires_at"),

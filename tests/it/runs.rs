@@ -4,12 +4,15 @@
 //! what came of it, anything else is answered in words. So a prompt may hold the prompt of a child, and so on.
 
 mod callbacks; // the session that started one is told
+mod canary; // what only servers may know
+mod document; // the registry document's examples, end to end
 mod limits; // how deep, how many, how much in a day
 mod orchestrator; // the seven tools
 mod registry; // servers that know the scope
 mod replicas; // more than one process
 mod scope; // what no model sees
 mod starting; // POST /runs
+mod stopping; // a run and all that it has set going
 
 use serde_json::{Value, json};
 

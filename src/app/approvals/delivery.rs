@@ -61,8 +61,15 @@ pub(super) async fn deliver(
         Err(error) => return Err(error),
     };
     let pack = app.library.get(&approval.agent);
-    let follow_up = approval.follow_up && pack.is_some_and(|pack| pack.llm.provider != Provider::None);
+    let for_model = approval.follow_up && pack.is_some_and(|pack| pack.llm.provider != Provider::None);
+    // Whoever stops a run wants to hear no more of it now; its model reads of this when it is asked something again.
+    let follow_up = for_model && approval.withdrawn_by.is_none();
     let (mut run, mut run_ordinal, mut claimed) = (None, 0, None);
+    if let (true, false, Some(asked)) = (for_model, follow_up, approval.run)
+        && let Some((_, ordinal, _)) = store::approvals::origin(tx, asked).await?
+    {
+        (run, run_ordinal) = (Some(asked), ordinal);
+    }
     if follow_up {
         let permit = if app.shutdown.is_cancelled() { None } else { app.places.clone().try_acquire_owned().ok() };
         let new = NewRun {
@@ -86,7 +93,7 @@ pub(super) async fn deliver(
         }
     }
     let parts = [Part::Approval(Box::new(note(app, approval, result)))];
-    let message = NewMessage { run, run_ordinal, role: Role::System, parts: &parts, for_model: follow_up };
+    let message = NewMessage { run, run_ordinal, role: Role::System, parts: &parts, for_model };
     let (_, event) = store::messages::append(tx, approval.tenant, id, message).await?;
     Ok(Some(Delivered { conversation: id, event, claimed }))
 }

@@ -28,6 +28,9 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Characters of an answer that came too late.
 const EVIDENCE: usize = 2000;
 
+/// Why nothing is made of a request that was taken back with its run.
+pub const STOPPED: &str = "the run that asked for it was stopped";
+
 /// Takes an approved request to execute it; `None` when it is not free.
 pub async fn claim(app: &App, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>> {
     let mut tx = app.db.tenant(tenant).await?;
@@ -113,6 +116,24 @@ pub async fn put_off(app: &App, approval: &Approval) -> Result<()> {
     let mut tx = app.db.tenant(approval.tenant).await?;
     store::approvals::release(&mut tx, approval, PAUSE).await?;
     tx.commit().await
+}
+
+/// Ends a request whose run was stopped; it could not be approved from that moment on anyhow. `false` when it is
+/// another's, or over.
+pub async fn withdraw(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<bool> {
+    let mut tx = app.db.tenant(tenant).await?;
+    store::approvals::lock(&mut tx, id).await?;
+    let approval = store::approvals::get(&mut tx, id).await?;
+    let Some(by) = approval.filter(|it| it.state == State::Pending).and_then(|it| it.withdrawn_by) else {
+        return Ok(false);
+    };
+    let change = Change { by: Some(&by), reason: Some(STOPPED), ..due(State::Pending, State::Cancelled, When::Locked) };
+    let Some(ended) = store::approvals::change(&mut tx, id, &change).await? else { return Ok(false) };
+    let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
+    audit(app, &mut tx, &ended, "approval.cancelled", &by, change.reason).await?;
+    tx.commit().await?;
+    published(app, &ended, delivered);
+    Ok(true)
 }
 
 /// Records that a request's time is over; it could not be approved from that moment on anyhow.

@@ -82,6 +82,9 @@ pub async fn call(app: &Arc<App>, approval: &Approval, cancel: CancellationToken
 }
 
 async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
+    if approval.withdrawn_by.is_some() {
+        return Err(Held::Revoked(execution::STOPPED.to_owned()));
+    }
     let pack = match agents::pack(app, &approval.principal, approval.agent.as_str()).await {
         Ok(pack) => pack,
         Err(Error::NotFound(_) | Error::Forbidden(_)) => {

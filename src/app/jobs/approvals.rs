@@ -38,7 +38,8 @@ pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<(TenantId, A
             }
             _ = look.tick() => {
                 if let Err(error) = sweep(&app, &places).await {
-                    tracing::warn!(%error, "cannot look for approvals; trying again");
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    tracing::warn!(error, "cannot look for approvals; trying again");
                 }
             }
             () = app.shutdown.cancelled() => return,
@@ -53,7 +54,10 @@ async fn sweep(app: &Arc<App>, places: &Arc<Semaphore>) -> Result<()> {
     drop(tx);
     for (tenant, id, state) in due {
         let done = match state {
-            State::Pending => execution::expire(app, tenant, id).await,
+            State::Pending => match execution::withdraw(app, tenant, id).await {
+                Ok(false) => execution::expire(app, tenant, id).await,
+                withdrawn => withdrawn,
+            },
             State::Executing => execution::give_up(app, tenant, id).await,
             _ => match execution::lapse(app, tenant, id).await {
                 Ok(false) => {
@@ -94,7 +98,9 @@ fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, place: OwnedSemaphore
 }
 
 async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<()> {
-    let Some(approval) = execution::claim(app, tenant, id).await? else { return Ok(()) };
+    let Some(approval) = execution::claim(app, tenant, id).await? else {
+        return execution::withdraw(app, tenant, id).await.map(|_| ());
+    };
     let cancel = CancellationToken::new();
     let result = tokio::select! {
         result = gate::approved::call(app, &approval, cancel.clone()) => result?,

@@ -20,6 +20,12 @@ pub fn of_secret(tenant: TenantId, name: &str, id: Uuid, version: i64) -> Contex
     of_registry(tenant, format!("secret:{name}"), id, version)
 }
 
+/// An access token that replicas share, in one version of it. Its row is not sealed anew: one that cannot be opened is
+/// fetched again.
+pub fn of_access_token(tenant: TenantId, id: Uuid, version: i64) -> Context {
+    of_registry(tenant, "access-token".to_owned(), id, version)
+}
+
 fn of_registry(tenant: TenantId, scope: String, credential: Uuid, version: i64) -> Context {
     let user = UserId("registry".into());
     Context { tenant, user, scope, credential, generation: version.cast_unsigned() }

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{agents_with, entry_context, opened, tell};
+use super::{agents_with, entry_context, opened, room, tell};
 use crate::{
     app::App,
     domain::{
@@ -112,6 +112,7 @@ pub async fn create(app: &App, admin: &Admin, definition: Definition) -> Result<
     };
     fill(app, admin.tenant(), &mut row, &entry).await?;
     let mut tx = app.db.tenant(admin.tenant()).await?;
+    room(store::registry::count(&mut tx).await?, "MCP servers")?;
     if !store::registry::insert(&mut tx, admin.tenant(), &row).await? {
         return Err(Error::Conflict(format!("MCP server '{}' already exists", entry.id)));
     }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{agents_with, secret_context, shelf, tell};
+use super::{agents_with, room, secret_context, shelf, tell};
 use crate::{
     app::App,
     domain::{
@@ -44,6 +44,9 @@ pub async fn put_secret(app: &App, admin: &Admin, name: &str, value: &Secret) ->
     for _ in 0..TRIES {
         let mut tx = app.db.tenant(admin.tenant()).await?;
         let before = store::secrets::find(&mut tx, name.as_str()).await?;
+        if before.is_none() {
+            room(store::secrets::count(&mut tx).await?, "secrets")?;
+        }
         drop(tx);
         let (id, version) = before.map_or_else(|| (Uuid::now_v7(), 1), |(id, version)| (id, version + 1));
         let name = name.as_str().to_owned();

@@ -218,10 +218,13 @@ async fn branch(app: &App, tx: &mut Tx, by: By<'_>, id: RunId) -> Result<Branch>
     let By::Run { speaker, .. } = by else { return Ok(Branch { root: id, parent: None, depth: 0 }) };
     let gone = || Error::not_found(format!("run {}", speaker.run));
     let parent = store::trees::branch(tx, speaker.run).await?.ok_or_else(gone)?;
-    let (all, children) = store::trees::count(tx, parent.root, speaker.run).await?;
+    let store::trees::Count { all, children, stopping } = store::trees::count(tx, parent.root, speaker.run).await?;
     let (deepest, widest, most) = (app.config.run_depth, app.config.run_children, app.config.run_tree);
     let depth = parent.depth + 1;
     let refused = |why: String| Err(Error::Conflict(format!("not started: {why}")));
+    if stopping {
+        return refused("the run that wants it is being stopped".to_owned());
+    }
     if i64::from(depth) > i64::from(deepest) {
         return refused(format!("agents may start agents {deepest} generations deep at most; do this yourself"));
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    config::KeySchema,
+    config::{KeySchema, Kind},
     entry::{Entry, Fault},
 };
 use crate::domain::{scrub::MASK, secret::Secret};
@@ -34,9 +34,23 @@ pub struct Definition {
     #[serde(default)]
     #[schema(value_type = Object)]
     pub default_config: BTreeMap<String, Value>,
+    /// The keys of a run's scope that the server is about, for whoever starts runs. A scope is not checked against it:
+    /// what the server cannot do without is a `required` key of `config_schema`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scope_schema: BTreeMap<String, ScopeKey>,
     /// How the program gets a token for the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
+}
+
+/// A key that a run's scope may have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ScopeKey {
+    #[serde(rename = "type")]
+    pub kind: Kind,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
 }
 
 /// Tokens by OAuth 2.0 client credentials (RFC 6749, section 4.4).

@@ -23,6 +23,8 @@ const MAX_TEXT: usize = 4000;
 const MAX_URL: usize = 2048;
 const MAX_KEYS: usize = 64;
 const MAX_KEY: usize = 64;
+/// Bytes of a whole definition as JSON.
+const MAX_DEFINITION: usize = 65_536;
 
 /// What defaults may refer to. Parameters are an agent's, so only an agent may.
 pub const DEFAULTS: &[Source] = &[Source::Env, Source::Scope, Source::Runtime, Source::Runner];
@@ -125,6 +127,10 @@ impl Entry {
         readable("description", &definition.description, MAX_TEXT)?;
         let url = address("url", &definition.url, AGENTS, rules)?;
         keys(&definition)?;
+        scope_keys(&definition)?;
+        if serde_json::to_string(&definition).map_or(0, |text| text.len()) > MAX_DEFINITION {
+            return Err(Fault::new("body", format!("is longer than {MAX_DEFINITION} bytes")));
+        }
         let mut defaults = BTreeMap::new();
         for (key, written) in &definition.default_config {
             let fault = |reason: String| Fault::new(path(key), reason);
@@ -191,17 +197,33 @@ fn keys(definition: &Definition) -> Result<(), Fault> {
     }
     for (key, schema) in &definition.config_schema {
         let fault = |reason: String| Fault::new(format!("config_schema.{key}"), reason);
-        let rest = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-        if key.len() > MAX_KEY || !key.starts_with(|c: char| c.is_ascii_alphanumeric()) || !key.bytes().all(rest) {
-            let wanted = "use 1 to 64 letters, digits, `_` or `-`, starting with a letter or digit";
-            return Err(fault(format!("is not a usable key; {wanted}")));
-        }
+        usable(key).map_err(fault)?;
         readable(&format!("config_schema.{key}.description"), &schema.description, MAX_TEXT)?;
         let header = schema.header.clone().unwrap_or_else(|| header::of_key(key));
         header::check_name(&header).map_err(fault)?;
         if let Some(other) = headers.insert(header.to_ascii_lowercase(), key) {
             return Err(fault(format!("becomes the header {header}, which {other} fills already")));
         }
+    }
+    Ok(())
+}
+
+fn usable(key: &str) -> Result<(), String> {
+    let rest = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    if key.len() <= MAX_KEY && key.starts_with(|c: char| c.is_ascii_alphanumeric()) && key.bytes().all(rest) {
+        return Ok(());
+    }
+    let wanted = "use 1 to 64 letters, digits, `_` or `-`, starting with a letter or digit";
+    Err(format!("is not a usable key; {wanted}"))
+}
+
+fn scope_keys(definition: &Definition) -> Result<(), Fault> {
+    if definition.scope_schema.len() > MAX_KEYS {
+        return Err(Fault::new("scope_schema", format!("has more than {MAX_KEYS} keys")));
+    }
+    for (key, schema) in &definition.scope_schema {
+        usable(key).map_err(|reason| Fault::new(format!("scope_schema.{key}"), reason))?;
+        readable(&format!("scope_schema.{key}.description"), &schema.description, MAX_TEXT)?;
     }
     Ok(())
 }

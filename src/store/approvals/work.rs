@@ -9,13 +9,13 @@ use crate::{
     domain::{
         approval::{About, Approval, State},
         error::{Error, Result},
-        ids::{ApprovalId, ReplicaId, TenantId},
+        ids::{ApprovalId, ReplicaId, RunId, TenantId, UserId},
         principal::Principal,
     },
     store::Tx,
 };
 
-/// Requests that want something done: overdue, approved and nobody's, or executing without a sign of life.
+/// Requests that want something done: overdue, taken back, approved and nobody's, or executing without a sign of life.
 /// Needs the system role; learns whose they are and nothing else.
 pub async fn due(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, ApprovalId, State)>> {
     let rows = sqlx::query!(
@@ -26,7 +26,9 @@ pub async fn due(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, ApprovalId, S
             where state in ('approved', 'executing') and lease_until < clock_timestamp()
             order by lease_until limit $1)
            union all
-           (select tenant_id, id, state from approvals where state = 'approved' and lease_until is null limit $1)"#,
+           (select tenant_id, id, state from approvals where state = 'approved' and lease_until is null limit $1)
+           union all
+           (select tenant_id, id, state from approvals where state = 'pending' and withdrawn order by id limit $1)"#,
         limit,
     )
     .fetch_all(tx.conn())
@@ -83,4 +85,18 @@ pub async fn release(tx: &mut Tx, approval: &Approval, pause: Duration) -> Resul
     .execute(tx.conn())
     .await?;
     Ok(())
+}
+
+/// Marks what these runs have asked for, and what is not being sent yet, as taken back.
+pub async fn withdraw(tx: &mut Tx, runs: &[RunId], by: &UserId) -> Result<Vec<ApprovalId>> {
+    let runs: Vec<_> = runs.iter().map(|run| run.0).collect();
+    let ids = sqlx::query_scalar!(
+        "update approvals set withdrawn_by = $2, changed_at = clock_timestamp()
+         where run_id = any($1) and state in ('pending', 'approved') and withdrawn_by is null returning id",
+        &runs,
+        by.as_str(),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(ids.into_iter().map(ApprovalId).collect())
 }

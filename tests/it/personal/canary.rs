@@ -18,7 +18,7 @@ use crate::support::{
 const CANARY: &str = "canary+T0ken/with=odd\"chars-71c4";
 
 /// The ways in which a secret may be written.
-fn spellings(secret: &str) -> Vec<String> {
+pub fn spellings(secret: &str) -> Vec<String> {
     let standard = base64::engine::general_purpose::STANDARD.encode(secret);
     let url_safe = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(secret);
     let json = serde_json::to_string(secret).unwrap().trim_matches('"').to_owned();

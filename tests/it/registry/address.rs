@@ -1,8 +1,20 @@
 //! Templates of the registry: text from a value is never read again, and a value of a run stays in its place of
 //! an address.
 
-use chatelaine::domain::template::{OnMissing, Source, Template, TemplateError, address::AddressError};
+use std::collections::BTreeMap;
+
+use chatelaine::domain::{
+    config::Environment,
+    ids::ServerId,
+    registry::{
+        AGENTS, ConfigValue, Definition, Entry, EntryId, Level, Origin, Rules, ServerRef,
+        resolve::{ResolvedServer, RunValues, Sources, resolve},
+    },
+    server::Timeouts,
+    template::{OnMissing, Source, Template, TemplateError, address::AddressError},
+};
 use proptest::prelude::*;
+use serde_json::json;
 use url::Url;
 
 const ALL: &[Source] = &[Source::Env, Source::Params, Source::Scope, Source::Runtime, Source::Runner];
@@ -77,6 +89,38 @@ fn a_missing_value_is_an_error_or_leaves_the_text_out() {
     assert!(!visible.resolve_or(OnMissing::Error, |_| Some("T")).unwrap().unwrap().sensitive);
 }
 
+/// A server whose one key is given a value of the scope, between two literals.
+fn with_header(value: &str) -> Result<ResolvedServer, String> {
+    let definition =
+        json!({ "id": "heads", "url": "https://h.example/mcp", "config_schema": { "k": { "type": "string" } } });
+    let definition: Definition = serde_json::from_value(definition).unwrap();
+    let entry = Entry::parse(definition, Rules::Operator).unwrap();
+    let written = ConfigValue::parse(&json!("<${scope.x}>"), AGENTS).unwrap();
+    let config = BTreeMap::from([("k".to_owned(), Some(written))]);
+    let reference = ServerRef {
+        alias: ServerId::parse("h").unwrap(),
+        entry: EntryId::parse("heads").unwrap(),
+        levels: vec![Level { origin: Origin::Agent, config }],
+        tool_access: None,
+        tools: None,
+        required: false,
+        timeouts: Timeouts::default(),
+    };
+    let scope = json!({ "x": value });
+    let (env, secrets) = (Environment::default().with("SECRET", "s3cret"), BTreeMap::new());
+    let run = RunValues::default().scope(scope.as_object().unwrap());
+    let sources = Sources { env: &env, rules: Rules::Operator, secrets: &secrets, run: &run };
+    resolve(&entry, &reference, sources).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_would_end_a_header_is_refused_and_not_quoted() {
+    for value in ["a\rb", "a\nb", "a\r\nX-Admin: 1", "a\0b", "é", "\u{7f}"] {
+        let refused = with_header(value).err().unwrap_or_else(|| panic!("{value:?} is taken"));
+        assert!(refused.contains("a header cannot carry") && !refused.contains(value), "{refused}");
+    }
+}
+
 fn tricky() -> impl Strategy<Value = String> {
     let pieces = prop_oneof![
         Just("/".to_owned()),
@@ -88,6 +132,10 @@ fn tricky() -> impl Strategy<Value = String> {
         Just("#".to_owned()),
         Just("?".to_owned()),
         Just("\r\n".to_owned()),
+        Just("%2e".to_owned()),
+        Just(".".to_owned()),
+        Just("//evil.example".to_owned()),
+        Just("\u{2025}\u{ff0e}\u{ff0f}".to_owned()),
         "\\PC{0,4}",
     ];
     prop::collection::vec(pieces, 0..6).prop_map(|pieces| pieces.concat())
@@ -115,5 +163,17 @@ proptest! {
         let template = Template::parse_sourced(&format!("{literal}${{scope.x}}{literal}"), ALL).unwrap();
         let resolved = template.resolve(|reference| (reference.key == "x").then_some(value.as_str())).unwrap();
         prop_assert_eq!(resolved, format!("{literal}{value}{literal}"));
+    }
+
+    #[test]
+    fn a_header_holds_what_was_given_or_there_is_none(value in tricky(), odd in "[\\x00-\\x1f\\x7f]?") {
+        let value = value + &odd;
+        match with_header(&value) {
+            Ok(resolved) => {
+                prop_assert!(!value.contains(|c: char| c.is_control() && c != '\t'));
+                prop_assert_eq!(crate::packs::headers(&resolved.spec), [("X-K", &*format!("<{value}>"))]);
+            }
+            Err(_) => prop_assert!(!value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))),
+        }
     }
 }

@@ -72,7 +72,7 @@ fn promised(document: &str) -> Value {
     serde_json::from_str(document).unwrap()
 }
 
-const CONTEXT_STORE: &str = r#"{
+pub const CONTEXT_STORE: &str = r#"{
   "id": "context-store",
   "url": "http://localhost:9501/mcp",
   "config_schema": {
@@ -84,7 +84,7 @@ const CONTEXT_STORE: &str = r#"{
   }
 }"#;
 
-const RESEARCH: &str = r#"{
+pub const RESEARCH: &str = r#"{
   "mcpServers": {
     "docs": {
       "ref": "context-store",
@@ -100,8 +100,14 @@ fn example_1_a_context_store_with_scoping() {
     let example = Example {
         entries: &[CONTEXT_STORE],
         capabilities: &[("research-capability", RESEARCH)],
-        agent: r#""capabilities": ["research-capability"]"#,
+        agent: r#"
+"capabilities": ["research-capability"]
+"params_schema": {
+    "topic": {"type": "string", "required": true}
+  }
+"#,
     };
+    assert!(example.load().params.unwrap()["topic"].required);
     let request = r#"{
   "agent_name": "sprint-researcher",
   "params": {"topic": "API design"},
@@ -121,20 +127,16 @@ fn example_1_a_context_store_with_scoping() {
     assert_eq!(example.resolved(request, &env(&[])).unwrap(), promised(expected));
 }
 
-#[test]
-fn example_2_atlassian_with_an_api_key() {
-    let example = Example {
-        entries: &[r#"{
+pub const ATLASSIAN: &str = r#"{
   "id": "atlassian",
   "url": "http://localhost:9000/mcp",
   "config_schema": {
     "api_key": {"type": "string", "required": true, "sensitive": true, "description": "Atlassian API key"},
     "jira_projects": {"type": "string", "required": false, "description": "Comma-separated project keys"}
   }
-}"#],
-        capabilities: &[(
-            "jira-access",
-            r#"{
+}"#;
+
+pub const JIRA: &str = r#"{
   "mcpServers": {
     "jira": {
       "ref": "atlassian",
@@ -144,9 +146,19 @@ fn example_2_atlassian_with_an_api_key() {
       }
     }
   }
-}"#,
-        )],
-        agent: r#""capabilities": ["jira-access"]"#,
+}"#;
+
+#[test]
+fn example_2_atlassian_with_an_api_key() {
+    let example = Example {
+        entries: &[ATLASSIAN],
+        capabilities: &[("jira-access", JIRA)],
+        agent: r#"
+"capabilities": ["jira-access"]
+"params_schema": {
+    "task": {"type": "string", "required": true}
+  }
+"#,
     };
     let request = r#"{
   "agent_name": "project-assistant",
@@ -169,7 +181,7 @@ fn example_2_atlassian_with_an_api_key() {
     assert_eq!(example.resolved(request, &env).unwrap(), promised(expected));
 }
 
-const ORCHESTRATOR: &str = r#"{
+pub const ORCHESTRATOR: &str = r#"{
   "id": "orchestrator",
   "url": "${runner.orchestrator_mcp_url}",
   "config_schema": {
@@ -177,7 +189,7 @@ const ORCHESTRATOR: &str = r#"{
   }
 }"#;
 
-const ORCHESTRATION: &str = r#"{
+pub const ORCHESTRATION: &str = r#"{
   "mcpServers": {
     "orchestrator": {
       "ref": "orchestrator",
@@ -193,7 +205,12 @@ fn example_3_the_orchestrator() {
     let example = Example {
         entries: &[ORCHESTRATOR, CONTEXT_STORE],
         capabilities: &[("orchestration", ORCHESTRATION), ("research-capability", RESEARCH)],
-        agent: r#""capabilities": ["orchestration", "research-capability"]"#,
+        agent: r#"
+"capabilities": ["orchestration", "research-capability"]
+"params_schema": {
+    "research_topic": {"type": "string", "required": true}
+  }
+"#,
     };
     let request = r#"{
   "agent_name": "lead-researcher",
@@ -221,7 +238,7 @@ fn example_3_the_orchestrator() {
     assert_eq!(example.resolved(request, &env(&[])).unwrap(), promised(expected));
 }
 
-const NEO4J: &str = r#"{
+pub const NEO4J: &str = r#"{
   "id": "neo4j",
   "url": "http://localhost:9003/mcp/",
   "config_schema": {

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use axum::{Json, Router, extract::State, routing::post};
@@ -11,19 +14,25 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 use super::{Watched, entry, eventually, offered, open_localhost, pack, put};
-use crate::support::{client::Client, world::World};
+use crate::support::{
+    client::Client,
+    world::{Setup, World},
+};
 
 /// Every request for a token: its headers and its form.
-type Log = Arc<Mutex<Vec<(HeaderMap, HashMap<String, String>)>>>;
+pub type Log = Arc<Mutex<Vec<(HeaderMap, HashMap<String, String>)>>>;
 
 /// Gives `token-1`, `token-2`, … and lets the bank take only the latest.
-struct Endpoint {
-    url: String,
-    given: Log,
+pub struct Endpoint {
+    pub url: String,
+    pub given: Log,
+    /// The next request is never answered.
+    pub silent: Arc<AtomicBool>,
 }
 
 #[derive(Clone)]
 struct Given {
+    silent: Arc<AtomicBool>,
     log: Log,
     takes: Arc<Mutex<Option<String>>>,
     expires_in: u64,
@@ -31,6 +40,9 @@ struct Given {
 }
 
 async fn give(State(given): State<Given>, headers: HeaderMap, body: String) -> (StatusCode, Json<Value>) {
+    if given.silent.swap(false, Ordering::SeqCst) {
+        std::future::pending::<()>().await;
+    }
     // Long enough for others to ask meanwhile.
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     if *given.refuse.lock().unwrap() {
@@ -44,19 +56,20 @@ async fn give(State(given): State<Given>, headers: HeaderMap, body: String) -> (
     (StatusCode::OK, Json(json!({ "access_token": token, "token_type": "Bearer", "expires_in": given.expires_in })))
 }
 
-async fn endpoint(bank: &Watched, expires_in: u64) -> (Endpoint, Arc<Mutex<bool>>) {
-    let given = Given { log: Arc::default(), takes: bank.token.clone(), expires_in, refuse: Arc::default() };
+pub async fn endpoint(bank: &Watched, expires_in: u64) -> (Endpoint, Arc<Mutex<bool>>) {
+    let (silent, takes) = (Arc::<AtomicBool>::default(), bank.token.clone());
+    let given = Given { silent: silent.clone(), log: Arc::default(), takes, expires_in, refuse: Arc::default() };
     *bank.token.lock().unwrap() = Some("nobody has this one".to_owned());
     let (log, refuse) = (given.log.clone(), given.refuse.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/token", listener.local_addr().unwrap());
     let router = Router::new().route("/token", post(give)).with_state(given);
     tokio::spawn(async move { axum::serve(listener, router).await });
-    (Endpoint { url, given: log }, refuse)
+    (Endpoint { url, given: log, silent }, refuse)
 }
 
 /// The document's entry, with the rest of what an entry needs.
-fn external(bank: &Watched, endpoint: &Endpoint) -> Value {
+pub fn external(bank: &Watched, endpoint: &Endpoint) -> Value {
     let mut external = entry("external-api", &bank.url, json!({}), json!({}));
     external["auth"] = json!({
         "type": "oauth2_client_credentials",
@@ -69,16 +82,18 @@ fn external(bank: &Watched, endpoint: &Endpoint) -> Value {
 }
 
 async fn world() -> World {
-    World::with(|setup| {
-        open_localhost(setup);
-        setup.config.registry_env.push("EXTERNAL_*".to_owned());
-        setup.env = setup.env.clone().with("EXTERNAL_CLIENT_ID", "id:1").with("EXTERNAL_CLIENT_SECRET", "s3cret/+");
-        setup.packs.push(pack("reader", "mcpServers: { api: { ref: external-api, toolAccess: { default: public } } }"));
-    })
-    .await
+    World::with(reading).await
 }
 
-async fn rate(client: &Client) -> String {
+/// An agent that takes the server of the document's entry.
+pub fn reading(setup: &mut Setup) {
+    open_localhost(setup);
+    setup.config.registry_env.push("EXTERNAL_*".to_owned());
+    setup.env = setup.env.clone().with("EXTERNAL_CLIENT_ID", "id:1").with("EXTERNAL_CLIENT_SECRET", "s3cret/+");
+    setup.packs.push(pack("reader", "mcpServers: { api: { ref: external-api, toolAccess: { default: public } } }"));
+}
+
+pub async fn rate(client: &Client) -> String {
     client.ask("reader", "/call api get_exchange_rate {\"from\":\"EUR\",\"to\":\"USD\"}").await
 }
 

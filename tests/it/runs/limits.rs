@@ -20,7 +20,7 @@ async fn generations_are_bounded() {
         grandchild["result"],
         "It came to: not started: agents may start agents 2 generations deep at most; do this yourself"
     );
-    let sessions = ann.get("/v1/conversations").await.expect(200);
+    let sessions = ann.get("/v1/conversations?include=children").await.expect(200);
     assert_eq!(sessions["items"].as_array().unwrap().len(), 3);
 }
 

@@ -74,7 +74,8 @@ async fn a_scope_is_inherited_sealed_shown_to_nobody_and_gone_with_the_last_run_
         *json!({ "context_id": CANARY, "deep": { "n": 1 } }).as_object().unwrap()
     );
     assert_eq!(scopes_held(&world).await, 1);
-    let shown = ann.get(&format!("/runs/{bottom}")).await.text + &ann.get("/v1/conversations").await.text;
+    let shown =
+        ann.get(&format!("/runs/{bottom}")).await.text + &ann.get("/v1/conversations?include=children").await.text;
     assert!(!shown.contains(CANARY) && !rows(&world).await.contains(CANARY));
     assert!(!rows(&world).await.contains(&hex::encode(CANARY)), "not even as bytes");
     gate.open();
@@ -118,7 +119,7 @@ async fn a_model_cannot_name_a_scope_for_its_child() {
         run_with(&ann, json!({ "agent_name": "lead", "prompt": super::order("start_agent_session", &arguments) }))
             .await;
     assert!(ran["result"].as_str().unwrap().contains("not executed: the arguments do not fit the tool"), "{ran}");
-    let sessions = ann.get("/v1/conversations").await.expect(200);
+    let sessions = ann.get("/v1/conversations?include=children").await.expect(200);
     assert_eq!(sessions["items"].as_array().unwrap().len(), 1, "no child was made");
 }
 

@@ -1,0 +1,102 @@
+//! Rows of access tokens: what one replica has got for all of them. Whoever asks for a token holds a lease on the row
+//! and no transaction; one that dies on the way is followed by another when its lease ends.
+
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::Tx;
+use crate::domain::{error::Result, ids::TenantId};
+
+/// A token as it is kept.
+pub struct StoredToken {
+    pub id: Uuid,
+    pub version: i64,
+    pub sealed: Vec<u8>,
+    /// For how much longer it is used.
+    pub good_for: Duration,
+}
+
+/// The right to ask for a token, until the lease ends.
+pub struct Claimed {
+    pub id: Uuid,
+    pub fence: i64,
+    /// Of the token before.
+    pub version: i64,
+}
+
+/// The token for a request, unless its time is over.
+pub async fn get(tx: &mut Tx, request: &[u8]) -> Result<Option<StoredToken>> {
+    let row = sqlx::query!(
+        r#"select id, version, sealed as "sealed!",
+                  extract(epoch from good_until - clock_timestamp())::float8 as "good_for!"
+           from access_tokens where request = $1 and sealed is not null and good_until > clock_timestamp()"#,
+        request,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| StoredToken {
+        id: row.id,
+        version: row.version,
+        sealed: row.sealed,
+        good_for: Duration::try_from_secs_f64(row.good_for).unwrap_or_default(),
+    }))
+}
+
+/// Claims the asking; `None` when somebody else is at it, or has a token that is good and not the one of version
+/// `useless`.
+pub async fn claim(
+    tx: &mut Tx,
+    tenant: TenantId,
+    request: &[u8],
+    useless: Option<i64>,
+    lease: Duration,
+) -> Result<Option<Claimed>> {
+    let row = sqlx::query_as!(
+        Claimed,
+        "insert into access_tokens as t (tenant_id, id, request, fence, lease_until)
+         values ($1, $2, $3, 1, clock_timestamp() + make_interval(secs => $5))
+         on conflict (tenant_id, request) do update
+         set fence = t.fence + 1, lease_until = excluded.lease_until
+         where (t.lease_until is null or t.lease_until < clock_timestamp())
+           and (t.sealed is null or t.good_until <= clock_timestamp() or t.version = $4)
+         returning id, fence, version",
+        tenant.0,
+        Uuid::now_v7(),
+        request,
+        useless,
+        lease.as_secs_f64(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row)
+}
+
+/// Keeps a token that was got under a claim; `false` when another one was got meanwhile. Those that nobody has used
+/// for a day are forgotten.
+pub async fn put(tx: &mut Tx, claim: &Claimed, sealed: &[u8], good_for: Duration) -> Result<bool> {
+    let done = sqlx::query!(
+        "update access_tokens
+         set sealed = $3, version = version + 1, lease_until = null,
+             good_until = clock_timestamp() + make_interval(secs => $4)
+         where id = $1 and fence = $2",
+        claim.id,
+        claim.fence,
+        sealed,
+        good_for.as_secs_f64(),
+    )
+    .execute(tx.conn())
+    .await?;
+    sqlx::query!("delete from access_tokens where good_until < now() - interval '1 day' and lease_until is null")
+        .execute(tx.conn())
+        .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Leaves the asking to whoever is next.
+pub async fn release(tx: &mut Tx, claim: &Claimed) -> Result<()> {
+    sqlx::query!("update access_tokens set lease_until = null where id = $1 and fence = $2", claim.id, claim.fence)
+        .execute(tx.conn())
+        .await?;
+    Ok(())
+}
