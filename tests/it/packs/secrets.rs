@@ -27,7 +27,8 @@ fn everything() -> Value {
                 "adminUsers": ["a@example.org"]
             }
         },
-        "mcp": { "servers": servers() }
+        "mcp": { "servers": servers() },
+        "skills": [{ "id": "find", "name": "Find", "description": "f", "mcpBinding": { "server": "http", "tools": ["a"] } }]
     })
 }
 
@@ -43,11 +44,12 @@ fn servers() -> Value {
         {
             "name": "http", "transport": "streamable-http", "url": "https://a.example.org/mcp",
             "headers": { "Authorization": "Bearer x" }, "accessMode": "admin-controlled", "toolAccess": access,
-            "tools": ["a", "b", "c"], "required": false, "timeouts": { "connectSeconds": 1, "requestSeconds": 2 }
+            "tools": ["a", "b", "c"], "required": false, "loadTools": true, "loadPrompts": false,
+            "terminateOnClose": false, "timeouts": { "connectSeconds": 1, "requestSeconds": 2, "streamIdleSeconds": 3 }
         },
         {
             "name": "child", "transport": "stdio", "command": "c", "args": ["-x"], "env": { "E": "e" },
-            "envFile": "child.env", "cwd": ".", "toolAccess": { "default": "admin", "public": ["a"] }
+            "envFile": "child.env", "cwd": ".", "encoding": "latin1", "config": { "k": ["v", { "w": "x" }] }, "toolAccess": { "default": "admin", "public": ["a"] }
         },
         {
             "name": "mine", "transport": "streamable-http", "url": "https://b.example.org/mcp",
@@ -150,6 +152,27 @@ fn servers_from_the_environment_are_never_quoted() {
             let mut servers = servers();
             *servers.pointer_mut(pointer).unwrap() = Value::from("${CANARY}");
             look(root.path(), &env, Some(&Secret::new(servers.to_string())), canary, pointer);
+        }
+    }
+}
+
+/// The same for other formats, and for what `explain` and `import` write.
+#[test]
+fn a_value_is_never_told_whatever_the_format() {
+    let workspace = "mcp_registry: { servers: { a: { type: remote, url: \"https://a.example.org\", headers: { K: \"x {env:CANARY}\" } }, b: { type: local, command: [x], environment: { K: \"{env:CANARY}\" } } } }\n";
+    let agent = "name: \"${CANARY}\"\ndescription: \"${CANARY}\"\nmodel: { provider: openai, name: \"${CANARY}\", endpoint: \"${CANARY}\", api_key: \"${CANARY}\" }\ninstructions: \"${CANARY}\"\ntools:\n  - { type: mcp, name: \"${CANARY}\", description: \"${CANARY}\", server: s, command: uvx, args: [\"${CANARY}\"], env: { K: \"${CANARY}\" }, envFile: \"${CANARY}\", encoding: \"${CANARY}\", config: { k: \"${CANARY}\" } }\n  - { type: mcp, name: b, description: d, server: s, transport: sse, url: \"${CANARY}\", headers: { K: \"${CANARY}\" } }\n";
+    let aos = "schema: aos/mcp/v1\nid: main\nservers:\n  - { id: a, transport: stdio, command: x, env: { K: \"${CANARY}\" } }\n  - { id: b, transport: http, url: \"https://b.example.org\", auth_ref: CANARY }\n";
+    for file in [("workspace.yaml", workspace), ("agent.yaml", agent), ("core/mcp/a.yaml", aos)] {
+        for canary in CANARIES {
+            let root = super::folder_of(&[file]);
+            let env = env(&[("CANARY", canary), ("TOKEN", "t")]);
+            look(root.path(), &env, None, canary, file.0);
+            for told in [
+                packs::explain(root.path(), &env, None).unwrap_or_else(|error| error.to_string()),
+                packs::import(root.path(), &env).map_or_else(|error| error.to_string(), |imported| imported.text),
+            ] {
+                assert_silent(&told, canary, file.0);
+            }
         }
     }
 }
