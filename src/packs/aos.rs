@@ -44,7 +44,7 @@ struct Declared {
     node: Node,
 }
 
-pub(super) fn read(sheet: &Sheet, documents: &Documents) -> Option<Node> {
+pub(super) fn read(sheet: &Sheet, documents: &Documents) -> Node {
     let (mut servers, mut skills): (Vec<Declared>, Vec<Node>) = Default::default();
     for (source, path) in documents.files.iter().enumerate().filter(|(at, _)| Some(*at) != documents.access()) {
         let file = path.strip_prefix(&documents.folder).unwrap_or(path).display().to_string();
@@ -65,7 +65,7 @@ pub(super) fn read(sheet: &Sheet, documents: &Documents) -> Option<Node> {
         }
     }
     let servers = servers.into_iter().map(|server| server.node).collect();
-    Some(assembled(Parts { servers, skills, ..Parts::default() }, sheet))
+    assembled(Parts { servers, skills, ..Parts::default() }, sheet)
 }
 
 fn servers_of(document: &Document, servers: &mut Vec<Declared>) {

@@ -75,7 +75,7 @@ impl Documents {
 
 /// One file that was named.
 pub(super) fn of_file(file: &Path) -> Documents {
-    let folder = file.parent().unwrap_or(Path::new("")).to_owned();
+    let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")).to_owned();
     let dialect = match file.file_name().and_then(|name| name.to_str()) {
         Some(WORKSPACE) => Dialect::HolaOs,
         Some(AGENT) => Dialect::HoloDeck,
@@ -169,7 +169,7 @@ fn walk(folder: &Path, deepest: usize, found: &mut Vec<PathBuf>) -> Result<(), S
 /// The tree of a native pack, and other files that it was made of. Without a tree there is a problem.
 pub(super) fn read(documents: &Documents, sheet: &Sheet) -> (Option<Node>, Files) {
     let mut files = Files::new();
-    let root = match documents.dialect {
+    let mut root = match documents.dialect {
         Dialect::Native => {
             if let Some(at) = documents.access() {
                 let message = "this file is for packs of other formats".to_owned();
@@ -179,10 +179,9 @@ pub(super) fn read(documents: &Documents, sheet: &Sheet) -> (Option<Node>, Files
             return (sheet.parse(), files);
         }
         Dialect::HolaOs => holaos::read(sheet),
-        Dialect::Aos => aos::read(sheet, documents),
+        Dialect::Aos => Some(aos::read(sheet, documents)),
         Dialect::HoloDeck => holodeck::read(sheet, &documents.folder, &mut files),
     };
-    let mut root = root;
     if let (Some(root), Some(at)) = (&mut root, documents.access()) {
         tighten(root, sheet, at);
     }
@@ -195,7 +194,9 @@ pub(super) fn read(documents: &Documents, sheet: &Sheet) -> (Option<Node>, Files
 }
 
 fn id_of(folder: &Path) -> Option<String> {
-    Some(absolute(folder).ok()?.file_name()?.to_str()?.to_owned())
+    let named = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
+    // A folder may be named by the way out of another one.
+    absolute(folder).ok().and_then(named).or_else(|| fs::canonicalize(folder).ok().and_then(named))
 }
 
 /// Puts the id in front.

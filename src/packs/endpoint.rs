@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use super::{env_file, field::Field, object::Object, server::Around};
+use super::{env_file, field::Field, object::Object, placeholder::refuse_braces, server::Around};
 use crate::domain::{
     header, orchestrator,
     secret::Secret,
@@ -90,6 +90,7 @@ fn headers_of(field: &Field) -> Vec<(String, Secret)> {
         } else if headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
             field.error("this header is there already, ignoring case", "write each header once");
         }
+        refuse_braces(&field);
         let Some((secret, text)) = field.secret() else { continue };
         if !header::can_carry(&text.value) {
             field.error(
@@ -173,6 +174,7 @@ fn variables_of(field: &Field) -> BTreeMap<String, Secret> {
         if !is_variable_name(name) {
             field.error(format!("{name:?} is not the name of a variable"), "use letters, digits and `_`");
         }
+        refuse_braces(&field);
         variables.extend(without_nul(&field).map(|secret| (name.to_owned(), secret)));
     }
     variables

@@ -46,6 +46,10 @@ struct Explaining<'e> {
 }
 
 impl Hand for Explaining<'_> {
+    fn is_silent(&self, _: &Node) -> bool {
+        true
+    }
+
     fn above(&self, node: &Node) -> Vec<String> {
         node.note.iter().flat_map(|note| note.lines().map(str::to_owned)).collect()
     }
@@ -65,14 +69,14 @@ impl Hand for Explaining<'_> {
         let texts = node.items().iter().chain([node]).filter_map(Node::words);
         let mut names: Vec<&str> = texts.flat_map(variables).collect();
         names.dedup();
-        let named = names.iter().map(|name| {
+        let environment = names.iter().map(|name| {
             let unset = if self.env.get(name).is_none() && *name != "workspaceFolder" { " (not set)" } else { "" };
             format!(", environment {name}{unset}")
         });
-        leaf.then(|| origin + &named.collect::<String>())
+        leaf.then(|| origin + &environment.collect::<String>())
     }
 
-    fn text(&self, node: &Node, keys: &[&str], _: usize) -> Option<String> {
+    fn text(&self, node: &Node, keys: &[&str]) -> Option<String> {
         let text = node.words()?;
         let below = |name: &str| keys.contains(&name);
         let server = below("mcp") || below("mcpServers");
@@ -116,7 +120,7 @@ fn masked(text: &str) -> String {
     while let Some((before, after)) = rest.split_once("${") {
         let reference = after.split_once('}').filter(|_| !before.ends_with('$'));
         let Some((name, after)) = reference else { break };
-        out += &format!("{}${{{name}}}", hidden(before));
+        out.extend([hidden(before).as_str(), "${", name, "}"]);
         rest = after;
     }
     out + &hidden(rest)
@@ -136,17 +140,17 @@ fn fill(root: &mut Node) {
     });
     within(root, "llm", &mut |llm| {
         absent(llm, "provider", || given_text(DEFAULT, "openai"));
-        absent(llm, "maxSteps", || given_plain(DEFAULT, 16));
+        absent(llm, "maxSteps", || given_plain(DEFAULT, "16"));
     });
-    within(root, "memory", &mut |memory| absent(memory, "window", || given_plain(DEFAULT, 40)));
+    within(root, "memory", &mut |memory| absent(memory, "window", || given_plain(DEFAULT, "40")));
     within(root, "flows", &mut |flows| {
         absent(flows, "welcome", || {
             let mut off = Made::default();
-            off.put("enabled", given_plain(DEFAULT, false));
+            off.put("enabled", given_plain(DEFAULT, "false"));
             off.given(DEFAULT)
         });
         within(flows, "authentication", &mut |authentication| {
-            absent(authentication, "required", || given_plain(DEFAULT, true));
+            absent(authentication, "required", || given_plain(DEFAULT, "true"));
             absent(authentication, "userIdAttribute", || given_text(DEFAULT, "sub"));
         });
     });
@@ -162,15 +166,15 @@ fn fill(root: &mut Node) {
 
 fn fill_server(server: &mut Node) {
     absent(server, "accessMode", || given_text(DEFAULT, "admin-controlled"));
-    absent(server, "required", || given_plain(DEFAULT, false));
+    absent(server, "required", || given_plain(DEFAULT, "false"));
     within(server, "timeouts", &mut |timeouts| {
-        absent(timeouts, "connectSeconds", || given_plain(DEFAULT, 5));
-        absent(timeouts, "requestSeconds", || given_plain(DEFAULT, 60));
+        absent(timeouts, "connectSeconds", || given_plain(DEFAULT, "5"));
+        absent(timeouts, "requestSeconds", || given_plain(DEFAULT, "60"));
     });
-    absent(server, "loadTools", || given_plain(DEFAULT, true));
-    absent(server, "loadPrompts", || given_plain(DEFAULT, true));
+    absent(server, "loadTools", || given_plain(DEFAULT, "true"));
+    absent(server, "loadPrompts", || given_plain(DEFAULT, "true"));
     if server.get("transport").and_then(Node::words) == Some("streamable-http") {
-        absent(server, "terminateOnClose", || given_plain(DEFAULT, true));
+        absent(server, "terminateOnClose", || given_plain(DEFAULT, "true"));
     }
     if server.get("accessMode").and_then(Node::words) == Some("user-controlled") {
         absent(server, "catalog", || given_text(DEFAULT, "shared"));

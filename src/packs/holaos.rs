@@ -202,7 +202,7 @@ fn mapping(field: &Field, enabled: bool) -> Option<Node> {
     for (key, value) in field.entries()? {
         match value.raw() {
             Some(written) => {
-                made.put_some(key, braces(&value, key, written, enabled).map(|native| text(&value, native)))
+                made.put_some(key, braces(&value, key, written, enabled).map(|native| text(&value, native)));
             }
             None => value.error("mapping values must be strings", "put it in quotes"),
         }
@@ -227,7 +227,7 @@ fn timeout(object: &mut Object) -> Node {
         made.put(
             name,
             match (&field, milliseconds) {
-                (Some(field), Some(milliseconds)) => plain(field, seconds(milliseconds)),
+                (Some(field), Some(milliseconds)) => plain(field, &seconds(milliseconds)),
                 _ => given_plain(TIMEOUT, "10"),
             },
         );

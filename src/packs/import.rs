@@ -158,7 +158,8 @@ impl Importing {
         all.sort_unstable();
         let folder = format!("{}/", folder.display());
         let named = |source: usize| files[source].strip_prefix(&folder).unwrap_or(&files[source]).to_owned();
-        all.iter().map(|((source, line), text)| format!("# {}:{line}: {text}\n", named(*source))).collect()
+        let lines = all.iter().map(|((source, line), text)| format!("# {}:{line}: {text}", named(*source)));
+        lines.flat_map(|line| [line, "\n".to_owned()]).collect()
     }
 }
 
@@ -172,17 +173,22 @@ fn anchors(node: &Node, lines: &mut BTreeSet<(usize, usize)>) {
 }
 
 impl Hand for Importing {
+    fn is_silent(&self, item: &Node) -> bool {
+        let line = anchor(item).unwrap_or_default();
+        !self.above.borrow().contains_key(&line) && !self.beside.borrow().contains_key(&line)
+    }
+
     fn above(&self, node: &Node) -> Vec<String> {
         let own = anchor(node).and_then(|line| self.above.borrow_mut().remove(&line));
-        let note = node.note.iter().flat_map(|note| note.lines().map(str::to_owned));
-        own.into_iter().flatten().chain(note).collect()
+        let said = node.note.iter().flat_map(|text| text.lines().map(str::to_owned));
+        own.into_iter().flatten().chain(said).collect()
     }
 
     fn beside(&self, node: &Node, _: &[&str]) -> Option<String> {
         anchor(node).and_then(|line| self.beside.borrow_mut().remove(&line))
     }
 
-    fn text(&self, _: &Node, _: &[&str], _: usize) -> Option<String> {
+    fn text(&self, _: &Node, _: &[&str]) -> Option<String> {
         None
     }
 }

@@ -25,8 +25,8 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 /// A number, or true or false.
-pub(super) fn plain(of: &Field, text: impl ToString) -> Node {
-    of_field(of, Value::Scalar { text: text.to_string(), plain: true })
+pub(super) fn plain(of: &Field, text: &str) -> Node {
+    of_field(of, Value::Scalar { text: text.to_owned(), plain: true })
 }
 
 pub(super) fn list(of: &Field, items: Vec<Node>) -> Node {
@@ -47,8 +47,8 @@ pub(super) fn given_text(why: &'static str, text: impl Into<String>) -> Node {
     given(why, Value::Scalar { text: text.into(), plain: false })
 }
 
-pub(super) fn given_plain(why: &'static str, text: impl ToString) -> Node {
-    given(why, Value::Scalar { text: text.to_string(), plain: true })
+pub(super) fn given_plain(why: &'static str, text: &str) -> Node {
+    given(why, Value::Scalar { text: text.to_owned(), plain: true })
 }
 
 /// The field with all that is below it, to stand in another place of the tree.

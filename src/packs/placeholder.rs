@@ -36,7 +36,7 @@ pub(super) fn dollar(field: &Field, text: &str, missing: impl Fn(&str) -> String
             whole = false;
         }
         native.push_str(before);
-        native.push_str(&format!("${{{name}}}"));
+        native.extend(["${", name, "}"]);
         rest = after;
     }
     native.push_str(rest);
@@ -60,6 +60,17 @@ pub(super) fn unreplaced(field: &Field, text: &str, fatal: bool) -> String {
         None => {}
     }
     escaped(text)
+}
+
+/// Refuses a reference in the spelling of holaOS, where `${NAME}` is meant.
+pub(super) fn refuse_braces(field: &Field) {
+    let Some(text) = field.raw().filter(|text| text.contains("{env:")) else { return };
+    let (found, wanted) = match braced(text) {
+        Some(name) => (format!("`{{env:{name}}}`"), format!("write `${{{name}}}`")),
+        // What stands there may be the secret itself.
+        None => ("`{env:…}`".to_owned(), "write `${NAME}`, or the value itself".to_owned()),
+    };
+    field.error(format!("{found} is not replaced in this format"), &wanted);
 }
 
 /// The name in the first `{env:NAME}`.
@@ -107,7 +118,7 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
             return None;
         }
         native.push_str(&escaped(before));
-        native.push_str(&format!("${{{name}}}"));
+        native.extend(["${", name, "}"]);
         rest = after;
     }
     if native.is_empty() {

@@ -8,12 +8,14 @@ use super::{
 
 /// What is written around and in place of values. `keys` is the way to a node, list items left out.
 pub(super) trait Hand {
+    /// Whether nothing is said about an item of a list.
+    fn is_silent(&self, item: &Node) -> bool;
     /// Lines above a node.
     fn above(&self, node: &Node) -> Vec<String>;
     /// What follows on the line of a node.
     fn beside(&self, node: &Node, keys: &[&str]) -> Option<String>;
     /// Another text for a scalar.
-    fn text(&self, node: &Node, keys: &[&str], item: usize) -> Option<String>;
+    fn text(&self, node: &Node, keys: &[&str]) -> Option<String>;
 }
 
 const WIDTH: usize = 100;
@@ -38,7 +40,7 @@ impl Page<'_> {
 
     fn above(&mut self, node: &Node, indent: usize) {
         for line in self.hand.above(node) {
-            self.line(indent, &format!("# {line}").trim_end().to_owned());
+            self.line(indent, format!("# {line}").trim_end());
         }
     }
 
@@ -46,16 +48,16 @@ impl Page<'_> {
         for (key, value) in node.entries() {
             keys.push(&key.text);
             self.above(value, indent);
-            self.value(value, indent, &format!("{}:", quoted(&key.text)), keys, 0);
+            self.value(value, indent, &format!("{}:", quoted(&key.text)), keys);
             keys.pop();
         }
     }
 
     fn list<'n>(&mut self, node: &'n Node, indent: usize, keys: &mut Vec<&'n str>) {
-        for (at, item) in node.items().iter().enumerate() {
+        for item in node.items() {
             self.above(item, indent);
             if item.entries().is_empty() {
-                self.value(item, indent, "-", keys, at);
+                self.value(item, indent, "-", keys);
                 continue;
             }
             let start = self.out.len();
@@ -72,14 +74,14 @@ impl Page<'_> {
     }
 
     /// A value behind its key or dash.
-    fn value<'n>(&mut self, node: &'n Node, indent: usize, head: &str, keys: &mut Vec<&'n str>, item: usize) {
+    fn value<'n>(&mut self, node: &'n Node, indent: usize, head: &str, keys: &mut Vec<&'n str>) {
         let beside = self.hand.beside(node, keys).map(|text| format!(" # {text}")).unwrap_or_default();
         let short = match &node.value {
             Value::Map(entries) if entries.is_empty() => Some("{}".to_owned()),
             Value::List(items) => self.flow(items, keys).filter(|text| head.len() + text.len() < WIDTH - indent),
             Value::Map(_) => None,
             Value::Scalar { text, plain } => {
-                let other = self.hand.text(node, keys, item);
+                let other = self.hand.text(node, keys);
                 let text = match (other, plain) {
                     (Some(other), _) => quoted(&other),
                     (None, true) if text.is_empty() => "null".to_owned(),
@@ -102,12 +104,12 @@ impl Page<'_> {
     /// A list on one line, when nothing is to be said about an item.
     fn flow(&self, items: &[Node], keys: &[&str]) -> Option<String> {
         let mut texts = Vec::new();
-        for (at, item) in items.iter().enumerate() {
+        for item in items {
             let Value::Scalar { text, plain } = &item.value else { return None };
-            if text.contains('\n') || !self.hand.above(item).is_empty() {
+            if text.contains('\n') || !self.hand.is_silent(item) {
                 return None;
             }
-            texts.push(match self.hand.text(item, keys, at) {
+            texts.push(match self.hand.text(item, keys) {
                 Some(other) => quoted(&other),
                 None if *plain => text.clone(),
                 None => quoted(text),
@@ -162,7 +164,7 @@ fn quoted(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c if c.is_control() || is_break(c) => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c if c.is_control() || is_break(c) => out.extend([format!("\\u{:04x}", u32::from(c))]),
             c => out.push(c),
         }
     }

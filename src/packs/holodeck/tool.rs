@@ -58,7 +58,8 @@ pub(super) fn read(field: &Field) -> Option<Node> {
     }
     object.finish();
     made.put("toolAccess", open_to_all());
-    let note = description.and_then(|field| Some(field.raw()?.to_owned()));
+    // It has no place in a pack, and is kept for whoever reads one.
+    let note = description.as_ref().and_then(replaced).and_then(|node| Some(node.words()?.to_owned()));
     Some(made.into_node(field).noted(note))
 }
 
@@ -268,5 +269,5 @@ fn boolean(field: &Field) -> Option<Node> {
     if value.is_none() {
         field.error("expected true or false", "write it without quotes");
     }
-    value.map(|value| plain(field, value))
+    value.map(|value| plain(field, &value.to_string()))
 }

@@ -32,7 +32,7 @@ fn an_explicit_allowlist_names_the_tools() {
 fn a_literal_key_in_placeholder_syntax_is_refused() {
     let wrong = snippet("holaos", 2).trim_end().replace('\n', "\n      ");
     let right = "headers:\n        CONTEXT7_API_KEY: \"{env:CONTEXT7_API_KEY}\"";
-    let workspace = snippet("holaos", 1).replace(right, &wrong.replace("\n        ", "\n        "));
+    let workspace = snippet("holaos", 1).replace(right, &wrong);
     assert!(workspace.contains("{env:ctx7sk-...}"), "{workspace}");
     let files = [("workspace.yaml", workspace.as_str())];
     assert_eq!(

@@ -53,9 +53,9 @@ fn the_schema_names_only_fields_that_exist() {
             "tools[0].command: MCPConfigError: Invalid command 'npx | uvx | docker'. Supported commands: npx, uvx, docker",
             "tools[0].url: MCPConfigError: 'url' does not go with stdio transport",
             "tools[0].headers: MCPConfigError: 'headers' does not go with stdio transport",
-            "tools[0].request_timeout: request_timeout must be a number",
             "tools[0].load_tools: expected true or false",
             "tools[0].load_prompts: expected true or false",
+            "tools[0].request_timeout: request_timeout must be a number",
         ]
     );
 }

@@ -52,8 +52,16 @@ impl Written {
         let folder = root.path().join("demo");
         fs::create_dir_all(folder.join("registry")).unwrap();
         fs::create_dir_all(root.path().join("capabilities")).unwrap();
-        let agent: String =
-            self.agent.as_object().unwrap().iter().map(|(key, value)| format!("\"{key}\": {value}\n")).collect();
+        let fields = self.agent.as_object().unwrap().iter();
+        let agent: Vec<_> = fields
+            .map(|(key, value)| {
+                format!(
+                    "\"{key}\": {value}
+"
+                )
+            })
+            .collect();
+        let agent = agent.concat();
         fs::write(folder.join("agent-pack.yaml"), format!("{MINIMAL}{agent}")).unwrap();
         for (at, entry) in self.entries.iter().enumerate() {
             fs::write(folder.join(format!("registry/{at}.json")), entry.to_string()).unwrap();

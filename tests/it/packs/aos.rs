@@ -95,7 +95,8 @@ fn a3_what_is_wrong_is_said_in_the_words_of_the_original() {
     }
     assert!(said("")[0].starts_with("mcp.yaml is empty or invalid"));
     assert!(said("id: [")[0].starts_with("mcp.yaml is empty or invalid"));
-    assert!(said("id: a\nid: b\n")[0].starts_with("duplicate key \"id\""));
+    let twice = "id: a\ntransport: stdio\ncommand: x\nid: b\n";
+    assert_eq!(said(twice), ["duplicate key \"id\"; the first one is on line 1"]);
     let twice = format!("{REGISTRY}  - {{ id: files, transport: stdio, command: x }}\n");
     assert_eq!(said(&twice), ["Duplicate MCP server id \"files\" (also in registry \"main\")"]);
     assert_eq!(

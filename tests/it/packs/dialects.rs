@@ -100,7 +100,15 @@ fn what_is_wrong_with_that_file_is_said_at_its_lines() {
         &[ALL[0], ("access.yaml", "toolAccess:\n  b: { default: none }\n  a: { default: publik }\nroles: {}\n")],
         &env(&[]),
     );
-    insta::assert_snapshot!(report, @"");
+    insta::assert_snapshot!(report, @r#"
+    packs/demo/access.yaml:2:6: error: toolAccess.b: there is no server "b"; the servers are a
+      2 |   b: { default: none }
+        |      ^
+    packs/demo/access.yaml:4:1: error: roles: unknown field "roles"; valid fields: authentication, toolAccess
+      4 | roles: {}
+        | ^
+    1 pack: 2 errors, 0 warnings
+    "#);
     let native = [("agent-pack.yaml", MINIMAL), ("access.yaml", ACCESS)];
     assert_eq!(errors(&native, &env(&[])), [": this file is for packs of other formats"]);
 }
@@ -116,9 +124,30 @@ fn rules_of_all_packs_hold_and_name_the_authors_own_line() {
         assert!(!told.contains("hunter2"), "{told}");
         told
     };
-    insta::assert_snapshot!(report(("workspace.yaml", workspace)), @"");
-    insta::assert_snapshot!(report(("agent.yaml", &agent)), @"");
-    insta::assert_snapshot!(report(("core/mcp/a.yaml", &aos)), @"");
+    insta::assert_snapshot!(report(("workspace.yaml", workspace)), @r#"
+    packs/demo/workspace.yaml:5:12: error: mcp_registry.servers.a.url: "ftp://a.example.org" has another scheme than http or https
+      5 |       url: ftp://a.example.org
+        |            ^
+    packs/demo/workspace.yaml:6:24: error: mcp_registry.servers.a.headers.Host: the header Host is set by the program itself; remove it
+      6 |       headers: { Host: ••••, Good: •••• }
+        |                        ^
+    1 pack: 2 errors, 0 warnings
+    "#);
+    insta::assert_snapshot!(report(("agent.yaml", &agent)), @r#"
+    packs/demo/agent.yaml:2:24: error: tools[0].name: "a b" is not a valid server id: use 1 to 64 letters, digits, `_` or `-`, starting with a letter or digit
+      2 |   - { type: mcp, name: "a b", env: { "A-B": •••• }, description: d, server: s, command: uvx, args: [••••] }
+        |                        ^
+    packs/demo/agent.yaml:2:45: error: tools[0].env.A-B: "A-B" is not the name of a variable; use letters, digits and `_`
+      2 |   - { type: mcp, name: "a b", env: { "A-B": •••• }, description: d, server: s, command: uvx, args: [••••] }
+        |                                             ^
+    1 pack: 2 errors, 0 warnings
+    "#);
+    insta::assert_snapshot!(report(("core/mcp/a.yaml", &aos)), @r"
+    packs/demo/core/mcp/a.yaml:3:6: error: url: the address holds a user or password; send them in a header
+      3 | url: ••••
+        |      ^
+    1 pack: 1 error, 0 warnings
+    ");
 }
 
 #[test]

@@ -28,7 +28,59 @@ fn explained(files: &[(&str, &str)], variables: &[(&str, &str)], servers: Option
 fn a_pack_is_printed_with_where_each_value_comes_from() {
     let text = explained(&AOS, &[("SEARCH_TOKEN", "s3cret-value")], None);
     assert!(!text.contains("hunter2") && !text.contains("s3cret-value"), "{text}");
-    insta::assert_snapshot!(text, @"");
+    let text = text.split("memory:").next().unwrap().trim_end();
+    insta::assert_snapshot!(text, @r#"
+    # packs/demo (AOS)
+    metadata:
+      id: demo # the name of the folder
+      defaultLanguage: en # default of imported packs
+      displayName: demo # default
+    languages:
+      en: {} # default of imported packs
+    llm:
+      provider: none # default of imported packs: no variable names a model
+      maxSteps: 16 # default
+    mcp:
+      servers:
+        # Files of the project
+        - name: files # core/mcp/files.yaml:1
+          transport: stdio # core/mcp/files.yaml:3
+          command: npx # core/mcp/files.yaml:4
+          args: ["-y", files-server, ••••] # core/mcp/files.yaml:5
+          env:
+            KEY: •••• # core/mcp/files.yaml:6
+            PATHS: "${PATHS}" # core/mcp/files.yaml:6, environment PATHS (not set)
+          timeouts:
+            requestSeconds: 30 # default of AOS: 30 s
+            connectSeconds: 5 # default
+          toolAccess:
+            default: public # default of imported packs: every user of the tenant
+          accessMode: admin-controlled # default
+          required: false # default
+          loadTools: true # default
+          loadPrompts: true # default
+        - name: search # core/mcp/search.yaml:1
+          transport: streamable-http # core/mcp/search.yaml:2
+          url: https://mcp.example.com # core/mcp/search.yaml:3
+          headers:
+            Authorization: "Bearer ${SEARCH_TOKEN}" # core/mcp/search.yaml:4, environment SEARCH_TOKEN
+          tools: [web_search] # core/mcp/search.yaml:5
+          timeouts:
+            requestSeconds: 30 # default of AOS: 30 s
+            connectSeconds: 5 # default
+          toolAccess:
+            default: public # default of imported packs: every user of the tenant
+          accessMode: admin-controlled # default
+          required: false # default
+          loadTools: true # default
+          loadPrompts: true # default
+          terminateOnClose: true # default
+    skills:
+      - id: web-search # core/skills/web-search/skill.yaml:1
+        mcpBinding:
+          server: search # core/skills/web-search/skill.yaml:2
+          tools: [web_search] # core/skills/web-search/skill.yaml:2
+    "#);
 }
 
 #[test]
@@ -38,7 +90,64 @@ fn a_native_pack_is_printed_with_its_defaults() {
     );
     let text = explained(&[("agent-pack.yaml", &text)], &[("T", "t0ken")], None);
     assert!(!text.contains("hunter2") && !text.contains("t0ken"), "{text}");
-    insta::assert_snapshot!(text, @"");
+    insta::assert_snapshot!(text, @r#"
+    # packs/demo/agent-pack.yaml (agent-pack)
+    metadata:
+      id: demo # agent-pack.yaml:1
+      displayName: demo # default
+      defaultLanguage: en # default
+    languages:
+      en: {} # agent-pack.yaml:2
+    llm:
+      provider: none # agent-pack.yaml:3
+      maxSteps: 16 # default
+    mcp:
+      servers:
+        - name: docs # agent-pack.yaml:6
+          transport: streamable-http # agent-pack.yaml:6
+          url: "https://docs.example.org/mcp?••••" # agent-pack.yaml:6
+          headers:
+            A: "Bearer ${T}" # agent-pack.yaml:6, environment T
+            B: "••••${T}" # agent-pack.yaml:6, environment T
+          toolAccess:
+            default: public # agent-pack.yaml:6
+          accessMode: admin-controlled # default
+          required: false # default
+          timeouts:
+            connectSeconds: 5 # default
+            requestSeconds: 60 # default
+          loadTools: true # default
+          loadPrompts: true # default
+          terminateOnClose: true # default
+    memory:
+      window: 40 # default
+    flows:
+      welcome:
+        enabled: false # default
+      authentication:
+        required: true # default
+        userIdAttribute: sub # default
+    "#);
+}
+
+/// Also the defaults that are filled in: what is printed is a pack, when nothing had to be masked.
+#[test]
+fn what_is_printed_reads_as_the_same_pack() {
+    let names = ["LLM_MODEL", "OPENAI_API_KEY", "BANK_TOKEN", "WISE_API_TOKEN", "CONTEXT7_API_KEY", "MCP_TIME_COMMAND"];
+    let env = names.iter().fold(env(&[("LLM_PROVIDER", "openai")]), |env, name| env.with(*name, "value"));
+    let urls = ["OPENAI_BASE_URL", "BANK_MCP_URL", "NOTES_MCP_URL", "WISE_MCP_URL"];
+    let env = urls.iter().fold(env, |env, name| env.with(*name, "https://x.example.org/v1"));
+    let read = |root: &Path| {
+        let library = packs::Library::load(root, &env, None).unwrap();
+        chatelaine::domain::pack::Pack::clone(library.snapshot().packs().next().unwrap())
+    };
+    for name in ["bank", "context7", "github", "wise"] {
+        let folder = Path::new("packs").join(name);
+        let text = packs::explain(&folder, &env, None).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        super::write_pack(root.path(), name, &text);
+        assert!(read(root.path()).same_as(&read(&folder)), "{text}");
+    }
 }
 
 #[test]
@@ -62,12 +171,31 @@ fn check_names_the_format_and_what_it_understood() {
     let access = "authentication: { rolesAttribute: roles }\ntoolAccess: { files: { roles: { staff: [read] }, approval: [{ tools: [read], approvers: [boss] }] } }\n";
     let files = [AOS[0], AOS[1], AOS[2], ("access.yaml", access)];
     let report = checked(&files, &env(&[("SEARCH_TOKEN", "s"), ("PATHS", "p")]));
-    insta::assert_snapshot!(report.understood[0], @"");
+    insta::assert_snapshot!(report.understood[0], @r"
+    demo (AOS)
+      files   stdio npx: all tools; by role
+      search  streamable-http https://mcp.example.com: web_search; everyone
+      skills: /web-search calls search web_search
+      roles: boss, staff
+    ");
 }
 
 #[test]
 fn check_understands_the_packs_that_come_with_the_program() {
     let report = packs::check_allowing_unset(Path::new("packs"), &env(&[]), None);
     let told: Vec<_> = report.understood.iter().map(ToString::to_string).collect();
-    insta::assert_snapshot!(told.join("\n"), @"");
+    insta::assert_snapshot!(told.join("\n"), @r"
+    bank (agent-pack)
+      bank   streamable-http ${BANK_MCP_URL}: all tools; by role
+      time   stdio ${MCP_TIME_COMMAND}: all tools; everyone
+      notes  streamable-http ${NOTES_MCP_URL}: all tools; everyone, with a credential of their own
+      roles: cfo, employee, finance, finance-manager, guest
+    context7 (agent-pack)
+      context7  streamable-http https://mcp.context7.com/mcp: all tools; everyone
+    github (agent-pack)
+      github  streamable-http https://api.githubcopilot.com/mcp/: all tools; what is public, with a credential of their own
+    wise (agent-pack)
+      wise  streamable-http ${WISE_MCP_URL}: all tools; by role
+      roles: cfo, employee, finance, finance-manager, guest
+    ");
 }

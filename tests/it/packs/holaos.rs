@@ -27,7 +27,7 @@ const CONTEXT7: &str = "context7: { type: remote, url: \"https://mcp.context7.co
 
 /// A registry with these servers, one a line, and this allowlist.
 fn registry(servers: &[&str], allowlist: &str) -> String {
-    let servers: String = servers.iter().map(|server| format!("    {server}\n")).collect();
+    let servers: String = servers.iter().flat_map(|server| ["    ", server, "\n"]).collect();
     format!("mcp_registry:\n  allowlist: {{ {allowlist} }}\n  servers:\n{servers}")
 }
 

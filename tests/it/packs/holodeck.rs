@@ -33,7 +33,7 @@ fn said(lines: &str) -> Vec<String> {
 }
 
 fn without(lines: &str, field: &str) -> String {
-    lines.lines().filter(|line| !line.starts_with(field)).map(|line| format!("{line}\n")).collect()
+    lines.split_inclusive('\n').filter(|line| !line.starts_with(field)).collect()
 }
 
 #[test]

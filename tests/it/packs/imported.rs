@@ -74,7 +74,51 @@ fn what_is_written_reads_well_and_keeps_the_comments() {
     let workspace = "# Our servers\nmcp_registry:\n  servers:\n    # Documentation of libraries\n    context7: # shared\n      type: remote\n      url: https://mcp.context7.com/mcp # public\n      headers:\n        # rotate in May\n        CONTEXT7_API_KEY: \"{env:CONTEXT7_API_KEY}\"\n    shell:\n      type: local\n      command: [sh, -c, \"echo ${HOME}\"]\n  allowlist:\n    tool_ids:\n      - context7.lookup # enough\n  catalog:\n    workspace.read: { module_path: tools, symbol: read }\n# the end\n";
     let access = "# only staff\nauthentication: { rolesAttribute: roles }\ntoolAccess:\n  shell: { roles: { staff: [run] } } # not for guests\n";
     let text = round(&[("workspace.yaml", workspace), ("access.yaml", access)], &variables());
-    insta::assert_snapshot!(text, @"");
+    insta::assert_snapshot!(text, @r#"
+    # Imported from workspace.yaml, access.yaml (holaOS).
+    # workspace.yaml:19: the end
+
+    metadata:
+      id: demo
+      defaultLanguage: en
+    languages:
+      en: {}
+    llm:
+      provider: none
+    # code that this program does not run: workspace.read
+    mcp:
+      servers:
+        # Our servers
+        # Documentation of libraries
+        - name: context7 # shared
+          transport: streamable-http
+          url: https://mcp.context7.com/mcp # public
+          headers:
+            # rotate in May
+            CONTEXT7_API_KEY: "${CONTEXT7_API_KEY}"
+          timeouts:
+            connectSeconds: 10
+            requestSeconds: 10
+          tools:
+            - lookup # enough
+          toolAccess:
+            default: public
+        - name: shell
+          transport: stdio
+          command: sh
+          args: ["-c", "echo $${HOME}"]
+          cwd: "."
+          timeouts:
+            connectSeconds: 10
+            requestSeconds: 10
+          toolAccess: # not for guests
+            roles:
+              staff: [run]
+    # only staff
+    flows:
+      authentication:
+        rolesAttribute: roles
+    "#);
 }
 
 #[test]
@@ -98,6 +142,29 @@ fn variables_need_not_be_set() {
     let root = folder_of(&[("workspace.yaml", workspace)]);
     let imported = packs::import(root.path(), &env(&[])).unwrap();
     assert!(!imported.compared && imported.text.contains("K: \"a ${NOT_SET} $5\""), "{}", imported.text);
+}
+
+fn program(folder: &Path, arguments: &[&str]) -> (bool, String) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chatelaine"));
+    let done = command.args(arguments).current_dir(folder).env("MCP_TOKEN", "value-of-it").output().unwrap();
+    let told = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
+    assert!(!told.contains("value-of-it"), "{told}");
+    (done.status.success(), told)
+}
+
+#[test]
+fn the_program_checks_imports_and_explains() {
+    let agent = "tools:\n  - { type: mcp, name: a, description: Does it, server: s, command: uvx, args: [s], envFile: .env, env: { T: \"${MCP_TOKEN}\" } }\n";
+    let root = folder_of(&[("agent.yaml", agent), (".env", "K=hunter2\n")]);
+    let (good, told) = program(&root.path().join("demo"), &["check", "agent.yaml"]);
+    assert!(good && told.contains("demo (HoloDeck)\n  a  stdio uvx: all tools; everyone\n"), "{told}");
+    let (good, told) = program(root.path(), &["import", "demo", "--to", "native/demo"]);
+    assert!(good && told.contains("written: native/demo/agent-pack.yaml\nit needs .env beside it"), "{told}");
+    let (good, told) = program(root.path(), &["import", "demo", "--to", "native/demo"]);
+    assert!(!good && told.contains("has a pack already"), "{told}");
+    fs::copy(root.path().join("demo/.env"), root.path().join("native/demo/.env")).unwrap();
+    let (good, told) = program(root.path(), &["explain", "native/demo"]);
+    assert!(good && told.contains("T: \"${MCP_TOKEN}\" # agent-pack.yaml:") && !told.contains("hunter2"), "{told}");
 }
 
 /// Text that is hard on YAML.

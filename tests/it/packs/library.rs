@@ -267,6 +267,24 @@ async fn watching_notices_a_changed_file_and_stops_when_cancelled() {
     tokio::time::timeout(Duration::from_secs(20), watch).await.expect("watching stops").unwrap();
 }
 
+/// A pack may be several files; a new one is noticed as well.
+#[tokio::test]
+async fn watching_notices_a_new_file_of_a_pack() {
+    let root = super::folder_of(&[("core/mcp/a.yaml", "id: a\ntransport: http\nurl: https://a.example.org\n")]);
+    let library = Library::load(root.path(), &env(&[]), None).unwrap();
+    let (mut changes, cancel) = (library.changes(), CancellationToken::new());
+    let watched = library.clone();
+    let _watch = tokio::spawn({
+        let cancel = cancel.clone();
+        async move { watched.reload_on_change(cancel).await }
+    });
+    fs::write(root.path().join("demo/core/mcp/b.yaml"), "id: b\ntransport: stdio\ncommand: b\n").unwrap();
+    assert_eq!(names(&next(&mut changes).await.changed), ["demo"]);
+    fs::write(root.path().join("demo/access.yaml"), "toolAccess: { b: { default: none } }\n").unwrap();
+    assert_eq!(names(&next(&mut changes).await.changed), ["demo"]);
+    cancel.cancel();
+}
+
 /// A `ConfigMap` is mounted as links into a folder that is itself a link, swapped at once.
 #[tokio::test]
 async fn watching_notices_swapped_links() {
