@@ -53,13 +53,15 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
     let around =
         Around { folder, language: &head.language, authentication: &flows.authentication, files: RefCell::default() };
     let own = top.optional("mcp");
+    let named = server_names(servers.cloned().or_else(|| document.below(&["mcp", "servers"])));
     let servers = match (servers, own) {
         (Some(servers), _) => server::read_all(servers, &around),
         (None, own) => own.and_then(|field| mcp(&field, &around)).unwrap_or_default(),
     };
     let params = params_field(&mut top).and_then(|field| params(&field));
     let Found { references, prompts, entries, problems, used } = references::read(&mut top, &around, &servers);
-    let skills = top.optional("skills").map(|field| skills::read(&field, &servers, &references)).unwrap_or_default();
+    let skills = top.optional("skills").map(|field| skills::read(&field, &servers, &references, &named));
+    let skills = skills.unwrap_or_default();
     top.finish();
     let files = around.files.into_inner();
     let id = head.id.clone();
@@ -78,6 +80,12 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         version: String::new(),
     });
     Draft { id, pack, files, beside: (problems, used) }
+}
+
+/// What the servers are called, also those that cannot be read, which is told where they stand.
+fn server_names(servers: Option<Field<'_>>) -> Vec<String> {
+    let items = servers.filter(|field| !field.is_map()).and_then(|field| field.list()).unwrap_or_default();
+    items.iter().filter_map(|item| item.below(&["name"])?.quiet()).collect()
 }
 
 /// The agent's own prompt and those of its capabilities.

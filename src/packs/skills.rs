@@ -5,11 +5,12 @@ use crate::domain::{
     command, ids::ServerId, policy::ToolPattern, registry::ServerRef, server::ServerSpec, skill::Skill,
 };
 
-/// `servers` and `references` are those of the pack.
-pub(super) fn read(field: &Field, servers: &[ServerSpec], references: &[ServerRef]) -> Vec<Skill> {
+/// `servers` and `references` are those of the pack; `named` what all its servers are called, also those that have
+/// mistakes of their own.
+pub(super) fn read(field: &Field, servers: &[ServerSpec], references: &[ServerRef], named: &[String]) -> Vec<Skill> {
     let mut skills: Vec<Skill> = Vec::new();
     for item in field.list().unwrap_or_default() {
-        let Some(skill) = skill(&item, servers, references) else { continue };
+        let Some(skill) = skill(&item, servers, references, named) else { continue };
         if skills.iter().any(|other| other.id == skill.id) {
             item.error(format!("the skill {:?} is there already", skill.id), "give each skill an id of its own");
         }
@@ -18,7 +19,7 @@ pub(super) fn read(field: &Field, servers: &[ServerSpec], references: &[ServerRe
     skills
 }
 
-fn skill(item: &Field, servers: &[ServerSpec], references: &[ServerRef]) -> Option<Skill> {
+fn skill(item: &Field, servers: &[ServerSpec], references: &[ServerRef], named: &[String]) -> Option<Skill> {
     let mut object = item.object()?;
     let id = object.required("id", "write what a person types after the slash, such as `id: web-search`");
     let id = id.and_then(|field| field.parsed(id_of));
@@ -26,7 +27,7 @@ fn skill(item: &Field, servers: &[ServerSpec], references: &[ServerRef]) -> Opti
     let (name, description) = (text("name"), text("description").unwrap_or_default());
     let binding = object.required("mcpBinding", "write `mcpBinding: { server: search, tools: [web_search] }`");
     object.finish();
-    let (server, tools) = binding.and_then(|field| bound(&field, servers, references))?;
+    let (server, tools) = binding.and_then(|field| bound(&field, servers, references, named))?;
     let id = id?;
     Some(Skill { name: name.unwrap_or_else(|| id.clone()), id, description, server, tools })
 }
@@ -43,14 +44,19 @@ fn id_of(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn bound(field: &Field, servers: &[ServerSpec], references: &[ServerRef]) -> Option<(ServerId, Vec<String>)> {
+fn bound(
+    field: &Field,
+    servers: &[ServerSpec],
+    references: &[ServerRef],
+    named: &[String],
+) -> Option<(ServerId, Vec<String>)> {
     let mut object = field.object()?;
     let server = object.required("server", "name one of the pack's servers").and_then(|field| {
         let text = field.filled()?;
         let own = servers.iter().map(|server| (&server.id, &server.tools));
         let mut known = own.chain(references.iter().map(|reference| (&reference.alias, &reference.tools)));
         let found = known.find(|(id, _)| id.as_str() == text.value);
-        if found.is_none() {
+        if found.is_none() && !named.contains(&text.value) {
             field.error(format!("there is no server {}", text.shown), "name one of the pack's servers");
         }
         found

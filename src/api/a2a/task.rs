@@ -49,7 +49,7 @@ impl Asking<'_> {
             }
             match run.run.kind {
                 RunKind::Turn => Ok(of_turn(run)),
-                RunKind::Command => Ok(of_skill(app::skills::outcome::of(app, self.principal, &agent, id).await?)),
+                RunKind::Command => Ok(of_skill(&app::skills::outcome::of(app, self.principal, &agent, id).await?)),
             }
         };
         found.await.map_err(|error| no_task(id, error))
@@ -107,8 +107,8 @@ fn of_turn(view: RunView) -> Task {
     Task { id, context_id, status, artifacts: artifact.map(|artifact| vec![artifact]), history: None, metadata: None }
 }
 
-fn of_skill(outcome: Outcome) -> Task {
-    let state = state(&outcome);
+fn of_skill(outcome: &Outcome) -> Task {
+    let state = state(outcome);
     let (id, context_id) = (outcome.run_id.to_string(), outcome.conversation_id.to_string());
     let mut metadata = HashMap::from([("skillId".to_owned(), json!(outcome.skill))]);
     if outcome.status == Status::OutcomeUnknown {
@@ -126,7 +126,7 @@ fn of_skill(outcome: Outcome) -> Task {
         metadata.insert("approval".to_owned(), request);
     }
     let (said, artifacts) = match (state == TaskState::Completed, outcome.text.clone()) {
-        (true, text) => (None, Some(vec![artifact(&outcome, text.unwrap_or_default())])),
+        (true, text) => (None, Some(vec![artifact(outcome, text.unwrap_or_default())])),
         // A request is told of in the words for its requester, not in those for a model.
         (false, text) => (outcome.approval.as_ref().map(|approval| approval.text.clone()).or(text), None),
     };
