@@ -33,7 +33,7 @@ pub(super) fn events(
     wire: Arc<Wire>,
     asked: Option<Asked>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
-    let events = SseStream::from_bytes_stream(Capped { body, size: 0, line: 0, after_cr: false });
+    let events = SseStream::from_bytes_stream(Capped { body, rest: Bytes::new(), size: 0, line: 0, after_cr: false });
     unfold(Some((events.boxed(), wire, asked)), |state| async move {
         let (mut events, wire, asked) = state?;
         match events.next().await? {
@@ -93,20 +93,24 @@ enum Broken {
     Egress(#[from] EgressError),
 }
 
-/// Counts the bytes since the last blank line.
+/// Counts the bytes since the last blank line, and hands them on event by event: a line that is none costs no event
+/// that came before it.
 struct Capped<S> {
     body: S,
+    rest: Bytes,
     size: usize,
     line: usize,
     after_cr: bool,
 }
 
 impl<S> Capped<S> {
-    fn admit(&mut self, chunk: &[u8]) -> Result<(), Broken> {
-        for &byte in chunk {
+    /// Where in what is left an event ends, or all of it.
+    fn admit(&mut self) -> Result<usize, Broken> {
+        for (at, &byte) in self.rest.iter().enumerate() {
             let ends_line = byte == b'\r' || (byte == b'\n' && !self.after_cr);
+            let ends_event = ends_line && self.line == 0;
             if ends_line {
-                self.size = if self.line == 0 { 0 } else { self.size + 1 };
+                self.size = if ends_event { 0 } else { self.size + 1 };
                 self.line = 0;
             } else if byte != b'\n' {
                 self.size += 1;
@@ -116,8 +120,11 @@ impl<S> Capped<S> {
             if self.size > MAX_EVENT {
                 return Err(Broken::TooLarge);
             }
+            if ends_event {
+                return Ok(at + 1);
+            }
         }
-        Ok(())
+        Ok(self.rest.len())
     }
 }
 
@@ -125,11 +132,13 @@ impl<S: Stream<Item = Result<Bytes, EgressError>> + Unpin> Stream for Capped<S> 
     type Item = Result<Bytes, Broken>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let chunk = ready!(self.body.poll_next_unpin(cx));
-        Poll::Ready(chunk.map(|chunk| {
-            let chunk = chunk?;
-            self.admit(&chunk)?;
-            Ok(chunk)
-        }))
+        if self.rest.is_empty() {
+            match ready!(self.body.poll_next_unpin(cx)) {
+                Some(Ok(chunk)) => self.rest = chunk,
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                None => return Poll::Ready(None),
+            }
+        }
+        Poll::Ready(Some(self.admit().map(|end| self.rest.split_to(end))))
     }
 }

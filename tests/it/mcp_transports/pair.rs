@@ -224,6 +224,22 @@ async fn a_session_that_is_lost_is_opened_again_and_the_call_made_once() {
 }
 
 #[tokio::test]
+async fn an_answer_counts_although_nonsense_follows_it_at_once() {
+    let (server, _line) = pair("/messages", async |seen: Seen, line: Line| {
+        if seen.method() != "tools/call" {
+            return None;
+        }
+        let answer = json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": text("counts")});
+        let _ = line.send(Ok(format!("{}nonsense without a colon\n\n", event(&answer))));
+        Some(reply(StatusCode::ACCEPTED, &[], ""))
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
+    let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options())).await.unwrap();
+    assert_eq!(outcome.text, "counts");
+}
+
+#[tokio::test]
 async fn an_event_that_is_too_large_ends_the_connection() {
     let (server, _line) = pair("/messages", async |seen: Seen, line: Line| {
         if seen.method() == "tools/call" {
