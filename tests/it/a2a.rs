@@ -24,8 +24,8 @@ async fn code(client: &Client, agent: &str, method: &str, params: Value) -> i64 
 }
 
 /// A message of these parts for a skill.
-fn message(skill: &str, parts: Value) -> Value {
-    json!({ "message": { "messageId": "m1", "role": "ROLE_USER", "parts": parts }, "metadata": { "skillId": skill } })
+fn message(skill: &str, parts: impl Into<Value>) -> Value {
+    json!({ "message": { "messageId": "m1", "role": "ROLE_USER", "parts": parts.into() }, "metadata": { "skillId": skill } })
 }
 
 fn words(text: &str) -> Value {

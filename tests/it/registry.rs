@@ -10,6 +10,7 @@ mod runs; // values of a run
 mod sensitive; // what never comes back
 mod shared_tokens; // the same for more than one process
 pub mod tokens; // OAuth client credentials
+mod values; // what becomes of a configured value
 
 use std::sync::{Arc, Mutex};
 

@@ -3,9 +3,9 @@ use serde_json::json;
 use super::{code, rpc};
 use crate::{skills::House, support::model::text, turn::payment};
 
-fn message(skill: &str, parts: serde_json::Value) -> serde_json::Value {
+fn message(skill: &str, parts: impl Into<serde_json::Value>) -> serde_json::Value {
     json!({
-        "message": { "kind": "message", "messageId": "m1", "role": "user", "parts": parts },
+        "message": { "kind": "message", "messageId": "m1", "role": "user", "parts": parts.into() },
         "metadata": { "skillId": skill },
         "configuration": { "blocking": true },
     })

@@ -1,4 +1,4 @@
-//! API keys: their life, the users of frontends, guests, and that nothing crosses a tenant.
+//! API keys: their life, guests, and that nothing crosses a tenant.
 
 use chatelaine::{
     app::accounts::{self, NewKey},
@@ -11,7 +11,10 @@ use chatelaine::{
 use serde_json::{Map, json};
 use time::Duration;
 
-use super::household::{Household, admit, assert_unauthenticated, bearer, headers, refusal_of};
+use super::{
+    frontends::with,
+    household::{Household, admit, assert_unauthenticated, bearer},
+};
 
 const UNKNOWN: &str = "the API key is unknown; check that it was copied whole";
 
@@ -225,128 +228,6 @@ async fn an_issued_key_prints_nothing_of_itself() {
 }
 
 // ---- frontends
-
-async fn frontend(settings: FrontendHeaders) -> (Household, String) {
-    let household = Household::new().await;
-    let key = household.key("web", Speaker::Frontend(settings)).await;
-    (household, key)
-}
-
-fn with<'a>(key: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> http::HeaderMap {
-    let mut sent = bearer(key);
-    sent.extend(headers(pairs));
-    sent
-}
-
-#[tokio::test]
-async fn open_webui_speaks_for_its_users() {
-    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
-    let sent = with(
-        &key,
-        [
-            ("X-OpenWebUI-User-Id", "8f0c"),
-            ("X-OpenWebUI-User-Name", "Zo%C3%AB van der Berg"),
-            ("X-OpenWebUI-User-Email", "zoe@example.org"),
-            ("X-OpenWebUI-User-Role", "user"),
-            ("X-OpenWebUI-Chat-Id", "chat-7"),
-        ],
-    );
-    let caller = household.accounts.authenticate(&sent).await.unwrap();
-    let principal = &caller.principal;
-    assert_eq!((principal.tenant, principal.user.as_str()), (household.tenant.id, "8f0c"));
-    assert!(principal.authenticated);
-    assert_eq!(
-        serde_json::to_value(&*principal.claims).unwrap(),
-        json!({ "sub": "8f0c", "name": "Zoë van der Berg", "email": "zoe@example.org", "roles": "user" })
-    );
-    assert_eq!(caller.conversation_key.as_deref(), Some("chat-7"));
-}
-
-#[tokio::test]
-async fn librechat_speaks_for_its_users() {
-    let (household, key) = frontend(FrontendHeaders::librechat()).await;
-    let sent = with(
-        &key,
-        [
-            ("X-LibreChat-User-Id", "65a1"),
-            ("X-LibreChat-User-Name", "b64:xYF1a2Fzeg=="),
-            ("X-LibreChat-User-Role", "USER"),
-            ("X-LibreChat-Conversation-Id", "conv-1"),
-        ],
-    );
-    let caller = household.accounts.authenticate(&sent).await.unwrap();
-    assert_eq!(caller.principal.user.as_str(), "65a1");
-    assert_eq!(caller.principal.claim("name").as_deref(), Some("Łukasz"));
-    assert_eq!(caller.conversation_key.as_deref(), Some("conv-1"));
-}
-
-#[tokio::test]
-async fn a_frontend_that_names_no_user_is_refused() {
-    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
-    let missing = "this key speaks for users: send the user's id in the header `X-OpenWebUI-User-Id`".to_owned();
-    let header = "the header `X-OpenWebUI-User-Id`";
-    for (pairs, sentence) in [
-        (vec![], missing.clone()),
-        (vec![("X-OpenWebUI-User-Id", "  ")], missing.clone()),
-        (vec![("X-OpenWebUI-User-Email", "zoe@example.org")], missing.clone()),
-        (vec![("X-LibreChat-User-Id", "8f0c")], missing),
-        (
-            vec![("X-OpenWebUI-User-Id", "{{LIBRECHAT_USER_ID}}")],
-            format!("{header} holds a placeholder that the frontend did not fill in"),
-        ),
-        (vec![("X-OpenWebUI-User-Id", "a"), ("X-OpenWebUI-User-Id", "b")], format!("{header} was sent more than once")),
-        (
-            vec![("X-OpenWebUI-User-Id", "key:web")],
-            format!("{header} starts with `key:` or `guest:`, which are reserved"),
-        ),
-        (
-            vec![("X-OpenWebUI-User-Id", "guest:1")],
-            format!("{header} starts with `key:` or `guest:`, which are reserved"),
-        ),
-    ] {
-        let error = refusal_of(&household.accounts, &with(&key, pairs)).await;
-        assert!(matches!(error, Error::Unauthenticated(_)), "{error:?}");
-        assert_eq!(error.to_string(), sentence);
-    }
-}
-
-#[tokio::test]
-async fn one_warm_key_still_speaks_for_each_user_apart() {
-    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
-    for user in ["ann", "bob", "ann"] {
-        let caller = household.accounts.authenticate(&with(&key, [("X-OpenWebUI-User-Id", user)])).await.unwrap();
-        assert_eq!(caller.principal.user.as_str(), user);
-    }
-}
-
-#[tokio::test]
-async fn ids_are_taken_as_they_are_and_only_descriptions_are_decoded() {
-    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
-    for (id, name, decoded) in [
-        ("a%62", "100%", "100%"),
-        ("ab", "50%25", "50%"),
-        ("a b", "%zz", "%zz"),
-        ("%0a", "a%0Ab", "a%0Ab"),
-        ("b64:YQ==", "%ff", "%ff"),
-    ] {
-        let sent = with(&key, [("X-OpenWebUI-User-Id", id), ("X-OpenWebUI-User-Name", name)]);
-        let caller = household.accounts.authenticate(&sent).await.unwrap();
-        assert_eq!(caller.principal.user.as_str(), id);
-        assert_eq!(caller.principal.claim("name").as_deref(), Some(decoded));
-    }
-}
-
-#[tokio::test]
-async fn headers_that_name_a_user_mean_nothing_with_another_key() {
-    let household = Household::new().await;
-    let key = household.key("nightly", service()).await;
-    let sent = with(&key, [("X-OpenWebUI-User-Id", "eve"), ("X-OpenWebUI-User-Role", "admin")]);
-    let caller = household.accounts.authenticate(&sent).await.unwrap();
-    assert_eq!(caller.principal.user.as_str(), "key:nightly");
-    assert!(caller.principal.claims.is_empty());
-}
-
-// ---- guests
 
 #[tokio::test]
 async fn a_guest_is_somebody_unauthenticated_for_a_day() {

@@ -196,17 +196,15 @@ async fn example_3_a_child_has_the_scope_in_every_mode_and_so_has_its_own_child(
         order("start_agent_session", &json!({ "agent_name": "detail-researcher", "prompt": prompt, "mode": mode }))
     };
     let deep = start("sync", "Research OAuth2");
-    let mut wanted = 0;
-    for (mode, prompt) in
-        [("sync", "Research OAuth2"), ("async_poll", "Research OAuth2"), ("async_callback", "x"), ("sync", &deep)]
-    {
+    let orders =
+        [("sync", "Research OAuth2"), ("async_poll", "Research OAuth2"), ("async_callback", "x"), ("sync", &deep)];
+    for (before, (mode, prompt)) in orders.into_iter().enumerate() {
         let begun = ann.post("/runs", request(&start(mode, prompt))).await.expect(202);
         let lead = ended(&ann, begun["run_id"].as_str().unwrap()).await;
         let said = lead["result"].as_str().unwrap_or_else(|| panic!("{lead}")).to_owned();
         let child = came_to(&said);
         assert_eq!(child["status"], if mode == "sync" { "finished" } else { "pending" }, "{said}");
-        wanted += 1;
-        eventually(async || store.executions() == wanted).await;
+        eventually(async || store.executions() == before + 1).await;
         if mode == "async_callback" {
             let session = begun["session_id"].as_str().unwrap();
             eventually(async || said_in(&ann, session).await.last().unwrap() == "I heard of 1 that ended.").await;

@@ -1,0 +1,73 @@
+//! What becomes of a configured value on its way to the server: its type, its header, and who fills it in.
+
+use chatelaine::domain::registry::{
+    Rules,
+    resolve::{RunValues, Sources, resolve},
+};
+use serde_json::json;
+
+use super::document::{Example, ORCHESTRATOR};
+use crate::packs::env;
+
+#[test]
+fn types_are_checked_when_a_run_knows_the_values() {
+    let example = Example {
+        entries: &[r#"{"id": "typed", "url": "https://typed.example.org/mcp", "config_schema": {
+          "flag": {"type": "boolean"}, "count": {"type": "number"}, "filter": {"type": "json"}, "word": {"type": "string"}}}"#],
+        capabilities: &[],
+        agent: r#""mcpServers": {"t": {"ref": "typed", "config": {
+          "flag": "${scope.flag}", "count": "${scope.count}", "filter": {"tag": ["${scope.tag}", 1]}, "word": "x-${scope.word}"}}}"#,
+    };
+    let scope = r#"{"scope": {"flag": true, "count": 2.5, "tag": "é\"", "word": "w"}}"#;
+    let resolved = example.resolved(scope, &env(&[])).unwrap();
+    let config = &resolved["mcpServers"]["t"]["config"];
+    assert_eq!(
+        *config,
+        json!({"count": "2.5", "filter": "{\"tag\":[\"\\u00e9\\\"\",1]}", "flag": "true", "word": "x-w"})
+    );
+    for (scope, key, reason) in [
+        (r#"{"scope": {"flag": "yes"}}"#, "flag", "must be true or false"),
+        (r#"{"scope": {"count": "many"}}"#, "count", "must be a number"),
+        (r#"{"scope": {"word": "a\r\nX-Admin: 1"}}"#, "word", "line break"),
+        (r#"{"scope": {"word": "é"}}"#, "word", "character that a header cannot carry"),
+    ] {
+        let refused = example.resolved(scope, &env(&[])).unwrap_err();
+        assert!(refused.contains(&format!("'{key}'")) && refused.contains(reason), "{refused}");
+    }
+}
+
+#[test]
+fn internal_keys_are_filled_by_the_program() {
+    let example = Example {
+        entries: &[ORCHESTRATOR],
+        capabilities: &[],
+        agent: r#""mcpServers": {"orchestrator": {"ref": "orchestrator"}}"#,
+    };
+    let resolved = example.resolved("{}", &env(&[])).unwrap();
+    assert_eq!(resolved["mcpServers"]["orchestrator"]["config"], json!({ "run_id": "run-abc-123" }));
+    let spoofed = Example {
+        agent: r#""mcpServers": {"o": {"ref": "orchestrator", "config": {"run_id": "run-of-another"}}}"#,
+        ..example
+    };
+    let refused = spoofed.resolved("{}", &env(&[])).unwrap_err();
+    assert!(refused.contains("is internal: the program fills it in"), "{refused}");
+}
+
+#[test]
+fn a_key_becomes_the_header_that_the_documents_servers_read() {
+    let example = Example {
+        entries: &[r#"{"id": "heads", "url": "https://heads.example.org/mcp",
+          "config_schema": {"context_id": {"type": "string"}, "x-jira-projects": {"type": "string"},
+                            "token": {"type": "string", "header": "Authorization"}},
+          "default_config": {"context_id": "c", "x-jira-projects": "A,B", "token": "Bearer ${env.T}"}}"#],
+        capabilities: &[],
+        agent: r#""mcpServers": {"h": {"ref": "heads"}}"#,
+    };
+    let (pack, env, run) = (example.load(), env(&[("T", "t")]), RunValues::default());
+    let secrets = std::collections::BTreeMap::new();
+    let sources = Sources { env: &env, rules: Rules::Operator, secrets: &secrets, run: &run };
+    let resolved = resolve(&pack.entries[0], &pack.references[0], sources).unwrap();
+    let headers = crate::packs::headers(&resolved.spec);
+    assert_eq!(headers, [("X-Context-Id", "c"), ("Authorization", "Bearer t"), ("x-jira-projects", "A,B")]);
+    assert!(!format!("{:?}", resolved.spec).contains("Bearer t"), "a spec prints no secret");
+}
