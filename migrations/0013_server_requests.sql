@@ -50,14 +50,23 @@ create table elicitations (
   step int not null default 0,
   -- the arguments, the questions and the server's own state, sealed
   sealed bytea not null,
+  tenant_key_version int not null generated always as (
+    (get_byte(sealed, 3) << 24) | (get_byte(sealed, 4) << 16) | (get_byte(sealed, 5) << 8) | get_byte(sealed, 6)
+  ) stored,
   -- what was answered so far, sealed
   entered bytea,
+  entered_key_version int generated always as (
+    case when entered is null then null
+    else (get_byte(entered, 3) << 24) | (get_byte(entered, 4) << 16) | (get_byte(entered, 5) << 8) | get_byte(entered, 6) end
+  ) stored,
   -- why the last answer could not be used
   fault text,
   answer_run uuid,
   expires_at timestamptz not null,
   primary key (tenant_id, id),
-  foreign key (tenant_id, conversation_id) references conversations (tenant_id, id) on delete cascade
+  foreign key (tenant_id, conversation_id) references conversations (tenant_id, id) on delete cascade,
+  foreign key (tenant_id, tenant_key_version) references tenant_keys (tenant_id, version),
+  foreign key (tenant_id, entered_key_version) references tenant_keys (tenant_id, version)
 );
 -- One at a time: what is typed answers it.
 create unique index elicitations_open on elicitations (tenant_id, conversation_id) where state = 'open';

@@ -12,12 +12,18 @@ use serde::{Serialize, de::DeserializeOwned};
 use uuid::Uuid;
 
 pub use self::answers::{Caught, catch, nothing_open, resume};
-use super::{App, keys::OpenError};
+use super::{
+    App,
+    keys::{
+        OpenError,
+        contexts::{self, OfElicitation},
+    },
+};
 use crate::{
     domain::{
         elicitation::{Asked, Entered, InputRequired, Pending, Question, State},
         error::{Error, Result},
-        ids::{AgentId, ConversationId, RunId, ServerId, TenantId, UserId},
+        ids::{AgentId, ConversationId, RunId, ServerId, TenantId},
         message::{Part, Role},
         principal::Principal,
         secret::Secret,
@@ -74,10 +80,8 @@ pub async fn ask(app: &Arc<App>, about: &About<'_>, questions: &[Question], inpu
         questions: questions.to_vec(),
         state: input.state.clone(),
     };
-    let id = Uuid::now_v7();
-    let context = context(about.principal.tenant, &about.principal.user, (about.agent, about.server), id, ASKED);
-    let pending = Pending {
-        id,
+    let mut pending = Pending {
+        id: Uuid::now_v7(),
         conversation: about.asker.conversation,
         user: about.principal.user.clone(),
         agent: about.agent.clone(),
@@ -90,11 +94,13 @@ pub async fn ask(app: &Arc<App>, about: &About<'_>, questions: &[Question], inpu
         round: about.rounds + 1,
         state: State::Open,
         step: 0,
-        sealed: seal(app, &context, &asked).await?,
+        sealed: Vec::new(),
         entered: None,
         fault: None,
         answer_run: None,
     };
+    let context = context(about.principal.tenant, &pending, OfElicitation::Asked);
+    pending.sealed = seal(app, &context, &asked).await?;
     let pack = app.library.get(about.agent);
     let texts = texts::of_any(pack.as_deref(), about.principal);
     let part = words::prompt(&texts, &pending, &asked);
@@ -133,11 +139,10 @@ async fn say(tx: &mut Tx, tenant: TenantId, pending: &Pending, part: Part) -> Re
 
 /// What is asked, and what was answered so far; `None` when it cannot be opened any more.
 pub async fn opened(app: &App, tenant: TenantId, pending: &Pending) -> Result<Option<(Asked, Entered)>> {
-    let place = (&pending.agent, &pending.server);
-    let of = |which| context(tenant, &pending.user, place, pending.id, which);
-    let Some(asked) = unseal(app, &of(ASKED), &pending.sealed).await? else { return Ok(None) };
+    let of = |which| context(tenant, pending, which);
+    let Some(asked) = unseal(app, &of(OfElicitation::Asked), &pending.sealed).await? else { return Ok(None) };
     let entered = match &pending.entered {
-        Some(sealed) => unseal(app, &of(ENTERED), sealed).await?,
+        Some(sealed) => unseal(app, &of(OfElicitation::Entered), sealed).await?,
         None => Some(Entered::default()),
     };
     Ok(entered.map(|entered| (asked, entered)))
@@ -183,14 +188,10 @@ pub async fn forget_old(app: &Arc<App>) -> Result<()> {
     Ok(())
 }
 
-/// Which of a row's two sealed values: they must not be taken for each other.
-const ASKED: u64 = 1;
-const ENTERED: u64 = 2;
-
-/// Bound to user, agent and server: a row that was altered opens for nobody.
-fn context(tenant: TenantId, user: &UserId, (agent, server): (&AgentId, &ServerId), id: Uuid, which: u64) -> Context {
-    let scope = format!("elicitation/{agent}/{server}");
-    Context { tenant, user: user.clone(), scope, credential: id, generation: which }
+/// What one of a row's two values is sealed for.
+fn context(tenant: TenantId, pending: &Pending, which: OfElicitation) -> Context {
+    let place = (pending.agent.as_str(), pending.server.as_str());
+    contexts::of_elicitation(tenant, &pending.user, place, pending.id, which)
 }
 
 async fn seal(app: &App, context: &Context, value: &impl Serialize) -> Result<Vec<u8>> {

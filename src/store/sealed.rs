@@ -28,12 +28,17 @@ pub enum Kind {
     Entered,
     /// An answer of a flow on its way.
     Answer,
+    /// A call that waits for its user's answers.
+    Asked,
+    /// What they answered so far.
+    Answered,
 }
 
 impl Kind {
     fn of(number: i32) -> Result<Self> {
-        let all = [Self::Webhook, Self::Entry, Self::Secret, Self::Approval, Self::Scope, Self::Entered, Self::Answer];
-        let found = all.into_iter().find(|kind| *kind as i32 == number);
+        let of_tenants = [Self::Webhook, Self::Entry, Self::Secret];
+        let of_runs = [Self::Approval, Self::Scope, Self::Entered, Self::Answer, Self::Asked, Self::Answered];
+        let found = of_tenants.into_iter().chain(of_runs).find(|kind| *kind as i32 == number);
         found.ok_or_else(|| Error::Internal(anyhow::anyhow!("no kind of sealed value has the number {number}")))
     }
 }
@@ -45,7 +50,7 @@ pub struct Sealed {
     pub id: Uuid,
     pub user: String,
     pub agent: String,
-    /// Of an approval its server, else the name of what it is.
+    /// Of an approval or an elicitation its server, else the name of what it is.
     pub name: String,
     pub version: i64,
     pub sealed: Vec<u8>,
@@ -64,6 +69,8 @@ pub async fn by_version(tx: &mut Tx) -> Result<BTreeMap<u32, u64>> {
           union all select scope_key_version from runs where scope is not null
           union all select entered_key_version from flows
           union all select answer_key_version from flows
+          union all select tenant_key_version from elicitations
+          union all select entered_key_version from elicitations
         ) used
         where version is not null
         group by version
@@ -101,6 +108,10 @@ pub async fn not_sealed_with(
           select 6, id, user_id, agent, '', 1, entered from flows where entered_key_version <> $1
           union all
           select 7, id, user_id, agent, '', 1, answer from flows where answer_key_version <> $1
+          union all
+          select 8, id, user_id, agent, server, 1, sealed from elicitations where tenant_key_version <> $1
+          union all
+          select 9, id, user_id, agent, server, 1, entered from elicitations where entered_key_version <> $1
         ) old
         where $2::int is null or (kind, id) > ($2, $3::uuid)
         order by kind, id
@@ -143,6 +154,12 @@ pub async fn reseal(tx: &mut Tx, read: &Sealed, resealed: &[u8]) -> Result<bool>
         }
         Kind::Answer => {
             sqlx::query!("update flows set answer = $3 where id = $1 and answer = $2", id, before, resealed)
+        }
+        Kind::Asked => {
+            sqlx::query!("update elicitations set sealed = $3 where id = $1 and sealed = $2", id, before, resealed)
+        }
+        Kind::Answered => {
+            sqlx::query!("update elicitations set entered = $3 where id = $1 and entered = $2", id, before, resealed)
         }
     };
     Ok(query.execute(tx.conn()).await?.rows_affected() == 1)

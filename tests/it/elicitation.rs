@@ -24,7 +24,7 @@ const OPEN: &str = "{ default: public }";
 
 /// A server of the newer era that answers the first `rounds` calls with these requests and the next with what it was
 /// given; its state counts.
-async fn asking(rounds: usize, requests: Value) -> Scripted {
+pub async fn asking(rounds: usize, requests: Value) -> Scripted {
     let count = Arc::new(Mutex::new(0));
     Scripted::modern(move |seen: Seen| {
         let (count, requests) = (count.clone(), requests.clone());
@@ -44,7 +44,7 @@ fn reply(seen: &Seen, count: &Mutex<usize>, rounds: usize, requests: &Value) -> 
 }
 
 /// A form with these properties, all of them required.
-fn form(properties: &Value) -> Value {
+pub fn form(properties: &Value) -> Value {
     let required: Vec<_> = properties.as_object().unwrap().keys().collect();
     json!({"ask": {"method": "elicitation/create", "params": {
         "mode": "form", "message": "Who are you?",

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{ENTERED, LIFE, context, opened, seal, words};
+use super::{LIFE, OfElicitation, context, opened, seal, words};
 use crate::{
     app::{App, agents},
     domain::{
@@ -107,8 +107,7 @@ async fn judged(
         }
         (None, Err(why)) => fault = Some(why),
     }
-    let place = (&pending.agent, &pending.server);
-    let context = context(principal.tenant, &principal.user, place, pending.id, ENTERED);
+    let context = context(principal.tenant, &pending, OfElicitation::Entered);
     let sealed = seal(app, &context, &entered).await?;
     Ok(Some(Caught { pending, shown: text.to_owned(), state, step: at, entered: Some(sealed), fault }))
 }

@@ -58,6 +58,27 @@ pub fn of_flow(tenant: TenantId, user: &UserId, agent: &str, id: Uuid, which: Of
     Context { tenant, user: user.clone(), scope, credential: id, generation: which as u64 }
 }
 
+/// Which of an elicitation's two sealed values: they must not be taken for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfElicitation {
+    /// The call, the questions and the server's own state.
+    Asked = 1,
+    /// What was answered so far.
+    Entered = 2,
+}
+
+/// Bound to user, agent and server: a row that was altered opens for nobody.
+pub fn of_elicitation(
+    tenant: TenantId,
+    user: &UserId,
+    (agent, server): (&str, &str),
+    id: Uuid,
+    which: OfElicitation,
+) -> Context {
+    let scope = format!("elicitation/{agent}/{server}");
+    Context { tenant, user: user.clone(), scope, credential: id, generation: which as u64 }
+}
+
 /// The same of a row, whatever it is.
 pub(super) fn of_row(tenant: TenantId, row: &Sealed) -> Context {
     let (id, user) = (row.id, UserId(row.user.as_str().into()));
@@ -69,5 +90,7 @@ pub(super) fn of_row(tenant: TenantId, row: &Sealed) -> Context {
         Kind::Scope => of_scope(tenant, RunId(id)),
         Kind::Entered => of_flow(tenant, &user, &row.agent, id, OfFlow::Entered),
         Kind::Answer => of_flow(tenant, &user, &row.agent, id, OfFlow::Answer),
+        Kind::Asked => of_elicitation(tenant, &user, (&row.agent, &row.name), id, OfElicitation::Asked),
+        Kind::Answered => of_elicitation(tenant, &user, (&row.agent, &row.name), id, OfElicitation::Entered),
     }
 }

@@ -217,7 +217,7 @@ fn example_4_agents_share_a_server_with_different_configuration() {
     }
 }
 
-/// What the document calls future work. The first two are here.
+/// What the document calls future work.
 #[test]
 fn tokens_got_by_the_program() {
     let mut entry = body(&snippet("registry", 30));
@@ -235,12 +235,13 @@ fn secrets_by_their_names() {
     assert!(entry_of(entry).unwrap().entries[0].defaults.contains_key("api_key"));
 }
 
-/// The third is refused, rather than passed over.
 #[test]
-fn a_schema_of_scopes_is_refused() {
+fn what_a_runs_scope_should_have() {
     let mut entry = body(&snippet("registry", 32));
     entry["id"] = json!("store");
     entry["url"] = json!("https://api.example.com/mcp");
-    let refused = entry_of(entry).err().unwrap();
-    assert!(refused.contains("unknown field `scope_schema`"), "{refused}");
+    let entry = entry_of(entry).unwrap().entries[0].clone();
+    let schema = entry.definition.scope_schema.iter();
+    let told: Vec<_> = schema.map(|(key, said)| (key.as_str(), said.description.as_str())).collect();
+    assert_eq!(told, [("context_id", "Context for document scoping"), ("workflow_id", "Workflow correlation")]);
 }

@@ -21,10 +21,13 @@ use uuid::Uuid;
 
 use super::{entered, kek, known, pairs, ring};
 use crate::{
+    elicitation::{asking, form},
+    mcp_http::scripted::Scripted,
     support::{
         client::Client,
         db::TestDb,
         model::{Gate, text},
+        offer,
         world::World,
     },
     turn::{ended, eventually, payment},
@@ -32,9 +35,11 @@ use crate::{
 
 /// The columns that hold something sealed, each with the column that says with which version of the tenant's key.
 /// What is added to the schema belongs into `store::sealed`, and then here.
-const COLUMNS: [(&str, &str); 8] = [
+const COLUMNS: [(&str, &str); 10] = [
     ("approvals", "tenant_key_version"),
     ("credentials", "tenant_key_version"),
+    ("elicitations", "entered_key_version"),
+    ("elicitations", "tenant_key_version"),
     ("flows", "answer_key_version"),
     ("flows", "entered_key_version"),
     ("mcp_servers", "tenant_key_version"),
@@ -88,14 +93,20 @@ struct Household {
     request: Value,
     /// The conversation in which ann is asked for her second field.
     flow: String,
+    /// Asks ann for her name and for a colour, in the conversation of this id; she has said her name.
+    desk: (Scripted, String),
 }
 
 impl Household {
     async fn new() -> Self {
+        let fields = json!({ "name": { "type": "string" }, "color": { "type": "string" } });
+        let server = asking(1, form(&fields)).await;
         let world = World::with(|setup| {
+            setup.env = setup.env.clone().with("DESK_URL", server.url.as_str());
             setup.config.ring = Some(ring(&["k1", "k2"]));
             BANK.clone_into(&mut setup.packs[0].1);
             setup.packs.push(("mail".to_owned(), MAIL.to_owned()));
+            setup.packs.push(offer::pack("{ default: public }"));
         })
         .await;
         world.tools_ready().await;
@@ -117,11 +128,14 @@ impl Household {
         let flow = ann.open("mail").await;
         ann.say_and_wait(&flow, "/connect mail").await;
         ann.say_and_wait(&flow, "the first").await;
+        let desk = ann.open("desk").await;
+        ann.say_and_wait(&desk, "/call desk echo {}").await;
+        ann.say_and_wait(&desk, "Ann").await;
         world.model.reply(text("Done.").gate(1, &gate));
         let start = json!({ "agent_name": "office", "prompt": "hi", "scope": { "context_id": "sprint-42" } });
         let run = ann.post("/v1/runs", start).await.expect(202)["run_id"].as_str().unwrap().to_owned();
         gate.reached().await;
-        let household = Self { world, ann, gate, run, request, flow };
+        let household = Self { world, ann, gate, run, request, flow, desk: (server, desk) };
         household.leave_an_answer().await;
         household
     }
@@ -164,14 +178,14 @@ fn all(version: i32) -> BTreeMap<String, Vec<i32>> {
 #[tokio::test]
 async fn everything_that_is_sealed_is_sealed_anew_and_still_good() {
     let household = Household::new().await;
-    let Household { world, ann, gate, run, request, flow } = &household;
+    let Household { world, ann, gate, run, request, flow, desk } = &household;
     assert_eq!(household.versions().await, all(1), "each kind once");
     let operator = household.promoted().await;
     let needed = rotation::retire(&operator, &kek("k1")).await.unwrap_err().to_string();
-    assert!(needed.starts_with("key k1 is needed: it wraps 1 tenant key, which 8 records need;"), "{needed}");
+    assert!(needed.starts_with("key k1 is needed: it wraps 1 tenant key, which 10 records need;"), "{needed}");
     assert_eq!(rotation::list(&operator).await.unwrap().1, 0, "no newer version was made yet");
     let done = rewrap(&operator, 2, |_| ()).await.unwrap();
-    assert_eq!(done, Progress { tenant_keys: 1, records: 8, seen: 8, total: 8, unopenable: 0 });
+    assert_eq!(done, Progress { tenant_keys: 1, records: 10, seen: 10, total: 10, unopenable: 0 });
     assert_eq!(household.versions().await, all(2));
     rotation::retire(&operator, &kek("k1")).await.unwrap();
     assert_eq!(known(&world.db).await, pairs(&[("k1", "retired"), ("k2", "sealing")]));
@@ -189,6 +203,9 @@ async fn everything_that_is_sealed_is_sealed_anew_and_still_good() {
     ann.say_and_wait(flow, "the second").await;
     let said = crate::support::client::plain(ann.messages(flow).await.last().unwrap());
     assert!(said.contains("unreachable"), "both fields were there to be tried: {said}");
+    ann.say_and_wait(&desk.1, "red").await;
+    let sent = offer::asked(&desk.0, "tools/call").remove(1);
+    assert_eq!(sent["inputResponses"]["ask"]["content"], json!({ "color": "red", "name": "Ann" }));
     gate.open();
     ended(ann, run).await;
 }
@@ -202,7 +219,7 @@ async fn what_cannot_be_opened_stays_and_the_rest_goes_on() {
         .await
         .unwrap();
     let operator = household.promoted().await;
-    for records in [7, 0] {
+    for records in [9, 0] {
         let done = rewrap(&operator, 3, |_| ()).await.unwrap();
         assert_eq!((done.records, done.unopenable), (records, 1));
     }
@@ -220,14 +237,20 @@ async fn no_column_with_something_sealed_is_forgotten() {
                where table_schema = 'public' and is_generated = 'ALWAYS' and column_name like '%key_version'
                order by 1, 2";
     let found: Vec<(String, String)> = sqlx::query_as(sql).fetch_all(&mut test.as_owner().await).await.unwrap();
-    assert_eq!(found, COLUMNS.map(|(table, column)| (table.to_owned(), column.to_owned())));
+    let mut expected = COLUMNS.map(|(table, column)| (table.to_owned(), column.to_owned())).to_vec();
+    // A token that cannot be opened is got anew.
+    expected.insert(0, ("access_tokens".to_owned(), "tenant_key_version".to_owned()));
+    assert_eq!(found, expected);
     // Other binary columns are hashes, wrapped keys, and ends of those above.
     let sql = "select table_name || '.' || column_name from information_schema.columns
                where table_schema = 'public' and udt_name = 'bytea' and table_name <> '_sqlx_migrations' order by 1";
     let bytes: Vec<String> = sqlx::query_scalar(sql).fetch_all(&mut test.as_owner().await).await.unwrap();
     let sealed = [
+        "access_tokens.sealed",
         "approvals.sealed",
         "credentials.sealed",
+        "elicitations.entered",
+        "elicitations.sealed",
         "flows.answer",
         "flows.entered",
         "mcp_servers.sealed",
@@ -236,6 +259,7 @@ async fn no_column_with_something_sealed_is_forgotten() {
         "webhooks.sealed",
     ];
     let plain = [
+        "access_tokens.request",
         "api_keys.hash",
         "approvals.args_sha256",
         "approvals.fingerprint",

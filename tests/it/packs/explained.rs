@@ -190,6 +190,7 @@ fn check_understands_the_packs_that_come_with_the_program() {
       time   stdio ${MCP_TIME_COMMAND}: all tools; everyone
       notes  streamable-http ${NOTES_MCP_URL}: all tools; everyone, with a credential of their own
       roles: cfo, employee, finance, finance-manager, guest
+      skills: /rate calls bank get_exchange_rate, /pay calls bank send_money
     context7 (agent-pack)
       context7  streamable-http https://mcp.context7.com/mcp: all tools; everyone
     github (agent-pack)

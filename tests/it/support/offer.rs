@@ -27,6 +27,11 @@ mcp:
       toolAccess: ACCESS
 "#;
 
+/// The agent, with this for its server's `toolAccess`.
+pub fn pack(access: &str) -> (String, String) {
+    ("desk".to_owned(), PACK.replace("ACCESS", access))
+}
+
 /// The discovery of a server of the newer era that has these capabilities.
 pub fn discovered(seen: &Seen, capabilities: Value) -> Reply {
     let mut result = json!({
@@ -44,7 +49,7 @@ pub async fn world(server: &Url, access: &str) -> World {
 pub async fn world_with(server: &Url, access: &str, change: impl FnOnce(&mut Setup)) -> World {
     let world = World::with(|setup| {
         setup.env = setup.env.clone().with("DESK_URL", server.as_str());
-        setup.packs = vec![("desk".to_owned(), PACK.replace("ACCESS", access))];
+        setup.packs = vec![pack(access)];
         change(setup);
     })
     .await;
