@@ -144,6 +144,13 @@ async fn migrate(pool: &sqlx::PgPool) -> anyhow::Result<()> {
     }
 }
 
+/// Whether a transaction was undone since two waited for each other: it may be tried again as a whole.
+pub fn deadlocked(error: &Error) -> bool {
+    let Error::Internal(error) = error else { return false };
+    let error = error.downcast_ref::<sqlx::Error>().and_then(sqlx::Error::as_database_error);
+    error.is_some_and(|error| error.code().as_deref() == Some("40P01"))
+}
+
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         match error {

@@ -110,11 +110,29 @@ pub async fn get(app: &App, principal: &Principal, id: ConversationId) -> Result
 /// Runs under way stop; what those sessions have asked consent for is taken back. A request of the conversation's own
 /// stays: its user sees it in their list.
 pub async fn delete(app: &App, principal: &Principal, id: ConversationId) -> Result<()> {
+    let mut tries = 0;
+    loop {
+        match delete_once(app, principal, id).await {
+            Err(error) if tries < 3 && store::deadlocked(&error) => tries += 1,
+            done => return done,
+        }
+    }
+}
+
+async fn delete_once(app: &App, principal: &Principal, id: ConversationId) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let below = store::trees::sessions_below(&mut tx, &principal.user, id).await?;
-    let runs: Vec<RunId> = store::trees::runs_of(&mut tx, &below).await?.into_iter().map(|(run, _)| run).collect();
+    let runs = async |tx: &mut Tx, sessions: &[ConversationId]| {
+        let runs = store::trees::runs_of(tx, sessions).await?;
+        Ok::<_, Error>(runs.into_iter().map(|(run, _)| run).collect::<Vec<RunId>>())
+    };
     // Requests first: whoever decides about one locks it before its conversation.
-    let withdrawn = store::approvals::withdraw(&mut tx, &runs, &principal.user).await?;
+    let below = store::trees::sessions_below(&mut tx, &principal.user, id).await?;
+    let asking = runs(&mut tx, &below).await?;
+    let mut withdrawn = store::approvals::withdraw(&mut tx, &asking, &principal.user).await?;
+    let below = store::trees::lock_sessions_below(&mut tx, &principal.user, id).await?;
+    // What was asked for between the two looks.
+    let asking = runs(&mut tx, &below).await?;
+    withdrawn.extend(store::approvals::withdraw(&mut tx, &asking, &principal.user).await?);
     let open = store::trees::runs_of(&mut tx, &[&below[..], &[id]].concat()).await?;
     let agent = store::conversations::delete(&mut tx, &principal.user, id).await?;
     let detail = id.to_string();

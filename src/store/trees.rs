@@ -133,6 +133,27 @@ pub async fn sessions_below(tx: &mut Tx, user: &UserId, session: ConversationId)
     Ok(ids.into_iter().map(ConversationId).collect())
 }
 
+/// The same, all of them locked with the session itself: nothing is added below it until the end of the transaction,
+/// and whoever works there has finished what it writes.
+pub async fn lock_sessions_below(
+    tx: &mut Tx,
+    user: &UserId,
+    session: ConversationId,
+) -> Result<Vec<ConversationId>> {
+    let mut below = Vec::new();
+    loop {
+        let ids: Vec<_> = below.iter().chain([&session]).map(|id: &ConversationId| id.0).collect();
+        sqlx::query!("select 1 as one from conversations where id = any($1) order by id for update", &ids)
+            .fetch_all(tx.conn())
+            .await?;
+        let now = sessions_below(tx, user, session).await?;
+        if now.len() == below.len() {
+            return Ok(below);
+        }
+        below = now;
+    }
+}
+
 /// The runs of sessions, and which of them are open.
 pub async fn runs_of(tx: &mut Tx, sessions: &[ConversationId]) -> Result<Vec<(RunId, bool)>> {
     let sessions: Vec<_> = sessions.iter().map(|session| session.0).collect();
@@ -280,9 +301,15 @@ pub async fn children(tx: &mut Tx, user: &UserId, session: ConversationId) -> Re
 
 /// Says whose child a session is.
 pub async fn adopt(tx: &mut Tx, session: ConversationId, parent: ConversationId) -> Result<()> {
-    sqlx::query!("update conversations set parent_session = $2 where id = $1", session.0, parent.0)
+    let done = sqlx::query!("update conversations set parent_session = $2 where id = $1", session.0, parent.0)
         .execute(tx.conn())
-        .await?;
+        .await;
+    if let Err(sqlx::Error::Database(error)) = &done
+        && error.is_foreign_key_violation()
+    {
+        return Err(Error::Conflict("not started: the session that wants it was deleted".to_owned()));
+    }
+    done?;
     Ok(())
 }
 
