@@ -326,8 +326,17 @@ impl Work {
     /// Adds a message of this run, if the run is still ours, and tells the listeners.
     async fn append(&self, role: Role, parts: &[Part], for_model: bool) -> Result<()> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        store::runs::assert_held(&mut tx, &self.run).await?;
+        self.hold(&mut tx).await?;
         self.commit(tx, role, parts, for_model).await
+    }
+
+    /// Locks the run, if it is still ours. A wish to stop it is heard before anything follows from what is written:
+    /// the result of a child that was stopped with it is there earlier than the next heartbeat.
+    async fn hold(&self, tx: &mut Tx) -> Result<()> {
+        if store::runs::assert_held(tx, &self.run).await? {
+            self.cancel.cancel();
+        }
+        Ok(())
     }
 
     async fn commit(&self, mut tx: Tx, role: Role, parts: &[Part], for_model: bool) -> Result<()> {

@@ -232,19 +232,20 @@ pub async fn heartbeat(tx: &mut Tx, run: &ClaimedRun, lease: Duration) -> Result
     .ok_or_else(|| lost(run))
 }
 
-/// Locks the run for a write of its worker; `Conflict` when the lease was lost.
-pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<()> {
+/// Locks the run for a write of its worker, and says whether somebody has asked it to stop; `Conflict` when the lease
+/// was lost.
+pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<bool> {
     sqlx::query_scalar!(
         "with conversation as (select 1 from conversations where id = $3 for no key update)
-         select 1 from runs r, conversation where r.id = $1 and r.fence = $2 and r.status = 'running' for update of r",
+         select r.cancel_requested from runs r, conversation
+         where r.id = $1 and r.fence = $2 and r.status = 'running' for update of r",
         run.id.0,
         run.fence,
         run.conversation.0,
     )
     .fetch_optional(tx.conn())
     .await?
-    .ok_or_else(|| lost(run))?;
-    Ok(())
+    .ok_or_else(|| lost(run))
 }
 
 /// Adds one model step and what it used.

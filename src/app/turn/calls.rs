@@ -148,7 +148,7 @@ impl Work {
     async fn keep_result(&self, call: &ToolCall, result: &ToolResult, for_model: bool) -> Result<()> {
         let links = result.raw.as_ref().map(|raw| resource::links_in(raw)).unwrap_or_default();
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        store::runs::assert_held(&mut tx, &self.run).await?;
+        self.hold(&mut tx).await?;
         if let (Some(server), Some(tool)) = (&call.server, &call.tool) {
             store::resources::keep(&mut tx, self.run.tenant, self.run.conversation, (server, tool), &links).await?;
         }
