@@ -135,11 +135,7 @@ pub async fn sessions_below(tx: &mut Tx, user: &UserId, session: ConversationId)
 
 /// The same, all of them locked with the session itself: nothing is added below it until the end of the transaction,
 /// and whoever works there has finished what it writes.
-pub async fn lock_sessions_below(
-    tx: &mut Tx,
-    user: &UserId,
-    session: ConversationId,
-) -> Result<Vec<ConversationId>> {
+pub async fn lock_sessions_below(tx: &mut Tx, user: &UserId, session: ConversationId) -> Result<Vec<ConversationId>> {
     let mut below = Vec::new();
     loop {
         let ids: Vec<_> = below.iter().chain([&session]).map(|id: &ConversationId| id.0).collect();
