@@ -1,24 +1,29 @@
 //! `chatelaine conformance <url>`: what the official conformance suite runs as the client under test. It goes through
 //! the same connections as everything else: discovers the tools, and calls each of them.
 //!
-//! The suite says by its environment what it wants to see: the arguments of calls, or the name of a scenario.
+//! The suite says by its environment what it wants to see: the arguments of calls. Questions are answered the way a user
+//! would who agrees with everything: with what the server suggests, or with the first thing that fits.
 
 use std::{process::ExitCode, sync::Arc};
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json, value::to_raw_value};
+use serde_json::{Map, Value, json, value::{RawValue, to_raw_value}};
 use url::Url;
 
 use crate::{
     domain::{
         config::Environment,
+        elicitation::{self, Answer, InputRequired, Kind, Leave, Step},
         ids::{AgentId, ServerId, TenantId},
         server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
-        tool::Tool,
+        tool::{Tool, ToolOutcome},
     },
     egress::Egress,
     mcp::{CallError, CallOptions, Key, Mcp, Options},
 };
+
+/// Times that a server may ask in the course of one call.
+const ROUNDS: usize = 8;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -64,7 +69,7 @@ pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
     let mut good = true;
     for (tool, arguments) in wanted.into_iter().filter(|(tool, _)| found.tools.iter().any(|known| known.name == *tool))
     {
-        let called = mcp.call(&key, &spec, &tool, &to_raw_value(&arguments)?, CallOptions::default()).await;
+        let called = call(&mcp, &key, &spec, &tool, &to_raw_value(&arguments)?).await;
         // A server may refuse what was made up.
         good &= matches!(called, Ok(_) | Err(CallError::Refused { .. }));
         super::say(&match called {
@@ -74,6 +79,44 @@ pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
     }
     mcp.shutdown().await;
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A call, made again with an answer as often as the server asks something first.
+async fn call(
+    mcp: &Mcp,
+    key: &Key,
+    spec: &Arc<ServerSpec>,
+    tool: &str,
+    arguments: &RawValue,
+) -> Result<ToolOutcome, CallError> {
+    let mut answer = None;
+    for _ in 0..ROUNDS {
+        let options = CallOptions { asks: true, answer: answer.take(), ..CallOptions::default() };
+        let outcome = mcp.call(key, spec, tool, arguments, options).await?;
+        let Some(input) = &outcome.input else { return Ok(outcome) };
+        answer = Some(agreed(input));
+    }
+    mcp.call(key, spec, tool, arguments, CallOptions::default()).await
+}
+
+fn agreed(input: &InputRequired) -> Answer {
+    let Ok(questions) = &input.questions else {
+        return elicitation::left(&input.keys, Leave::Decline, input.state.clone());
+    };
+    let values: Vec<_> = elicitation::steps(questions).iter().map(suggested).collect();
+    elicitation::answer(questions, &values, input.state.clone())
+}
+
+fn suggested(step: &Step<'_>) -> Value {
+    let Step::Field(_, field) = step else { return Value::Bool(true) };
+    let made_up = || match &field.kind {
+        Kind::Text { .. } => json!("text"),
+        Kind::Number { least, .. } => least.map_or(json!(1), |least| json!(least)),
+        Kind::Boolean => json!(true),
+        Kind::One(choices) => choices.first().map(|choice| json!(choice.value)).unwrap_or_default(),
+        Kind::Many { choices, .. } => choices.iter().take(1).map(|choice| json!(choice.value)).collect(),
+    };
+    field.default.clone().unwrap_or_else(made_up)
 }
 
 fn spec(url: Url) -> ServerSpec {
