@@ -4,6 +4,7 @@
 //! One keeper task per (tenant, agent, shared server). [`supervise`] starts and stops keepers when packs
 //! or tenants change. Personal servers have no keeper: they never connect without a credential.
 
+mod listing;
 mod of_runs;
 
 use std::{
@@ -17,6 +18,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::listing::discover;
 pub use self::of_runs::{catalog_of, key};
 use super::{App, registry};
 use crate::{
@@ -235,7 +237,7 @@ async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: Cancella
         // Subscribed before asking: a change between the answer and the wait is not missed.
         let mut changes = app.mcp.changes();
         let discovered = tokio::select! {
-            discovered = app.mcp.discover(&key, &spec) => discovered,
+            discovered = discover(&app, &key, &spec) => discovered,
             () = stop.cancelled() => break,
         };
         let (least, pause) = match discovered {

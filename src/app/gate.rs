@@ -19,7 +19,7 @@ use super::{
     App, approvals, connections, credentials,
     elicitations::Asker,
     orchestrator,
-    tools::{NamedTool, Toolbox, clipped},
+    tools::{NamedTool, Toolbox, clipped, not_available},
 };
 use crate::{
     domain::{
@@ -140,7 +140,7 @@ async fn came_of(
             raw: Some(outcome.raw).filter(|raw| raw.get().len() <= MAX_RAW),
             approval: None,
         },
-        Err(error) => failed(call_id, &error),
+        Err(error) => failed(call_id, spec, &error),
     };
     metrics::counter!("chatelaine_tool_calls_total", "outcome" => outcome_name(result.status)).increment(1);
     result
@@ -247,8 +247,15 @@ fn admit<'a>(call: &Call<'_>, spec: &'a ServerSpec, named: &NamedTool) -> Result
     }
 }
 
-/// For a tool that is not there and one that the principal may not see alike.
+/// For a tool that is not there and one that the principal may not see alike, unless why it is missing is no secret.
 fn unknown(call: &Call<'_>) -> String {
+    let pair = match call.target {
+        Target::Name(name) => call.toolbox.pair_of(name).map(|(server, tool)| (server.to_owned(), tool.to_owned())),
+        Target::Pair { server, tool } => Some((clipped(server, MAX_NAME), clipped(tool, MAX_NAME))),
+    };
+    if let Some(obstacle) = pair.and_then(|(server, tool)| call.toolbox.obstacle(&server, &tool)) {
+        return format!("not executed: {obstacle}");
+    }
     let name = match &call.target {
         Target::Name(name) => clipped(name, MAX_NAME),
         Target::Pair { server, tool } => format!("{} {}", clipped(server, MAX_NAME), clipped(tool, MAX_NAME)),
@@ -262,10 +269,13 @@ fn refused(call: &Call<'_>, text: String) -> ToolResult {
 }
 
 /// What the model and the user hear when there is no result.
-fn failed(call_id: &str, error: &CallError) -> ToolResult {
+fn failed(call_id: &str, spec: &ServerSpec, error: &CallError) -> ToolResult {
     let unknown = "it may or may not have been done. Do not repeat it; check first";
     let (status, text) = match error {
-        CallError::NotSent(_) | CallError::Refused { .. } | CallError::Unauthorized | CallError::Forbidden => {
+        CallError::NotSent(reason) => {
+            (CallStatus::Failed, format!("failed: {}: {reason}", not_available(spec.id.as_str())))
+        }
+        CallError::Refused { .. } | CallError::Unauthorized | CallError::Forbidden => {
             (CallStatus::Failed, format!("failed: {error}"))
         }
         CallError::TimedOut(_) | CallError::OutcomeUnknown(_) | CallError::Cancelled => {

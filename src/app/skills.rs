@@ -72,7 +72,7 @@ impl SkillView {
             Readiness::Ready => None,
             Readiness::NotConnected => Some(format!("{server} is not connected; type /connect {server}")),
             Readiness::Unavailable => {
-                Some(format!("MCP server {server:?} is not available, so its tool {tool:?} was not called"))
+                Some(format!("{}, so its tool {tool:?} was not called", tools::not_available(server)))
             }
         }
     }

@@ -4,6 +4,7 @@
 //! decision that the gate asks again at call time. Both are cached; a user's toolbox costs a query only when
 //! nobody has asked for it for a while. A personal server's tools are in it only with an active credential.
 
+mod lacking;
 mod offered;
 mod unlisted;
 
@@ -17,6 +18,7 @@ use moka::future::Cache;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
+pub(super) use self::lacking::not_available;
 pub use self::unlisted::{Cause, Unlisted};
 use super::{
     App, agents,

@@ -168,6 +168,16 @@ pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &str) -> Decisio
     }
 }
 
+/// Whether this principal may hear that a tool is outside the server's allowlist: it is, and the server keeps nothing
+/// else from them, so that the answer tells nothing of what others may call.
+pub fn hears_of_allowlist(server: &ServerSpec, who: &Standing, tool: &str) -> bool {
+    let open = |access: &ToolAccess| {
+        access.roles.is_none() && matches!(access.default, DefaultAccess::Public | DefaultAccess::All)
+    };
+    let outside = server.tools.as_ref().is_some_and(|allowlist| !any_matches(allowlist, tool));
+    outside && (who.admin || server.tool_access.as_ref().is_some_and(open))
+}
+
 /// Whether a server's prompts are for this principal. No rule of the pack names prompts, so the tools' rules decide: they
 /// are for whoever may use at least one of the server's tools. Where the server has none, only an access that admits
 /// every tool says something about its prompts; a tool without a name is covered by no narrower rule.

@@ -128,7 +128,8 @@ async fn write(sink: &Shared, text: String, tap: Option<&Tap>) -> Result<(), Fai
             Failure::NotSent("the server has closed the WebSocket".to_owned())
         }
         WsError::WriteBufferFull(_) | WsError::Capacity(_) => {
-            Failure::NotSent("the request does not fit into a message of a WebSocket".to_owned())
+            let message = "the request does not fit into a message of a WebSocket".to_owned();
+            Failure::Refused { code: None, message }
         }
         _ => Failure::Lost("the WebSocket broke while the request was written".to_owned()),
     })

@@ -6,7 +6,7 @@
 use super::{
     dialect::{Documents, Parts, assembled, open_to_all},
     field::Field,
-    made::{Made, given_plain, list, literal, text},
+    made::{Made, given_plain, given_text, list, literal, text},
     object::Object,
     placeholder::{dollar, unreplaced},
     sheet::Sheet,
@@ -15,6 +15,7 @@ use super::{
 use crate::domain::template::is_variable_name;
 
 const SCHEMA: &str = "aos/mcp/v1";
+const PLACE: &str = "default of AOS: the project";
 const TIMEOUT: &str = "default of AOS: 30 s";
 
 /// One file, and how its problems begin.
@@ -160,6 +161,7 @@ fn reach(document: &Document, object: &mut Object, id: &str, made: &mut Made) {
             made.put_some("command", command.map(|field| text(&field, unreplaced(&field, &program, false))));
             made.put_some("args", args.and_then(|field| arguments(document, &field)));
             made.put_some("env", env.and_then(|field| variables(document, &field)));
+            made.put("cwd", given_text(PLACE, "."));
             unused([&url, &auth, &None]);
         }
         ("stdio", None, _) => document.error(&object.field, &format!("MCP server {id:?} (stdio) requires \"command\"")),

@@ -73,8 +73,8 @@ fn bound(
         if tool.pattern.has_wildcard() {
             tool.at.error(format!("{} names no one tool", tool.shown), "write the name of the tool");
         } else if !allowed(allowlist.as_deref(), &tool.pattern.0) {
-            let message = format!("{} is not in the `tools` of the server {id}", tool.shown);
-            tool.at.error(message, "add it there, or name another one here");
+            let message = format!("Tool {} is not allowlisted for MCP server \"{id}\"", tool.shown);
+            tool.at.error(message, "add it to the allowlist of the server, or name another one here");
         }
     }
     Some((id.clone(), listed.into_iter().map(|tool| tool.pattern.0).collect()))

@@ -1,6 +1,13 @@
 //! What an agent has of its servers, in the whole product: all of them at once, each for itself.
 
-use std::sync::Arc;
+mod obstacles; // why a tool cannot be called
+mod transports; // every format over every transport
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 use serde_json::{Value, json};
 use tokio::sync::Barrier;
@@ -10,10 +17,23 @@ use crate::{
     support::{
         client::{Client, Event},
         model::{calls, results, text},
-        servers::soon,
-        world::World,
+        world::{Setup, World},
     },
 };
+
+/// Writes the files of an agent whose pack is of another format, and lets the scripted model be its model.
+fn write_agent(setup: &mut Setup, agent: &str, files: &[(&str, &str)]) {
+    let folder = setup.config.packs.join(agent);
+    for (path, text) in files {
+        let file = folder.join(path);
+        std::fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).unwrap();
+        std::fs::write(file, text).unwrap();
+    }
+    let model = setup.env.get("MODEL_URL").unwrap().to_owned();
+    let variables = [("LLM_PROVIDER", "openai"), ("LLM_MODEL", "scripted"), ("OPENAI_API_KEY", "model-key-0123456789")];
+    let env = variables.iter().fold(setup.env.clone(), |env, (name, value)| env.with(*name, *value));
+    setup.env = env.with("OPENAI_BASE_URL", model);
+}
 
 fn pack(servers: &str) -> (String, String) {
     let yaml = format!(
@@ -34,20 +54,27 @@ fn entry(name: &str, url: &url::Url, more: &str) -> String {
 
 /// The connections of the agent, once every server is in this state.
 async fn connections(client: &Client, states: &[(&str, &str)]) -> Vec<Value> {
-    soon(async {
+    connections_of(client, "many", states).await
+}
+
+async fn connections_of(client: &Client, agent: &str, states: &[(&str, &str)]) -> Vec<Value> {
+    let known = async {
         loop {
-            let servers =
-                client.get("/v1/agents/many/connections").await.expect(200)["items"].as_array().unwrap().clone();
+            let servers = client.get(&format!("/v1/agents/{agent}/connections")).await.expect(200)["items"]
+                .as_array()
+                .unwrap()
+                .clone();
             let is = |(name, state): &(&str, &str)| {
                 servers.iter().any(|server| server["server"] == *name && server["state"] == *state)
             };
             if states.iter().all(is) {
                 return servers;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            // A package may take long to start, and requests are counted.
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-    })
-    .await
+    };
+    tokio::time::timeout(Duration::from_secs(60), known).await.expect("the servers are not as they should be in time")
 }
 
 fn named<'a>(events: &'a [Event], name: &str, server: &str) -> Option<&'a Value> {
@@ -98,6 +125,43 @@ async fn a_listed_tool_that_is_missing_costs_only_itself_and_is_told() {
     let missing = named(&heard, "server_unavailable", "desk").unwrap();
     assert_eq!(missing["reason"], "Tools not discovered: gone");
     assert_eq!(missing["missing_tools"], json!(["gone"]));
+    assert_eq!(results(&world.model.requests()[1].body), [r#"{"n":1}"#]);
+    assert_eq!(server.requests("tools/list").len(), 2, "asked once more and no more");
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_ready_with_its_list_is_asked_once_more_a_moment_later() {
+    let asked = Arc::<Mutex<Vec<Instant>>>::default();
+    let times = asked.clone();
+    let server = Scripted::modern(move |seen: Seen| {
+        let times = times.clone();
+        async move {
+            if seen.method() != "tools/list" {
+                return None;
+            }
+            let mut times = times.lock().unwrap();
+            times.push(Instant::now());
+            let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
+            let names: &[&str] = if times.len() == 1 { &["echo"] } else { &["echo", "late"] };
+            Some(seen.result(json!({"tools": names.iter().map(|name| tool(name)).collect::<Vec<_>>()})))
+        }
+    })
+    .await;
+    let entries = entry("desk", &server.url, ", tools: [echo, late]");
+    let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
+    let alice = world.user("alice", &[]).await;
+    let known = connections(&alice, &[("desk", "ready")]).await;
+    assert_eq!((&known[0]["missing"], &known[0]["tools"]), (&json!([]), &json!(2)));
+    let times = asked.lock().unwrap().clone();
+    assert_eq!(times.len(), 2);
+    assert!(times[1] - times[0] >= Duration::from_millis(250), "{times:?}");
+
+    let id = alice.open("many").await;
+    let mut events = alice.listen(&id, None).await;
+    world.model.reply(calls([("desk__late", json!({"n": 1}))])).reply(text("Done."));
+    let run = alice.say(&id, "go").await;
+    let heard = events.until_run_ends(&run).await;
+    assert!(named(&heard, "server_unavailable", "desk").is_none());
     assert_eq!(results(&world.model.requests()[1].body), [r#"{"n":1}"#]);
 }
 

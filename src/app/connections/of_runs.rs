@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use moka::future::Cache;
 
-use super::{REFRESH, catalog, shared_key};
+use super::{REFRESH, catalog, discover, shared_key};
 use crate::{
     app::App,
     domain::{
@@ -40,7 +40,7 @@ pub async fn catalog_of(app: &App, tenant: TenantId, agent: &AgentId, spec: &Ser
     }
     let key = key(tenant, agent, spec);
     let list = async {
-        let discovery = app.mcp.discover(&key, &Arc::new(spec.clone())).await?;
+        let discovery = discover(app, &key, &Arc::new(spec.clone())).await?;
         Ok::<_, McpError>(Arc::new(catalog(app, &spec.id, &discovery)))
     };
     match Box::pin(app.connections.of_runs.0.try_get_with(key.clone(), list)).await {

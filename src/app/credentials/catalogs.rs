@@ -99,7 +99,7 @@ async fn refresh(app: &App, principal: &Principal, agent: &AgentId, spec: &Arc<S
         Err(error) => return tracing::warn!(%error, server = %spec.id, "a list of tools cannot be refreshed"),
     };
     let discovered = tokio::select! {
-        discovered = app.mcp.discover(&connection.key, &connection.spec) => discovered,
+        discovered = connections::discover(app, &connection.key, &connection.spec) => discovered,
         () = app.shutdown.cancelled() => return,
     };
     let done = match discovered {
@@ -162,7 +162,7 @@ async fn listen_to(app: &App, which: &Key) {
     if *which != key(which.tenant, &which.agent, &which.server, credential, which.generation) {
         return;
     }
-    match app.mcp.discover(which, &opened.spec).await {
+    match connections::discover(app, which, &opened.spec).await {
         Ok(discovery) => {
             if let Err(error) = learn(app, which, &opened.base, &discovery).await {
                 tracing::warn!(%error, server = %which.server, "a list of tools cannot be stored");

@@ -133,7 +133,11 @@ impl Work {
     ) -> Result<ToolResult> {
         let (call, flaw) = call;
         let result = if self.cancel.is_cancelled() {
-            let text = "cancelled before it was sent".to_owned();
+            let what = match (&call.server, &call.tool) {
+                (Some(server), Some(tool)) => format!("{server}.{tool}"),
+                _ => call.name.clone(),
+            };
+            let text = format!("cancelled before {what} was sent");
             ToolResult { call_id: call.call_id.clone(), status: CallStatus::Cancelled, text, raw: None, approval: None }
         } else {
             self.through_the_gate(toolbox, &call, flaw.as_ref(), asker).await?

@@ -33,8 +33,19 @@ pub(super) fn system(pack: &Pack, principal: &Principal, toolbox: &Toolbox) -> S
 
 /// The toolbox in words, so that the model can answer "What tools can I use?".
 fn describe(prompt: &mut String, toolbox: &Toolbox) {
+    let awaited: Vec<_> = toolbox.awaited().collect();
+    if !awaited.is_empty() {
+        let _ = write!(
+            prompt,
+            "These servers belong to you, and which tools they have is not known yet: {}. If asked, say that they are \
+             being connected.\n\n",
+            awaited.join(", ")
+        );
+    }
     if toolbox.is_empty() {
-        prompt.push_str("You have no tools for this user. If asked, say so.");
+        if awaited.is_empty() {
+            prompt.push_str("You have no tools for this user. If asked, say so.");
+        }
         return;
     }
     prompt.push_str(

@@ -16,6 +16,7 @@ use super::{
 use crate::domain::template::Template;
 
 const COMMANDS: [&str; 3] = ["npx", "uvx", "docker"];
+const PLACE: &str = "default of HoloDeck: the folder of the agent";
 const DETECTED: &str = "taken from `server`, as for legacy entries";
 const TIMEOUT: &str = "default of HoloDeck: 60 s";
 
@@ -124,6 +125,7 @@ fn stdio(object: &mut Object, made: &mut Made, legacy: Option<&Field>) {
     }
     made.put_some("envFile", files.iter().flatten().next().and_then(replaced));
     made.put_some("encoding", replaced_of(object, "encoding"));
+    made.put("cwd", given_text(PLACE, "."));
     others(object, ["url", "headers"], "stdio");
 }
 

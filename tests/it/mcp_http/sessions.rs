@@ -157,3 +157,28 @@ async fn a_call_that_may_be_sent_once_follows_no_redirect() {
     assert!(matches!(&error, CallError::Refused { message, .. } if message.contains("307")), "{error:?}");
     assert_eq!(server.requests("tools/call").len(), 1);
 }
+
+/// Statement A6 of the acceptance list.
+#[tokio::test]
+async fn the_negotiated_revision_and_the_session_ride_on_every_request_after_the_first() {
+    let server = Scripted::legacy(async |_| None).await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    mcp.discover(&key, &spec).await.unwrap();
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    let header = |method: &str, name: &str| {
+        let seen = server.requests(method);
+        assert_eq!(seen.len(), 1, "{method}");
+        seen[0].headers.get(name).map(|value| value.to_str().unwrap().to_owned())
+    };
+    let order = ["initialize", "notifications/initialized", "tools/list", "tools/call"];
+    let methods = server.methods();
+    let made: Vec<_> = methods.iter().filter(|method| order.contains(&method.as_str())).collect();
+    assert_eq!(made, order);
+    for name in ["mcp-protocol-version", "mcp-session-id"] {
+        assert_eq!(header("initialize", name), None, "{name}");
+    }
+    for method in &order[1..] {
+        let carried = ["mcp-protocol-version", "mcp-session-id"].map(|name| header(method, name));
+        assert_eq!(carried, [Some("2025-11-25".to_owned()), Some("s1".to_owned())], "{method}");
+    }
+}

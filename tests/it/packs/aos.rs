@@ -114,6 +114,14 @@ fn a4_arguments_go_to_the_process_as_they_are() {
     assert_eq!(child(&pack.servers[0]), expected);
 }
 
+/// The document's `args: ["--root", "."]` are the project.
+#[test]
+fn a4_a_child_is_in_the_folder_of_the_project() {
+    let pack = one("id: x\ntransport: stdio\ncommand: x\nargs: [\"--root\", \".\"]\n");
+    let Endpoint::Stdio { cwd, .. } = &pack.servers[0].endpoint else { panic!("not a child") };
+    assert!(cwd.as_ref().is_some_and(|cwd| cwd.ends_with("demo/.")), "{cwd:?}");
+}
+
 #[test]
 fn a4_a_variable_that_is_not_set_or_not_one_is_refused() {
     let with = |value: &str| said(&format!("id: x\ntransport: stdio\ncommand: x\nenv: {{ A: \"{value}\" }}\n"));
@@ -167,7 +175,7 @@ fn a_skill_that_could_not_run_is_refused_and_one_without_a_tool_is_not_offered()
         ("id: find\nmcp_binding: { server: none, tools: [x] }\n", "mcp_binding.server: there is no server \"none\""),
         (
             "id: find\nmcp_binding: { server: search, tools: [x] }\n",
-            "mcp_binding.tools[0]: \"x\" is not in the `tools` of the server search",
+            "mcp_binding.tools[0]: Tool \"x\" is not allowlisted for MCP server \"search\"",
         ),
         ("id: find\nmcp_binding: { server: search, tools: [] }\n", "mcp_binding.tools: the list is empty"),
         ("name: x\n", "id: Config error in core/skills/find/skill.yaml: Missing required field: id"),

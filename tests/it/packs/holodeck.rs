@@ -124,6 +124,12 @@ fn d6_an_env_file_stays_in_the_folder_and_env_wins() {
 }
 
 #[test]
+fn a_child_is_in_the_folder_of_its_agent() {
+    let Endpoint::Stdio { cwd, .. } = server(CHILD).endpoint else { panic!("not a child") };
+    assert!(cwd.as_ref().is_some_and(|cwd| cwd.ends_with("demo/.")), "{cwd:?}");
+}
+
+#[test]
 fn d7_timeouts_are_seconds_and_have_a_default() {
     let waits = |lines: &str| {
         let timeouts = server(lines).timeouts;

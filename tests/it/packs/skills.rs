@@ -51,7 +51,7 @@ fn a_skill_that_could_never_run_is_refused() {
         ("{ id: a, mcpBinding: { server: search, tools: [] } }".to_owned(), "[0].mcpBinding.tools: the list is empty"),
         (
             "{ id: a, mcpBinding: { server: search, tools: [delete] } }".to_owned(),
-            "[0].mcpBinding.tools[0]: \"delete\" is not in the `tools` of the server search",
+            "[0].mcpBinding.tools[0]: Tool \"delete\" is not allowlisted for MCP server \"search\"",
         ),
         (
             "{ id: a, mcpBinding: { server: search, tools: [\"web_*\"] } }".to_owned(),

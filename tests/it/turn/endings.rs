@@ -88,6 +88,25 @@ async fn a_server_that_does_not_answer_in_time_leaves_the_outcome_unknown() {
 }
 
 #[tokio::test]
+async fn a_call_that_waits_for_others_is_not_sent_after_a_cancel_and_says_which_it_was() {
+    let slow = start_slow_bank(None, Duration::from_secs(30)).await;
+    let world = world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", slow.url.clone())).await;
+    let rate = || ("bank__get_exchange_rate", json!({ "from": "EUR", "to": "USD" }));
+    world.model.reply(calls([(); 9].map(|()| rate())));
+    let fin = world.user("fin", &["finance"]).await;
+    let id = fin.open("bank").await;
+    let run = fin.say(&id, "rates?").await;
+    eventually(async || slow.executions("get_exchange_rate") > 0).await;
+    cancel(&fin, &run).await;
+    assert_eq!(ended(&fin, &run).await["status"], "cancelled");
+    let results = tool_results(&fin, &id).await;
+    let held: Vec<_> = results.iter().filter(|result| result["status"] == "cancelled").collect();
+    assert_eq!(held.len(), 1, "{results:?}");
+    assert_eq!(held[0]["text"], "cancelled before bank.get_exchange_rate was sent");
+    assert!(slow.executions("get_exchange_rate") < 9);
+}
+
+#[tokio::test]
 async fn without_a_model_a_message_is_answered_with_what_works() {
     let world = world_with(|setup| {
         change(

@@ -70,7 +70,8 @@ async fn known_tools_are_listed_after_a_restart_although_their_server_is_down() 
     world.model.reply(calls([("bank__get_balances", json!({}))])).reply(text("It is away."));
     assert_eq!(ann.ask("bank", "balance?").await, "It is away.");
     let told = &results(&world.model.last_request())[0];
-    assert!(told.starts_with("failed: "), "nothing was sent, which is certain: {told}");
+    let certain = "failed: MCP server \"bank\" is not available: ";
+    assert!(told.starts_with(certain), "nothing was sent, which is certain: {told}");
 }
 
 #[tokio::test]
