@@ -123,8 +123,8 @@ async fn observe(request: Request, next: Next) -> Response {
         let labels = [("method", method.to_string()), ("route", route.clone()), ("status", status.to_string())];
         metrics::histogram!("chatelaine_request_seconds", &labels).record(took.as_secs_f64());
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        // Probes and scrapers come every few seconds and say nothing.
-        if ["/healthz", "/readyz", "/metrics"].contains(&route.as_str()) {
+        // Probes and scrapers come every few seconds and say nothing, and who knows what asks for other paths.
+        if ["/healthz", "/readyz", "/metrics", "unknown"].contains(&route.as_str()) {
             tracing::debug!(status, ms, "answered");
         } else {
             tracing::info!(status, ms, "answered");

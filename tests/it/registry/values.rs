@@ -9,6 +9,9 @@ use serde_json::json;
 use super::document::{Example, ORCHESTRATOR};
 use crate::packs::env;
 
+const TYPED: &[&str] = &[r#"{"id": "typed", "url": "https://typed.example.org/mcp",
+  "config_schema": {"word": {"type": "string"}, "tree": {"type": "json"}}}"#];
+
 #[test]
 fn types_are_checked_when_a_run_knows_the_values() {
     let example = Example {
@@ -39,9 +42,7 @@ fn types_are_checked_when_a_run_knows_the_values() {
 #[test]
 fn what_no_header_carries_is_refused_whoever_says_it_and_json_is_written_anew() {
     let refused = |agent: &'static str, scope: &str| {
-        let typed = r#"{"id": "typed", "url": "https://typed.example.org/mcp", "config_schema": {
-          "word": {"type": "string"}, "tree": {"type": "json"}}}"#;
-        let example = Example { entries: &[typed], capabilities: &[], agent };
+        let example = Example { entries: TYPED, capabilities: &[], agent };
         example.resolved(scope, &env(&[]))
     };
     let literal = r#""mcpServers": {"t": {"ref": "typed", "config": {"word": "a\nb"}}}"#;
