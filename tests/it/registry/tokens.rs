@@ -188,10 +188,10 @@ async fn an_endpoint_that_refuses_is_said_without_its_words() {
 async fn a_slow_endpoint_is_waited_for_and_costs_the_server_nothing_of_its_time() {
     let bank = Watched::start().await;
     let (endpoint, _) = endpoint(&bank, 3600).await;
-    endpoint.slow.store(1500, Ordering::SeqCst);
+    endpoint.slow.store(4000, Ordering::SeqCst);
     let world = World::with(|setup| {
         reading(setup);
-        let below = "mcpServers: { api: { ref: external-api, toolAccess: { default: public }, timeouts: { connectSeconds: 1 } } }";
+        let below = "mcpServers: { api: { ref: external-api, toolAccess: { default: public }, timeouts: { connectSeconds: 3 } } }";
         setup.packs.retain(|(id, _)| id != "reader");
         setup.packs.push(pack("reader", below));
     })
