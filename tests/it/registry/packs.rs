@@ -119,7 +119,7 @@ fn check_knows_the_servers_that_capabilities_bring_and_who_may_use_them() {
     let capability = r#"{"mcpServers": {"docs": {"ref": "context-store", "toolAccess": {"default": "public"}},
       "jira": {"ref": "atlassian", "tools": ["get_*"], "toolAccess": {"roles": {"staff": ["get_*"]}}}}}"#;
     let root = tempfile::tempdir().unwrap();
-    let agent = "capabilities: [one]\nmcpServers: { docs: { ref: context-store, config: { k: v } } }";
+    let agent = "flows: { authentication: { rolesAttribute: roles } }\ncapabilities: [one]\nmcpServers: { docs: { ref: context-store, config: { k: v } } }";
     for (name, text) in [("demo/agent-pack.yaml", &*format!("{MINIMAL}{agent}")), ("capabilities/one.yaml", capability)]
     {
         let path = root.path().join(name);
