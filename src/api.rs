@@ -196,7 +196,7 @@ fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi 
     let twice: Vec<String> = paths.keys().filter(|path| paths.contains_key(&format!("/v1{path}"))).cloned().collect();
     for (path, item) in &mut openapi.paths.paths {
         let (media, schema) = match Wire::of(path) {
-            Wire::Problem => ("application/problem+json", "ProblemDocument"),
+            Wire::Problem | Wire::Registry => ("application/problem+json", "ProblemDocument"),
             Wire::OpenAi => ("application/json", "OpenAiError"),
         };
         let no = ResponseBuilder::new()

@@ -83,8 +83,14 @@ fn cors(config: &Config) -> Option<CorsLayer> {
     let cors = CorsLayer::new()
         .allow_origin(origins)
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
-        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
-        .expose_headers([REQUEST_ID, header::RETRY_AFTER])
+        .allow_headers([
+            header::AUTHORIZATION,
+            header::CONTENT_TYPE,
+            header::IF_MATCH,
+            HeaderName::from_static("last-event-id"),
+            HeaderName::from_static("x-agent-session-id"),
+        ])
+        .expose_headers([REQUEST_ID, header::RETRY_AFTER, header::ETAG])
         .max_age(std::time::Duration::from_secs(3600));
     Some(cors)
 }
@@ -117,11 +123,11 @@ async fn observe(request: Request, next: Next) -> Response {
         let labels = [("method", method.to_string()), ("route", route.clone()), ("status", status.to_string())];
         metrics::histogram!("chatelaine_request_seconds", &labels).record(took.as_secs_f64());
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        // Probes and scrapers come every few seconds and say nothing.
-        if route.starts_with("/v1/") {
-            tracing::info!(status, ms, "answered");
-        } else {
+        // Probes and scrapers come every few seconds and say nothing, and who knows what asks for other paths.
+        if ["/healthz", "/readyz", "/metrics", "unknown"].contains(&route.as_str()) {
             tracing::debug!(status, ms, "answered");
+        } else {
+            tracing::info!(status, ms, "answered");
         }
         response
     };

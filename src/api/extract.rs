@@ -160,18 +160,37 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    // A list would do for the fields in their order, which is nobody's intention.
+    if body.trim_ascii_start().starts_with(b"[") {
+        return Err(Problem::invalid("body", "must be an object"));
+    }
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.into_inner();
         if inner.is_data() {
-            Problem::invalid(if path == "." { "body".to_owned() } else { path }, inner.to_string())
+            Problem::invalid(if path == "." { "body".to_owned() } else { path }, unquoted(&inner.to_string()))
         } else {
             malformed(&inner)
         }
     })?;
     json.end().map_err(|error| malformed(&error))?;
     Ok(value)
+}
+
+/// What serde says of a value that is of no use, without the value: it may be a secret in the wrong place. The names
+/// of Rust's types are nobody's business either.
+fn unquoted(said: &str) -> String {
+    let Some((wrong, wanted)) = said.rsplit_once(", expected ") else { return said.to_owned() };
+    let wrong = ["invalid type: string", "invalid value: string", "unknown variant"]
+        .into_iter()
+        .find(|kind| wrong.starts_with(kind))
+        .unwrap_or(wrong);
+    let wanted = match wanted.strip_prefix("struct ").and_then(|wanted| wanted.split_once(' ')) {
+        Some((_, place)) => format!("an object {place}"),
+        None => wanted.to_owned(),
+    };
+    format!("{wrong}, expected {wanted}")
 }
 
 fn malformed(error: &serde_json::Error) -> Problem {

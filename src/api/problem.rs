@@ -98,6 +98,8 @@ impl IntoResponse for Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
     Problem,
+    /// The same, with the member `error` that the registry document's clients read.
+    Registry,
     OpenAi,
 }
 
@@ -106,11 +108,20 @@ impl Wire {
     pub fn of(path: &str) -> Self {
         let openai = ["/v1/chat/", "/v1/models/"];
         let known = path == "/v1/models" || openai.iter().any(|prefix| path.starts_with(prefix));
-        if known { Self::OpenAi } else { Self::Problem }
+        let plain = path.strip_prefix("/v1").unwrap_or(path);
+        let registry = ["/runs", "/mcp-servers"];
+        let registry = registry
+            .iter()
+            .any(|route| plain.strip_prefix(route).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
+        match (known, registry) {
+            (true, _) => Self::OpenAi,
+            (false, true) => Self::Registry,
+            (false, false) => Self::Problem,
+        }
     }
 }
 
-/// RFC 9457, extended by `code`, `field` and `request_id`.
+/// RFC 9457, extended by `code`, `error`, `field` and `request_id`.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct ProblemDocument<'a> {
     /// Always `about:blank`: the status says the kind, `code` the case.
@@ -120,6 +131,9 @@ pub(super) struct ProblemDocument<'a> {
     detail: &'a str,
     /// Stable name of the case.
     code: &'a str,
+    /// On the paths of the registry document: `detail`, as a sentence that stands alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
     /// Path of the input that cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<&'a str>,
@@ -142,6 +156,14 @@ struct OpenAiErrorBody<'a> {
 }
 
 impl Problem {
+    /// What is wrong, with the field in it where the detail does not name it.
+    fn sentence(&self) -> String {
+        match &self.field {
+            Some(field) if !self.detail.starts_with(char::is_uppercase) => format!("{field}: {}", self.detail),
+            _ => self.detail.clone(),
+        }
+    }
+
     /// As OpenAI writes it; also the payload of an error in the middle of a stream.
     pub fn openai(&self) -> OpenAiError<'_> {
         let (kind, code) = match self.status {
@@ -159,7 +181,10 @@ impl Problem {
     /// The response of [`IntoResponse`], written out. Headers that are there already (`Allow`) are kept.
     pub fn render(&self, mut headers: HeaderMap, request_id: &str, wire: Wire) -> Response {
         let (media, body) = match wire {
-            Wire::Problem => ("application/problem+json", serde_json::to_vec(&self.document(request_id))),
+            Wire::Problem | Wire::Registry => {
+                let document = self.document(request_id, wire == Wire::Registry);
+                ("application/problem+json", serde_json::to_vec(&document))
+            }
             Wire::OpenAi => ("application/json", serde_json::to_vec(&self.openai())),
         };
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
@@ -178,13 +203,14 @@ impl Problem {
         response
     }
 
-    fn document<'a>(&'a self, request_id: &'a str) -> ProblemDocument<'a> {
+    fn document<'a>(&'a self, request_id: &'a str, with_error: bool) -> ProblemDocument<'a> {
         ProblemDocument {
             r#type: "about:blank",
             title: self.status.canonical_reason().unwrap_or("Error"),
             status: self.status.as_u16(),
             detail: &self.detail,
             code: self.code,
+            error: with_error.then(|| self.sentence()),
             field: self.field.as_deref(),
             request_id,
         }

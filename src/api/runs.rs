@@ -76,6 +76,10 @@ impl NewRun {
         let mode = self.mode.as_deref().map_or(Ok(Mode::AsyncPoll), Mode::from_str);
         let mode = mode.map_err(|why| Problem::invalid("mode", why))?;
         let target = match self.r#type.as_deref().unwrap_or("start_session") {
+            "start_session" if self.session_id.is_some() => {
+                let why = "is for `\"type\": \"resume_session\"`; leave it out to start a new session";
+                return Err(Problem::invalid("session_id", why));
+            }
             "start_session" => Target::Start { agent: given("agent_name", self.agent_name)? },
             "resume_session" => Target::Resume { session: session(&given("session_id", self.session_id)?)? },
             other => {

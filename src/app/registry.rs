@@ -226,9 +226,18 @@ fn resolve_one(
     resolve::resolve(entry, reference, sources).map(Some)
 }
 
-/// Why a reference cannot be resolved outside of runs, for people; `None` when it can, or when only a run can tell.
+/// Why a reference cannot be resolved, for people; `None` when it can, as far as can be told outside of runs.
 pub(super) fn trouble(app: &App, shelf: &Shelf, pack: &Pack, reference: &ServerRef) -> Option<String> {
-    resolve_one(app, shelf, pack, reference, &RunValues::default(), true).err().map(|error| error.to_string())
+    let none = RunValues::default();
+    let trouble = match resolve_one(app, shelf, pack, reference, &none, true) {
+        Ok(Some(_)) => None,
+        Ok(None) => entry_of(app, shelf, pack, reference).and_then(|(entry, rules)| {
+            let sources = Sources { env: &app.registry.env, rules, secrets: &shelf.secrets, run: &none };
+            resolve::lacking(entry, reference, sources)
+        }),
+        Err(error) => Some(error),
+    };
+    trouble.map(|error| error.to_string())
 }
 
 /// A tenant's registry, from memory or from its rows: never as it was before a change that was made here and answered.

@@ -253,6 +253,14 @@ impl Template {
         matches!(&self.pieces[..], [Piece::Reference(_)])
     }
 
+    /// What stands between the references.
+    pub fn literals(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Literal(text) => Some(text.as_str()),
+            Piece::Reference(_) | Piece::Base64(_) => None,
+        })
+    }
+
     pub fn references(&self) -> impl Iterator<Item = &Reference> {
         self.pieces.iter().flat_map(|piece| match piece {
             Piece::Reference(reference) => std::slice::from_ref(reference),

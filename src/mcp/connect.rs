@@ -35,7 +35,7 @@ use super::{
     session::{Handler, Session},
     sse,
     stdio::{Child, Launch, Warden},
-    tokens::{Bearer, Tokens},
+    tokens::{self, Bearer, NoToken, Tokens},
     websocket::WebSocket,
     wire::{Wire, clipped, locked},
 };
@@ -52,6 +52,9 @@ const BESIDE_CALLS: usize = 16;
 /// The pause before a stream that ended is taken up again, and the longest one.
 const RESUME: Duration = Duration::from_secs(2);
 const RESUME_LONGEST: Duration = Duration::from_secs(60);
+
+/// How much longer than its endpoint may take a token may take to come.
+const AFTER_TOKEN: Duration = Duration::from_secs(2);
 
 /// What is to be connected to, and with what.
 pub(super) struct Target {
@@ -226,6 +229,11 @@ impl Target {
         let wire = Arc::new(Wire::new(self.scrubber.clone()));
         let (tokens, tenant) = (&self.tokens, self.key.tenant);
         let bearer = self.spec.auth.clone().map(|credentials| Bearer { tokens: tokens.clone(), tenant, credentials });
+        if let Some(bearer) = &bearer {
+            // Before the clock starts: a token endpoint that is slow says nothing of the server.
+            let token = timeout(tokens::PATIENCE + AFTER_TOKEN, bearer.token(None)).await;
+            token.map_err(|_| NoToken::new(false, "the token endpoint has not answered in time"))??;
+        }
         let client = Client::new(self.egress.clone(), url.clone(), headers.clone(), &self.spec, wire.clone(), bearer);
         let patience = self.spec.timeouts.connect;
         let shaken = async {

@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// How long a token endpoint may take, and what it may say.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_ANSWER: usize = 64 * 1024;
 /// A token of which nobody says how long it holds.
 const DEFAULT_LIFE: Duration = Duration::from_secs(300);
@@ -208,6 +208,9 @@ pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<Granted, N
         .map_err(|_| NoToken::new(false, "the token endpoint answered with something else than a token"))?;
     if !answered.token_type.eq_ignore_ascii_case("bearer") {
         return Err(NoToken::new(true, "the token endpoint gives other tokens than bearer tokens"));
+    }
+    if answered.access_token.trim().is_empty() {
+        return Err(NoToken::new(false, "the token endpoint answered with an empty token"));
     }
     let token = Secret::new(answered.access_token);
     header_of(&token)?;

@@ -101,7 +101,9 @@ pub(super) fn read(path: &Path, env: &Environment, mcp_servers: Option<&Secret>,
     for pack in &packs {
         report.add(pack.problems.clone());
         let understood = pack.tree.as_ref().filter(|_| !pack.is_refused());
-        report.understood.extend(understood.map(|tree| summary::of(pack.documents.dialect, &tree.root)));
+        report
+            .understood
+            .extend(understood.map(|tree| summary::of(pack.documents.dialect, &tree.root, pack.pack.as_ref())));
     }
     report.sort();
     Reading { packs, report, usable }

@@ -8,6 +8,11 @@ use super::{
     dialect::{Dialect, servers_of},
     yaml::Node,
 };
+use crate::domain::{
+    pack::Pack,
+    policy::{DefaultAccess, ToolAccess, ToolPattern},
+    registry::ServerRef,
+};
 
 /// A pack as it was understood.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -42,17 +47,12 @@ pub struct Skill {
     pub tool: String,
 }
 
-pub(super) fn of(dialect: Dialect, root: &Node) -> Understood {
+/// From its text, and from the pack that was made of it what more than one file says: the references.
+pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> Understood {
     let id = root.below(&["metadata", "id"]).map(shown).unwrap_or_default();
     let mut servers: Vec<Server> = servers_of(root).iter().map(server).collect();
-    let references = root.get("mcpServers").map(Node::entries).unwrap_or_default();
-    servers.extend(references.iter().map(|(alias, node)| Server {
-        id: alias.text.clone(),
-        transport: "registry".to_owned(),
-        at: node.get("ref").map(shown).unwrap_or_default(),
-        tools: node.get("tools").map(texts),
-        access: access(node),
-    }));
+    let references = pack.map(|pack| &pack.references[..]).unwrap_or_default();
+    servers.extend(references.iter().map(referred));
     let skills = root.get("skills").map(Node::items).unwrap_or_default();
     let skills = skills.iter().map(|skill| Skill {
         id: skill.get("id").map(shown).unwrap_or_default(),
@@ -64,7 +64,11 @@ pub(super) fn of(dialect: Dialect, root: &Node) -> Understood {
             .unwrap_or_default(),
     });
     let mut roles = Vec::new();
-    for node in servers_of(root).iter().chain(references.iter().map(|(_, node)| node)) {
+    for access in references.iter().filter_map(|reference| reference.tool_access.as_ref()) {
+        roles.extend(access.roles.iter().flat_map(|roles| roles.keys()).cloned());
+        roles.extend(access.approval.iter().flat_map(|policy| &policy.approvers).cloned());
+    }
+    for node in servers_of(root) {
         let named = node.below(&["toolAccess", "roles"]).map(Node::entries).unwrap_or_default();
         roles.extend(named.iter().map(|(role, _)| role.text.clone()));
         let policies = node.below(&["toolAccess", "approval"]).map(Node::items).unwrap_or_default();
@@ -85,6 +89,24 @@ fn server(node: &Node) -> Server {
         at: at.split('?').next().unwrap_or_default().to_owned(),
         tools: node.get("tools").map(texts),
         access: access(node),
+    }
+}
+
+/// A server that is taken from the registry, as its capabilities and the agent have it together.
+fn referred(reference: &ServerRef) -> Server {
+    let texts = |tools: &Vec<_>| tools.iter().map(|tool: &ToolPattern| tool.0.clone()).collect();
+    let access = match &reference.tool_access {
+        None => "admins only",
+        Some(ToolAccess { roles: Some(_), .. }) => "by role",
+        Some(ToolAccess { default: DefaultAccess::Public | DefaultAccess::All, .. }) => "everyone",
+        Some(_) => "what is public",
+    };
+    Server {
+        id: reference.alias.to_string(),
+        transport: "registry".to_owned(),
+        at: reference.entry.to_string(),
+        tools: reference.tools.as_ref().map(texts),
+        access: access.to_owned(),
     }
 }
 

@@ -212,7 +212,19 @@ fn checked(app: &App, definition: Definition) -> Result<Entry, Fault> {
         };
         let url = template.example_address(variable).map_err(|error| Fault::new(field, error.to_string()))?;
         if let Some(Err(refused)) = url.map(|url| app.registry.egress.check_url(&url)) {
-            return Err(Fault::new(field, refused.to_string()));
+            // What is refused is named, but a variable's value is not for the one who writes an entry to read.
+            let variable = template.references().find(|reference| reference.source == Source::Env);
+            let reason = variable.map_or_else(
+                || refused.to_string(),
+                |variable| {
+                    let name = &variable.key;
+                    format!(
+                        "may not be gone to with the value of {name}: it must be https and public, or named in \
+                         the operator's CHATELAINE_EGRESS_ALLOW"
+                    )
+                },
+            );
+            return Err(Fault::new(field, reason));
         }
     }
     Ok(entry)

@@ -7,12 +7,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::domain::{
+    header,
     secret::Secret,
     template::{Missing, OnMissing, Reference, Resolved, Source, Template},
 };
 
 /// Bytes of one value, as written and as resolved.
 pub const MAX_VALUE: usize = 8192;
+/// What is said of a value that no header carries.
+pub const UNCARRIED: &str = "its value holds a line break or another character that a header cannot carry";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -135,6 +138,16 @@ impl ConfigValue {
             | (Meaning::Plain, Kind::Boolean | Kind::Json, Value::Bool(_))
             | (Meaning::Plain, Kind::Number | Kind::Json, Value::Number(_)) => Ok(()),
             (_, kind, _) => Err(wanted(kind)),
+        }
+    }
+
+    /// Whether a header can carry what is written here, whatever a run fills in. JSON is written anew for its header.
+    pub fn can_be_sent(&self, kind: Kind) -> Result<(), String> {
+        match &self.meaning {
+            Meaning::Text(template) if kind != Kind::Json && !template.literals().all(header::can_carry) => {
+                Err(UNCARRIED.to_owned())
+            }
+            _ => Ok(()),
         }
     }
 

@@ -139,6 +139,7 @@ impl Entry {
             };
             let value = ConfigValue::parse(written, DEFAULTS).map_err(fault)?;
             value.fits(schema.kind).map_err(fault)?;
+            value.can_be_sent(schema.kind).map_err(fault)?;
             if schema.internal {
                 internal(&value).map_err(fault)?;
             }

@@ -39,6 +39,7 @@ pub fn merge(entry: &Entry, reference: &ServerRef) -> Result<BTreeMap<String, Me
             };
             if let Some(value) = value {
                 value.fits(schema.kind).map_err(fault)?;
+                value.can_be_sent(schema.kind).map_err(fault)?;
                 if schema.internal {
                     internal(value).map_err(fault)?;
                 }

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     Entry, EntryId, Origin, Rules, SecretName, ServerRef,
-    config::{ConfigValue, Kind, Unresolved},
+    config::{ConfigValue, Kind, MAX_VALUE, UNCARRIED, Unresolved},
     entry::not_granted,
     merge::{MergedKey, depends_on_run, merge},
 };
@@ -192,6 +192,23 @@ pub fn resolve(entry: &Entry, reference: &ServerRef, sources: Sources) -> Result
     Ok(ResolvedServer { alias: alias(), entry: entry.id.clone(), config, spec: Arc::new(spec), per_run })
 }
 
+/// What is missing that no run will bring: a variable, a secret, or a value that somebody took away. For a server that
+/// is another one for each run and so cannot be resolved outside of one.
+pub fn lacking(entry: &Entry, reference: &ServerRef, sources: Sources) -> Option<ResolveError> {
+    let merged = merge(entry, reference).ok()?;
+    for (key, merged) in &merged {
+        let of_run = |value: &ConfigValue| value.references().iter().any(|it| it.source.is_of_run());
+        if merged.value.as_ref().is_some_and(of_run) {
+            continue;
+        }
+        if let Err(error) = key_of(entry, reference, key, merged, sources) {
+            return Some(error);
+        }
+    }
+    let reason = auth(entry, sources).err()?;
+    Some(ResolveError::Field { alias: reference.alias.clone(), field: "auth", reason })
+}
+
 /// The header that carries a key.
 pub fn header_of(entry: &Entry, key: &str) -> String {
     let said = entry.definition.config_schema.get(key).and_then(|schema| schema.header.clone());
@@ -227,8 +244,11 @@ fn key_of(
         // A server that is asked to limit itself to nothing may take it for no limit.
         return Err(missing(value.references().first().map_or_else(|| key.to_owned(), Reference::dotted)));
     }
+    if resolved.text.expose().len() > MAX_VALUE {
+        return Err(unfit(format!("its value is longer than {MAX_VALUE} bytes")));
+    }
     if !header::can_carry(resolved.text.expose()) {
-        return Err(unfit("its value holds a line break or another character that a header cannot carry".to_owned()));
+        return Err(unfit(UNCARRIED.to_owned()));
     }
     resolved.sensitive |= schema.sensitive;
     Ok(Some((resolved, origin.clone())))

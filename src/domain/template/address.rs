@@ -10,6 +10,11 @@ use url::Url;
 
 use super::{Missing, Piece, Reference, Source, Template};
 
+/// Bytes of an address: more than servers read of one.
+const MAX_ADDRESS: usize = 8192;
+/// How often a value may be encoded that somebody on the way decodes.
+const DECODED: usize = 3;
+
 /// Why there is no address. Never holds a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
@@ -27,6 +32,8 @@ pub enum AddressError {
     ValueInHost,
     #[error("the value of {0} is empty or would leave its path segment")]
     LeavesItsPlace(String),
+    #[error("is longer than {MAX_ADDRESS} bytes with the values of the run")]
+    TooLong,
 }
 
 /// Whose values are taken as they are.
@@ -55,17 +62,39 @@ impl Template {
         if !same_place(&shape, &other) {
             return Err(AddressError::ValueInHost);
         }
-        for reference in self.references().filter(|reference| !is_trusted(reference.source)) {
-            if matches!(value(reference), Some("" | "." | "..")) {
-                return Err(AddressError::LeavesItsPlace(reference.dotted()));
-            }
+        if let Some(reference) = self.climber(&value) {
+            return Err(AddressError::LeavesItsPlace(reference.dotted()));
         }
         let real = checked(text(&|reference| encoded(value(reference).unwrap_or_default())).trim())?;
+        if real.as_str().len() > MAX_ADDRESS {
+            return Err(AddressError::TooLong);
+        }
         if same_place(&shape, &real) && segments(&shape) == segments(&real) {
             return Ok(real);
         }
         let culprit = self.references().find(|reference| !is_trusted(reference.source));
         Err(AddressError::LeavesItsPlace(culprit.map(Reference::dotted).unwrap_or_default()))
+    }
+
+    /// The first value of a run that is empty, or would climb out of its path segment at a server, or a proxy before
+    /// it, that decodes the path before it reads it.
+    fn climber<'t, 'v>(&'t self, value: impl Fn(&Reference) -> Option<&'v str>) -> Option<&'t Reference> {
+        let mut in_query = false;
+        self.pieces.iter().find_map(|piece| match piece {
+            Piece::Literal(text) => {
+                in_query |= text.contains('?');
+                None
+            }
+            Piece::Reference(reference) if is_trusted(reference.source) => {
+                in_query |= value(reference).is_some_and(|text| text.contains('?'));
+                None
+            }
+            Piece::Reference(reference) => {
+                let text = value(reference).unwrap_or_default();
+                (text.is_empty() || matches!(text, "." | "..") || (!in_query && climbs(text))).then_some(reference)
+            }
+            Piece::Base64(_) => None,
+        })
     }
 
     /// Judges what can be judged before there are values: the address as it is with some. `None` when the
@@ -98,6 +127,22 @@ fn checked(text: &str) -> Result<Url, AddressError> {
         return Err(AddressError::Fragment);
     }
     Ok(url)
+}
+
+/// Whether there is a `.` or `..` between slashes of either kind, as it is or encoded.
+fn climbs(value: &str) -> bool {
+    let mut text = value.to_owned();
+    for _ in 0..=DECODED {
+        if text.split(['/', '\\']).any(|part| matches!(part, "." | "..")) {
+            return true;
+        }
+        for (encoded, plain) in
+            [("%2e", "."), ("%2E", "."), ("%2f", "/"), ("%2F", "/"), ("%5c", "\\"), ("%5C", "\\"), ("%25", "%")]
+        {
+            text = text.replace(encoded, plain);
+        }
+    }
+    false
 }
 
 fn same_place(a: &Url, b: &Url) -> bool {

@@ -83,12 +83,15 @@ async fn browsers_of_listed_origins_may_call() {
     let listed = preflight("https://chat.example.org").await;
     assert_eq!(listed.status, 200, "a preflight carries no credential");
     assert_eq!(listed.header("access-control-allow-origin"), "https://chat.example.org");
-    assert!(listed.header("access-control-allow-headers").contains("authorization"));
+    for header in ["authorization", "if-match", "x-agent-session-id"] {
+        assert!(listed.header("access-control-allow-headers").contains(header), "{header}");
+    }
     assert_eq!(listed.header("access-control-allow-credentials"), "");
     assert_eq!(preflight("https://evil.example.org").await.header("access-control-allow-origin"), "");
     let failed = world.nobody().with_header("origin", "https://chat.example.org").get("/v1/me").await;
     assert_eq!(failed.status, 401);
     assert_eq!(failed.header("access-control-allow-origin"), "https://chat.example.org", "a page may read why");
+    assert!(failed.header("access-control-expose-headers").contains("etag"), "to be sent back with If-Match");
 }
 
 #[tokio::test]

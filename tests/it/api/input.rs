@@ -15,7 +15,7 @@ fn cases() -> Vec<Case> {
     let (get, post) = (|| Method::GET, || Method::POST);
     vec![
         (post(), NEW, json!({}), 400, "invalid", "body", "missing field `agent`"),
-        (post(), NEW, json!([]), 400, "invalid", "body", "invalid length 0"),
+        (post(), NEW, json!([]), 400, "invalid", "body", "must be an object"),
         (post(), NEW, json!("bank"), 400, "invalid", "body", "invalid type"),
         (post(), NEW, json!({ "agent": 7 }), 400, "invalid", "agent", "expected a string"),
         (post(), NEW, json!({ "agent": "bank", "titel": "x" }), 400, "invalid", "titel", "unknown field"),

@@ -67,6 +67,25 @@ fn a_value_that_would_leave_its_segment_is_refused() {
 }
 
 #[test]
+fn a_value_does_not_climb_where_a_server_decodes_the_path_first() {
+    for value in ["../x", "a/../b", "..\\x", "x/..", "%2e%2e", "..%2fx", "%252e%252e%252fx", "a/./b", "%2E/x"] {
+        let refused = address("https://h.example/a/${params.x}/mcp", value).unwrap_err();
+        assert_eq!(refused, AddressError::LeavesItsPlace("params.x".to_owned()), "{value:?}");
+        let asked = address("https://h.example/mcp?q=${params.x}", value).unwrap();
+        assert_eq!(asked.query_pairs().next().unwrap().1, value, "a query climbs nowhere");
+    }
+    for value in ["...", "a..b", "v1.2", "a/b", ".hidden", "100%", "%2e%2e.txt"] {
+        address("https://h.example/a/${params.x}/mcp", value).unwrap();
+    }
+}
+
+#[test]
+fn an_address_is_no_longer_than_servers_read() {
+    let refused = address("https://h.example/${params.x}", &"x".repeat(8192)).unwrap_err();
+    assert_eq!(refused.to_string(), "is longer than 8192 bytes with the values of the run");
+}
+
+#[test]
 fn a_reference_says_where_its_value_is_from() {
     let parse = |text| Template::parse_sourced(text, &[Source::Env, Source::Scope]).unwrap_err();
     assert_eq!(parse("${NAME}"), TemplateError::NoSource("NAME".to_owned()));

@@ -113,3 +113,21 @@ fn the_agent_says_last_who_may_use_a_server() {
     let access = reference.tool_access.as_ref().unwrap();
     assert_eq!(access.default, chatelaine::domain::policy::DefaultAccess::None);
 }
+
+#[test]
+fn check_knows_the_servers_that_capabilities_bring_and_who_may_use_them() {
+    let capability = r#"{"mcpServers": {"docs": {"ref": "context-store", "toolAccess": {"default": "public"}},
+      "jira": {"ref": "atlassian", "tools": ["get_*"], "toolAccess": {"roles": {"staff": ["get_*"]}}}}}"#;
+    let root = tempfile::tempdir().unwrap();
+    let agent = "flows: { authentication: { rolesAttribute: roles } }\ncapabilities: [one]\nmcpServers: { docs: { ref: context-store, config: { k: v } } }";
+    for (name, text) in [("demo/agent-pack.yaml", &*format!("{MINIMAL}{agent}")), ("capabilities/one.yaml", capability)]
+    {
+        let path = root.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let report = check(root.path(), &env(&[("TOKEN", "t0ken")]), None);
+    let understood = report.understood[0].to_string();
+    assert!(understood.contains("\n  docs  registry context-store: all tools; everyone"), "{understood}");
+    assert!(understood.contains("\n  jira  registry atlassian: get_*; by role\n  roles: staff"), "{understood}");
+}

@@ -186,3 +186,30 @@ async fn two_tenants_reach_servers_of_their_own_by_the_same_name() {
         (vec!["ours".to_owned()], vec!["theirs".to_owned()])
     );
 }
+
+#[tokio::test]
+async fn the_view_says_what_no_run_will_bring() {
+    let world = World::with(|setup| {
+        open_localhost(setup);
+        let docs = "mcpServers: { docs: { ref: store, config: { zone: \"${scope.zone}\" }, toolAccess: { default: public } } }";
+        setup.packs.push(pack("reader", docs));
+    })
+    .await;
+    let admin = world.admin().await;
+    let schema =
+        json!({ "zone": { "type": "string", "required": true }, "api_key": { "type": "string", "required": true } });
+    let url = "https://store.example.org/mcp";
+    let mut body = entry("store", url, schema, json!({ "api_key": { "$secret": "key" } }));
+    admin.post("/mcp-servers", body.clone()).await.expect(201);
+    let problem = async || {
+        let seen = admin.get("/v1/agents/reader/servers?explain=true").await.expect(200);
+        seen["items"][0]["explained"]["problem"].clone()
+    };
+    assert_eq!(problem().await, "Missing required value: $secret key for config key 'api_key'");
+    put(&admin, "/v1/secrets/key", &json!({ "value": "v" })).await.expect(204);
+    assert_eq!(problem().await, json!(null), "the rest is a run's to bring");
+    body["auth"] = json!({ "type": "oauth2_client_credentials", "token_url": "https://login.example.org/token",
+        "client_id": "id", "client_secret": { "$secret": "other" } });
+    put(&admin, "/mcp-servers/store", &body).await.expect(200);
+    assert_eq!(problem().await, "auth of MCP server 'docs': missing value: $secret other");
+}

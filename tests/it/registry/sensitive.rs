@@ -177,3 +177,60 @@ async fn a_secret_that_cannot_be_one_is_refused() {
     assert_eq!(wrong.expect(400)["field"], "value");
     assert!(!wrong.text.contains("12345678"), "an error repeats no value: {}", wrong.text);
 }
+
+#[tokio::test]
+async fn the_value_of_a_variable_is_not_said_back_by_an_address_that_is_refused() {
+    let world = world().await;
+    let admin = world.admin().await;
+    let token_url = |url: &str| {
+        let mut body = store(URL, json!({}));
+        body["auth"] =
+            json!({ "type": "oauth2_client_credentials", "token_url": url, "client_id": "i", "client_secret": "s" });
+        body
+    };
+    let bad = "http://${env.ATLASSIAN_API_KEY}/mcp";
+    for (body, field) in [
+        (store(bad, json!({})), "url"),
+        (store("https://${env.ATLASSIAN_API_KEY}.internal/${scope.x}", json!({})), "url"),
+        (token_url(bad), "auth.token_url"),
+    ] {
+        let refused = admin.post("/mcp-servers", body).await;
+        let problem = refused.expect(400);
+        assert_eq!(problem["field"], field);
+        assert!(problem["detail"].as_str().unwrap().contains("with the value of ATLASSIAN_API_KEY"), "{problem}");
+        assert!(!refused.text.contains("sk-atlassian"), "{problem}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_in_the_wrong_place_is_not_said_back() {
+    let world = world_with_user().await;
+    let admin = world.admin().await;
+    let with = |field: &str, value: Value| {
+        let mut body = store(URL, json!({}));
+        body[field] = value;
+        body
+    };
+    for body in [
+        with("auth", json!(VALUE)),
+        with("auth", json!({ "type": VALUE })),
+        with("default_config", json!(VALUE)),
+        with("config_schema", json!({ "k": { "type": VALUE } })),
+        with("config_schema", json!({ "k": { "type": "string", "required": VALUE } })),
+        with("config_schema", json!({ "k": { "type": "string", "required": format!("{VALUE}, expected {VALUE}") } })),
+        with("config_schema", json!(VALUE)),
+    ] {
+        let refused = admin.post("/mcp-servers", body.clone()).await;
+        refused.expect(400);
+        assert!(!refused.text.contains("sk-literal"), "{body}: {}", refused.text);
+        assert!(!refused.text.contains("struct"), "{}", refused.text);
+    }
+    for body in [json!(VALUE), json!([VALUE]), json!({ "value": [VALUE] }), json!({ "value": { "v": VALUE } })] {
+        let refused = put(&admin, "/v1/secrets/one", &body).await;
+        refused.expect(400);
+        assert!(!refused.text.contains("sk-literal"), "{body}: {}", refused.text);
+    }
+    let shown = put(&admin, "/v1/secrets/one", &json!(VALUE)).await.expect(400);
+    assert_eq!(shown["detail"], "invalid type: string, expected an object at line 1 column 23");
+    assert_eq!(admin.get("/v1/secrets").await.expect(200)["items"], json!([]), "nothing was stored");
+}

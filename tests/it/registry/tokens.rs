@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -28,11 +28,17 @@ pub struct Endpoint {
     pub given: Log,
     /// The next request is never answered.
     pub silent: Arc<AtomicBool>,
+    /// How long it thinks, in ms.
+    pub slow: Arc<AtomicU64>,
+    /// What it says in place of a token.
+    pub says: Arc<Mutex<Option<Value>>>,
 }
 
 #[derive(Clone)]
 struct Given {
     silent: Arc<AtomicBool>,
+    slow: Arc<AtomicU64>,
+    says: Arc<Mutex<Option<Value>>>,
     log: Log,
     takes: Arc<Mutex<Option<String>>>,
     expires_in: u64,
@@ -43,8 +49,10 @@ async fn give(State(given): State<Given>, headers: HeaderMap, body: String) -> (
     if given.silent.swap(false, Ordering::SeqCst) {
         std::future::pending::<()>().await;
     }
-    // Long enough for others to ask meanwhile.
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(given.slow.load(Ordering::SeqCst))).await;
+    if let Some(said) = given.says.lock().unwrap().clone() {
+        return (StatusCode::OK, Json(said));
+    }
     if *given.refuse.lock().unwrap() {
         return (StatusCode::UNAUTHORIZED, Json(json!({ "error": "invalid_client", "error_description": "sEcReT" })));
     }
@@ -58,14 +66,18 @@ async fn give(State(given): State<Given>, headers: HeaderMap, body: String) -> (
 
 pub async fn endpoint(bank: &Watched, expires_in: u64) -> (Endpoint, Arc<Mutex<bool>>) {
     let (silent, takes) = (Arc::<AtomicBool>::default(), bank.token.clone());
-    let given = Given { silent: silent.clone(), log: Arc::default(), takes, expires_in, refuse: Arc::default() };
+    // Long enough for others to ask meanwhile.
+    let (slow, says) = (Arc::new(AtomicU64::new(50)), Arc::<Mutex<Option<Value>>>::default());
+    let (log, refuse) = (Log::default(), Arc::default());
+    let given =
+        Given { silent: silent.clone(), slow: slow.clone(), says: says.clone(), log, takes, expires_in, refuse };
     *bank.token.lock().unwrap() = Some("nobody has this one".to_owned());
     let (log, refuse) = (given.log.clone(), given.refuse.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/token", listener.local_addr().unwrap());
     let router = Router::new().route("/token", post(give)).with_state(given);
     tokio::spawn(async move { axum::serve(listener, router).await });
-    (Endpoint { url, given: log, silent }, refuse)
+    (Endpoint { url, given: log, silent, slow, says }, refuse)
 }
 
 /// The document's entry, with the rest of what an entry needs.
@@ -170,6 +182,71 @@ async fn an_endpoint_that_refuses_is_said_without_its_words() {
     assert!(seen.contains("the token endpoint answered with HTTP 401 (invalid_client)"), "{seen}");
     assert!(!seen.contains("sEcReT"), "{seen}");
     assert!(bank.seen.lock().unwrap().is_empty(), "nothing was sent to the server");
+}
+
+#[tokio::test]
+async fn a_slow_endpoint_is_waited_for_and_costs_the_server_nothing_of_its_time() {
+    let bank = Watched::start().await;
+    let (endpoint, _) = endpoint(&bank, 3600).await;
+    endpoint.slow.store(4000, Ordering::SeqCst);
+    let world = World::with(|setup| {
+        reading(setup);
+        let below = "mcpServers: { api: { ref: external-api, toolAccess: { default: public }, timeouts: { connectSeconds: 3 } } }";
+        setup.packs.retain(|(id, _)| id != "reader");
+        setup.packs.push(pack("reader", below));
+    })
+    .await;
+    let (admin, ann) = (world.admin().await, world.user("ann", &[]).await);
+    admin.post("/mcp-servers", external(&bank, &endpoint)).await.expect(201);
+    eventually("the server is ready, and was never down", async || {
+        let seen = ann.get("/v1/agents/reader/servers").await.text;
+        assert!(!seen.contains("\"down\""), "{seen}");
+        seen.contains("\"ready\"")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_no_token_is_not_sent_to_the_server() {
+    for (said, why) in [
+        (json!({ "access_token": "", "token_type": "Bearer" }), "answered with an empty token"),
+        (json!({ "access_token": "  ", "token_type": "Bearer" }), "answered with an empty token"),
+        (json!({ "access_token": "a\r\nX-Admin: 1", "token_type": "Bearer" }), "a token that no header can carry"),
+        (json!({ "access_token": "token-0123456789", "token_type": "mac" }), "other tokens than bearer tokens"),
+        (json!({ "token": "token-0123456789" }), "something else than a token"),
+        (json!(["token-0123456789"]), "something else than a token"),
+    ] {
+        let bank = Watched::start().await;
+        let (endpoint, _) = endpoint(&bank, 3600).await;
+        *endpoint.says.lock().unwrap() = Some(said.clone());
+        let world = world().await;
+        let (admin, ann) = (world.admin().await, world.user("ann", &[]).await);
+        admin.post("/mcp-servers", external(&bank, &endpoint)).await.expect(201);
+        let mut seen = String::new();
+        eventually("the server is down", async || {
+            seen = ann.get("/v1/agents/reader/servers").await.text;
+            seen.contains("\"down\"")
+        })
+        .await;
+        assert!(seen.contains(why) && !seen.contains("token-0123"), "{said}: {seen}");
+        assert!(bank.seen.lock().unwrap().is_empty(), "{said}: nothing was sent to the server");
+    }
+}
+
+#[tokio::test]
+async fn how_long_a_token_holds_may_be_said_in_any_way() {
+    for expires_in in [json!(1e300), json!(u64::MAX), json!(-5), json!("3600"), json!({ "a": 1 }), json!(null)] {
+        let bank = Watched::start().await;
+        let (endpoint, _) = endpoint(&bank, 3600).await;
+        *bank.token.lock().unwrap() = Some("token-0123456789".to_owned());
+        let said = json!({ "access_token": "token-0123456789", "token_type": "bearer", "expires_in": expires_in });
+        *endpoint.says.lock().unwrap() = Some(said);
+        let world = world().await;
+        let (admin, ann) = (world.admin().await, world.user("ann", &[]).await);
+        admin.post("/mcp-servers", external(&bank, &endpoint)).await.expect(201);
+        offered(&ann, "reader", "api").await;
+        assert!(rate(&ann).await.contains("1.085"), "{expires_in}");
+    }
 }
 
 #[tokio::test]

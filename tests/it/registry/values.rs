@@ -9,6 +9,9 @@ use serde_json::json;
 use super::document::{Example, ORCHESTRATOR};
 use crate::packs::env;
 
+const TYPED: &[&str] = &[r#"{"id": "typed", "url": "https://typed.example.org/mcp",
+  "config_schema": {"word": {"type": "string"}, "tree": {"type": "json"}}}"#];
+
 #[test]
 fn types_are_checked_when_a_run_knows_the_values() {
     let example = Example {
@@ -34,6 +37,22 @@ fn types_are_checked_when_a_run_knows_the_values() {
         let refused = example.resolved(scope, &env(&[])).unwrap_err();
         assert!(refused.contains(&format!("'{key}'")) && refused.contains(reason), "{refused}");
     }
+}
+
+#[test]
+fn what_no_header_carries_is_refused_whoever_says_it_and_json_is_written_anew() {
+    let refused = |agent: &'static str, scope: &str| {
+        let example = Example { entries: TYPED, capabilities: &[], agent };
+        example.resolved(scope, &env(&[]))
+    };
+    let literal = r#""mcpServers": {"t": {"ref": "typed", "config": {"word": "a\nb"}}}"#;
+    assert!(refused(literal, "{}").unwrap_err().contains("holds a line break"));
+    let scoped = r#""mcpServers": {"t": {"ref": "typed", "config": {"word": "${scope.w}"}}}"#;
+    let long = json!({ "scope": { "w": "x".repeat(8193) } }).to_string();
+    assert!(refused(scoped, &long).unwrap_err().contains("'word' of MCP server 't': its value is longer than 8192"));
+    assert!(refused(scoped, &long.replacen('x', "", 1)).is_ok());
+    let tree = r#""mcpServers": {"t": {"ref": "typed", "config": {"tree": "{\n \"a\": 1\n}"}}}"#;
+    assert_eq!(refused(tree, "{}").unwrap()["mcpServers"]["t"]["config"]["tree"], "{\"a\":1}");
 }
 
 #[test]

@@ -83,6 +83,12 @@ async fn a_run_without_a_required_value_is_the_documents_400_and_nothing_is_crea
     let refused = ann.post("/runs", json!({ "agent_name": "scoped", "prompt": "rate?", "scope": {} })).await;
     let body = refused.expect(400);
     assert!(refused.text.contains("Missing required value: scope.context_id for config key 'context_id'"), "{body}");
+    // Its clients read `error`, everybody else `detail`.
+    assert_eq!((&body["error"], refused.header("content-type")), (&body["detail"], "application/problem+json"));
+    let unfit = ann.post("/runs", json!({ "agent_name": "scoped", "prompt": "x", "scope": [] })).await.expect(400);
+    assert_eq!((&unfit["error"], &unfit["detail"]), (&json!("scope: must be an object"), &json!("must be an object")));
+    let elsewhere = ann.get("/v1/conversations?limit=0").await.expect(400);
+    assert_eq!(elsewhere["error"], json!(null));
     assert_eq!(ann.get("/v1/conversations").await.expect(200)["items"], json!([]));
 }
 

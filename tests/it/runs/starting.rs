@@ -91,6 +91,10 @@ async fn what_cannot_be_run_is_refused_with_a_sentence_and_creates_nothing() {
             json!({ "agent_name": "worker", "prompt": "x", "type": "stop" }),
             "Invalid type: stop. Must be one of: start_session, resume_session",
         ),
+        (
+            json!({ "agent_name": "worker", "prompt": "x", "session_id": "s" }),
+            "is for `\"type\": \"resume_session\"`; leave it out to start a new session",
+        ),
         (json!({ "agent_name": "worker" }), "is empty; say what the agent is to do"),
         (json!({ "prompt": "x" }), "is missing"),
         (
