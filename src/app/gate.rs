@@ -249,11 +249,21 @@ fn admit<'a>(call: &Call<'_>, spec: &'a ServerSpec, named: &NamedTool) -> Result
 
 /// For a tool that is not there and one that the principal may not see alike.
 fn unknown(call: &Call<'_>) -> String {
-    let name = match &call.target {
-        Target::Name(name) => clipped(name, MAX_NAME),
-        Target::Pair { server, tool } => format!("{} {}", clipped(server, MAX_NAME), clipped(tool, MAX_NAME)),
+    let (server, tool) = match &call.target {
+        Target::Name(name) => {
+            let name = clipped(name, MAX_NAME);
+            return format!("not executed: there is no tool {name:?}; use one of the tools you were given");
+        }
+        Target::Pair { server, tool } => (*server, *tool),
     };
-    format!("not executed: there is no tool {name:?}; use one of the tools you were given")
+    // Asked by somebody who typed both names: a server that is down has no tools that could be known.
+    match call.toolbox.obstacle(server, tool) {
+        Some(obstacle) => format!("not executed: {obstacle}"),
+        None => {
+            let name = format!("{} {}", clipped(server, MAX_NAME), clipped(tool, MAX_NAME));
+            format!("not executed: there is no tool {name:?} for you; /tools lists those that there are")
+        }
+    }
 }
 
 fn refused(call: &Call<'_>, text: String) -> ToolResult {

@@ -3,7 +3,11 @@
 
 use serde::Serialize;
 
-use crate::app::connections::State;
+use super::Toolbox;
+use crate::{
+    app::connections::State,
+    domain::policy::{Decision, decide},
+};
 
 /// Why there is no list of a server's tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -54,5 +58,21 @@ impl Cause {
             }
             Self::NoTools => "the server offers no tool that can be used; what was left out is in `dropped`",
         }
+    }
+}
+
+impl Toolbox {
+    /// Why a tool that the principal may call cannot be known now; of any other nothing is said.
+    pub fn obstacle(&self, server: &str, tool: &str) -> Option<String> {
+        let at = self.all.specs.iter().position(|spec| spec.id.as_str() == server)?;
+        if matches!(decide(&self.all.specs[at], &self.standing, tool), Decision::Deny(_)) {
+            return None;
+        }
+        if !self.usable[at] {
+            return Some(format!("{server} is not connected; type /connect {server}"));
+        }
+        // The sentence of the AOS document.
+        let listed = self.all.catalogs[at].is_some();
+        (!listed).then(|| format!("MCP server {server:?} is not available; /connections says how it is"))
     }
 }
