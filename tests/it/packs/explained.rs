@@ -189,8 +189,8 @@ fn check_understands_the_packs_that_come_with_the_program() {
       bank   streamable-http ${BANK_MCP_URL}: all tools; by role
       time   stdio ${MCP_TIME_COMMAND}: all tools; everyone
       notes  streamable-http ${NOTES_MCP_URL}: all tools; everyone, with a credential of their own
-      roles: cfo, employee, finance, finance-manager, guest
       skills: /rate calls bank get_exchange_rate, /pay calls bank send_money
+      roles: cfo, employee, finance, finance-manager, guest
     context7 (agent-pack)
       context7  streamable-http https://mcp.context7.com/mcp: all tools; everyone
     github (agent-pack)
