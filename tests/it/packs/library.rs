@@ -386,16 +386,3 @@ fn a_file_of_any_size_is_refused_without_being_read() {
     1 pack: 1 error, 0 warnings
     "#);
 }
-
-#[test]
-fn of_a_very_long_line_only_what_is_around_the_mistake_is_shown() {
-    let root = tempfile::tempdir().unwrap();
-    let (before, after) = ("ä".repeat(5_000), "b".repeat(200_000));
-    let text = format!("metadata: {{ id: demo, description: {before}, defaultLanguage: 5, displayName: {after} }}\n");
-    write_pack(root.path(), "demo", &text);
-    let report = chatelaine::packs::check(root.path(), &env(&[]), None);
-    let problem = report.problems.iter().find(|problem| problem.path == "metadata.defaultLanguage").unwrap();
-    let excerpt = problem.excerpt.as_ref().unwrap();
-    assert!(excerpt.text.chars().count() < 200, "{report}");
-    assert_eq!(excerpt.text.chars().nth(excerpt.mark - 1), Some('5'), "{report}");
-}
