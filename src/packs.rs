@@ -33,6 +33,7 @@ mod placeholder;
 mod references;
 mod report;
 mod server;
+mod shade;
 mod sheet;
 mod skills;
 mod summary;

@@ -119,6 +119,10 @@ async fn answered(
     let request = match serde_json::from_str::<JsonRpcRequest>(body.get()) {
         Ok(request) if request.jsonrpc == "2.0" => request,
         Ok(request) => return Ok(refusal(request.id, &A2AError::invalid_request("jsonrpc must be \"2.0\""))),
+        Err(_) if !body.get().starts_with('{') => {
+            let why = "send one JSON-RPC request, which is an object; batches are not supported";
+            return Ok(refusal(JsonRpcId::Null, &A2AError::invalid_request(why)));
+        }
         Err(error) => return Ok(refusal(id_of(&body), &A2AError::invalid_request(error.to_string()))),
     };
     let JsonRpcRequest { id, method, params, .. } = request;
@@ -198,6 +202,7 @@ impl Asking<'_> {
 fn read<T: DeserializeOwned>(params: Value) -> Result<T, Fault> {
     serde_path_to_error::deserialize(params).map_err(|error| {
         let path = error.path().to_string();
-        fault::invalid(&path, &error.into_inner().to_string())
+        let path = if path == "." { "params" } else { &path };
+        fault::invalid(path, &error.into_inner().to_string())
     })
 }

@@ -253,14 +253,19 @@ fn unknown(call: &Call<'_>) -> String {
         Target::Name(name) => call.toolbox.pair_of(name).map(|(server, tool)| (server.to_owned(), tool.to_owned())),
         Target::Pair { server, tool } => Some((clipped(server, MAX_NAME), clipped(tool, MAX_NAME))),
     };
-    if let Some(obstacle) = pair.and_then(|(server, tool)| call.toolbox.obstacle(&server, &tool)) {
+    if let Some(obstacle) = pair.as_ref().and_then(|(server, tool)| call.toolbox.obstacle(server, tool)) {
         return format!("not executed: {obstacle}");
     }
-    let name = match &call.target {
-        Target::Name(name) => clipped(name, MAX_NAME),
-        Target::Pair { server, tool } => format!("{} {}", clipped(server, MAX_NAME), clipped(tool, MAX_NAME)),
-    };
-    format!("not executed: there is no tool {name:?}; use one of the tools you were given")
+    match (call.target, pair) {
+        (Target::Pair { .. }, Some((server, tool))) => {
+            let name = format!("{server} {tool}");
+            format!("not executed: there is no tool {name:?} for you; /tools lists those that there are")
+        }
+        (Target::Name(name) | Target::Pair { tool: name, .. }, _) => {
+            let name = clipped(name, MAX_NAME);
+            format!("not executed: there is no tool {name:?}; use one of the tools you were given")
+        }
+    }
 }
 
 fn refused(call: &Call<'_>, text: String) -> ToolResult {

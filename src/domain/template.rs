@@ -276,8 +276,13 @@ fn reference(name: &str) -> Result<Reference, TemplateError> {
         return Ok(Reference { source: Source::Env, key: name.to_owned() });
     }
     let dotted = name.contains('.') && name.split('.').all(is_variable_name);
-    let shown = name.chars().take(40).collect();
-    Err(if dotted { TemplateError::UnknownSource(shown) } else { TemplateError::BadName(shown) })
+    if dotted {
+        return Err(TemplateError::UnknownSource(name.chars().take(40).collect()));
+    }
+    // The rest may be the secret itself.
+    let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.').unwrap_or(name.len());
+    let shown: String = name[..end].chars().take(40).collect();
+    Err(TemplateError::BadName(if shown.len() < name.len() { shown + "…" } else { shown }))
 }
 
 /// `source.key`, where the source is one of these.

@@ -10,7 +10,7 @@ use super::{
     object::Object,
     placeholder::{dollar, unreplaced},
     sheet::Sheet,
-    yaml::Node,
+    yaml::{Node, START},
 };
 use crate::domain::template::is_variable_name;
 
@@ -53,7 +53,17 @@ pub(super) fn read(sheet: &Sheet, documents: &Documents) -> Node {
         let kind = if is_skill { "skill.yaml" } else { "mcp.yaml" };
         let root = sheet.parse_source(source, |fault| {
             let empty = format!("{kind} is empty or invalid ({})", fault.message);
-            Some(words(&file, fault.twice.as_ref().map_or(&empty, |_| &fault.message)))
+            let hint = match fault.hint {
+                START => {
+                    if is_skill {
+                        "write `id`, `name` and `mcp_binding`"
+                    } else {
+                        "write `id`, `transport` and `command` or `url`"
+                    }
+                }
+                hint => hint,
+            };
+            Some((words(&file, fault.twice.as_ref().map_or(&empty, |_| &fault.message)), hint))
         });
         let Some(root) = root else { continue };
         let document = Document { file: &file, field: Field::new(sheet, &root, "") };

@@ -5,6 +5,7 @@
 //! every rule holds for all of them, and nothing further on knows where a pack came from.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf, absolute},
 };
@@ -17,7 +18,7 @@ use super::{
     report::{Place, Problem, Severity},
     server::Files,
     sheet::Sheet,
-    yaml::{Node, Value},
+    yaml::{EMPTY, Node, Value},
 };
 use crate::domain::ids::AgentId;
 
@@ -98,6 +99,17 @@ pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>
     let wrong = |message: String, hint: &str| {
         Box::new(Problem::whole(Severity::Error, folder.display().to_string(), message, hint))
     };
+    // A broken mount must not read as a pack that was taken away.
+    for name in NATIVE_FILES.into_iter().chain([WORKSPACE, AGENT]) {
+        let file = folder.join(name);
+        if fs::symlink_metadata(&file).is_ok() && !file.is_file() {
+            let link = if file.exists() { "" } else { " but a link to nothing" };
+            return Err(wrong(
+                format!("{name} in this folder is not a file{link}"),
+                "put the file there, or remove it",
+            ));
+        }
+    }
     let native: Vec<PathBuf> =
         NATIVE_FILES.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect();
     if native.len() > 1 {
@@ -130,12 +142,28 @@ pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>
     }
 }
 
+/// What to do about a folder without a pack: perhaps a file has nearly the right name.
+pub(super) fn wanted(folder: &Path) -> String {
+    let there =
+        fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let plain = |name: &str| name.to_lowercase().replace(".yml", ".yaml").replace('_', "-");
+    let right = |name: &str| [NATIVE_FILES[0], WORKSPACE, AGENT].into_iter().find(|file| *file == plain(name));
+    let near = there.filter_map(|name| Some(format!("rename {name} to {}", right(&name)?))).min();
+    near.unwrap_or_else(|| {
+        let [native, _] = NATIVE_FILES;
+        format!("add {native} (or {WORKSPACE}, {AGENT}, core/mcp/*.yaml), or remove the folder")
+    })
+}
+
 /// `core/mcp/**.yaml`, then `core/skills/*/skill.yaml`, each in the order of their names.
 fn aos_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for (below, deepest) in AOS_FOLDERS.into_iter().zip([DEEPEST, 1]) {
         let mut found = Vec::new();
-        walk(&folder.join(below), deepest, &mut found)?;
+        let root = folder.join(below);
+        let above = fs::canonicalize(&root).unwrap_or_default();
+        let mut seen = above.ancestors().skip(1).map(Path::to_owned).collect();
+        walk(&root, deepest, &mut found, &mut seen)?;
         if below == AOS_FOLDERS[1] {
             found.retain(|file| file.file_stem().is_some_and(|name| name == "skill"));
         }
@@ -145,7 +173,11 @@ fn aos_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-fn walk(folder: &Path, deepest: usize, found: &mut Vec<PathBuf>) -> Result<(), String> {
+/// `seen`: folders that a link may lead to once more, and those above all of them.
+fn walk(folder: &Path, deepest: usize, found: &mut Vec<PathBuf>, seen: &mut BTreeSet<PathBuf>) -> Result<(), String> {
+    if fs::canonicalize(folder).is_ok_and(|real| !seen.insert(real)) {
+        return Ok(());
+    }
     let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
     for entry in entries {
         let path = entry.map_err(|error| format!("cannot be read: {}", error.kind()))?.path();
@@ -155,7 +187,7 @@ fn walk(folder: &Path, deepest: usize, found: &mut Vec<PathBuf>) -> Result<(), S
         }
         let yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
         if path.is_dir() && deepest > 0 {
-            walk(&path, deepest - 1, found)?;
+            walk(&path, deepest - 1, found, seen)?;
         } else if yaml && path.is_file() {
             found.push(path);
         }
@@ -291,7 +323,11 @@ pub(super) fn key_of(provider: &str) -> Option<&'static str> {
 
 /// `access.yaml`: `authentication` as in `flows`, and `toolAccess` by server.
 fn tighten(root: &mut Node, sheet: &Sheet, source: usize) {
-    let Some(document) = sheet.parse_source(source, |_| None) else { return };
+    let Some(document) = sheet.parse_source(source, |fault| {
+        (fault.message == EMPTY).then(|| (EMPTY.to_owned(), "write `toolAccess: { <server>: … }`, or remove it"))
+    }) else {
+        return;
+    };
     let document = Field::new(sheet, &document, "");
     let Some(mut top) = document.object() else { return };
     if let Some(authentication) = top.optional("authentication") {

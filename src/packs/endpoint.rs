@@ -3,7 +3,13 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use super::{env_file, field::Field, object::Object, placeholder::refuse_braces, server::Around};
+use super::{
+    env_file,
+    field::{Field, Text},
+    object::Object,
+    placeholder::refuse_braces,
+    server::Around,
+};
 use crate::domain::{
     header, orchestrator,
     secret::Secret,
@@ -154,7 +160,7 @@ fn command(field: &Field) -> Option<String> {
         field.error("holds a NUL character", "remove it");
     } else if !absolute && text.value.contains(char::is_whitespace) {
         field.error(
-            format!("{} is more than the name of a program", text.shown),
+            format!("{} is more than the name of a program", first_word(&text)),
             "write the program alone, and its arguments in `args`",
         );
     } else if !absolute && text.value.contains('/') {
@@ -166,6 +172,12 @@ fn command(field: &Field) -> Option<String> {
         return Some(text.value);
     }
     None
+}
+
+/// What follows it may be a secret.
+fn first_word(text: &Text) -> String {
+    let word = text.value.split_whitespace().next().filter(|_| !text.from_env);
+    word.map_or_else(|| text.shown.clone(), |word| format!("\"{word} …\""))
 }
 
 fn variables_of(field: &Field) -> BTreeMap<String, Secret> {

@@ -32,7 +32,7 @@ pub(super) fn read(field: &Field, around: &Around) -> Option<BTreeMap<String, Se
         }
     };
     around.files.borrow_mut().insert(path, content.clone().into_bytes());
-    match variables(&content) {
+    match variables(content.strip_prefix('\u{feff}').unwrap_or(&content)) {
         Ok(variables) => Some(variables),
         Err((line, reason)) => {
             field.error(format!("{} line {line}: {reason}", text.shown), "");

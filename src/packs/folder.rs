@@ -5,7 +5,8 @@
 
 use std::{
     collections::BTreeMap,
-    fs, io,
+    fs,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -152,9 +153,9 @@ pub(super) fn pack_documents(path: &Path) -> Result<(Vec<Documents>, Vec<Problem
         match dialect::of_folder(folder) {
             Ok(Some(documents)) => found.push(documents),
             Ok(None) => {
-                let message = format!("there is no {} in this folder", NATIVE_FILES[0]);
+                let message = "there is no pack in this folder".to_owned();
                 let name = folder.display().to_string();
-                problems.push(Problem::whole(Severity::Warning, name, message, "add one, or remove the folder"));
+                problems.push(Problem::whole(Severity::Warning, name, message, &dialect::wanted(folder)));
             }
             Err(problem) => problems.push(*problem),
         }
@@ -173,7 +174,9 @@ fn read_pack(documents: Documents, env: &Environment, overlay: Option<&Overlay>,
     for file in &documents.files {
         match text_of(file) {
             Ok(text) => texts.push(text),
-            Err(reason) => problems.push(Problem::whole(Severity::Error, file.display().to_string(), reason, "")),
+            Err((reason, hint)) => {
+                problems.push(Problem::whole(Severity::Error, file.display().to_string(), reason, hint));
+            }
         }
     }
     let files: Vec<PathBuf> = documents.files.iter().skip(1).cloned().collect();
@@ -229,14 +232,19 @@ fn with_overlay(
     (draft, Some(sheet.finish()))
 }
 
-fn text_of(file: &Path) -> Result<String, String> {
-    let bytes = fs::read(file).map_err(|error| format!("cannot be read: {}", error.kind()))?;
+/// The text of a file; else why not, and what to do.
+fn text_of(file: &Path) -> Result<String, (String, &'static str)> {
+    let mut bytes = Vec::new();
+    let limit = MAX_BYTES as u64 + 1;
+    let read = fs::File::open(file).and_then(|open| open.take(limit).read_to_end(&mut bytes));
+    read.map_err(|error| (format!("cannot be read: {}", error.kind()), "let the user of this program read it"))?;
     if bytes.len() > MAX_BYTES {
-        return Err("is larger than 1 MiB".to_owned());
+        return Err(("is larger than 1 MiB".to_owned(), "make it smaller"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        format!("is not UTF-8 text (line {})", good.split(|byte| *byte == b'\n').count())
+        let line = good.split(|byte| *byte == b'\n').count();
+        (format!("is not UTF-8 text (line {line})"), "save it as UTF-8")
     })
 }
 

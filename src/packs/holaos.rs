@@ -17,6 +17,8 @@ use super::{
 };
 
 const MISSING: &str = "workspace_mcp_registry_missing";
+const LIST: &str = "write `command: [<program>, <argument>]`";
+const REGISTRY: &str = "write `mcp_registry: { servers: … }`";
 const UNKNOWN: &str = "workspace_mcp_server_unknown";
 /// The server that is the workspace's own code.
 const RESERVED: &str = "workspace";
@@ -27,7 +29,7 @@ pub(super) fn read(sheet: &Sheet) -> Option<Node> {
     let root = sheet.parse_source(0, |fault| Some(said(fault)))?;
     let document = Field::new(sheet, &root, "");
     if !document.is_map() {
-        document.error(format!("{MISSING}: missing object field 'mcp_registry'"), "");
+        document.error(format!("{MISSING}: missing object field 'mcp_registry'"), REGISTRY);
         return None;
     }
     let mut top = document.object()?;
@@ -56,12 +58,12 @@ pub(super) fn read(sheet: &Sheet) -> Option<Node> {
     Some(assembled(Parts { servers: servers.collect(), note, ..Parts::default() }, sheet))
 }
 
-fn said(fault: &Fault) -> String {
+fn said(fault: &Fault) -> (String, &'static str) {
     const INVALID: &str = "workspace_config_invalid_yaml";
     match &fault.twice {
-        Some(key) => format!("{INVALID}: invalid YAML: duplicated mapping key {key:?}"),
-        None if fault.message == EMPTY => format!("{MISSING}: missing object field 'mcp_registry'"),
-        None => format!("{INVALID}: {}", fault.message),
+        Some(key) => (format!("{INVALID}: invalid YAML: duplicated mapping key {key:?}"), fault.hint),
+        None if fault.message == EMPTY => (format!("{MISSING}: missing object field 'mcp_registry'"), REGISTRY),
+        None => (format!("{INVALID}: {}", fault.message), fault.hint),
     }
 }
 
@@ -70,7 +72,7 @@ fn inner<'a>(object: &mut Object<'a>, name: &'static str) -> Option<Field<'a>> {
     let field = object.nullable(name).filter(Field::is_map);
     if field.is_none() {
         let message = format!("{MISSING}: missing object field '{name}'");
-        object.field.tell(Severity::Error, object.field.at, name, message, "");
+        object.field.tell(Severity::Error, object.field.at, name, message, REGISTRY);
     }
     field
 }
@@ -176,14 +178,14 @@ fn local(field: &Field, made: &mut Made, command: Option<&Field>) {
         command.filter(|field| field.is_list()).and_then(|field| Some((field, field.list()?)))
     else {
         let at = command.map_or(field.at, |command| command.at);
-        return field.tell(Severity::Error, at, "command", "expected non-empty list command".to_owned(), "");
+        return field.tell(Severity::Error, at, "command", "expected non-empty list command".to_owned(), LIST);
     };
     if tokens.is_empty() {
-        command.error("command list must not be empty", "");
+        command.error("command list must not be empty", LIST);
     }
     for token in &tokens {
         if token.raw().is_none_or(|text| text.trim().is_empty()) {
-            token.error("command tokens must be non-empty strings", "");
+            token.error("command tokens must be non-empty strings", "put it in quotes");
         }
     }
     let mut tokens = tokens.iter().filter_map(|token| Some((token, token.raw()?)));
@@ -269,7 +271,7 @@ fn allowed<'a>(mut object: Object<'a>, known: &[Known], catalog: &[String]) -> A
     object.pass_over();
     let Some(ids) = ids else { return allowed };
     let Some(items) = Some(&ids).filter(|field| field.is_list()).and_then(Field::list) else {
-        ids.error("expected list field 'tool_ids'", "");
+        ids.error("expected list field 'tool_ids'", "write `tool_ids: [<server>.<tool>]`");
         return allowed;
     };
     if items.is_empty() {

@@ -17,13 +17,15 @@ use super::{
     placeholder::dollar,
     server::Files,
     sheet::Sheet,
-    yaml::Node,
+    yaml::{EMPTY, Node},
 };
 
 const MAX_INSTRUCTIONS: usize = 256 * 1024;
 
 pub(super) fn read(sheet: &Sheet, folder: &Path, files: &mut Files) -> Option<Node> {
-    let root = sheet.parse()?;
+    let root = sheet.parse_source(0, |fault| {
+        (fault.message == EMPTY).then(|| (EMPTY.to_owned(), "write `name`, `description` and `tools`"))
+    })?;
     let document = Field::new(sheet, &root, "");
     let mut top = document.object()?;
     let parts = Parts {

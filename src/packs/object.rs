@@ -69,10 +69,12 @@ impl<'a> Object<'a> {
 
     /// Reports the fields that nobody asked for.
     pub(super) fn finish(self) {
-        for (key, _) in self.entries {
+        for (key, node) in self.entries {
             if self.known.contains(&key.text.as_str()) {
                 continue;
             }
+            // Nobody knows what it is.
+            self.field.sheet.mask_all(node);
             let near = nearest(&key.text, &self.known);
             let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
             let hint = format!("{near}valid fields: {}", self.known.join(", "));

@@ -26,9 +26,10 @@ pub(super) fn dollar(field: &Field, text: &str, missing: impl Fn(&str) -> String
             return None;
         }
         if !is_variable_name(name) {
-            let last = name.rsplit(['.', ':']).next().unwrap_or_default();
-            let hint = if is_variable_name(last) { format!("write `${{{last}}}`") } else { "write `${NAME}`".into() };
-            field.error(format!("`${{{}}}` does not name a variable", short(name)), &hint);
+            let parts = [name.rsplit(['.', ':']).next(), name.split(':').next()];
+            let part = parts.into_iter().flatten().find(|part| is_variable_name(part)).unwrap_or("NAME");
+            let hint = format!("write `${{{part}}}`");
+            field.error(format!("`${{{}}}` does not name a variable", shown_name(name)), &hint);
             return None;
         }
         if field.sheet.lacks(name) {
@@ -131,6 +132,9 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
     complete.then_some(native)
 }
 
-fn short(text: &str) -> String {
-    text.chars().take(40).collect()
+/// What stands there as far as it can be a name: the rest may be the secret itself.
+fn shown_name(text: &str) -> String {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.').unwrap_or(text.len());
+    let shown: String = text[..end].chars().take(40).collect();
+    if shown.len() < text.len() { shown + "…" } else { shown }
 }

@@ -5,13 +5,14 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ops::Range,
     path::{self, Path},
 };
 
 use super::{
     report::{Excerpt, Place, Problem, Severity},
+    shade,
     yaml::{self, Comment, Fault, Node, Parsed},
 };
 use crate::domain::{
@@ -19,6 +20,8 @@ use crate::domain::{
     template::{Missing, Template},
 };
 
+/// Characters of a line that are shown.
+const WIDTH: usize = 160;
 /// The one variable that there always is.
 const WORKSPACE_FOLDER: &str = "workspaceFolder";
 
@@ -50,6 +53,8 @@ pub(super) struct Sheet<'a> {
     problems: RefCell<Vec<(usize, Problem)>>,
     used: RefCell<BTreeMap<String, String>>,
     masked: RefCell<Vec<(usize, Range<usize>)>>,
+    /// Texts without a tree, of which only keys are shown.
+    unreadable: RefCell<BTreeSet<usize>>,
     comments: RefCell<Vec<Comment>>,
 }
 
@@ -72,6 +77,7 @@ impl<'a> Sheet<'a> {
             problems: RefCell::default(),
             used: RefCell::default(),
             masked: RefCell::default(),
+            unreadable: RefCell::default(),
             comments: RefCell::default(),
         }
     }
@@ -102,17 +108,27 @@ impl<'a> Sheet<'a> {
         self.parse_source(0, |_| None)
     }
 
-    /// The same for one of several texts. `say` has other words for a problem, if a format wants those.
-    pub(super) fn parse_source(&self, source: usize, say: impl Fn(&Fault) -> Option<String>) -> Option<Node> {
-        let Parsed { root, faults, comments } = yaml::parse(self.sources[source].text, source);
+    /// The same for one of several texts. `say` has other words for a problem, and a hint, if a format wants those.
+    pub(super) fn parse_source(
+        &self,
+        source: usize,
+        say: impl Fn(&Fault) -> Option<(String, &'static str)>,
+    ) -> Option<Node> {
+        let text = self.sources[source].text;
+        let Parsed { root, faults, comments, dropped } = yaml::parse(text, source);
         self.comments.borrow_mut().extend(comments);
+        let dropped = dropped.iter().map(|(path, node)| (node, shade::is_below_holder(path)));
+        for (node, all) in root.iter().map(|root| (root, false)).chain(dropped) {
+            shade::shaded(node, text, all).into_iter().for_each(|span| self.mask(source, span));
+        }
         let syntax_only = root.is_none();
         for fault in faults {
-            let message = say(&fault).unwrap_or(fault.message);
-            let mut problem = self.problem(Severity::Error, source, fault.at, fault.path, message, fault.hint);
+            let (message, hint) = say(&fault).unwrap_or((fault.message, fault.hint));
+            let mut problem = self.problem(Severity::Error, source, fault.at, fault.path, message, hint);
             if syntax_only {
                 // Without a tree nobody knows which values are secret.
                 problem.excerpt = self.key_of_line(source, fault.at);
+                self.unreadable.borrow_mut().insert(source);
             }
             self.keep(source, problem);
         }
@@ -168,6 +184,12 @@ impl<'a> Sheet<'a> {
         }
     }
 
+    /// Keeps every literal of a tree out of excerpts.
+    pub(super) fn mask_all(&self, node: &Node) {
+        let text = self.sources[node.source].text;
+        shade::shaded(node, text, true).into_iter().for_each(|span| self.mask(node.source, span));
+    }
+
     /// Keeps these bytes out of excerpts.
     pub(super) fn mask(&self, source: usize, span: Range<usize>) {
         self.masked.borrow_mut().push((source, span));
@@ -178,7 +200,8 @@ impl<'a> Sheet<'a> {
         let mut problems = self.problems.take();
         if self.quotable {
             for (source, problem) in &mut problems {
-                if let (Some(at), None) = (problem.at, &problem.excerpt) {
+                let readable = !self.unreadable.borrow().contains(source);
+                if let (Some(at), None, true) = (problem.at, &problem.excerpt, readable) {
                     problem.excerpt = self.excerpt(*source, at);
                 }
             }
@@ -235,17 +258,29 @@ impl<'a> Sheet<'a> {
         }
         let mark = mark.unwrap_or_else(|| shown.chars().count() + text[at..target].chars().count());
         shown.push_str(&text[at..line.end]);
-        Some(Excerpt { text: shown.trim_end().to_owned(), mark: mark + 1 })
+        Some(clipped(shown.trim_end(), mark))
     }
 
-    /// The line up to its first value.
+    /// The key of a line, and nothing else of it.
     fn key_of_line(&self, source: usize, place: Place) -> Option<Excerpt> {
         if !self.quotable {
             return None;
         }
         let text = self.sources[source].text;
-        let line = &text[Self::line(text, place.line)?];
-        let text = line.split_once(": ").map_or_else(|| line.to_owned(), |(key, _)| format!("{key}: …"));
+        let text = shade::key_of_line(&text[Self::line(text, place.line)?])?;
         Some(Excerpt { mark: place.column.min(text.chars().count() + 1), text })
     }
+}
+
+/// A line, and of a long one what is around a character, counted from 0.
+fn clipped(line: &str, mark: usize) -> Excerpt {
+    let count = line.chars().count();
+    if count <= WIDTH {
+        return Excerpt { text: line.to_owned(), mark: mark + 1 };
+    }
+    let from = mark.saturating_sub(WIDTH / 2).min(count - WIDTH);
+    let [head, tail] = [from > 0, from + WIDTH < count].map(|cut| if cut { "…" } else { "" });
+    let part: String = line.chars().skip(from).take(WIDTH).collect();
+    let mark = mark - from + head.chars().count() + 1;
+    Excerpt { text: format!("{head}{part}{tail}"), mark }
 }

@@ -15,6 +15,8 @@ const MAX_NODES: usize = 50_000;
 const MAX_DEPTH: usize = 64;
 /// The fault of a text without a document.
 pub(super) const EMPTY: &str = "the file is empty";
+/// What a native pack starts with.
+pub(super) const START: &str = "a pack starts with `metadata: { id: … }`";
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
@@ -83,6 +85,8 @@ pub(super) struct Parsed {
     pub root: Option<Node>,
     pub faults: Vec<Fault>,
     pub comments: Vec<Comment>,
+    /// Values that are not in the tree, with the paths of their keys.
+    pub dropped: Vec<(String, Node)>,
 }
 
 /// Reads one document. A tree may come with faults (every duplicate key is reported); without a tree
@@ -93,8 +97,8 @@ pub(super) fn parse(text: &str, source: usize) -> Parsed {
     options.flow_nesting_limit = MAX_DEPTH;
     options.block_nesting_limit = MAX_DEPTH;
     let parser = Parser::new_from_str_with_options(text, options);
-    let (faults, comments) = Default::default();
-    let mut builder = Builder { parser, source, anchors: HashMap::new(), nodes: 0, faults, comments };
+    let (faults, comments, dropped) = Default::default();
+    let mut builder = Builder { parser, source, anchors: HashMap::new(), nodes: 0, faults, comments, dropped };
     let root = match builder.document() {
         Ok(root) => Some(root),
         Err(fault) => {
@@ -102,7 +106,7 @@ pub(super) fn parse(text: &str, source: usize) -> Parsed {
             None
         }
     };
-    Parsed { root, faults: builder.faults, comments: builder.comments }
+    Parsed { root, faults: builder.faults, comments: builder.comments, dropped: builder.dropped }
 }
 
 /// `parent.key`, with brackets around a key that would not read well.
@@ -125,6 +129,7 @@ struct Builder<'t> {
     nodes: usize,
     faults: Vec<Fault>,
     comments: Vec<Comment>,
+    dropped: Vec<(String, Node)>,
 }
 
 impl<'t> Builder<'t> {
@@ -162,16 +167,19 @@ impl<'t> Builder<'t> {
         self.next()?; // the start of the stream
         let (event, span) = self.next()?;
         if matches!(event, Event::StreamEnd) {
-            return Err(fault(place(&span), "", EMPTY, "a pack starts with `metadata: { id: … }`"));
+            return Err(fault(place(&span), "", EMPTY, START));
         }
         let first = self.next()?;
         let root = self.node(first, "")?;
         self.next()?; // the end of the document
         match self.next()? {
             (Event::StreamEnd, _) => Ok(root),
-            (_, span) => {
-                Err(fault(place(&span), "", "a second document starts here", "write one pack a file, without `---`"))
-            }
+            (_, span) => Err(fault(
+                place(&span),
+                "",
+                "a second document starts here",
+                "write one document a file, without `---`",
+            )),
         }
     }
 
@@ -247,10 +255,12 @@ impl<'t> Builder<'t> {
             if text == "<<" {
                 let hint = "write the fields out, or use an alias for a whole value";
                 self.faults.push(fault(at, path, "merge keys (`<<`) are not supported", hint));
+                self.dropped.push((inner, value));
             } else if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == text) {
                 let message = format!("duplicate key {text:?}; the first one is on line {}", first.at.line);
                 let fault = fault(at, path, &message, "remove one of them");
                 self.faults.push(Fault { twice: Some(text), ..fault });
+                self.dropped.push((inner, value));
             } else {
                 entries.push((Key { text, at }, value));
             }

@@ -3,7 +3,7 @@
 //! one that is not there.
 
 use super::Toolbox;
-use crate::domain::policy::hears_of_allowlist;
+use crate::domain::policy::{Decision, decide, hears_of_allowlist};
 
 impl Toolbox {
     /// The servers that its principal can reach and whose tools are not known yet, in the pack's order.
@@ -15,13 +15,19 @@ impl Toolbox {
 
     /// Of a tool that is not in it, by its server and its own name.
     pub(in crate::app) fn obstacle(&self, server: &str, tool: &str) -> Option<String> {
-        let at = self.all.specs.iter().position(|spec| spec.id.as_str() == server);
-        if at.is_some_and(|at| hears_of_allowlist(&self.all.specs[at], &self.standing, tool)) {
+        let Some(at) = self.all.specs.iter().position(|spec| spec.id.as_str() == server) else {
+            return Some(not_available(server));
+        };
+        let spec = &self.all.specs[at];
+        if hears_of_allowlist(spec, &self.standing, tool) {
             return Some(not_allowlisted(server, tool));
         }
-        // Of a server that one has to connect to first, everything is unknown.
-        let absent = at.is_none_or(|at| self.usable[at] && self.all.catalogs[at].is_none());
-        absent.then(|| not_available(server))
+        if !self.usable[at] {
+            // Everything is unknown of it; what to do is for those who could call the tool.
+            let may = !matches!(decide(spec, &self.standing, tool), Decision::Deny(_));
+            return may.then(|| format!("{server} is not connected; type /connect {server}"));
+        }
+        self.all.catalogs[at].is_none().then(|| not_available(server))
     }
 }
 

@@ -4,7 +4,10 @@ use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 
 use url::Url;
 
-use super::{super::yaml::Value, Field, Plain, nearest, plain_meaning};
+use super::{
+    super::{shade, yaml::Value},
+    Field, Plain, nearest, plain_meaning,
+};
 
 impl Field<'_> {
     /// Text that a function accepts; its error says what is wrong and may quote what it was given only
@@ -43,7 +46,12 @@ impl Field<'_> {
             Ok(url) if url.has_host() => return Some(url),
             _ => ("is not an address", "write one such as `https://mcp.example.org/mcp`"),
         };
-        self.error(format!("{} {message}", text.shown), hint);
+        let said = match shade::public_part(&text.shown) {
+            Some(place) if place.len() < text.shown.len() => format!("{place}?…\" {message}"),
+            Some(_) => format!("{} {message}", text.shown),
+            None => format!("what stands here {message}"),
+        };
+        self.error(said, hint);
         None
     }
 

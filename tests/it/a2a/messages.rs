@@ -111,8 +111,13 @@ async fn what_is_no_request_is_told_so() {
     let ann = house.world.user("ann", &["employee"]).await;
     let send = async |body: &str| {
         let request = ann.request(http::Method::POST, "/a2a/bank").header("content-type", "application/json");
-        ann.send(request.body(body.to_owned())).await.expect(200)["error"]["code"].clone()
+        ann.send(request.body(body.to_owned())).await.expect(200)["error"].clone()
     };
+    let told = send(r#"[{"jsonrpc":"2.0","id":1,"method":"GetTask"}]"#).await["message"].clone();
+    assert_eq!(told, "send one JSON-RPC request, which is an object; batches are not supported");
+    let told = send(r#"{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{}}"#).await["message"].clone();
+    assert_eq!(told, "params: missing field `id`");
+    let send = async |body: &str| send(body).await["code"].clone();
     assert_eq!(send("{").await, -32700);
     assert_eq!(send("[]").await, -32600);
     assert_eq!(send(r#"{"jsonrpc":"1.0","id":1,"method":"GetTask"}"#).await, -32600);

@@ -66,7 +66,7 @@ async fn without_a_credential_nothing_is_asked_for() {
     let ann = world.user("ann", &[]).await;
     let (conversation, request) = write(&ann, "hello").await;
     assert_eq!(request, Value::Null);
-    assert!(plain(ann.messages(&conversation).await.last().unwrap()).contains("there is no tool"));
+    assert!(plain(ann.messages(&conversation).await.last().unwrap()).contains("type /connect notes"));
 }
 
 async fn notes_of(client: &Client, conversation: &str) -> Vec<String> {

@@ -207,3 +207,13 @@ fn a12_to_a14_an_allowlist_is_exact_and_empty_means_all() {
     assert_eq!(said(&format!("{SEARCH}tool_allowlist: [\"web_*\"]\n")), ["\"web_*\" is not the name of one tool"]);
     assert!(one(SEARCH).server("another").is_none());
 }
+
+#[test]
+fn a_link_back_into_the_project_is_followed_once() {
+    let root = super::folder_of(&[("core/mcp/a.yaml", "id: a\ntransport: http\nurl: https://a.example.org\n")]);
+    let folder = root.path().join("demo/core/mcp");
+    std::os::unix::fs::symlink("..", folder.join("up")).unwrap();
+    std::os::unix::fs::symlink(".", folder.join("here")).unwrap();
+    let report = chatelaine::packs::check(root.path(), &super::env(&[]), None);
+    assert_eq!(report.to_string(), "1 pack: 0 errors, 0 warnings");
+}

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use chatelaine::packs;
 use proptest::prelude::*;
 
-use super::env;
+use super::{env, write_pack};
 
 #[test]
 fn every_broken_pack_is_told_what_is_wrong_and_what_to_write() {
@@ -55,6 +55,19 @@ fn a_report_can_be_read_by_programs() {
       ]
     }
     "#);
+}
+
+#[test]
+fn of_a_very_long_line_only_what_is_around_the_mistake_is_shown() {
+    let root = tempfile::tempdir().unwrap();
+    let (before, after) = ("ä".repeat(5_000), "b".repeat(200_000));
+    let text = format!("metadata: {{ id: demo, description: {before}, defaultLanguage: 5, displayName: {after} }}\n");
+    write_pack(root.path(), "demo", &text);
+    let report = packs::check(root.path(), &env(&[]), None);
+    let problem = report.problems.iter().find(|problem| problem.path == "metadata.defaultLanguage").unwrap();
+    let excerpt = problem.excerpt.as_ref().unwrap();
+    assert!(excerpt.text.chars().count() < 200, "{report}");
+    assert_eq!(excerpt.text.chars().nth(excerpt.mark - 1), Some('5'), "{report}");
 }
 
 proptest! {

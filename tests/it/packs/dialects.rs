@@ -206,3 +206,20 @@ fn a_broken_new_version_leaves_the_last_good_one_in_force() {
         assert_eq!(library.snapshot().packs().len(), 1, "{file}");
     }
 }
+
+#[test]
+fn an_empty_file_is_told_what_its_own_format_starts_with() {
+    for (file, hint) in [
+        ("agent-pack.yaml", "a pack starts with `metadata: { id: … }`"),
+        ("workspace.yaml", "write `mcp_registry: { servers: … }`"),
+        ("agent.yaml", "write `name`, `description` and `tools`"),
+        ("core/mcp/a.yaml", "write `id`, `transport` and `command` or `url`"),
+        ("core/skills/a/skill.yaml", "write `id`, `name` and `mcp_binding`"),
+    ] {
+        for text in ["", "# nothing\n"] {
+            let report = checked(&[(file, text)], &env(&[]));
+            assert_eq!(report.problems[0].hint.as_deref(), Some(hint), "{report}");
+            assert!(report.problems[0].at.is_some(), "{report}");
+        }
+    }
+}

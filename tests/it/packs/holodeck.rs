@@ -239,3 +239,11 @@ fn changed_instructions_are_a_new_version() {
     assert_ne!(before, after.version);
     assert_eq!(after.language(None).system_prompt.as_deref(), Some("new"));
 }
+
+#[test]
+fn d6_an_env_file_of_another_editor_is_read_like_any() {
+    let agent = agent(&format!("{CHILD}envFile: x.env\n"));
+    let file = ("x.env", "\u{feff}A=1\r\nexport B=\"two words\"\r\n# no\r\nC='a $X'\r\n");
+    let pack = load_files(&[("agent.yaml", &agent), file], &variables());
+    assert_eq!(child(&pack.servers[0]).2, [("A", "1"), ("B", "two words"), ("C", "a $X")]);
+}

@@ -118,7 +118,7 @@ fn a_folder_with_nothing_to_load_refuses_the_start() {
     insta::assert_snapshot!(refused(root.path()), @r#"
     the packs do not load
     packs: error: there are no packs in this folder; put each one in a folder of its own: `<id>/agent-pack.yaml`
-    packs/a: warning: there is no agent-pack.yaml in this folder; add one, or remove the folder
+    packs/a: warning: there is no pack in this folder; add agent-pack.yaml (or workspace.yaml, agent.yaml, core/mcp/*.yaml), or remove the folder
     0 packs: 1 error, 1 warning
     "#);
 }
@@ -132,7 +132,7 @@ fn two_files_in_one_folder_and_other_bytes_than_text_are_refused() {
     insta::assert_snapshot!(refused(root.path()), @r#"
     the packs do not load
     packs/a: error: there are both agent-pack.yaml and agent-pack.yml; remove one of them
-    packs/b/agent-pack.yaml: error: is not UTF-8 text (line 2)
+    packs/b/agent-pack.yaml: error: is not UTF-8 text (line 2); save it as UTF-8
     1 pack: 2 errors, 0 warnings
     "#);
 }
@@ -353,4 +353,36 @@ async fn watching_notices_a_changed_env_file() {
     fs::write(root.path().join("demo/x.env"), "A=new\n").unwrap();
     assert_eq!(names(&next(&mut changes).await.changed), ["demo"]);
     cancel.cancel();
+}
+
+#[test]
+fn a_file_that_is_none_refuses_the_start_and_a_name_nearly_right_is_told() {
+    let (root, _) = library(&["a"]);
+    for (folder, file) in [("b", "workspace.yml"), ("c", "Agent_Pack.yaml")] {
+        fs::create_dir(root.path().join(folder)).unwrap();
+        fs::write(root.path().join(folder).join(file), MINIMAL).unwrap();
+    }
+    fs::create_dir(root.path().join("d")).unwrap();
+    symlink("nowhere", root.path().join("d/agent-pack.yaml")).unwrap();
+    fs::create_dir_all(root.path().join("e/workspace.yaml")).unwrap();
+    insta::assert_snapshot!(refused(root.path()), @r#"
+    the packs do not load
+    packs/b: warning: there is no pack in this folder; rename workspace.yml to workspace.yaml
+    packs/c: warning: there is no pack in this folder; rename Agent_Pack.yaml to agent-pack.yaml
+    packs/d: error: agent-pack.yaml in this folder is not a file but a link to nothing; put the file there, or remove it
+    packs/e: error: workspace.yaml in this folder is not a file; put the file there, or remove it
+    1 pack: 2 errors, 2 warnings
+    "#);
+}
+
+#[test]
+fn a_file_of_any_size_is_refused_without_being_read() {
+    let (root, _) = library(&["a"]);
+    // Nobody has that much memory; on disk it takes no room.
+    fs::File::create(root.path().join("a/agent-pack.yaml")).unwrap().set_len(1 << 42).unwrap();
+    insta::assert_snapshot!(refused(root.path()), @r#"
+    the packs do not load
+    packs/a/agent-pack.yaml: error: is larger than 1 MiB; make it smaller
+    1 pack: 1 error, 0 warnings
+    "#);
 }

@@ -8,7 +8,7 @@ use chatelaine::{
 };
 use serde_json::{Value, json};
 
-use super::env;
+use super::{checked, env};
 
 /// A pack that uses every field.
 fn everything() -> Value {
@@ -193,5 +193,60 @@ fn headers_arguments_variables_and_keys_cannot_be_printed() {
     let library = Library::load(root.path(), &env(&[("CANARY", "canary")]), None).unwrap();
     for pack in library.snapshot().packs() {
         assert!(!format!("{pack:?}").contains("canary"));
+    }
+}
+
+/// A literal where a secret stands is not told either, however its author broke the pack around it: by a key that is
+/// there twice, a slip in a field's name, a list in place of a map, or no valid YAML at all.
+#[test]
+fn a_literal_secret_is_never_quoted_however_the_pack_is_broken() {
+    let native = |lines: &str| format!("metadata: {{ id: demo }}\nlanguages: {{ en: {{}} }}\n{lines}\n");
+    let server =
+        |lines: &str| native(&format!("llm: {{ provider: none }}\nmcp:\n  servers:\n    - name: a\n      {lines}\n"));
+    let broken = [
+        server("headers: { Authorization: Bearer a, Authorization: Bearer hunter2 }"),
+        server("headers: \"Authorization: Bearer hunter2\""),
+        server("headers: [\"Authorization: Bearer hunter2\"]"),
+        server("header: { Authorization: \"Bearer hunter2\" }"),
+        server("env: [\"TOKEN=hunter2\"]"),
+        server("environ: { TOKEN: hunter2 }"),
+        server("args: \"--token hunter2\""),
+        server("transport: stdio\n      command: npx --token hunter2"),
+        server("transport: sse\n      url: ftp://a.example.org/mcp?key=hunter2"),
+        server("transport: sse\n      url: \"https://me:hunter2@a b/mcp\""),
+        server("transport: sse\n      url: https://a.example.org\n      headers: { K: \"${hunter2-x}\" }")
+            .replace("hunter2-x", "x-hunter2"),
+        native("llm: { provider: openai, model: m, api_key: hunter2 }"),
+        native("llm: { provider: openai, model: m, apiKey: [hunter2] }"),
+        native("llm: { provider: openai, model: m, apiKey: { value: hunter2 } }"),
+        native("llm: { provider: openai, apiKey: a }\nllm: { provider: openai, apiKey: hunter2 }"),
+        native("llm: { provider: none }\npat: hunter2"),
+        native("llm: { provider: none }\nx: { <<: { apiKey: hunter2 } }"),
+        native("llm: { \"apiKey\":\"hunter2\" ]"),
+        native("llm:\n  - hunter2 : : x"),
+        native("llm:\n  apiKey: >-\n    hunter2\n   hunter2 ["),
+    ];
+    let of = |file: &'static str, text: &str| (file, text.to_owned());
+    let holaos = "mcp_registry: { servers: { a: { type: remote, url: \"https://a.example.org\", ";
+    let holodeck =
+        "name: n\ndescription: d\ntools:\n  - { type: mcp, name: a, server: s, description: d, command: npx, ";
+    let aos = "id: a\ntransport: stdio\n";
+    let others = [
+        of("workspace.yaml", &format!("{holaos}headers: {{ K: a, K: hunter2 }} }} }} }}")),
+        of("workspace.yaml", &format!("{holaos}headers: [\"K=hunter2\"] }} }} }}")),
+        of("workspace.yaml", &format!("{holaos}headers: {{ K: [hunter2] }} }} }} }}")),
+        of("workspace.yaml", "mcp_registry: { servers: { a: { type: local, command: \"npx --key hunter2\" } } }"),
+        of("workspace.yaml", "mcp_registry: { servers: { a: { type: local, command: [npx, 5, hunter2] } } }"),
+        of("agent.yaml", &format!("{holodeck}env: {{ A: 5, B: [hunter2] }} }}")),
+        of("agent.yaml", "name: n\ndescription: d\nmodel: { provider: moon, name: m, api_key: hunter2 }\ntools: []"),
+        of("core/mcp/a.yaml", &format!("{aos}command: npx\nenviron: {{ K: hunter2 }}")),
+        of("core/mcp/a.yaml", &format!("{aos}command: npx\nenv: {{ K: hunter2, L: 5 }}")),
+    ];
+    let native = broken.into_iter().map(|text| ("agent-pack.yaml", text));
+    for (file, text) in native.chain(others) {
+        let report = checked(&[(file, &text)], &env(&[]));
+        assert!(report.problems.iter().any(|problem| problem.at.is_some()) && !report.is_ok(), "{text}\n{report}");
+        assert!(!report.to_string().contains("hunter2"), "{text}\n{report}");
+        assert!(!serde_json::to_string(&report).unwrap().contains("hunter2"), "{text}\n{report}");
     }
 }

@@ -26,7 +26,7 @@ fn two_dollars_write_a_literal_brace_and_other_dollars_are_themselves() {
 fn what_is_not_a_reference_is_an_error() {
     assert_eq!(Template::parse("a ${B"), Err(TemplateError::Unclosed));
     assert_eq!(Template::parse("${}"), Err(TemplateError::BadName(String::new())));
-    assert_eq!(Template::parse("${A:-b}"), Err(TemplateError::BadName("A:-b".to_owned())));
+    assert_eq!(Template::parse("${A:-b}"), Err(TemplateError::BadName("A…".to_owned())));
     assert_eq!(Template::parse("${1A}"), Err(TemplateError::BadName("1A".to_owned())));
     assert_eq!(Template::parse("${scope.a}"), Err(TemplateError::UnknownSource("scope.a".to_owned())));
 }

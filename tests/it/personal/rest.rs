@@ -166,7 +166,7 @@ async fn what_is_removed_is_gone() {
     assert_eq!(tools(&ann, "notes").await, [""; 0]);
     assert_eq!(connection(&ann, "notes").await["state"], "not_configured");
     let said = ann.ask("notes", "/call notes whoami").await;
-    assert!(said.contains("there is no tool"), "{said}");
+    assert_eq!(said, "not executed: notes is not connected; type /connect notes");
     ann.delete("/v1/agents/notes/connections/notes").await.expect(204);
     let rows: i64 = sqlx::query_scalar("select count(*) from credentials")
         .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
