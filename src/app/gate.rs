@@ -256,7 +256,7 @@ fn unknown(call: &Call<'_>) -> String {
     if let Some(obstacle) = pair.as_ref().and_then(|(server, tool)| call.toolbox.obstacle(server, tool)) {
         return format!("not executed: {obstacle}");
     }
-    match (call.target, pair) {
+    match (&call.target, pair) {
         (Target::Pair { .. }, Some((server, tool))) => {
             let name = format!("{server} {tool}");
             format!("not executed: there is no tool {name:?} for you; /tools lists those that there are")

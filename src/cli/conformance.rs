@@ -7,7 +7,10 @@
 use std::{process::ExitCode, sync::Arc};
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json, value::{RawValue, to_raw_value}};
+use serde_json::{
+    Map, Value, json,
+    value::{RawValue, to_raw_value},
+};
 use url::Url;
 
 use crate::{

@@ -120,7 +120,8 @@ async fn where_roles_decide_an_answer_tells_nothing_of_what_others_may_call() {
     // Somebody else's, outside the allowlist, and never heard of.
     for tool in ["send_money", "get_balances", "nonsense"] {
         let said = called(&ann, "bank", &format!("/call bank {tool}")).await;
-        let unknown = format!("not executed: there is no tool \"bank {tool}\"; use one of the tools you were given");
+        let unknown =
+            format!("not executed: there is no tool \"bank {tool}\" for you; /tools lists those that there are");
         assert_eq!(said, unknown);
     }
     let said = called(&alice, "bank", "/call bank get_balances").await;

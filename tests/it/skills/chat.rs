@@ -77,7 +77,7 @@ async fn a_dead_server_fails_openly_and_no_model_takes_its_place() {
     assert!(words.starts_with("outcome unknown: "), "{words}");
     assert_eq!(house.searched().len(), 1, "what may have been done is not done again");
     for (line, told) in [
-        ("/call dead anything {}", "not executed: MCP server \"dead\" is not available; /connections says how it is"),
+        ("/call dead anything {}", "not executed: MCP server \"dead\" is not available"),
         (
             "/call search nonsense {}",
             "not executed: there is no tool \"search nonsense\" for you; /tools lists those that there are",
