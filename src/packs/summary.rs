@@ -1,6 +1,6 @@
 //! What was understood of a pack, in a few lines: for `check`.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
@@ -65,7 +65,7 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> Understo
     });
     let mut roles = Vec::new();
     for access in references.iter().filter_map(|reference| reference.tool_access.as_ref()) {
-        roles.extend(access.roles.iter().flat_map(|roles| roles.keys()).cloned());
+        roles.extend(access.roles.iter().flat_map(BTreeMap::keys).cloned());
         roles.extend(access.approval.iter().flat_map(|policy| &policy.approvers).cloned());
     }
     for node in servers_of(root) {
