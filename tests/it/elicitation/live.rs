@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::stream::unfold;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{Client, OPEN, World, answer, calls, parts, results, said, text, texts};
 use crate::{
@@ -305,32 +305,38 @@ async fn a_run_that_is_stopped_takes_its_question_back() {
 
 #[tokio::test]
 async fn a_server_may_take_its_question_back() {
-    let server = Scripted::legacy(async |seen: Seen| {
-        let ask = json!({"jsonrpc": "2.0", "id": 77, "method": "elicitation/create", "params": name("Who?")});
-        let back = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}});
-        let done = json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result("never mind")});
-        match seen.method() {
-            "tools/call" => {
-                let (later, sent) = mpsc::unbounded_channel();
-                tokio::spawn(async move {
-                    later.send(Ok(event(&ask))).unwrap();
-                    // The user is being asked by then.
-                    tokio::time::sleep(Duration::from_millis(700)).await;
-                    later.send(Ok(event(&back))).unwrap();
-                    tokio::time::sleep(Duration::from_millis(700)).await;
-                    later.send(Ok(event(&done))).unwrap();
-                });
-                Some(events(unfold(sent, async |mut sent| sent.recv().await.map(|event| (event, sent)))))
+    let go = Arc::new(Notify::new());
+    let signal = go.clone();
+    let server = Scripted::legacy(move |seen: Seen| {
+        let signal = signal.clone();
+        async move {
+            let ask = json!({"jsonrpc": "2.0", "id": 77, "method": "elicitation/create", "params": name("Who?")});
+            let back = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}});
+            let done = json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result("never mind")});
+            match seen.method() {
+                "tools/call" => {
+                    let (later, sent) = mpsc::unbounded_channel();
+                    tokio::spawn(async move {
+                        later.send(Ok(event(&ask))).unwrap();
+                        signal.notified().await;
+                        later.send(Ok(event(&back))).unwrap();
+                        signal.notified().await;
+                        later.send(Ok(event(&done))).unwrap();
+                    });
+                    Some(events(unfold(sent, async |mut sent| sent.recv().await.map(|event| (event, sent)))))
+                }
+                "POST" => Some(reply(http::StatusCode::ACCEPTED, &[], "")),
+                _ => None,
             }
-            "POST" => Some(reply(http::StatusCode::ACCEPTED, &[], "")),
-            _ => None,
         }
     })
     .await;
     let world = world(&server.url, OPEN).await;
     scripted(&world);
     let (ann, chat, run) = asked_user(&world).await;
+    go.notify_one();
     eventually(async || notices(&ann, &chat).await == "input_withdrawn ").await;
+    go.notify_one();
     assert_eq!(ended(&ann, &run).await["status"], "succeeded");
     assert!(texts(&parts_of(&ann, &chat, &run).await).ends_with("Heard: never mind"));
 }

@@ -156,6 +156,11 @@ async fn the_reference_server_asks_a_form_of_many_fields() {
     let ann = world.user("ann", &[]).await;
     let chat = ann.open("desk").await;
     let mut heard = ann.listen(&chat, None).await;
+    // It adds the tool when it knows that we can ask.
+    eventually(async || {
+        ann.get("/v1/agents/desk/tools").await.expect(200).to_string().contains("trigger-elicitation-request")
+    })
+    .await;
     let run = ann.say(&chat, "/call desk trigger-elicitation-request {}").await;
     let said =
         ["Ann", "yes", "-", "ann@example.org", "-", "2001-02-03", "7", "2.5", "Joey", "Piano, Bass", "2", "Tuna"];
