@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::{About, draft, opened, say, words};
 use crate::{
-    app::{App, conversations::FLOOR},
+    app::App,
     domain::{
         elicitation::{Answer, InputRequired, Leave, Pending, Question, State, left},
         error::Result,
@@ -26,6 +26,9 @@ use crate::{
 
 /// For how long a question stands whose worker says nothing.
 pub const LEASE: Duration = Duration::from_secs(15);
+
+/// How often the waiting worker looks although it was told nothing: a hint may be lost.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The question that is open now, for whoever finds that the call is over.
 #[derive(Default)]
@@ -99,8 +102,8 @@ async fn wait(app: &App, tenant: TenantId, pending: &Pending, listener: &mut Lis
 /// Waits until something was written into the conversation, or for a moment.
 async fn news(listener: &mut Listener) {
     let written = async { while let Heard::Transient(_) = listener.next().await {} };
-    // A hint may be lost.
-    let _ = timeout(FLOOR, written).await;
+    // That it takes too long is no error.
+    let _ = timeout(LOOK, written).await;
 }
 
 /// Ends the question that is open, if one is: nobody waits for its answer any more. Its user is told.
