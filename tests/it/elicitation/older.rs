@@ -118,6 +118,8 @@ async fn over_a_pipe_a_question_is_declined_while_two_calls_are_open() {
     let (first, mut of_first) = live();
     let (second, mut of_second) = live();
     let arguments = args(&json!({"who": "ann"}));
+    // Connected before, so that they are written in the order in which they are made.
+    mcp.connect(&key, &spec).await.unwrap();
     let (late, echo) = tokio::join!(
         mcp.call(&key, &spec, "ask_late", &arguments, first),
         mcp.call(&key, &spec, "echo", &arguments, second),
