@@ -7,6 +7,7 @@
 //! that it does not know the session. A lost answer is [`CallError::OutcomeUnknown`] or
 //! [`CallError::TimedOut`], and nobody below repeats it.
 
+mod asking;
 mod changes;
 mod connect;
 mod error;
@@ -35,17 +36,21 @@ use std::{
 use serde_json::value::RawValue;
 use tokio::{
     sync::{broadcast, mpsc},
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-pub use self::error::{CallError, McpError, McpErrorKind};
 use self::{
+    asking::Asking,
     error::Failure,
     listing::Listed,
     pool::{InUse, Pool},
     session::Session,
     wire::{Tap, locked},
+};
+pub use self::{
+    asking::{LiveQuestion, PATIENCE as LIVE_PATIENCE},
+    error::{CallError, McpError, McpErrorKind},
 };
 use crate::{
     domain::{
@@ -181,6 +186,9 @@ pub struct CallOptions {
     pub once: Option<String>,
     /// Somebody can be asked something: the server is told so, and may answer with questions (2026-07-28).
     pub asks: bool,
+    /// Takes what a server of an older revision asks while the call is open; the call's time stands still until it is
+    /// answered. Absent: it is declined.
+    pub live: Option<mpsc::UnboundedSender<LiveQuestion>>,
     /// What the server's questions were answered with; this repeats the call that it answered with them.
     pub answer: Option<Answer>,
 }
@@ -224,7 +232,8 @@ impl Mcp {
     }
 
     /// Calls a tool once. The server's request timeout covers everything: waiting for a free place,
-    /// connecting, the call itself and the last byte of its answer. `arguments` is a JSON object.
+    /// connecting, the call itself and the last byte of its answer; not what [`CallOptions::live`] takes to answer.
+    /// `arguments` is a JSON object.
     pub async fn call(
         &self,
         key: &Key,
@@ -242,6 +251,7 @@ impl Mcp {
             progress: options.progress,
             once: options.once,
             asks: options.asks,
+            asking: options.live.map(|questions| Arc::new(Asking::new(questions))),
             answer: options.answer,
             under_way: Mutex::default(),
         };
@@ -249,9 +259,8 @@ impl Mcp {
         tokio::select! {
             biased;
             () = options.cancel.cancelled() => Err(CallError::Cancelled),
-            made = timeout(patience, call.make(&self.pool, key, spec)) => {
-                made.unwrap_or_else(|_| Err(call.ran_out(patience)))
-            }
+            made = call.make(&self.pool, key, spec) => made,
+            () = call.elapse(patience) => Err(call.ran_out(patience)),
         }
     }
 
@@ -293,6 +302,7 @@ struct Call<'a> {
     progress: Option<mpsc::UnboundedSender<Progress>>,
     once: Option<String>,
     asks: bool,
+    asking: Option<Arc<Asking>>,
     answer: Option<Answer>,
     /// What was tried last, for the one who finds the time run out.
     under_way: Mutex<Option<(Arc<Session>, Arc<Tap>)>>,
@@ -312,6 +322,7 @@ impl Call<'_> {
             let mut tap =
                 Tap::of_call(self.arguments.to_owned(), param_headers, self.progress.clone(), self.once.clone());
             tap.asks = self.asks && session.era == Era::Modern;
+            tap.asking = self.asking.clone().filter(|_| session.era == Era::Legacy);
             let tap = Arc::new(tap);
             *locked(&self.under_way) = Some((session.clone(), tap.clone()));
             let failure = match session.call(self.tool, self.answer.as_ref(), &tap).await {
@@ -329,6 +340,13 @@ impl Call<'_> {
                 }
                 failure => return Err(failure.of_call()),
             }
+        }
+    }
+
+    async fn elapse(&self, patience: Duration) {
+        match &self.asking {
+            Some(asking) => asking.elapse(patience).await,
+            None => sleep(patience).await,
         }
     }
 

@@ -169,6 +169,7 @@ pub async fn messages(
 /// Says something. A text that starts with `/` is a command and is answered without the model, unless it names a
 /// prompt of a server (`/<server>:<prompt>`): what that comes to is said to the model. A text
 /// that comes while a turn is under way waits for the next one, together with others that wait.
+/// What answers a question that a run waits for is said in that run, which goes on with it.
 /// With `field` it answers the prompt for that field and nothing else; `Conflict` when nobody asks for it now.
 pub async fn post(
     app: &App,
@@ -204,14 +205,16 @@ pub(super) fn checked(text: &str) -> Result<String> {
 /// A message and its run, written but not yet committed.
 pub(super) struct Said {
     posted: Posted,
-    event: Event,
+    events: Vec<Event>,
     claimed: Option<(crate::domain::run::ClaimedRun, tokio::sync::OwnedSemaphorePermit)>,
 }
 
 impl Said {
     /// After the commit: tells the listeners and starts the run.
     pub(super) fn publish(self, app: &App, principal: &Principal) -> Posted {
-        app.announce(principal.tenant, self.posted.message.conversation_id, self.event);
+        for event in self.events {
+            app.announce(principal.tenant, self.posted.message.conversation_id, event);
+        }
         if let Some((run, permit)) = self.claimed {
             // The receiver lives as long as the process works; a run sent after that is claimed by another.
             let _ = app.work.send((run, Some(permit)));
@@ -230,6 +233,9 @@ pub(super) async fn say(
     text: &str,
     caught: Option<&Caught>,
 ) -> Result<Said> {
+    if let Some((answer, run)) = caught.and_then(Caught::live) {
+        return answers::hand_over(tx, principal, conversation.id, answer, run).await;
+    }
     let text = caught.map_or(text, Caught::shown);
     // A prompt opens a turn, with what it comes to instead of what was said.
     let names_prompt = caught.is_none() && prompt::command(text).is_some();
@@ -262,7 +268,7 @@ pub(super) async fn say(
     };
     let (message, event) = store::messages::append(tx, principal.tenant, conversation.id, message).await?;
     let run = store::runs::get(tx, &principal.user, run).await?;
-    Ok(Said { posted: Posted { message, run }, event, claimed: claimed.zip(permit) })
+    Ok(Said { posted: Posted { message, run }, events: vec![event], claimed: claimed.zip(permit) })
 }
 
 /// The first line of a text, as a title.

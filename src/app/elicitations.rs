@@ -4,6 +4,7 @@
 //! its own. That repeats no call of unknown outcome: the server has answered and wants to be asked again.
 
 mod answers;
+pub mod live;
 mod words;
 
 use std::{sync::Arc, time::Duration};
@@ -45,6 +46,8 @@ pub struct Asker {
     pub conversation: ConversationId,
     /// Whether a model waits for the outcome.
     pub for_model: bool,
+    /// Whether they can answer while the call is open.
+    pub live: bool,
 }
 
 /// A call that its server answered with questions.
@@ -68,12 +71,39 @@ pub async fn asker(app: &App, run: &crate::domain::run::ClaimedRun, for_model: b
         return Ok(None);
     }
     let mut tx = app.db.tenant(run.tenant).await?;
-    let started = store::elicitations::is_started(&mut tx, run.id).await?;
-    Ok((!started).then_some(Asker { conversation: run.conversation, for_model }))
+    if store::elicitations::is_started(&mut tx, run.id).await? {
+        return Ok(None);
+    }
+    // A client that keeps the transcript cannot speak before it has its answer.
+    let live = !store::flows::is_of_client(&mut tx, run.conversation).await?;
+    Ok(Some(Asker { conversation: run.conversation, for_model, live }))
 }
 
 /// Asks the user, in the conversation. `false` when another question is open there.
 pub async fn ask(app: &Arc<App>, about: &About<'_>, questions: &[Question], input: &InputRequired) -> Result<bool> {
+    let (pending, asked) = draft(app, about, questions, input, false).await?;
+    let pack = app.library.get(about.agent);
+    let texts = texts::of_any(pack.as_deref(), about.principal);
+    let part = words::prompt(&texts, &pending, &asked);
+    let mut tx = app.db.tenant(about.principal.tenant).await?;
+    let event = say(&mut tx, about.principal.tenant, &pending, part).await?;
+    if !store::elicitations::begin(&mut tx, about.principal.tenant, &pending, LIFE).await? {
+        return Ok(false);
+    }
+    tx.commit().await?;
+    app.announce(about.principal.tenant, pending.conversation, event);
+    metrics::counter!("chatelaine_elicitations_total").increment(1);
+    Ok(true)
+}
+
+/// The row of a question, sealed.
+async fn draft(
+    app: &App,
+    about: &About<'_>,
+    questions: &[Question],
+    input: &InputRequired,
+    live: bool,
+) -> Result<(Pending, Asked)> {
     let asked = Asked {
         arguments: about.arguments.to_owned(),
         keys: input.keys.clone(),
@@ -98,21 +128,11 @@ pub async fn ask(app: &Arc<App>, about: &About<'_>, questions: &[Question], inpu
         entered: None,
         fault: None,
         answer_run: None,
+        live,
     };
     let context = context(about.principal.tenant, &pending, OfElicitation::Asked);
     pending.sealed = seal(app, &context, &asked).await?;
-    let pack = app.library.get(about.agent);
-    let texts = texts::of_any(pack.as_deref(), about.principal);
-    let part = words::prompt(&texts, &pending, &asked);
-    let mut tx = app.db.tenant(about.principal.tenant).await?;
-    let event = say(&mut tx, about.principal.tenant, &pending, part).await?;
-    if !store::elicitations::begin(&mut tx, about.principal.tenant, &pending, LIFE).await? {
-        return Ok(false);
-    }
-    tx.commit().await?;
-    app.announce(about.principal.tenant, pending.conversation, event);
-    metrics::counter!("chatelaine_elicitations_total").increment(1);
-    Ok(true)
+    Ok((pending, asked))
 }
 
 /// Tells the user of a question that was not put to them.
@@ -176,7 +196,8 @@ pub async fn forget_old(app: &Arc<App>) -> Result<()> {
                 continue;
             }
             let pack = app.library.get(&pending.agent);
-            let text = texts::in_default(pack.as_deref()).say(Key::AskExpired, &[("server", pending.server.as_str())]);
+            let key = if pending.live { Key::AskWithdrawn } else { Key::AskExpired };
+            let text = texts::in_default(pack.as_deref()).say(key, &[("server", pending.server.as_str())]);
             let part = Part::Notice { code: "input_expired".to_owned(), text };
             events.push((pending.conversation, say(&mut tx, tenant, &pending, part).await?));
         }

@@ -6,6 +6,7 @@
 
 pub mod approved;
 pub mod input;
+mod live;
 pub mod reading;
 
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use serde_json::{
     Map, Value, json,
     value::{RawValue, to_raw_value},
 };
+use tokio::sync::mpsc;
 use url::Url;
 
 use crate::{
@@ -22,7 +23,7 @@ use crate::{
         tool::{Tool, ToolOutcome},
     },
     egress::Egress,
-    mcp::{CallError, CallOptions, Key, Mcp, Options},
+    mcp::{CallError, CallOptions, Key, LiveQuestion, Mcp, Options},
 };
 
 /// Times that a server may ask in the course of one call.
@@ -94,8 +95,20 @@ async fn call(
 ) -> Result<ToolOutcome, CallError> {
     let mut answer = None;
     for _ in 0..ROUNDS {
-        let options = CallOptions { asks: true, answer: answer.take(), ..CallOptions::default() };
-        let outcome = mcp.call(key, spec, tool, arguments, options).await?;
+        let (questions, mut put) = mpsc::unbounded_channel::<LiveQuestion>();
+        let options =
+            CallOptions { asks: true, live: Some(questions), answer: answer.take(), ..CallOptions::default() };
+        let agreeing = async {
+            while let Some(question) = put.recv().await {
+                // The server may not want it any more.
+                let _ = question.answer.send(agreed(&question.input));
+            }
+            std::future::pending::<()>().await;
+        };
+        let outcome = tokio::select! {
+            outcome = mcp.call(key, spec, tool, arguments, options) => outcome?,
+            () = agreeing => unreachable!("it waits for ever"),
+        };
         let Some(input) = &outcome.input else { return Ok(outcome) };
         answer = Some(agreed(input));
     }

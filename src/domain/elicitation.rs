@@ -48,6 +48,9 @@ pub enum Refusal {
     Unanswerable(String),
 }
 
+/// By what a question is known that comes alone.
+const ALONE: &str = "question";
+
 /// One question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
@@ -88,6 +91,13 @@ pub enum Leave {
 pub struct Answer {
     pub responses: Map<String, Value>,
     pub state: Option<String>,
+}
+
+impl Answer {
+    /// The answer to a question that came alone.
+    pub fn alone(mut self) -> Value {
+        self.responses.remove(ALONE).unwrap_or_else(|| json!({ "action": Leave::Cancel }))
+    }
 }
 
 /// What is asked, one after the other.
@@ -207,6 +217,18 @@ pub fn read(result: &RawValue) -> Result<InputRequired, String> {
     Ok(InputRequired { keys, questions: questions(&requests.0), state: wire.request_state })
 }
 
+/// Reads a question that a server puts while the call is open, and whose answer it waits for.
+pub fn read_alone(params: Option<&RawValue>) -> InputRequired {
+    let params = params.map_or("{}", RawValue::get);
+    let question = if params.len() > BYTES {
+        Err(Refusal::Unanswerable(format!("a question of more than {BYTES} bytes")))
+    } else {
+        posed(ALONE, params)
+    };
+    let questions = question.and_then(|question| few(vec![question]));
+    InputRequired { keys: vec![ALONE.to_owned()], questions, state: None }
+}
+
 /// An object whose members stay in the order in which they came.
 struct Ordered(Vec<(String, Box<RawValue>)>);
 
@@ -234,7 +256,10 @@ fn questions(requests: &[(String, Box<RawValue>)]) -> Result<Vec<Question>, Refu
     if requests.len() > QUESTIONS {
         return Err(Refusal::Unanswerable(format!("more than {QUESTIONS} questions at once")));
     }
-    let questions = requests.iter().map(|(key, raw)| question(key, raw)).collect::<Result<Vec<Question>, Refusal>>()?;
+    few(requests.iter().map(|(key, raw)| question(key, raw)).collect::<Result<Vec<Question>, Refusal>>()?)
+}
+
+fn few(questions: Vec<Question>) -> Result<Vec<Question>, Refusal> {
     if steps(&questions).len() > FIELDS {
         return Err(Refusal::Unanswerable(format!("more than {FIELDS} fields at once")));
     }
@@ -247,7 +272,11 @@ fn question(key: &str, raw: &RawValue) -> Result<Question, Refusal> {
     if request.method != "elicitation/create" {
         return Err(Refusal::Unanswerable(format!("{:?} instead of a question", readable(&request.method, 64))));
     }
-    let params = request.params.map_or("{}", RawValue::get);
+    posed(key, request.params.map_or("{}", RawValue::get))
+}
+
+fn posed(key: &str, params: &str) -> Result<Question, Refusal> {
+    let unanswerable = |why: &str| Refusal::Unanswerable(why.to_owned());
     let asked: WireElicitation =
         serde_json::from_str(params).map_err(|_| unanswerable("a question that cannot be read"))?;
     let message = readable(&asked.message, MESSAGE);

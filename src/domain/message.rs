@@ -117,6 +117,9 @@ pub struct Asking {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub schema: Option<Value>,
+    /// The run that asks waits for the answer, which becomes a message of that run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub live: bool,
 }
 
 /// A call as the model asked for it.

@@ -237,7 +237,7 @@ impl Target {
         let client = Client::new(self.egress.clone(), url.clone(), headers.clone(), &self.spec, wire.clone(), bearer);
         let patience = self.spec.timeouts.connect;
         let shaken = async {
-            let handler = self.handler();
+            let handler = self.handler(&wire);
             match way {
                 Way::Streamable => handler.serve_with_lifecycle(self.streamable(client.clone()), mode).await,
                 Way::Pair => handler.serve_with_lifecycle(Pair::open(client.clone()).await?, mode).await,
@@ -306,7 +306,7 @@ impl Target {
         budget: Duration,
     ) -> Result<Session, Failure> {
         let Started(child, wire) = child;
-        let failure = match timeout(budget, self.handler().serve_with_lifecycle(child.clone(), mode)).await {
+        let failure = match timeout(budget, self.handler(wire).serve_with_lifecycle(child.clone(), mode)).await {
             Ok(Ok(service)) => return Session::of(service, wire.clone()),
             Ok(Err(error)) => failure_of(error),
             Err(_) => Failure::Silent(format!("the server did not shake hands within {} s", budget.as_secs_f32())),
@@ -324,8 +324,8 @@ impl Target {
         Ok(Started(Child::start(launch, wire.clone(), &self.warden)?, wire))
     }
 
-    fn handler(&self) -> Handler {
-        Handler { key: self.key.clone(), changes: self.changes.clone() }
+    fn handler(&self, wire: &Arc<Wire>) -> Handler {
+        Handler { wire: wire.clone(), key: self.key.clone(), changes: self.changes.clone() }
     }
 }
 

@@ -29,6 +29,7 @@ use url::Url;
 pub(super) use self::pair::Pair;
 use self::verdict::{MAX_REFUSAL, broken, refusal, refused};
 use super::{
+    asking,
     error::Failure,
     sse::{self, Asked},
     tokens::Bearer,
@@ -159,7 +160,7 @@ impl Client {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.extend(tap.iter().flat_map(|tap| tap.headers.iter().cloned()));
         let body = body_of(message, tap).map_err(|error| Failure::NotSent(error.to_string()))?;
-        let mut limits = self.limits(message, tap.is_some());
+        let mut limits = self.limits(message, tap);
         if tap.is_some_and(|tap| tap.idempotency_key.is_some()) {
             // To be sent once at most: a redirect would send it again.
             limits.redirects = 0;
@@ -247,17 +248,20 @@ impl Client {
         Ok(headers)
     }
 
-    fn limits(&self, message: &ClientJsonRpcMessage, tapped: bool) -> Limits {
+    fn limits(&self, message: &ClientJsonRpcMessage, tap: Option<&Tap>) -> Limits {
         let Timeouts { connect, request, .. } = self.shared.timeouts;
-        let deadline = match message {
-            // The one who asked waits no longer than `request`; this closes what they left behind.
-            ClientJsonRpcMessage::Request(_) if tapped => Some(request + CONTROL),
-            ClientJsonRpcMessage::Request(asked)
+        let deadline = match (message, tap) {
+            // The one who asked waits no longer than `request`, and for their user; this closes what they left behind.
+            (ClientJsonRpcMessage::Request(_), Some(tap)) => {
+                let asking = tap.asking.as_ref().map(|_| asking::PATIENCE).unwrap_or_default();
+                Some(request + asking + CONTROL)
+            }
+            (ClientJsonRpcMessage::Request(asked), _)
                 if matches!(asked.request, ClientRequest::SubscriptionsListenRequest(_)) =>
             {
                 return self.endless();
             }
-            ClientJsonRpcMessage::Request(_) => Some(connect),
+            (ClientJsonRpcMessage::Request(_), _) => Some(connect),
             _ => Some(CONTROL),
         };
         Limits { deadline, max_body: MAX_STREAM, ..self.patience() }

@@ -15,7 +15,8 @@ use rmcp::{
     ClientHandler, ErrorData, Peer, RoleClient,
     model::{
         CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam, ClientCapabilities,
-        ClientConfig, ClientRequest, GetExtensions, GetMeta, GetPromptRequest, GetPromptRequestParams, Implementation,
+        ClientConfig, ClientRequest, CustomRequest, CustomResult, ElicitRequestParams, ElicitResult, ElicitationAction,
+        ErrorCode, GetExtensions, GetMeta, GetPromptRequest, GetPromptRequestParams, Implementation,
         ListPromptsRequest, ListRootsRequestMethod, ListToolsRequest, PaginatedRequestParams, PingRequest,
         ReadResourceRequest, ReadResourceRequestParams, RequestId,
     },
@@ -29,9 +30,12 @@ use super::{
     Era, Key,
     error::Failure,
     reading::Reading,
-    wire::{Tap, Wire, clipped, locked},
+    wire::{ELICIT, Tap, Wire, clipped, locked},
 };
-use crate::domain::{clock, elicitation::Answer};
+use crate::domain::{
+    clock,
+    elicitation::{Answer, Leave},
+};
 
 /// How long the end of a session may take before it is left to itself.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -55,8 +59,9 @@ pub(super) struct Session {
     _aside: DropGuard,
 }
 
-/// Our side of the protocol: nothing is declared, so nothing is answered but the lists changing.
+/// Our side of the protocol: the lists changing, and questions to the user of a call.
 pub(super) struct Handler {
+    pub(super) wire: Arc<Wire>,
     pub(super) key: Key,
     pub(super) changes: broadcast::Sender<Key>,
 }
@@ -65,6 +70,27 @@ pub(super) struct Handler {
 impl ClientHandler for Handler {
     async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
         Err(ErrorData::method_not_found::<ListRootsRequestMethod>())
+    }
+
+    async fn create_elicitation(
+        &self,
+        _: ElicitRequestParams,
+        context: RequestContext<RoleClient>,
+    ) -> Result<ElicitResult, ErrorData> {
+        let answer = self.answer(&context).await;
+        Ok(serde_json::from_value(answer).unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Decline)))
+    }
+
+    /// A question that rmcp does not understand as one is for us to read, too.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleClient>,
+    ) -> Result<CustomResult, ErrorData> {
+        if request.method == ELICIT {
+            return Ok(CustomResult::new(self.answer(&context).await));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, clipped(&request.method), None))
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
@@ -80,6 +106,14 @@ impl ClientHandler for Handler {
         let us = Implementation::new("chatelaine", env!("CARGO_PKG_VERSION"));
         ClientConfig::new(ClientCapabilities::default(), us)
             .with_protocol_version(rmcp::model::ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+}
+
+impl Handler {
+    /// Ends early when the server does not want the answer any more.
+    async fn answer(&self, context: &RequestContext<RoleClient>) -> serde_json::Value {
+        let answered = context.ct.run_until_cancelled(self.wire.answer_to(&context.id)).await;
+        answered.unwrap_or_else(|| serde_json::json!({ "action": Leave::Cancel }))
     }
 }
 

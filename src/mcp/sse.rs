@@ -37,7 +37,10 @@ pub(super) fn events(
     unfold(Some((events.boxed(), wire, asked)), |state| async move {
         let (mut events, wire, asked) = state?;
         match events.next().await? {
-            Ok(event) => Some((Ok(rewrite(event, &wire)), Some((events, wire, asked)))),
+            Ok(event) => {
+                let of = asked.as_ref().map(|(_, tap)| tap);
+                Some((Ok(rewrite(event, &wire, of)), Some((events, wire, asked))))
+            }
             Err(error) => {
                 let item = match asked {
                     Some((id, tap)) if is_final(&error) => {
@@ -53,8 +56,8 @@ pub(super) fn events(
     .boxed()
 }
 
-fn rewrite(mut event: Sse, wire: &Wire) -> Sse {
-    let taken = match event.data.as_deref().map(|data| wire.incoming(data)) {
+fn rewrite(mut event: Sse, wire: &Wire, of: Option<&Arc<Tap>>) -> Sse {
+    let taken = match event.data.as_deref().map(|data| wire.incoming(data, of)) {
         None | Some(Incoming::Pass) => return event,
         Some(Incoming::Taken) => None,
         Some(Incoming::Answered(id)) => Some(stand_in_text(&id)),

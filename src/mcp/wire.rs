@@ -6,9 +6,11 @@
 //! Invariant: a request with a [`Tap`] is answered to rmcp with an empty result, and what the server said
 //! is in the tap; whether anything of it left this machine is written there before the first byte does.
 
+mod questions;
+
 use std::{
     borrow::Cow,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -25,22 +27,31 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::{Progress, error::Failure};
+use self::questions::Put;
+use super::{Progress, asking::Asking, error::Failure};
 use crate::domain::scrub::Scrubber;
 
 /// Bytes of a server's own error message that are kept.
 const MAX_MESSAGE: usize = 1024;
-/// Questions of one call that its user is told of.
-const MAX_DECLINED: usize = 4;
+/// A question to the user.
+pub(super) const ELICIT: &str = "elicitation/create";
 /// What rmcp says that we can do, and what is said where somebody can be asked.
 const NOTHING: &str = "\"io.modelcontextprotocol/clientCapabilities\":{}";
 const ELICITATION: &str = "\"io.modelcontextprotocol/clientCapabilities\":{\"elicitation\":{\"form\":{},\"url\":{}}}";
+/// The same in the handshake of the older revisions, where it holds for all calls of the connection: what comes in the
+/// course of one whose user cannot be asked is declined.
+const NOTHING_AT_ALL: &str = "\"capabilities\":{}";
+const ELICITATION_AT_LEAST: &str = "\"capabilities\":{\"elicitation\":{\"form\":{},\"url\":{}}}";
 
 /// The requests of one connection that wait for an answer.
 #[derive(Default)]
 pub(super) struct Wire {
     waiting: Mutex<HashMap<i64, Arc<Tap>>>,
     progress: Mutex<HashMap<String, UnboundedSender<Progress>>>,
+    /// What servers asked, by the request's id.
+    questions: Mutex<HashMap<RequestId, Put>>,
+    /// Calls that nobody waits for any more and that were not answered.
+    given_up: Mutex<HashSet<i64>>,
     /// Takes the credentials of this connection out of what the server says.
     scrubber: Scrubber,
     /// The same for the access token that was sent last.
@@ -59,7 +70,9 @@ pub(super) struct Tap {
     pub(super) idempotency_key: Option<String>,
     /// Somebody can be asked something in the course of this call.
     pub(super) asks: bool,
-    /// What the server asked while it was open, which rmcp has declined.
+    /// Who is asked what the server asks while this call is open.
+    pub(super) asking: Option<Arc<Asking>>,
+    /// What the server asked while it was open, and nobody was asked.
     declined: Mutex<Vec<String>>,
     /// The progress token rmcp gave the request, as JSON.
     token: OnceLock<String>,
@@ -193,7 +206,12 @@ impl Wire {
     /// Nobody waits for this request any more.
     pub(super) fn forget(&self, id: &RequestId, tap: &Tap) {
         if let NumberOrString::Number(id) = id {
-            locked(&self.waiting).remove(id);
+            // At once: in between the call of somebody else could look like the only one.
+            let mut waiting = locked(&self.waiting);
+            waiting.remove(id);
+            if tap.is_given_up() {
+                locked(&self.given_up).insert(*id);
+            }
         }
         if let Some(token) = tap.token.get() {
             locked(&self.progress).remove(token);
@@ -202,7 +220,7 @@ impl Wire {
 
     /// One message of a transport without envelopes of its own; `None` when it is none, or ours alone.
     pub(super) fn message(&self, text: &str) -> Option<ServerJsonRpcMessage> {
-        match self.incoming(text) {
+        match self.incoming(text, None) {
             Incoming::Pass => serde_json::from_str(text)
                 .inspect_err(|_| tracing::debug!("a server wrote something that is no message of the protocol"))
                 .ok(),
@@ -211,14 +229,14 @@ impl Wire {
         }
     }
 
-    /// Takes what is ours out of the stream of messages.
-    pub(super) fn incoming(&self, text: &str) -> Incoming {
+    /// Takes what is ours out of the stream of messages; `of` is the request that the stream answers, if it is one's own.
+    pub(super) fn incoming(&self, text: &str, of: Option<&Arc<Tap>>) -> Incoming {
         let Ok(envelope) = object::<Envelope>(text) else { return Incoming::Pass };
         match (&envelope.method, envelope.id) {
             (Some(method), None) if method == "notifications/progress" => self.progressed(envelope.params),
             (None, Some(id)) => self.answered(id, &envelope),
-            (Some(method), Some(_)) if method == "elicitation/create" => {
-                self.asked(envelope.params);
+            (Some(method), Some(id)) if method == ELICIT => {
+                self.asked(id, envelope.params, of);
                 Incoming::Pass
             }
             _ => Incoming::Pass,
@@ -227,29 +245,12 @@ impl Wire {
 
     fn answered(&self, id: &RawValue, envelope: &Envelope) -> Incoming {
         let Some(id) = number(id) else { return Incoming::Pass };
-        let Some(tap) = locked(&self.waiting).get(&id).cloned() else { return Incoming::Pass };
+        let Some(tap) = locked(&self.waiting).get(&id).cloned() else {
+            locked(&self.given_up).remove(&id);
+            return Incoming::Pass;
+        };
         tap.settle(answer_of(envelope));
         Incoming::Answered(RequestId::Number(id))
-    }
-
-    /// Notes what a server asks while a call is open. Whose call it is can only be said when there is one.
-    fn asked(&self, params: Option<&RawValue>) {
-        #[derive(Deserialize)]
-        struct Asked {
-            #[serde(default)]
-            message: String,
-        }
-        let waiting = locked(&self.waiting);
-        let mut calls = waiting.values().filter(|tap| tap.arguments.is_some());
-        let (Some(tap), None) = (calls.next(), calls.next()) else { return };
-        let asked = params.and_then(|params| object::<Asked>(params.get()).ok());
-        let mut message = asked.map(|asked| clipped(&asked.message)).unwrap_or_default();
-        self.scrubber.clean(&mut message);
-        self.token.load().clean(&mut message);
-        let mut declined = locked(&tap.declined);
-        if declined.len() < MAX_DECLINED {
-            declined.push(message);
-        }
     }
 
     fn progressed(&self, params: Option<&RawValue>) -> Incoming {
@@ -284,6 +285,11 @@ pub(super) fn answer_in(body: &[u8]) -> Option<Result<Box<RawValue>, Failure>> {
 pub(super) fn body_of(message: &ClientJsonRpcMessage, tap: Option<&Tap>) -> Result<String, serde_json::Error> {
     const PARAMS: &str = "\"params\":{";
     let mut body = serde_json::to_string(message)?;
+    if let ClientJsonRpcMessage::Request(request) = message
+        && matches!(request.request, ClientRequest::InitializeRequest(_))
+    {
+        body = body.replacen(NOTHING_AT_ALL, ELICITATION_AT_LEAST, 1);
+    }
     if tap.is_some_and(|tap| tap.asks) {
         // Only a name of the protocol is spelt like this: within a text its quotes would be escaped.
         body = body.replacen(NOTHING, ELICITATION, 1);

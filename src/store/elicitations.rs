@@ -32,6 +32,7 @@ struct Row {
     entered: Option<Vec<u8>>,
     fault: Option<String>,
     answer_run: Option<Uuid>,
+    live: bool,
 }
 
 impl TryFrom<Row> for Pending {
@@ -57,6 +58,7 @@ impl TryFrom<Row> for Pending {
             entered: row.entered,
             fault: row.fault.as_deref().and_then(Fault::parse),
             answer_run: row.answer_run.map(RunId),
+            live: row.live,
         })
     }
 }
@@ -72,8 +74,8 @@ pub async fn begin(tx: &mut Tx, tenant: TenantId, new: &Pending, life: Duration)
     .await?;
     let done = sqlx::query!(
         "insert into elicitations (tenant_id, id, conversation_id, user_id, agent, server, tool, run_id, call_id,
-                                   credential, for_model, round, sealed, expires_at)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, now() + make_interval(secs => $14))
+                                   credential, for_model, round, sealed, expires_at, live)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, now() + make_interval(secs => $14), $15)
          on conflict (tenant_id, conversation_id) where state = 'open' do nothing",
         tenant.0,
         new.id,
@@ -89,6 +91,7 @@ pub async fn begin(tx: &mut Tx, tenant: TenantId, new: &Pending, life: Duration)
         new.round,
         new.sealed,
         life.as_secs_f64(),
+        new.live,
     )
     .execute(tx.conn())
     .await?;
@@ -100,7 +103,7 @@ pub async fn open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Pe
     let row = sqlx::query_as!(
         Row,
         "select id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round, state,
-                step, sealed, entered, fault, answer_run
+                step, sealed, entered, fault, answer_run, live
          from elicitations where conversation_id = $1 and state = 'open' and expires_at > clock_timestamp()",
         conversation.0,
     )
@@ -114,7 +117,7 @@ pub async fn given_to(tx: &mut Tx, run: RunId) -> Result<Vec<Pending>> {
     let rows = sqlx::query_as!(
         Row,
         "select id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round, state,
-                step, sealed, entered, fault, answer_run
+                step, sealed, entered, fault, answer_run, live
          from elicitations where answer_run = $1 order by id",
         run.0,
     )
@@ -129,7 +132,8 @@ pub struct Step<'a> {
     pub step: usize,
     pub entered: Option<&'a [u8]>,
     pub fault: Option<Fault>,
-    pub run: RunId,
+    /// The run that goes on with it; none, where one waits for it.
+    pub run: Option<RunId>,
 }
 
 /// Takes in an answer. `false` when the question was answered or ended meanwhile.
@@ -145,7 +149,7 @@ pub async fn answer(tx: &mut Tx, seen: &Pending, next: &Step<'_>, life: Duration
         i32::try_from(next.step).unwrap_or(i32::MAX),
         next.entered,
         next.fault.map(Fault::name),
-        next.run.0,
+        next.run.map(|run| run.0),
         life.as_secs_f64(),
     )
     .execute(tx.conn())
@@ -161,10 +165,27 @@ pub async fn mark_sent(tx: &mut Tx, id: Uuid) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// It is over.
-pub async fn end(tx: &mut Tx, id: Uuid) -> Result<()> {
-    sqlx::query!("delete from elicitations where id = $1", id).execute(tx.conn()).await?;
-    Ok(())
+/// It is over. `false` when it was before.
+pub async fn end(tx: &mut Tx, id: Uuid) -> Result<bool> {
+    let done = sqlx::query!("delete from elicitations where id = $1", id).execute(tx.conn()).await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Says that whoever asks still waits for the answer, and looks how far it is; `None` when it is over.
+pub async fn prolong(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Option<Pending>> {
+    let row = sqlx::query_as!(
+        Row,
+        "update elicitations
+         set expires_at = case when state = 'open' then now() + make_interval(secs => $2) else expires_at end
+         where id = $1
+         returning id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round,
+                   state, step, sealed, entered, fault, answer_run, live",
+        id,
+        lease.as_secs_f64(),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.map(TryInto::try_into).transpose()
 }
 
 /// Whether a program started a run, and not a person who speaks in its conversation.
@@ -187,18 +208,18 @@ pub async fn tenants_with_old(tx: &mut Tx) -> Result<Vec<TenantId>> {
 }
 
 /// Deletes the tenant's questions that nobody answered in time, and what was left behind of others; those that were
-/// open.
+/// open, or for whose answer nobody waits any more.
 pub async fn expire(tx: &mut Tx) -> Result<Vec<Pending>> {
     let rows = sqlx::query_as!(
         Row,
         "delete from elicitations
-         where expires_at < now() - case when state = 'open' then interval '0' else make_interval(secs => $1) end
+         where expires_at < now() - case when state = 'open' or live then interval '0' else make_interval(secs => $1) end
          returning id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round,
-                   state, step, sealed, entered, fault, answer_run",
+                   state, step, sealed, entered, fault, answer_run, live",
         LEFT.as_secs_f64(),
     )
     .fetch_all(tx.conn())
     .await?;
     let pending: Result<Vec<Pending>> = rows.into_iter().map(TryInto::try_into).collect();
-    Ok(pending?.into_iter().filter(|pending| pending.state == State::Open).collect())
+    Ok(pending?.into_iter().filter(|pending| pending.state == State::Open || pending.live).collect())
 }

@@ -8,6 +8,8 @@ Arguments, in any order, say how it behaves:
   frail       shakes hands and ends when its tools are asked for
   stubborn    starts a child, writes both ids into the ledger, and then neither speaks nor ends when asked to
   crlf        ends its lines as Windows does
+  curious     has the tools `ask`, which asks the user for a name; `ask_late`, which does so when the next request is
+              there, too; and `forget`, which is never answered
 """
 
 import json
@@ -18,6 +20,8 @@ import sys
 import time
 
 MODES = set(sys.argv[1:])
+LATER = []
+FORGOTTEN = {}
 TOOLS = ["environment", "die", "flood", "spawn", "sleep", "echo"]
 
 
@@ -53,7 +57,32 @@ def call(name, arguments):
         return text(str(child.pid))
     if name == "sleep":
         time.sleep(600)
+    if name == "ask":
+        return text(json.dumps(ask(arguments)))
+    if name == "ask_late":
+        LATER.append(sys.stdin.readline())
+        return text(json.dumps(ask(arguments)))
+    if name == "forget":
+        return FORGOTTEN
     return text(json.dumps(arguments))
+
+
+def ask(arguments):
+    schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    params = {"message": f"Who is {arguments.get('who')}?", "requestedSchema": schema}
+    say({"jsonrpc": "2.0", "id": "q1", "method": "elicitation/create", "params": params})
+    while True:
+        message = json.loads(sys.stdin.readline())
+        if message.get("id") == "q1":
+            return message["result"]
+
+
+def lines():
+    while True:
+        line = LATER.pop() if LATER else sys.stdin.readline()
+        if not line:
+            return
+        yield line
 
 
 def answer(request):
@@ -68,7 +97,8 @@ def answer(request):
     if method == "ping":
         return {}
     if method == "tools/list":
-        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
+        curious = ["ask", "ask_late", "forget"] if "curious" in MODES else []
+        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS + curious]}
     if method == "tools/call":
         return call(params["name"], params.get("arguments"))
     if method == "server/discover" and "mortal" in MODES:
@@ -91,7 +121,7 @@ def main():
     if "doomed" in MODES:
         print("cannot start with key", os.environ["PROBE_SECRET"], file=sys.stderr, flush=True)
         return
-    for line in sys.stdin:
+    for line in lines():
         if "chatty" in MODES:
             print("hello from the probe")
         request = json.loads(line)
@@ -100,6 +130,8 @@ def main():
         if "frail" in MODES and request["method"] == "tools/list":
             os._exit(3)
         result = answer(request)
+        if result is FORGOTTEN:
+            continue
         if result is not None:
             say({"jsonrpc": "2.0", "id": request["id"], "result": result})
         elif "silent" not in MODES:

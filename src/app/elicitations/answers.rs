@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use super::{LIFE, OfElicitation, context, opened, seal, words};
+use super::{LIFE, OfElicitation, context, live::LEASE, opened, seal, words};
 use crate::{
     app::{App, agents},
     domain::{
         command,
-        elicitation::{Fault, Leave, Pending, State, steps},
+        elicitation::{Asked, Fault, Leave, Pending, State, steps},
         error::{Error, Result},
         ids::{ConversationId, RunId},
         message::Part,
@@ -29,9 +29,16 @@ pub struct Caught {
     step: usize,
     entered: Option<Vec<u8>>,
     fault: Option<Fault>,
+    /// What is asked next in the run that waits; of others it is asked in the run that is given the answer.
+    pub next: Vec<Part>,
 }
 
 impl Caught {
+    /// The run that waits for the answer, if one does.
+    pub fn waiting(&self) -> Option<RunId> {
+        self.pending.live.then_some(self.pending.run)
+    }
+
     /// The last answer opens the turn in which the model hears what came of the call.
     pub fn kind(&self) -> RunKind {
         if self.state == State::Answered && self.pending.for_model { RunKind::Turn } else { RunKind::Command }
@@ -40,8 +47,9 @@ impl Caught {
     /// Hands the answer to its run, in the transaction that stores the message.
     pub async fn deliver(&self, tx: &mut Tx, run: RunId) -> Result<()> {
         let entered = self.entered.as_deref();
+        let (run, life) = if self.pending.live { (None, LEASE) } else { (Some(run), LIFE) };
         let next = Step { state: self.state, step: self.step, entered, fault: self.fault, run };
-        if store::elicitations::answer(tx, &self.pending, &next, LIFE).await? {
+        if store::elicitations::answer(tx, &self.pending, &next, life).await? {
             return Ok(());
         }
         Err(Error::Conflict("the question was answered or withdrawn meanwhile; look at the conversation".to_owned()))
@@ -109,7 +117,22 @@ async fn judged(
     }
     let context = context(principal.tenant, &pending, OfElicitation::Entered);
     let sealed = seal(app, &context, &entered).await?;
-    Ok(Some(Caught { pending, shown: text.to_owned(), state, step: at, entered: Some(sealed), fault }))
+    let mut next = Vec::new();
+    if pending.live && state == State::Open {
+        let (pending, pack) = (Pending { step: at, fault, ..pending.clone() }, app.library.get(&pending.agent));
+        next = asked_next(&texts::of_any(pack.as_deref(), principal), &pending, &asked);
+    }
+    Ok(Some(Caught { pending, shown: text.to_owned(), state, step: at, entered: Some(sealed), fault, next }))
+}
+
+/// What is asked at a row's step, after what was wrong with the last answer.
+fn asked_next(texts: &texts::Texts<'_>, pending: &Pending, asked: &Asked) -> Vec<Part> {
+    let mut parts = Vec::new();
+    if let (Some(fault), Some(step)) = (pending.fault, steps(&asked.questions).get(pending.step)) {
+        parts.push(words::fault(texts, fault, step));
+    }
+    parts.push(words::prompt(texts, pending, asked));
+    parts
 }
 
 /// What a run that was given an answer has to ask next; `None` when it was given none.
@@ -126,12 +149,7 @@ pub async fn resume(app: &Arc<App>, run: &ClaimedRun) -> Result<Option<Vec<Part>
     let Some((asked, _)) = opened(app, run.tenant, &pending).await? else {
         return Ok(Some(vec![nothing_open(&texts)]));
     };
-    let mut parts = Vec::new();
-    if let (Some(fault), Some(step)) = (pending.fault, steps(&asked.questions).get(pending.step)) {
-        parts.push(words::fault(&texts, fault, step));
-    }
-    parts.push(words::prompt(&texts, &pending, &asked));
-    Ok(Some(parts))
+    Ok(Some(asked_next(&texts, &pending, &asked)))
 }
 
 /// What somebody hears who answers nothing.

@@ -1,11 +1,14 @@
 //! How a question of a server reads in the chat.
 
 use super::LIFE;
-use crate::domain::{
-    elicitation::{Ask, Asked, Fault, Field, Format, Kind, Pending, Step, steps},
-    message::{Asking, Choice, Part, Prompt},
-    server::FieldKind,
-    texts::{Key, Texts},
+use crate::{
+    domain::{
+        elicitation::{Ask, Asked, Fault, Field, Format, Kind, Pending, Step, steps},
+        message::{Asking, Choice, Part, Prompt},
+        server::FieldKind,
+        texts::{Key, Texts},
+    },
+    mcp::LIVE_PATIENCE,
 };
 
 /// What is asked at a step.
@@ -34,7 +37,8 @@ pub(super) fn prompt(texts: &Texts<'_>, pending: &Pending, asked: &Asked) -> Par
             lines.push(texts.say(Key::NotABoolean, &[]));
         }
     }
-    let minutes = (LIFE.as_secs() / 60).to_string();
+    let life = if pending.live { LIVE_PATIENCE } else { LIFE };
+    let minutes = (life.as_secs() / 60).to_string();
     lines.push(texts.say(Key::AskHow, &[("minutes", &minutes)]));
     Part::Prompt(Prompt {
         text: lines.join("\n"),
@@ -43,7 +47,12 @@ pub(super) fn prompt(texts: &Texts<'_>, pending: &Pending, asked: &Asked) -> Par
         secret: false,
         url,
         options,
-        asking: Some(Asking { server: pending.server.to_string(), tool: pending.tool.clone(), schema }),
+        asking: Some(Asking {
+            server: pending.server.to_string(),
+            tool: pending.tool.clone(),
+            schema,
+            live: pending.live,
+        }),
     })
 }
 

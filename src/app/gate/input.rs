@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
+use tokio::sync::mpsc;
 
-use super::{Call, audit_row, came_of, denied, outcome_name, reach, refused, unknown};
+use super::{Call, audit_row, came_of, denied, live, outcome_name, reach, refused, unknown};
 use crate::{
     app::{
         App,
@@ -60,7 +61,10 @@ enum Next {
 pub(super) async fn make(app: &Arc<App>, call: &Call<'_>, ready: &Ready<'_>, answer: Option<Answer>) -> ToolResult {
     let mut answer = answer;
     for _ in 0..ALONE {
+        let asker_now = call.asker.filter(|asker| asker.live);
+        let (questions, put) = mpsc::unbounded_channel();
         let options = CallOptions {
+            live: asker_now.map(|_| questions),
             progress: Some(call.progress.clone()),
             cancel: call.cancel.clone(),
             once: None,
@@ -68,7 +72,11 @@ pub(super) async fn make(app: &Arc<App>, call: &Call<'_>, ready: &Ready<'_>, ans
             answer: answer.take(),
         };
         let mcp = app.orchestrator.mcp(ready.spec, &app.mcp);
-        let sent = mcp.call(&ready.key, &ready.target, ready.tool, &ready.arguments, options).await;
+        let calling = mcp.call(&ready.key, &ready.target, ready.tool, &ready.arguments, options);
+        let sent = match asker_now {
+            Some(asker) => live::attend(app, &about(call, ready, asker), put, calling).await,
+            None => calling.await,
+        };
         let (Ok(ToolOutcome { input: Some(input), .. }), Some(asker)) = (&sent, call.asker) else {
             tell_of_declined(app, call, ready, &sent).await;
             return came_of(app, call.principal, call.call_id, &ready.key, ready.spec, sent).await;
@@ -151,7 +159,7 @@ pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: Answered) -> Tool
     result
 }
 
-/// A server of the older era asks while the call is open. Nothing waits for a person here, so it was declined.
+/// A server of the older era asks while the call is open. What could not be put to the user was declined.
 async fn tell_of_declined(app: &Arc<App>, call: &Call<'_>, ready: &Ready<'_>, sent: &Result<ToolOutcome, CallError>) {
     let (Ok(outcome), Some(asker)) = (sent, call.asker) else { return };
     for message in &outcome.declined {
@@ -174,7 +182,7 @@ fn about<'a>(call: &'a Call<'_>, ready: &'a Ready<'_>, asker: Asker) -> About<'a
     }
 }
 
-async fn tell(app: &Arc<App>, about: &About<'_>, code: &str, key: texts::Key, what: &str) {
+pub(super) async fn tell(app: &Arc<App>, about: &About<'_>, code: &str, key: texts::Key, what: &str) {
     if let Err(error) = elicitations::tell(app, about, code, key, what).await {
         tracing::warn!(%error, server = %about.server, "a user could not be told what a server asked");
     }

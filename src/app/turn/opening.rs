@@ -30,7 +30,9 @@ impl Work {
         let written = self.written().await?;
         let (mut messages, mut notices) = (Vec::new(), Vec::new());
         if !written.iter().any(is_of_prompt) {
-            for message in written.iter().filter(|message| message.role == Role::User) {
+            // What was said later answers a server's question.
+            let said = written.iter().take_while(|message| message.role != Role::Assistant);
+            for message in said.filter(|message| message.role == Role::User) {
                 let said = message.plain();
                 let Some(command) = prompt::command(&said) else { continue };
                 match prompts::use_one(&self.app, &self.run.principal, pack, self.run.id, command).await? {

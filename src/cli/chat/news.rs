@@ -28,6 +28,8 @@ pub enum News {
         text: String,
         /// It asks for something that must not be shown while it is typed.
         secret: bool,
+        /// Its run waits for the answer.
+        waits: bool,
     },
     /// A run waits or is under way.
     Begun {
@@ -55,6 +57,7 @@ impl News {
                 run,
                 text: plain(data),
                 secret: parts(data).iter().any(|part| part["type"] == "prompt" && part["secret"] == true),
+                waits: parts(data).iter().any(|part| part["type"] == "prompt" && part["asking"]["live"] == true),
             },
             "run" if matches!(data["status"].as_str(), Some("queued" | "running")) => Self::Begun { run },
             "run" => Self::Ended { run },

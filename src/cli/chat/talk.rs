@@ -1,7 +1,7 @@
 //! The talk itself: lines in, answers out, and whatever happens in between.
 //!
 //! A line from a pipe is not read before everything that is under way has ended, so that a script's answers
-//! come in its order. A person may type at any time.
+//! come in its order, unless a run waits for an answer. A person may type at any time.
 
 use super::{
     client::{Client, Me, signed_out},
@@ -27,6 +27,8 @@ pub struct Talk {
     screen: Screen,
     /// The next line is a secret.
     secret: bool,
+    /// A run waits for the next line.
+    awaited: bool,
 }
 
 impl Talk {
@@ -44,7 +46,8 @@ impl Talk {
         let (ears, before) = Ears::open(&client, me.user).await?;
         let lines = Lines::start(interactive, prompts());
         let screen = Screen::default();
-        let mut talk = Self { client, agent, conversation, interactive, lines, ears, screen, secret: false };
+        let mut talk =
+            Self { client, agent, conversation, interactive, lines, ears, screen, secret: false, awaited: false };
         talk.turn().await?;
         if let Some(before) = before {
             say(&before);
@@ -102,7 +105,7 @@ impl Talk {
     /// Waits for a line, and shows what happens meanwhile.
     async fn line(&mut self) -> anyhow::Result<Option<String>> {
         loop {
-            let ready = self.interactive || self.ears.under_way().is_empty();
+            let ready = self.interactive || self.awaited || self.ears.under_way().is_empty();
             tokio::select! {
                 biased;
                 told = self.ears.hear() => self.show(told?),
@@ -115,7 +118,7 @@ impl Talk {
                     self.stop().await;
                 }
                 line = self.lines.next(self.secret), if ready => {
-                    self.secret = false;
+                    (self.secret, self.awaited) = (false, false);
                     return Ok(line?);
                 }
             }
@@ -160,6 +163,8 @@ impl Talk {
                     match &told {
                         Told::News(News::Ended { run: ended }) => over |= *ended == run,
                         Told::News(News::Message { run: of, secret: true, .. }) => self.secret |= *of == run,
+                        // It goes on with the next line.
+                        Told::News(News::Message { run: of, waits: true, .. }) => over |= *of == run,
                         _ => {}
                     }
                     self.show(told);
@@ -171,7 +176,10 @@ impl Talk {
 
     fn show(&mut self, told: Told) {
         match told {
-            Told::News(news) => self.screen.show(&news),
+            Told::News(news) => {
+                self.awaited |= matches!(news, News::Message { waits: true, .. });
+                self.screen.show(&news);
+            }
             Told::Notice(line) => self.screen.say(&line),
             Told::Badge(waiting) => self.lines.count(waiting),
             Told::Missed => self.screen.missed(),

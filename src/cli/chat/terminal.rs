@@ -122,7 +122,7 @@ mod tests {
 
     fn message(seq: i64, role: &str, run: &str, text: &str) -> News {
         let (role, run, text) = (role.to_owned(), run.to_owned(), text.to_owned());
-        News::Message { seq, role, run, text, secret: false }
+        News::Message { seq, role, run, text, secret: false, waits: false }
     }
 
     fn delta(text: &str) -> News {

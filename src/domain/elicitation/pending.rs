@@ -61,6 +61,8 @@ pub struct Pending {
     /// Why the last answer could not be used.
     pub fault: Option<Fault>,
     pub answer_run: Option<RunId>,
+    /// The server waits for the answer, and with it the run: whoever answers does so in that run.
+    pub live: bool,
 }
 
 /// What a call needs to go on.

@@ -130,12 +130,12 @@ pub(super) const TEXTS: &[Row] = &[
         Key::AskTooLate,
         "ASK_TOO_LATE",
         [
-            "The server {server} asked you something in the middle of {tool}: “{what}”. It was declined for you: a server \
-             of this protocol revision waits for the answer, and nothing here waits.",
-            "El servidor {server} te ha preguntado en medio de {tool}: «{what}». Se ha rechazado por ti: un servidor de esta \
-             revisión del protocolo espera la respuesta, y aquí nada espera.",
-            "Le serveur {server} vous a demandé au milieu de {tool} : « {what} ». Cela a été refusé pour vous : un serveur de \
-             cette révision du protocole attend la réponse, et rien n'attend ici.",
+            "The server {server} asked you something in the middle of {tool}: “{what}”. It was declined for you: it \
+             could not be put to you here and now.",
+            "El servidor {server} te ha preguntado en medio de {tool}: «{what}». Se ha rechazado por ti: no se \
+             te podía hacer aquí y ahora.",
+            "Le serveur {server} vous a demandé au milieu de {tool} : « {what} ». Cela a été refusé pour vous : \
+             la question ne pouvait pas vous être posée ici et maintenant.",
         ],
     ),
     (
@@ -145,6 +145,18 @@ pub(super) const TEXTS: &[Row] = &[
             "Nobody answered what the server {server} asked, so the call was not carried on.",
             "Nadie ha respondido a lo que preguntó el servidor {server}, así que la llamada no ha seguido.",
             "Personne n'a répondu à la question du serveur {server} ; l'appel n'a donc pas été poursuivi.",
+        ],
+    ),
+    (
+        Key::AskWithdrawn,
+        "ASK_WITHDRAWN",
+        [
+            "What the server {server} asked is no longer open: it was not answered in time, or the server does not wait for \
+             the answer any more.",
+            "Lo que preguntó el servidor {server} ya no está abierto: no se respondió a tiempo, o el servidor ya no espera \
+             la respuesta.",
+            "La question du serveur {server} n'est plus ouverte : elle est restée sans réponse à temps, ou le serveur \
+             n'attend plus la réponse.",
         ],
     ),
     (

@@ -90,6 +90,7 @@ pub enum Key {
     AskUnanswerable,
     AskTooLate,
     AskExpired,
+    AskWithdrawn,
     AskNone,
     Skills,
     SkillArguments,

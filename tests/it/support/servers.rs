@@ -174,6 +174,15 @@ pub async fn desk() -> Server {
     start(command).await
 }
 
+/// `tests/servers/asks.py`, a fastmcp server of the older revisions that asks its users.
+pub async fn asks() -> Server {
+    let mut command = Command::new(venv("python"));
+    command.arg(folder().join("asks.py"));
+    let mut server = start(command).await;
+    server.url.set_path("/sse");
+    server
+}
+
 /// npm `@modelcontextprotocol/server-everything` as a child.
 pub fn everything_stdio() -> Endpoint {
     stdio("node", [everything_script().to_str().unwrap(), "stdio"])
