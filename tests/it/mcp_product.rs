@@ -140,7 +140,7 @@ async fn a_server_that_is_not_ready_with_its_list_is_asked_once_more_a_moment_la
                 return None;
             }
             let mut times = times.lock().unwrap();
-            times.push(Instant::now());
+            times.push(chatelaine::domain::clock::instant());
             let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
             let names: &[&str] = if times.len() == 1 { &["echo"] } else { &["echo", "late"] };
             Some(seen.result(json!({"tools": names.iter().map(|name| tool(name)).collect::<Vec<_>>()})))
