@@ -1,5 +1,7 @@
 //! What the README promises, compared with the code.
 
+use std::collections::BTreeSet;
+
 use chatelaine::domain::config::{Config, Environment, SETTINGS};
 
 const README: &str = include_str!("../../README.md");
@@ -44,9 +46,19 @@ fn the_pack_in_twenty_lines_loads() {
 }
 
 #[test]
+fn every_page_is_named_and_every_link_leads_somewhere() {
+    let linked: BTreeSet<_> =
+        README.split("](docs/").skip(1).filter_map(|rest| rest.split(')').next()).map(ToOwned::to_owned).collect();
+    let pages = std::fs::read_dir("docs").unwrap().map(|page| page.unwrap().file_name().into_string().unwrap());
+    assert_eq!(linked, pages.collect::<BTreeSet<_>>());
+}
+
+#[test]
 fn every_make_target_that_is_named_exists() {
     let makefile = include_str!("../../Makefile");
-    let named = README.split("make ").skip(1).filter_map(|rest| rest.split(|c: char| !c.is_ascii_lowercase()).next());
+    let pages = std::fs::read_dir("docs").unwrap().map(|page| std::fs::read_to_string(page.unwrap().path()).unwrap());
+    let all: String = pages.chain([README.to_owned()]).collect();
+    let named = all.split("make ").skip(1).filter_map(|rest| rest.split(|c: char| !c.is_ascii_lowercase()).next());
     for target in named.filter(|target| !target.is_empty()) {
         let exists = makefile.lines().any(|line| line.starts_with(&format!("{target}:")));
         assert!(exists, "the README says `make {target}`");
