@@ -114,15 +114,14 @@ async fn answered(
         Err(problem) if problem.code == "malformed_json" => {
             return Ok(refusal(JsonRpcId::Null, &A2AError::parse_error(problem.detail)));
         }
+        // Only a list is read and refused.
+        Err(problem) if problem.field.as_deref() == Some("body") => return Ok(no_object()),
         Err(problem) => return Err(problem),
     };
     let request = match serde_json::from_str::<JsonRpcRequest>(body.get()) {
         Ok(request) if request.jsonrpc == "2.0" => request,
         Ok(request) => return Ok(refusal(request.id, &A2AError::invalid_request("jsonrpc must be \"2.0\""))),
-        Err(_) if !body.get().starts_with('{') => {
-            let why = "send one JSON-RPC request, which is an object; batches are not supported";
-            return Ok(refusal(JsonRpcId::Null, &A2AError::invalid_request(why)));
-        }
+        Err(_) if !body.get().starts_with('{') => return Ok(no_object()),
         Err(error) => return Ok(refusal(id_of(&body), &A2AError::invalid_request(error.to_string()))),
     };
     let JsonRpcRequest { id, method, params, .. } = request;
@@ -196,6 +195,11 @@ impl Asking<'_> {
             None => card::of_all(app, Some(self.principal)).await?,
         })
     }
+}
+
+fn no_object() -> Response {
+    let why = "send one JSON-RPC request, which is an object; batches are not supported";
+    refusal(JsonRpcId::Null, &A2AError::invalid_request(why))
 }
 
 /// The parameters of a method.

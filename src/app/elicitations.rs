@@ -196,9 +196,10 @@ pub async fn forget_old(app: &Arc<App>) -> Result<()> {
                 continue;
             }
             let pack = app.library.get(&pending.agent);
-            let key = if pending.live { Key::AskWithdrawn } else { Key::AskExpired };
+            let (key, code) =
+                if pending.live { (Key::AskWithdrawn, "input_withdrawn") } else { (Key::AskExpired, "input_expired") };
             let text = texts::in_default(pack.as_deref()).say(key, &[("server", pending.server.as_str())]);
-            let part = Part::Notice { code: "input_expired".to_owned(), text };
+            let part = Part::Notice { code: code.to_owned(), text };
             events.push((pending.conversation, say(&mut tx, tenant, &pending, part).await?));
         }
         tx.commit().await?;

@@ -41,7 +41,7 @@ pub enum Used {
     /// Messages for the model.
     Messages(Vec<(Role, Part)>),
     /// A word to the user: nothing was asked of the model.
-    Notice(Part),
+    Notice(Box<Part>),
 }
 
 /// The prompts that the principal may use at an agent.
@@ -84,7 +84,7 @@ pub async fn use_one(
     let named = format!("/{}:{}", command.server, command.prompt);
     let tell = |code: &str, key: Key, values: &[(&str, &str)]| {
         let text = texts.say(key, &[&[("command", named.as_str())], values].concat());
-        Used::Notice(Part::Notice { code: code.to_owned(), text })
+        Used::Notice(Box::new(Part::Notice { code: code.to_owned(), text }))
     };
     let Some((spec, found)) = toolbox.prompt(command.server, command.prompt) else {
         return Ok(tell("unknown_prompt", Key::PromptUnknown, &[]));

@@ -119,7 +119,9 @@ impl<'a> Sheet<'a> {
         self.comments.borrow_mut().extend(comments);
         let dropped = dropped.iter().map(|(path, node)| (node, shade::is_below_holder(path)));
         for (node, all) in root.iter().map(|root| (root, false)).chain(dropped) {
-            shade::shaded(node, text, all).into_iter().for_each(|span| self.mask(source, span));
+            for span in shade::shaded(node, text, all) {
+                self.mask(source, span);
+            }
         }
         let syntax_only = root.is_none();
         for fault in faults {
@@ -187,7 +189,9 @@ impl<'a> Sheet<'a> {
     /// Keeps every literal of a tree out of excerpts.
     pub(super) fn mask_all(&self, node: &Node) {
         let text = self.sources[node.source].text;
-        shade::shaded(node, text, true).into_iter().for_each(|span| self.mask(node.source, span));
+        for span in shade::shaded(node, text, true) {
+            self.mask(node.source, span);
+        }
     }
 
     /// Keeps these bytes out of excerpts.

@@ -72,9 +72,9 @@ pub(super) async fn make(app: &Arc<App>, call: &Call<'_>, ready: &Ready<'_>, ans
             answer: answer.take(),
         };
         let mcp = app.orchestrator.mcp(ready.spec, &app.mcp);
-        let calling = mcp.call(&ready.key, &ready.target, ready.tool, &ready.arguments, options);
+        let calling = Box::pin(mcp.call(&ready.key, &ready.target, ready.tool, &ready.arguments, options));
         let sent = match asker_now {
-            Some(asker) => live::attend(app, &about(call, ready, asker), put, calling).await,
+            Some(asker) => Box::pin(live::attend(app, &about(call, ready, asker), put, calling)).await,
             None => calling.await,
         };
         let (Ok(ToolOutcome { input: Some(input), .. }), Some(asker)) = (&sent, call.asker) else {

@@ -37,7 +37,7 @@ impl Work {
                 let Some(command) = prompt::command(&said) else { continue };
                 match prompts::use_one(&self.app, &self.run.principal, pack, self.run.id, command).await? {
                     Used::Messages(of_prompt) => messages.extend(of_prompt),
-                    Used::Notice(notice) => notices.push(notice),
+                    Used::Notice(notice) => notices.push(*notice),
                 }
             }
         }
