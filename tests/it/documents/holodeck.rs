@@ -128,10 +128,10 @@ fn a_legacy_entry_runs_by_npx_and_is_deprecated() {
 #[test]
 fn example_1_files() {
     let text = snippet("holodeck", 8);
-    let server = load_files(&[("agent.yaml", &text)], &variables().with("workspaceFolder", "/work")).servers.remove(0);
+    let server = load_files(&[("agent.yaml", &text)], &variables().with("workspaceFolder", "/srv")).servers.remove(0);
     let (command, args, env) = child(&server);
     assert_eq!((command, args), ("npx", vec!["-y", "@modelcontextprotocol/server-filesystem"]));
-    assert_eq!(env, [("MCP_CONFIG", r#"{"allowed_directories":["/work/data","/work/output"]}"#)]);
+    assert_eq!(env, [("MCP_CONFIG", r#"{"allowed_directories":["/srv/data","/srv/output"]}"#)]);
     assert!(open(&server, "read_file"));
 }
 
