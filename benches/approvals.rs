@@ -4,7 +4,7 @@
 use std::{os::unix::fs::PermissionsExt, sync::Arc, time::Duration};
 
 use chatelaine::{
-    app::approvals,
+    app::tools::approvals,
     domain::{clock, config::Environment, principal::Principal},
     store::private::PrivatePostgres,
 };
@@ -39,8 +39,14 @@ pub async fn measure() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     // Root's server runs as another user, who must pass through.
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711)).unwrap();
-    let private = PrivatePostgres::start(&folder.path().join("postgres"), &Environment::from_process()).await.unwrap();
-    let household = Household::with_ring(private.url(), [("bank".to_owned(), pack(&server))], RING).await;
+    let private = PrivatePostgres::start(
+        &folder.path().join("postgres"),
+        &Environment::from_process(),
+    )
+    .await
+    .unwrap();
+    let household =
+        Household::with_ring(private.url(), [("bank".to_owned(), pack(&server))], RING).await;
     let here = household.start().await;
     here.until_connected().await;
     decide(&household, &here).await;
@@ -81,7 +87,9 @@ fn call(at: usize) -> String {
 /// How long a decision takes, from the first byte of the request to the last of its answer.
 async fn decide(household: &Household, product: &Product) {
     let clerks = stream::iter(0..CLERKS).map(async |at| {
-        let clerk = household.member(product, &format!("clerk-{at}"), "clerk").await;
+        let clerk = household
+            .member(product, &format!("clerk-{at}"), "clerk")
+            .await;
         let conversation = clerk.open("bank").await;
         for at in 0..CALLS {
             clerk.say(&conversation, &call(at)).await;
@@ -90,7 +98,11 @@ async fn decide(household: &Household, product: &Product) {
     clerks.buffer_unordered(CHIEFS).collect::<()>().await;
     let mut chiefs = Vec::new();
     for at in 0..CHIEFS {
-        chiefs.push(household.member(product, &format!("chief-{at}"), "chief").await);
+        chiefs.push(
+            household
+                .member(product, &format!("chief-{at}"), "chief")
+                .await,
+        );
     }
     let waiting = waiting(&chiefs[0]).await;
     let start = clock::instant();
@@ -106,15 +118,31 @@ async fn decide(household: &Household, product: &Product) {
             times
         })
     });
-    let times = Times::of(join_all(decided).await.into_iter().flat_map(Result::unwrap).collect());
+    let times = Times::of(
+        join_all(decided)
+            .await
+            .into_iter()
+            .flat_map(Result::unwrap)
+            .collect(),
+    );
     let took = start.elapsed();
     let each = took / u32::try_from(times.count()).unwrap();
     let rate = times.count() as u128 * 1000 / took.as_millis();
     let remark = format!("{rate} a second; what is approved runs meanwhile; safe on disk");
-    row("decide about one of many (400 a second)", &AtMost(Time(Duration::from_micros(2500))), Time(each), &remark);
+    row(
+        "decide about one of many (400 a second)",
+        &AtMost(Time(Duration::from_micros(2500))),
+        Time(each),
+        &remark,
+    );
     let figure = format!("a decision, {CHIEFS} at once, p99");
     let remark = format!("p50 {}", Time(times.median()));
-    row(&figure, &AtMost(Time(Duration::from_millis(50))), Time(times.percentile(99)), &remark);
+    row(
+        &figure,
+        &AtMost(Time(Duration::from_millis(50))),
+        Time(times.percentile(99)),
+        &remark,
+    );
 }
 
 /// Everything that waits for a chief, as soon as all of it does.
@@ -123,15 +151,24 @@ async fn waiting(chief: &Client) -> Vec<Value> {
     loop {
         let (mut found, mut before) = (Vec::new(), String::new());
         loop {
-            let page = chief.get(&format!("/v1/approvals?decidable=true&limit=100{before}")).await.expect(200);
+            let page = chief
+                .get(&format!("/v1/approvals?decidable=true&limit=100{before}"))
+                .await
+                .expect(200);
             found.extend(page["items"].as_array().unwrap().clone());
-            let Some(next) = page["next"].as_str() else { break };
+            let Some(next) = page["next"].as_str() else {
+                break;
+            };
             before = format!("&before={next}");
         }
         if found.len() == CLERKS * CALLS {
             return found;
         }
-        assert!(clock::instant() < deadline, "only {} calls wait", found.len());
+        assert!(
+            clock::instant() < deadline,
+            "only {} calls wait",
+            found.len()
+        );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
@@ -158,8 +195,16 @@ async fn outcome(household: &Household, here: &Product, there: &Product) {
     }
     let times = Times::of(times);
     let figure = "from a decision to its outcome at another replica, p99";
-    let remark = format!("p50 {}; the call itself is part of it", Time(times.median()));
-    row(figure, &AtMost(Time(Duration::from_millis(300))), Time(times.percentile(99)), &remark);
+    let remark = format!(
+        "p50 {}; the call itself is part of it",
+        Time(times.median())
+    );
+    row(
+        figure,
+        &AtMost(Time(Duration::from_millis(300))),
+        Time(times.percentile(99)),
+        &remark,
+    );
 }
 
 /// The next request in this state that a conversation tells of.
@@ -167,7 +212,10 @@ async fn heard(events: &mut Events, state: &str) -> Value {
     loop {
         let event = events.next().await.expect("the stream ended");
         let parts = event.data["parts"].as_array().cloned().unwrap_or_default();
-        if let Some(note) = parts.into_iter().find(|part| part["type"] == "approval" && part["state"] == state) {
+        if let Some(note) = parts
+            .into_iter()
+            .find(|part| part["type"] == "approval" && part["state"] == state)
+        {
             return note;
         }
     }
@@ -177,7 +225,11 @@ async fn heard(events: &mut Events, state: &str) -> Value {
 async fn badge(server: &str) {
     let world = World::with(|setup| setup.packs = vec![("bank".to_owned(), pack(server))]).await;
     world.tools_ready().await;
-    world.user("clerk", &["clerk"]).await.ask("bank", &call(0)).await;
+    world
+        .user("clerk", &["clerk"])
+        .await
+        .ask("bank", &call(0))
+        .await;
     copy_requests(&world).await;
     let claims: Value = json!({ "roles": ["chief"] });
     let chief = Principal {
@@ -190,14 +242,21 @@ async fn badge(server: &str) {
     let mut times = Vec::new();
     for _ in 0..COUNTS {
         let start = clock::instant();
-        let waiting = approvals::decidable_count(world.app(), &chief).await.unwrap();
+        let waiting = approvals::decidable_count(world.app(), &chief)
+            .await
+            .unwrap();
         times.push(start.elapsed());
         assert_eq!(waiting, i64::from(PENDING) + 1);
     }
     let times = Times::of(times);
     let figure = format!("count the {PENDING} of {ROWS} requests that wait for somebody");
     let remark = format!("p99 {}", Time(times.percentile(99)));
-    row(&figure, &AtMost(Time(Duration::from_millis(2))), Time(times.median()), &remark);
+    row(
+        &figure,
+        &AtMost(Time(Duration::from_millis(2))),
+        Time(times.median()),
+        &remark,
+    );
 }
 
 /// Fills the table with copies of the one request there is. Nobody can execute them, and nobody does.
@@ -211,7 +270,15 @@ async fn copy_requests(world: &World) {
             case when n > $2 then clock_timestamp() end
         from approvals, generate_series(1, $1) n";
     let mut tenant = world.db.as_tenant(world.tenant.id).await;
-    let copied = sqlx::query(copy).bind(ROWS).bind(PENDING).execute(&mut tenant).await.unwrap();
+    let copied = sqlx::query(copy)
+        .bind(ROWS)
+        .bind(PENDING)
+        .execute(&mut tenant)
+        .await
+        .unwrap();
     assert_eq!(copied.rows_affected(), u64::from(ROWS.unsigned_abs()));
-    sqlx::query("analyze approvals").execute(&mut world.db.as_owner().await).await.unwrap();
+    sqlx::query("analyze approvals")
+        .execute(&mut world.db.as_owner().await)
+        .await
+        .unwrap();
 }

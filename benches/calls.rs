@@ -7,9 +7,9 @@ use std::{
 };
 
 use chatelaine::{
-    app::{
+    app::tools::{
         gate::{self, Call, Target},
-        tools::{self, Toolbox},
+        toolset::{self, Toolbox},
     },
     domain::{
         clock,
@@ -23,7 +23,9 @@ use rmcp::{
     ClientLifecycleMode, ClientServiceExt, RoleClient,
     model::{CallToolRequestParams, ProtocolVersion},
     service::RunningService,
-    transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig},
+    transport::{
+        StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig,
+    },
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -68,24 +70,44 @@ pub async fn measure() {
     }
     let (gate, rmcp) = compare(&sides, 1, 20, 200).await;
     let ratios = gate.iter().zip(&rmcp).map(|(gate, rmcp)| {
-        Times::of(gate.each.clone()).median().as_secs_f64() / Times::of(rmcp.each.clone()).median().as_secs_f64()
+        Times::of(gate.each.clone()).median().as_secs_f64()
+            / Times::of(rmcp.each.clone()).median().as_secs_f64()
     });
-    let middle =
-        |rounds: &[Round]| Time(Times::of(rounds.iter().flat_map(|round| round.each.clone()).collect()).median());
+    let middle = |rounds: &[Round]| {
+        Time(Times::of(rounds.iter().flat_map(|round| round.each.clone()).collect()).median())
+    };
     let remark = format!("{} against {}", middle(&gate), middle(&rmcp));
     let figure = "time of a call through the gate, of rmcp's own; one at a time";
-    row(figure, &AtMost(Factor(1.5)), Factor(median(ratios.collect())), &remark);
+    row(
+        figure,
+        &AtMost(Factor(1.5)),
+        Factor(median(ratios.collect())),
+        &remark,
+    );
 
     let (gate, rmcp) = compare(&sides, MANY, 15, 15).await;
-    let ratios = gate.iter().zip(&rmcp).map(|(gate, rmcp)| gate.rate() / rmcp.rate());
+    let ratios = gate
+        .iter()
+        .zip(&rmcp)
+        .map(|(gate, rmcp)| gate.rate() / rmcp.rate());
     let middle = |rounds: &[Round]| median(rounds.iter().map(Round::rate).collect());
     let remark = format!("{:.0} a second against {:.0}", middle(&gate), middle(&rmcp));
     let figure = format!("throughput of the gate, of rmcp's own; {MANY} at once");
-    row(&figure, &AtLeast(Factor(0.6)), Factor(median(ratios.collect())), &remark);
+    row(
+        &figure,
+        &AtLeast(Factor(0.6)),
+        Factor(median(ratios.collect())),
+        &remark,
+    );
 }
 
 /// `rounds` of both ways in turns; in each round, `at_once` callers make `each` calls.
-async fn compare(sides: &Arc<Sides>, at_once: usize, rounds: usize, each: usize) -> (Vec<Round>, Vec<Round>) {
+async fn compare(
+    sides: &Arc<Sides>,
+    at_once: usize,
+    rounds: usize,
+    each: usize,
+) -> (Vec<Round>, Vec<Round>) {
     let (mut gate, mut rmcp) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         gate.push(Round::run(sides, Way::Gate, at_once, each).await);
@@ -107,8 +129,15 @@ impl Round {
                 times
             })
         });
-        let each = join_all(callers).await.into_iter().flat_map(Result::unwrap).collect();
-        Self { each, whole: start.elapsed() }
+        let each = join_all(callers)
+            .await
+            .into_iter()
+            .flat_map(Result::unwrap)
+            .collect();
+        Self {
+            each,
+            whole: start.elapsed(),
+        }
     }
 
     /// Calls a second.
@@ -121,9 +150,12 @@ impl Round {
 impl Sides {
     async fn new() -> Self {
         let url = rates::start().await;
-        let world = World::with(|setup| setup.env = setup.env.clone().with("BANK_URL", url.clone())).await;
+        let world =
+            World::with(|setup| setup.env = setup.env.clone().with("BANK_URL", url.clone())).await;
         world.tools_ready().await;
-        let claims = [("roles".to_owned(), json!(["finance"]))].into_iter().collect();
+        let claims = [("roles".to_owned(), json!(["finance"]))]
+            .into_iter()
+            .collect();
         let principal = Principal {
             tenant: world.tenant.id,
             user: serde_json::from_value(json!("bob")).unwrap(),
@@ -131,15 +163,29 @@ impl Sides {
             locale: None,
             authenticated: true,
         };
-        let pack = world.app().library.get(&AgentId::parse("bank").unwrap()).unwrap();
-        let toolbox = tools::toolbox(world.app(), &principal, &pack).await.unwrap();
-        let config = StreamableHttpClientTransportConfig::with_uri(url).max_concurrent_requests(2 * MANY);
-        let mode = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
+        let pack = world
+            .app()
+            .library
+            .get(&AgentId::parse("bank").unwrap())
+            .unwrap();
+        let toolbox = toolset::toolbox(world.app(), &principal, &pack)
+            .await
+            .unwrap();
+        let config =
+            StreamableHttpClientTransportConfig::with_uri(url).max_concurrent_requests(2 * MANY);
+        let mode = ClientLifecycleMode::Discover {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        };
         // rmcp's own choice would be a new connection for each call.
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
         let transport = StreamableHttpClientTransport::with_client(client, config);
         let direct = ().serve_with_lifecycle(transport, mode).await.unwrap();
-        Self { world, principal, toolbox, direct }
+        Self {
+            world,
+            principal,
+            toolbox,
+            direct,
+        }
     }
 
     /// Makes one call; answers how long it took.
@@ -160,7 +206,10 @@ impl Sides {
             toolbox: &self.toolbox,
             run: RunId::new(),
             call_id: "call_1",
-            target: Target::Pair { server: "bank", tool: TOOL },
+            target: Target::Pair {
+                server: "bank",
+                tool: TOOL,
+            },
             arguments: Ok(arguments),
             irregularity: None,
             progress,
@@ -174,8 +223,14 @@ impl Sides {
     }
 
     async fn with_rmcp_alone(&self, arguments: Value, start: Instant) -> Duration {
-        let Value::Object(arguments) = arguments else { unreachable!("just made") };
-        let result = self.direct.call_tool(CallToolRequestParams::new(TOOL).with_arguments(arguments)).await.unwrap();
+        let Value::Object(arguments) = arguments else {
+            unreachable!("just made")
+        };
+        let result = self
+            .direct
+            .call_tool(CallToolRequestParams::new(TOOL).with_arguments(arguments))
+            .await
+            .unwrap();
         let took = start.elapsed();
         assert_ne!(result.is_error, Some(true));
         took

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use chatelaine::{
-    app::keys::{Keys, context, rewrap, rotation, standing},
+    app::platform::keys::{Keys, context, rewrap, rotation, standing},
     domain::{
-        clock,
-        clock::Clock,
+        clock::{self, Clock},
         credential::{Credential, CredentialState},
         ids::{AgentId, CredentialId, KekId, ReplicaId, ServerId, TenantId, UserId},
         ring::KeyRing,
@@ -24,14 +23,23 @@ use super::{
 const TENANTS: usize = 20;
 const RECORDS: usize = 1_000;
 /// What a user enters: two fields, as JSON.
-const PLAINTEXT: &str = r#"{"url":"https://notes.example.org/mcp","token":"ghp_16C7e42F292c6912E7710c838347Ae178B4a"}"#;
+const PLAINTEXT: &str =
+    r#"{"url":"https://notes.example.org/mcp","token":"ghp_16C7e42F292c6912E7710c838347Ae178B4a"}"#;
 
 pub async fn measure() {
     let target = AtMost(Time(Duration::from_micros(15)));
-    let (key, credential, secret) = (TenantKey::generate(1), credential(TenantId::new(), 0), Secret::new(PLAINTEXT));
+    let (key, credential, secret) = (
+        TenantKey::generate(1),
+        credential(TenantId::new(), 0),
+        Secret::new(PLAINTEXT),
+    );
     let context = context(&credential);
     let seal = repeat(50, 2_000, || vault::seal(&key, &context, &secret));
-    let remark = format!("{} bytes; slowest round {}", PLAINTEXT.len(), Time(seal.percentile(100)));
+    let remark = format!(
+        "{} bytes; slowest round {}",
+        PLAINTEXT.len(),
+        Time(seal.percentile(100))
+    );
     row("seal a credential", &target, Time(seal.median()), &remark);
     let sealed = vault::seal(&key, &context, &secret);
     let open = repeat(50, 2_000, || vault::open(&key, &context, &sealed).unwrap());
@@ -50,23 +58,33 @@ async fn rotate() {
         let mut rows = Vec::new();
         for user in 0..RECORDS {
             let mut credential = credential(tenant, user);
-            credential.sealed = keys.seal(tenant, &context(&credential), &Secret::new(PLAINTEXT)).await.unwrap();
+            credential.sealed = keys
+                .seal(tenant, &context(&credential), &Secret::new(PLAINTEXT))
+                .await
+                .unwrap();
             rows.push(credential);
         }
         let mut tx = test.db.tenant(tenant).await.unwrap();
         for credential in rows {
-            store::credentials::put(&mut tx, &credential, None).await.unwrap();
+            store::credentials::put(&mut tx, &credential, None)
+                .await
+                .unwrap();
         }
         tx.commit().await.unwrap();
     }
-    rotation::promote(&keys, &KekId::parse("k2").unwrap()).await.unwrap();
+    rotation::promote(&keys, &KekId::parse("k2").unwrap())
+        .await
+        .unwrap();
     let start = clock::instant();
     let done = rewrap::rewrap(&keys, rewrap::BATCH, |_| ()).await.unwrap();
     let took = start.elapsed();
     assert_eq!(done.records, (TENANTS * RECORDS) as u64);
     let each = took / u32::try_from(done.records).unwrap();
     let rate = u128::from(done.records) * 1_000 / took.as_millis();
-    let remark = format!("{rate} a second, of {} in {TENANTS} tenants; a database without fsync", done.records);
+    let remark = format!(
+        "{rate} a second, of {} in {TENANTS} tenants; a database without fsync",
+        done.records
+    );
     row(
         "bring one record along to a new key (2,000 a second)",
         &AtMost(Time(Duration::from_micros(500))),

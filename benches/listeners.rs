@@ -41,37 +41,63 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 pub async fn measure() {
     let (database, server, zero) = (TestDb::new().await, rates::start().await, clock::instant());
-    let packs = [("bank".to_owned(), pack("bank", &talking_clock(zero).await, &server))];
+    let packs = [(
+        "bank".to_owned(),
+        pack("bank", &talking_clock(zero).await, &server),
+    )];
     let household = Household::new(&database.url, packs).await;
     let product = household.start().await;
     product.until_connected().await;
     tokio::time::sleep(SETTLE).await;
     let mebibytes = |count: f64| Bytes(count * 1024.0 * 1024.0);
-    row("resident memory when idle", &AtMost(mebibytes(40.0)), Bytes(product.resident()), "one pack, one server");
+    row(
+        "resident memory when idle",
+        &AtMost(mebibytes(40.0)),
+        Bytes(product.resident()),
+        "one pack, one server",
+    );
 
     let mut people = Vec::new();
     for at in 0..IDLE.div_ceil(TOGETHER) {
         people.push(household.user(&product, &format!("user-{at}")).await);
     }
-    let opened =
-        stream::iter(0..IDLE).map(async |at| (&people[at / TOGETHER], people[at / TOGETHER].open("bank").await));
+    let opened = stream::iter(0..IDLE).map(async |at| {
+        (
+            &people[at / TOGETHER],
+            people[at / TOGETHER].open("bank").await,
+        )
+    });
     let opened: Vec<_> = opened.buffer_unordered(AT_ONCE).collect().await;
     tokio::time::sleep(SETTLE).await;
     let before = product.resident();
-    let listening =
-        stream::iter(&opened).map(async |(person, conversation)| product.listen(person, conversation).await);
+    let listening = stream::iter(&opened)
+        .map(async |(person, conversation)| product.listen(person, conversation).await);
     let listening: Vec<Events> = listening.buffer_unordered(AT_ONCE).collect().await;
     tokio::time::sleep(SETTLE).await;
     let grown = product.resident() - before;
     let each = grown / f64::from(u32::try_from(listening.len()).unwrap());
     let remark = format!("a conversation each; {} in all", Bytes(product.resident()));
-    row(&format!("memory of one of {IDLE} idle listeners"), &AtMost(Bytes(40.0 * 1024.0)), Bytes(each), &remark);
+    row(
+        &format!("memory of one of {IDLE} idle listeners"),
+        &AtMost(Bytes(40.0 * 1024.0)),
+        Bytes(each),
+        &remark,
+    );
 
     let person = household.user(&product, "somebody").await;
     let times = words_heard_by_all(&product, &person, zero).await;
-    let figure = format!("a delta from the model to all {TOGETHER} listeners of a conversation, p50");
-    let remark = format!("p99 {}; the {IDLE} wait meanwhile", Time(times.percentile(99)));
-    row(&figure, &AtMost(Time(Duration::from_millis(5))), Time(times.median()), &remark);
+    let figure =
+        format!("a delta from the model to all {TOGETHER} listeners of a conversation, p50");
+    let remark = format!(
+        "p99 {}; the {IDLE} wait meanwhile",
+        Time(times.percentile(99))
+    );
+    row(
+        &figure,
+        &AtMost(Time(Duration::from_millis(5))),
+        Time(times.median()),
+        &remark,
+    );
     drop(listening);
 }
 
@@ -82,22 +108,40 @@ async fn words_heard_by_all(product: &Product, person: &Client, zero: Instant) -
     for _ in 0..TOGETHER {
         listeners.push(product.listen(person, &conversation).await);
     }
-    let listeners: Vec<_> = listeners.into_iter().map(|events| tokio::spawn(hear(events, zero))).collect();
+    let listeners: Vec<_> = listeners
+        .into_iter()
+        .map(|events| tokio::spawn(hear(events, zero)))
+        .collect();
     person.say(&conversation, "What time is it?").await;
     let mut heard: HashMap<u64, Vec<Duration>> = HashMap::new();
-    for (word, took) in join_all(listeners).await.into_iter().flat_map(Result::unwrap) {
+    for (word, took) in join_all(listeners)
+        .await
+        .into_iter()
+        .flat_map(Result::unwrap)
+    {
         heard.entry(word).or_default().push(took);
     }
-    assert!(heard.values().all(|times| times.len() == TOGETHER), "somebody missed a word");
+    assert!(
+        heard.values().all(|times| times.len() == TOGETHER),
+        "somebody missed a word"
+    );
     assert_eq!(heard.len(), WORDS);
-    Times::of(heard.into_values().map(|times| times.into_iter().max().expect("all heard it")).collect())
+    Times::of(
+        heard
+            .into_values()
+            .map(|times| times.into_iter().max().expect("all heard it"))
+            .collect(),
+    )
 }
 
 /// What one listener hears: each word and how old it was.
 async fn hear(mut events: Events, zero: Instant) -> Vec<(u64, Duration)> {
     let mut heard = Vec::new();
     while heard.len() < WORDS {
-        let event = events.next().await.expect("the stream ended before the run");
+        let event = events
+            .next()
+            .await
+            .expect("the stream ended before the run");
         let now = zero.elapsed();
         if event.name == "delta" {
             let words = event.data["text"].as_str().unwrap().split_whitespace();
@@ -112,7 +156,10 @@ async fn hear(mut events: Events, zero: Instant) -> Vec<(u64, Duration)> {
 async fn talking_clock(zero: Instant) -> String {
     let answer = async move || {
         let words = stream::iter(0..=WORDS).then(move |at| word(at, zero));
-        Response::builder().header("content-type", "text/event-stream").body(Body::from_stream(words)).unwrap()
+        Response::builder()
+            .header("content-type", "text/event-stream")
+            .body(Body::from_stream(words))
+            .unwrap()
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -126,7 +173,10 @@ async fn word(at: usize, zero: Instant) -> Result<String, Infallible> {
     tokio::time::sleep(PAUSE).await;
     let chunk = |delta: &str, end: Option<&str>| {
         let choice = json!({ "index": 0, "delta": { "content": delta }, "finish_reason": end });
-        format!("data: {}\n\n", json!({ "id": "clock", "object": "chat.completion.chunk", "choices": [choice] }))
+        format!(
+            "data: {}\n\n",
+            json!({ "id": "clock", "object": "chat.completion.chunk", "choices": [choice] })
+        )
     };
     Ok(match at {
         WORDS => format!("{}data: [DONE]\n\n", chunk("", Some("stop"))),

@@ -4,7 +4,10 @@
 //! tasks. What is slow is printed, never failed: whether a figure is good is for people to say, who know the
 //! machine. Two things that are compared take turns within one run.
 
-#![expect(clippy::unwrap_used, reason = "a measurement stops at the first surprise")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a measurement stops at the first surprise"
+)]
 
 mod approvals; // calls that wait for somebody's consent
 mod calls; // a tool call through the gate and without it
@@ -32,14 +35,27 @@ mod support {
 use std::process::Command;
 
 /// The groups, in the order of the table.
-const GROUPS: [&str; 8] = ["toolbox", "personal", "keys", "start", "calls", "turns", "listeners", "approvals"];
+const GROUPS: [&str; 8] = [
+    "toolbox",
+    "personal",
+    "keys",
+    "start",
+    "calls",
+    "turns",
+    "listeners",
+    "approvals",
+];
 /// Says that the process is one of ours and measures one group.
 const ALONE: &str = "--alone";
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     // Cargo adds `--bench`.
-    let named: Vec<&str> = arguments.iter().map(String::as_str).filter(|word| !word.starts_with("--")).collect();
+    let named: Vec<&str> = arguments
+        .iter()
+        .map(String::as_str)
+        .filter(|word| !word.starts_with("--"))
+        .collect();
     if arguments.iter().any(|word| word == ALONE) {
         return measure(named[0]);
     }
@@ -47,8 +63,14 @@ fn main() {
         panic!("there is no group {unknown:?}, only {GROUPS:?}");
     }
     table::head();
-    for group in GROUPS.iter().filter(|group| named.is_empty() || named.contains(group)) {
-        let status = Command::new(std::env::current_exe().unwrap()).args([ALONE, group]).status().unwrap();
+    for group in GROUPS
+        .iter()
+        .filter(|group| named.is_empty() || named.contains(group))
+    {
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args([ALONE, group])
+            .status()
+            .unwrap();
         assert!(status.success(), "{group} could not be measured");
     }
 }

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use chatelaine::{
-    app::tools,
+    app::tools::toolset,
     domain::{clock, ids::AgentId, principal::Principal},
 };
 use futures_util::{StreamExt, stream};
@@ -35,14 +35,15 @@ pub async fn measure() {
 
 /// A pack with so many personal servers.
 fn pack(servers: usize, url: &str) -> String {
-    let mut yaml = "metadata: { id: many, displayName: Many, description: Many, defaultLanguage: en }
+    let mut yaml =
+        "metadata: { id: many, displayName: Many, description: Many, defaultLanguage: en }
 languages: { en: {} }
 llm: { provider: none }
 flows: { authentication: { required: true } }
 mcp:
   servers:
 "
-    .to_owned();
+        .to_owned();
     for at in 0..servers {
         write!(
             yaml,
@@ -69,7 +70,8 @@ async fn enter(person: &Client, server: usize) {
 /// The toolbox of a user of 20 personal servers, known and unknown to the process.
 async fn toolboxes(url: &str) {
     let world = World::with(|setup| {
-        setup.config.ring = Some(chatelaine::domain::ring::KeyRing::parse(&format!("k1:{RING}")).unwrap());
+        setup.config.ring =
+            Some(chatelaine::domain::ring::KeyRing::parse(&format!("k1:{RING}")).unwrap());
         setup.packs = vec![("many".to_owned(), pack(SERVERS, url))];
     })
     .await;
@@ -92,7 +94,9 @@ async fn toolboxes(url: &str) {
         // The pool of connections to the database is warm, as in any process that serves somebody.
         replica.app.accounts.tenant(world.tenant.id).await.unwrap();
         let start = clock::instant();
-        let toolbox = tools::toolbox(&replica.app, &principal, &pack).await.unwrap();
+        let toolbox = toolset::toolbox(&replica.app, &principal, &pack)
+            .await
+            .unwrap();
         cold.push(start.elapsed());
         assert_eq!(toolbox.len(), SERVERS);
     }
@@ -101,7 +105,11 @@ async fn toolboxes(url: &str) {
     let mut warm = Vec::new();
     for _ in 0..2000 {
         let start = clock::instant();
-        std::hint::black_box(tools::toolbox(world.app(), &principal, &pack).await.unwrap());
+        std::hint::black_box(
+            toolset::toolbox(world.app(), &principal, &pack)
+                .await
+                .unwrap(),
+        );
         warm.push(start.elapsed());
     }
     let warm = Times::of(warm);
@@ -114,13 +122,19 @@ async fn toolboxes(url: &str) {
     );
     let figure = "the same in a process that has not seen the user".to_owned();
     let remark = format!("slowest of {} {}", cold.count(), Time(cold.percentile(100)));
-    row(&figure, &AtMost(Time(Duration::from_millis(5))), Time(cold.median()), &remark);
+    row(
+        &figure,
+        &AtMost(Time(Duration::from_millis(5))),
+        Time(cold.median()),
+        &remark,
+    );
 }
 
 /// What users cost who have a credential, and what it costs to have their connections open.
 async fn connections(url: &str) {
     let database = TestDb::new().await;
-    let household = Household::with_ring(&database.url, [("many".to_owned(), pack(1, url))], RING).await;
+    let household =
+        Household::with_ring(&database.url, [("many".to_owned(), pack(1, url))], RING).await;
     let product = household.start().await;
     let first = household.user(&product, "first").await;
     enter(&first, 0).await;
@@ -141,17 +155,29 @@ async fn connections(url: &str) {
     let connected = stream::iter(&people).map(async |(person, _)| connect(person).await);
     let connected: Vec<()> = connected.buffer_unordered(AT_ONCE).collect().await;
     tokio::time::sleep(SETTLE).await;
-    let open = product.until(|readiness| readiness["personal_connections"].as_u64() >= Some(1)).await;
+    let open = product
+        .until(|readiness| readiness["personal_connections"].as_u64() >= Some(1))
+        .await;
     let open = open["personal_connections"].as_u64().unwrap();
     let each = (product.resident() - before) / f64::from(u32::try_from(connected.len()).unwrap());
     let figure = format!("memory of one of {USERS} users with an open personal connection");
     let remark = format!("{open} are open; {} in all", Bytes(product.resident()));
-    row(&figure, &AtMost(Bytes(150.0 * 1024.0)), Bytes(each), &remark);
+    row(
+        &figure,
+        &AtMost(Bytes(150.0 * 1024.0)),
+        Bytes(each),
+        &remark,
+    );
     drop::<Product>(product);
 }
 
 async fn connect(person: &Client) {
     enter(person, 0).await;
-    let answer = person.ask("many", &format!("/call server-0 {TOOL} {{\"from\": \"EUR\", \"to\": \"USD\"}}")).await;
+    let answer = person
+        .ask(
+            "many",
+            &format!("/call server-0 {TOOL} {{\"from\": \"EUR\", \"to\": \"USD\"}}"),
+        )
+        .await;
     assert!(answer.contains("1.085"), "{answer}");
 }

@@ -63,11 +63,27 @@ impl Household {
     }
 
     /// The same with a key that protects credentials.
-    pub async fn with_ring(database: &Secret, packs: impl IntoIterator<Item = (String, String)>, key: &str) -> Self {
+    pub async fn with_ring(
+        database: &Secret,
+        packs: impl IntoIterator<Item = (String, String)>,
+        key: &str,
+    ) -> Self {
         let db = Db::connect(database, 2).await.unwrap();
-        let tenant = accounts::add_tenant(&db, &Clock::System, "acme", None, false).await.unwrap();
-        let (database, folder, key) = (database.clone(), tempfile::tempdir().unwrap(), key.to_owned());
-        let household = Self { tenant, db, database, folder, key };
+        let tenant = accounts::add_tenant(&db, &Clock::System, "acme", None, false)
+            .await
+            .unwrap();
+        let (database, folder, key) = (
+            database.clone(),
+            tempfile::tempdir().unwrap(),
+            key.to_owned(),
+        );
+        let household = Self {
+            tenant,
+            db,
+            database,
+            folder,
+            key,
+        };
         for (id, yaml) in packs {
             let folder = household.folder.path().join("packs").join(id);
             std::fs::create_dir_all(&folder).unwrap();
@@ -80,9 +96,15 @@ impl Household {
 
     async fn token(&self, user: &str, role: &str) -> Secret {
         let roles = vec![role.to_owned()];
-        let person = development::Person { user: user.to_owned(), roles, ..development::Person::default() };
+        let person = development::Person {
+            user: user.to_owned(),
+            roles,
+            ..development::Person::default()
+        };
         let (now, life) = (Clock::System.now(), time::Duration::hours(1));
-        development::token(&self.db, &self.data(), &self.tenant, &person, now, life).await.unwrap()
+        development::token(&self.db, &self.data(), &self.tenant, &person, now, life)
+            .await
+            .unwrap()
     }
 
     fn data(&self) -> PathBuf {
@@ -91,7 +113,11 @@ impl Household {
 
     /// Starts the program and waits until it says that it is ready.
     pub async fn start(&self) -> Product {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
         let child = Command::new(env!("CARGO_BIN_EXE_chatelaine"))
             .arg("serve")
             .env_clear()
@@ -112,21 +138,41 @@ impl Household {
             .unwrap();
         let _ = rustls::crypto::ring::default_provider().install_default();
         // A stream may last, and a connection that was idle may be closed already.
-        let http = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
-        let product = Product { url: format!("http://127.0.0.1:{port}"), http, child };
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .pool_max_idle_per_host(0)
+            .build()
+            .unwrap();
+        let product = Product {
+            url: format!("http://127.0.0.1:{port}"),
+            http,
+            child,
+        };
         product.until(|readiness| readiness["ready"] == true).await;
         product
     }
 
     /// Gives so many other users the rows of the one credential there is. Nobody can open them, and nobody does.
     pub async fn copy_credentials(&self, users: usize) {
-        let mut db = sqlx::postgres::PgConnection::connect(self.database.expose()).await.unwrap();
-        let tenant = format!("set app.tenant_id = '{}'; set role chatelaine_tenant", self.tenant.id);
-        sqlx::raw_sql(sqlx::AssertSqlSafe(tenant)).execute(&mut db).await.unwrap();
+        let mut db = sqlx::postgres::PgConnection::connect(self.database.expose())
+            .await
+            .unwrap();
+        let tenant = format!(
+            "set app.tenant_id = '{}'; set role chatelaine_tenant",
+            self.tenant.id
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(tenant))
+            .execute(&mut db)
+            .await
+            .unwrap();
         let copy = "insert into credentials (tenant_id, id, agent, server, user_id, generation, state, sealed)
             select tenant_id, gen_random_uuid(), agent, server, 'copy-' || n, generation, state, sealed
             from credentials, generate_series(1, $1) n";
-        let copied = sqlx::query(copy).bind(i64::try_from(users).unwrap()).execute(&mut db).await.unwrap();
+        let copied = sqlx::query(copy)
+            .bind(i64::try_from(users).unwrap())
+            .execute(&mut db)
+            .await
+            .unwrap();
         assert_eq!(copied.rows_affected(), users as u64);
     }
 
@@ -160,26 +206,43 @@ impl Product {
             {
                 return readiness;
             }
-            assert!(clock::instant() < deadline, "the program is not ready after {PATIENCE:?}");
+            assert!(
+                clock::instant() < deadline,
+                "the program is not ready after {PATIENCE:?}"
+            );
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
 
     /// Waits until a server is connected.
     pub async fn until_connected(&self) {
-        self.until(|readiness| readiness["servers_ready"].as_u64() > Some(0)).await;
+        self.until(|readiness| readiness["servers_ready"].as_u64() > Some(0))
+            .await;
     }
 
     /// Listens to a conversation from now on, on a connection of its own.
     pub async fn listen(&self, person: &Client, conversation: &str) -> Events {
         let url = format!("{}/v1/conversations/{conversation}/events", self.url);
-        Events::of(self.http.get(url).bearer_auth(person.token()).send().await.unwrap())
+        Events::of(
+            self.http
+                .get(url)
+                .bearer_auth(person.token())
+                .send()
+                .await
+                .unwrap(),
+        )
     }
 
     /// Bytes of memory that the process holds.
     pub fn resident(&self) -> f64 {
-        let asked = Command::new("ps").args(["-o", "rss=", "-p", &self.child.id().to_string()]).output().unwrap();
-        let kibibytes: f64 = String::from_utf8_lossy(&asked.stdout).trim().parse().expect("ps tells a number");
+        let asked = Command::new("ps")
+            .args(["-o", "rss=", "-p", &self.child.id().to_string()])
+            .output()
+            .unwrap();
+        let kibibytes: f64 = String::from_utf8_lossy(&asked.stdout)
+            .trim()
+            .parse()
+            .expect("ps tells a number");
         kibibytes * 1024.0
     }
 }

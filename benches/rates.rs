@@ -7,8 +7,8 @@ use axum::Router;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ListToolsResult, PaginatedRequestParams,
-        ServerCapabilities, ServerConfig, Tool,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ListToolsResult,
+        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
     },
     service::RequestContext,
     transport::streamable_http_server::{
@@ -39,7 +39,9 @@ impl ServerHandler for Rates {
             "required": ["from", "to"],
             "additionalProperties": false,
         });
-        let Value::Object(schema) = schema else { unreachable!("just made") };
+        let Value::Object(schema) = schema else {
+            unreachable!("just made")
+        };
         Ok(ListToolsResult::with_all_items(vec![Tool::new(
             TOOL,
             "What one unit of a currency buys of another.",
@@ -53,14 +55,23 @@ impl ServerHandler for Rates {
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let asked = request.arguments.unwrap_or_default();
-        Ok(CallToolResult::structured(json!({ "from": asked["from"], "to": asked["to"], "rate": "1.085000" })).into())
+        Ok(CallToolResult::structured(
+            json!({ "from": asked["from"], "to": asked["to"], "rate": "1.085000" }),
+        )
+        .into())
     }
 }
 
 /// Starts the server in this process, for as long as that lives; answers its address.
 pub async fn start() -> String {
-    let config = StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true);
-    let rates = StreamableHttpService::new(|| Ok(Rates), Arc::new(LocalSessionManager::default()), config);
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true);
+    let rates = StreamableHttpService::new(
+        || Ok(Rates),
+        Arc::new(LocalSessionManager::default()),
+        config,
+    );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     let router = Router::new().nest_service("/mcp", rates);

@@ -18,8 +18,9 @@ pub async fn measure() {
     // The kernel takes the connections; nobody reads them.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", silent.local_addr().unwrap());
-    let packs =
-        (0..PACKS).map(|at| format!("pack-{at}")).map(|id| (id.clone(), pack(&id, "http://127.0.0.1:1/v1", &url)));
+    let packs = (0..PACKS)
+        .map(|at| format!("pack-{at}"))
+        .map(|id| (id.clone(), pack(&id, "http://127.0.0.1:1/v1", &url)));
     let household = Household::new(&database.url, packs).await;
     let mut times = Vec::new();
     for _ in 0..STARTS {
@@ -34,7 +35,15 @@ pub async fn measure() {
         );
     }
     let times = Times::of(times);
-    let remark = format!("the whole process, from `exec` to `/readyz`; slowest {}", Time(times.percentile(100)));
+    let remark = format!(
+        "the whole process, from `exec` to `/readyz`; slowest {}",
+        Time(times.percentile(100))
+    );
     let figure = format!("start with {PACKS} packs, their servers silent");
-    row(&figure, &AtMost(Time(Duration::from_secs(1))), Time(times.median()), &remark);
+    row(
+        &figure,
+        &AtMost(Time(Duration::from_secs(1))),
+        Time(times.median()),
+        &remark,
+    );
 }

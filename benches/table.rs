@@ -34,12 +34,20 @@ impl Amount {
 impl fmt::Display for Amount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Self::Time(time) if time < Duration::from_micros(10) => write!(out, "{} ns", time.as_nanos()),
-            Self::Time(time) if time < Duration::from_millis(1) => write!(out, "{} µs", time.as_micros()),
-            Self::Time(time) if time >= Duration::from_secs(1) => write!(out, "{:.2} s", time.as_secs_f64()),
+            Self::Time(time) if time < Duration::from_micros(10) => {
+                write!(out, "{} ns", time.as_nanos())
+            }
+            Self::Time(time) if time < Duration::from_millis(1) => {
+                write!(out, "{} µs", time.as_micros())
+            }
+            Self::Time(time) if time >= Duration::from_secs(1) => {
+                write!(out, "{:.2} s", time.as_secs_f64())
+            }
             Self::Time(time) => write!(out, "{:.1} ms", time.as_secs_f64() * 1e3),
             Self::Factor(factor) => write!(out, "{factor:.2}×"),
-            Self::Bytes(bytes) if bytes < 1024.0 * 1024.0 => write!(out, "{:.1} KiB", bytes / 1024.0),
+            Self::Bytes(bytes) if bytes < 1024.0 * 1024.0 => {
+                write!(out, "{:.1} KiB", bytes / 1024.0)
+            }
             Self::Bytes(bytes) => write!(out, "{:.1} MiB", bytes / 1024.0 / 1024.0),
         }
     }
@@ -49,8 +57,14 @@ impl fmt::Display for Amount {
 pub fn head() {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').next().filter(|load| !load.is_empty()).unwrap_or("unknown");
-    println!("{cores} cores; load average before: {load}. A ratio of 1 is the target, less is better.\n");
+    let load = load
+        .split(' ')
+        .next()
+        .filter(|load| !load.is_empty())
+        .unwrap_or("unknown");
+    println!(
+        "{cores} cores; load average before: {load}. A ratio of 1 is the target, less is better.\n"
+    );
     line(["figure", "target", "measured", "ratio", "remark"]);
     println!("|---|---|---|---|---|");
 }
@@ -58,8 +72,14 @@ pub fn head() {
 /// One figure.
 pub fn row(figure: &str, target: &Target, measured: Amount, remark: &str) {
     let (target, ratio) = match target {
-        Target::AtMost(most) => (format!("≤ {most}"), format!("{:.2}", measured.size() / most.size())),
-        Target::AtLeast(least) => (format!("≥ {least}"), format!("{:.2}", least.size() / measured.size())),
+        Target::AtMost(most) => (
+            format!("≤ {most}"),
+            format!("{:.2}", measured.size() / most.size()),
+        ),
+        Target::AtLeast(least) => (
+            format!("≥ {least}"),
+            format!("{:.2}", least.size() / measured.size()),
+        ),
         Target::Unset => (String::new(), String::new()),
     };
     line([figure, &target, &measured.to_string(), &ratio, remark]);

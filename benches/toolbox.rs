@@ -4,7 +4,7 @@
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
 use chatelaine::{
-    app::tools::{AgentTools, Toolbox},
+    app::tools::toolset::{AgentTools, Toolbox},
     domain::{
         clock::Clock,
         config::Environment,
@@ -28,38 +28,75 @@ const TOOLS_EACH: usize = 100;
 
 pub fn measure() {
     let pack = Arc::new(pack());
-    let catalogs: Vec<_> = pack.servers.iter().map(|server| Some(Arc::new(catalog(server.id.clone())))).collect();
+    let catalogs: Vec<_> = pack
+        .servers
+        .iter()
+        .map(|server| Some(Arc::new(catalog(server.id.clone()))))
+        .collect();
     let naming = repeat(101, 10, || AgentTools::new(pack.clone(), catalogs.clone()));
     let usable = vec![true; pack.servers.len()];
     let all = Arc::new(AgentTools::new(pack, catalogs));
-    let of = |roles: &[&str]| Standing { roles: roles.iter().map(|role| (*role).to_owned()).collect(), admin: false };
+    let of = |roles: &[&str]| Standing {
+        roles: roles.iter().map(|role| (*role).to_owned()).collect(),
+        admin: false,
+    };
 
-    for (who, standing) in [("the last of 4 roles", of(&["auditor"])), ("no role", of(&[]))] {
-        let build = repeat(201, 20, || Toolbox::build(all.clone(), standing.clone(), usable.clone()));
+    for (who, standing) in [
+        ("the last of 4 roles", of(&["auditor"])),
+        ("no role", of(&[])),
+    ] {
+        let build = repeat(201, 20, || {
+            Toolbox::build(all.clone(), standing.clone(), usable.clone())
+        });
         let seen = Toolbox::build(all.clone(), standing, usable.clone()).len();
         let figure = format!("decide on 1,000 tools and build the toolbox, {who}");
-        row(&figure, &AtMost(Time(Duration::from_micros(100))), Time(build.median()), &format!("{seen} tools in it"));
+        row(
+            &figure,
+            &AtMost(Time(Duration::from_micros(100))),
+            Time(build.median()),
+            &format!("{seen} tools in it"),
+        );
     }
     let standing = of(&["auditor"]);
     let toolbox = all.toolbox(standing.clone(), usable.clone());
     let warm = repeat(201, 1000, || all.toolbox(standing.clone(), usable.clone()));
-    row("the toolbox of a known standing", &Unset, Time(warm.median()), "");
-    let found = toolbox.iter().last().map(|(_, tool)| tool.name.clone()).expect("the role has tools");
+    row(
+        "the toolbox of a known standing",
+        &Unset,
+        Time(warm.median()),
+        "",
+    );
+    let found = toolbox
+        .iter()
+        .last()
+        .map(|(_, tool)| tool.name.clone())
+        .expect("the role has tools");
     let found = repeat(201, 1000, || toolbox.by_name(&found).is_some());
-    row("a tool in it, by the model's name for it", &Unset, Time(found.median()), "");
-    row("name 1,000 tools", &Unset, Time(naming.median()), "once per pack and catalog");
+    row(
+        "a tool in it, by the model's name for it",
+        &Unset,
+        Time(found.median()),
+        "",
+    );
+    row(
+        "name 1,000 tools",
+        &Unset,
+        Time(naming.median()),
+        "once per pack and catalog",
+    );
 }
 
 /// Servers with a list of tools, rules for four roles with a pattern each, and an approval policy.
 fn pack() -> Pack {
-    let mut yaml = "metadata: { id: many, displayName: Many, description: Tools, defaultLanguage: en }
+    let mut yaml =
+        "metadata: { id: many, displayName: Many, description: Tools, defaultLanguage: en }
 languages: { en: { systemPrompt: You have tools. } }
 llm: { provider: none, model: none }
 flows: { authentication: { required: true, rolesAttribute: roles } }
 mcp:
   servers:
 "
-    .to_owned();
+        .to_owned();
     for at in 0..SERVERS {
         write!(
             yaml,
@@ -95,7 +132,8 @@ fn catalog(server: ServerId) -> Catalog {
             name: format!("{verb}_thing_{at}"),
             title: None,
             description: "Does something with a thing.".to_owned(),
-            input_schema: to_raw_value(&json!({ "type": "object", "properties": properties })).unwrap(),
+            input_schema: to_raw_value(&json!({ "type": "object", "properties": properties }))
+                .unwrap(),
             output_schema: None,
             annotations: None,
         })

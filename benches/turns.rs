@@ -41,7 +41,12 @@ pub async fn measure() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     // Root's server runs as another user, who must pass through.
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711)).unwrap();
-    let private = PrivatePostgres::start(&folder.path().join("postgres"), &Environment::from_process()).await.unwrap();
+    let private = PrivatePostgres::start(
+        &folder.path().join("postgres"),
+        &Environment::from_process(),
+    )
+    .await
+    .unwrap();
     compare(private.url(), "safe on disk").await;
     private.stop().await.unwrap();
     compare(&TestDb::new().await.url, "without fsync").await;
@@ -49,12 +54,20 @@ pub async fn measure() {
 
 async fn compare(database: &Secret, durability: &str) {
     let (model, server) = (ScriptedModel::start().await, rates::start().await);
-    let (tool, rate) = (format!("bank__{TOOL}"), json!({ "from": "EUR", "to": "USD" }));
+    let (tool, rate) = (
+        format!("bank__{TOOL}"),
+        json!({ "from": "EUR", "to": "USD" }),
+    );
     model.on(move |request| {
-        let called = results(request).is_empty().then(|| calls([(tool.as_str(), rate.clone())]));
+        let called = results(request)
+            .is_empty()
+            .then(|| calls([(tool.as_str(), rate.clone())]));
         Some(called.unwrap_or_else(|| text("One euro is a dollar and eight and a half cents.")))
     });
-    let packs = [("bank".to_owned(), pack("bank", model.base_url().as_str(), &server))];
+    let packs = [(
+        "bank".to_owned(),
+        pack("bank", model.base_url().as_str(), &server),
+    )];
     let household = Household::new(database, packs).await;
     let product = Arc::new(household.start().await);
     product.until_connected().await;
@@ -64,22 +77,50 @@ async fn compare(database: &Secret, durability: &str) {
     let rate = times.count() as u64 / MEASURED.as_secs();
     let figure = format!("a turn with a tool call, {AT_ONCE} at once, {durability}");
     let remark = format!("{} turns, {rate} a second", times.count());
-    row(&format!("{figure}, p50"), &AtMost(Time(Duration::from_millis(15))), Time(times.median()), &remark);
-    row(&format!("{figure}, p99"), &AtMost(Time(Duration::from_millis(50))), Time(times.percentile(99)), "");
+    row(
+        &format!("{figure}, p50"),
+        &AtMost(Time(Duration::from_millis(15))),
+        Time(times.median()),
+        &remark,
+    );
+    row(
+        &format!("{figure}, p99"),
+        &AtMost(Time(Duration::from_millis(50))),
+        Time(times.percentile(99)),
+        "",
+    );
     let times = turns(&household, &product, 1, MEASURED / 2).await;
     let remark = format!("p99 {}", Time(times.percentile(99)));
-    row(&format!("the same, one at a time, {durability}, p50"), &Unset, Time(times.median()), &remark);
+    row(
+        &format!("the same, one at a time, {durability}, p50"),
+        &Unset,
+        Time(times.median()),
+        &remark,
+    );
 }
 
 /// How long each turn of `at_once` people took who talk without a pause.
-async fn turns(household: &Household, product: &Arc<Product>, at_once: usize, time: Duration) -> Times {
+async fn turns(
+    household: &Household,
+    product: &Arc<Product>,
+    at_once: usize,
+    time: Duration,
+) -> Times {
     let mut people = Vec::new();
     for at in 0..at_once {
         people.push(household.user(product, &format!("user-{at}")).await);
     }
     let until = clock::instant() + time;
-    let talks = people.into_iter().map(|person| tokio::spawn(talk(product.clone(), person, until)));
-    Times::of(join_all(talks).await.into_iter().flat_map(Result::unwrap).collect())
+    let talks = people
+        .into_iter()
+        .map(|person| tokio::spawn(talk(product.clone(), person, until)));
+    Times::of(
+        join_all(talks)
+            .await
+            .into_iter()
+            .flat_map(Result::unwrap)
+            .collect(),
+    )
 }
 
 async fn talk(product: Arc<Product>, person: Client, until: Instant) -> Vec<Duration> {
@@ -89,7 +130,9 @@ async fn talk(product: Arc<Product>, person: Client, until: Instant) -> Vec<Dura
         let mut events = product.listen(&person, &conversation).await;
         for _ in 0..TURNS {
             let start = clock::instant();
-            let run = person.say(&conversation, "What is a euro worth in dollars?").await;
+            let run = person
+                .say(&conversation, "What is a euro worth in dollars?")
+                .await;
             let heard = events.until_run_ends(&run).await;
             times.push(start.elapsed());
             let count = |name: &str| heard.iter().filter(|event| event.name == name).count();

@@ -67,16 +67,29 @@ impl FromRef<Door> for Arc<App> {
 pub fn router(app: Arc<App>) -> Router {
     measures::recorder();
     let limits = Arc::new(Limits::new(&app.config));
-    let document = openapi().to_json().expect("a document of plain data can be written").into();
-    let door = Door { app, limits, document };
-    let v1 = Router::from(v1()).route_layer(middleware::from_fn_with_state(door.clone(), limits::admit));
+    let document = openapi()
+        .to_json()
+        .expect("a document of plain data can be written")
+        .into();
+    let door = Door {
+        app,
+        limits,
+        document,
+    };
+    let v1 =
+        Router::from(v1()).route_layer(middleware::from_fn_with_state(door.clone(), limits::admit));
     let routes = v1.merge(Router::from(operations()));
     edge::around(routes, &door.app.config).with_state(door)
 }
 
 /// The OpenAPI document of [`router`].
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    completed(OpenApiRouter::with_openapi(Document::openapi()).merge(v1()).merge(operations()).into_openapi())
+    completed(
+        OpenApiRouter::with_openapi(Document::openapi())
+            .merge(v1())
+            .merge(operations())
+            .into_openapi(),
+    )
 }
 
 /// What people and their frontends use.
@@ -98,7 +111,11 @@ fn v1() -> OpenApiRouter<Door> {
         .routes(routes!(a2a::card_of_all))
         .routes(routes!(a2a::call))
         .routes(routes!(a2a::call_any))
-        .routes(routes!(connections::get, connections::put, connections::remove))
+        .routes(routes!(
+            connections::get,
+            connections::put,
+            connections::remove
+        ))
         .routes(routes!(connections::test))
         .routes(routes!(connect::form, connect::send))
         .routes(routes!(conversations::list, conversations::create))
@@ -146,20 +163,28 @@ fn administration() -> OpenApiRouter<Door> {
         .routes(routes!(admin::users::sign_out))
         .routes(routes!(admin::users::remove_credentials))
         .routes(routes!(admin::tenants::list, admin::tenants::create))
-        .routes(routes!(admin::tenants::get, admin::tenants::change, admin::tenants::remove))
-        .routes(routes!(admin::keys::list_for_tenant, admin::keys::create_for_tenant))
+        .routes(routes!(
+            admin::tenants::get,
+            admin::tenants::change,
+            admin::tenants::remove
+        ))
+        .routes(routes!(
+            admin::keys::list_for_tenant,
+            admin::keys::create_for_tenant
+        ))
         .routes(routes!(admin::keys::revoke_for_tenant))
-        .routes(routes!(admin::issuers::list_for_tenant, admin::issuers::add_for_tenant))
+        .routes(routes!(
+            admin::issuers::list_for_tenant,
+            admin::issuers::add_for_tenant
+        ))
         .routes(routes!(admin::issuers::remove_for_tenant))
 }
 
 /// What a public document names without a version is there under both names.
 fn registry() -> OpenApiRouter<Door> {
-    OpenApiRouter::default().routes(routes!(registry::list, registry::create)).routes(routes!(
-        registry::get,
-        registry::update,
-        registry::remove
-    ))
+    OpenApiRouter::default()
+        .routes(routes!(registry::list, registry::create))
+        .routes(routes!(registry::get, registry::update, registry::remove))
 }
 
 /// What operators use; answered however busy the rest is.
@@ -186,14 +211,21 @@ struct Bearer;
 impl Modify for Bearer {
     fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
         let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
-        openapi.components.get_or_insert_default().add_security_scheme("bearer", scheme);
+        openapi
+            .components
+            .get_or_insert_default()
+            .add_security_scheme("bearer", scheme);
     }
 }
 
 /// Adds to every operation what is true of all: how it says no, and a name that no other one has.
 fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi {
     let paths = &openapi.paths.paths;
-    let twice: Vec<String> = paths.keys().filter(|path| paths.contains_key(&format!("/v1{path}"))).cloned().collect();
+    let twice: Vec<String> = paths
+        .keys()
+        .filter(|path| paths.contains_key(&format!("/v1{path}")))
+        .cloned()
+        .collect();
     for (path, item) in &mut openapi.paths.paths {
         let (media, schema) = match Wire::of(path) {
             Wire::Problem | Wire::Registry => ("application/problem+json", "ProblemDocument"),
@@ -203,13 +235,27 @@ fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi 
             .description("Not done, and why")
             .content(media, Content::new(Some(Ref::from_schema_name(schema))))
             .build();
-        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete];
+        let operations = [
+            &mut item.get,
+            &mut item.put,
+            &mut item.post,
+            &mut item.patch,
+            &mut item.delete,
+        ];
         for operation in operations.into_iter().flatten() {
-            operation.responses.responses.insert("default".to_owned(), no.clone().into());
+            operation
+                .responses
+                .responses
+                .insert("default".to_owned(), no.clone().into());
             let tag = operation.tags.iter().flatten().next();
-            let alias = if twice.contains(path) { "_unversioned" } else { "" };
-            operation.operation_id =
-                tag.zip(operation.operation_id.as_ref()).map(|(tag, id)| format!("{tag}_{id}{alias}"));
+            let alias = if twice.contains(path) {
+                "_unversioned"
+            } else {
+                ""
+            };
+            operation.operation_id = tag
+                .zip(operation.operation_id.as_ref())
+                .map(|(tag, id)| format!("{tag}_{id}{alias}"));
         }
     }
     openapi

@@ -1,47 +1,28 @@
 //! Floor 2: the use cases. One straight line: door → use case → gate → tool; the only way back to the
 //! user is a row and an event.
 //!
-//! [`App`] is what a use case is given. Order of the rooms, each using only what stands to its right:
-//! `jobs → turn → commands → prompts → resources → skills → menu → tenants → users → sessions → gate → approvals → transcript → runs →
-//! conversations → flows → elicitations → tools →
-//! credentials → servers → connections → agents → orchestrator → usage → registry → webhooks → audit → accounts → keys`.
+//! [`App`] is what a use case is given. Six groups, each using only those to its right:
+//! `chat → runs → tools → servers → accounts → platform`.
 
 pub mod accounts;
-pub mod agents;
-pub mod approvals;
-pub mod audit;
-pub mod commands;
-pub mod connections;
-pub mod conversations;
-pub mod credentials;
-pub mod elicitations;
-pub mod flows;
-pub mod gate;
-pub mod health;
-pub mod jobs;
-pub mod keys;
-pub mod menu;
-pub mod orchestrator;
-pub mod prompts;
-pub mod registry;
-pub mod resources;
+pub mod chat;
+pub mod platform;
 pub mod runs;
 pub mod servers;
-pub mod sessions;
-pub mod skills;
-pub mod tenants;
 pub mod tools;
-pub mod transcript;
-pub mod turn;
-pub mod usage;
-pub mod users;
-pub mod webhooks;
 
 use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use self::{
+    chat::{elicitations, flows},
+    platform::{audit, keys, webhooks},
+    runs::scheduler,
+    servers::{connections, credentials, orchestrator, registry},
+    tools::toolset,
+};
 use crate::{
     domain::{
         clock::Clock,
@@ -69,7 +50,7 @@ pub struct App {
     pub accounts: accounts::Accounts,
     pub connections: connections::Connections,
     pub credentials: credentials::Credentials,
-    pub tools: tools::Toolboxes,
+    pub tools: toolset::Toolboxes,
     pub library: Library,
     pub registry: registry::Registry,
     pub keys: keys::Keys,
@@ -86,18 +67,18 @@ pub struct App {
     pub(crate) hints: mpsc::UnboundedSender<crate::store::hints::Hint>,
     /// Places for runs in this process.
     pub(crate) places: Arc<Semaphore>,
-    /// Runs that this process has claimed, on their way to [`jobs`].
-    pub(crate) work: mpsc::UnboundedSender<jobs::Claim>,
-    /// Requests that were approved or taken back here, on their way to [`jobs`].
+    /// Runs that this process has claimed, on their way to [`runs::scheduler`].
+    pub(crate) work: mpsc::UnboundedSender<scheduler::Claim>,
+    /// Requests that were approved or taken back here, on their way to [`runs::scheduler`].
     pub(crate) approved: mpsc::UnboundedSender<(TenantId, ApprovalId)>,
     /// Runs at work in this process.
-    pub(crate) running: jobs::Running,
+    pub(crate) running: scheduler::Running,
     pub(crate) tasks: TaskTracker,
 }
 
 /// The receiving ends that [`App::run_background`] works on.
 pub struct Background {
-    work: mpsc::UnboundedReceiver<jobs::Claim>,
+    work: mpsc::UnboundedReceiver<scheduler::Claim>,
     hints: mpsc::UnboundedReceiver<crate::store::hints::Hint>,
     audit: audit::Inbox,
     approved: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
@@ -106,14 +87,25 @@ pub struct Background {
 
 impl App {
     /// Puts the process together: loads the packs, opens nothing to the outside yet.
-    pub fn build(config: Config, env: &Environment, db: Db) -> anyhow::Result<(Arc<Self>, Background)> {
+    pub fn build(
+        config: Config,
+        env: &Environment,
+        db: Db,
+    ) -> anyhow::Result<(Arc<Self>, Background)> {
         let egress = Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?;
         let library = Library::load(&config.packs, env, config.mcp_servers.as_ref())?;
         keys::standing::require_ring(config.ring.as_ref(), library.snapshot().packs())?;
-        let (keys, tasks) = (keys::Keys::new(db.clone(), config.ring.clone()), TaskTracker::new());
-        let tokens = registry::tokens::source(db.clone(), keys.clone(), egress.clone(), tasks.clone());
-        let options =
-            Options { stdio_commands: config.stdio_commands.clone(), tokens: Some(tokens), ..Options::default() };
+        let (keys, tasks) = (
+            keys::Keys::new(db.clone(), config.ring.clone()),
+            TaskTracker::new(),
+        );
+        let tokens =
+            registry::tokens::source(db.clone(), keys.clone(), egress.clone(), tasks.clone());
+        let options = Options {
+            stdio_commands: config.stdio_commands.clone(),
+            tokens: Some(tokens),
+            ..Options::default()
+        };
         let (work, work_inbox) = mpsc::unbounded_channel();
         let (hints, hints_inbox) = mpsc::unbounded_channel();
         let (approved, approved_inbox) = mpsc::unbounded_channel();
@@ -121,11 +113,16 @@ impl App {
         let (orchestrator, door) = orchestrator::Orchestrator::new()?;
         let clock = Clock::System;
         let app = Self {
-            accounts: accounts::Accounts::new(db.clone(), egress.clone(), clock.clone(), env.clone()),
+            accounts: accounts::Accounts::new(
+                db.clone(),
+                egress.clone(),
+                clock.clone(),
+                env.clone(),
+            ),
             registry: registry::Registry::new(egress.clone(), env, &config.registry_env),
             connections: connections::Connections::default(),
             credentials: credentials::Credentials::new(),
-            tools: tools::Toolboxes::default(),
+            tools: toolset::Toolboxes::default(),
             keys,
             webhooks: webhooks::Webhooks::new(egress.clone()),
             orchestrator,
@@ -139,7 +136,7 @@ impl App {
             approved,
             places: Arc::new(Semaphore::new(config.runs_at_once)),
             work,
-            running: jobs::Running::default(),
+            running: scheduler::Running::default(),
             tasks,
             replica: ReplicaId::new(),
             clock,
@@ -147,21 +144,38 @@ impl App {
             config,
         };
         let (work, hints, audit) = (work_inbox, hints_inbox, audit_inbox);
-        Ok((Arc::new(app), Background { work, hints, audit, approved: approved_inbox, orchestrator: door }))
+        Ok((
+            Arc::new(app),
+            Background {
+                work,
+                hints,
+                audit,
+                approved: approved_inbox,
+                orchestrator: door,
+            },
+        ))
     }
 
     /// Starts everything that goes on without being asked. Fails when a server that a pack calls
     /// `required` cannot be reached.
     pub async fn run_background(self: &Arc<Self>, background: Background) -> anyhow::Result<()> {
         self.tasks.spawn(keys::standing::hold(self.clone()));
-        self.tasks.spawn(audit::write(self.clone(), background.audit));
-        self.tasks.spawn(jobs::send_hints(self.clone(), background.hints));
-        self.tasks.spawn(jobs::hear_hints(self.clone()));
-        self.tasks.spawn(jobs::look_by_the_clock(self.clone()));
-        self.tasks.spawn(jobs::work(self.clone(), background.work));
-        self.tasks.spawn(jobs::approvals::work(self.clone(), background.approved));
-        self.tasks.spawn(jobs::approvals::look_by_the_clock(self.clone()));
-        self.tasks.spawn(runs::ending::look_by_the_clock(self.clone()));
+        self.tasks
+            .spawn(audit::write(self.clone(), background.audit));
+        self.tasks
+            .spawn(scheduler::send_hints(self.clone(), background.hints));
+        self.tasks.spawn(scheduler::hear_hints(self.clone()));
+        self.tasks.spawn(scheduler::look_by_the_clock(self.clone()));
+        self.tasks
+            .spawn(scheduler::work(self.clone(), background.work));
+        self.tasks.spawn(scheduler::approvals::work(
+            self.clone(),
+            background.approved,
+        ));
+        self.tasks
+            .spawn(scheduler::approvals::look_by_the_clock(self.clone()));
+        self.tasks
+            .spawn(runs::ending::look_by_the_clock(self.clone()));
         let (app, door) = (self.clone(), background.orchestrator);
         self.tasks.spawn(async move {
             if let Err(error) = runs::endpoint::serve(app, door).await {
@@ -169,15 +183,18 @@ impl App {
             }
         });
         self.tasks.spawn(connections::supervise(self.clone()));
-        self.tasks.spawn(credentials::look_by_the_clock(self.clone()));
+        self.tasks
+            .spawn(credentials::look_by_the_clock(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
         self.tasks.spawn(flows::forget_by_the_clock(self.clone()));
-        self.tasks.spawn(elicitations::forget_by_the_clock(self.clone()));
+        self.tasks
+            .spawn(elicitations::forget_by_the_clock(self.clone()));
         self.tasks.spawn(webhooks::deliver(self.clone()));
         self.tasks.spawn(webhooks::tidy(self.clone()));
         self.tasks.spawn(registry::look_by_the_clock(self.clone()));
         let app = self.clone();
-        self.tasks.spawn(async move { app.library.watch(app.shutdown.clone()).await });
+        self.tasks
+            .spawn(async move { app.library.watch(app.shutdown.clone()).await });
         connections::await_required(self).await
     }
 
@@ -186,8 +203,13 @@ impl App {
     pub async fn stop(&self) {
         self.shutdown.cancel();
         self.tasks.close();
-        if tokio::time::timeout(DRAIN, self.tasks.wait()).await.is_err() {
-            tracing::warn!("some work did not end in time; it is taken up again when its lease ends");
+        if tokio::time::timeout(DRAIN, self.tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                "some work did not end in time; it is taken up again when its lease ends"
+            );
         }
         self.orchestrator.shutdown().await;
         self.mcp.shutdown().await;

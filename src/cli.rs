@@ -1,5 +1,5 @@
 //! Floor 3: the commands of the program. Each file is one command: its arguments, and a `run` that reads
-//! the settings, does the work through the floors below, and says what happened.
+//! the settings, does the work through the layers below, and says what happened.
 
 pub mod audit;
 pub mod chat;
@@ -92,7 +92,10 @@ pub async fn run(cli: Cli) -> ExitCode {
 }
 
 async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow::Result<ExitCode> {
-    if matches!(command, Command::Serve | Command::Demo(_) | Command::Keys(_) | Command::Smoke(_)) {
+    if matches!(
+        command,
+        Command::Serve | Command::Demo(_) | Command::Keys(_) | Command::Smoke(_)
+    ) {
         memory::keep_out_of_core_dumps();
     }
     match command {
@@ -105,7 +108,8 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         Command::Smoke(args) => return smoke::run(&args, &config, &env).await,
         Command::Token(args) => {
             let data = config.data.clone();
-            let run = async |db| token::run(args, &db, &Clock::System, &data, &mut io::stdout()).await;
+            let run =
+                async |db| token::run(args, &db, &Clock::System, &data, &mut io::stdout()).await;
             serve::with_database(&config, &env, run).await?;
         }
         Command::Tenant(command) => {
@@ -130,17 +134,29 @@ fn log_to_stderr(config: &Config) {
     // rmcp writes whole messages, arguments and results included, whatever the operator's filter says.
     let quiet = "rmcp=warn".parse().expect("a directive written here");
     // An error for each server that cannot be reached or says no; we tell of those in words of our own.
-    let silent = "rmcp::transport::worker=off".parse().expect("a directive written here");
+    let silent = "rmcp::transport::worker=off"
+        .parse()
+        .expect("a directive written here");
     let filter = EnvFilter::try_new(&config.log).unwrap_or_else(|_| EnvFilter::new("info"));
     let filter = filter.add_directive(quiet).add_directive(silent);
     let ansi = io::stderr().is_terminal();
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(ansi)
+        .with_writer(io::stderr);
     // A second subscriber in one process (tests) leaves the first in place.
-    let _ = if config.log_json { builder.json().try_init() } else { builder.try_init() };
+    let _ = if config.log_json {
+        builder.json().try_init()
+    } else {
+        builder.try_init()
+    };
 }
 
 /// Writes to standard output. A reader that is gone is no error of ours.
 pub fn say(text: &str) {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+    let _ = out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush());
 }

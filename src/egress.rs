@@ -62,7 +62,13 @@ pub struct Request {
 
 impl Request {
     pub fn get(url: Url) -> Self {
-        Self { method: Method::GET, url, headers: HeaderMap::new(), body: Bytes::new(), limits: Limits::default() }
+        Self {
+            method: Method::GET,
+            url,
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            limits: Limits::default(),
+        }
     }
 }
 
@@ -122,7 +128,9 @@ impl Egress {
             public: client::build(names, Route::Public)?,
             allowed: client::build(names, Route::Allowed)?,
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
     }
 
     /// Judges a URL by its text: what can be refused without a look-up.
@@ -147,7 +155,11 @@ impl Egress {
     }
 
     /// The first answer that is no redirect, in time.
-    async fn wait(&self, patience: &mut Patience, request: Request) -> Result<(Url, reqwest::Response), EgressError> {
+    async fn wait(
+        &self,
+        patience: &mut Patience,
+        request: Request,
+    ) -> Result<(Url, reqwest::Response), EgressError> {
         let answer = tokio::select! {
             kind = poll_fn(|cx| patience.poll_expired(cx)) => return Err(kind.sent()),
             answer = self.exchange(request) => answer?,
@@ -157,14 +169,20 @@ impl Egress {
     }
 
     /// One request after another until an answer is no redirect.
-    async fn exchange(&self, mut request: Request) -> Result<(Url, reqwest::Response), EgressError> {
+    async fn exchange(
+        &self,
+        mut request: Request,
+    ) -> Result<(Url, reqwest::Response), EgressError> {
         let most = request.limits.redirects;
         for hop in 0..=most {
             // The server that redirected has seen the request, whatever fails after it.
-            let answer =
-                self.hop(&request).await.map_err(|error| EgressError { sent: error.sent || hop > 0, ..error })?;
+            let answer = self.hop(&request).await.map_err(|error| EgressError {
+                sent: error.sent || hop > 0,
+                ..error
+            })?;
             if most == 0
-                || !redirect::follow(&mut request, answer.status(), answer.headers()).map_err(ErrorKind::sent)?
+                || !redirect::follow(&mut request, answer.status(), answer.headers())
+                    .map_err(ErrorKind::sent)?
             {
                 return Ok((request.url, answer));
             }
@@ -182,7 +200,10 @@ impl Egress {
             .headers(request.headers.clone())
             .body(request.body.clone())
             .send();
-        client::CONNECT.scope(request.limits.connect, sending).await.map_err(|error| explain(error, &request.url))
+        client::CONNECT
+            .scope(request.limits.connect, sending)
+            .await
+            .map_err(|error| explain(error, &request.url))
     }
 }
 
@@ -201,27 +222,47 @@ fn clean(headers: &mut HeaderMap) {
     ] {
         headers.remove(name);
     }
-    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers.insert(
+        header::ACCEPT_ENCODING,
+        HeaderValue::from_static("identity"),
+    );
 }
 
 /// The head of an answer, with a body that is counted and timed.
-fn read(url: Url, answer: reqwest::Response, patience: Patience, max: usize) -> Result<Response, EgressError> {
+fn read(
+    url: Url,
+    answer: reqwest::Response,
+    patience: Patience,
+    max: usize,
+) -> Result<Response, EgressError> {
     check_head(&answer, max)?;
     let (head, body) = http::Response::<reqwest::Body>::from(answer).into_parts();
     let body = Body::new(body, host_of(&url), patience, max);
-    Ok(Response { status: head.status, headers: head.headers, url, body })
+    Ok(Response {
+        status: head.status,
+        headers: head.headers,
+        url,
+        body,
+    })
 }
 
 /// What the head alone is enough to refuse.
 fn check_head(answer: &reqwest::Response, max: usize) -> Result<(), EgressError> {
-    if answer.content_length().is_some_and(|length| length > max as u64) {
+    if answer
+        .content_length()
+        .is_some_and(|length| length > max as u64)
+    {
         return Err(ErrorKind::TooLarge(max).sent());
     }
     let encodings = answer.headers().get_all(header::CONTENT_ENCODING);
-    let encoding =
-        encodings.iter().find(|value| !value.is_empty() && !value.as_bytes().eq_ignore_ascii_case(b"identity"));
+    let encoding = encodings
+        .iter()
+        .find(|value| !value.is_empty() && !value.as_bytes().eq_ignore_ascii_case(b"identity"));
     match encoding {
-        Some(encoding) => Err(ErrorKind::Compressed(String::from_utf8_lossy(encoding.as_bytes()).into_owned()).sent()),
+        Some(encoding) => Err(ErrorKind::Compressed(
+            String::from_utf8_lossy(encoding.as_bytes()).into_owned(),
+        )
+        .sent()),
         None => Ok(()),
     }
 }
@@ -230,21 +271,37 @@ fn explain(error: reqwest::Error, url: &Url) -> EgressError {
     let host = host_of(url);
     let error = error.without_url();
     if let Some(client::Private(address)) = found_in(&error) {
-        return ErrorKind::PrivateAddress { host, address: *address }.unsent();
+        return ErrorKind::PrivateAddress {
+            host,
+            address: *address,
+        }
+        .unsent();
     }
     if let Some(client::Unresolved(cause)) = found_in(&error) {
-        return ErrorKind::Unresolved { host, cause: cause.to_string() }.unsent();
+        return ErrorKind::Unresolved {
+            host,
+            cause: cause.to_string(),
+        }
+        .unsent();
     }
     if let Some(client::TooSlow(after)) = found_in(&error) {
-        return ErrorKind::ConnectTimeout { host, after: *after }.unsent();
+        return ErrorKind::ConnectTimeout {
+            host,
+            after: *after,
+        }
+        .unsent();
     }
     let cause = cause_of(&error);
     if error.is_connect() {
         return ErrorKind::Connect { host, cause }.unsent();
     }
     // Cancelled by hyper: the connection was gone before the request was handed to it.
-    let unsent = error.is_builder() || found_in::<hyper::Error>(&error).is_some_and(hyper::Error::is_canceled);
-    EgressError { kind: ErrorKind::Broken { host, cause }, sent: !unsent }
+    let unsent = error.is_builder()
+        || found_in::<hyper::Error>(&error).is_some_and(hyper::Error::is_canceled);
+    EgressError {
+        kind: ErrorKind::Broken { host, cause },
+        sent: !unsent,
+    }
 }
 
 fn found_in<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a E> {
@@ -253,10 +310,15 @@ fn found_in<'a, E: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> O
 
 /// The innermost cause, which says what happened.
 fn cause_of(error: &(dyn StdError + 'static)) -> String {
-    chain(error).last().map(ToString::to_string).unwrap_or_default()
+    chain(error)
+        .last()
+        .map(ToString::to_string)
+        .unwrap_or_default()
 }
 
-fn chain<'a>(error: &'a (dyn StdError + 'static)) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+fn chain<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(Some(error), |error| (*error).source())
 }
 

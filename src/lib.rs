@@ -5,7 +5,7 @@
 //! # The house
 //!
 //! Each module uses only floors below its own, and nobody on floor 1 uses a neighbour. A test
-//! (`tests/it/floors.rs`) reads the paths in the source and prints the line that breaks this.
+//! (`tests/it/layers.rs`) reads the paths in the source and prints the line that breaks this.
 //!
 //! | floor | module | what it does |
 //! |---|---|---|
@@ -24,11 +24,11 @@
 //! # A message, from door to door
 //!
 //! 1. `POST /v1/conversations/{id}/messages` reaches a handler in `api`, which knows the principal and calls
-//!    [`app::conversations::post`].
+//!    [`app::chat::conversations::post`].
 //! 2. One transaction writes the message and its run; the run is claimed at birth, with a lease and a fence.
-//! 3. `app::jobs` hands it to `app::turn`, which asks the model with the user's toolbox and streams what it
+//! 3. `app::runs::scheduler` hands it to `app::chat::agent_loop`, which asks the model with the user's toolbox and streams what it
 //!    says to whoever listens. The reply becomes a row before anything it asks for is done.
-//! 4. Each tool call goes through [`app::gate`]: the same decision as the listing, the schema, the audit line,
+//! 4. Each tool call goes through [`app::tools::gate`]: the same decision as the listing, the schema, the audit line,
 //!    one request. The result becomes a row, and the model is asked again.
 //! 5. When the model has nothing to call, the run ends: a row and an event. Listeners get both, here by the
 //!    fan-out in [`live`], on another replica by a hint and a look at the rows.
@@ -38,14 +38,14 @@
 //!
 //! # A tool, from server to model
 //!
-//! 1. `app::connections` keeps each shared server: connects in the background, pages through `tools/list`,
+//! 1. `app::servers::connections` keeps each shared server: connects in the background, pages through `tools/list`,
 //!    stores the catalog, and listens for changes.
-//! 2. `app::tools` names all tools of an agent once and selects, for each set of roles, those that
+//! 2. `app::tools::toolset` names all tools of an agent once and selects, for each set of roles, those that
 //!    [`domain::policy::decide`] does not deny. That selection is the model's request; there is no other list.
 //!
 //! # Invariants
 //!
-//! - **One gate.** Every call of every door goes through [`app::gate::call`], which asks
+//! - **One gate.** Every call of every door goes through [`app::tools::gate::call`], which asks
 //!   [`domain::policy::decide`]; the listing asks the same function.
 //! - **No rule means no.** What cannot be understood is refused at load, or denied.
 //! - **A turn never sleeps.** Nothing in memory waits for a person.
@@ -57,9 +57,9 @@
 //! - **Secrets have a type** ([`domain::secret::Secret`]) that cannot be printed or serialised. Arguments,
 //!   results, prompts and headers are never logged.
 //! - **A sealed value opens where it belongs**: for its tenant, user, server and generation, or not at all
-//!   ([`vault`]). Keys come and go while replicas serve; what they sealed stays ([`app::keys`]).
+//!   ([`vault`]). Keys come and go while replicas serve; what they sealed stays ([`app::platform::keys`]).
 //! - **What changes something is in the trail**, written in the same transaction ([`domain::audit`]); nobody can
-//!   change the trail. What others are to be told waits in an outbox, written likewise ([`app::webhooks`]).
+//!   change the trail. What others are to be told waits in an outbox, written likewise ([`app::platform::webhooks`]).
 //! - **Nothing crosses an origin** with a credential on it; see [`egress`].
 
 pub mod api;

@@ -49,8 +49,12 @@ impl Live {
     /// Starts to listen. Listen first, then read the rows: nothing falls in between.
     pub fn listen(&self, tenant: TenantId, conversation: ConversationId) -> Listener {
         let mut channels = self.channels();
-        let sender = channels.entry((tenant, conversation)).or_insert_with(|| broadcast::channel(BACKLOG).0);
-        Listener { receiver: sender.subscribe() }
+        let sender = channels
+            .entry((tenant, conversation))
+            .or_insert_with(|| broadcast::channel(BACKLOG).0);
+        Listener {
+            receiver: sender.subscribe(),
+        }
     }
 
     pub fn durable(&self, tenant: TenantId, conversation: ConversationId, event: Event) {
@@ -80,20 +84,34 @@ impl Live {
 
     /// Is marked as changed when a tenant's approvals have news. Subscribe first, then read the rows.
     pub fn watch_approvals(&self, tenant: TenantId) -> watch::Receiver<()> {
-        let mut watched = self.approvals.lock().unwrap_or_else(PoisonError::into_inner);
-        watched.entry(tenant).or_insert_with(|| watch::channel(()).0).subscribe()
+        let mut watched = self
+            .approvals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        watched
+            .entry(tenant)
+            .or_insert_with(|| watch::channel(()).0)
+            .subscribe()
     }
 
     /// Tells those who wait for it that a tenant's approvals have news.
     pub fn approvals_changed(&self, tenant: TenantId) {
-        if let Some(sender) = self.approvals.lock().unwrap_or_else(PoisonError::into_inner).get(&tenant) {
+        if let Some(sender) = self
+            .approvals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&tenant)
+        {
             sender.send_replace(());
         }
     }
 
     /// The tenants whose approvals somebody waits for; those that nobody waits for any more are forgotten.
     pub fn watched_approvals(&self) -> Vec<TenantId> {
-        let mut watched = self.approvals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watched = self
+            .approvals
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         watched.retain(|_, sender| sender.receiver_count() > 0);
         watched.keys().copied().collect()
     }

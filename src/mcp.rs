@@ -196,7 +196,9 @@ pub struct CallOptions {
 impl Mcp {
     /// Connects to nothing yet.
     pub fn new(egress: Egress, options: Options) -> Self {
-        Self { pool: Arc::new(Pool::new(egress, options)) }
+        Self {
+            pool: Arc::new(Pool::new(egress, options)),
+        }
     }
 
     /// Lists the tools and prompts of a server, connecting if needed. Connecting takes at most the server's connect
@@ -208,10 +210,20 @@ impl Mcp {
             tries -= 1;
             let session = self.pool.session(&using.slot).await?;
             if !spec.load_tools {
-                return Ok(discovery(Listed::default(), prompts::of(&session, spec).await, &session));
+                return Ok(discovery(
+                    Listed::default(),
+                    prompts::of(&session, spec).await,
+                    &session,
+                ));
             }
             let failure = match list(&using, &session).await {
-                Ok(listed) => return Ok(discovery(listed, prompts::of(&session, spec).await, &session)),
+                Ok(listed) => {
+                    return Ok(discovery(
+                        listed,
+                        prompts::of(&session, spec).await,
+                        &session,
+                    ));
+                }
                 Err(failure) => failure,
             };
             // Listing changes nothing, so an answer that was lost is asked for again.
@@ -243,7 +255,9 @@ impl Mcp {
         options: CallOptions,
     ) -> Result<ToolOutcome, CallError> {
         if !arguments.get().starts_with('{') {
-            return Err(CallError::NotSent("the arguments of a tool are a JSON object".to_owned()));
+            return Err(CallError::NotSent(
+                "the arguments of a tool are a JSON object".to_owned(),
+            ));
         }
         let call = Call {
             tool,
@@ -251,7 +265,9 @@ impl Mcp {
             progress: options.progress,
             once: options.once,
             asks: options.asks,
-            asking: options.live.map(|questions| Arc::new(Asking::new(questions))),
+            asking: options
+                .live
+                .map(|questions| Arc::new(Asking::new(questions))),
             answer: options.answer,
             under_way: Mutex::default(),
         };
@@ -309,18 +325,36 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    async fn make(&self, pool: &Arc<Pool>, key: &Key, spec: &Arc<ServerSpec>) -> Result<ToolOutcome, CallError> {
+    async fn make(
+        &self,
+        pool: &Arc<Pool>,
+        key: &Key,
+        spec: &Arc<ServerSpec>,
+    ) -> Result<ToolOutcome, CallError> {
         let using = pool.claim(key, spec);
         let known = &using.slot.target.known;
-        let _place = known.permits.acquire().await.map_err(|_| McpError::closed())?;
+        let _place = known
+            .permits
+            .acquire()
+            .await
+            .map_err(|_| McpError::closed())?;
         let mut tries = if self.once.is_some() { 1 } else { 2 };
         loop {
             tries -= 1;
             let session = pool.session(&using.slot).await?;
-            let headers = if session.era == Era::Modern { known.headers_of(self.tool) } else { None };
-            let param_headers = params::headers(headers.as_deref().unwrap_or_default(), self.arguments);
-            let mut tap =
-                Tap::of_call(self.arguments.to_owned(), param_headers, self.progress.clone(), self.once.clone());
+            let headers = if session.era == Era::Modern {
+                known.headers_of(self.tool)
+            } else {
+                None
+            };
+            let param_headers =
+                params::headers(headers.as_deref().unwrap_or_default(), self.arguments);
+            let mut tap = Tap::of_call(
+                self.arguments.to_owned(),
+                param_headers,
+                self.progress.clone(),
+                self.once.clone(),
+            );
             tap.asks = self.asks && session.era == Era::Modern;
             tap.asking = self.asking.clone().filter(|_| session.era == Era::Legacy);
             let tap = Arc::new(tap);
@@ -328,14 +362,22 @@ impl Call<'_> {
             let failure = match session.call(self.tool, self.answer.as_ref(), &tap).await {
                 Ok(raw) => {
                     let outcome = outcome::read(raw, tap.asks).map_err(Failure::of_call)?;
-                    return Ok(ToolOutcome { declined: tap.take_declined(), ..outcome });
+                    return Ok(ToolOutcome {
+                        declined: tap.take_declined(),
+                        ..outcome
+                    });
                 }
                 Err(failure) => failure,
             };
             match failure {
-                Failure::NotSent(_) | Failure::SessionUnknown if tries > 0 => Pool::retire(&using.slot, &session),
+                Failure::NotSent(_) | Failure::SessionUnknown if tries > 0 => {
+                    Pool::retire(&using.slot, &session)
+                }
                 // The server wants headers that only its list tells of, and this process never asked for it.
-                Failure::Refused { code: Some(HEADER_MISMATCH), .. } if tries > 0 && headers.is_none() => {
+                Failure::Refused {
+                    code: Some(HEADER_MISMATCH),
+                    ..
+                } if tries > 0 && headers.is_none() => {
                     list(&using, &session).await.map_err(Failure::of_call)?;
                 }
                 failure => return Err(failure.of_call()),
@@ -358,7 +400,10 @@ impl Call<'_> {
                 session.suspect();
                 CallError::TimedOut(patience)
             }
-            _ => CallError::NotSent(format!("the server could not be reached within {} s", patience.as_secs_f32())),
+            _ => CallError::NotSent(format!(
+                "the server could not be reached within {} s",
+                patience.as_secs_f32()
+            )),
         }
     }
 }
@@ -369,9 +414,16 @@ async fn list(using: &InUse, session: &Arc<Session>) -> Result<Listed, Failure> 
     let listed = timeout(patience, listing::list(session)).await;
     let mut listed = listed.unwrap_or_else(|_| {
         session.suspect();
-        Err(Failure::Silent(format!("the server did not list its tools within {} s", patience.as_secs_f32())))
+        Err(Failure::Silent(format!(
+            "the server did not list its tools within {} s",
+            patience.as_secs_f32()
+        )))
     })?;
-    using.slot.target.known.learn_headers(std::mem::take(&mut listed.headers));
+    using
+        .slot
+        .target
+        .known
+        .learn_headers(std::mem::take(&mut listed.headers));
     Ok(listed)
 }
 

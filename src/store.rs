@@ -76,12 +76,16 @@ impl Db {
 
     /// A transaction of one tenant, opened in one round trip.
     pub async fn tenant(&self, tenant: TenantId) -> Result<Tx> {
-        self.begin(format!("begin; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'")).await
+        self.begin(format!(
+            "begin; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'"
+        ))
+        .await
     }
 
     /// A transaction of the program itself, for what has no tenant yet.
     pub async fn system(&self) -> Result<Tx> {
-        self.begin("begin; set local role chatelaine_system".to_owned()).await
+        self.begin("begin; set local role chatelaine_system".to_owned())
+            .await
     }
 
     /// Safe SQL: the only thing ever formatted into it is a UUID. In a task of its own: whoever asks may give up at
@@ -90,7 +94,9 @@ impl Db {
     async fn begin(&self, sql: String) -> Result<Tx> {
         let pool = self.pool.clone();
         let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(sql)).await }).await;
-        Ok(Tx { inner: begun.map_err(Error::internal)?? })
+        Ok(Tx {
+            inner: begun.map_err(Error::internal)??,
+        })
     }
 
     /// Whether the database answers, for readiness.
@@ -115,7 +121,9 @@ impl Tx {
     pub async fn enter(&mut self, tenant: TenantId) -> Result<()> {
         // Safe SQL: the only thing formatted into it is a UUID.
         let sql = format!("set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'");
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(self.conn()).await?;
+        sqlx::raw_sql(AssertSqlSafe(sql))
+            .execute(self.conn())
+            .await?;
         Ok(())
     }
 
@@ -133,9 +141,10 @@ async fn migrate(pool: &sqlx::PgPool) -> anyhow::Result<()> {
     loop {
         match migrator.run(pool).await {
             Ok(()) => return Ok(()),
-            Err(sqlx::migrate::MigrateError::Execute(_) | sqlx::migrate::MigrateError::ExecuteMigration(..))
-                if tries < 5 =>
-            {
+            Err(
+                sqlx::migrate::MigrateError::Execute(_)
+                | sqlx::migrate::MigrateError::ExecuteMigration(..),
+            ) if tries < 5 => {
                 tries += 1;
                 tokio::time::sleep(Duration::from_millis(200 * tries)).await;
             }
@@ -146,8 +155,12 @@ async fn migrate(pool: &sqlx::PgPool) -> anyhow::Result<()> {
 
 /// Whether a transaction was undone since two waited for each other: it may be tried again as a whole.
 pub fn deadlocked(error: &Error) -> bool {
-    let Error::Internal(error) = error else { return false };
-    let error = error.downcast_ref::<sqlx::Error>().and_then(sqlx::Error::as_database_error);
+    let Error::Internal(error) = error else {
+        return false;
+    };
+    let error = error
+        .downcast_ref::<sqlx::Error>()
+        .and_then(sqlx::Error::as_database_error);
     error.is_some_and(|error| error.code().as_deref() == Some("40P01"))
 }
 

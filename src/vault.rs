@@ -58,38 +58,81 @@ pub struct TenantKey {
 impl TenantKey {
     /// A fresh random key.
     pub fn generate(version: u32) -> Self {
-        Self { version, bytes: cipher::random_key() }
+        Self {
+            version,
+            bytes: cipher::random_key(),
+        }
     }
 }
 
 /// Seals a record's plaintext with the tenant's key.
 pub fn seal(key: &TenantKey, context: &Context, plaintext: &Secret) -> Vec<u8> {
-    envelope::seal(Purpose::Record, &key.bytes, key.version, &belongings(context), plaintext.expose().as_bytes())
+    envelope::seal(
+        Purpose::Record,
+        &key.bytes,
+        key.version,
+        &belongings(context),
+        plaintext.expose().as_bytes(),
+    )
 }
 
 /// Opens what [`seal`] made with the same key for the same context.
 pub fn open(key: &TenantKey, context: &Context, sealed: &[u8]) -> Result<Secret, Unopenable> {
-    let opened = envelope::open(Purpose::Record, &key.bytes, key.version, &belongings(context), sealed)?;
+    let opened = envelope::open(
+        Purpose::Record,
+        &key.bytes,
+        key.version,
+        &belongings(context),
+        sealed,
+    )?;
     let text = std::str::from_utf8(&opened).map_err(|_| Unopenable::Altered)?;
     Ok(Secret::new(text))
 }
 
 /// A tenant's key as it may be stored.
 pub fn wrap(kek: &Kek, tenant: TenantId, key: &TenantKey) -> Vec<u8> {
-    envelope::seal(Purpose::TenantKey, kek.expose(), key.version, &owner(kek, tenant), &*key.bytes)
+    envelope::seal(
+        Purpose::TenantKey,
+        kek.expose(),
+        key.version,
+        &owner(kek, tenant),
+        &*key.bytes,
+    )
 }
 
 /// Undoes [`wrap`].
-pub fn unwrap(kek: &Kek, tenant: TenantId, version: u32, wrapped: &[u8]) -> Result<TenantKey, Unopenable> {
-    let opened = envelope::open(Purpose::TenantKey, kek.expose(), version, &owner(kek, tenant), wrapped)?;
-    let bytes = opened.as_slice().try_into().map_err(|_| Unopenable::Altered)?;
-    Ok(TenantKey { version, bytes: Zeroizing::new(bytes) })
+pub fn unwrap(
+    kek: &Kek,
+    tenant: TenantId,
+    version: u32,
+    wrapped: &[u8],
+) -> Result<TenantKey, Unopenable> {
+    let opened = envelope::open(
+        Purpose::TenantKey,
+        kek.expose(),
+        version,
+        &owner(kek, tenant),
+        wrapped,
+    )?;
+    let bytes = opened
+        .as_slice()
+        .try_into()
+        .map_err(|_| Unopenable::Altered)?;
+    Ok(TenantKey {
+        version,
+        bytes: Zeroizing::new(bytes),
+    })
 }
 
 /// Tells a key from another and says nothing else about it: what a database keeps of a key of the ring.
 pub fn check_value(kek: &Kek) -> [u8; 16] {
     let mut value = [0; 16];
-    cipher::derive(b"", kek.expose(), b"chatelaine key check value 1", &mut value);
+    cipher::derive(
+        b"",
+        kek.expose(),
+        b"chatelaine key check value 1",
+        &mut value,
+    );
     value
 }
 

@@ -114,34 +114,55 @@ impl Books {
     /// New books, or those that a ledger file tells.
     pub fn open(ledger: Option<&Path>) -> anyhow::Result<Self> {
         let mut state = State::default();
-        let Some(path) = ledger else { return Ok(Self { inner: Mutex::new((state, None)) }) };
-        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let Some(path) = ledger else {
+            return Ok(Self {
+                inner: Mutex::new((state, None)),
+            });
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(path)?;
         for (number, line) in BufReader::new(&file).lines().enumerate() {
-            let replayed =
-                serde_json::from_str(&line?).map_err(anyhow::Error::from).and_then(|entry| state.replay(entry));
+            let replayed = serde_json::from_str(&line?)
+                .map_err(anyhow::Error::from)
+                .and_then(|entry| state.replay(entry));
             replayed.with_context(|| format!("{}, line {}", path.display(), number + 1))?;
         }
-        Ok(Self { inner: Mutex::new((state, Some(file))) })
+        Ok(Self {
+            inner: Mutex::new((state, Some(file))),
+        })
     }
 
     pub fn accounts(&self) -> Result<Vec<Account>, String> {
-        self.execute("list_accounts", Value::Null, |state, _| Ok(state.accounts()))
+        self.execute(
+            "list_accounts",
+            Value::Null,
+            |state, _| Ok(state.accounts()),
+        )
     }
 
     /// One account's balance, or every account's.
     pub fn balances(&self, account: Option<&str>) -> Result<Vec<Account>, String> {
-        self.execute("get_balances", serde_json::json!({ "account": account }), |state, _| {
-            let mut accounts = state.accounts();
-            if let Some(id) = account {
-                find_account(id)?;
-                accounts.retain(|account| account.id == id);
-            }
-            Ok(accounts)
-        })
+        self.execute(
+            "get_balances",
+            serde_json::json!({ "account": account }),
+            |state, _| {
+                let mut accounts = state.accounts();
+                if let Some(id) = account {
+                    find_account(id)?;
+                    accounts.retain(|account| account.id == id);
+                }
+                Ok(accounts)
+            },
+        )
     }
 
     pub fn transfers(&self) -> Result<Vec<Transfer>, String> {
-        self.execute("list_transfers", Value::Null, |state, _| Ok(state.transfers.clone()))
+        self.execute("list_transfers", Value::Null, |state, _| {
+            Ok(state.transfers.clone())
+        })
     }
 
     pub fn send(&self, payment: &Payment) -> Result<Transfer, String> {
@@ -149,7 +170,9 @@ impl Books {
     }
 
     pub fn invoice(&self, draft: &Draft) -> Result<Invoice, String> {
-        self.execute("create_invoice", draft, |state, at| state.invoice(draft, at))
+        self.execute("create_invoice", draft, |state, at| {
+            state.invoice(draft, at)
+        })
     }
 
     /// A lookup that touches no money; it is in the ledger as well.
@@ -171,12 +194,22 @@ impl Books {
         let arguments = serde_json::to_value(arguments).map_err(|error| error.to_string())?;
         let mut inner = self.inner.lock().expect("no work panics");
         let mut next = inner.0.clone();
-        let at = Clock::System.now().format(&Rfc3339).expect("a time of this age can be written");
+        let at = Clock::System
+            .now()
+            .format(&Rfc3339)
+            .expect("a time of this age can be written");
         let done = work(&mut next, &at);
         let refused = done.as_ref().err().cloned();
-        let entry = Entry { number: next.entries.len() + 1, at, tool: tool.to_owned(), arguments, refused };
+        let entry = Entry {
+            number: next.entries.len() + 1,
+            at,
+            tool: tool.to_owned(),
+            arguments,
+            refused,
+        };
         if let Some(file) = &mut inner.1 {
-            write_line(file, &entry).map_err(|error| format!("the ledger cannot be written: {error}"))?;
+            write_line(file, &entry)
+                .map_err(|error| format!("the ledger cannot be written: {error}"))?;
         }
         next.entries.push(entry);
         inner.0 = next;
@@ -188,7 +221,11 @@ impl State {
     fn accounts(&self) -> Vec<Account> {
         let balance = |id: &str, minor, currency| {
             let spent = self.spent.get(id).copied().unwrap_or_default();
-            Money { minor: minor - spent, currency }.to_string()
+            Money {
+                minor: minor - spent,
+                currency,
+            }
+            .to_string()
         };
         ACCOUNTS
             .iter()
@@ -203,8 +240,14 @@ impl State {
 
     fn send(&mut self, payment: &Payment, at: &str) -> Result<Transfer, String> {
         let (id, opening, currency) = find_account(&payment.from_account)?;
-        if !RECIPIENTS.iter().any(|(recipient, ..)| *recipient == payment.to) {
-            return Err(format!("there is no recipient {:?}; list_recipients names them", payment.to));
+        if !RECIPIENTS
+            .iter()
+            .any(|(recipient, ..)| *recipient == payment.to)
+        {
+            return Err(format!(
+                "there is no recipient {:?}; list_recipients names them",
+                payment.to
+            ));
         }
         let charged = Money::parse(&payment.amount, payment.currency)?.to(currency);
         let spent = self.spent.entry(id.to_owned()).or_default();
@@ -229,7 +272,11 @@ impl State {
             return Err("customer must not be empty".to_owned());
         }
         let id = format!("invoice-{}", self.invoices.len() + 1);
-        let invoice = Invoice { id, at: at.to_owned(), draft: draft.clone() };
+        let invoice = Invoice {
+            id,
+            at: at.to_owned(),
+            draft: draft.clone(),
+        };
         self.invoices.push(invoice.clone());
         Ok(invoice)
     }
@@ -238,8 +285,12 @@ impl State {
     fn replay(&mut self, entry: Entry) -> anyhow::Result<()> {
         if entry.refused.is_none() {
             let done = match entry.tool.as_str() {
-                "send_money" => self.send(&Payment::deserialize(&entry.arguments)?, &entry.at).map(drop),
-                "create_invoice" => self.invoice(&Draft::deserialize(&entry.arguments)?, &entry.at).map(drop),
+                "send_money" => self
+                    .send(&Payment::deserialize(&entry.arguments)?, &entry.at)
+                    .map(drop),
+                "create_invoice" => self
+                    .invoice(&Draft::deserialize(&entry.arguments)?, &entry.at)
+                    .map(drop),
                 _ => Ok(()),
             };
             done.map_err(anyhow::Error::msg)?;
@@ -269,15 +320,26 @@ mod tests {
 
     fn payment(amount: &str) -> Payment {
         let (from_account, to) = ("current".to_owned(), "acme".to_owned());
-        Payment { from_account, to, amount: amount.to_owned(), currency: Currency::Usd }
+        Payment {
+            from_account,
+            to,
+            amount: amount.to_owned(),
+            currency: Currency::Usd,
+        }
     }
 
     #[test]
     fn money_sent_is_charged_in_the_accounts_currency() {
         let books = Books::open(None).expect("new books");
         let transfer = books.send(&payment("108.50")).expect("there is enough");
-        assert_eq!((transfer.charged.as_str(), transfer.charged_currency), ("100.00", Currency::Eur));
-        assert_eq!(books.balances(Some("current")).expect("it exists")[0].balance, "5140.00");
+        assert_eq!(
+            (transfer.charged.as_str(), transfer.charged_currency),
+            ("100.00", Currency::Eur)
+        );
+        assert_eq!(
+            books.balances(Some("current")).expect("it exists")[0].balance,
+            "5140.00"
+        );
     }
 
     #[test]
@@ -286,7 +348,10 @@ mod tests {
         let refused = books.send(&payment("1000000")).err().expect("too much");
         assert_eq!(refused, "account current does not hold 921658.99 EUR");
         assert_eq!(books.entries()[0].refused, Some(refused));
-        assert_eq!(books.balances(Some("current")).expect("it exists")[0].balance, "5240.00");
+        assert_eq!(
+            books.balances(Some("current")).expect("it exists")[0].balance,
+            "5240.00"
+        );
     }
 
     #[test]
@@ -300,7 +365,13 @@ mod tests {
 
         let again = Books::open(Some(&path)).expect("the same books");
         assert_eq!(again.entries().len(), 2);
-        assert_eq!(again.transfers().expect("they can be listed")[0].id, "transfer-1");
-        assert_eq!(again.balances(Some("current")).expect("it exists")[0].balance, "5140.00");
+        assert_eq!(
+            again.transfers().expect("they can be listed")[0].id,
+            "transfer-1"
+        );
+        assert_eq!(
+            again.balances(Some("current")).expect("it exists")[0].balance,
+            "5140.00"
+        );
     }
 }

@@ -31,7 +31,9 @@ pub struct Ledger {
 
 /// The whole bank. Without sessions and with plain JSON answers, one endpoint serves both protocol eras.
 pub fn router(bank: Bank, books: Arc<Books>, token: Option<String>, hosts: &[String]) -> Router {
-    let config = StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true);
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true);
     let hosts: Vec<String> = config.allowed_hosts.iter().chain(hosts).cloned().collect();
     let mcp = StreamableHttpService::new(
         move || Ok(bank.clone()),
@@ -52,16 +54,29 @@ async fn ledger(State(books): State<Arc<Books>>) -> Json<Ledger> {
     for entry in &entries {
         *executions.entry(entry.tool.clone()).or_default() += 1;
     }
-    Json(Ledger { total: entries.len(), executions, entries })
+    Json(Ledger {
+        total: entries.len(),
+        executions,
+        entries,
+    })
 }
 
-async fn ask_for_token(State(expected): State<Option<Arc<str>>>, request: Request, next: Next) -> Response {
-    let given = request.headers().get(header::AUTHORIZATION).map(header::HeaderValue::as_bytes);
+async fn ask_for_token(
+    State(expected): State<Option<Arc<str>>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let given = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .map(header::HeaderValue::as_bytes);
     match expected {
-        Some(expected) if given != Some(expected.as_bytes()) => {
-            (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], "a bearer token is needed")
-                .into_response()
-        }
+        Some(expected) if given != Some(expected.as_bytes()) => (
+            StatusCode::UNAUTHORIZED,
+            [(header::WWW_AUTHENTICATE, "Bearer")],
+            "a bearer token is needed",
+        )
+            .into_response(),
         _ => next.run(request).await,
     }
 }

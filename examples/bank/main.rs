@@ -59,7 +59,10 @@ async fn main() -> anyhow::Result<()> {
     let books = Arc::new(Books::open(options.ledger.as_deref())?);
     let bank = Bank::new(books.clone(), Duration::from_millis(options.delay_ms));
     if options.stdio {
-        bank.serve((tokio::io::stdin(), tokio::io::stdout())).await?.waiting().await?;
+        bank.serve((tokio::io::stdin(), tokio::io::stdout()))
+            .await?
+            .waiting()
+            .await?;
         return Ok(());
     }
     let listener = tokio::net::TcpListener::bind(options.listen).await?;

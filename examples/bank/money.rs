@@ -5,7 +5,9 @@ use std::fmt;
 use rmcp::schemars;
 use serde::{Deserialize, Serialize};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "UPPERCASE")]
 #[schemars(inline)]
 pub enum Currency {
@@ -76,14 +78,21 @@ impl Money {
         let (whole, part) = text.split_once('.').unwrap_or((text, ""));
         let numeric = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let dangling = text.contains('.') && part.is_empty();
-        if whole.is_empty() || dangling || part.len() > digits as usize || !numeric(whole) || !numeric(part) {
+        if whole.is_empty()
+            || dangling
+            || part.len() > digits as usize
+            || !numeric(whole)
+            || !numeric(part)
+        {
             return Err(wrong());
         }
         let padded = format!("{whole}{part:0<width$}", width = digits as usize);
         let minor: i64 = padded.parse().map_err(|_| wrong())?;
         match minor {
             0 => Err("amount must be above zero".to_owned()),
-            minor if minor > 10_000_000_000 => Err("amount is more than this bank moves at once".to_owned()),
+            minor if minor > 10_000_000_000 => {
+                Err("amount is more than this bank moves at once".to_owned())
+            }
             minor => Ok(Self { minor, currency }),
         }
     }
@@ -93,7 +102,10 @@ impl Money {
         let over = currency.micros_per_euro() * currency.minor_units();
         let under = self.currency.micros_per_euro() * self.currency.minor_units();
         let minor = (i128::from(self.minor) * over + under / 2).div_euclid(under);
-        Self { minor: i64::try_from(minor).expect("amounts are bounded"), currency }
+        Self {
+            minor: i64::try_from(minor).expect("amounts are bounded"),
+            currency,
+        }
     }
 }
 
@@ -104,13 +116,18 @@ impl fmt::Display for Money {
         let sign = if self.minor < 0 { "-" } else { "" };
         let text = format!("{:0>width$}", self.minor.unsigned_abs(), width = digits + 1);
         let (whole, part) = text.split_at(text.len() - digits);
-        write!(f, "{sign}{whole}{}{part}", if digits == 0 { "" } else { "." })
+        write!(
+            f,
+            "{sign}{whole}{}{part}",
+            if digits == 0 { "" } else { "." }
+        )
     }
 }
 
 /// How much of `to` one of `from` buys, with six decimals.
 pub fn rate(from: Currency, to: Currency) -> String {
-    let millionths = (to.micros_per_euro() * 1_000_000 + from.micros_per_euro() / 2) / from.micros_per_euro();
+    let millionths =
+        (to.micros_per_euro() * 1_000_000 + from.micros_per_euro() / 2) / from.micros_per_euro();
     format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000)
 }
 
@@ -127,21 +144,55 @@ mod tests {
         assert_eq!(eur("12.50"), Ok(1_250));
         assert_eq!(eur("0.1"), Ok(10));
         assert_eq!(eur("7"), Ok(700));
-        for bad in ["", ".", "1.", ".5", "1.234", "-1", "+1", "1e3", "1,50", " 1", "99999999999999999999", "NaN"] {
+        for bad in [
+            "",
+            ".",
+            "1.",
+            ".5",
+            "1.234",
+            "-1",
+            "+1",
+            "1e3",
+            "1,50",
+            " 1",
+            "99999999999999999999",
+            "NaN",
+        ] {
             let error = eur(bad).expect_err(bad);
             assert!(error.contains("such as 12.50"), "{bad}: {error}");
         }
         assert!(eur("0.00").is_err());
-        assert!(Money::parse("12.5", Currency::Jpy).expect_err("no decimals").contains("such as 1250"));
+        assert!(
+            Money::parse("12.5", Currency::Jpy)
+                .expect_err("no decimals")
+                .contains("such as 1250")
+        );
     }
 
     #[test]
     fn amounts_are_shown_as_they_are_read() {
         for text in ["12.50", "0.05", "1000000.00"] {
-            assert_eq!(Money::parse(text, Currency::Eur).map(|money| money.to_string()), Ok(text.to_owned()));
+            assert_eq!(
+                Money::parse(text, Currency::Eur).map(|money| money.to_string()),
+                Ok(text.to_owned())
+            );
         }
-        assert_eq!(Money { minor: -5, currency: Currency::Eur }.to_string(), "-0.05");
-        assert_eq!(Money { minor: 480_000, currency: Currency::Jpy }.to_string(), "480000");
+        assert_eq!(
+            Money {
+                minor: -5,
+                currency: Currency::Eur
+            }
+            .to_string(),
+            "-0.05"
+        );
+        assert_eq!(
+            Money {
+                minor: 480_000,
+                currency: Currency::Jpy
+            }
+            .to_string(),
+            "480000"
+        );
     }
 
     #[test]
@@ -149,7 +200,11 @@ mod tests {
         assert_eq!(rate(Currency::Eur, Currency::Usd), "1.085000");
         assert_eq!(rate(Currency::Usd, Currency::Eur), "0.921659");
         assert_eq!(rate(Currency::Gbp, Currency::Gbp), "1.000000");
-        let yen = Money { minor: 10_000, currency: Currency::Eur }.to(Currency::Jpy);
+        let yen = Money {
+            minor: 10_000,
+            currency: Currency::Eur,
+        }
+        .to(Currency::Jpy);
         assert_eq!(yen.to_string(), "16375");
     }
 }

@@ -88,16 +88,33 @@ pub struct Recipient {
 #[tool_router(router = routes)]
 impl Bank {
     pub fn new(books: Arc<Books>, delay: Duration) -> Self {
-        Self { books, delay, router: Self::routes() }
+        Self {
+            books,
+            delay,
+            router: Self::routes(),
+        }
     }
 
     /// The currencies that this bank deals in, with their number of decimals.
-    #[tool(annotations(title = "Currencies", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
+    #[tool(annotations(
+        title = "Currencies",
+        read_only_hint = true,
+        idempotent_hint = true,
+        open_world_hint = false
+    ))]
     async fn list_currencies(&self) -> Result<Json<Currencies>, String> {
         let currencies = Currency::ALL
-            .map(|code| CurrencyInfo { code, name: code.name().to_owned(), decimals: code.digits() })
+            .map(|code| CurrencyInfo {
+                code,
+                name: code.name().to_owned(),
+                decimals: code.digits(),
+            })
             .into();
-        self.answer(self.books.look("list_currencies", (), Currencies { currencies })).await
+        self.answer(
+            self.books
+                .look("list_currencies", (), Currencies { currencies }),
+        )
+        .await
     }
 
     /// The bank's exchange rate: how much of one currency a unit of another buys.
@@ -107,37 +124,83 @@ impl Bank {
         idempotent_hint = true,
         open_world_hint = false
     ))]
-    async fn get_exchange_rate(&self, Parameters(pair): Parameters<Pair>) -> Result<Json<Quote>, String> {
-        let quote = Quote { from: pair.from, to: pair.to, rate: money::rate(pair.from, pair.to) };
-        self.answer(self.books.look("get_exchange_rate", pair, quote)).await
+    async fn get_exchange_rate(
+        &self,
+        Parameters(pair): Parameters<Pair>,
+    ) -> Result<Json<Quote>, String> {
+        let quote = Quote {
+            from: pair.from,
+            to: pair.to,
+            rate: money::rate(pair.from, pair.to),
+        };
+        self.answer(self.books.look("get_exchange_rate", pair, quote))
+            .await
     }
 
     /// Our accounts at this bank, with their ids, currencies and balances.
-    #[tool(annotations(title = "Accounts", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
+    #[tool(annotations(
+        title = "Accounts",
+        read_only_hint = true,
+        idempotent_hint = true,
+        open_world_hint = false
+    ))]
     async fn list_accounts(&self) -> Result<Json<Accounts>, String> {
-        self.answer(self.books.accounts().map(|accounts| Accounts { accounts })).await
+        self.answer(self.books.accounts().map(|accounts| Accounts { accounts }))
+            .await
     }
 
     /// What is on our accounts: on one of them, or on all.
-    #[tool(annotations(title = "Balances", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
-    async fn get_balances(&self, Parameters(which): Parameters<Which>) -> Result<Json<Accounts>, String> {
+    #[tool(annotations(
+        title = "Balances",
+        read_only_hint = true,
+        idempotent_hint = true,
+        open_world_hint = false
+    ))]
+    async fn get_balances(
+        &self,
+        Parameters(which): Parameters<Which>,
+    ) -> Result<Json<Accounts>, String> {
         let balances = self.books.balances(which.account.as_deref());
-        self.answer(balances.map(|accounts| Accounts { accounts })).await
+        self.answer(balances.map(|accounts| Accounts { accounts }))
+            .await
     }
 
     /// The transfers made so far, oldest first.
-    #[tool(annotations(title = "Transfers", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
+    #[tool(annotations(
+        title = "Transfers",
+        read_only_hint = true,
+        idempotent_hint = true,
+        open_world_hint = false
+    ))]
     async fn list_transfers(&self) -> Result<Json<Transfers>, String> {
-        self.answer(self.books.transfers().map(|transfers| Transfers { transfers })).await
+        self.answer(
+            self.books
+                .transfers()
+                .map(|transfers| Transfers { transfers }),
+        )
+        .await
     }
 
     /// Whom money can be sent to, with their ids.
-    #[tool(annotations(title = "Recipients", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
+    #[tool(annotations(
+        title = "Recipients",
+        read_only_hint = true,
+        idempotent_hint = true,
+        open_world_hint = false
+    ))]
     async fn list_recipients(&self) -> Result<Json<Recipients>, String> {
         let recipients = RECIPIENTS
-            .map(|(id, name, currency)| Recipient { id: id.to_owned(), name: name.to_owned(), currency })
+            .map(|(id, name, currency)| Recipient {
+                id: id.to_owned(),
+                name: name.to_owned(),
+                currency,
+            })
             .into();
-        self.answer(self.books.look("list_recipients", (), Recipients { recipients })).await
+        self.answer(
+            self.books
+                .look("list_recipients", (), Recipients { recipients }),
+        )
+        .await
     }
 
     /// Sends money from one of our accounts to a recipient, at once and for good. The recipient gets exactly
@@ -149,7 +212,10 @@ impl Bank {
         idempotent_hint = false,
         open_world_hint = true
     ))]
-    async fn send_money(&self, Parameters(payment): Parameters<Payment>) -> Result<Json<Transfer>, String> {
+    async fn send_money(
+        &self,
+        Parameters(payment): Parameters<Payment>,
+    ) -> Result<Json<Transfer>, String> {
         self.answer(self.books.send(&payment)).await
     }
 
@@ -161,7 +227,10 @@ impl Bank {
         idempotent_hint = false,
         open_world_hint = false
     ))]
-    async fn create_invoice(&self, Parameters(draft): Parameters<Draft>) -> Result<Json<Invoice>, String> {
+    async fn create_invoice(
+        &self,
+        Parameters(draft): Parameters<Draft>,
+    ) -> Result<Json<Invoice>, String> {
         self.answer(self.books.invoice(&draft)).await
     }
 

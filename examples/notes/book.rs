@@ -48,16 +48,24 @@ impl Book {
     pub fn open(file: Option<PathBuf>) -> anyhow::Result<Self> {
         let text = match file.as_ref().map(fs::read_to_string) {
             Some(Ok(text)) => text,
-            Some(Err(error)) if error.kind() != ErrorKind::NotFound => return Err(error).context("the file of notes"),
+            Some(Err(error)) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).context("the file of notes");
+            }
             Some(Err(_)) | None => "{}".to_owned(),
         };
         let shelves = serde_json::from_str(&text).context("the file of notes")?;
-        Ok(Self { file, shelves: Mutex::new(shelves) })
+        Ok(Self {
+            file,
+            shelves: Mutex::new(shelves),
+        })
     }
 
     /// The holder's notes, oldest first.
     pub fn of(&self, holder: &str) -> Vec<Note> {
-        self.shelves().get(holder).map(|shelf| shelf.notes.clone()).unwrap_or_default()
+        self.shelves()
+            .get(holder)
+            .map(|shelf| shelf.notes.clone())
+            .unwrap_or_default()
     }
 
     pub fn write(&self, holder: &str, text: &str) -> Result<Note, String> {
@@ -70,8 +78,15 @@ impl Book {
                 return Err(format!("there are {MOST} notes already; delete one first"));
             }
             shelf.last_number += 1;
-            let at = Clock::System.now().format(&Rfc3339).map_err(|error| error.to_string())?;
-            let note = Note { number: shelf.last_number, at, text: text.to_owned() };
+            let at = Clock::System
+                .now()
+                .format(&Rfc3339)
+                .map_err(|error| error.to_string())?;
+            let note = Note {
+                number: shelf.last_number,
+                at,
+                text: text.to_owned(),
+            };
             shelf.notes.push(note.clone());
             Ok(note)
         })
@@ -80,22 +95,30 @@ impl Book {
     pub fn delete(&self, holder: &str, number: u64) -> Result<Note, String> {
         self.change(holder, |shelf| {
             let at = shelf.notes.iter().position(|note| note.number == number);
-            at.map(|at| shelf.notes.remove(at)).ok_or_else(|| format!("there is no note {number}"))
+            at.map(|at| shelf.notes.remove(at))
+                .ok_or_else(|| format!("there is no note {number}"))
         })
     }
 
-    fn change<T>(&self, holder: &str, change: impl FnOnce(&mut Shelf) -> Result<T, String>) -> Result<T, String> {
+    fn change<T>(
+        &self,
+        holder: &str,
+        change: impl FnOnce(&mut Shelf) -> Result<T, String>,
+    ) -> Result<T, String> {
         let mut shelves = self.shelves();
         let mut changed = shelves.clone();
         let done = change(changed.entry(holder.to_owned()).or_default())?;
-        self.save(&changed).map_err(|error| format!("the notes cannot be kept: {error}"))?;
+        self.save(&changed)
+            .map_err(|error| format!("the notes cannot be kept: {error}"))?;
         *shelves = changed;
         Ok(done)
     }
 
     /// All of it or nothing.
     fn save(&self, shelves: &Shelves) -> anyhow::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
         let draft = file.with_extension("new");
         fs::write(&draft, serde_json::to_vec_pretty(shelves)?)?;
         Ok(fs::rename(draft, file)?)

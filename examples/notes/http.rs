@@ -48,10 +48,17 @@ struct Door {
 
 /// The whole server. Without sessions and with plain JSON answers, one endpoint serves both protocol eras.
 pub fn router(book: Arc<Book>, tokens: PathBuf, hosts: &[String]) -> Router {
-    let config = StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true);
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true);
     let hosts: Vec<String> = config.allowed_hosts.iter().chain(hosts).cloned().collect();
     let config = config.with_allowed_hosts(hosts);
-    Router::new().route("/mcp", any(mcp)).with_state(Door { book, tokens, config, sessions: Arc::default() })
+    Router::new().route("/mcp", any(mcp)).with_state(Door {
+        book,
+        tokens,
+        config,
+        sessions: Arc::default(),
+    })
 }
 
 /// The tokens that are good now.
@@ -64,12 +71,18 @@ async fn mcp(State(door): State<Door>, request: Request) -> Response {
     match door.holder(request.headers()) {
         Ok(Some(holder)) => {
             let notes = Notes::new(door.book, &holder);
-            let service = StreamableHttpService::new(move || Ok(notes.clone()), door.sessions, door.config);
+            let service =
+                StreamableHttpService::new(move || Ok(notes.clone()), door.sessions, door.config);
             service.handle(request).await.map(Body::new)
         }
         Ok(None) => {
             let asks = [(header::WWW_AUTHENTICATE, "Bearer")];
-            (StatusCode::UNAUTHORIZED, asks, "a bearer token that is known here is needed").into_response()
+            (
+                StatusCode::UNAUTHORIZED,
+                asks,
+                "a bearer token that is known here is needed",
+            )
+                .into_response()
         }
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")).into_response(),
     }
@@ -78,8 +91,12 @@ async fn mcp(State(door): State<Door>, request: Request) -> Response {
 impl Door {
     /// Who comes with these headers.
     fn holder(&self, headers: &HeaderMap) -> anyhow::Result<Option<Holder>> {
-        let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let Some(token) = given.and_then(|value| value.strip_prefix("Bearer ")) else { return Ok(None) };
+        let given = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
+        let Some(token) = given.and_then(|value| value.strip_prefix("Bearer ")) else {
+            return Ok(None);
+        };
         Ok(holders(&self.tokens)?.remove(token))
     }
 }

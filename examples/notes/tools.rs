@@ -62,19 +62,31 @@ impl Notes {
                 Scope::Write => Self::writing(),
             });
         }
-        Self { book, holder: holder.name.clone(), router }
+        Self {
+            book,
+            holder: holder.name.clone(),
+            router,
+        }
     }
 }
 
 #[tool_router(router = reading)]
 impl Notes {
     /// Your notes, oldest first; with `containing`, those that hold these words.
-    #[tool(annotations(title = "Notes", read_only_hint = true, idempotent_hint = true, open_world_hint = false))]
+    #[tool(annotations(
+        title = "Notes",
+        read_only_hint = true,
+        idempotent_hint = true,
+        open_world_hint = false
+    ))]
     async fn list_notes(&self, Parameters(wanted): Parameters<Wanted>) -> Json<Found> {
         let words = wanted.containing.to_lowercase();
         let mut notes = self.book.of(&self.holder);
         notes.retain(|note| note.text.to_lowercase().contains(&words));
-        Json(Found { holder: self.holder.clone(), notes })
+        Json(Found {
+            holder: self.holder.clone(),
+            notes,
+        })
     }
 }
 
@@ -100,7 +112,10 @@ impl Notes {
         idempotent_hint = false,
         open_world_hint = false
     ))]
-    async fn delete_note(&self, Parameters(which): Parameters<Which>) -> Result<Json<Note>, String> {
+    async fn delete_note(
+        &self,
+        Parameters(which): Parameters<Which>,
+    ) -> Result<Json<Note>, String> {
         self.book.delete(&self.holder, which.number).map(Json)
     }
 }

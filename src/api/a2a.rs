@@ -15,7 +15,8 @@ mod task;
 use std::sync::Arc;
 
 use ::a2a::{
-    A2AError, CancelTaskRequest, GetTaskRequest, JsonRpcId, JsonRpcRequest, JsonRpcResponse, SVC_PARAM_VERSION, methods,
+    A2AError, CancelTaskRequest, GetTaskRequest, JsonRpcId, JsonRpcRequest, JsonRpcResponse,
+    SVC_PARAM_VERSION, methods,
 };
 use axum::{
     Extension,
@@ -46,7 +47,14 @@ pub(super) async fn card(
     Perhaps(caller): Perhaps,
     Path(agent): Path<String>,
 ) -> Result<axum::Json<Value>, Problem> {
-    Ok(axum::Json(card::of_agent(&app, caller.as_ref().map(|caller| &caller.principal), &agent).await?))
+    Ok(axum::Json(
+        card::of_agent(
+            &app,
+            caller.as_ref().map(|caller| &caller.principal),
+            &agent,
+        )
+        .await?,
+    ))
 }
 
 /// The same for all agents here at once: their skills are called `agent/skill`.
@@ -55,7 +63,9 @@ pub(super) async fn card_of_all(
     State(app): State<Arc<App>>,
     Perhaps(caller): Perhaps,
 ) -> Result<axum::Json<Value>, Problem> {
-    Ok(axum::Json(card::of_all(&app, caller.as_ref().map(|caller| &caller.principal)).await?))
+    Ok(axum::Json(
+        card::of_all(&app, caller.as_ref().map(|caller| &caller.principal)).await?,
+    ))
 }
 
 /// Call an agent by A2A (JSON-RPC): `SendMessage`, `GetTask`, `CancelTask`, `GetExtendedAgentCard`, and their names of
@@ -70,9 +80,19 @@ pub(super) async fn call(
     Path(agent): Path<String>,
     body: Result<Json<Box<RawValue>>, Problem>,
 ) -> Result<Response, Problem> {
-    app::agents::get(&door.app, caller.principal(), &agent).await?;
+    app::servers::agents::get(&door.app, caller.principal(), &agent).await?;
     let agent = Some(agent.as_str());
-    answered(Asking { door: &door, principal: caller.principal(), place: &place, agent }, &headers, body).await
+    answered(
+        Asking {
+            door: &door,
+            principal: caller.principal(),
+            place: &place,
+            agent,
+        },
+        &headers,
+        body,
+    )
+    .await
 }
 
 /// The same for all agents here at once: `metadata.skillId` is `agent/skill`.
@@ -85,7 +105,17 @@ pub(super) async fn call_any(
     headers: HeaderMap,
     body: Result<Json<Box<RawValue>>, Problem>,
 ) -> Result<Response, Problem> {
-    answered(Asking { door: &door, principal: caller.principal(), place: &place, agent: None }, &headers, body).await
+    answered(
+        Asking {
+            door: &door,
+            principal: caller.principal(),
+            place: &place,
+            agent: None,
+        },
+        &headers,
+        body,
+    )
+    .await
 }
 
 /// Who asks, and of which agent; `None`: of all of them.
@@ -112,7 +142,10 @@ async fn answered(
     let body = match body {
         Ok(Json(body)) => body,
         Err(problem) if problem.code == "malformed_json" => {
-            return Ok(refusal(JsonRpcId::Null, &A2AError::parse_error(problem.detail)));
+            return Ok(refusal(
+                JsonRpcId::Null,
+                &A2AError::parse_error(problem.detail),
+            ));
         }
         // Only a list is read and refused.
         Err(problem) if problem.field.as_deref() == Some("body") => return Ok(no_object()),
@@ -120,13 +153,29 @@ async fn answered(
     };
     let request = match serde_json::from_str::<JsonRpcRequest>(body.get()) {
         Ok(request) if request.jsonrpc == "2.0" => request,
-        Ok(request) => return Ok(refusal(request.id, &A2AError::invalid_request("jsonrpc must be \"2.0\""))),
+        Ok(request) => {
+            return Ok(refusal(
+                request.id,
+                &A2AError::invalid_request("jsonrpc must be \"2.0\""),
+            ));
+        }
         Err(_) if !body.get().starts_with('{') => return Ok(no_object()),
-        Err(error) => return Ok(refusal(id_of(&body), &A2AError::invalid_request(error.to_string()))),
+        Err(error) => {
+            return Ok(refusal(
+                id_of(&body),
+                &A2AError::invalid_request(error.to_string()),
+            ));
+        }
     };
-    let JsonRpcRequest { id, method, params, .. } = request;
+    let JsonRpcRequest {
+        id, method, params, ..
+    } = request;
     let asked = match era(headers, &method) {
-        Ok(era) => asking.ask(era, &method, params.unwrap_or(Value::Null)).await,
+        Ok(era) => {
+            asking
+                .ask(era, &method, params.unwrap_or(Value::Null))
+                .await
+        }
         Err(error) => Err(Fault::Said(error)),
     };
     match asked {
@@ -142,22 +191,38 @@ fn refusal(id: JsonRpcId, error: &A2AError) -> Response {
 
 /// Of a request that is none the id may be one all the same.
 fn id_of(body: &RawValue) -> JsonRpcId {
-    let id = serde_json::from_str::<Value>(body.get()).ok().and_then(|body| body.get("id").cloned());
-    id.and_then(|id| serde_json::from_value(id).ok()).unwrap_or(JsonRpcId::Null)
+    let id = serde_json::from_str::<Value>(body.get())
+        .ok()
+        .and_then(|body| body.get("id").cloned());
+    id.and_then(|id| serde_json::from_value(id).ok())
+        .unwrap_or(JsonRpcId::Null)
 }
 
 /// The names of the methods tell the versions apart; the header has to agree where it is there.
 fn era(headers: &HeaderMap, method: &str) -> Result<Era, A2AError> {
-    let named = if methods::is_valid(method) { Some(Era::Current) } else { legacy::is_method(method) };
-    let version = headers.get(SVC_PARAM_VERSION).map(|value| value.to_str().unwrap_or("?").trim()).unwrap_or_default();
+    let named = if methods::is_valid(method) {
+        Some(Era::Current)
+    } else {
+        legacy::is_method(method)
+    };
+    let version = headers
+        .get(SVC_PARAM_VERSION)
+        .map(|value| value.to_str().unwrap_or("?").trim())
+        .unwrap_or_default();
     let asked = match version.split('.').take(2).collect::<Vec<_>>()[..] {
         [""] => named,
         ["1", "0"] => Some(Era::Current),
         ["0", "3"] => Some(Era::Legacy),
-        _ => return Err(A2AError::version_not_supported(&version.chars().take(32).collect::<String>())),
+        _ => {
+            return Err(A2AError::version_not_supported(
+                &version.chars().take(32).collect::<String>(),
+            ));
+        }
     };
     let unknown = || A2AError::method_not_found(&method.chars().take(64).collect::<String>());
-    named.filter(|named| Some(*named) == asked).ok_or_else(unknown)
+    named
+        .filter(|named| Some(*named) == asked)
+        .ok_or_else(unknown)
 }
 
 impl Asking<'_> {
@@ -174,7 +239,9 @@ impl Asking<'_> {
             methods::CREATE_PUSH_CONFIG
             | methods::GET_PUSH_CONFIG
             | methods::LIST_PUSH_CONFIGS
-            | methods::DELETE_PUSH_CONFIG => return Err(A2AError::push_notification_not_supported().into()),
+            | methods::DELETE_PUSH_CONFIG => {
+                return Err(A2AError::push_notification_not_supported().into());
+            }
             other => {
                 let why = format!("{other} is not supported; send a message and ask for its task");
                 return Err(A2AError::unsupported_operation(why).into());

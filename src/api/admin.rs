@@ -45,7 +45,9 @@ impl FromRequestParts<Door> for Operator {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        let Some(token) = &door.app.config.operator_token else { return Err(Problem::not_found("this path")) };
+        let Some(token) = &door.app.config.operator_token else {
+            return Err(Problem::not_found("this path"));
+        };
         let known = accounts::operator(token, &parts.headers);
         if known.is_err() {
             Unknown::from_request_parts(parts, door).await?;
@@ -63,9 +65,16 @@ impl FromRequestParts<Door> for InPlace {
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
         let Operator(operator) = Operator::from_request_parts(parts, door).await?;
         let unknown = || Problem::not_found("what this path names");
-        let named = RawPathParams::from_request_parts(parts, door).await.map_err(|_| unknown())?;
-        let tenant = named.iter().find_map(|(name, value)| (name == "tenant").then_some(value));
-        Ok(Self(app::tenants::admin(&door.app, &operator, tenant.ok_or_else(unknown)?).await?))
+        let named = RawPathParams::from_request_parts(parts, door)
+            .await
+            .map_err(|_| unknown())?;
+        let tenant = named
+            .iter()
+            .find_map(|(name, value)| (name == "tenant").then_some(value));
+        Ok(Self(
+            app::accounts::tenant_admin::admin(&door.app, &operator, tenant.ok_or_else(unknown)?)
+                .await?,
+        ))
     }
 }
 
@@ -82,7 +91,10 @@ fn page(limit: i64, most: i64) -> Result<i64, Problem> {
     if (1..=most).contains(&limit) {
         return Ok(limit);
     }
-    Err(Problem::invalid("limit", format!("must be from 1 to {most}")))
+    Err(Problem::invalid(
+        "limit",
+        format!("must be from 1 to {most}"),
+    ))
 }
 
 fn fifty() -> i64 {

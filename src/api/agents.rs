@@ -11,8 +11,10 @@ use super::{
 };
 use crate::{
     app::{
-        self, App, agents::AgentView, connections::ConnectionView, menu::ItemView, prompts::PromptView,
-        servers::ServerView, tools::ServerTools,
+        self, App,
+        chat::{menu::ItemView, prompts::PromptView},
+        servers::{agent_servers::ServerView, agents::AgentView, connections::ConnectionView},
+        tools::toolset::ServerTools,
     },
     domain::{ids::ConversationId, principal::Scope},
 };
@@ -25,8 +27,13 @@ pub(super) struct List<T: utoipa::ToSchema> {
 
 /// The agents I may talk to.
 #[utoipa::path(get, path = "/v1/agents", tag = "agents", responses((status = 200, body = List<AgentView>)))]
-pub(super) async fn list(State(app): State<Arc<App>>, caller: Caller) -> Result<axum::Json<List<AgentView>>, Problem> {
-    Ok(axum::Json(List { items: app::agents::list(&app, caller.principal()).await? }))
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+) -> Result<axum::Json<List<AgentView>>, Problem> {
+    Ok(axum::Json(List {
+        items: app::servers::agents::list(&app, caller.principal()).await?,
+    }))
 }
 
 /// One agent.
@@ -37,7 +44,9 @@ pub(super) async fn get(
     caller: Caller,
     Path(agent): Path<String>,
 ) -> Result<axum::Json<AgentView>, Problem> {
-    Ok(axum::Json(app::agents::get(&app, caller.principal(), &agent).await?))
+    Ok(axum::Json(
+        app::servers::agents::get(&app, caller.principal(), &agent).await?,
+    ))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -60,9 +69,15 @@ pub(super) async fn tools(
     Query(query): Query<Explain>,
 ) -> Result<axum::Json<List<ServerTools>>, Problem> {
     let items = if query.explain {
-        app::tools::explain(&app, caller.principal(), &agent, caller.0.scopes.has(Scope::Admin)).await?
+        app::tools::toolset::explain(
+            &app,
+            caller.principal(),
+            &agent,
+            caller.0.scopes.has(Scope::Admin),
+        )
+        .await?
     } else {
-        app::tools::list(&app, caller.principal(), &agent).await?
+        app::tools::toolset::list(&app, caller.principal(), &agent).await?
     };
     Ok(axum::Json(List { items }))
 }
@@ -76,7 +91,9 @@ pub(super) async fn prompts(
     caller: Caller,
     Path(agent): Path<String>,
 ) -> Result<axum::Json<List<PromptView>>, Problem> {
-    Ok(axum::Json(List { items: app::prompts::list(&app, caller.principal(), &agent).await? }))
+    Ok(axum::Json(List {
+        items: app::chat::prompts::list(&app, caller.principal(), &agent).await?,
+    }))
 }
 
 /// The servers of this agent that I can use, and how each connection is.
@@ -88,7 +105,9 @@ pub(super) async fn connections(
     Path(agent): Path<String>,
 ) -> Result<axum::Json<List<ConnectionView>>, Problem> {
     let operator = caller.0.scopes.has(Scope::Admin);
-    Ok(axum::Json(List { items: app::credentials::list(&app, caller.principal(), &agent, operator).await? }))
+    Ok(axum::Json(List {
+        items: app::servers::credentials::list(&app, caller.principal(), &agent, operator).await?,
+    }))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -111,7 +130,16 @@ pub(super) async fn servers(
     Query(query): Query<ExplainServers>,
 ) -> Result<axum::Json<List<ServerView>>, Problem> {
     let operator = caller.0.scopes.has(Scope::Admin);
-    Ok(axum::Json(List { items: app::servers::list(&app, caller.principal(), &agent, query.explain, operator).await? }))
+    Ok(axum::Json(List {
+        items: app::servers::agent_servers::list(
+            &app,
+            caller.principal(),
+            &agent,
+            query.explain,
+            operator,
+        )
+        .await?,
+    }))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -132,5 +160,7 @@ pub(super) async fn menu(
     Path(agent): Path<String>,
     Query(at): Query<Where>,
 ) -> Result<axum::Json<List<ItemView>>, Problem> {
-    Ok(axum::Json(List { items: app::menu::list(&app, caller.principal(), &agent, at.conversation).await? }))
+    Ok(axum::Json(List {
+        items: app::chat::menu::list(&app, caller.principal(), &agent, at.conversation).await?,
+    }))
 }

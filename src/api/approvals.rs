@@ -24,7 +24,7 @@ use super::{
 use crate::{
     app::{
         self, App,
-        approvals::{
+        tools::approvals::{
             Page, Verdict, Wanted,
             listening::{Badge, Listening, News},
             view::View,
@@ -91,9 +91,17 @@ pub(super) async fn list(
     Query(which): Query<Which>,
 ) -> Result<axum::Json<ApprovalPage>, Problem> {
     let limit = super::conversations::page(which.limit)?;
-    let page = Page { state: which.state, undecided: which.decidable, before: which.before, limit: limit + 1 };
-    let wanted = Wanted { as_approver: matches!(which.role, Role::Approver), page };
-    let items = app::approvals::list(&app, caller.principal(), &wanted).await?;
+    let page = Page {
+        state: which.state,
+        undecided: which.decidable,
+        before: which.before,
+        limit: limit + 1,
+    };
+    let wanted = Wanted {
+        as_approver: matches!(which.role, Role::Approver),
+        page,
+    };
+    let items = app::tools::approvals::list(&app, caller.principal(), &wanted).await?;
     let (items, next) = super::conversations::cut(items, limit, |view| view.id);
     Ok(axum::Json(ApprovalPage { items, next }))
 }
@@ -106,7 +114,9 @@ pub(super) async fn get(
     caller: Caller,
     Path(which): Path<String>,
 ) -> Result<axum::Json<View>, Problem> {
-    Ok(axum::Json(app::approvals::get(&app, caller.principal(), &which).await?))
+    Ok(axum::Json(
+        app::tools::approvals::get(&app, caller.principal(), &which).await?,
+    ))
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -131,12 +141,21 @@ pub(super) async fn decide(
     if let Some(reason) = &new.reason {
         readable("reason", reason, MAX_REASON)?;
     }
-    let unreadable = || Problem::invalid("args_sha256", "must be 64 hex digits, as the request shows them");
+    let unreadable = || {
+        Problem::invalid(
+            "args_sha256",
+            "must be 64 hex digits, as the request shows them",
+        )
+    };
     let args_sha256 = parse_hash(&new.args_sha256).ok_or_else(unreadable)?;
-    let approval = app::approvals::find(&app, caller.principal(), &which).await?;
-    let approver = app::approvals::approver(&app, caller.principal()).await?;
-    let verdict = Verdict { choice: new.decision, reason: new.reason, args_sha256 };
-    let approval = app::approvals::decide(&app, &approver, approval.id, &verdict).await?;
+    let approval = app::tools::approvals::find(&app, caller.principal(), &which).await?;
+    let approver = app::tools::approvals::approver(&app, caller.principal()).await?;
+    let verdict = Verdict {
+        choice: new.decision,
+        reason: new.reason,
+        args_sha256,
+    };
+    let approval = app::tools::approvals::decide(&app, &approver, approval.id, &verdict).await?;
     shown(&app, &caller, &approval).await
 }
 
@@ -148,8 +167,8 @@ pub(super) async fn cancel(
     caller: Caller,
     Path(which): Path<String>,
 ) -> Result<axum::Json<View>, Problem> {
-    let approval = app::approvals::find(&app, caller.principal(), &which).await?;
-    let approval = app::approvals::cancel(&app, caller.principal(), approval.id).await?;
+    let approval = app::tools::approvals::find(&app, caller.principal(), &which).await?;
+    let approval = app::tools::approvals::cancel(&app, caller.principal(), approval.id).await?;
     shown(&app, &caller, &approval).await
 }
 
@@ -174,15 +193,22 @@ pub(super) async fn record(
     if let Some(note) = &new.note {
         readable("note", note, MAX_REASON)?;
     }
-    let approval = app::approvals::find(&app, caller.principal(), &which).await?;
-    let approver = app::approvals::approver(&app, caller.principal()).await?;
+    let approval = app::tools::approvals::find(&app, caller.principal(), &which).await?;
+    let approver = app::tools::approvals::approver(&app, caller.principal()).await?;
     let note = new.note.as_deref();
-    let approval = app::approvals::record(&app, &approver, approval.id, new.happened, note).await?;
+    let approval =
+        app::tools::approvals::record(&app, &approver, approval.id, new.happened, note).await?;
     shown(&app, &caller, &approval).await
 }
 
-async fn shown(app: &App, caller: &Caller, approval: &Approval) -> Result<axum::Json<View>, Problem> {
-    Ok(axum::Json(app::approvals::get(app, caller.principal(), &approval.id.to_string()).await?))
+async fn shown(
+    app: &App,
+    caller: &Caller,
+    approval: &Approval,
+) -> Result<axum::Json<View>, Problem> {
+    Ok(axum::Json(
+        app::tools::approvals::get(app, caller.principal(), &approval.id.to_string()).await?,
+    ))
 }
 
 /// News for me: `badge` (how many requests wait for me, how many of mine are open) and `approval` (one request as
@@ -196,16 +222,28 @@ pub(super) async fn listen(
     Extension(place): Extension<Place>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let last = headers.get("last-event-id").filter(|value| !value.is_empty());
-    let last = last.map(|value| value.to_str().ok().filter(|id| app::approvals::listening::moment(id).is_some()));
+    let last = headers
+        .get("last-event-id")
+        .filter(|value| !value.is_empty());
+    let last = last.map(|value| {
+        value
+            .to_str()
+            .ok()
+            .filter(|id| app::tools::approvals::listening::moment(id).is_some())
+    });
     let unknown = || Problem::invalid("Last-Event-ID", "must be the id of an event of this stream");
     let last = last.map(|id| id.ok_or_else(unknown)).transpose()?;
     let open = door.limits.open_stream(caller.principal())?;
-    let listening = app::approvals::listening::listen(&door.app, caller.principal(), last).await?;
+    let listening =
+        app::tools::approvals::listening::listen(&door.app, caller.principal(), last).await?;
     place.leave();
-    let hello = stream::iter([sse::Event::default().retry(events::RETRY).comment("listening")]);
+    let hello = stream::iter([sse::Event::default()
+        .retry(events::RETRY)
+        .comment("listening")]);
     let signed_out = door.app.accounts.ended(caller.principal());
-    Ok(events::answer(hello.chain(news(listening, open).take_until(Box::pin(signed_out)))))
+    Ok(events::answer(hello.chain(
+        news(listening, open).take_until(Box::pin(signed_out)),
+    )))
 }
 
 fn news(listening: Listening, open: limits::Stream) -> impl Stream<Item = sse::Event> {
@@ -214,7 +252,10 @@ fn news(listening: Listening, open: limits::Stream) -> impl Stream<Item = sse::E
         match tokio::time::timeout_at(end, listening.next()).await.ok()? {
             Ok(news) => Some((event(&news?), (listening, open))),
             Err(error) => {
-                tracing::error!(error = format!("{:#}", anyhow::Error::from(error)), "a stream of news broke");
+                tracing::error!(
+                    error = format!("{:#}", anyhow::Error::from(error)),
+                    "a stream of news broke"
+                );
                 None
             }
         }

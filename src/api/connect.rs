@@ -24,7 +24,7 @@ use super::{
 use crate::{
     app::{
         App,
-        flows::page::{self, Entry, Form, Sent},
+        chat::flows::page::{self, Entry, Form, Sent},
     },
     domain::{error::Error, secret::Secret, server::FieldKind},
 };
@@ -55,7 +55,10 @@ pub(super) async fn form(
     _: Unknown,
     Path(token): Path<String>,
 ) -> Result<Response, Problem> {
-    Ok(answer(StatusCode::OK, &written(&page::open(&app, &token).await?)))
+    Ok(answer(
+        StatusCode::OK,
+        &written(&page::open(&app, &token).await?),
+    ))
 }
 
 /// Sends the page. The answer shows a code to name in the conversation; before that, nothing is in force.
@@ -69,15 +72,26 @@ pub(super) async fn send(
     request: Request,
 ) -> Result<Response, Problem> {
     let body = Limited::new(request.into_body(), MAX_FORM).collect().await;
-    let body = body.map_err(|_| Error::invalid("body", "the form cannot be read; send it again"))?.to_bytes();
+    let body = body
+        .map_err(|_| Error::invalid("body", "the form cannot be read; send it again"))?
+        .to_bytes();
     let entered: BTreeMap<String, Secret> = url::form_urlencoded::parse(&body)
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| (name.into_owned(), Secret::new(value)))
         .collect();
     Ok(match page::send(&app, &token, &entered).await? {
         Sent::Again(form) => answer(StatusCode::UNPROCESSABLE_ENTITY, &written(&form)),
-        Sent::Code { language, title, text, code } => {
-            let body = format!("<p>{}</p><output>{}</output>", escaped(&text), escaped(&code));
+        Sent::Code {
+            language,
+            title,
+            text,
+            code,
+        } => {
+            let body = format!(
+                "<p>{}</p><output>{}</output>",
+                escaped(&text),
+                escaped(&code)
+            );
             answer(StatusCode::OK, &document(&language, &title, &body))
         }
     })
@@ -87,7 +101,10 @@ fn answer(status: StatusCode, html: &str) -> Response {
     let mut response = Response::new(Body::from(html.to_owned()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("text/html; charset=utf-8"),
+    );
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());
     response
 }
@@ -107,19 +124,31 @@ fn written(form: &Form) -> String {
     for (at, entry) in form.fields.iter().enumerate() {
         write_entry(&mut body, at, entry);
     }
-    let _ = write!(body, "<button type=\"submit\">{}</button></form>", escaped(&form.send));
+    let _ = write!(
+        body,
+        "<button type=\"submit\">{}</button></form>",
+        escaped(&form.send)
+    );
     document(&form.language, &form.title, &body)
 }
 
 /// One labelled input. What was entered before is not written into it.
 fn write_entry(body: &mut String, at: usize, entry: &Entry) {
-    let _ = write!(body, "<label for=\"f{at}\">{}</label>", escaped(&entry.label));
+    let _ = write!(
+        body,
+        "<label for=\"f{at}\">{}</label>",
+        escaped(&entry.label)
+    );
     let described = if entry.fault.is_some() {
         format!(" aria-invalid=\"true\" aria-describedby=\"e{at}\"")
     } else {
         String::new()
     };
-    let required = if entry.required && entry.kind != FieldKind::Boolean { " required" } else { "" };
+    let required = if entry.required && entry.kind != FieldKind::Boolean {
+        " required"
+    } else {
+        ""
+    };
     let name = escaped(&entry.name);
     let common = format!("id=\"f{at}\" name=\"{name}\"{required}{described}");
     match entry.kind {
@@ -129,19 +158,31 @@ fn write_entry(body: &mut String, at: usize, entry: &Entry) {
                 body.push_str("<option value=\"\"></option>");
             }
             for (value, label) in &entry.options {
-                let _ = write!(body, "<option value=\"{}\">{}</option>", escaped(value), escaped(label));
+                let _ = write!(
+                    body,
+                    "<option value=\"{}\">{}</option>",
+                    escaped(value),
+                    escaped(label)
+                );
             }
             body.push_str("</select>");
         }
         FieldKind::Boolean => {
             let _ = write!(body, "<select {common}>");
-            for value in if entry.required { &["true", "false"][..] } else { &["", "true", "false"] } {
+            for value in if entry.required {
+                &["true", "false"][..]
+            } else {
+                &["", "true", "false"]
+            } {
                 let _ = write!(body, "<option value=\"{value}\">{value}</option>");
             }
             body.push_str("</select>");
         }
         FieldKind::Secret => {
-            let _ = write!(body, "<input type=\"password\" autocomplete=\"off\" spellcheck=\"false\" {common}>");
+            let _ = write!(
+                body,
+                "<input type=\"password\" autocomplete=\"off\" spellcheck=\"false\" {common}>"
+            );
         }
         FieldKind::Url => {
             let _ = write!(body, "<input type=\"url\" {common}>");
@@ -151,7 +192,11 @@ fn write_entry(body: &mut String, at: usize, entry: &Entry) {
         }
     }
     if let Some(fault) = &entry.fault {
-        let _ = write!(body, "<p class=\"fault\" role=\"alert\" id=\"e{at}\">{}</p>", escaped(fault));
+        let _ = write!(
+            body,
+            "<p class=\"fault\" role=\"alert\" id=\"e{at}\">{}</p>",
+            escaped(fault)
+        );
     }
 }
 

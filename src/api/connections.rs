@@ -15,7 +15,7 @@ use super::{
 use crate::{
     app::{
         self, App,
-        credentials::{ServerConnection, Tested},
+        servers::credentials::{ServerConnection, Tested},
     },
     domain::{principal::Scope, secret::Secret},
 };
@@ -29,7 +29,9 @@ pub(super) async fn get(
     Path((agent, server)): Path<(String, String)>,
 ) -> Result<axum::Json<ServerConnection>, Problem> {
     let operator = caller.0.scopes.has(Scope::Admin);
-    Ok(axum::Json(app::credentials::get(&app, caller.principal(), &agent, &server, operator).await?))
+    Ok(axum::Json(
+        app::servers::credentials::get(&app, caller.principal(), &agent, &server, operator).await?,
+    ))
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -44,13 +46,17 @@ pub(super) struct NewCredential {
 /// Reads the values; an error never repeats one.
 fn entered<'de, D: Deserializer<'de>>(input: D) -> Result<BTreeMap<String, Secret>, D::Error> {
     let Value::Object(fields) = Value::deserialize(input)? else {
-        return Err(D::Error::custom("must be an object with a value for each field"));
+        return Err(D::Error::custom(
+            "must be an object with a value for each field",
+        ));
     };
     let text = |(name, value)| match value {
         Value::String(text) => Ok((name, Secret::new(text))),
         Value::Bool(flag) => Ok((name, Secret::new(flag.to_string()))),
         Value::Number(number) => Ok((name, Secret::new(number.to_string()))),
-        _ => Err(D::Error::custom(format!("the value of {name:?} must be text"))),
+        _ => Err(D::Error::custom(format!(
+            "the value of {name:?} must be text"
+        ))),
     };
     fields.into_iter().map(text).collect()
 }
@@ -67,12 +73,20 @@ pub(super) async fn put(
     Path((agent, server)): Path<(String, String)>,
     Json(new): Json<NewCredential>,
 ) -> Result<axum::Json<ServerConnection>, Problem> {
-    let tested = app::credentials::put(&app, caller.principal(), &agent, &server, &new.fields).await?;
+    let tested =
+        app::servers::credentials::put(&app, caller.principal(), &agent, &server, &new.fields)
+            .await?;
     if let Some(reason) = tested.reason {
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, reason.code(), tested.message));
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            reason.code(),
+            tested.message,
+        ));
     }
     let operator = caller.0.scopes.has(Scope::Admin);
-    Ok(axum::Json(app::credentials::get(&app, caller.principal(), &agent, &server, operator).await?))
+    Ok(axum::Json(
+        app::servers::credentials::get(&app, caller.principal(), &agent, &server, operator).await?,
+    ))
 }
 
 /// Connect once more with what I entered. A definite no of the server takes its tools away, an outage nothing.
@@ -83,7 +97,9 @@ pub(super) async fn test(
     caller: Caller,
     Path((agent, server)): Path<(String, String)>,
 ) -> Result<axum::Json<Tested>, Problem> {
-    Ok(axum::Json(app::credentials::test(&app, caller.principal(), &agent, &server).await?))
+    Ok(axum::Json(
+        app::servers::credentials::test(&app, caller.principal(), &agent, &server).await?,
+    ))
 }
 
 /// Delete what I entered and close the connection made with it. There may be nothing to delete.
@@ -94,6 +110,6 @@ pub(super) async fn remove(
     caller: Caller,
     Path((agent, server)): Path<(String, String)>,
 ) -> Result<StatusCode, Problem> {
-    app::credentials::remove(&app, caller.principal(), &agent, &server).await?;
+    app::servers::credentials::remove(&app, caller.principal(), &agent, &server).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -40,7 +40,8 @@ pub(super) async fn create(
     if let Some(title) = &new.title {
         readable("title", title, 200)?;
     }
-    let conversation = app::conversations::create(&app, caller.principal(), &new.agent, new.title).await?;
+    let conversation =
+        app::chat::conversations::create(&app, caller.principal(), &new.agent, new.title).await?;
     Ok((StatusCode::CREATED, axum::Json(conversation)))
 }
 
@@ -87,8 +88,12 @@ pub(super) async fn list(
 ) -> Result<axum::Json<ConversationPage>, Problem> {
     let limit = page(which.limit)?;
     let children = matches!(which.include, Some(Include::Children));
-    let wanted = app::conversations::Which { agent: which.agent.as_deref(), children, before: which.before };
-    let items = app::conversations::list(&app, caller.principal(), wanted, limit + 1).await?;
+    let wanted = app::chat::conversations::Which {
+        agent: which.agent.as_deref(),
+        children,
+        before: which.before,
+    };
+    let items = app::chat::conversations::list(&app, caller.principal(), wanted, limit + 1).await?;
     let (items, next) = cut(items, limit, |conversation| conversation.id);
     Ok(axum::Json(ConversationPage { items, next }))
 }
@@ -101,7 +106,9 @@ pub(super) async fn get(
     caller: Caller,
     Path(id): Path<ConversationId>,
 ) -> Result<axum::Json<Conversation>, Problem> {
-    Ok(axum::Json(app::conversations::get(&app, caller.principal(), id).await?))
+    Ok(axum::Json(
+        app::chat::conversations::get(&app, caller.principal(), id).await?,
+    ))
 }
 
 /// Delete a conversation with all its messages.
@@ -112,7 +119,7 @@ pub(super) async fn delete(
     caller: Caller,
     Path(id): Path<ConversationId>,
 ) -> Result<StatusCode, Problem> {
-    app::conversations::delete(&app, caller.principal(), id).await?;
+    app::chat::conversations::delete(&app, caller.principal(), id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -145,7 +152,9 @@ pub(super) async fn messages(
     Query(which): Query<WhichMessages>,
 ) -> Result<axum::Json<MessagePage>, Problem> {
     let limit = page(which.limit)?;
-    let items = app::conversations::messages(&app, caller.principal(), id, which.after, limit + 1).await?;
+    let items =
+        app::chat::conversations::messages(&app, caller.principal(), id, which.after, limit + 1)
+            .await?;
     let (items, next) = cut(items, limit, |message| message.seq);
     Ok(axum::Json(MessagePage { items, next }))
 }
@@ -188,27 +197,54 @@ pub(super) async fn post(
     let posted = match (new.text, new.menu, new.answer) {
         (Some(text), None, None) => {
             readable("text", &text, MAX_TEXT)?;
-            app::conversations::post(&app, caller.principal(), id, text, None).await?
+            app::chat::conversations::post(&app, caller.principal(), id, text, None).await?
         }
         (None, Some(item), None) => {
-            let command = app::menu::choose(&app, caller.principal(), id, &item).await?;
-            app::conversations::post(&app, caller.principal(), id, command.to_owned(), None).await?
+            let command = app::chat::menu::choose(&app, caller.principal(), id, &item).await?;
+            app::chat::conversations::post(&app, caller.principal(), id, command.to_owned(), None)
+                .await?
         }
         (None, None, Some(answer)) => {
             readable("answer.value", &answer.value, MAX_TEXT)?;
-            app::conversations::post(&app, caller.principal(), id, answer.value, Some(&answer.field)).await?
+            app::chat::conversations::post(
+                &app,
+                caller.principal(),
+                id,
+                answer.value,
+                Some(&answer.field),
+            )
+            .await?
         }
-        _ => return Err(Problem::invalid("body", "must hold exactly one of `text`, `menu` and `answer`")),
+        _ => {
+            return Err(Problem::invalid(
+                "body",
+                "must hold exactly one of `text`, `menu` and `answer`",
+            ));
+        }
     };
-    Ok((StatusCode::ACCEPTED, axum::Json(Accepted { message: posted.message, run: posted.run })))
+    Ok((
+        StatusCode::ACCEPTED,
+        axum::Json(Accepted {
+            message: posted.message,
+            run: posted.run,
+        }),
+    ))
 }
 
 pub(super) fn page(limit: i64) -> Result<i64, Problem> {
-    if (1..=100).contains(&limit) { Ok(limit) } else { Err(Problem::invalid("limit", "must be from 1 to 100")) }
+    if (1..=100).contains(&limit) {
+        Ok(limit)
+    } else {
+        Err(Problem::invalid("limit", "must be from 1 to 100"))
+    }
 }
 
 /// One item more than the page was asked for, to know whether another page follows.
-pub(super) fn cut<T, C>(mut items: Vec<T>, limit: i64, cursor: impl Fn(&T) -> C) -> (Vec<T>, Option<C>) {
+pub(super) fn cut<T, C>(
+    mut items: Vec<T>,
+    limit: i64,
+    cursor: impl Fn(&T) -> C,
+) -> (Vec<T>, Option<C>) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = items.len() > limit;
     items.truncate(limit);

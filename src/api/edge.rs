@@ -35,7 +35,10 @@ const SECURITY: [(HeaderName, &str); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
     (header::REFERRER_POLICY, "no-referrer"),
-    (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; frame-ancestors 'none'",
+    ),
     (header::CACHE_CONTROL, "no-store"),
 ];
 
@@ -75,14 +78,23 @@ fn cors(config: &Config) -> Option<CorsLayer> {
         AllowOrigin::list(config.cors_origins.iter().filter_map(|origin| {
             let parsed = origin.parse().ok();
             if parsed.is_none() {
-                tracing::warn!(origin, "CHATELAINE_CORS_ORIGINS: this is no origin and is left out");
+                tracing::warn!(
+                    origin,
+                    "CHATELAINE_CORS_ORIGINS: this is no origin and is left out"
+                );
             }
             parsed
         }))
     };
     let cors = CorsLayer::new()
         .allow_origin(origins)
-        .allow_methods([Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE])
+        .allow_methods([
+            Method::GET,
+            Method::POST,
+            Method::PUT,
+            Method::PATCH,
+            Method::DELETE,
+        ])
         .allow_headers([
             header::AUTHORIZATION,
             header::CONTENT_TYPE,
@@ -97,7 +109,10 @@ fn cors(config: &Config) -> Option<CorsLayer> {
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature of tower-http")]
 fn caught(panic: Box<dyn Any + Send>) -> Response {
-    let said = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let said = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
     let cause = anyhow::anyhow!("a handler panicked: {}", said.unwrap_or("no message"));
     Problem::from(Error::internal(cause)).into_response()
 }
@@ -105,7 +120,11 @@ fn caught(panic: Box<dyn Any + Send>) -> Response {
 /// Gives the request its id and span, measures it, and writes out what went wrong.
 async fn observe(request: Request, next: Next) -> Response {
     let id = request_id(&request);
-    let route = request.extensions().get::<MatchedPath>().map_or("unknown", MatchedPath::as_str).to_owned();
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("unknown", MatchedPath::as_str)
+        .to_owned();
     let method = request.method().clone();
     let wire = Wire::of(request.uri().path());
     let span = tracing::info_span!("request", %id, %method, route, tenant = Empty, user = Empty);
@@ -120,7 +139,11 @@ async fn observe(request: Request, next: Next) -> Response {
         }
         let status = response.status().as_u16();
         let took = started.elapsed();
-        let labels = [("method", method.to_string()), ("route", route.clone()), ("status", status.to_string())];
+        let labels = [
+            ("method", method.to_string()),
+            ("route", route.clone()),
+            ("status", status.to_string()),
+        ];
         metrics::histogram!("chatelaine_request_seconds", &labels).record(took.as_secs_f64());
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         // Probes and scrapers come every few seconds and say nothing, and who knows what asks for other paths.
@@ -132,7 +155,8 @@ async fn observe(request: Request, next: Next) -> Response {
         response
     };
     let mut response = answer.instrument(span).await;
-    let id = HeaderValue::from_str(&id).expect("an id of letters, digits, `.`, `_` and `-` is a header value");
+    let id = HeaderValue::from_str(&id)
+        .expect("an id of letters, digits, `.`, `_` and `-` is a header value");
     response.headers_mut().insert(REQUEST_ID, id);
     response
 }
@@ -140,9 +164,16 @@ async fn observe(request: Request, next: Next) -> Response {
 /// The id that a proxy before us gave the request, when it is a harmless one; else a fresh one.
 fn request_id(request: &Request) -> String {
     let harmless = |id: &&str| {
-        (1..=64).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+        (1..=64).contains(&id.len())
+            && id
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
     };
-    let given = request.headers().get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(harmless);
+    let given = request
+        .headers()
+        .get(REQUEST_ID)
+        .and_then(|id| id.to_str().ok())
+        .filter(harmless);
     given.map_or_else(|| Uuid::now_v7().simple().to_string(), str::to_owned)
 }
 

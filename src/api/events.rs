@@ -28,7 +28,7 @@ use super::{
 use crate::{
     app::{
         self,
-        conversations::{Heard, Listening},
+        chat::conversations::{Heard, Listening},
     },
     domain::{error::Error, event::EventKind, ids::ConversationId},
 };
@@ -63,17 +63,34 @@ pub(super) async fn listen(
 ) -> Result<Response, Problem> {
     let after = last_event_id(&headers)?.or(query.after);
     let stream = door.limits.open_stream(caller.principal())?;
-    let listening = app::conversations::listen(&door.app, caller.principal(), id, after).await?;
+    let listening =
+        app::chat::conversations::listen(&door.app, caller.principal(), id, after).await?;
     place.leave();
     let hello = stream::iter([Event::default().retry(RETRY).comment("listening")]);
     let signed_out = door.app.accounts.ended(caller.principal());
-    Ok(answer(hello.chain(events(listening, stream).take_until(Box::pin(signed_out)))))
+    Ok(answer(hello.chain(
+        events(listening, stream).take_until(Box::pin(signed_out)),
+    )))
 }
 
 fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
-    let Some(value) = headers.get("last-event-id").filter(|value| !value.is_empty()) else { return Ok(None) };
-    let number = value.to_str().ok().and_then(|text| text.parse().ok()).filter(|number| *number >= 0);
-    number.map(Some).ok_or_else(|| Problem::invalid("Last-Event-ID", "must be the id of an event: a whole number"))
+    let Some(value) = headers
+        .get("last-event-id")
+        .filter(|value| !value.is_empty())
+    else {
+        return Ok(None);
+    };
+    let number = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .filter(|number| *number >= 0);
+    number.map(Some).ok_or_else(|| {
+        Problem::invalid(
+            "Last-Event-ID",
+            "must be the id of an event: a whole number",
+        )
+    })
 }
 
 /// What is heard, until the program stops, the time is over, or something breaks; the client then comes
@@ -87,7 +104,10 @@ fn events(listening: Listening, open: limits::Stream) -> impl Stream<Item = Even
             // The conversation was deleted.
             Err(Error::NotFound(_)) => None,
             Err(error) => {
-                tracing::error!(error = format!("{:#}", anyhow::Error::from(error)), "an event stream broke");
+                tracing::error!(
+                    error = format!("{:#}", anyhow::Error::from(error)),
+                    "an event stream broke"
+                );
                 None
             }
         }
@@ -96,10 +116,13 @@ fn events(listening: Listening, open: limits::Stream) -> impl Stream<Item = Even
 
 fn event(heard: &Heard) -> Event {
     let event = match heard {
-        Heard::Durable(event) => {
-            Event::default().id(event.seq.to_string()).event(event.kind.name()).json_data(&event.kind)
-        }
-        Heard::Transient(transient) => Event::default().event(transient.name()).json_data(transient),
+        Heard::Durable(event) => Event::default()
+            .id(event.seq.to_string())
+            .event(event.kind.name())
+            .json_data(&event.kind),
+        Heard::Transient(transient) => Event::default()
+            .event(transient.name())
+            .json_data(transient),
     };
     event.expect("events are plain data that can be written")
 }
@@ -107,7 +130,12 @@ fn event(heard: &Heard) -> Event {
 /// A response of server-sent events that stays alive when quiet and is not held back by proxies.
 pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static) -> Response {
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE).text("keep-alive");
-    let mut response = Sse::new(events.map(Ok::<_, Infallible>)).keep_alive(keep_alive).into_response();
-    response.headers_mut().insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+    let mut response = Sse::new(events.map(Ok::<_, Infallible>))
+        .keep_alive(keep_alive)
+        .into_response();
+    response.headers_mut().insert(
+        HeaderName::from_static("x-accel-buffering"),
+        HeaderValue::from_static("no"),
+    );
     response
 }

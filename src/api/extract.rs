@@ -59,7 +59,8 @@ impl FromRequestParts<Door> for Unknown {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        door.limits.count_unknown(parts.extensions.get::<Peer>().map(|peer| peer.0))?;
+        door.limits
+            .count_unknown(parts.extensions.get::<Peer>().map(|peer| peer.0))?;
         Ok(Self)
     }
 }
@@ -72,9 +73,13 @@ impl FromRequestParts<Door> for Perhaps {
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
         if parts.headers.contains_key(header::AUTHORIZATION) {
-            return Caller::from_request_parts(parts, door).await.map(|caller| Self(Some(caller.0)));
+            return Caller::from_request_parts(parts, door)
+                .await
+                .map(|caller| Self(Some(caller.0)));
         }
-        Unknown::from_request_parts(parts, door).await.map(|_| Self(None))
+        Unknown::from_request_parts(parts, door)
+            .await
+            .map(|_| Self(None))
     }
 }
 
@@ -86,7 +91,8 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Door> for Path<T> {
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
         let path = axum::extract::Path::<T>::from_request_parts(parts, door).await;
-        path.map(|path| Self(path.0)).map_err(|_| Problem::not_found("what this path names"))
+        path.map(|path| Self(path.0))
+            .map_err(|_| Problem::not_found("what this path names"))
     }
 }
 
@@ -100,7 +106,8 @@ impl<T: DeserializeOwned> FromRequestParts<Door> for Query<T> {
         let query = axum::extract::Query::<T>::try_from_uri(&parts.uri);
         query.map(|query| Self(query.0)).map_err(|rejection| {
             // The source reads `<parameter>: <reason>`, or just the reason when no one parameter is to blame.
-            let text = std::error::Error::source(&rejection).map_or_else(|| rejection.to_string(), ToString::to_string);
+            let text = std::error::Error::source(&rejection)
+                .map_or_else(|| rejection.to_string(), ToString::to_string);
             match text.split_once(": ") {
                 Some((field, reason)) if !field.contains(' ') => Problem::invalid(field, reason),
                 _ => Problem::invalid("query", text),
@@ -118,13 +125,26 @@ impl<T: DeserializeOwned> FromRequest<Door> for Json<T> {
     async fn from_request(request: Request, door: &Door) -> Result<Self, Problem> {
         if !is_json(request.headers()) {
             let detail = "the body must be JSON; send `content-type: application/json`";
-            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", detail));
+            return Err(Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "unsupported_media_type",
+                detail,
+            ));
         }
         let read = read(request, door.app.config.max_body_bytes);
-        let body = tokio::time::timeout(BODY_TIMEOUT, read).await.unwrap_or_else(|_| {
-            let detail = format!("the body did not arrive within {} seconds", BODY_TIMEOUT.as_secs());
-            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", detail))
-        })?;
+        let body = tokio::time::timeout(BODY_TIMEOUT, read)
+            .await
+            .unwrap_or_else(|_| {
+                let detail = format!(
+                    "the body did not arrive within {} seconds",
+                    BODY_TIMEOUT.as_secs()
+                );
+                Err(Problem::new(
+                    StatusCode::REQUEST_TIMEOUT,
+                    "request_timeout",
+                    detail,
+                ))
+            })?;
         parse(&body).map(Self)
     }
 }
@@ -132,8 +152,16 @@ impl<T: DeserializeOwned> FromRequest<Door> for Json<T> {
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn is_json(headers: &HeaderMap) -> bool {
-    let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    let media = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let media = media
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_ascii_lowercase();
     media == "application/json" || (media.starts_with("application/") && media.ends_with("+json"))
 }
 
@@ -143,8 +171,16 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
     let mut body = request.into_body();
     let (mut bytes, mut size) = (BytesMut::new(), 0_usize);
     while let Some(frame) = body.frame().await {
-        let broken = |_| Problem::new(StatusCode::BAD_REQUEST, "broken_body", "the body could not be read to its end");
-        let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+        let broken = |_| {
+            Problem::new(
+                StatusCode::BAD_REQUEST,
+                "broken_body",
+                "the body could not be read to its end",
+            )
+        };
+        let Ok(data) = frame.map_err(broken)?.into_data() else {
+            continue;
+        };
         size = size.saturating_add(data.len());
         if size <= limit {
             bytes.extend_from_slice(&data);
@@ -154,7 +190,11 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
     }
     if size > limit {
         let detail = format!("the body is larger than {limit} bytes");
-        return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail));
+        return Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "body_too_large",
+            detail,
+        ));
     }
     Ok(bytes.freeze())
 }
@@ -169,7 +209,10 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         let path = error.path().to_string();
         let inner = error.into_inner();
         if inner.is_data() {
-            Problem::invalid(if path == "." { "body".to_owned() } else { path }, unquoted(&inner.to_string()))
+            Problem::invalid(
+                if path == "." { "body".to_owned() } else { path },
+                unquoted(&inner.to_string()),
+            )
         } else {
             malformed(&inner)
         }
@@ -181,12 +224,21 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
 /// What serde says of a value that is of no use, without the value: it may be a secret in the wrong place. The names
 /// of Rust's types are nobody's business either.
 fn unquoted(said: &str) -> String {
-    let Some((wrong, wanted)) = said.rsplit_once(", expected ") else { return said.to_owned() };
-    let wrong = ["invalid type: string", "invalid value: string", "unknown variant"]
-        .into_iter()
-        .find(|kind| wrong.starts_with(kind))
-        .unwrap_or(wrong);
-    let wanted = match wanted.strip_prefix("struct ").and_then(|wanted| wanted.split_once(' ')) {
+    let Some((wrong, wanted)) = said.rsplit_once(", expected ") else {
+        return said.to_owned();
+    };
+    let wrong = [
+        "invalid type: string",
+        "invalid value: string",
+        "unknown variant",
+    ]
+    .into_iter()
+    .find(|kind| wrong.starts_with(kind))
+    .unwrap_or(wrong);
+    let wanted = match wanted
+        .strip_prefix("struct ")
+        .and_then(|wanted| wanted.split_once(' '))
+    {
         Some((_, place)) => format!("an object {place}"),
         None => wanted.to_owned(),
     };
@@ -194,7 +246,11 @@ fn unquoted(said: &str) -> String {
 }
 
 fn malformed(error: &serde_json::Error) -> Problem {
-    let mut problem = Problem::new(StatusCode::BAD_REQUEST, "malformed_json", format!("not JSON: {error}"));
+    let mut problem = Problem::new(
+        StatusCode::BAD_REQUEST,
+        "malformed_json",
+        format!("not JSON: {error}"),
+    );
     problem.field = Some("body".to_owned());
     problem
 }
@@ -209,10 +265,16 @@ pub(super) fn readable(field: &str, text: &str, max: usize) -> Result<(), Proble
         return Err(Problem::invalid(field, "must not be blank"));
     }
     if text.contains('\0') {
-        return Err(Problem::invalid(field, "must not contain the character U+0000"));
+        return Err(Problem::invalid(
+            field,
+            "must not contain the character U+0000",
+        ));
     }
     if text.len() > max && text.chars().count() > max {
-        return Err(Problem::invalid(field, format!("must have at most {max} characters")));
+        return Err(Problem::invalid(
+            field,
+            format!("must have at most {max} characters"),
+        ));
     }
     Ok(())
 }

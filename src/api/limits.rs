@@ -60,7 +60,9 @@ impl Limits {
     pub fn new(config: &Config) -> Self {
         let per_minute = NonZeroU32::new(config.requests_per_minute).unwrap_or(NonZeroU32::MIN);
         Self {
-            places: Arc::new(Semaphore::new(config.max_requests.min(Semaphore::MAX_PERMITS))),
+            places: Arc::new(Semaphore::new(
+                config.max_requests.min(Semaphore::MAX_PERMITS),
+            )),
             rates: RateLimiter::keyed(Quota::per_minute(per_minute)),
             clock: DefaultClock::default(),
             counted: AtomicU32::new(0),
@@ -98,13 +100,18 @@ impl Limits {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let open = streams.entry(key.clone()).or_default();
         if *open >= self.streams_per_user {
-            let detail = format!("{open} streams are open for this user, and no more are allowed; close one");
+            let detail = format!(
+                "{open} streams are open for this user, and no more are allowed; close one"
+            );
             let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", detail);
             return Err(problem.retry_after(Duration::from_secs(5)));
         }
         *open += 1;
         metrics::gauge!("chatelaine_streams_open").increment(1.0);
-        Ok(Stream { key, streams: Arc::clone(&self.streams) })
+        Ok(Stream {
+            key,
+            streams: Arc::clone(&self.streams),
+        })
     }
 }
 

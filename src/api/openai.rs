@@ -37,9 +37,14 @@ use crate::{
 
 /// The agents I may talk to, as models.
 #[utoipa::path(get, path = "/v1/models", tag = "openai", responses((status = 200, body = ModelList)))]
-pub(super) async fn models(State(app): State<Arc<App>>, caller: Caller) -> Result<axum::Json<ModelList>, Problem> {
-    let agents = app::agents::list(&app, caller.principal()).await?;
-    Ok(axum::Json(ModelList::new(agents.into_iter().map(Model::from).collect())))
+pub(super) async fn models(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+) -> Result<axum::Json<ModelList>, Problem> {
+    let agents = app::servers::agents::list(&app, caller.principal()).await?;
+    Ok(axum::Json(ModelList::new(
+        agents.into_iter().map(Model::from).collect(),
+    )))
 }
 
 /// One agent, as a model.
@@ -50,7 +55,9 @@ pub(super) async fn model(
     caller: Caller,
     Path(model): Path<String>,
 ) -> Result<axum::Json<Model>, Problem> {
-    let agent = app::agents::get(&app, caller.principal(), &model).await.map_err(no_model(&model))?;
+    let agent = app::servers::agents::get(&app, caller.principal(), &model)
+        .await
+        .map_err(no_model(&model))?;
     Ok(axum::Json(Model::from(agent)))
 }
 
@@ -76,7 +83,9 @@ pub(super) async fn chat(
     };
     for (name, id) in [("x-conversation-id", conversation), ("x-run-id", run)] {
         let id = HeaderValue::from_str(&id).expect("a UUID is a header value");
-        response.headers_mut().insert(HeaderName::from_static(name), id);
+        response
+            .headers_mut()
+            .insert(HeaderName::from_static(name), id);
     }
     Ok(response)
 }

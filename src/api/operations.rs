@@ -12,7 +12,7 @@ use http::{StatusCode, header};
 use serde::Serialize;
 
 use super::{Door, measures};
-use crate::app::{self, App, health::Readiness};
+use crate::app::{self, App, platform::health::Readiness};
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct Root {
@@ -25,7 +25,11 @@ pub(super) struct Root {
 /// Says what this is and where its description is.
 #[utoipa::path(get, path = "/", tag = "operations", security(()), responses((status = 200, body = Root)))]
 pub(super) async fn root() -> axum::Json<Root> {
-    axum::Json(Root { name: "chatelaine", version: env!("CARGO_PKG_VERSION"), openapi: "/openapi.json" })
+    axum::Json(Root {
+        name: "chatelaine",
+        version: env!("CARGO_PKG_VERSION"),
+        openapi: "/openapi.json",
+    })
 }
 
 /// Whether the process is alive. Depends on nothing.
@@ -38,20 +42,29 @@ pub(super) async fn healthz() -> &'static str {
 #[utoipa::path(get, path = "/readyz", tag = "operations", security(()),
     responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
 pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
-    let readiness = app::health::readiness(&app).await;
-    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let readiness = app::platform::health::readiness(&app).await;
+    let status = if readiness.ready {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     (status, axum::Json(readiness)).into_response()
 }
 
 /// Measurements, in Prometheus' text format.
 #[utoipa::path(get, path = "/metrics", tag = "operations", security(()), responses((status = 200, body = String)))]
 pub(super) async fn metrics() -> ([(header::HeaderName, &'static str); 1], String) {
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], measures::recorder().render())
+    (
+        [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
+        measures::recorder().render(),
+    )
 }
 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "operations", security(()),
     responses((status = 200, body = Object, content_type = "application/json")))]
-pub(super) async fn openapi(State(door): State<Door>) -> ([(header::HeaderName, &'static str); 1], Bytes) {
+pub(super) async fn openapi(
+    State(door): State<Door>,
+) -> ([(header::HeaderName, &'static str); 1], Bytes) {
     ([(header::CONTENT_TYPE, "application/json")], door.document)
 }

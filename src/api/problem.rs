@@ -36,7 +36,15 @@ pub(super) struct Problem {
 
 impl Problem {
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: detail.into(), field: None, retry_after: None, begun: false, cause: None }
+        Self {
+            status,
+            code,
+            detail: detail.into(),
+            field: None,
+            retry_after: None,
+            begun: false,
+            cause: None,
+        }
     }
 
     pub fn not_found(what: &str) -> Self {
@@ -75,7 +83,9 @@ impl From<Error> for Problem {
         };
         let mut problem = Self::new(status, error.code(), error.to_string());
         match error {
-            Error::Invalid { field, reason } => (problem.field, problem.detail) = (Some(field), reason),
+            Error::Invalid { field, reason } => {
+                (problem.field, problem.detail) = (Some(field), reason)
+            }
             Error::Busy { retry_after, .. } | Error::Limited { retry_after, .. } => {
                 problem.retry_after = Some(retry_after);
             }
@@ -110,9 +120,11 @@ impl Wire {
         let known = path == "/v1/models" || openai.iter().any(|prefix| path.starts_with(prefix));
         let plain = path.strip_prefix("/v1").unwrap_or(path);
         let registry = ["/runs", "/mcp-servers"];
-        let registry = registry
-            .iter()
-            .any(|route| plain.strip_prefix(route).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')));
+        let registry = registry.iter().any(|route| {
+            plain
+                .strip_prefix(route)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
         match (known, registry) {
             (true, _) => Self::OpenAi,
             (false, true) => Self::Registry,
@@ -159,7 +171,9 @@ impl Problem {
     /// What is wrong, with the field in it where the detail does not name it.
     fn sentence(&self) -> String {
         match &self.field {
-            Some(field) if !self.detail.starts_with(char::is_uppercase) => format!("{field}: {}", self.detail),
+            Some(field) if !self.detail.starts_with(char::is_uppercase) => {
+                format!("{field}: {}", self.detail)
+            }
             _ => self.detail.clone(),
         }
     }
@@ -174,7 +188,12 @@ impl Problem {
             _ => ("invalid_request_error", self.code),
         };
         OpenAiError {
-            error: OpenAiErrorBody { message: &self.detail, r#type: kind, param: self.field.as_deref(), code },
+            error: OpenAiErrorBody {
+                message: &self.detail,
+                r#type: kind,
+                param: self.field.as_deref(),
+                code,
+            },
         }
     }
 
@@ -193,7 +212,10 @@ impl Problem {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         if let Some(after) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(after.as_secs().max(1)));
+            headers.insert(
+                header::RETRY_AFTER,
+                HeaderValue::from(after.as_secs().max(1)),
+            );
         }
         if wire == Wire::OpenAi && self.begun {
             headers.insert("x-should-retry", HeaderValue::from_static("false"));

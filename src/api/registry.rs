@@ -21,7 +21,7 @@ use super::{
 use crate::{
     app::{
         self, App,
-        registry::{EntryView, Found, IfMatch},
+        servers::registry::{EntryView, Found, IfMatch},
     },
     domain::{error::Error, registry::Definition},
 };
@@ -60,8 +60,10 @@ pub(super) async fn list(
         return Err(Problem::invalid("limit", "must be from 1 to 100"));
     }
     let after = which.after.map(|after| place(&after)).transpose()?;
-    let after = after.as_ref().map(|(name, id)| (name.as_str(), id.as_str()));
-    let mut items = app::registry::list(&app, &admin, after, which.limit + 1).await?;
+    let after = after
+        .as_ref()
+        .map(|(name, id)| (name.as_str(), id.as_str()));
+    let mut items = app::servers::registry::list(&app, &admin, after, which.limit + 1).await?;
     let limit = usize::try_from(which.limit).unwrap_or(usize::MAX);
     let more = items.len() > limit;
     items.truncate(limit);
@@ -74,7 +76,10 @@ pub(super) async fn list(
 
 /// The name and id that a page ended with.
 fn place(after: &str) -> Result<(String, String), Problem> {
-    let place = URL_SAFE_NO_PAD.decode(after).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let place = URL_SAFE_NO_PAD
+        .decode(after)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok());
     place.ok_or_else(|| Problem::invalid("after", "is not the `next` of a page"))
 }
 
@@ -86,7 +91,7 @@ pub(super) async fn create(
     known: Known,
     Json(definition): Json<Definition>,
 ) -> Result<Response, Problem> {
-    let entry = app::registry::create(&app, &known.0.admin()?, definition).await?;
+    let entry = app::servers::registry::create(&app, &known.0.admin()?, definition).await?;
     Ok((StatusCode::CREATED, with_etag(entry)).into_response())
 }
 
@@ -98,7 +103,9 @@ pub(super) async fn get(
     known: Known,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    let entry = app::registry::get(&app, &known.0.admin()?, &id).await.map_err(|error| named(&id, error))?;
+    let entry = app::servers::registry::get(&app, &known.0.admin()?, &id)
+        .await
+        .map_err(|error| named(&id, error))?;
     Ok(with_etag(entry).into_response())
 }
 
@@ -113,7 +120,14 @@ pub(super) async fn update(
     headers: HeaderMap,
     Json(definition): Json<Definition>,
 ) -> Result<Response, Problem> {
-    let updated = app::registry::update(&app, &known.0.admin()?, &id, definition, &if_match(&headers)?).await;
+    let updated = app::servers::registry::update(
+        &app,
+        &known.0.admin()?,
+        &id,
+        definition,
+        &if_match(&headers)?,
+    )
+    .await;
     match updated.map_err(|error| named(&id, error))? {
         Found::Done(entry) => Ok(with_etag(entry).into_response()),
         Found::Another => Err(changed(&id)),
@@ -130,7 +144,8 @@ pub(super) async fn remove(
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
-    let removed = app::registry::remove(&app, &known.0.admin()?, &id, &if_match(&headers)?).await;
+    let removed =
+        app::servers::registry::remove(&app, &known.0.admin()?, &id, &if_match(&headers)?).await;
     match removed.map_err(|error| named(&id, error))? {
         Found::Done(()) => Ok(StatusCode::NO_CONTENT),
         Found::Another => Err(changed(&id)),
@@ -138,14 +153,22 @@ pub(super) async fn remove(
 }
 
 fn if_match(headers: &HeaderMap) -> Result<IfMatch, Problem> {
-    let header = headers.get(header::IF_MATCH).map(|value| value.to_str()).transpose();
-    let header = header.map_err(|_| Problem::invalid("if-match", "must be the `ETag` of what was read"))?;
+    let header = headers
+        .get(header::IF_MATCH)
+        .map(|value| value.to_str())
+        .transpose();
+    let header =
+        header.map_err(|_| Problem::invalid("if-match", "must be the `ETag` of what was read"))?;
     Ok(IfMatch::new(header))
 }
 
 fn changed(id: &str) -> Problem {
     let detail = format!("MCP server '{id}' has changed since it was read; read it again");
-    Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", detail)
+    Problem::new(
+        StatusCode::PRECONDITION_FAILED,
+        "precondition_failed",
+        detail,
+    )
 }
 
 /// The sentence that clients of the document know.
@@ -153,7 +176,11 @@ fn named(id: &str, error: Error) -> Problem {
     match error {
         Error::NotFound(_) => {
             let shown: String = id.chars().take(80).collect();
-            Problem::new(StatusCode::NOT_FOUND, "not_found", format!("MCP server not found: {shown}"))
+            Problem::new(
+                StatusCode::NOT_FOUND,
+                "not_found",
+                format!("MCP server not found: {shown}"),
+            )
         }
         error => error.into(),
     }

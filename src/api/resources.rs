@@ -12,7 +12,7 @@ use super::{
 use crate::{
     app::{
         self, App,
-        resources::{ResourceView, Which},
+        chat::resources::{ResourceView, Which},
     },
     domain::ids::ConversationId,
 };
@@ -42,10 +42,13 @@ pub(super) async fn resources(
     Query(which): Query<WhichResource>,
 ) -> Result<axum::Json<Resources>, Problem> {
     let items = match &which.uri {
-        None => app::resources::list(&app, caller.principal(), id).await?,
+        None => app::chat::resources::list(&app, caller.principal(), id).await?,
         Some(uri) => {
-            let which = Which { uri, server: which.server.as_deref() };
-            vec![app::resources::read(&app, caller.principal(), id, which).await?]
+            let which = Which {
+                uri,
+                server: which.server.as_deref(),
+            };
+            vec![app::chat::resources::read(&app, caller.principal(), id, which).await?]
         }
     };
     Ok(axum::Json(Resources { items }))

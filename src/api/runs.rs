@@ -73,22 +73,34 @@ pub(super) struct Started {
 
 impl NewRun {
     fn wanted(self, parent: Option<ConversationId>) -> Result<(Wanted, Mode), Problem> {
-        let mode = self.mode.as_deref().map_or(Ok(Mode::AsyncPoll), Mode::from_str);
+        let mode = self
+            .mode
+            .as_deref()
+            .map_or(Ok(Mode::AsyncPoll), Mode::from_str);
         let mode = mode.map_err(|why| Problem::invalid("mode", why))?;
         let target = match self.r#type.as_deref().unwrap_or("start_session") {
             "start_session" if self.session_id.is_some() => {
-                let why = "is for `\"type\": \"resume_session\"`; leave it out to start a new session";
+                let why =
+                    "is for `\"type\": \"resume_session\"`; leave it out to start a new session";
                 return Err(Problem::invalid("session_id", why));
             }
-            "start_session" => Target::Start { agent: given("agent_name", self.agent_name)? },
-            "resume_session" => Target::Resume { session: session(&given("session_id", self.session_id)?)? },
+            "start_session" => Target::Start {
+                agent: given("agent_name", self.agent_name)?,
+            },
+            "resume_session" => Target::Resume {
+                session: session(&given("session_id", self.session_id)?)?,
+            },
             other => {
-                let why = format!("Invalid type: {other}. Must be one of: start_session, resume_session");
+                let why =
+                    format!("Invalid type: {other}. Must be one of: start_session, resume_session");
                 return Err(Problem::invalid("type", why));
             }
         };
         if mode == Mode::AsyncCallback && parent.is_none() {
-            return Err(Problem::invalid("mode", "async_callback mode requires X-Agent-Session-Id header"));
+            return Err(Problem::invalid(
+                "mode",
+                "async_callback mode requires X-Agent-Session-Id header",
+            ));
         }
         let wanted = Wanted {
             target,
@@ -107,7 +119,8 @@ fn given(field: &str, value: Option<String>) -> Result<String, Problem> {
 }
 
 fn session(text: &str) -> Result<ConversationId, Problem> {
-    text.parse().map_err(|_| Error::SessionNotFound(text.chars().take(64).collect()).into())
+    text.parse()
+        .map_err(|_| Error::SessionNotFound(text.chars().take(64).collect()).into())
 }
 
 /// Says nothing of what it was given: a scope is secret whatever it looks like.
@@ -129,7 +142,10 @@ pub(super) async fn create(
     headers: HeaderMap,
     Json(new): Json<NewRun>,
 ) -> Result<(StatusCode, axum::Json<Started>), Problem> {
-    let parent = headers.get(SESSION_HEADER).map(|value| session(value.to_str().unwrap_or_default())).transpose()?;
+    let parent = headers
+        .get(SESSION_HEADER)
+        .map(|value| session(value.to_str().unwrap_or_default()))
+        .transpose()?;
     let (wanted, mode) = new.wanted(parent)?;
     let begun = begin(&app, By::Program(caller.principal()), wanted).await?;
     let mut started = Started {
@@ -161,7 +177,9 @@ pub(super) async fn get(
     caller: Caller,
     Path(id): Path<RunId>,
 ) -> Result<axum::Json<RunView>, Problem> {
-    Ok(axum::Json(app::runs::view(&app, caller.principal(), id).await?))
+    Ok(axum::Json(
+        app::runs::view(&app, caller.principal(), id).await?,
+    ))
 }
 
 /// Asks a run to stop. What it has sent to a tool stays done; one that is over cannot be stopped: 409.
@@ -172,5 +190,8 @@ pub(super) async fn cancel(
     caller: Caller,
     Path(id): Path<RunId>,
 ) -> Result<(StatusCode, axum::Json<Run>), Problem> {
-    Ok((StatusCode::ACCEPTED, axum::Json(app::runs::cancel(&app, caller.principal(), id).await?)))
+    Ok((
+        StatusCode::ACCEPTED,
+        axum::Json(app::runs::cancel(&app, caller.principal(), id).await?),
+    ))
 }

@@ -12,7 +12,7 @@ use super::{
     problem::Problem,
 };
 use crate::{
-    app::{self, App, registry::SecretView},
+    app::{self, App, servers::registry::SecretView},
     domain::secret::Secret,
 };
 
@@ -23,8 +23,13 @@ pub(super) struct Secrets {
 
 /// The names of the secrets.
 #[utoipa::path(get, path = "/v1/secrets", tag = "secrets", responses((status = 200, body = Secrets)))]
-pub(super) async fn list(State(app): State<Arc<App>>, known: Known) -> Result<axum::Json<Secrets>, Problem> {
-    Ok(axum::Json(Secrets { items: app::registry::list_secrets(&app, &known.0.admin()?).await? }))
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    known: Known,
+) -> Result<axum::Json<Secrets>, Problem> {
+    Ok(axum::Json(Secrets {
+        items: app::servers::registry::list_secrets(&app, &known.0.admin()?).await?,
+    }))
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -53,7 +58,7 @@ pub(super) async fn put(
     Path(name): Path<String>,
     Json(new): Json<NewSecret>,
 ) -> Result<StatusCode, Problem> {
-    app::registry::put_secret(&app, &known.0.admin()?, &name, &new.value).await?;
+    app::servers::registry::put_secret(&app, &known.0.admin()?, &name, &new.value).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -65,6 +70,6 @@ pub(super) async fn remove(
     known: Known,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    app::registry::remove_secret(&app, &known.0.admin()?, &name).await?;
+    app::servers::registry::remove_secret(&app, &known.0.admin()?, &name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

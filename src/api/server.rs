@@ -28,7 +28,11 @@ const DRAIN: Duration = Duration::from_secs(10);
 pub async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<()> {
     let shutdown = app.shutdown.clone();
     let router = super::router(app);
-    let (graceful, connections, cut) = (GracefulShutdown::new(), TaskTracker::new(), CancellationToken::new());
+    let (graceful, connections, cut) = (
+        GracefulShutdown::new(),
+        TaskTracker::new(),
+        CancellationToken::new(),
+    );
     let upkeep = tokio::spawn(measures::keep_up());
     loop {
         let (stream, peer) = tokio::select! {
@@ -53,8 +57,14 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<()> {
     }
     drop(listener);
     connections.close();
-    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
-        tracing::warn!(left = connections.len(), "stopping without the connections that did not finish in time");
+    if tokio::time::timeout(DRAIN, graceful.shutdown())
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            left = connections.len(),
+            "stopping without the connections that did not finish in time"
+        );
     }
     cut.cancel();
     upkeep.abort();
@@ -65,7 +75,10 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<()> {
 /// Not to spin when the process is out of file descriptors; an aborted connection needs no wait.
 async fn wait_after(error: &std::io::Error) {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
-    if !matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+    if !matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    ) {
         tracing::error!(%error, "cannot accept connections for now");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

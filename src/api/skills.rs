@@ -23,7 +23,7 @@ use crate::{
     app::{
         self, App,
         runs::ending::wait,
-        skills::{
+        tools::skills::{
             SkillView, Wanted,
             outcome::{Outcome, Status},
         },
@@ -43,7 +43,9 @@ pub(super) async fn list(
     caller: Caller,
     Path(agent): Path<String>,
 ) -> Result<axum::Json<List<SkillView>>, Problem> {
-    Ok(axum::Json(List { items: app::skills::list(&app, caller.principal(), &agent).await? }))
+    Ok(axum::Json(List {
+        items: app::tools::skills::list(&app, caller.principal(), &agent).await?,
+    }))
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -65,7 +67,10 @@ impl NewSkillRun {
         let given = serde_json::from_str::<Map<String, Value>>(text);
         let given = given.map_err(|_| Problem::invalid("arguments", "must be one JSON object"))?;
         if let Some(why) = canonical::irregularity(text) {
-            return Err(Problem::invalid("arguments", format!("must be clear beyond doubt, and {why}")));
+            return Err(Problem::invalid(
+                "arguments",
+                format!("must be clear beyond doubt, and {why}"),
+            ));
         }
         let input = self.input.as_deref().unwrap_or_default();
         skill::with_input(given, input).map_err(|why| Problem::invalid("input", why))
@@ -87,11 +92,18 @@ pub(super) async fn run(
     let (app, principal) = (&door.app, caller.principal());
     let arguments = new.given()?;
     let _open = door.limits.open_stream(principal)?;
-    let wanted = Wanted { agent: &agent, skill: &skill, arguments, conversation: new.conversation_id };
-    let begun = app::skills::begin(app, principal, &wanted).await?;
+    let wanted = Wanted {
+        agent: &agent,
+        skill: &skill,
+        arguments,
+        conversation: new.conversation_id,
+    };
+    let begun = app::tools::skills::begin(app, principal, &wanted).await?;
     place.leave();
     wait(app, principal, &begun).await?;
-    Ok(answer(app::skills::outcome::of(app, principal, &agent, begun.run).await?))
+    Ok(answer(
+        app::tools::skills::outcome::of(app, principal, &agent, begun.run).await?,
+    ))
 }
 
 /// What a run of a skill has come to.
@@ -103,25 +115,40 @@ pub(super) async fn get(
     caller: Caller,
     Path((agent, skill, id)): Path<(String, String, RunId)>,
 ) -> Result<axum::Json<Outcome>, Problem> {
-    let outcome = app::skills::outcome::of(&app, caller.principal(), &agent, id).await?;
-    if outcome.skill == skill { Ok(axum::Json(outcome)) } else { Err(Problem::not_found(&format!("run {id} of it"))) }
+    let outcome = app::tools::skills::outcome::of(&app, caller.principal(), &agent, id).await?;
+    if outcome.skill == skill {
+        Ok(axum::Json(outcome))
+    } else {
+        Err(Problem::not_found(&format!("run {id} of it")))
+    }
 }
 
 /// Whatever it came to, the headers say where it is written down.
 fn answer(outcome: Outcome) -> Response {
-    let ids = [("x-conversation-id", outcome.conversation_id.to_string()), ("x-run-id", outcome.run_id.to_string())];
+    let ids = [
+        ("x-conversation-id", outcome.conversation_id.to_string()),
+        ("x-run-id", outcome.run_id.to_string()),
+    ];
     let why = || outcome.text.clone().unwrap_or_default();
     let mut response = match outcome.status {
         Status::Succeeded => axum::Json(outcome).into_response(),
-        Status::Running | Status::AwaitingApproval => (StatusCode::ACCEPTED, axum::Json(outcome)).into_response(),
+        Status::Running | Status::AwaitingApproval => {
+            (StatusCode::ACCEPTED, axum::Json(outcome)).into_response()
+        }
         Status::Failed => failed(StatusCode::BAD_GATEWAY, "skill_failed", why()),
         Status::OutcomeUnknown => failed(StatusCode::BAD_GATEWAY, "outcome_unknown", why()),
         Status::Refused => failed(StatusCode::CONFLICT, "refused", why()),
-        Status::Cancelled => failed(StatusCode::CONFLICT, "run_cancelled", "the run was cancelled".to_owned()),
+        Status::Cancelled => failed(
+            StatusCode::CONFLICT,
+            "run_cancelled",
+            "the run was cancelled".to_owned(),
+        ),
     };
     for (name, id) in ids {
         let id = HeaderValue::from_str(&id).expect("a UUID is a header value");
-        response.headers_mut().insert(HeaderName::from_static(name), id);
+        response
+            .headers_mut()
+            .insert(HeaderName::from_static(name), id);
     }
     response
 }

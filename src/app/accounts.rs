@@ -10,9 +10,13 @@ mod frontends;
 mod issuers;
 mod key_sets;
 mod keys;
+pub mod sessions;
 mod sign_outs;
+pub mod tenant_admin;
 mod tenants;
 mod tokens;
+pub mod usage;
+pub mod users;
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,8 +30,8 @@ pub use self::{
     issuers::{add_issuer, list_issuers, remove_issuer},
     keys::{IssuedKey, NewKey, create_key, list_keys, revoke_key, rotate_key},
     tenants::{
-        LimitsChange, NewTenant, TenantChange, add_tenant, change_tenant, create_tenant, find_tenant, list_tenants,
-        page_of_tenants, remove_tenant,
+        LimitsChange, NewTenant, TenantChange, add_tenant, change_tenant, create_tenant,
+        find_tenant, list_tenants, page_of_tenants, remove_tenant,
     },
 };
 use self::{key_sets::KeySets, tokens::KnownToken};
@@ -71,7 +75,10 @@ impl Caller {
         if self.scopes.has(scope) {
             return Ok(());
         }
-        Err(Error::Forbidden(format!("this needs a credential with the scope `{}`", scope.as_str())))
+        Err(Error::Forbidden(format!(
+            "this needs a credential with the scope `{}`",
+            scope.as_str()
+        )))
     }
 
     pub fn admin(&self) -> Result<Admin> {
@@ -129,13 +136,27 @@ impl Accounts {
                 .max_capacity(REMEMBERED_TOKEN_BYTES)
                 .time_to_live(tokens::REMEMBERED)
                 .build(),
-            keys: Cache::builder().max_capacity(10_000).time_to_live(FORGOTTEN).build(),
-            issuers: Cache::builder().max_capacity(1_000).time_to_live(FORGOTTEN).build(),
-            tenants: Cache::builder().max_capacity(10_000).time_to_live(FORGOTTEN).build(),
-            sign_outs: Cache::builder().max_capacity(20_000).time_to_live(sign_outs::REMEMBERED).build(),
+            keys: Cache::builder()
+                .max_capacity(10_000)
+                .time_to_live(FORGOTTEN)
+                .build(),
+            issuers: Cache::builder()
+                .max_capacity(1_000)
+                .time_to_live(FORGOTTEN)
+                .build(),
+            tenants: Cache::builder()
+                .max_capacity(10_000)
+                .time_to_live(FORGOTTEN)
+                .build(),
+            sign_outs: Cache::builder()
+                .max_capacity(20_000)
+                .time_to_live(sign_outs::REMEMBERED)
+                .build(),
             ended: broadcast::channel(sign_outs::BEHIND).0,
         };
-        Self { shared: Arc::new(shared) }
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// Who sent these headers. `Unauthenticated` says why nobody did; `Unavailable` that it cannot be known
@@ -152,7 +173,9 @@ impl Accounts {
         };
         match self.tenant(caller.principal.tenant).await {
             Ok(tenant) => tenant.require_active()?,
-            Err(Error::NotFound(_)) => return unauthenticated("the tenant of this credential is gone"),
+            Err(Error::NotFound(_)) => {
+                return unauthenticated("the tenant of this credential is gone");
+            }
             Err(error) => return Err(error),
         }
         Ok(caller)
@@ -196,9 +219,14 @@ impl Accounts {
             return Ok(known.what.clone());
         }
         let mut tx = self.shared.db.tenant(id).await?;
-        let tenant = store::tenants::get(&mut tx, id).await?.ok_or_else(|| Error::not_found("tenant"))?;
+        let tenant = store::tenants::get(&mut tx, id)
+            .await?
+            .ok_or_else(|| Error::not_found("tenant"))?;
         let tenant = Arc::new(tenant);
-        let known = Remembered { what: tenant.clone(), since: now };
+        let known = Remembered {
+            what: tenant.clone(),
+            since: now,
+        };
         self.shared.tenants.insert(id, Arc::new(known)).await;
         Ok(tenant)
     }
@@ -213,14 +241,22 @@ pub fn operator(token: &Secret, headers: &HeaderMap) -> Result<Operator> {
 fn bearer(headers: &HeaderMap) -> Result<&str> {
     let mut sent = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = sent.next() else {
-        return unauthenticated("no credential: send the header `Authorization: Bearer <token or key>`");
+        return unauthenticated(
+            "no credential: send the header `Authorization: Bearer <token or key>`",
+        );
     };
     if sent.next().is_some() {
         return unauthenticated("more than one `Authorization` header: send one");
     }
-    let (scheme, credential) = value.to_str().ok().and_then(|text| text.split_once(' ')).unwrap_or_default();
+    let (scheme, credential) = value
+        .to_str()
+        .ok()
+        .and_then(|text| text.split_once(' '))
+        .unwrap_or_default();
     if !scheme.eq_ignore_ascii_case("bearer") || credential.trim().is_empty() {
-        return unauthenticated("the `Authorization` header is not of the form `Bearer <token or key>`");
+        return unauthenticated(
+            "the `Authorization` header is not of the form `Bearer <token or key>`",
+        );
     }
     Ok(credential.trim())
 }
@@ -236,10 +272,14 @@ const GUEST_USER: &str = "guest:";
 /// A user id as somebody else names it; `whose` says in what (`the claim sub`).
 fn user_id(text: &str, whose: &str) -> Result<UserId> {
     if text.is_empty() || text.len() > 255 || text.chars().any(char::is_control) {
-        return unauthenticated(format!("{whose} is not a user id of 1 to 255 bytes without control characters"));
+        return unauthenticated(format!(
+            "{whose} is not a user id of 1 to 255 bytes without control characters"
+        ));
     }
     if text.starts_with(KEY_USER) || text.starts_with(GUEST_USER) {
-        return unauthenticated(format!("{whose} starts with `key:` or `guest:`, which are reserved"));
+        return unauthenticated(format!(
+            "{whose} starts with `key:` or `guest:`, which are reserved"
+        ));
     }
     // What a user did must not look as if one of these had done it.
     if [audit::OPERATOR, audit::SYSTEM].contains(&text) {

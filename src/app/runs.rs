@@ -6,6 +6,7 @@
 
 pub mod ending;
 pub mod endpoint;
+pub mod scheduler;
 pub mod starting;
 mod tools;
 pub mod values;
@@ -47,9 +48,16 @@ pub async fn get(app: &App, principal: &Principal, id: RunId) -> Result<Run> {
 pub async fn view(app: &App, principal: &Principal, id: RunId) -> Result<RunView> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let run = store::runs::get(&mut tx, &principal.user, id).await?;
-    let result =
-        if run.status.is_final() && run.kind == RunKind::Turn { ending::said(&mut tx, id).await? } else { None };
-    Ok(RunView { session_id: run.conversation_id, run, result })
+    let result = if run.status.is_final() && run.kind == RunKind::Turn {
+        ending::said(&mut tx, id).await?
+    } else {
+        None
+    };
+    Ok(RunView {
+        session_id: run.conversation_id,
+        run,
+        result,
+    })
 }
 
 /// Asks a run to stop, and every run below it: those that it started, and that these started, on whichever replica.
@@ -81,7 +89,11 @@ pub async fn cancel_of(app: &App, tenant: TenantId, user: &UserId, id: RunId) ->
     // What was asked for between the two looks at the tree.
     withdrawn.extend(store::approvals::withdraw(&mut tx, &below, user).await?);
     let run = store::runs::get(&mut tx, user, id).await?;
-    let event = if ended { Some(cancelled(&mut tx, tenant, &run).await?) } else { None };
+    let event = if ended {
+        Some(cancelled(&mut tx, tenant, &run).await?)
+    } else {
+        None
+    };
     tx.commit().await?;
     stopped(app, tenant, &run, event).await;
     for approval in withdrawn {
@@ -107,14 +119,26 @@ async fn end(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<()
         Err(error) => return Err(error),
     };
     let run = store::runs::get(&mut tx, user, id).await?;
-    let event = if ended { Some(cancelled(&mut tx, tenant, &run).await?) } else { None };
+    let event = if ended {
+        Some(cancelled(&mut tx, tenant, &run).await?)
+    } else {
+        None
+    };
     tx.commit().await?;
     stopped(app, tenant, &run, event).await;
     Ok(())
 }
 
 async fn cancelled(tx: &mut Tx, tenant: TenantId, run: &Run) -> Result<Event> {
-    store::messages::append_run_event(tx, tenant, run.conversation_id, run.id, RunStatus::Cancelled, None).await
+    store::messages::append_run_event(
+        tx,
+        tenant,
+        run.conversation_id,
+        run.id,
+        RunStatus::Cancelled,
+        None,
+    )
+    .await
 }
 
 /// After the commit: tells those who listen, or the one at work on it.

@@ -8,7 +8,7 @@ use time::{Duration, OffsetDateTime, format_description::well_known::Rfc3339};
 use crate::{
     app::{
         accounts::find_tenant,
-        audit::{of_operator, of_tenant},
+        platform::audit::{of_operator, of_tenant},
     },
     domain::{
         audit::{Filter, Line, OperatorLine, parse_sha256},
@@ -24,7 +24,11 @@ const PAGE: i64 = 500;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Whose trail
-    #[arg(long, required_unless_present = "operator", conflicts_with = "operator")]
+    #[arg(
+        long,
+        required_unless_present = "operator",
+        conflicts_with = "operator"
+    )]
     tenant: Option<String>,
     /// The operator's own trail instead: the keys of the ring, tenants that came and went
     #[arg(long, conflicts_with_all = ["actor", "action", "server", "tool", "run", "outcome", "hash", "until"])]
@@ -62,7 +66,12 @@ pub struct Args {
 }
 
 /// Prints the lines, newest first.
-pub async fn run(args: Args, db: &Db, clock: &Clock, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+pub async fn run(
+    args: Args,
+    db: &Db,
+    clock: &Clock,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
     let (json, limit) = (args.json, i64::from(args.limit));
     let now = clock.now();
     let time = |name: &str, text: &Option<String>| {
@@ -71,7 +80,12 @@ pub async fn run(args: Args, db: &Db, clock: &Clock, out: &mut (impl Write + Sen
     };
     let (since, until) = (time("since", &args.since)?, time("until", &args.until)?);
     let Some(tenant) = &args.tenant else {
-        return show(&of_operator(db, since, limit).await?, json, operator_cells, out);
+        return show(
+            &of_operator(db, since, limit).await?,
+            json,
+            operator_cells,
+            out,
+        );
     };
     let tenant = find_tenant(db, tenant).await?;
     let hash = args.hash.as_deref().map(parse_sha256).transpose();
@@ -101,12 +115,17 @@ pub async fn run(args: Args, db: &Db, clock: &Clock, out: &mut (impl Write + Sen
 
 /// A time as an operator types it.
 fn moment(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
-    let wanted = || format!("{text:?} is neither `30m`, `2h` or `7d` nor a time such as 2026-11-21T12:00:00Z");
+    let wanted = || {
+        format!("{text:?} is neither `30m`, `2h` or `7d` nor a time such as 2026-11-21T12:00:00Z")
+    };
     if let Ok(at) = OffsetDateTime::parse(text, &Rfc3339) {
         return Ok(at);
     }
     let unit = text.chars().last().ok_or_else(wanted)?;
-    let number: u32 = text.strip_suffix(unit).and_then(|digits| digits.parse().ok()).ok_or_else(wanted)?;
+    let number: u32 = text
+        .strip_suffix(unit)
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(wanted)?;
     let ago = match unit {
         's' => Duration::seconds(number.into()),
         'm' => Duration::minutes(number.into()),
@@ -129,11 +148,18 @@ fn show<T: Serialize, const N: usize>(
         }
         return Ok(());
     }
-    let rows: Vec<[String; N]> = lines.iter().map(|line| cells(line).map(|cell| harmless(&cell))).collect();
+    let rows: Vec<[String; N]> = lines
+        .iter()
+        .map(|line| cells(line).map(|cell| harmless(&cell)))
+        .collect();
     for row in &rows {
         let mut text = String::new();
         for (column, cell) in row.iter().enumerate() {
-            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+            let width = rows
+                .iter()
+                .map(|row| row[column].chars().count())
+                .max()
+                .unwrap_or_default();
             let _ = write!(text, "{cell:width$}  ");
         }
         writeln!(out, "{}", text.trim_end())?;
@@ -143,24 +169,49 @@ fn show<T: Serialize, const N: usize>(
 
 /// Names come from users, models and servers: nothing in them may speak to the terminal.
 fn harmless(cell: &str) -> String {
-    cell.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    cell.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
 }
 
 /// A time to the second.
 fn at(at: OffsetDateTime) -> String {
-    at.replace_nanosecond(0).unwrap_or(at).format(&Rfc3339).unwrap_or_default()
+    at.replace_nanosecond(0)
+        .unwrap_or(at)
+        .format(&Rfc3339)
+        .unwrap_or_default()
 }
 
 /// When, who, what, with what, how it ended, and the beginning of the arguments' hash.
 fn cells(line: &Line) -> [String; 7] {
     let parts = [&line.agent, &line.server, &line.tool];
     let place: Vec<&str> = parts.into_iter().filter_map(Option::as_deref).collect();
-    let hash = line.args_sha256.as_deref().map_or("", |hash| &hash[..12.min(hash.len())]);
+    let hash = line
+        .args_sha256
+        .as_deref()
+        .map_or("", |hash| &hash[..12.min(hash.len())]);
     let detail = line.detail.clone().unwrap_or_default();
-    let (actor, action, outcome) = (line.actor.clone(), line.action.clone(), line.outcome.clone());
-    [at(line.at), actor, action, outcome, place.join("/"), hash.to_owned(), detail]
+    let (actor, action, outcome) = (
+        line.actor.clone(),
+        line.action.clone(),
+        line.outcome.clone(),
+    );
+    [
+        at(line.at),
+        actor,
+        action,
+        outcome,
+        place.join("/"),
+        hash.to_owned(),
+        detail,
+    ]
 }
 
 fn operator_cells(line: &OperatorLine) -> [String; 4] {
-    [at(line.at), line.actor.clone(), line.action.clone(), line.detail.clone().unwrap_or_default()]
+    [
+        at(line.at),
+        line.actor.clone(),
+        line.action.clone(),
+        line.detail.clone().unwrap_or_default(),
+    ]
 }

@@ -51,24 +51,37 @@ impl DemoNotes {
 
     pub fn read(config: &Config) -> anyhow::Result<Self> {
         let path = config.data.join(Self::FILE);
-        let text = std::fs::read_to_string(&path)
-            .with_context(|| format!("{} is not there; start the demo with `make demo` first", path.display()))?;
+        let text = std::fs::read_to_string(&path).with_context(|| {
+            format!(
+                "{} is not there; start the demo with `make demo` first",
+                path.display()
+            )
+        })?;
         Ok(serde_json::from_str(&text)?)
     }
 }
 
 pub async fn run(args: Args, config: &Config) -> anyhow::Result<()> {
     let client = connect(&args, config)?;
-    let agent = match args.agent.or_else(|| DemoNotes::read(config).ok().map(|notes| notes.agent)) {
+    let agent = match args
+        .agent
+        .or_else(|| DemoNotes::read(config).ok().map(|notes| notes.agent))
+    {
         Some(agent) => agent,
         None => client.first_agent().await?,
     };
     let me = client.who().await?;
     let interactive = std::io::stdin().is_terminal();
     if interactive {
-        super::say(&format!("Talking to {agent} as {}. /help for help, Ctrl-D to leave.", me.name));
+        super::say(&format!(
+            "Talking to {agent} as {}. /help for help, Ctrl-D to leave.",
+            me.name
+        ));
     }
-    Talk::begin(client, me, agent, args.conversation, interactive).await?.run().await
+    Talk::begin(client, me, agent, args.conversation, interactive)
+        .await?
+        .run()
+        .await
 }
 
 fn connect(args: &Args, config: &Config) -> anyhow::Result<Client> {
@@ -76,7 +89,9 @@ fn connect(args: &Args, config: &Config) -> anyhow::Result<Client> {
     let token = match (&args.token, &args.user) {
         (Some(token), _) => token.clone(),
         (None, Some(user)) => {
-            let notes = notes.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
+            let notes = notes
+                .as_ref()
+                .map_err(|error| anyhow::anyhow!("{error:#}"))?;
             let known = || notes.tokens.keys().cloned().collect::<Vec<_>>().join(", ");
             notes
                 .tokens

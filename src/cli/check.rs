@@ -23,7 +23,11 @@ pub struct Args {
 /// Fails when a pack would not load; warnings do not count.
 pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
     let path = args.path.as_ref().unwrap_or(&config.packs);
-    let check = if args.allow_unset { packs::check_allowing_unset } else { packs::check };
+    let check = if args.allow_unset {
+        packs::check_allowing_unset
+    } else {
+        packs::check
+    };
     let report = check(path, env, config.mcp_servers.as_ref());
     if args.json {
         super::say(&serde_json::to_string_pretty(&report)?);
@@ -33,5 +37,9 @@ pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<Ex
         }
         super::say(report.to_string().trim_end());
     }
-    Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

@@ -50,10 +50,15 @@ struct Wanted {
 }
 
 pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
-    let context = env.get("MCP_CONFORMANCE_CONTEXT").map(serde_json::from_str::<Context>);
+    let context = env
+        .get("MCP_CONFORMANCE_CONTEXT")
+        .map(serde_json::from_str::<Context>);
     let context = context.transpose()?.unwrap_or_default();
     let host = args.url.host_str().unwrap_or_default().to_owned();
-    let mcp = Mcp::new(Egress::new(&[host]).map_err(anyhow::Error::msg)?, Options::default());
+    let mcp = Mcp::new(
+        Egress::new(&[host]).map_err(anyhow::Error::msg)?,
+        Options::default(),
+    );
     let spec = Arc::new(spec(args.url.clone()));
     let key = Key {
         tenant: TenantId::new(),
@@ -63,15 +68,26 @@ pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
         generation: 0,
     };
     let found = mcp.discover(&key, &spec).await?;
-    super::say(&format!("{} tools in revision {}", found.tools.len(), found.protocol));
+    super::say(&format!(
+        "{} tools in revision {}",
+        found.tools.len(),
+        found.protocol
+    ));
     let wanted = match context.tool_calls {
-        calls if calls.is_empty() => {
-            found.tools.iter().map(|tool| (tool.name.clone(), made_up(tool, &found.tools))).collect()
-        }
-        calls => calls.into_iter().map(|call| (call.name, call.arguments)).collect::<Vec<_>>(),
+        calls if calls.is_empty() => found
+            .tools
+            .iter()
+            .map(|tool| (tool.name.clone(), made_up(tool, &found.tools)))
+            .collect(),
+        calls => calls
+            .into_iter()
+            .map(|call| (call.name, call.arguments))
+            .collect::<Vec<_>>(),
     };
     let mut good = true;
-    for (tool, arguments) in wanted.into_iter().filter(|(tool, _)| found.tools.iter().any(|known| known.name == *tool))
+    for (tool, arguments) in wanted
+        .into_iter()
+        .filter(|(tool, _)| found.tools.iter().any(|known| known.name == *tool))
     {
         let called = call(&mcp, &key, &spec, &tool, &to_raw_value(&arguments)?).await;
         // A server may refuse what was made up.
@@ -82,7 +98,11 @@ pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
         });
     }
     mcp.shutdown().await;
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// A call, made again with an answer as often as the server asks something first.
@@ -96,8 +116,12 @@ async fn call(
     let mut answer = None;
     for _ in 0..ROUNDS {
         let (questions, mut put) = mpsc::unbounded_channel::<LiveQuestion>();
-        let options =
-            CallOptions { asks: true, live: Some(questions), answer: answer.take(), ..CallOptions::default() };
+        let options = CallOptions {
+            asks: true,
+            live: Some(questions),
+            answer: answer.take(),
+            ..CallOptions::default()
+        };
         let agreeing = async {
             while let Some(question) = put.recv().await {
                 // The server may not want it any more.
@@ -109,28 +133,43 @@ async fn call(
             outcome = mcp.call(key, spec, tool, arguments, options) => outcome?,
             () = agreeing => unreachable!("it waits for ever"),
         };
-        let Some(input) = &outcome.input else { return Ok(outcome) };
+        let Some(input) = &outcome.input else {
+            return Ok(outcome);
+        };
         answer = Some(agreed(input));
     }
-    mcp.call(key, spec, tool, arguments, CallOptions::default()).await
+    mcp.call(key, spec, tool, arguments, CallOptions::default())
+        .await
 }
 
 fn agreed(input: &InputRequired) -> Answer {
     let Ok(questions) = &input.questions else {
         return elicitation::left(&input.keys, Leave::Decline, input.state.clone());
     };
-    let values: Vec<_> = elicitation::steps(questions).iter().map(suggested).collect();
+    let values: Vec<_> = elicitation::steps(questions)
+        .iter()
+        .map(suggested)
+        .collect();
     elicitation::answer(questions, &values, input.state.clone())
 }
 
 fn suggested(step: &Step<'_>) -> Value {
-    let Step::Field(_, field) = step else { return Value::Bool(true) };
+    let Step::Field(_, field) = step else {
+        return Value::Bool(true);
+    };
     let made_up = || match &field.kind {
         Kind::Text { .. } => json!("text"),
         Kind::Number { least, .. } => least.map_or(json!(1), |least| json!(least)),
         Kind::Boolean => json!(true),
-        Kind::One(choices) => choices.first().map(|choice| json!(choice.value)).unwrap_or_default(),
-        Kind::Many { choices, .. } => choices.iter().take(1).map(|choice| json!(choice.value)).collect(),
+        Kind::One(choices) => choices
+            .first()
+            .map(|choice| json!(choice.value))
+            .unwrap_or_default(),
+        Kind::Many { choices, .. } => choices
+            .iter()
+            .take(1)
+            .map(|choice| json!(choice.value))
+            .collect(),
     };
     field.default.clone().unwrap_or_else(made_up)
 }
@@ -138,7 +177,11 @@ fn suggested(step: &Step<'_>) -> Value {
 fn spec(url: Url) -> ServerSpec {
     ServerSpec {
         id: ServerId::parse("suite").expect("a fine id"),
-        endpoint: Endpoint::Remote { transport: Remote::StreamableHttp, url, headers: Vec::new() },
+        endpoint: Endpoint::Remote {
+            transport: Remote::StreamableHttp,
+            url,
+            headers: Vec::new(),
+        },
         access_mode: AccessMode::AdminControlled,
         tool_access: None,
         tools: None,
@@ -163,7 +206,9 @@ fn made_up(tool: &Tool, all: &[Arc<Tool>]) -> Value {
     let argument = |name: &str| match (name, schema["properties"][name]["type"].as_str()) {
         ("schema", _) => {
             let other = all.iter().find(|other| other.name != tool.name);
-            other.and_then(|other| serde_json::from_str(other.input_schema.get()).ok()).unwrap_or_else(|| json!({}))
+            other
+                .and_then(|other| serde_json::from_str(other.input_schema.get()).ok())
+                .unwrap_or_else(|| json!({}))
         }
         (_, Some("number" | "integer")) => json!(2),
         (_, Some("boolean")) => json!(true),
@@ -172,5 +217,9 @@ fn made_up(tool: &Tool, all: &[Arc<Tool>]) -> Value {
         _ => json!("text"),
     };
     let names = required.iter().filter_map(Value::as_str);
-    Value::Object(names.map(|name| (name.to_owned(), argument(name))).collect::<Map<_, _>>())
+    Value::Object(
+        names
+            .map(|name| (name.to_owned(), argument(name)))
+            .collect::<Map<_, _>>(),
+    )
 }

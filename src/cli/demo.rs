@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use super::serve::{Service, with_database};
 use crate::{
-    app::keys::folder,
+    app::platform::keys::folder,
     domain::config::{Config, Environment},
 };
 
@@ -41,7 +41,9 @@ pub async fn run(args: Args, mut config: Config, env: Environment) -> anyhow::Re
     let model = Model::of(&env);
     let env = prepared(env, &config, &bank, &notes, &model);
     config.packs = args.pack;
-    config.egress_allow.extend(["localhost", "127.0.0.1", "[::1]"].map(str::to_owned));
+    config
+        .egress_allow
+        .extend(["localhost", "127.0.0.1", "[::1]"].map(str::to_owned));
     with_database(&config, &env, async |db| {
         let service = Service::start(config.clone(), &env, db.clone()).await?;
         let people = people::admit(&db, &service, &config).await?;
@@ -59,7 +61,11 @@ pub(super) enum Model {
 
 impl Model {
     fn of(env: &Environment) -> Self {
-        let set = |name: &str| env.get(name).filter(|value| !value.is_empty()).map(str::to_owned);
+        let set = |name: &str| {
+            env.get(name)
+                .filter(|value| !value.is_empty())
+                .map(str::to_owned)
+        };
         if set("OPENAI_BASE_URL").is_none() && set("OPENAI_API_KEY").is_none() {
             return Self::None;
         }
@@ -71,13 +77,21 @@ impl Model {
 }
 
 /// The variables that the demo's pack names. What the environment sets already wins, but for the examples.
-fn prepared(env: Environment, config: &Config, bank: &bank::Bank, notes: &notes::Notes, model: &Model) -> Environment {
+fn prepared(
+    env: Environment,
+    config: &Config,
+    bank: &bank::Bank,
+    notes: &notes::Notes,
+    model: &Model,
+) -> Environment {
     let (provider, name, at) = match model {
         Model::Endpoint { model, at } => ("openai", model.as_str(), at.as_str()),
         Model::None => ("none", "", ""),
     };
     let python = config.data.join("venv/bin/python");
-    let python = std::path::absolute(&python).ok().filter(|path| path.exists());
+    let python = std::path::absolute(&python)
+        .ok()
+        .filter(|path| path.exists());
     let time = python.map_or_else(|| "python3".to_owned(), |path| path.display().to_string());
     let defaults = [
         ("LLM_PROVIDER", provider),
@@ -86,8 +100,13 @@ fn prepared(env: Environment, config: &Config, bank: &bank::Bank, notes: &notes:
         ("OPENAI_API_KEY", ""),
         ("MCP_TIME_COMMAND", &time),
     ];
-    let unset: Vec<_> = defaults.into_iter().filter(|(name, _)| env.get(name).is_none_or(str::is_empty)).collect();
-    let env = unset.into_iter().fold(env, |env, (name, value)| env.with(name, value));
+    let unset: Vec<_> = defaults
+        .into_iter()
+        .filter(|(name, _)| env.get(name).is_none_or(str::is_empty))
+        .collect();
+    let env = unset
+        .into_iter()
+        .fold(env, |env, (name, value)| env.with(name, value));
     env.with("BANK_MCP_URL", bank.server.url.clone())
         .with("BANK_TOKEN", bank.token.clone())
         .with("NOTES_MCP_URL", notes.server.url.clone())

@@ -22,5 +22,9 @@ pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()
 
 /// A path, or the folder of a pack by its id.
 pub(super) fn found(pack: &Path, config: &Config) -> PathBuf {
-    if pack.exists() { pack.to_owned() } else { config.packs.join(pack) }
+    if pack.exists() {
+        pack.to_owned()
+    } else {
+        config.packs.join(pack)
+    }
 }

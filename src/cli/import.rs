@@ -20,17 +20,25 @@ pub struct Args {
 /// Writes nothing where a pack is already, and no value of a variable.
 pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
     let imported = packs::import(&found(&args.path, config), env)?;
-    let folder = args.to.clone().unwrap_or_else(|| config.packs.join(&imported.id));
+    let folder = args
+        .to
+        .clone()
+        .unwrap_or_else(|| config.packs.join(&imported.id));
     let file = imported.write_to(&folder)?;
     for problem in &imported.report.problems {
         super::say(&problem.to_string());
     }
     super::say(&format!("written: {}", file.display()));
     for name in &imported.needs {
-        super::say(&format!("it needs {name} beside it: copy it from {}", imported.folder.display()));
+        super::say(&format!(
+            "it needs {name} beside it: copy it from {}",
+            imported.folder.display()
+        ));
     }
     if !imported.compared {
-        super::say("not compared with the original, since some variables are not set here; `check` names them");
+        super::say(
+            "not compared with the original, since some variables are not set here; `check` names them",
+        );
     }
     Ok(())
 }

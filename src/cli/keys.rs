@@ -10,7 +10,7 @@ use std::{
 
 use self::bar::Bar;
 use crate::{
-    app::keys::{
+    app::platform::keys::{
         Keys, folder,
         rewrap::{self, BATCH},
         rotation::{self, KekView},
@@ -46,7 +46,12 @@ pub enum Command {
     },
 }
 
-pub async fn run(command: Command, db: &Db, config: &Config, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+pub async fn run(
+    command: Command,
+    db: &Db,
+    config: &Config,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
     let ring = match &config.ring {
         Some(ring) => Some(ring.clone()),
         None => folder::ring(&config.data)?,
@@ -57,18 +62,27 @@ pub async fn run(command: Command, db: &Db, config: &Config, out: &mut (impl Wri
             let (views, stale) = rotation::list(&keys).await?;
             write!(out, "{}{}", table(&views), advice(&views))?;
             if stale > 0 {
-                writeln!(out, "{stale} records are sealed with an older key of their tenant: chatelaine keys rewrap")?;
+                writeln!(
+                    out,
+                    "{stale} records are sealed with an older key of their tenant: chatelaine keys rewrap"
+                )?;
             }
         }
         Command::Add { key } => match rotation::add(&keys, &key).await? {
             KekState::Added => {
-                writeln!(out, "key {key} is known; once every replica has it: chatelaine keys promote {key}")?;
+                writeln!(
+                    out,
+                    "key {key} is known; once every replica has it: chatelaine keys promote {key}"
+                )?;
             }
             state => writeln!(out, "key {key} was known before; it is {}", state.as_str())?,
         },
         Command::Promote { key } => {
             rotation::promote(&keys, &key).await?;
-            writeln!(out, "key {key} seals; replicas follow within 30 s. Next: chatelaine keys rewrap")?;
+            writeln!(
+                out,
+                "key {key} seals; replicas follow within 30 s. Next: chatelaine keys rewrap"
+            )?;
         }
         Command::Rewrap { batch } => {
             let mut bar = Bar::new(io::stderr().is_terminal());
@@ -84,12 +98,19 @@ pub async fn run(command: Command, db: &Db, config: &Config, out: &mut (impl Wri
                 took.as_secs_f64(),
             )?;
             if done.unopenable > 0 {
-                writeln!(out, "{} records cannot be opened; they are kept and marked as quarantined", done.unopenable)?;
+                writeln!(
+                    out,
+                    "{} records cannot be opened; they are kept and marked as quarantined",
+                    done.unopenable
+                )?;
             }
         }
         Command::Retire { key } => {
             rotation::retire(&keys, &key).await?;
-            writeln!(out, "key {key} is retired; it may leave the environment of every replica")?;
+            writeln!(
+                out,
+                "key {key} is retired; it may leave the environment of every replica"
+            )?;
         }
     }
     Ok(())
@@ -97,13 +118,25 @@ pub async fn run(command: Command, db: &Db, config: &Config, out: &mut (impl Wri
 
 /// One line per key.
 fn table(views: &[KekView]) -> String {
-    let mut lines = vec![["key", "state", "in the ring", "tenant keys", "records", "check value"].map(str::to_owned)];
+    let mut lines = vec![
+        [
+            "key",
+            "state",
+            "in the ring",
+            "tenant keys",
+            "records",
+            "check value",
+        ]
+        .map(str::to_owned),
+    ];
     for view in views {
         let known = view.known.as_ref();
         lines.push([
             view.id.to_string(),
             known.map_or("new", |known| known.state.as_str()).to_owned(),
-            view.fits.map_or("no", |fits| if fits { "yes" } else { "WRONG" }).to_owned(),
+            view.fits
+                .map_or("no", |fits| if fits { "yes" } else { "WRONG" })
+                .to_owned(),
             view.needed.tenant_keys.to_string(),
             view.needed.records.to_string(),
             known.map_or_else(String::new, |known| hex::encode(&known.check_value[..4])),
@@ -112,7 +145,11 @@ fn table(views: &[KekView]) -> String {
     let mut text = String::new();
     for line in &lines {
         for (column, cell) in line.iter().enumerate() {
-            let width = lines.iter().map(|line| line[column].len()).max().unwrap_or_default();
+            let width = lines
+                .iter()
+                .map(|line| line[column].len())
+                .max()
+                .unwrap_or_default();
             let _ = write!(text, "{cell:width$}  ");
         }
         text.truncate(text.trim_end().len());
@@ -124,18 +161,34 @@ fn table(views: &[KekView]) -> String {
 /// What an operator should do next, one line for each thing.
 fn advice(views: &[KekView]) -> String {
     let mut text = String::new();
-    for KekView { id, known, fits, needed } in views {
+    for KekView {
+        id,
+        known,
+        fits,
+        needed,
+    } in views
+    {
         let state = known.as_ref().map(|known| known.state);
         let line = match (state, fits) {
-            (_, Some(false)) => format!("{id}: this is not the key that the database knows; put the right one back"),
+            (_, Some(false)) => {
+                format!("{id}: this is not the key that the database knows; put the right one back")
+            }
             (None, _) => format!("{id} is new: chatelaine keys add {id}"),
-            (Some(KekState::Sealing), None) => format!("{id} seals and is not in this ring: add it"),
-            (_, None) if needed.tenant_keys > 0 => format!("{id} is needed and is not in this ring: add it"),
+            (Some(KekState::Sealing), None) => {
+                format!("{id} seals and is not in this ring: add it")
+            }
+            (_, None) if needed.tenant_keys > 0 => {
+                format!("{id} is needed and is not in this ring: add it")
+            }
             (Some(KekState::Opening), _) if needed.tenant_keys > 0 => {
                 format!("{id} protects what it sealed before: chatelaine keys rewrap")
             }
-            (Some(KekState::Opening), _) => format!("{id} is not needed any more: chatelaine keys retire {id}"),
-            (Some(KekState::Retired), Some(true)) => format!("{id} is retired: it may leave the environment"),
+            (Some(KekState::Opening), _) => {
+                format!("{id} is not needed any more: chatelaine keys retire {id}")
+            }
+            (Some(KekState::Retired), Some(true)) => {
+                format!("{id} is retired: it may leave the environment")
+            }
             _ => continue,
         };
         text.push_str(&line);

@@ -50,10 +50,21 @@ impl Lines {
     pub fn start(interactive: bool, prompts: Vec<String>) -> Self {
         let (wanted, asks) = std::sync::mpsc::channel();
         let (sender, read) = mpsc::unbounded_channel();
-        let prompts = Arc::new(Prompts { texts: prompts, at: AtomicUsize::new(0) });
+        let prompts = Arc::new(Prompts {
+            texts: prompts,
+            at: AtomicUsize::new(0),
+        });
         let interrupted = Arc::new(Notify::new());
-        let before = if interactive { tcgetattr(io::stdin()).ok() } else { None };
-        let mut editor = if interactive { Editor::<Mask, FileHistory>::new().ok() } else { None };
+        let before = if interactive {
+            tcgetattr(io::stdin()).ok()
+        } else {
+            None
+        };
+        let mut editor = if interactive {
+            Editor::<Mask, FileHistory>::new().ok()
+        } else {
+            None
+        };
         let above = editor.as_mut().and_then(printer);
         let (shown, interrupts) = (prompts.clone(), interrupted.clone());
         std::thread::spawn(move || {
@@ -68,7 +79,16 @@ impl Lines {
                 }
             }
         });
-        Self { wanted, read, asked: None, above, held: String::new(), prompts, interrupted, before }
+        Self {
+            wanted,
+            read,
+            asked: None,
+            above,
+            held: String::new(),
+            prompts,
+            interrupted,
+            before,
+        }
     }
 
     /// The next line; `None` at the end of the input. A secret one is not shown while it is typed, and not
@@ -167,7 +187,11 @@ fn edit(
 ) -> io::Result<Option<String>> {
     editor.set_helper(secret.then_some(Mask));
     loop {
-        let line = if secret { editor.readline("🔑 ") } else { editor.readline(prompts) };
+        let line = if secret {
+            editor.readline("🔑 ")
+        } else {
+            editor.readline(prompts)
+        };
         match line {
             Ok(line) => {
                 if !secret {

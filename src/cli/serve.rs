@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 
 use crate::{
     api,
-    app::{App, keys},
+    app::{App, platform::keys},
     domain::config::{Config, Environment},
     store::{Db, private::PrivatePostgres},
 };
@@ -32,7 +32,10 @@ pub async fn with_database<T>(
         Some(_) => None,
         None => Some(PrivatePostgres::start(&config.data.join("postgres"), env).await?),
     };
-    let url = config.database_url.as_ref().or(private.as_ref().map(PrivatePostgres::url));
+    let url = config
+        .database_url
+        .as_ref()
+        .or(private.as_ref().map(PrivatePostgres::url));
     let url = url.expect("either the settings name a database or a private one was started");
     let done = match Db::connect(url, config.database_connections).await {
         Ok(db) => work(db).await,
@@ -54,22 +57,28 @@ pub struct Service {
 impl Service {
     pub async fn start(mut config: Config, env: &Environment, db: Db) -> anyhow::Result<Self> {
         let listen = config.listen;
-        let listener = TcpListener::bind(listen)
-            .await
-            .with_context(|| format!("cannot listen on {listen}; set CHATELAINE_LISTEN to a free address"))?;
+        let listener = TcpListener::bind(listen).await.with_context(|| {
+            format!("cannot listen on {listen}; set CHATELAINE_LISTEN to a free address")
+        })?;
         let address = listener.local_addr()?;
         // The port may have been chosen by the system just now.
         if config.public_url.is_empty() {
             config.public_url = format!("http://{address}");
         }
         let (app, background) = App::build(config, env, db)?;
-        keys::standing::enter(&app.keys, app.replica).await.context("cannot start with these keys")?;
+        keys::standing::enter(&app.keys, app.replica)
+            .await
+            .context("cannot start with these keys")?;
         let server = tokio::spawn(api::serve(app.clone(), listener));
         if let Err(error) = app.run_background(background).await {
             app.stop().await;
             return Err(error);
         }
-        Ok(Self { app, address, server })
+        Ok(Self {
+            app,
+            address,
+            server,
+        })
     }
 
     /// Waits for a signal, then stops in order.

@@ -31,23 +31,35 @@ pub struct Args {
 }
 
 pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<ExitCode> {
-    let folder = if args.pack.is_dir() { args.pack.clone() } else { config.packs.join(&args.pack) };
+    let folder = if args.pack.is_dir() {
+        args.pack.clone()
+    } else {
+        config.packs.join(&args.pack)
+    };
     let library = Library::load(&folder, env, config.mcp_servers.as_ref())?;
     let packs = library.snapshot();
     let mcp = Mcp::new(
         Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?,
-        Options { stdio_commands: config.stdio_commands.clone(), ..Options::default() },
+        Options {
+            stdio_commands: config.stdio_commands.clone(),
+            ..Options::default()
+        },
     );
     let mut reached = true;
     let mut tried = 0;
     for pack in packs.packs() {
         for spec in &pack.servers {
-            if args.server.as_ref().is_none_or(|wanted| spec.id.as_str() == wanted) {
+            if args
+                .server
+                .as_ref()
+                .is_none_or(|wanted| spec.id.as_str() == wanted)
+            {
                 tried += 1;
                 reached &= match spec.access_mode {
                     AccessMode::AdminControlled => try_shared(&mcp, pack, spec).await,
                     AccessMode::UserControlled if args.server.is_none() => {
-                        let command = format!("`chatelaine smoke {} {}`", args.pack.display(), spec.id);
+                        let command =
+                            format!("`chatelaine smoke {} {}`", args.pack.display(), spec.id);
                         super::say(&format!(
                             "{} {}: personal; {command} asks for a credential and tries it",
                             pack.id(),
@@ -62,16 +74,27 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
     }
     mcp.shutdown().await;
     if tried == 0 {
-        anyhow::bail!("no such server in {}; leave the name out to try all", folder.display());
+        anyhow::bail!(
+            "no such server in {}; leave the name out to try all",
+            folder.display()
+        );
     }
-    Ok(if reached { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if reached {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Says how a shared server is; `false` when it cannot be reached.
 async fn try_shared(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> bool {
     let found = discover(mcp, pack, spec).await;
     if let Err(error) = &found {
-        super::say(&format!("{} {}: not reachable: {error}", pack.id(), spec.id));
+        super::say(&format!(
+            "{} {}: not reachable: {error}",
+            pack.id(),
+            spec.id
+        ));
     }
     found.is_ok()
 }
@@ -80,12 +103,23 @@ async fn try_shared(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> bool {
 async fn try_personal(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> anyhow::Result<bool> {
     let values = entry::ask(pack, spec).await?;
     let failed = |trouble: Trouble, why: &str| {
-        super::say(&format!("{} {}: {}: {}\n  {why}", pack.id(), spec.id, trouble.code(), trouble.sentence()));
+        super::say(&format!(
+            "{} {}: {}: {}\n  {why}",
+            pack.id(),
+            spec.id,
+            trouble.code(),
+            trouble.sentence()
+        ));
         Ok(false)
     };
     let spec = match personal::effective(spec, &values) {
         Ok(spec) => spec,
-        Err(unfit) => return failed(Trouble::BadTemplate, &format!("{} {}", unfit.field, unfit.fault)),
+        Err(unfit) => {
+            return failed(
+                Trouble::BadTemplate,
+                &format!("{} {}", unfit.field, unfit.fault),
+            );
+        }
     };
     match discover(mcp, pack, &spec).await {
         Ok(()) => Ok(true),
@@ -105,7 +139,12 @@ async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpEr
     let started = crate::domain::clock::instant();
     let discovery = mcp.discover(&key, &Arc::new(spec.clone())).await?;
     let took = started.elapsed().as_millis();
-    super::say(&format!("{} {}: reachable in {took} ms, protocol {}", pack.id(), spec.id, discovery.protocol));
+    super::say(&format!(
+        "{} {}: reachable in {took} ms, protocol {}",
+        pack.id(),
+        spec.id,
+        discovery.protocol
+    ));
     super::say(&table(pack, spec, &discovery));
     Ok(())
 }
@@ -116,10 +155,30 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
     roles.insert(GUEST);
     let mut standings: Vec<(&str, Standing)> = roles
         .into_iter()
-        .map(|role| (role, Standing { roles: BTreeSet::from([role.to_owned()]), admin: false }))
+        .map(|role| {
+            (
+                role,
+                Standing {
+                    roles: BTreeSet::from([role.to_owned()]),
+                    admin: false,
+                },
+            )
+        })
         .collect();
-    standings.push(("(admin)", Standing { roles: BTreeSet::new(), admin: true }));
-    let width = discovery.tools.iter().map(|tool| tool.name.len()).max().unwrap_or(0).max("tool".len());
+    standings.push((
+        "(admin)",
+        Standing {
+            roles: BTreeSet::new(),
+            admin: true,
+        },
+    ));
+    let width = discovery
+        .tools
+        .iter()
+        .map(|tool| tool.name.len())
+        .max()
+        .unwrap_or(0)
+        .max("tool".len());
     let mut text = format!("  {:width$}", "tool");
     for (role, _) in &standings {
         let _ = write!(text, "  {role}");

@@ -7,7 +7,9 @@ mod key;
 use std::io::Write;
 
 use crate::{
-    app::accounts::{TenantChange, add_tenant, change_tenant, find_tenant, list_tenants, remove_tenant},
+    app::accounts::{
+        TenantChange, add_tenant, change_tenant, find_tenant, list_tenants, remove_tenant,
+    },
     domain::{
         clock::Clock,
         ids::{AgentId, ReplicaId, TenantId},
@@ -49,25 +51,47 @@ pub enum Command {
     Key(key::Command),
 }
 
-pub async fn run(command: Command, db: &Db, clock: &Clock, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+pub async fn run(
+    command: Command,
+    db: &Db,
+    clock: &Clock,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
     match command {
-        Command::Add { name, agents, guests } => {
+        Command::Add {
+            name,
+            agents,
+            guests,
+        } => {
             let tenant = add_tenant(db, clock, &name, agents, guests).await?;
             writeln!(out, "tenant {} added ({})", tenant.name, tenant.id)?;
         }
         Command::List => {
             for tenant in list_tenants(db).await? {
-                let agents = tenant.agents.map_or_else(|| "every agent".to_owned(), |agents| agents.join(", "));
+                let agents = tenant
+                    .agents
+                    .map_or_else(|| "every agent".to_owned(), |agents| agents.join(", "));
                 let guests = if tenant.guests { ", guests" } else { "" };
-                let suspended = if tenant.suspended_at.is_some() { ", suspended" } else { "" };
-                writeln!(out, "{}  {}  {agents}{guests}{suspended}", tenant.id, tenant.name)?;
+                let suspended = if tenant.suspended_at.is_some() {
+                    ", suspended"
+                } else {
+                    ""
+                };
+                writeln!(
+                    out,
+                    "{}  {}  {agents}{guests}{suspended}",
+                    tenant.id, tenant.name
+                )?;
             }
         }
         Command::Suspend { name } => suspend(&name, true, db, clock, out).await?,
         Command::Resume { name } => suspend(&name, false, db, clock, out).await?,
         Command::Remove { name, yes } => {
             let tenant = find_tenant(db, &name).await?;
-            anyhow::ensure!(yes, "tenant {name:?} would be removed with everything it has; confirm with --yes");
+            anyhow::ensure!(
+                yes,
+                "tenant {name:?} would be removed with everything it has; confirm with --yes"
+            );
             remove_tenant(db, tenant.id).await?;
             tell(db, tenant.id).await?;
             writeln!(out, "tenant {name} removed")?;
@@ -85,15 +109,26 @@ async fn suspend(
     clock: &Clock,
     out: &mut (impl Write + Send),
 ) -> anyhow::Result<()> {
-    let change = TenantChange { suspended: Some(suspended), ..TenantChange::default() };
+    let change = TenantChange {
+        suspended: Some(suspended),
+        ..TenantChange::default()
+    };
     let (tenant, changed) = change_tenant(db, clock, name, change).await?;
     tell(db, tenant.id).await?;
-    let (state, before) = (if suspended { "suspended" } else { "active" }, if changed { "" } else { " already" });
-    writeln!(out, "tenant {name} is {state}{before}; replicas follow within seconds")?;
+    let (state, before) = (
+        if suspended { "suspended" } else { "active" },
+        if changed { "" } else { " already" },
+    );
+    writeln!(
+        out,
+        "tenant {name} is {state}{before}; replicas follow within seconds"
+    )?;
     Ok(())
 }
 
 /// Lets the replicas look at once.
 async fn tell(db: &Db, tenant: TenantId) -> anyhow::Result<()> {
-    Ok(db.hint(ReplicaId::new(), &[Hint::Tenant { tenant }]).await?)
+    Ok(db
+        .hint(ReplicaId::new(), &[Hint::Tenant { tenant }])
+        .await?)
 }

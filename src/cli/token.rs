@@ -40,11 +40,41 @@ pub struct Args {
 }
 
 /// Prints the token and nothing else, so that it can be used in `$(…)`.
-pub async fn run(args: Args, db: &Db, clock: &Clock, data: &Path, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+pub async fn run(
+    args: Args,
+    db: &Db,
+    clock: &Clock,
+    data: &Path,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
     let tenant = find_tenant(db, &args.tenant).await?;
-    let Args { user, roles, email, name, locale, admin, hours, .. } = args;
-    let person = Person { user, name, email, locale, roles, admin };
-    let token = development::token(db, data, &tenant, &person, clock.now(), Duration::hours(hours.into())).await?;
+    let Args {
+        user,
+        roles,
+        email,
+        name,
+        locale,
+        admin,
+        hours,
+        ..
+    } = args;
+    let person = Person {
+        user,
+        name,
+        email,
+        locale,
+        roles,
+        admin,
+    };
+    let token = development::token(
+        db,
+        data,
+        &tenant,
+        &person,
+        clock.now(),
+        Duration::hours(hours.into()),
+    )
+    .await?;
     writeln!(out, "{}", token.expose())?;
     Ok(())
 }

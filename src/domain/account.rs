@@ -33,7 +33,9 @@ pub struct Tenant {
 
 impl Tenant {
     pub fn serves(&self, agent: &AgentId) -> bool {
-        self.agents.as_ref().is_none_or(|agents| agents.iter().any(|name| name == agent.as_str()))
+        self.agents
+            .as_ref()
+            .is_none_or(|agents| agents.iter().any(|name| name == agent.as_str()))
     }
 
     /// Refuses what is done for a tenant that is on hold.
@@ -41,7 +43,10 @@ impl Tenant {
         if self.suspended_at.is_none() {
             return Ok(());
         }
-        Err(Error::Suspended(format!("the tenant {} is suspended; ask whoever runs this installation", self.name)))
+        Err(Error::Suspended(format!(
+            "the tenant {} is suspended; ask whoever runs this installation",
+            self.name
+        )))
     }
 }
 
@@ -115,7 +120,10 @@ impl Speaker {
 pub struct SeenUser {
     pub id: String,
     /// When they last did something that is written down; with nothing better, the beginning of that day (UTC).
-    #[serde(skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        with = "time::serde::rfc3339::option"
+    )]
     pub last_seen: Option<OffsetDateTime>,
     pub conversations: i64,
     /// The personal servers that they configured.
@@ -173,7 +181,9 @@ impl FrontendSettings {
             Frontend::OpenWebui => FrontendHeaders::open_webui(),
             Frontend::Librechat => FrontendHeaders::librechat(),
         });
-        let user_id = self.user_id.or_else(|| preset.as_ref().map(|preset| preset.user_id.clone()))?;
+        let user_id = self
+            .user_id
+            .or_else(|| preset.as_ref().map(|preset| preset.user_id.clone()))?;
         let or = |said: Option<String>, of: fn(&FrontendHeaders) -> &Option<String>| {
             said.or_else(|| preset.as_ref().and_then(|preset| of(preset).clone()))
         };
@@ -238,7 +248,14 @@ impl FrontendHeaders {
 
     /// Every header that is named.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let optional = [&self.name, &self.email, &self.roles, &self.locale, &self.conversation];
-        std::iter::once(self.user_id.as_str()).chain(optional.into_iter().filter_map(Option::as_deref))
+        let optional = [
+            &self.name,
+            &self.email,
+            &self.roles,
+            &self.locale,
+            &self.conversation,
+        ];
+        std::iter::once(self.user_id.as_str())
+            .chain(optional.into_iter().filter_map(Option::as_deref))
     }
 }

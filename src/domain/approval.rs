@@ -90,10 +90,19 @@ impl State {
     pub fn can_become(self, next: Self) -> bool {
         match self {
             Self::Pending => {
-                matches!(next, Self::Approved | Self::Rejected | Self::Expired | Self::Cancelled | Self::Revoked)
+                matches!(
+                    next,
+                    Self::Approved
+                        | Self::Rejected
+                        | Self::Expired
+                        | Self::Cancelled
+                        | Self::Revoked
+                )
             }
             Self::Approved => matches!(next, Self::Executing | Self::Revoked | Self::Lapsed),
-            Self::Executing => matches!(next, Self::Succeeded | Self::Failed | Self::OutcomeUnknown),
+            Self::Executing => {
+                matches!(next, Self::Succeeded | Self::Failed | Self::OutcomeUnknown)
+            }
             _ => false,
         }
     }
@@ -168,7 +177,11 @@ pub struct Consent {
 impl From<&ApprovalPolicy> for Consent {
     fn from(policy: &ApprovalPolicy) -> Self {
         let (approvers, min_approvals) = (policy.approvers.clone(), policy.min_approvals);
-        Self { approvers, min_approvals, self_approval: policy.self_approval }
+        Self {
+            approvers,
+            min_approvals,
+            self_approval: policy.self_approval,
+        }
     }
 }
 
@@ -209,7 +222,9 @@ impl Choice {
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Approve, Self::Reject].into_iter().find(|choice| choice.as_str() == text)
+        [Self::Approve, Self::Reject]
+            .into_iter()
+            .find(|choice| choice.as_str() == text)
     }
 
     /// In a sentence: "bob approved it".
@@ -250,17 +265,31 @@ impl Principal {
         let mut roles = BTreeMap::new();
         for pack in packs.iter().filter(|_| self.authenticated) {
             let standing = self.standing(pack);
-            let accesses = pack.servers.iter().filter_map(|server| server.tool_access.as_ref());
-            let named = accesses.flat_map(|access| &access.approval).flat_map(|policy| &policy.approvers);
-            let held: BTreeSet<String> = named.filter(|role| standing.roles.contains(*role)).cloned().collect();
+            let accesses = pack
+                .servers
+                .iter()
+                .filter_map(|server| server.tool_access.as_ref());
+            let named = accesses
+                .flat_map(|access| &access.approval)
+                .flat_map(|policy| &policy.approvers);
+            let held: BTreeSet<String> = named
+                .filter(|role| standing.roles.contains(*role))
+                .cloned()
+                .collect();
             if !held.is_empty() {
                 roles.insert(pack.id().clone(), held);
             }
         }
         if roles.is_empty() {
-            return Err(Error::Forbidden("you hold none of the roles that may decide".to_owned()));
+            return Err(Error::Forbidden(
+                "you hold none of the roles that may decide".to_owned(),
+            ));
         }
-        Ok(Approver { tenant: self.tenant, user: self.user.clone(), roles })
+        Ok(Approver {
+            tenant: self.tenant,
+            user: self.user.clone(),
+            roles,
+        })
     }
 }
 
@@ -276,19 +305,32 @@ impl Approver {
     /// Whether one of their roles is among those that decide about this request.
     pub fn holds_role_for(&self, approval: &Approval) -> bool {
         let held = self.roles.get(&approval.agent);
-        held.is_some_and(|held| approval.consent.approvers.iter().any(|role| held.contains(role)))
+        held.is_some_and(|held| {
+            approval
+                .consent
+                .approvers
+                .iter()
+                .any(|role| held.contains(role))
+        })
     }
 
     /// Whether they may decide it. Nobody decides their own where the policy says so, admins included.
     pub fn may_decide(&self, approval: &Approval) -> bool {
         let own = self.user == *approval.requester();
-        self.tenant == approval.tenant && self.holds_role_for(approval) && (!own || approval.consent.self_approval)
+        self.tenant == approval.tenant
+            && self.holds_role_for(approval)
+            && (!own || approval.consent.self_approval)
     }
 
     /// Every (agent, role), as two columns.
     pub fn columns(&self) -> (Vec<String>, Vec<String>) {
-        let pairs = self.roles.iter().flat_map(|(agent, roles)| roles.iter().map(move |role| (agent, role)));
-        pairs.map(|(agent, role)| (agent.to_string(), role.clone())).unzip()
+        let pairs = self
+            .roles
+            .iter()
+            .flat_map(|(agent, roles)| roles.iter().map(move |role| (agent, role)));
+        pairs
+            .map(|(agent, role)| (agent.to_string(), role.clone()))
+            .unzip()
     }
 }
 
@@ -301,13 +343,16 @@ const LONGEST: usize = 8;
 /// A random code for the `attempt`th try, from 0.
 pub fn code(attempt: usize) -> String {
     let length = (SHORTEST + attempt / 2).min(LONGEST);
-    (0..length).map(|_| char::from(ALPHABET[rand::random_range(0..ALPHABET.len())])).collect()
+    (0..length)
+        .map(|_| char::from(ALPHABET[rand::random_range(0..ALPHABET.len())]))
+        .collect()
 }
 
 /// A code as somebody typed it; `None` when it cannot be one.
 pub fn parse_code(text: &str) -> Option<String> {
     let code = text.trim().trim_start_matches('#').to_ascii_uppercase();
-    let fits = (SHORTEST..=LONGEST).contains(&code.len()) && code.bytes().all(|byte| ALPHABET.contains(&byte));
+    let fits = (SHORTEST..=LONGEST).contains(&code.len())
+        && code.bytes().all(|byte| ALPHABET.contains(&byte));
     fits.then_some(code)
 }
 
@@ -319,17 +364,31 @@ mod tests {
     fn every_state_has_its_name_and_every_open_one_an_end() {
         for state in State::ALL {
             assert_eq!(State::parse(state.as_str()), Some(state));
-            assert!(!state.can_become(state) && !state.can_become(State::Pending), "{state:?}");
+            assert!(
+                !state.can_become(state) && !state.can_become(State::Pending),
+                "{state:?}"
+            );
         }
-        let open: Vec<_> = State::ALL.into_iter().filter(|state| state.is_open()).collect();
+        let open: Vec<_> = State::ALL
+            .into_iter()
+            .filter(|state| state.is_open())
+            .collect();
         assert_eq!(open, [State::Pending, State::Approved, State::Executing]);
     }
 
     #[test]
     fn nothing_runs_but_by_way_of_approval() {
         for state in State::ALL {
-            assert_eq!(state.can_become(State::Executing), state == State::Approved, "{state:?}");
-            assert_eq!(state.can_become(State::Approved), state == State::Pending, "{state:?}");
+            assert_eq!(
+                state.can_become(State::Executing),
+                state == State::Approved,
+                "{state:?}"
+            );
+            assert_eq!(
+                state.can_become(State::Approved),
+                state == State::Pending,
+                "{state:?}"
+            );
         }
     }
 
@@ -337,7 +396,10 @@ mod tests {
     fn codes_are_read_as_people_type_them() {
         for attempt in 0..20 {
             let code = code(attempt);
-            assert_eq!(parse_code(&format!(" #{} ", code.to_lowercase())), Some(code));
+            assert_eq!(
+                parse_code(&format!(" #{} ", code.to_lowercase())),
+                Some(code)
+            );
         }
         for text in ["", "7F3", "7F3O", "7F3K7F3K7", "7F 3K"] {
             assert_eq!(parse_code(text), None, "{text:?}");

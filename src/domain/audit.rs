@@ -31,17 +31,30 @@ pub struct Fact<'a> {
 
 impl<'a> Fact<'a> {
     pub fn new(actor: &'a str, action: &'static str) -> Self {
-        Self { actor, action, agent: None, server: None, detail: None }
+        Self {
+            actor,
+            action,
+            agent: None,
+            server: None,
+            detail: None,
+        }
     }
 
     #[must_use]
     pub fn at(self, agent: &'a str, server: &'a str) -> Self {
-        Self { agent: Some(agent), server: Some(server), ..self }
+        Self {
+            agent: Some(agent),
+            server: Some(server),
+            ..self
+        }
     }
 
     #[must_use]
     pub fn detail(self, detail: &'a str) -> Self {
-        Self { detail: Some(detail), ..self }
+        Self {
+            detail: Some(detail),
+            ..self
+        }
     }
 }
 
@@ -106,8 +119,12 @@ const SLACK: time::Duration = time::Duration::minutes(10);
 impl Filter {
     /// The ids between which every line of the filter's time lies, so that only those are looked at.
     pub fn ids(&self) -> (Uuid, Uuid) {
-        let first = self.since.map_or(Uuid::nil(), |since| first_id(since.saturating_sub(SLACK)));
-        let last = self.until.map_or(Uuid::max(), |until| first_id(until.saturating_add(SLACK)));
+        let first = self
+            .since
+            .map_or(Uuid::nil(), |since| first_id(since.saturating_sub(SLACK)));
+        let last = self
+            .until
+            .map_or(Uuid::max(), |until| first_id(until.saturating_add(SLACK)));
         (first, last)
     }
 }

@@ -27,7 +27,9 @@ pub fn hash(text: &str) -> Hash {
 
 /// What a tool was when somebody consented to a call of it: SHA-256 over everything that it says of itself.
 pub fn fingerprint(tool: &Tool) -> Result<Hash, String> {
-    let raw = |json: &RawValue| serde_json::from_str::<Value>(json.get()).map_err(|error| error.to_string());
+    let raw = |json: &RawValue| {
+        serde_json::from_str::<Value>(json.get()).map_err(|error| error.to_string())
+    };
     let or_null = |json: Option<&RawValue>| json.map_or(Ok(Value::Null), raw);
     let said = serde_json::json!({
         "name": tool.name,
@@ -45,8 +47,13 @@ pub fn with_defaults(schema: &RawValue, mut arguments: Value) -> Value {
     let schema: Value = serde_json::from_str(schema.get()).unwrap_or_default();
     let properties = schema.get("properties").and_then(Value::as_object);
     if let (Some(properties), Some(arguments)) = (properties, arguments.as_object_mut()) {
-        for (name, default) in properties.iter().filter_map(|(name, schema)| Some((name, schema.get("default")?))) {
-            arguments.entry(name.clone()).or_insert_with(|| default.clone());
+        for (name, default) in properties
+            .iter()
+            .filter_map(|(name, schema)| Some((name, schema.get("default")?)))
+        {
+            arguments
+                .entry(name.clone())
+                .or_insert_with(|| default.clone());
         }
     }
     arguments
@@ -57,10 +64,16 @@ pub fn with_defaults(schema: &RawValue, mut arguments: Value) -> Value {
 pub fn irregularity(text: &str) -> Option<String> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
     if let Some(number) = numbers(text).find(|number| !is_interoperable(number)) {
-        return Some(format!("the number {} cannot be kept exactly; write it as text", clipped(number)));
+        return Some(format!(
+            "the number {} cannot be kept exactly; write it as text",
+            clipped(number)
+        ));
     }
     let mut json = serde_json::Deserializer::from_str(text);
-    Distinct.deserialize(&mut json).err().map(|error| error.to_string())
+    Distinct
+        .deserialize(&mut json)
+        .err()
+        .map(|error| error.to_string())
 }
 
 fn clipped(number: &str) -> &str {
@@ -77,7 +90,9 @@ fn numbers(text: &str) -> impl Iterator<Item = &str> {
                 b'"' => at = end_of_string(bytes, at),
                 b'-' | b'0'..=b'9' => {
                     let start = at;
-                    while at < bytes.len() && matches!(bytes[at], b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9') {
+                    while at < bytes.len()
+                        && matches!(bytes[at], b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')
+                    {
                         at += 1;
                     }
                     return Some(&text[start..at]);
@@ -100,12 +115,21 @@ fn end_of_string(bytes: &[u8], mut at: usize) -> usize {
 
 /// Whether a double holds the number: every integer exactly, of others at least something.
 fn is_interoperable(number: &str) -> bool {
-    let Ok(value) = number.parse::<f64>() else { return false };
-    if number.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit()) {
+    let Ok(value) = number.parse::<f64>() else {
+        return false;
+    };
+    if number
+        .bytes()
+        .all(|byte| byte == b'-' || byte.is_ascii_digit())
+    {
         return format!("{value:.0}") == number;
     }
     let digits = number.split(['e', 'E']).next().unwrap_or_default();
-    value.is_finite() && (value != 0.0 || digits.bytes().all(|byte| matches!(byte, b'-' | b'.' | b'0')))
+    value.is_finite()
+        && (value != 0.0
+            || digits
+                .bytes()
+                .all(|byte| matches!(byte, b'-' | b'.' | b'0')))
 }
 
 /// Reads a value and keeps nothing of it; fails where a member appears twice.
@@ -132,7 +156,9 @@ impl<'de> Visitor<'de> for Distinct {
             map.next_value_seed(Distinct)?;
             if let Some(twice) = seen.replace(name) {
                 let name: String = twice.chars().take(60).collect();
-                return Err(A::Error::custom(format!("the member {name:?} appears twice in one object")));
+                return Err(A::Error::custom(format!(
+                    "the member {name:?} appears twice in one object"
+                )));
             }
         }
         Ok(())
@@ -175,7 +201,9 @@ pub fn parse_hash(text: &str) -> Option<Hash> {
 
 /// Only for rows, which hold what [`hash`] made.
 pub fn hash_of_row(bytes: Vec<u8>) -> Result<Hash, String> {
-    bytes.try_into().map_err(|_| "a hash of another length".to_owned())
+    bytes
+        .try_into()
+        .map_err(|_| "a hash of another length".to_owned())
 }
 
 /// For serde: a hash as hex.
@@ -197,7 +225,9 @@ impl serde::Serialize for Hex {
 impl<'de> Deserialize<'de> for Hex {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        parse_hash(&text).map(Self).ok_or_else(|| D::Error::custom("must be 64 hex digits"))
+        parse_hash(&text)
+            .map(Self)
+            .ok_or_else(|| D::Error::custom("must be 64 hex digits"))
     }
 }
 
@@ -225,8 +255,12 @@ mod tests {
 
     #[test]
     fn members_are_sorted_by_utf_16_and_not_by_code_point() {
-        let given = r#"{"\u20ac":1,"\r":2,"\ufb33":3,"1":4,"\ud83d\ude00":5,"\u0080":6,"\u00f6":7}"#;
-        assert_eq!(of(given), "{\"\\r\":2,\"1\":4,\"\u{80}\":6,\"ö\":7,\"€\":1,\"😀\":5,\"\u{fb33}\":3}");
+        let given =
+            r#"{"\u20ac":1,"\r":2,"\ufb33":3,"1":4,"\ud83d\ude00":5,"\u0080":6,"\u00f6":7}"#;
+        assert_eq!(
+            of(given),
+            "{\"\\r\":2,\"1\":4,\"\u{80}\":6,\"ö\":7,\"€\":1,\"😀\":5,\"\u{fb33}\":3}"
+        );
     }
 
     #[test]
@@ -258,7 +292,10 @@ mod tests {
             (r#"{"a":[{"b":1,"\u0062":2}]}"#, "\"b\" appears twice"),
             (r#"{"n":9007199254740993}"#, "9007199254740993"),
             (r#"{"n":-9007199254740993}"#, "-9007199254740993"),
-            ("[123456789012345678901234567890]", "123456789012345678901234567890"),
+            (
+                "[123456789012345678901234567890]",
+                "123456789012345678901234567890",
+            ),
             (r#"{"n":1e-400}"#, "1e-400"),
         ] {
             let found = irregularity(given).unwrap_or_default();
@@ -287,8 +324,12 @@ mod tests {
 
     #[test]
     fn defaults_fill_only_what_is_missing() {
-        let schema = json!({ "properties": { "a": { "default": 1 }, "b": { "default": [2] }, "c": {} } });
+        let schema =
+            json!({ "properties": { "a": { "default": 1 }, "b": { "default": [2] }, "c": {} } });
         let schema = serde_json::value::to_raw_value(&schema).expect("plain data");
-        assert_eq!(with_defaults(&schema, json!({ "a": null, "d": 4 })), json!({ "a": null, "d": 4, "b": [2] }));
+        assert_eq!(
+            with_defaults(&schema, json!({ "a": null, "d": 4 })),
+            json!({ "a": null, "d": 4, "b": [2] })
+        );
     }
 }

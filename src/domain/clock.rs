@@ -26,14 +26,19 @@ impl Clock {
     pub fn now(&self) -> OffsetDateTime {
         match self {
             Self::System => OffsetDateTime::now_utc(),
-            Self::Manual(at) => OffsetDateTime::UNIX_EPOCH + Duration::milliseconds(at.load(Ordering::SeqCst)),
+            Self::Manual(at) => {
+                OffsetDateTime::UNIX_EPOCH + Duration::milliseconds(at.load(Ordering::SeqCst))
+            }
         }
     }
 
     /// Moves a manual clock forward; the system clock cannot be moved and stays as it is.
     pub fn advance(&self, by: Duration) {
         if let Self::Manual(at) = self {
-            at.fetch_add(i64::try_from(by.whole_milliseconds()).unwrap_or(i64::MAX), Ordering::SeqCst);
+            at.fetch_add(
+                i64::try_from(by.whole_milliseconds()).unwrap_or(i64::MAX),
+                Ordering::SeqCst,
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The slash commands by name. What each does is said in `app::commands`, and to people by `/help`.
+//! The slash commands by name. What each does is said in `app::chat::commands`, and to people by `/help`.
 
 pub const NAMES: [&str; 15] = [
     "/help",

@@ -11,9 +11,16 @@ pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
     /// What this process was started with. Variables that are not UTF-8 are left out.
-    #[expect(clippy::disallowed_methods, reason = "this is the reader of the environment")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the reader of the environment"
+    )]
     pub fn from_process() -> Self {
-        Self(std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?))).collect())
+        Self(
+            std::env::vars_os()
+                .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+                .collect(),
+        )
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -23,7 +30,8 @@ impl Environment {
     /// The same without the secrets of the program itself: nothing that reads `${NAME}` may find them.
     #[must_use]
     pub fn without_keys(mut self) -> Self {
-        self.0.retain(|name, _| !OWN_SECRETS.contains(&name.as_str()));
+        self.0
+            .retain(|name, _| !OWN_SECRETS.contains(&name.as_str()));
         self
     }
 
@@ -106,26 +114,62 @@ pub const OWN_SECRETS: [&str; 3] = [ONE_KEY, KEYS, OPERATOR];
 
 /// Every setting: variable, default as written, what it does.
 pub const SETTINGS: &[(&str, &str, &str)] = &[
-    ("CHATELAINE_LISTEN", "127.0.0.1:8080", "address and port of the API"),
+    (
+        "CHATELAINE_LISTEN",
+        "127.0.0.1:8080",
+        "address and port of the API",
+    ),
     (
         "CHATELAINE_PUBLIC_URL",
         "",
         "where browsers reach the service, for links; unset: `http://` and the listen address",
     ),
-    ("CHATELAINE_APPROVAL_URL", "", "where your frontend shows an approval, with `{id}`, for links; unset: the API"),
-    ("DATABASE_URL", "", "Postgres to use; unset: a private one below the data folder"),
-    ("CHATELAINE_DATABASE_CONNECTIONS", "16", "Postgres connections of this process"),
-    ("CHATELAINE_DATA", ".chatelaine", "folder of the private Postgres and the demo's keys"),
+    (
+        "CHATELAINE_APPROVAL_URL",
+        "",
+        "where your frontend shows an approval, with `{id}`, for links; unset: the API",
+    ),
+    (
+        "DATABASE_URL",
+        "",
+        "Postgres to use; unset: a private one below the data folder",
+    ),
+    (
+        "CHATELAINE_DATABASE_CONNECTIONS",
+        "16",
+        "Postgres connections of this process",
+    ),
+    (
+        "CHATELAINE_DATA",
+        ".chatelaine",
+        "folder of the private Postgres and the demo's keys",
+    ),
     ("CHATELAINE_PACKS", "packs", "folder of the agent packs"),
-    ("MCP_SERVERS_CONFIG", "", "JSON that replaces `mcp.servers` of every pack, or of one: `{\"<pack id>\": [...]}`"),
-    (ONE_KEY, "", "64 hex digits: the key `k1`, which protects what users enter (`openssl rand -hex 32` makes one)"),
-    (KEYS, "", "`k2:hex,k1:hex`: more than one key; the first seals, the others open what they sealed"),
+    (
+        "MCP_SERVERS_CONFIG",
+        "",
+        "JSON that replaces `mcp.servers` of every pack, or of one: `{\"<pack id>\": [...]}`",
+    ),
+    (
+        ONE_KEY,
+        "",
+        "64 hex digits: the key `k1`, which protects what users enter (`openssl rand -hex 32` makes one)",
+    ),
+    (
+        KEYS,
+        "",
+        "`k2:hex,k1:hex`: more than one key; the first seals, the others open what they sealed",
+    ),
     (
         OPERATOR,
         "",
         "at least 32 characters: who sends them as a bearer token manages tenants over `/v1/admin/tenants`; unset: nobody does",
     ),
-    ("CHATELAINE_EGRESS_ALLOW", "", "`host[:port],…` that may be reached although private or without TLS"),
+    (
+        "CHATELAINE_EGRESS_ALLOW",
+        "",
+        "`host[:port],…` that may be reached although private or without TLS",
+    ),
     (
         "CHATELAINE_REGISTRY_ENV",
         "",
@@ -136,54 +180,136 @@ pub const SETTINGS: &[(&str, &str, &str)] = &[
         "npx,uvx,docker,node,python3,python,uv,deno,bun",
         "commands that a stdio server may name without an absolute path",
     ),
-    ("CHATELAINE_CORS_ORIGINS", "", "`https://…,…`: origins of browsers that may call the API"),
-    ("CHATELAINE_MAX_BODY_BYTES", "1048576", "largest request body"),
-    ("CHATELAINE_MAX_REQUESTS", "512", "requests answered at once; one more gets 503 with Retry-After"),
+    (
+        "CHATELAINE_CORS_ORIGINS",
+        "",
+        "`https://…,…`: origins of browsers that may call the API",
+    ),
+    (
+        "CHATELAINE_MAX_BODY_BYTES",
+        "1048576",
+        "largest request body",
+    ),
+    (
+        "CHATELAINE_MAX_REQUESTS",
+        "512",
+        "requests answered at once; one more gets 503 with Retry-After",
+    ),
     (
         "CHATELAINE_REQUESTS_PER_MINUTE",
         "600",
         "requests of one principal per minute; one more gets 429 with Retry-After",
     ),
-    ("CHATELAINE_SSE_PER_USER", "16", "event streams one user may hold open"),
-    ("CHATELAINE_RUNS_AT_ONCE", "64", "runs this process works on at once; more wait in the queue"),
-    ("CHATELAINE_RUN_LEASE_SECONDS", "15", "after this time without a sign of life another replica takes a run over"),
-    ("CHATELAINE_RUN_WAIT_SECONDS", "600", "whoever starts a run in mode `sync` waits for its end this long at most"),
-    ("CHATELAINE_RUN_DEPTH", "5", "generations of runs that agents may start below a first one"),
-    ("CHATELAINE_RUN_CHILDREN", "20", "runs that one run may start"),
-    ("CHATELAINE_RUN_TREE", "100", "runs of one tree, the first one included"),
-    ("CHATELAINE_RUNS_PER_USER_PER_DAY", "", "turns of one user from 00:00 UTC on; one more gets 429; unset: no limit"),
-    ("CHATELAINE_TOKENS_PER_USER_PER_DAY", "", "tokens of one user, likewise; counted when a turn begins"),
-    ("CHATELAINE_RUNS_PER_TENANT_PER_DAY", "", "turns of one tenant, likewise"),
-    ("CHATELAINE_TOKENS_PER_TENANT_PER_DAY", "", "tokens of one tenant, likewise"),
-    ("CHATELAINE_APPROVALS_PER_USER", "20", "calls of one user that may wait for approval at once"),
-    ("CHATELAINE_APPROVALS_PER_TENANT", "1000", "calls of one tenant that may wait for approval at once"),
+    (
+        "CHATELAINE_SSE_PER_USER",
+        "16",
+        "event streams one user may hold open",
+    ),
+    (
+        "CHATELAINE_RUNS_AT_ONCE",
+        "64",
+        "runs this process works on at once; more wait in the queue",
+    ),
+    (
+        "CHATELAINE_RUN_LEASE_SECONDS",
+        "15",
+        "after this time without a sign of life another replica takes a run over",
+    ),
+    (
+        "CHATELAINE_RUN_WAIT_SECONDS",
+        "600",
+        "whoever starts a run in mode `sync` waits for its end this long at most",
+    ),
+    (
+        "CHATELAINE_RUN_DEPTH",
+        "5",
+        "generations of runs that agents may start below a first one",
+    ),
+    (
+        "CHATELAINE_RUN_CHILDREN",
+        "20",
+        "runs that one run may start",
+    ),
+    (
+        "CHATELAINE_RUN_TREE",
+        "100",
+        "runs of one tree, the first one included",
+    ),
+    (
+        "CHATELAINE_RUNS_PER_USER_PER_DAY",
+        "",
+        "turns of one user from 00:00 UTC on; one more gets 429; unset: no limit",
+    ),
+    (
+        "CHATELAINE_TOKENS_PER_USER_PER_DAY",
+        "",
+        "tokens of one user, likewise; counted when a turn begins",
+    ),
+    (
+        "CHATELAINE_RUNS_PER_TENANT_PER_DAY",
+        "",
+        "turns of one tenant, likewise",
+    ),
+    (
+        "CHATELAINE_TOKENS_PER_TENANT_PER_DAY",
+        "",
+        "tokens of one tenant, likewise",
+    ),
+    (
+        "CHATELAINE_APPROVALS_PER_USER",
+        "20",
+        "calls of one user that may wait for approval at once",
+    ),
+    (
+        "CHATELAINE_APPROVALS_PER_TENANT",
+        "1000",
+        "calls of one tenant that may wait for approval at once",
+    ),
     (
         "CHATELAINE_APPROVAL_WINDOW_SECONDS",
         "300",
         "an approved call whose server cannot be reached for this time lapses",
     ),
-    ("CHATELAINE_LOG", "info,sqlx=warn", "log filter, as in `info,chatelaine=debug`"),
+    (
+        "CHATELAINE_LOG",
+        "info,sqlx=warn",
+        "log filter, as in `info,chatelaine=debug`",
+    ),
     ("CHATELAINE_LOG_FORMAT", "text", "`text` or `json`"),
 ];
 
 impl Config {
     /// Reads the settings; the error names the variable and says what to write.
     pub fn from_environment(env: &Environment) -> Result<Self, String> {
-        let database_url = env.get("DATABASE_URL").filter(|url| !url.is_empty()).map(Secret::new);
+        let database_url = env
+            .get("DATABASE_URL")
+            .filter(|url| !url.is_empty())
+            .map(Secret::new);
         let log_json = match text(env, "CHATELAINE_LOG_FORMAT").as_str() {
             "text" => false,
             "json" => true,
-            other => return Err(format!("CHATELAINE_LOG_FORMAT: {other:?} is neither `text` nor `json`")),
+            other => {
+                return Err(format!(
+                    "CHATELAINE_LOG_FORMAT: {other:?} is neither `text` nor `json`"
+                ));
+            }
         };
         Ok(Self {
-            listen: parsed(env, "CHATELAINE_LISTEN", "an address and port such as 127.0.0.1:8080")?,
+            listen: parsed(
+                env,
+                "CHATELAINE_LISTEN",
+                "an address and port such as 127.0.0.1:8080",
+            )?,
             public_url: public_url(env)?,
             approval_url: approval_url(env)?,
             database_url,
             database_connections: number(env, "CHATELAINE_DATABASE_CONNECTIONS")?,
             data: text(env, "CHATELAINE_DATA").into(),
             packs: text(env, "CHATELAINE_PACKS").into(),
-            mcp_servers: env.get("MCP_SERVERS_CONFIG").filter(|text| !text.trim().is_empty()).map(Secret::new),
+            mcp_servers: env
+                .get("MCP_SERVERS_CONFIG")
+                .filter(|text| !text.trim().is_empty())
+                .map(Secret::new),
             ring: ring(env)?,
             operator_token: operator_token(env)?,
             egress_allow: list(env, "CHATELAINE_EGRESS_ALLOW"),
@@ -208,7 +334,10 @@ impl Config {
             },
             approvals_per_user: number(env, "CHATELAINE_APPROVALS_PER_USER")?,
             approvals_per_tenant: number(env, "CHATELAINE_APPROVALS_PER_TENANT")?,
-            approval_window: Duration::from_secs(number(env, "CHATELAINE_APPROVAL_WINDOW_SECONDS")?),
+            approval_window: Duration::from_secs(number(
+                env,
+                "CHATELAINE_APPROVAL_WINDOW_SECONDS",
+            )?),
             log: text(env, "CHATELAINE_LOG"),
             log_json,
         })
@@ -217,20 +346,33 @@ impl Config {
 
 /// The keys that the settings give. The error names the variable and never what is in it.
 fn ring(env: &Environment) -> Result<Option<KeyRing>, String> {
-    let set = |name| env.get(name).map(str::trim).filter(|value| !value.is_empty());
-    let one = set(ONE_KEY).map(KeyRing::parse_one).transpose().map_err(|why| format!("{ONE_KEY}: {why}"))?;
-    let many = set(KEYS).map(KeyRing::parse).transpose().map_err(|why| format!("{KEYS}: {why}"))?;
+    let set = |name| {
+        env.get(name)
+            .map(str::trim)
+            .filter(|value| !value.is_empty())
+    };
+    let one = set(ONE_KEY)
+        .map(KeyRing::parse_one)
+        .transpose()
+        .map_err(|why| format!("{ONE_KEY}: {why}"))?;
+    let many = set(KEYS)
+        .map(KeyRing::parse)
+        .transpose()
+        .map_err(|why| format!("{KEYS}: {why}"))?;
     match (many, one) {
-        (Some(many), Some(one)) => {
-            many.and(&one).map(Some).map_err(|why| format!("{ONE_KEY} and {KEYS}: {why}; leave one of the two out"))
-        }
+        (Some(many), Some(one)) => many
+            .and(&one)
+            .map(Some)
+            .map_err(|why| format!("{ONE_KEY} and {KEYS}: {why}; leave one of the two out")),
         (many, one) => Ok(many.or(one)),
     }
 }
 
 /// What the operator is known by. The error never repeats it.
 fn operator_token(env: &Environment) -> Result<Option<Secret>, String> {
-    let Some(token) = env.get(OPERATOR).filter(|token| !token.is_empty()) else { return Ok(None) };
+    let Some(token) = env.get(OPERATOR).filter(|token| !token.is_empty()) else {
+        return Ok(None);
+    };
     if token.len() < OPERATOR_LEAST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(format!(
             "{OPERATOR}: must be at least {OPERATOR_LEAST} visible ASCII characters (`openssl rand -hex 32` makes them)"
@@ -253,35 +395,64 @@ fn public_url(env: &Environment) -> Result<String, String> {
 fn approval_url(env: &Environment) -> Result<String, String> {
     let text = text(env, "CHATELAINE_APPROVAL_URL");
     let usable = |url: url::Url| matches!(url.scheme(), "http" | "https");
-    if text.is_empty() || (text.contains("{id}") && url::Url::parse(&text.replace("{id}", "id")).is_ok_and(usable)) {
+    if text.is_empty()
+        || (text.contains("{id}") && url::Url::parse(&text.replace("{id}", "id")).is_ok_and(usable))
+    {
         return Ok(text);
     }
-    Err("CHATELAINE_APPROVAL_URL: write an address such as https://chat.example.org/approvals/{id}".to_owned())
+    Err(
+        "CHATELAINE_APPROVAL_URL: write an address such as https://chat.example.org/approvals/{id}"
+            .to_owned(),
+    )
 }
 
 /// The value of a setting, or its default. An empty value is an unset one.
 fn text(env: &Environment, name: &str) -> String {
-    let default = SETTINGS.iter().find(|(setting, ..)| *setting == name).map_or("", |(_, default, _)| default);
-    env.get(name).filter(|value| !value.is_empty()).unwrap_or(default).to_owned()
+    let default = SETTINGS
+        .iter()
+        .find(|(setting, ..)| *setting == name)
+        .map_or("", |(_, default, _)| default);
+    env.get(name)
+        .filter(|value| !value.is_empty())
+        .unwrap_or(default)
+        .to_owned()
 }
 
 fn parsed<T: std::str::FromStr>(env: &Environment, name: &str, wanted: &str) -> Result<T, String> {
     let value = text(env, name);
-    value.parse().map_err(|_| format!("{name}: {value:?} is not {wanted}"))
+    value
+        .parse()
+        .map_err(|_| format!("{name}: {value:?} is not {wanted}"))
 }
 
 /// A whole number above zero.
-fn number<T: std::str::FromStr + PartialOrd + From<u8>>(env: &Environment, name: &str) -> Result<T, String> {
+fn number<T: std::str::FromStr + PartialOrd + From<u8>>(
+    env: &Environment,
+    name: &str,
+) -> Result<T, String> {
     let wanted = "a whole number above 0";
     let value = parsed(env, name, wanted)?;
-    if value < T::from(1) { Err(format!("{name}: must be {wanted}")) } else { Ok(value) }
+    if value < T::from(1) {
+        Err(format!("{name}: must be {wanted}"))
+    } else {
+        Ok(value)
+    }
 }
 
 /// A whole number above zero, or none.
 fn limit(env: &Environment, name: &str) -> Result<Option<i64>, String> {
-    if text(env, name).is_empty() { Ok(None) } else { number(env, name).map(Some) }
+    if text(env, name).is_empty() {
+        Ok(None)
+    } else {
+        number(env, name).map(Some)
+    }
 }
 
 fn list(env: &Environment, name: &str) -> Vec<String> {
-    text(env, name).split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+    text(env, name)
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+        .map(str::to_owned)
+        .collect()
 }

@@ -49,13 +49,17 @@ impl Trouble {
     /// For people who read English; the chat says it in the user's language.
     pub fn sentence(self) -> &'static str {
         match self {
-            Self::Unauthorized => "the server does not accept what was entered; check it and enter it again",
+            Self::Unauthorized => {
+                "the server does not accept what was entered; check it and enter it again"
+            }
             Self::Unreachable => "the server cannot be reached; try again later",
             Self::Timeout => "the server did not answer in time; try again later",
             Self::BadTemplate => {
                 "what was entered does not fit where the server wants it; check it, or ask the operator"
             }
-            Self::NotMcp => "what answers there is not an MCP server; ask the operator to check its address",
+            Self::NotMcp => {
+                "what answers there is not an MCP server; ask the operator to check its address"
+            }
         }
     }
 }

@@ -44,6 +44,8 @@ impl CredentialState {
     }
 
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Active, Self::Rejected, Self::Quarantined].into_iter().find(|state| state.as_str() == text)
+        [Self::Active, Self::Rejected, Self::Quarantined]
+            .into_iter()
+            .find(|state| state.as_str() == text)
     }
 }

@@ -96,7 +96,9 @@ pub struct Answer {
 impl Answer {
     /// The answer to a question that came alone.
     pub fn alone(mut self) -> Value {
-        self.responses.remove(ALONE).unwrap_or_else(|| json!({ "action": Leave::Cancel }))
+        self.responses
+            .remove(ALONE)
+            .unwrap_or_else(|| json!({ "action": Leave::Cancel }))
     }
 }
 
@@ -107,7 +109,10 @@ pub fn steps(questions: &[Question]) -> Vec<Step<'_>> {
 
 fn steps_of(question: &Question) -> Vec<Step<'_>> {
     match &question.ask {
-        Ask::Form(fields) if !fields.is_empty() => fields.iter().map(|field| Step::Field(question, field)).collect(),
+        Ask::Form(fields) if !fields.is_empty() => fields
+            .iter()
+            .map(|field| Step::Field(question, field))
+            .collect(),
         Ask::Form(_) | Ask::Url { .. } => vec![Step::Confirm(question)],
     }
 }
@@ -131,7 +136,9 @@ impl Step<'_> {
     pub fn value(&self, text: &str) -> Result<Value, Fault> {
         match self {
             Self::Field(_, field) => field.value(text),
-            Self::Confirm(_) => form::yes_or_no(text).map(Value::Bool).ok_or(Fault::NotABoolean),
+            Self::Confirm(_) => form::yes_or_no(text)
+                .map(Value::Bool)
+                .ok_or(Fault::NotABoolean),
         }
     }
 }
@@ -148,11 +155,17 @@ pub fn answer(questions: &[Question], values: &[Value], state: Option<String>) -
                 } else {
                     json!({ "action": "accept", "content": {} })
                 };
-                let response = if *value == Value::Bool(true) { accepted } else { json!({ "action": "decline" }) };
+                let response = if *value == Value::Bool(true) {
+                    accepted
+                } else {
+                    json!({ "action": "decline" })
+                };
                 responses.insert(key, response);
             }
             Step::Field(_, field) => {
-                let response = responses.entry(key).or_insert_with(|| json!({ "action": "accept", "content": {} }));
+                let response = responses
+                    .entry(key)
+                    .or_insert_with(|| json!({ "action": "accept", "content": {} }));
                 if !value.is_null() {
                     response["content"][&field.name] = value.clone();
                 }
@@ -164,7 +177,10 @@ pub fn answer(questions: &[Question], values: &[Value], state: Option<String>) -
 
 /// The answer to all of it at once.
 pub fn left(keys: &[String], leave: Leave, state: Option<String>) -> Answer {
-    let responses = keys.iter().map(|key| (key.clone(), json!({ "action": leave }))).collect();
+    let responses = keys
+        .iter()
+        .map(|key| (key.clone(), json!({ "action": leave })))
+        .collect();
     Answer { responses, state }
 }
 
@@ -200,8 +216,13 @@ struct WireElicitation<'a> {
 
 /// Reads an answer that asks for input; the error says why it cannot be understood at all.
 pub fn read(result: &RawValue) -> Result<InputRequired, String> {
-    let wire: Wire = serde_json::from_str(result.get()).map_err(|_| "it cannot be read".to_owned())?;
-    if wire.request_state.as_ref().is_some_and(|state| state.len() > STATE) {
+    let wire: Wire =
+        serde_json::from_str(result.get()).map_err(|_| "it cannot be read".to_owned())?;
+    if wire
+        .request_state
+        .as_ref()
+        .is_some_and(|state| state.len() > STATE)
+    {
         return Err(format!("its state has more than {STATE} bytes"));
     }
     let requests = wire.input_requests.map_or("{}", RawValue::get);
@@ -209,24 +230,35 @@ pub fn read(result: &RawValue) -> Result<InputRequired, String> {
         return Err(format!("its questions have more than {BYTES} bytes"));
     }
     // The order of the server is the order in which the user is asked.
-    let requests: Ordered = serde_json::from_str(requests).map_err(|_| "its questions cannot be read".to_owned())?;
+    let requests: Ordered =
+        serde_json::from_str(requests).map_err(|_| "its questions cannot be read".to_owned())?;
     if requests.0.is_empty() && wire.request_state.is_none() {
         return Err("it asks for nothing".to_owned());
     }
     let keys = requests.0.iter().map(|(key, _)| key.clone()).collect();
-    Ok(InputRequired { keys, questions: questions(&requests.0), state: wire.request_state })
+    Ok(InputRequired {
+        keys,
+        questions: questions(&requests.0),
+        state: wire.request_state,
+    })
 }
 
 /// Reads a question that a server puts while the call is open, and whose answer it waits for.
 pub fn read_alone(params: Option<&RawValue>) -> InputRequired {
     let params = params.map_or("{}", RawValue::get);
     let question = if params.len() > BYTES {
-        Err(Refusal::Unanswerable(format!("a question of more than {BYTES} bytes")))
+        Err(Refusal::Unanswerable(format!(
+            "a question of more than {BYTES} bytes"
+        )))
     } else {
         posed(ALONE, params)
     };
     let questions = question.and_then(|question| few(vec![question]));
-    InputRequired { keys: vec![ALONE.to_owned()], questions, state: None }
+    InputRequired {
+        keys: vec![ALONE.to_owned()],
+        questions,
+        state: None,
+    }
 }
 
 /// An object whose members stay in the order in which they came.
@@ -240,7 +272,10 @@ impl<'de> Deserialize<'de> for Ordered {
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<M: serde::de::MapAccess<'de>>(self, mut map: M) -> Result<Ordered, M::Error> {
+            fn visit_map<M: serde::de::MapAccess<'de>>(
+                self,
+                mut map: M,
+            ) -> Result<Ordered, M::Error> {
                 let mut all = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     all.push(entry);
@@ -254,23 +289,34 @@ impl<'de> Deserialize<'de> for Ordered {
 
 fn questions(requests: &[(String, Box<RawValue>)]) -> Result<Vec<Question>, Refusal> {
     if requests.len() > QUESTIONS {
-        return Err(Refusal::Unanswerable(format!("more than {QUESTIONS} questions at once")));
+        return Err(Refusal::Unanswerable(format!(
+            "more than {QUESTIONS} questions at once"
+        )));
     }
-    few(requests.iter().map(|(key, raw)| question(key, raw)).collect::<Result<Vec<Question>, Refusal>>()?)
+    few(requests
+        .iter()
+        .map(|(key, raw)| question(key, raw))
+        .collect::<Result<Vec<Question>, Refusal>>()?)
 }
 
 fn few(questions: Vec<Question>) -> Result<Vec<Question>, Refusal> {
     if steps(&questions).len() > FIELDS {
-        return Err(Refusal::Unanswerable(format!("more than {FIELDS} fields at once")));
+        return Err(Refusal::Unanswerable(format!(
+            "more than {FIELDS} fields at once"
+        )));
     }
     Ok(questions)
 }
 
 fn question(key: &str, raw: &RawValue) -> Result<Question, Refusal> {
     let unanswerable = |why: &str| Refusal::Unanswerable(why.to_owned());
-    let request: WireRequest = serde_json::from_str(raw.get()).map_err(|_| unanswerable("it is no request"))?;
+    let request: WireRequest =
+        serde_json::from_str(raw.get()).map_err(|_| unanswerable("it is no request"))?;
     if request.method != "elicitation/create" {
-        return Err(Refusal::Unanswerable(format!("{:?} instead of a question", readable(&request.method, 64))));
+        return Err(Refusal::Unanswerable(format!(
+            "{:?} instead of a question",
+            readable(&request.method, 64)
+        )));
     }
     posed(key, request.params.map_or("{}", RawValue::get))
 }
@@ -282,31 +328,45 @@ fn posed(key: &str, params: &str) -> Result<Question, Refusal> {
     let message = readable(&asked.message, MESSAGE);
     let ask = match asked.mode.as_deref() {
         None | Some("form") => {
-            let fields =
-                form::fields(asked.requested_schema.map_or("{}", RawValue::get)).map_err(Refusal::Unanswerable)?;
+            let fields = form::fields(asked.requested_schema.map_or("{}", RawValue::get))
+                .map_err(Refusal::Unanswerable)?;
             if let Some(what) = secrets::asked_for(&message, &fields) {
                 return Err(Refusal::Secret(what));
             }
             Ask::Form(fields)
         }
         Some("url") => {
-            let (address, host) = address(asked.url.as_deref().unwrap_or_default()).map_err(unanswerable)?;
+            let (address, host) =
+                address(asked.url.as_deref().unwrap_or_default()).map_err(unanswerable)?;
             Ask::Url { address, host }
         }
         Some(_) => return Err(unanswerable("a question of an unknown kind")),
     };
-    Ok(Question { key: key.to_owned(), message, ask })
+    Ok(Question {
+        key: key.to_owned(),
+        message,
+        ask,
+    })
 }
 
 /// An address that can be shown for what it is: its host is spelt as browsers send it.
 fn address(text: &str) -> Result<(Url, String), &'static str> {
     let url = Url::parse(text).map_err(|_| "an address that is none")?;
     let plain = text.len() <= ADDRESS && !text.chars().any(|c| c.is_control() || c.is_whitespace());
-    if !plain || !matches!(url.scheme(), "https" | "http") || !url.username().is_empty() || url.password().is_some() {
+    if !plain
+        || !matches!(url.scheme(), "https" | "http")
+        || !url.username().is_empty()
+        || url.password().is_some()
+    {
         return Err("an address that nobody should open");
     }
-    let host = url.host_str().ok_or("an address without a host")?.to_owned();
-    let host = url.port().map_or(host.clone(), |port| format!("{host}:{port}"));
+    let host = url
+        .host_str()
+        .ok_or("an address without a host")?
+        .to_owned();
+    let host = url
+        .port()
+        .map_or(host.clone(), |port| format!("{host}:{port}"));
     Ok((url, host))
 }
 

@@ -31,10 +31,16 @@ pub enum Error {
     Conflict(String),
     /// Too much at once; the same request may be made again after `retry_after`.
     #[error("{reason}")]
-    Busy { reason: String, retry_after: Duration },
+    Busy {
+        reason: String,
+        retry_after: Duration,
+    },
     /// As much as was allowed has been used; there is more after `retry_after`.
     #[error("{reason}")]
-    Limited { reason: String, retry_after: Duration },
+    Limited {
+        reason: String,
+        retry_after: Duration,
+    },
     /// Something that this request depends on does not work (a model, an MCP server).
     #[error("{0}")]
     Unavailable(String),
@@ -51,7 +57,10 @@ impl Error {
     }
 
     pub fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self::Invalid { field: field.into(), reason: reason.into() }
+        Self::Invalid {
+            field: field.into(),
+            reason: reason.into(),
+        }
     }
 
     pub fn internal(cause: impl Into<anyhow::Error>) -> Self {

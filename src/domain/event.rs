@@ -36,14 +36,9 @@ pub enum EventKind {
 #[serde(untagged)]
 pub enum Transient {
     /// A piece of the assistant's text.
-    Delta {
-        run_id: RunId,
-        text: String,
-    },
+    Delta { run_id: RunId, text: String },
     /// The text streamed so far in this step is void: the step starts again.
-    Reset {
-        run_id: RunId,
-    },
+    Reset { run_id: RunId },
     /// A call is on its way.
     ToolStarted {
         run_id: RunId,

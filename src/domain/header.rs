@@ -21,18 +21,26 @@ pub fn check_name(name: &str) -> Result<(), String> {
         "last-event-id",
     ];
     if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
-        return Err(format!("{name:?} is not the name of a header; use letters, digits and `-`"));
+        return Err(format!(
+            "{name:?} is not the name of a header; use letters, digits and `-`"
+        ));
     }
     let lower = name.to_ascii_lowercase();
-    if RESERVED.contains(&lower.as_str()) || lower.starts_with("mcp-") || lower.starts_with("proxy-") {
-        return Err(format!("the header {name} is set by the program itself; remove it"));
+    if RESERVED.contains(&lower.as_str())
+        || lower.starts_with("mcp-")
+        || lower.starts_with("proxy-")
+    {
+        return Err(format!(
+            "the header {name} is set by the program itself; remove it"
+        ));
     }
     Ok(())
 }
 
 /// Whether a header can carry this text: printable ASCII and tabs, so no line break and no NUL.
 pub fn can_carry(text: &str) -> bool {
-    text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
+    text.bytes()
+        .all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
 }
 
 /// The header that a config key becomes: `X-Context-Id` for `context_id`; a key with a hyphen is one already

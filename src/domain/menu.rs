@@ -125,7 +125,10 @@ impl Action {
 impl Item {
     /// The item of a pack that does not say how it wants it.
     pub fn of(action: Action) -> Self {
-        let (id, _) = Action::ALL.into_iter().find(|(_, other)| *other == action).expect("every action has its row");
+        let (id, _) = Action::ALL
+            .into_iter()
+            .find(|(_, other)| *other == action)
+            .expect("every action has its row");
         Self {
             id: id.to_owned(),
             label: Label::BuiltIn,
@@ -141,7 +144,9 @@ impl Item {
             Action::McpConfig => now.authenticated && now.personal_servers,
             Action::AbortConfig => now.configuring,
             Action::Authenticate => !now.authenticated,
-            Action::Logout | Action::PendingApprovals | Action::MyApprovalRequests => now.authenticated,
+            Action::Logout | Action::PendingApprovals | Action::MyApprovalRequests => {
+                now.authenticated
+            }
         };
         sensible
             && match self.visible_when {
@@ -167,5 +172,8 @@ impl Item {
 
 /// The menu of a pack that has none of its own.
 pub fn standard() -> Vec<Item> {
-    Action::ALL.into_iter().map(|(_, action)| Item::of(action)).collect()
+    Action::ALL
+        .into_iter()
+        .map(|(_, action)| Item::of(action))
+        .collect()
 }

@@ -229,7 +229,9 @@ impl<'de> Deserialize<'de> for Part {
         match read::<Tag, D::Error>(&part)?.kind.as_ref() {
             "text" => read(&part).map(|Said { text, .. }| Self::Text { text }),
             "notice" => read(&part).map(|Said { code, text }| Self::Notice { code, text }),
-            "choices" => read(&part).map(|Offered { text, choices }| Self::Choices { text, choices }),
+            "choices" => {
+                read(&part).map(|Offered { text, choices }| Self::Choices { text, choices })
+            }
             "prompt" => read(&part).map(Self::Prompt),
             "tool_call" => read(&part).map(Self::ToolCall),
             "tool_result" => read(&part).map(Self::ToolResult),
@@ -252,8 +254,14 @@ impl Part {
         match self {
             Self::Text { text } | Self::Notice { text, .. } => text.clone(),
             Self::Choices { text, choices } => {
-                let lines = choices.iter().enumerate().map(|(at, choice)| format!("{}. {}", at + 1, choice.label));
-                std::iter::once(text.clone()).chain(lines).collect::<Vec<_>>().join("\n")
+                let lines = choices
+                    .iter()
+                    .enumerate()
+                    .map(|(at, choice)| format!("{}. {}", at + 1, choice.label));
+                std::iter::once(text.clone())
+                    .chain(lines)
+                    .collect::<Vec<_>>()
+                    .join("\n")
             }
             Self::Prompt(prompt) => match &prompt.url {
                 Some(url) => format!("{}\n{url}", prompt.text),
@@ -264,7 +272,10 @@ impl Part {
             Self::Approval(note) => note.text.clone(),
             Self::AgentCallback(callback) => callback.plain(),
             Self::CallOutcome(outcome) => outcome.text.clone(),
-            Self::ServerPrompt(said) => format!("[prompt {} of server {}]\n{}", said.prompt, said.server, said.text),
+            Self::ServerPrompt(said) => format!(
+                "[prompt {} of server {}]\n{}",
+                said.prompt, said.server, said.text
+            ),
         }
     }
 }
@@ -272,7 +283,10 @@ impl Part {
 impl Message {
     /// The text of the message for people: what was said, without tool traffic.
     pub fn plain(&self) -> String {
-        let said = self.parts.iter().filter(|part| !matches!(part, Part::ToolCall(_) | Part::ToolResult(_)));
+        let said = self
+            .parts
+            .iter()
+            .filter(|part| !matches!(part, Part::ToolCall(_) | Part::ToolResult(_)));
         said.map(Part::plain).collect::<Vec<_>>().join("\n")
     }
 }

@@ -17,7 +17,11 @@ fn name(server: &str, tool: &str, clash: bool) -> String {
         return plain;
     }
     let mut digest = Sha256::new();
-    digest.update(u64::try_from(server.len()).unwrap_or(u64::MAX).to_be_bytes());
+    digest.update(
+        u64::try_from(server.len())
+            .unwrap_or(u64::MAX)
+            .to_be_bytes(),
+    );
     digest.update(server);
     digest.update(tool);
     let hash = hex::encode(&digest.finalize()[..5]);
@@ -26,9 +30,22 @@ fn name(server: &str, tool: &str, clash: bool) -> String {
 }
 
 fn folded(server: &str, tool: &str) -> String {
-    let fold = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
-    let front = server.starts_with(|c: char| c.is_ascii_digit() || c == '-').then_some('_');
-    front.into_iter().chain(server.chars().map(fold)).chain("__".chars()).chain(tool.chars().map(fold)).collect()
+    let fold = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '_' || c == '-' {
+            c
+        } else {
+            '_'
+        }
+    };
+    let front = server
+        .starts_with(|c: char| c.is_ascii_digit() || c == '-')
+        .then_some('_');
+    front
+        .into_iter()
+        .chain(server.chars().map(fold))
+        .chain("__".chars())
+        .chain(tool.chars().map(fold))
+        .collect()
 }
 
 /// Names for all tools of an agent at once; result `i` belongs to pair `i`. Pairs are distinct.
@@ -40,5 +57,7 @@ pub fn assign<'a>(pairs: impl Iterator<Item = (&'a str, &'a str)> + Clone) -> Ve
     for (server, tool) in pairs.clone() {
         *count.entry(folded(server, tool)).or_default() += 1;
     }
-    pairs.map(|(server, tool)| name(server, tool, count[&folded(server, tool)] > 1)).collect()
+    pairs
+        .map(|(server, tool)| name(server, tool, count[&folded(server, tool)] > 1))
+        .collect()
 }

@@ -44,7 +44,12 @@ pub fn is_placeholder(url: &Url) -> bool {
 /// consents, an admin of the pack needs nobody.
 pub fn guarded(access: Option<ToolAccess>) -> ToolAccess {
     let mut access = access.unwrap_or_default();
-    let named = |policy: &ApprovalPolicy| policy.tools.iter().any(|pattern| pattern.matches(DELETE_ALL));
+    let named = |policy: &ApprovalPolicy| {
+        policy
+            .tools
+            .iter()
+            .any(|pattern| pattern.matches(DELETE_ALL))
+    };
     if !access.approval.iter().any(named) {
         access.approval.push(ApprovalPolicy {
             tools: vec![ToolPattern(DELETE_ALL.to_owned())],
@@ -64,7 +69,10 @@ pub fn tools() -> Vec<Arc<Tool>> {
         "sync: wait for the result (the default). async_poll: ask for it later. async_callback: you are told when it ends.",
     );
     let session = text("The session's id.");
-    let (read, change) = (json!({ "readOnlyHint": true }), json!({ "readOnlyHint": false, "destructiveHint": false }));
+    let (read, change) = (
+        json!({ "readOnlyHint": true }),
+        json!({ "readOnlyHint": false, "destructiveHint": false }),
+    );
     let object = |properties: Value, required: &[&str]| json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false });
     let start = object(
         json!({
@@ -82,12 +90,42 @@ pub fn tools() -> Vec<Arc<Tool>> {
     let one = object(json!({ "session_id": session }), &["session_id"]);
     let none = object(json!({}), &[]);
     [
-        ("list_agent_blueprints", "The agents that can be started, with the parameters that they take.", &none, &read),
-        ("list_agent_sessions", "The sessions that this one has started, with their status.", &none, &read),
-        ("start_agent_session", "Starts an agent in a session of its own.", &start, &change),
-        ("resume_agent_session", "Goes on with a session that this one has started.", &resume, &change),
-        ("get_agent_session_status", "How a session is doing.", &one, &read),
-        ("get_agent_session_result", "What a session came to, once it is finished.", &one, &read),
+        (
+            "list_agent_blueprints",
+            "The agents that can be started, with the parameters that they take.",
+            &none,
+            &read,
+        ),
+        (
+            "list_agent_sessions",
+            "The sessions that this one has started, with their status.",
+            &none,
+            &read,
+        ),
+        (
+            "start_agent_session",
+            "Starts an agent in a session of its own.",
+            &start,
+            &change,
+        ),
+        (
+            "resume_agent_session",
+            "Goes on with a session that this one has started.",
+            &resume,
+            &change,
+        ),
+        (
+            "get_agent_session_status",
+            "How a session is doing.",
+            &one,
+            &read,
+        ),
+        (
+            "get_agent_session_result",
+            "What a session came to, once it is finished.",
+            &one,
+            &read,
+        ),
         (
             DELETE_ALL,
             "Deletes every session that this one has started, and theirs, finished or not.",
@@ -114,7 +152,10 @@ pub fn cut(text: &str) -> String {
         None => text.to_owned(),
         Some((end, _)) => {
             let all = text.chars().count();
-            format!("{}\n\n[Cut: these are the first {MAX_RESULT} of {all} characters.]", &text[..end])
+            format!(
+                "{}\n\n[Cut: these are the first {MAX_RESULT} of {all} characters.]",
+                &text[..end]
+            )
         }
     }
 }

@@ -99,7 +99,11 @@ pub struct Flows {
 
 impl Default for Flows {
     fn default() -> Self {
-        Self { welcome: Welcome::default(), authentication: Authentication::default(), menu: menu::standard() }
+        Self {
+            welcome: Welcome::default(),
+            authentication: Authentication::default(),
+            menu: menu::standard(),
+        }
     }
 }
 
@@ -113,7 +117,10 @@ pub struct Welcome {
 
 impl Default for Welcome {
     fn default() -> Self {
-        Self { enabled: false, template_key: "greetingMessage".to_owned() }
+        Self {
+            enabled: false,
+            template_key: "greetingMessage".to_owned(),
+        }
     }
 }
 
@@ -149,7 +156,11 @@ impl Pack {
 
     /// Whether both do the same, wherever they were read from.
     pub fn same_as(&self, other: &Self) -> bool {
-        let elsewhere = Self { folder: self.folder.clone(), version: self.version.clone(), ..other.clone() };
+        let elsewhere = Self {
+            folder: self.folder.clone(),
+            version: self.version.clone(),
+            ..other.clone()
+        };
         *self == elsewhere
     }
 
@@ -158,8 +169,14 @@ impl Pack {
     }
 
     /// The text for a locale: its tag, then its language, then the pack's default, then English.
-    pub fn text<'t>(&self, texts: &'t BTreeMap<String, String>, locale: Option<&str>) -> Option<&'t str> {
-        let own = locale.into_iter().flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]);
+    pub fn text<'t>(
+        &self,
+        texts: &'t BTreeMap<String, String>,
+        locale: Option<&str>,
+    ) -> Option<&'t str> {
+        let own = locale
+            .into_iter()
+            .flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]);
         let tags = own.chain([self.metadata.default_language.as_str(), "en"]);
         let found = |tag: &str| texts.iter().find(|(key, _)| key.eq_ignore_ascii_case(tag));
         tags.filter_map(found).map(|(_, text)| text.as_str()).next()
@@ -167,14 +184,20 @@ impl Pack {
 
     /// The texts for a locale: exact tag, then its language (`es-MX` → `es`), then the default language.
     pub fn language(&self, locale: Option<&str>) -> &Language {
-        let tags = locale.into_iter().flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]);
-        tags.filter_map(|tag| self.languages.iter().find(|(key, _)| key.eq_ignore_ascii_case(tag)))
-            .map(|(_, language)| language)
-            .next()
-            .unwrap_or_else(|| {
-                self.languages
-                    .get(&self.metadata.default_language)
-                    .expect("checked at load: the default language has texts")
-            })
+        let tags = locale
+            .into_iter()
+            .flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]);
+        tags.filter_map(|tag| {
+            self.languages
+                .iter()
+                .find(|(key, _)| key.eq_ignore_ascii_case(tag))
+        })
+        .map(|(_, language)| language)
+        .next()
+        .unwrap_or_else(|| {
+            self.languages
+                .get(&self.metadata.default_language)
+                .expect("checked at load: the default language has texts")
+        })
     }
 }

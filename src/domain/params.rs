@@ -60,12 +60,22 @@ pub struct Unfit {
 /// Checks what was given. `null` is as good as nothing.
 pub fn check(schema: Option<&ParamsSchema>, params: &Map<String, Value>) -> Result<(), Unfit> {
     let Some(schema) = schema else { return Ok(()) };
-    let unfit = |name: &str, reason: String| Err(Unfit { name: name.to_owned(), reason });
+    let unfit = |name: &str, reason: String| {
+        Err(Unfit {
+            name: name.to_owned(),
+            reason,
+        })
+    };
     for (name, param) in schema {
         match params.get(name).filter(|value| !value.is_null()) {
-            None if param.required => return unfit(name, format!("Missing required value: params.{name}")),
+            None if param.required => {
+                return unfit(name, format!("Missing required value: params.{name}"));
+            }
             Some(value) if !param.kind.admits(value) => {
-                return unfit(name, format!("Invalid value: params.{name} must be {}", param.kind.noun()));
+                return unfit(
+                    name,
+                    format!("Invalid value: params.{name} must be {}", param.kind.noun()),
+                );
             }
             _ => {}
         }
@@ -74,8 +84,15 @@ pub fn check(schema: Option<&ParamsSchema>, params: &Map<String, Value>) -> Resu
         Some(name) => {
             let shown: String = name.chars().take(64).collect();
             let known: Vec<_> = schema.keys().map(String::as_str).collect();
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            unfit(&shown, format!("Unknown value: params.{shown}. The agent takes: {known}"))
+            let known = if known.is_empty() {
+                "none".to_owned()
+            } else {
+                known.join(", ")
+            };
+            unfit(
+                &shown,
+                format!("Unknown value: params.{shown}. The agent takes: {known}"),
+            )
         }
         None => Ok(()),
     }

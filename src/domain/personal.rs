@@ -53,14 +53,23 @@ pub struct Unfit {
 impl Values {
     /// Checks everything that a user entered at once.
     pub fn check(fields: &[UserField], entered: &BTreeMap<String, Secret>) -> Result<Self, Unfit> {
-        let unfit = |field: &str, fault| Unfit { field: field.to_owned(), fault };
-        if let Some(stray) = entered.keys().find(|name| !fields.iter().any(|field| field.name == **name)) {
+        let unfit = |field: &str, fault| Unfit {
+            field: field.to_owned(),
+            fault,
+        };
+        if let Some(stray) = entered
+            .keys()
+            .find(|name| !fields.iter().any(|field| field.name == **name))
+        {
             return Err(unfit(stray, Fault::Unknown));
         }
         let mut values = Self::default();
         for field in fields {
             let entered = entered.get(&field.name).map_or("", Secret::expose);
-            values.set(field, check(field, entered).map_err(|fault| unfit(&field.name, fault))?);
+            values.set(
+                field,
+                check(field, entered).map_err(|fault| unfit(&field.name, fault))?,
+            );
         }
         Ok(values)
     }
@@ -75,14 +84,22 @@ impl Values {
 
     /// For sealing: a JSON object.
     pub fn to_sealable(&self) -> Secret {
-        let map: BTreeMap<_, _> = self.0.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
+        let map: BTreeMap<_, _> = self
+            .0
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.expose()))
+            .collect();
         Secret::new(serde_json::to_string(&map).expect("a map of texts is JSON"))
     }
 
     /// Back from [`Values::to_sealable`].
     pub fn from_sealable(text: &Secret) -> Result<Self, serde_json::Error> {
         let map: BTreeMap<String, String> = serde_json::from_str(text.expose())?;
-        Ok(Self(map.into_iter().map(|(name, value)| (name, Secret::new(value))).collect()))
+        Ok(Self(
+            map.into_iter()
+                .map(|(name, value)| (name, Secret::new(value)))
+                .collect(),
+        ))
     }
 
     fn get(&self, name: &str) -> Option<&str> {
@@ -101,7 +118,11 @@ pub fn check(field: &UserField, entered: &str) -> Result<Option<Secret>, Fault> 
         return Err(Fault::TooLong);
     }
     if value.is_empty() {
-        return if field.required { Err(Fault::Missing) } else { Ok(None) };
+        return if field.required {
+            Err(Fault::Missing)
+        } else {
+            Ok(None)
+        };
     }
     match field.kind {
         FieldKind::Url => {
@@ -124,15 +145,25 @@ pub fn check(field: &UserField, entered: &str) -> Result<Option<Secret>, Fault> 
 pub fn effective(spec: &ServerSpec, values: &Values) -> Result<ServerSpec, Unfit> {
     let mut spec = spec.clone();
     let fields = std::mem::take(&mut spec.user_config);
-    let secrets: Vec<&str> =
-        fields.iter().filter(|field| field.kind == FieldKind::Secret).map(|field| field.name.as_str()).collect();
-    spec.entered = secrets.iter().filter_map(|name| values.0.get(*name).cloned()).collect();
+    let secrets: Vec<&str> = fields
+        .iter()
+        .filter(|field| field.kind == FieldKind::Secret)
+        .map(|field| field.name.as_str())
+        .collect();
+    spec.entered = secrets
+        .iter()
+        .filter_map(|name| values.0.get(*name).cloned())
+        .collect();
     for field in &fields {
         match &mut spec.endpoint {
             Endpoint::Remote { url, headers, .. } => {
                 if let Some(made) = header(field, values)? {
                     headers.retain(|(other, _)| !other.eq_ignore_ascii_case(&made.name));
-                    if made.template.references().any(|reference| secrets.contains(&reference.key.as_str())) {
+                    if made
+                        .template
+                        .references()
+                        .any(|reference| secrets.contains(&reference.key.as_str()))
+                    {
                         spec.entered.extend(encoded(&made.value));
                     }
                     headers.push((made.name, made.value));
@@ -161,25 +192,51 @@ struct Made {
 
 /// The header that a field fills, if it fills one and every value of it is there.
 fn header(field: &UserField, values: &Values) -> Result<Option<Made>, Unfit> {
-    let Some(header) = &field.header else { return Ok(None) };
-    let template = Template::parse_user(&header.template, &field.name).expect("checked when the pack was loaded");
-    let Ok(text) = template.resolve(|reference| values.get(&reference.key)) else { return Ok(None) };
-    if !text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)) {
-        return Err(Unfit { field: field.name.clone(), fault: Fault::NotForHeaders });
+    let Some(header) = &field.header else {
+        return Ok(None);
+    };
+    let template = Template::parse_user(&header.template, &field.name)
+        .expect("checked when the pack was loaded");
+    let Ok(text) = template.resolve(|reference| values.get(&reference.key)) else {
+        return Ok(None);
+    };
+    if !text
+        .bytes()
+        .all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
+    {
+        return Err(Unfit {
+            field: field.name.clone(),
+            fault: Fault::NotForHeaders,
+        });
     }
-    Ok(Some(Made { name: header.name.clone(), value: Secret::new(text), template }))
+    Ok(Some(Made {
+        name: header.name.clone(),
+        value: Secret::new(text),
+        template,
+    }))
 }
 
 /// The last word of a header's value (`Basic …`): a secret as it was entered, or encoded together with others.
 fn encoded(value: &Secret) -> Option<Secret> {
-    value.expose().rsplit(' ').next().filter(|word| !word.is_empty()).map(Secret::new)
+    value
+        .expose()
+        .rsplit(' ')
+        .next()
+        .filter(|word| !word.is_empty())
+        .map(Secret::new)
 }
 
 /// The address with this parameter, in place of one of the same name.
 fn with_parameter(url: &Url, name: &str, value: &str) -> Url {
-    let others: Vec<(String, String)> =
-        url.query_pairs().filter(|(other, _)| other != name).map(|(k, v)| (k.into_owned(), v.into_owned())).collect();
+    let others: Vec<(String, String)> = url
+        .query_pairs()
+        .filter(|(other, _)| other != name)
+        .map(|(k, v)| (k.into_owned(), v.into_owned()))
+        .collect();
     let mut url = url.clone();
-    url.query_pairs_mut().clear().extend_pairs(others).append_pair(name, value);
+    url.query_pairs_mut()
+        .clear()
+        .extend_pairs(others)
+        .append_pair(name, value);
     url
 }

@@ -19,7 +19,9 @@ impl ToolPattern {
     pub fn matches(&self, tool: &str) -> bool {
         // Most pairs differ in a letter or two: searching for `*` first would take longer than this.
         let pairs = self.0.bytes().zip(tool.bytes());
-        let same = pairs.take_while(|(wanted, is)| wanted == is && *wanted != b'*').count();
+        let same = pairs
+            .take_while(|(wanted, is)| wanted == is && *wanted != b'*')
+            .count();
         if self.0.as_bytes().get(same) != Some(&b'*') {
             return same == self.0.len() && same == tool.len();
         }
@@ -133,36 +135,63 @@ impl Denial {
             Self::NoRoleListsTool => {
                 "no role lists it; add it under a role in `toolAccess.roles`, or set `toolAccess.default: all`"
             }
-            Self::NoCredential => "the user has not connected this personal server; `/connect` does it",
+            Self::NoCredential => {
+                "the user has not connected this personal server; `/connect` does it"
+            }
             Self::CredentialNeedsAttention => {
                 "the user's credential is not accepted any more or cannot be opened; `/connect` enters it again"
             }
-            Self::NotPublic => "it is not in `toolAccess.public` and the user is not in `adminUsers`",
+            Self::NotPublic => {
+                "it is not in `toolAccess.public` and the user is not in `adminUsers`"
+            }
         }
     }
 }
 
 /// Decides about one tool of one server for one principal.
 pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &str) -> Decision<'a> {
-    if !server.load_tools || server.tools.as_ref().is_some_and(|allowlist| !any_matches(allowlist, tool)) {
+    if !server.load_tools
+        || server
+            .tools
+            .as_ref()
+            .is_some_and(|allowlist| !any_matches(allowlist, tool))
+    {
         return Decision::Deny(Denial::NotInAllowlist);
     }
     let access = server.tool_access.as_ref();
-    let policy = || access.and_then(|access| access.approval.iter().find(|policy| any_matches(&policy.tools, tool)));
+    let policy = || {
+        access.and_then(|access| {
+            access
+                .approval
+                .iter()
+                .find(|policy| any_matches(&policy.tools, tool))
+        })
+    };
     if who.admin {
         return match policy() {
             Some(policy) if !policy.self_approval => Decision::Approve(policy),
-            policy => Decision::Allow { self_approved: policy.is_some() },
+            policy => Decision::Allow {
+                self_approved: policy.is_some(),
+            },
         };
     }
-    let Some(access) = access else { return Decision::Deny(Denial::NoToolAccess) };
+    let Some(access) = access else {
+        return Decision::Deny(Denial::NoToolAccess);
+    };
     if let Err(denial) = admits(access, who, tool) {
         return Decision::Deny(denial);
     }
     match policy() {
-        None => Decision::Allow { self_approved: false },
-        Some(policy) if policy.self_approval && policy.approvers.iter().any(|role| who.roles.contains(role)) => {
-            Decision::Allow { self_approved: true }
+        None => Decision::Allow {
+            self_approved: false,
+        },
+        Some(policy)
+            if policy.self_approval
+                && policy.approvers.iter().any(|role| who.roles.contains(role)) =>
+        {
+            Decision::Allow {
+                self_approved: true,
+            }
         }
         Some(policy) => Decision::Approve(policy),
     }
@@ -172,19 +201,32 @@ pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &str) -> Decisio
 /// else from them, so that the answer tells nothing of what others may call.
 pub fn hears_of_allowlist(server: &ServerSpec, who: &Standing, tool: &str) -> bool {
     let open = |access: &ToolAccess| {
-        access.roles.is_none() && matches!(access.default, DefaultAccess::Public | DefaultAccess::All)
+        access.roles.is_none()
+            && matches!(access.default, DefaultAccess::Public | DefaultAccess::All)
     };
-    let outside = server.tools.as_ref().is_some_and(|allowlist| !any_matches(allowlist, tool));
+    let outside = server
+        .tools
+        .as_ref()
+        .is_some_and(|allowlist| !any_matches(allowlist, tool));
     outside && (who.admin || server.tool_access.as_ref().is_some_and(open))
 }
 
 /// Whether a server's prompts are for this principal. No rule of the pack names prompts, so the tools' rules decide: they
 /// are for whoever may use at least one of the server's tools. Where the server has none, only an access that admits
 /// every tool says something about its prompts; a tool without a name is covered by no narrower rule.
-pub fn offers_prompts<'t>(server: &ServerSpec, who: &Standing, tools: impl IntoIterator<Item = &'t str>) -> bool {
+pub fn offers_prompts<'t>(
+    server: &ServerSpec,
+    who: &Standing,
+    tools: impl IntoIterator<Item = &'t str>,
+) -> bool {
     let may = |tool: &str| !matches!(decide(server, who, tool), Decision::Deny(_));
     let mut tools = tools.into_iter().peekable();
-    server.load_prompts && if tools.peek().is_none() { may("") } else { tools.any(may) }
+    server.load_prompts
+        && if tools.peek().is_none() {
+            may("")
+        } else {
+            tools.any(may)
+        }
 }
 
 /// Rules 4 and 5, without approval.

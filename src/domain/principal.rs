@@ -45,26 +45,47 @@ impl Principal {
     /// What to call the person: `name`, `given_name`, `preferred_username`, else the user id.
     pub fn display_name(&self) -> String {
         let claims = ["name", "given_name", "preferred_username"];
-        let named = claims.iter().filter_map(|claim| self.claim(claim)).find(|name| !name.trim().is_empty());
-        named.unwrap_or_else(|| if self.authenticated { self.user.to_string() } else { GUEST.to_owned() })
+        let named = claims
+            .iter()
+            .filter_map(|claim| self.claim(claim))
+            .find(|name| !name.trim().is_empty());
+        named.unwrap_or_else(|| {
+            if self.authenticated {
+                self.user.to_string()
+            } else {
+                GUEST.to_owned()
+            }
+        })
     }
 
     /// Roles and admin right in one pack (DESIGN section 3). Roles that the pack does not name are
     /// dropped; a guest has exactly [`GUEST`] and is never an admin.
     pub fn standing(&self, pack: &Pack) -> Standing {
         if !self.authenticated {
-            return Standing { roles: BTreeSet::from([GUEST.to_owned()]), admin: false };
+            return Standing {
+                roles: BTreeSet::from([GUEST.to_owned()]),
+                admin: false,
+            };
         }
         let auth = &pack.flows.authentication;
         let named = roles_named_by(pack);
-        let roles = self.claimed_roles(auth).into_iter().filter(|role| named.contains(role.as_str())).collect();
-        Standing { roles, admin: self.is_admin(auth) }
+        let roles = self
+            .claimed_roles(auth)
+            .into_iter()
+            .filter(|role| named.contains(role.as_str()))
+            .collect();
+        Standing {
+            roles,
+            admin: self.is_admin(auth),
+        }
     }
 
     fn is_admin(&self, auth: &Authentication) -> bool {
         let id = if auth.user_id_attribute == "sub" {
             Some(self.user.to_string())
-        } else if auth.user_id_attribute == "email" && self.claims.get("email_verified") == Some(&Value::Bool(false)) {
+        } else if auth.user_id_attribute == "email"
+            && self.claims.get("email_verified") == Some(&Value::Bool(false))
+        {
             None
         } else {
             self.claim(&auth.user_id_attribute)
@@ -73,7 +94,10 @@ impl Principal {
     }
 
     fn claimed_roles(&self, auth: &Authentication) -> Vec<String> {
-        let claim = auth.roles_attribute.as_ref().and_then(|name| self.claims.get(name));
+        let claim = auth
+            .roles_attribute
+            .as_ref()
+            .and_then(|name| self.claims.get(name));
         match claim {
             Some(claim) => parse_roles(claim),
             None => auth.default_role.iter().cloned().collect(),
@@ -107,10 +131,15 @@ impl Scope {
 
 impl Scopes {
     pub fn of(scopes: impl IntoIterator<Item = Scope>) -> Self {
-        scopes.into_iter().fold(Self::default(), |held, scope| match scope {
-            Scope::Chat => Self { chat: true, ..held },
-            Scope::Admin => Self { admin: true, ..held },
-        })
+        scopes
+            .into_iter()
+            .fold(Self::default(), |held, scope| match scope {
+                Scope::Chat => Self { chat: true, ..held },
+                Scope::Admin => Self {
+                    admin: true,
+                    ..held
+                },
+            })
     }
 
     /// From their names; the error says which name is none.
@@ -131,7 +160,11 @@ impl Scopes {
     }
 
     pub fn names(self) -> Vec<&'static str> {
-        [Scope::Chat, Scope::Admin].into_iter().filter(|scope| self.has(*scope)).map(Scope::as_str).collect()
+        [Scope::Chat, Scope::Admin]
+            .into_iter()
+            .filter(|scope| self.has(*scope))
+            .map(Scope::as_str)
+            .collect()
     }
 }
 
@@ -158,9 +191,14 @@ impl Principal {
     /// The power to manage the tenant, for an authenticated principal whose credential has the scope.
     pub fn admin(&self, scopes: Scopes) -> Result<Admin, Error> {
         if self.authenticated && scopes.has(Scope::Admin) {
-            Ok(Admin { tenant: self.tenant, user: self.user.clone() })
+            Ok(Admin {
+                tenant: self.tenant,
+                user: self.user.clone(),
+            })
         } else {
-            Err(Error::Forbidden("this needs a credential with the scope `admin`".to_owned()))
+            Err(Error::Forbidden(
+                "this needs a credential with the scope `admin`".to_owned(),
+            ))
         }
     }
 }
@@ -173,10 +211,16 @@ impl Operator {
     /// Whoever sends the token that the settings name. How much of a wrong one is right cannot be timed.
     pub fn by_token(token: &Secret, sent: &str) -> Result<Self, Error> {
         let digest = |text: &str| Sha256::digest(text);
-        if bool::from(digest(token.expose()).as_slice().ct_eq(digest(sent).as_slice())) {
+        if bool::from(
+            digest(token.expose())
+                .as_slice()
+                .ct_eq(digest(sent).as_slice()),
+        ) {
             return Ok(Self(()));
         }
-        Err(Error::Unauthenticated("this needs the operator's token (CHATELAINE_OPERATOR_TOKEN)".to_owned()))
+        Err(Error::Unauthenticated(
+            "this needs the operator's token (CHATELAINE_OPERATOR_TOKEN)".to_owned(),
+        ))
     }
 
     /// Whoever can reach the database, as the command line does.
@@ -186,7 +230,10 @@ impl Operator {
 
     /// The power to manage a tenant in its stead; the trail says that it was the operator.
     pub fn admin_of(&self, tenant: TenantId) -> Admin {
-        Admin { tenant, user: UserId(audit::OPERATOR.into()) }
+        Admin {
+            tenant,
+            user: UserId(audit::OPERATOR.into()),
+        }
     }
 }
 
@@ -199,12 +246,37 @@ impl Admin {
 
 /// Every role that a pack mentions: in `toolAccess.roles`, as an approver, or as the default role.
 pub fn roles_named_by(pack: &Pack) -> BTreeSet<&str> {
-    let own = pack.servers.iter().filter_map(|server| server.tool_access.as_ref());
-    let accesses = own.chain(pack.references.iter().filter_map(|reference| reference.tool_access.as_ref()));
-    let mut named: BTreeSet<&str> = pack.flows.authentication.default_role.iter().map(String::as_str).collect();
+    let own = pack
+        .servers
+        .iter()
+        .filter_map(|server| server.tool_access.as_ref());
+    let accesses = own.chain(
+        pack.references
+            .iter()
+            .filter_map(|reference| reference.tool_access.as_ref()),
+    );
+    let mut named: BTreeSet<&str> = pack
+        .flows
+        .authentication
+        .default_role
+        .iter()
+        .map(String::as_str)
+        .collect();
     for access in accesses {
-        named.extend(access.roles.iter().flat_map(|roles| roles.keys()).map(String::as_str));
-        named.extend(access.approval.iter().flat_map(|policy| &policy.approvers).map(String::as_str));
+        named.extend(
+            access
+                .roles
+                .iter()
+                .flat_map(|roles| roles.keys())
+                .map(String::as_str),
+        );
+        named.extend(
+            access
+                .approval
+                .iter()
+                .flat_map(|policy| &policy.approvers)
+                .map(String::as_str),
+        );
     }
     named
 }
@@ -213,16 +285,32 @@ pub fn roles_named_by(pack: &Pack) -> BTreeSet<&str> {
 /// no roles, with a warning), any other string is CSV. Items are trimmed, blanks dropped, case kept.
 pub fn parse_roles(claim: &Value) -> Vec<String> {
     let items: Vec<String> = match claim {
-        Value::Array(items) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-        Value::String(text) if text.trim_start().starts_with('[') => match serde_json::from_str::<Vec<Value>>(text) {
-            Ok(items) => items.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
-            Err(_) => {
-                tracing::warn!("the roles claim starts with `[` and is not a JSON array; treated as no roles");
-                Vec::new()
+        Value::Array(items) => items
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
+        Value::String(text) if text.trim_start().starts_with('[') => {
+            match serde_json::from_str::<Vec<Value>>(text) {
+                Ok(items) => items
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned)
+                    .collect(),
+                Err(_) => {
+                    tracing::warn!(
+                        "the roles claim starts with `[` and is not a JSON array; treated as no roles"
+                    );
+                    Vec::new()
+                }
             }
-        },
+        }
         Value::String(text) => text.split(',').map(str::to_owned).collect(),
         _ => Vec::new(),
     };
-    items.into_iter().map(|role| role.trim().to_owned()).filter(|role| !role.is_empty()).collect()
+    items
+        .into_iter()
+        .map(|role| role.trim().to_owned())
+        .filter(|role| !role.is_empty())
+        .collect()
 }

@@ -66,12 +66,18 @@ pub fn command(text: &str) -> Option<Command<'_>> {
     let line = text.trim().strip_prefix('/')?;
     let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let (server, prompt) = first.split_once(':')?;
-    (ServerId::parse(server).is_ok() && !prompt.is_empty()).then(|| Command { server, prompt, rest: rest.trim() })
+    (ServerId::parse(server).is_ok() && !prompt.is_empty()).then(|| Command {
+        server,
+        prompt,
+        rest: rest.trim(),
+    })
 }
 
 /// A prompt's name as one word that can be typed.
 pub fn word(name: &str) -> String {
-    name.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect()
+    name.chars()
+        .map(|c| if c.is_whitespace() { '_' } else { c })
+        .collect()
 }
 
 /// The command that uses a prompt.
@@ -81,10 +87,17 @@ pub fn command_of(server: &ServerId, prompt: &ServerPrompt) -> String {
 
 /// How to write it, with its arguments: `/docs:summarise url=… [length=…]`.
 pub fn usage(server: &ServerId, prompt: &ServerPrompt) -> String {
-    prompt.arguments.iter().fold(command_of(server, prompt), |all, argument| {
-        let name = &argument.name;
-        if argument.required { format!("{all} {name}=…") } else { format!("{all} [{name}=…]") }
-    })
+    prompt
+        .arguments
+        .iter()
+        .fold(command_of(server, prompt), |all, argument| {
+            let name = &argument.name;
+            if argument.required {
+                format!("{all} {name}=…")
+            } else {
+                format!("{all} [{name}=…]")
+            }
+        })
 }
 
 /// Reads `name=value` pairs; a value with blanks stands in double quotes. What names no argument of the prompt is
@@ -93,25 +106,40 @@ pub fn arguments(prompt: &ServerPrompt, rest: &str) -> Result<Map<String, Value>
     let mut given = Map::new();
     let mut free: Vec<String> = Vec::new();
     for word in words(rest) {
-        let named = word.split_once('=').filter(|(name, _)| prompt.arguments.iter().any(|a| a.name == *name));
+        let named = word
+            .split_once('=')
+            .filter(|(name, _)| prompt.arguments.iter().any(|a| a.name == *name));
         match named {
-            Some((name, value)) => drop(given.insert(name.to_owned(), Value::String(value.to_owned()))),
+            Some((name, value)) => {
+                drop(given.insert(name.to_owned(), Value::String(value.to_owned())))
+            }
             None => free.push(word),
         }
     }
     if !free.is_empty() {
         let free = free.join(" ");
         let open = |required: bool| {
-            let mut left = prompt.arguments.iter().filter(|argument| !given.contains_key(&argument.name));
+            let mut left = prompt
+                .arguments
+                .iter()
+                .filter(|argument| !given.contains_key(&argument.name));
             left.find(|argument| argument.required == required)
         };
-        let Some(argument) = open(true).or_else(|| open(false)) else { return Err(Unfit::Extra(free)) };
+        let Some(argument) = open(true).or_else(|| open(false)) else {
+            return Err(Unfit::Extra(free));
+        };
         given.insert(argument.name.clone(), Value::String(free));
     }
     let required = prompt.arguments.iter().filter(|argument| argument.required);
-    let missing: Vec<String> =
-        required.filter(|argument| !given.contains_key(&argument.name)).map(|argument| argument.name.clone()).collect();
-    if missing.is_empty() { Ok(given) } else { Err(Unfit::Missing(missing)) }
+    let missing: Vec<String> = required
+        .filter(|argument| !given.contains_key(&argument.name))
+        .map(|argument| argument.name.clone())
+        .collect();
+    if missing.is_empty() {
+        Ok(given)
+    } else {
+        Err(Unfit::Missing(missing))
+    }
 }
 
 /// Words set apart by blanks outside of double quotes; `\"` and `\\` within them stand for themselves.
@@ -123,7 +151,9 @@ fn words(text: &str) -> Vec<String> {
         match c {
             '\\' if quoted && matches!(chars.peek(), Some('"' | '\\')) => word.extend(chars.next()),
             // Only where a value begins or ends: an inch sign within a word is no quote.
-            '"' if quoted || word.is_empty() || word.ends_with('=') => (quoted, begun) = (!quoted, true),
+            '"' if quoted || word.is_empty() || word.ends_with('=') => {
+                (quoted, begun) = (!quoted, true)
+            }
             c if c.is_whitespace() && !quoted => {
                 if begun {
                     words.push(std::mem::take(&mut word));

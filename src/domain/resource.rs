@@ -80,13 +80,26 @@ pub fn links_in(result: &RawValue) -> Vec<Linked> {
     if !result.get().contains("resource") {
         return Vec::new();
     }
-    let Ok(outcome) = serde_json::from_str::<Outcome>(result.get()) else { return Vec::new() };
-    let blocks = outcome.content.into_iter().filter_map(|raw| serde_json::from_str::<Block>(raw.get()).ok());
+    let Ok(outcome) = serde_json::from_str::<Outcome>(result.get()) else {
+        return Vec::new();
+    };
+    let blocks = outcome
+        .content
+        .into_iter()
+        .filter_map(|raw| serde_json::from_str::<Block>(raw.get()).ok());
     let linked = blocks.filter_map(|block| match block.kind.as_ref() {
-        "resource_link" => Some(Linked { uri: block.uri?, name: block.name, mime_type: block.mime_type }),
+        "resource_link" => Some(Linked {
+            uri: block.uri?,
+            name: block.name,
+            mime_type: block.mime_type,
+        }),
         "resource" => {
             let Embedded { uri, mime_type } = serde_json::from_str(block.resource?.get()).ok()?;
-            Some(Linked { uri, name: None, mime_type })
+            Some(Linked {
+                uri,
+                name: None,
+                mime_type,
+            })
         }
         _ => None,
     });
@@ -99,7 +112,15 @@ pub fn links_in(result: &RawValue) -> Vec<Linked> {
 
 /// With labels that can be shown and stored.
 fn labelled(link: Linked) -> Linked {
-    let label =
-        |text: String| text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LABEL).collect::<String>();
-    Linked { name: link.name.map(label), mime_type: link.mime_type.map(label), ..link }
+    let label = |text: String| {
+        text.chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .take(LABEL)
+            .collect::<String>()
+    };
+    Linked {
+        name: link.name.map(label),
+        mime_type: link.mime_type.map(label),
+        ..link
+    }
 }

@@ -52,16 +52,19 @@ impl KeyRing {
         let mut keks = Vec::new();
         for (position, entry) in text.split(',').enumerate() {
             let position = position + 1;
-            let (id, key) = entry
-                .split_once(':')
-                .ok_or_else(|| format!("entry {position} is not `id:key`, such as `k1:` before {WANTED}"))?;
+            let (id, key) = entry.split_once(':').ok_or_else(|| {
+                format!("entry {position} is not `id:key`, such as `k1:` before {WANTED}")
+            })?;
             let id = KekId::parse(id.trim()).map_err(|_| {
                 format!("entry {position} has no id before its `:`; write a short name, such as `k{position}`")
             })?;
             if id.as_str().len() > 32 {
-                return Err(format!("entry {position} has more than 32 characters before its `:`; write the id first"));
+                return Err(format!(
+                    "entry {position} has more than 32 characters before its `:`; write the id first"
+                ));
             }
-            let kek = Kek::parse(id.clone(), key.trim()).map_err(|()| format!("the key `{id}` is not {WANTED}"))?;
+            let kek = Kek::parse(id.clone(), key.trim())
+                .map_err(|()| format!("the key `{id}` is not {WANTED}"))?;
             keks.push(Arc::new(kek));
         }
         Self::of(keks)
@@ -69,8 +72,18 @@ impl KeyRing {
 
     /// This ring with the keys of another behind it.
     pub fn and(&self, other: &Self) -> Result<Self, String> {
-        let same = |new: &&Arc<Kek>| !self.keks().any(|kek| kek.id == new.id && kek.bytes == new.bytes);
-        Self::of(self.0.iter().chain(other.0.iter().filter(same)).cloned().collect())
+        let same = |new: &&Arc<Kek>| {
+            !self
+                .keks()
+                .any(|kek| kek.id == new.id && kek.bytes == new.bytes)
+        };
+        Self::of(
+            self.0
+                .iter()
+                .chain(other.0.iter().filter(same))
+                .cloned()
+                .collect(),
+        )
     }
 
     fn of(keks: Vec<Arc<Kek>>) -> Result<Self, String> {
@@ -80,7 +93,10 @@ impl KeyRing {
                     return Err(format!("there are two different keys `{}`", kek.id));
                 }
                 if earlier.bytes == kek.bytes {
-                    return Err(format!("`{}` and `{}` are the same key", earlier.id, kek.id));
+                    return Err(format!(
+                        "`{}` and `{}` are the same key",
+                        earlier.id, kek.id
+                    ));
                 }
             }
         }

@@ -38,9 +38,15 @@ impl RunStatus {
 
     /// Back from [`RunStatus::as_str`].
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Queued, Self::Running, Self::Succeeded, Self::Failed, Self::Cancelled]
-            .into_iter()
-            .find(|status| status.as_str() == text)
+        [
+            Self::Queued,
+            Self::Running,
+            Self::Succeeded,
+            Self::Failed,
+            Self::Cancelled,
+        ]
+        .into_iter()
+        .find(|status| status.as_str() == text)
     }
 
     pub fn is_final(self) -> bool {
@@ -120,7 +126,9 @@ impl FromStr for Mode {
             "sync" => Ok(Self::Sync),
             "async_poll" => Ok(Self::AsyncPoll),
             "async_callback" => Ok(Self::AsyncCallback),
-            _ => Err(format!("Invalid mode: {text}. Must be one of: sync, async_poll, async_callback")),
+            _ => Err(format!(
+                "Invalid mode: {text}. Must be one of: sync, async_poll, async_callback"
+            )),
         }
     }
 }
@@ -178,6 +186,9 @@ pub struct Run {
     pub usage: Usage,
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub finished_at: Option<OffsetDateTime>,
 }

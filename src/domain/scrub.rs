@@ -29,7 +29,10 @@ pub struct Scrubber(Option<AhoCorasick>);
 
 impl Scrubber {
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
-        let secrets = secrets.into_iter().map(Secret::expose).filter(|secret| secret.len() >= SHORTEST);
+        let secrets = secrets
+            .into_iter()
+            .map(Secret::expose)
+            .filter(|secret| secret.len() >= SHORTEST);
         let mut spellings: Vec<String> = secrets.flat_map(spellings).collect();
         spellings.sort_unstable();
         spellings.dedup();
@@ -38,8 +41,13 @@ impl Scrubber {
         }
         // There is one for each connection: a table of transitions would be ten times as large and no faster.
         let kind = Some(AhoCorasickKind::ContiguousNFA);
-        let build = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).kind(kind).build(spellings);
-        Self(Some(build.expect("a few short patterns fit into one automaton")))
+        let build = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .kind(kind)
+            .build(spellings);
+        Self(Some(
+            build.expect("a few short patterns fit into one automaton"),
+        ))
     }
 
     /// For the credentials that a connection to this server carries: what its user entered, and what the
@@ -48,11 +56,15 @@ impl Scrubber {
         let carried: Vec<Secret> = match &spec.endpoint {
             Endpoint::Remote { headers, .. } => {
                 let telling = headers.iter().filter(|(name, _)| is_telling(name));
-                telling.filter_map(|(_, value)| value.expose().rsplit(' ').next().map(Secret::new)).collect()
+                telling
+                    .filter_map(|(_, value)| value.expose().rsplit(' ').next().map(Secret::new))
+                    .collect()
             }
-            Endpoint::Stdio { env, .. } => {
-                env.iter().filter(|(name, _)| is_telling(name)).map(|(_, value)| value.clone()).collect()
-            }
+            Endpoint::Stdio { env, .. } => env
+                .iter()
+                .filter(|(name, _)| is_telling(name))
+                .map(|(_, value)| value.clone())
+                .collect(),
         };
         Self::new(spec.entered.iter().chain(&carried))
     }
@@ -79,7 +91,9 @@ impl Scrubber {
 
     /// JSON without the secrets. A secret that is part of the JSON's own structure leaves only the mask.
     pub fn json(&self, raw: Box<RawValue>) -> Box<RawValue> {
-        let Some(clean) = self.text(raw.get()) else { return raw };
+        let Some(clean) = self.text(raw.get()) else {
+            return raw;
+        };
         RawValue::from_string(clean).unwrap_or_else(|_| {
             let result = serde_json::json!({ "content": [{ "type": "text", "text": MASK }], "isError": true });
             serde_json::value::to_raw_value(&result).expect("plain JSON")
@@ -90,7 +104,9 @@ impl Scrubber {
 /// Whether a header or variable of this name holds a credential.
 fn is_telling(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    ["auth", "token", "key", "secret", "password", "cookie"].iter().any(|word| name.contains(word))
+    ["auth", "token", "key", "secret", "password", "cookie"]
+        .iter()
+        .any(|word| name.contains(word))
 }
 
 /// A secret as it may be written.
@@ -108,8 +124,11 @@ fn spellings(secret: &str) -> Vec<String> {
     all.extend([form.replace('+', "%20"), lower_escapes(&form), form]);
     let percent: String = secret.bytes().map(escaped).collect();
     all.extend([lower_escapes(&percent), percent]);
-    let every: String =
-        hex::encode_upper(secret).as_bytes().chunks(2).flat_map(|pair| ['%', pair[0].into(), pair[1].into()]).collect();
+    let every: String = hex::encode_upper(secret)
+        .as_bytes()
+        .chunks(2)
+        .flat_map(|pair| ['%', pair[0].into(), pair[1].into()])
+        .collect();
     all.extend([every.to_lowercase(), every]);
     for shift in 0..3 {
         all.extend(inside_base64(secret, shift));
@@ -124,10 +143,19 @@ fn inside_base64(secret: &str, shift: usize) -> Vec<String> {
     bytes.extend_from_slice(secret.as_bytes());
     // Characters that the bytes before take part in, and whole characters that the secret fills.
     let (first, end) = ([0, 2, 3][shift], bytes.len() * 8 / 6);
-    let cut = |text: String| text.get(first..end).filter(|text| text.len() >= 2 * SHORTEST).map(str::to_owned);
-    let spelled = [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)];
+    let cut = |text: String| {
+        text.get(first..end)
+            .filter(|text| text.len() >= 2 * SHORTEST)
+            .map(str::to_owned)
+    };
+    let spelled = [
+        STANDARD_NO_PAD.encode(&bytes),
+        URL_SAFE_NO_PAD.encode(&bytes),
+    ];
     let whole = (shift == 0).then(|| spelled.clone()).into_iter().flatten();
-    whole.chain(spelled.clone().into_iter().filter_map(cut)).collect()
+    whole
+        .chain(spelled.clone().into_iter().filter_map(cut))
+        .collect()
 }
 
 fn escaped(byte: u8) -> String {
@@ -144,7 +172,11 @@ fn lower_escapes(text: &str) -> String {
     let mut left = 0;
     for char in text.chars() {
         left = if char == '%' { 3 } else { left };
-        lower.push(if left > 0 { char.to_ascii_lowercase() } else { char });
+        lower.push(if left > 0 {
+            char.to_ascii_lowercase()
+        } else {
+            char
+        });
         left = usize::saturating_sub(left, 1);
     }
     lower

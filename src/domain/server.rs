@@ -14,7 +14,10 @@ use super::{
 };
 
 /// One server of one agent.
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in a pack")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own in a pack"
+)]
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerSpec {
     pub id: ServerId,
@@ -67,7 +70,8 @@ impl ServerSpec {
     /// What the allowlist names and the server does not have.
     pub fn missing(&self, tools: &[Arc<Tool>]) -> Vec<String> {
         let listed = self.tools.iter().flatten();
-        let missing = listed.filter(|pattern| !tools.iter().any(|tool| pattern.matches(&tool.name)));
+        let missing =
+            listed.filter(|pattern| !tools.iter().any(|tool| pattern.matches(&tool.name)));
         missing.map(|pattern| pattern.0.clone()).collect()
     }
 }
@@ -76,9 +80,18 @@ impl Endpoint {
     /// The transport, as packs write it.
     pub fn transport(&self) -> &'static str {
         match self {
-            Self::Remote { transport: Remote::StreamableHttp, .. } => "streamable-http",
-            Self::Remote { transport: Remote::Sse, .. } => "sse",
-            Self::Remote { transport: Remote::WebSocket, .. } => "websocket",
+            Self::Remote {
+                transport: Remote::StreamableHttp,
+                ..
+            } => "streamable-http",
+            Self::Remote {
+                transport: Remote::Sse,
+                ..
+            } => "sse",
+            Self::Remote {
+                transport: Remote::WebSocket,
+                ..
+            } => "websocket",
             Self::Stdio { .. } => "stdio",
         }
     }
@@ -88,7 +101,11 @@ impl Endpoint {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Endpoint {
     /// At an address. Headers are sent with every request to this origin only.
-    Remote { transport: Remote, url: Url, headers: Vec<(String, Secret)> },
+    Remote {
+        transport: Remote,
+        url: Url,
+        headers: Vec<(String, Secret)>,
+    },
     /// A child process that speaks over its standard streams.
     Stdio {
         command: String,
@@ -145,7 +162,11 @@ pub struct Timeouts {
 impl Default for Timeouts {
     /// 5 s to connect and 60 s for a request, as in DESIGN section 3.
     fn default() -> Self {
-        Self { connect: Duration::from_secs(5), request: Duration::from_secs(60), stream_idle: None }
+        Self {
+            connect: Duration::from_secs(5),
+            request: Duration::from_secs(60),
+            stream_idle: None,
+        }
     }
 }
 

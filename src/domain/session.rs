@@ -23,13 +23,19 @@ impl SignOut {
         let expires_until = seconds(claims, "exp")?;
         // The issuer's clock may be ahead of ours.
         let issued_until = seconds(claims, "iat").map_or(now, |issued| issued.max(now));
-        Some(Self { issued_until, expires_until })
+        Some(Self {
+            issued_until,
+            expires_until,
+        })
     }
 
     /// What somebody else ends for a user whose tokens they do not have: all that were issued until now, by an
     /// issuer whose clock may be ahead of ours, and those that do not say when if they end within a day.
     pub fn of_all(now: i64) -> Self {
-        Self { issued_until: now + AHEAD, expires_until: now + A_DAY }
+        Self {
+            issued_until: now + AHEAD,
+            expires_until: now + A_DAY,
+        }
     }
 
     /// Whether a token with these claims is over.
@@ -43,6 +49,11 @@ impl SignOut {
 
 fn seconds(claims: &Map<String, Value>, name: &str) -> Option<i64> {
     let claim = claims.get(name)?;
-    #[expect(clippy::cast_possible_truncation, reason = "a cast saturates, and times are far from the ends")]
-    claim.as_i64().or_else(|| claim.as_f64().map(|seconds| seconds as i64))
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a cast saturates, and times are far from the ends"
+    )]
+    claim
+        .as_i64()
+        .or_else(|| claim.as_f64().map(|seconds| seconds as i64))
 }

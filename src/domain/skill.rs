@@ -58,7 +58,10 @@ pub fn asked<'p, 't>(pack: &'p Pack, text: &'t str) -> Option<(&'p Skill, &'t st
     let text = text.trim();
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     let id = word.strip_prefix('/').filter(|_| !command::is_one(text))?;
-    pack.skills.iter().find(|skill| skill.id == id).map(|skill| (skill, rest.trim()))
+    pack.skills
+        .iter()
+        .find(|skill| skill.id == id)
+        .map(|skill| (skill, rest.trim()))
 }
 
 /// The skill that made a call, by its id; `None` for any other call.
@@ -78,9 +81,15 @@ pub fn arguments(text: &str) -> Result<Arguments, String> {
     let text = text.trim();
     if text.starts_with('{') && text.ends_with('}') {
         let given = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        return Ok(Arguments { given, irregularity: canonical::irregularity(text) });
+        return Ok(Arguments {
+            given,
+            irregularity: canonical::irregularity(text),
+        });
     }
-    with_input(Map::new(), text).map(|given| Arguments { given, irregularity: None })
+    with_input(Map::new(), text).map(|given| Arguments {
+        given,
+        irregularity: None,
+    })
 }
 
 /// The same arguments with the free text among them; blank text is none.
@@ -111,9 +120,16 @@ pub fn said(result: &ToolResult) -> Said {
         #[serde(borrow, default)]
         structured_content: Option<&'a RawValue>,
     }
-    let outcome = result.raw.as_ref().and_then(|raw| serde_json::from_str::<Outcome>(raw.get()).ok());
-    let structured = outcome.and_then(|outcome| outcome.structured_content).map(ToOwned::to_owned);
-    let text = structured.as_ref().map_or_else(|| result.text.clone(), |content| content.get().to_owned());
+    let outcome = result
+        .raw
+        .as_ref()
+        .and_then(|raw| serde_json::from_str::<Outcome>(raw.get()).ok());
+    let structured = outcome
+        .and_then(|outcome| outcome.structured_content)
+        .map(ToOwned::to_owned);
+    let text = structured
+        .as_ref()
+        .map_or_else(|| result.text.clone(), |content| content.get().to_owned());
     Said { text, structured }
 }
 
@@ -130,21 +146,40 @@ mod tests {
 
     #[test]
     fn a_text_in_braces_is_the_arguments_and_any_other_the_input() {
-        assert_eq!(given(r#" {"repo":"x","deep":{"a":1}} "#), json!({ "repo": "x", "deep": { "a": 1 } }));
+        assert_eq!(
+            given(r#" {"repo":"x","deep":{"a":1}} "#),
+            json!({ "repo": "x", "deep": { "a": 1 } })
+        );
         assert_eq!(given("rust async"), json!({ "input": "rust async" }));
         assert_eq!(given("  "), json!({}));
-        assert_eq!(given("[1]"), json!({ "input": "[1]" }), "only an object can be arguments");
+        assert_eq!(
+            given("[1]"),
+            json!({ "input": "[1]" }),
+            "only an object can be arguments"
+        );
         assert_eq!(given("{ is a brace"), json!({ "input": "{ is a brace" }));
-        assert!(arguments("{repo: x}").is_err(), "what looks like arguments is never taken for a text");
+        assert!(
+            arguments("{repo: x}").is_err(),
+            "what looks like arguments is never taken for a text"
+        );
     }
 
     #[test]
     fn context_and_free_text_meet_as_the_document_says() {
-        let context = json!({ "repo": "x" }).as_object().cloned().unwrap_or_default();
+        let context = json!({ "repo": "x" })
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
         let met = with_input(context.clone(), "go").map(Value::Object);
         assert_eq!(met, Ok(json!({ "repo": "x", "input": "go" })));
-        assert_eq!(with_input(context, " ").map(Value::Object), Ok(json!({ "repo": "x" })));
-        let taken = json!({ "input": "a" }).as_object().cloned().unwrap_or_default();
+        assert_eq!(
+            with_input(context, " ").map(Value::Object),
+            Ok(json!({ "repo": "x" }))
+        );
+        let taken = json!({ "input": "a" })
+            .as_object()
+            .cloned()
+            .unwrap_or_default();
         assert!(with_input(taken, "b").is_err());
     }
 
@@ -163,8 +198,17 @@ mod tests {
             raw: serde_json::value::to_raw_value(&raw).ok(),
             approval: None,
         };
-        assert_eq!(said(&result(json!({ "content": [], "structuredContent": { "a": 1 } }))).text, r#"{"a":1}"#);
-        for raw in [json!({ "content": [] }), json!({ "structuredContent": null })] {
+        assert_eq!(
+            said(&result(
+                json!({ "content": [], "structuredContent": { "a": 1 } })
+            ))
+            .text,
+            r#"{"a":1}"#
+        );
+        for raw in [
+            json!({ "content": [] }),
+            json!({ "structuredContent": null }),
+        ] {
             assert_eq!(said(&result(raw)).text, "one\ntwo");
         }
     }

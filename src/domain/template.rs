@@ -54,7 +54,15 @@ pub enum Source {
 }
 
 impl Source {
-    const ALL: [Self; 7] = [Self::Env, Self::User, Self::Params, Self::Scope, Self::Runtime, Self::Runner, Self::File];
+    const ALL: [Self; 7] = [
+        Self::Env,
+        Self::User,
+        Self::Params,
+        Self::Scope,
+        Self::Runtime,
+        Self::Runner,
+        Self::File,
+    ];
 
     /// As it stands before the dot.
     pub fn as_str(self) -> &'static str {
@@ -80,7 +88,10 @@ impl Source {
 
     /// Whether values are there only within a run, another one for each.
     pub fn is_of_run(self) -> bool {
-        matches!(self, Self::Params | Self::Scope | Self::Runtime | Self::Runner)
+        matches!(
+            self,
+            Self::Params | Self::Scope | Self::Runtime | Self::Runner
+        )
     }
 
     /// Whether text with a value from here must not be shown.
@@ -109,7 +120,9 @@ pub struct Resolved {
 pub enum TemplateError {
     #[error("`${{` is never closed; write `${{NAME}}`, or `$${{` for a literal `${{`")]
     Unclosed,
-    #[error("`${{{0}}}` is not supported by this version yet; only `${{NAME}}` of the environment is")]
+    #[error(
+        "`${{{0}}}` is not supported by this version yet; only `${{NAME}}` of the environment is"
+    )]
     UnknownSource(String),
     #[error(
         "`${{{0}}}` does not name a variable; write `${{NAME}}` with letters, digits and `_`, or `$${{` for a literal `${{`"
@@ -186,8 +199,14 @@ impl Template {
     /// between them, and everything else itself (DESIGN section 4).
     pub fn parse_user(text: &str, own: &str) -> Result<Self, TemplateError> {
         let field = |name: &str| match name.trim() {
-            "value" => Ok(Reference { source: Source::User, key: own.to_owned() }),
-            name if is_variable_name(name) => Ok(Reference { source: Source::User, key: name.to_owned() }),
+            "value" => Ok(Reference {
+                source: Source::User,
+                key: own.to_owned(),
+            }),
+            name if is_variable_name(name) => Ok(Reference {
+                source: Source::User,
+                key: name.to_owned(),
+            }),
             _ => Err(TemplateError::BadField),
         };
         let mut pieces = Vec::new();
@@ -197,9 +216,13 @@ impl Template {
                 pieces.push(Piece::Literal(literal.to_owned()));
             }
             let (inner, after) = after.split_once('}').ok_or(TemplateError::UnclosedField)?;
-            let encoded = inner.strip_prefix("base64(").and_then(|inner| inner.strip_suffix(')'));
+            let encoded = inner
+                .strip_prefix("base64(")
+                .and_then(|inner| inner.strip_suffix(')'));
             pieces.push(match encoded {
-                Some(names) => Piece::Base64(names.split(':').map(field).collect::<Result<_, _>>()?),
+                Some(names) => {
+                    Piece::Base64(names.split(':').map(field).collect::<Result<_, _>>()?)
+                }
                 None => Piece::Reference(field(inner)?),
             });
             rest = after;
@@ -212,7 +235,10 @@ impl Template {
 
     /// Replaces every reference by what `value` says, which is taken literally. The error names every
     /// reference without a value.
-    pub fn resolve<'v>(&self, value: impl Fn(&Reference) -> Option<&'v str>) -> Result<String, Missing> {
+    pub fn resolve<'v>(
+        &self,
+        value: impl Fn(&Reference) -> Option<&'v str>,
+    ) -> Result<String, Missing> {
         let mut text = String::new();
         let mut missing = BTreeSet::new();
         for piece in &self.pieces {
@@ -223,13 +249,22 @@ impl Template {
                     None => drop(missing.insert(reference.clone())),
                 },
                 Piece::Base64(references) => {
-                    missing.extend(references.iter().filter(|reference| value(reference).is_none()).cloned());
+                    missing.extend(
+                        references
+                            .iter()
+                            .filter(|reference| value(reference).is_none())
+                            .cloned(),
+                    );
                     let values: Vec<_> = references.iter().filter_map(&value).collect();
                     STANDARD.encode_string(values.join(":"), &mut text);
                 }
             }
         }
-        if missing.is_empty() { Ok(text) } else { Err(Missing(missing)) }
+        if missing.is_empty() {
+            Ok(text)
+        } else {
+            Err(Missing(missing))
+        }
     }
 
     /// The same for text that may be left out. A value from a sensitive source makes the whole text sensitive.
@@ -240,8 +275,13 @@ impl Template {
     ) -> Result<Option<Resolved>, Missing> {
         match (self.resolve(value), on_missing) {
             (Ok(text), _) => {
-                let sensitive = self.references().any(|reference| reference.source.is_sensitive());
-                Ok(Some(Resolved { text: Secret::new(text), sensitive }))
+                let sensitive = self
+                    .references()
+                    .any(|reference| reference.source.is_sensitive());
+                Ok(Some(Resolved {
+                    text: Secret::new(text),
+                    sensitive,
+                }))
             }
             (Err(_), OnMissing::Omit) => Ok(None),
             (Err(missing), OnMissing::Error) => Err(missing),
@@ -273,22 +313,38 @@ impl Template {
 /// `NAME`. A dotted name belongs to a source that is not there yet, which deserves its own sentence.
 fn reference(name: &str) -> Result<Reference, TemplateError> {
     if is_variable_name(name) {
-        return Ok(Reference { source: Source::Env, key: name.to_owned() });
+        return Ok(Reference {
+            source: Source::Env,
+            key: name.to_owned(),
+        });
     }
     let dotted = name.contains('.') && name.split('.').all(is_variable_name);
     if dotted {
-        return Err(TemplateError::UnknownSource(name.chars().take(40).collect()));
+        return Err(TemplateError::UnknownSource(
+            name.chars().take(40).collect(),
+        ));
     }
     // The rest may be the secret itself.
-    let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.').unwrap_or(name.len());
+    let end = name
+        .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.')
+        .unwrap_or(name.len());
     let shown: String = name[..end].chars().take(40).collect();
-    Err(TemplateError::BadName(if shown.len() < name.len() { shown + "…" } else { shown }))
+    Err(TemplateError::BadName(if shown.len() < name.len() {
+        shown + "…"
+    } else {
+        shown
+    }))
 }
 
 /// `source.key`, where the source is one of these.
 fn sourced(name: &str, sources: &[Source]) -> Result<Reference, TemplateError> {
     let shown = || name.chars().take(40).collect::<String>();
-    let names = |of: &[Source]| of.iter().map(|source| source.as_str()).collect::<Vec<_>>().join(", ");
+    let names = |of: &[Source]| {
+        of.iter()
+            .map(|source| source.as_str())
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
     let Some((source, key)) = name.split_once('.') else {
         return Err(if is_variable_name(name) {
             TemplateError::NoSource(shown())
@@ -296,23 +352,37 @@ fn sourced(name: &str, sources: &[Source]) -> Result<Reference, TemplateError> {
             TemplateError::BadName(shown())
         });
     };
-    let Some(source) = Source::ALL.into_iter().find(|known| known.as_str() == source) else {
-        return Err(TemplateError::StrangeSource(source.chars().take(40).collect(), names(sources)));
+    let Some(source) = Source::ALL
+        .into_iter()
+        .find(|known| known.as_str() == source)
+    else {
+        return Err(TemplateError::StrangeSource(
+            source.chars().take(40).collect(),
+            names(sources),
+        ));
     };
     if !sources.contains(&source) {
         return Err(TemplateError::Elsewhere(shown(), names(sources)));
     }
     let is_key = |key: &str| {
-        (1..=128).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
+        (1..=128).contains(&key.len())
+            && key
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'))
     };
     if !is_key(key) || (source == Source::Env && !is_variable_name(key)) {
         return Err(TemplateError::BadName(shown()));
     }
     match source.keys() {
-        Some(keys) if !keys.contains(&key) => {
-            Err(TemplateError::StrangeKey(source.as_str(), key.to_owned(), keys.join(", ")))
-        }
-        _ => Ok(Reference { source, key: key.to_owned() }),
+        Some(keys) if !keys.contains(&key) => Err(TemplateError::StrangeKey(
+            source.as_str(),
+            key.to_owned(),
+            keys.join(", "),
+        )),
+        _ => Ok(Reference {
+            source,
+            key: key.to_owned(),
+        }),
     }
 }
 
@@ -341,5 +411,9 @@ impl fmt::Display for Reference {
 }
 
 fn listed(references: &BTreeSet<Reference>) -> String {
-    references.iter().map(|reference| format!("`{reference}`")).collect::<Vec<_>>().join(", ")
+    references
+        .iter()
+        .map(|reference| format!("`{reference}`"))
+        .collect::<Vec<_>>()
+        .join(", ")
 }

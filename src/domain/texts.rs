@@ -22,7 +22,10 @@ pub struct Texts<'a> {
 
 /// The texts in the language of a principal.
 pub fn of<'a>(pack: &'a Pack, principal: &'a Principal) -> Texts<'a> {
-    Texts { pack: Some(pack), locale: principal.locale.as_deref() }
+    Texts {
+        pack: Some(pack),
+        locale: principal.locale.as_deref(),
+    }
 }
 
 /// The same for somebody whose language is not known: the pack's own.
@@ -32,27 +35,47 @@ pub fn in_default(pack: Option<&Pack>) -> Texts<'_> {
 
 /// The same for words about an agent that may be gone.
 pub fn of_any<'a>(pack: Option<&'a Pack>, principal: &'a Principal) -> Texts<'a> {
-    Texts { pack, locale: principal.locale.as_deref() }
+    Texts {
+        pack,
+        locale: principal.locale.as_deref(),
+    }
 }
 
 impl Texts<'_> {
     /// The text with `{name}` replaced, once and literally. In the user's language by the pack, else by us,
     /// then in the pack's default language, then in English.
     pub fn say(&self, key: Key, values: &[(&str, &str)]) -> String {
-        let ours = TEXTS.iter().chain(menu::TEXTS).chain(servers::TEXTS).chain(skills::TEXTS);
+        let ours = TEXTS
+            .iter()
+            .chain(menu::TEXTS)
+            .chain(servers::TEXTS)
+            .chain(skills::TEXTS);
         let mut rows = ours.chain(APPROVALS);
-        let (_, name, built_in) = rows.find(|(other, ..)| *other == key).expect("every key has its row");
-        let default = self.pack.map(|pack| pack.metadata.default_language.as_str());
+        let (_, name, built_in) = rows
+            .find(|(other, ..)| *other == key)
+            .expect("every key has its row");
+        let default = self
+            .pack
+            .map(|pack| pack.metadata.default_language.as_str());
         let tags = self.locale.into_iter().chain(default).chain(["en"]);
-        let found = tags.flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)]).find_map(|tag| {
-            let languages = self.pack.map(|pack| &pack.languages);
-            let own = languages.into_iter().flatten().find(|(language, _)| language.eq_ignore_ascii_case(tag));
-            let own = own.and_then(|(_, language)| language.strings.get(*name)).map(String::as_str);
-            own.or_else(|| {
-                let at = LANGUAGES.iter().position(|language| language.eq_ignore_ascii_case(tag))?;
-                Some(built_in[at])
-            })
-        });
+        let found = tags
+            .flat_map(|tag| [tag, tag.split(['-', '_']).next().unwrap_or(tag)])
+            .find_map(|tag| {
+                let languages = self.pack.map(|pack| &pack.languages);
+                let own = languages
+                    .into_iter()
+                    .flatten()
+                    .find(|(language, _)| language.eq_ignore_ascii_case(tag));
+                let own = own
+                    .and_then(|(_, language)| language.strings.get(*name))
+                    .map(String::as_str);
+                own.or_else(|| {
+                    let at = LANGUAGES
+                        .iter()
+                        .position(|language| language.eq_ignore_ascii_case(tag))?;
+                    Some(built_in[at])
+                })
+            });
         fill(found.unwrap_or(built_in[0]), values)
     }
 }

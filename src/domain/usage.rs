@@ -32,7 +32,10 @@ pub struct Used {
 
 /// What the operator says of one limit of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(untagged, expecting = "expected a whole number from 0 to 4294967295, or `unlimited`")]
+#[serde(
+    untagged,
+    expecting = "expected a whole number from 0 to 4294967295, or `unlimited`"
+)]
 pub enum Limit {
     AtMost(u32),
     Unlimited(Unlimited),
@@ -78,7 +81,14 @@ impl Limits {
 impl Daily {
     /// Whether anything is limited at all.
     pub fn is_any(&self) -> bool {
-        [self.user_runs, self.user_tokens, self.tenant_runs, self.tenant_tokens].iter().any(Option::is_some)
+        [
+            self.user_runs,
+            self.user_tokens,
+            self.tenant_runs,
+            self.tenant_tokens,
+        ]
+        .iter()
+        .any(Option::is_some)
     }
 
     /// Whether another turn may begin, after what was used today.
@@ -86,15 +96,34 @@ impl Daily {
         let limits = [
             (self.user_runs, user.runs, "you have", "runs"),
             (self.user_tokens, user.tokens, "you have", "tokens"),
-            (self.tenant_runs, tenant.runs, "your organisation has", "runs"),
-            (self.tenant_tokens, tenant.tokens, "your organisation has", "tokens"),
+            (
+                self.tenant_runs,
+                tenant.runs,
+                "your organisation has",
+                "runs",
+            ),
+            (
+                self.tenant_tokens,
+                tenant.tokens,
+                "your organisation has",
+                "tokens",
+            ),
         ];
         for (limit, used, who, what) in limits {
-            let Some(limit) = limit.filter(|limit| used >= *limit) else { continue };
-            let tomorrow = now.date().next_day().unwrap_or(now.date()).midnight().assume_utc();
+            let Some(limit) = limit.filter(|limit| used >= *limit) else {
+                continue;
+            };
+            let tomorrow = now
+                .date()
+                .next_day()
+                .unwrap_or(now.date())
+                .midnight()
+                .assume_utc();
             let left = (tomorrow - now).whole_seconds().max(1);
             return Err(Error::Limited {
-                reason: format!("{who} used all {limit} {what} of today; there is more at 00:00 UTC"),
+                reason: format!(
+                    "{who} used all {limit} {what} of today; there is more at 00:00 UTC"
+                ),
                 retry_after: Duration::from_secs(left.cast_unsigned()),
             });
         }

@@ -45,11 +45,20 @@ pub struct Webhook {
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     /// Since when nothing is sent any more: the receiver answered 410.
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub disabled_at: Option<OffsetDateTime>,
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub last_delivered_at: Option<OffsetDateTime>,
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub last_failed_at: Option<OffsetDateTime>,
     /// Why the last try failed that did.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,9 +76,15 @@ pub struct Delivery {
     pub attempts: i32,
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub next_attempt_at: Option<OffsetDateTime>,
-    #[serde(with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub delivered_at: Option<OffsetDateTime>,
     /// The HTTP status of the last try, if there was an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,18 +115,27 @@ struct Message<'a> {
 
 /// The body of a message: the same bytes each time it is sent.
 pub fn body(event: &str, at: OffsetDateTime, payload: &RawValue) -> String {
-    serde_json::to_string(&Message { r#type: event, timestamp: at, data: payload }).expect("plain data can be written")
+    serde_json::to_string(&Message {
+        r#type: event,
+        timestamp: at,
+        data: payload,
+    })
+    .expect("plain data can be written")
 }
 
 /// Checks names of events; the error is a sentence for whoever wrote them.
 pub fn check_events(events: &[String]) -> Result<(), String> {
     if events.is_empty() || events.len() > MOST_EVENTS {
-        return Err(format!("name 1 to {MOST_EVENTS} events, such as `approval.requested`, `approval.*` or `*`"));
+        return Err(format!(
+            "name 1 to {MOST_EVENTS} events, such as `approval.requested`, `approval.*` or `*`"
+        ));
     }
     match events.iter().find(|event| !is_pattern(event)) {
         Some(wrong) => {
             let short: String = wrong.chars().take(64).collect();
-            Err(format!("{short:?} is no name of events: write `approval.requested`, `approval.*` or `*`"))
+            Err(format!(
+                "{short:?} is no name of events: write `approval.requested`, `approval.*` or `*`"
+            ))
         }
         None => Ok(()),
     }
@@ -119,7 +143,12 @@ pub fn check_events(events: &[String]) -> Result<(), String> {
 
 /// Words of small letters and `_` with dots between them; the last may be `*`.
 fn is_pattern(text: &str) -> bool {
-    let word = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    let word = |word: &str| {
+        !word.is_empty()
+            && word
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    };
     let stem = text.strip_suffix(".*").unwrap_or(text);
     text.len() <= 64 && (text == "*" || stem.split('.').all(word))
 }
@@ -127,16 +156,29 @@ fn is_pattern(text: &str) -> bool {
 /// A fresh secret, as its receiver is shown it: once.
 pub fn new_secret() -> Secret {
     let bytes = Zeroizing::new(rand::random::<[u8; SECRET_BYTES]>());
-    Secret::new(format!("{SECRET_MARK}{}", *Zeroizing::new(STANDARD.encode(*bytes))))
+    Secret::new(format!(
+        "{SECRET_MARK}{}",
+        *Zeroizing::new(STANDARD.encode(*bytes))
+    ))
 }
 
 /// The header `webhook-signature`: HMAC-SHA-256 over `id.timestamp.body`.
 pub fn sign(secret: &Secret, id: &str, timestamp: i64, body: &str) -> Result<String, String> {
-    let text = secret.expose().strip_prefix(SECRET_MARK).unwrap_or(secret.expose());
-    let key = Zeroizing::new(STANDARD.decode(text).map_err(|_| "the secret is not base64".to_owned())?);
+    let text = secret
+        .expose()
+        .strip_prefix(SECRET_MARK)
+        .unwrap_or(secret.expose());
+    let key = Zeroizing::new(
+        STANDARD
+            .decode(text)
+            .map_err(|_| "the secret is not base64".to_owned())?,
+    );
     let mut mac = Hmac::<Sha256>::new_from_slice(&key).expect("HMAC takes a key of any length");
     mac.update(format!("{id}.{timestamp}.{body}").as_bytes());
-    Ok(format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes())))
+    Ok(format!(
+        "v1,{}",
+        STANDARD.encode(mac.finalize().into_bytes())
+    ))
 }
 
 /// How long to wait after a number of tries; `None`: it is given up. `chance` from 0 to 1 spreads messages that

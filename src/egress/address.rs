@@ -44,7 +44,9 @@ pub fn is_public(address: IpAddr) -> bool {
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
     let bits = address.to_bits();
-    !SPECIAL_V4.iter().any(|(net, prefix)| (bits ^ net.to_bits()) >> (32 - prefix) == 0)
+    !SPECIAL_V4
+        .iter()
+        .any(|(net, prefix)| (bits ^ net.to_bits()) >> (32 - prefix) == 0)
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
@@ -54,7 +56,9 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     }
     let bits = address.to_bits();
     bits >> 125 == 0b001
-        && !SPECIAL_V6.iter().any(|(net, prefix)| (bits ^ net.to_bits()) >> (128 - prefix) == 0)
+        && !SPECIAL_V6
+            .iter()
+            .any(|(net, prefix)| (bits ^ net.to_bits()) >> (128 - prefix) == 0)
         && isatap(address).is_none_or(is_public_v4)
 }
 
@@ -65,7 +69,9 @@ fn carried_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     match words {
         // mapped ::ffff:a.b.c.d, compatible ::a.b.c.d (with :: and ::1), translated ::ffff:0:a.b.c.d, and
         // NAT64 64:ff9b::a.b.c.d, whose local-use sibling 64:ff9b:1::/48 is not public at all
-        [0, 0, 0, 0, 0, 0xffff | 0, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![v4(6)],
+        [0, 0, 0, 0, 0, 0xffff | 0, ..]
+        | [0, 0, 0, 0, 0xffff, 0, ..]
+        | [0x64, 0xff9b, 0, 0, 0, 0, ..] => vec![v4(6)],
         // 6to4 2002:a.b:c.d::
         [0x2002, ..] => vec![v4(1)],
         // Teredo 2001:0:<server>:…:<client, inverted>
@@ -77,5 +83,6 @@ fn carried_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
 /// The IPv4 address in an ISATAP interface id (`…:0:5efe:a.b.c.d`), whatever the prefix.
 fn isatap(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [.., e, f, g, h] = address.segments();
-    (matches!(e, 0 | 0x200) && f == 0x5efe).then(|| Ipv4Addr::from_bits(u32::from(g) << 16 | u32::from(h)))
+    (matches!(e, 0 | 0x200) && f == 0x5efe)
+        .then(|| Ipv4Addr::from_bits(u32::from(g) << 16 | u32::from(h)))
 }

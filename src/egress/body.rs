@@ -26,7 +26,10 @@ pub(super) struct Patience {
 impl Patience {
     pub(super) fn new(limits: &Limits) -> Self {
         let timer = |limit: Duration| (limit, Box::pin(sleep(limit)));
-        Self { deadline: limits.deadline.map(timer), idle: limits.idle.map(timer) }
+        Self {
+            deadline: limits.deadline.map(timer),
+            idle: limits.idle.map(timer),
+        }
     }
 
     /// Ready when time has run out.
@@ -63,13 +66,23 @@ pub struct Body {
 
 impl Body {
     pub(super) fn new(inner: reqwest::Body, host: String, patience: Patience, max: usize) -> Self {
-        Self { inner: Some(inner), host, patience, max, read: 0 }
+        Self {
+            inner: Some(inner),
+            host,
+            patience,
+            max,
+            read: 0,
+        }
     }
 
     /// The whole body.
     pub async fn bytes(mut self) -> Result<Bytes, EgressError> {
-        let Some(first) = self.next().await.transpose()? else { return Ok(Bytes::new()) };
-        let Some(second) = self.next().await.transpose()? else { return Ok(first) };
+        let Some(first) = self.next().await.transpose()? else {
+            return Ok(Bytes::new());
+        };
+        let Some(second) = self.next().await.transpose()? else {
+            return Ok(first);
+        };
         let mut whole = BytesMut::from(first);
         whole.extend_from_slice(&second);
         while let Some(chunk) = self.next().await {
@@ -79,13 +92,17 @@ impl Body {
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, ErrorKind>>> {
-        let Some(inner) = &mut self.inner else { return Poll::Ready(None) };
+        let Some(inner) = &mut self.inner else {
+            return Poll::Ready(None);
+        };
         loop {
             let Poll::Ready(frame) = Pin::new(&mut *inner).poll_frame(cx) else {
                 return Poll::Ready(Some(Err(ready!(self.patience.poll_expired(cx)))));
             };
             self.patience.heard();
-            let Some(frame) = frame else { return Poll::Ready(None) };
+            let Some(frame) = frame else {
+                return Poll::Ready(None);
+            };
             let frame = frame.map_err(|error| ErrorKind::Broken {
                 host: self.host.clone(),
                 cause: super::cause_of(&error.without_url()),
@@ -96,7 +113,11 @@ impl Body {
                 Ok(Ok(chunk)) => {
                     self.read += chunk.len();
                     let fits = self.read <= self.max;
-                    return Poll::Ready(Some(if fits { Ok(chunk) } else { Err(ErrorKind::TooLarge(self.max)) }));
+                    return Poll::Ready(Some(if fits {
+                        Ok(chunk)
+                    } else {
+                        Err(ErrorKind::TooLarge(self.max))
+                    }));
                 }
                 Ok(Err(_trailers)) => {}
             }

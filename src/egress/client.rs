@@ -47,8 +47,15 @@ pub struct Table {
 
 impl Names {
     pub fn table(names: impl IntoIterator<Item = (&'static str, Vec<IpAddr>)>) -> Self {
-        let names = names.into_iter().map(|(name, addresses)| (name.to_owned(), addresses)).collect();
-        Self::Table(Arc::new(Table { names, asked: AtomicUsize::new(0), dialled: AtomicUsize::new(0) }))
+        let names = names
+            .into_iter()
+            .map(|(name, addresses)| (name.to_owned(), addresses))
+            .collect();
+        Self::Table(Arc::new(Table {
+            names,
+            asked: AtomicUsize::new(0),
+            dialled: AtomicUsize::new(0),
+        }))
     }
 
     /// How often a table was asked.
@@ -78,8 +85,14 @@ impl Names {
             Self::System => Ok(tokio::net::lookup_host((host, 0)).await?.collect()),
             Self::Table(table) => {
                 table.asked.fetch_add(1, Ordering::SeqCst);
-                let addresses = table.names.get(host).ok_or_else(|| io::Error::other("no such name"))?;
-                Ok(addresses.iter().map(|address| SocketAddr::new(*address, 0)).collect())
+                let addresses = table
+                    .names
+                    .get(host)
+                    .ok_or_else(|| io::Error::other("no such name"))?;
+                Ok(addresses
+                    .iter()
+                    .map(|address| SocketAddr::new(*address, 0))
+                    .collect())
             }
         }
     }
@@ -127,7 +140,10 @@ impl Resolve for Resolver {
 pub(super) fn build(names: &Names, route: Route) -> Result<reqwest::Client, String> {
     install_crypto();
     reqwest::Client::builder()
-        .dns_resolver(Resolver { names: names.clone(), route })
+        .dns_resolver(Resolver {
+            names: names.clone(),
+            route,
+        })
         .connector_layer(ConnectLimit(names.clone()))
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
@@ -184,8 +200,10 @@ where
         let limit = CONNECT.try_with(|limit| *limit).unwrap_or(DEFAULT_CONNECT);
         self.1.note_dial();
         let connecting = self.0.call(target);
-        Box::pin(
-            async move { tokio::time::timeout(limit, connecting).await.unwrap_or_else(|_| Err(TooSlow(limit).into())) },
-        )
+        Box::pin(async move {
+            tokio::time::timeout(limit, connecting)
+                .await
+                .unwrap_or_else(|_| Err(TooSlow(limit).into()))
+        })
     }
 }

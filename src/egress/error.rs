@@ -46,22 +46,34 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     pub(super) fn unsent(self) -> EgressError {
-        EgressError { kind: self, sent: false }
+        EgressError {
+            kind: self,
+            sent: false,
+        }
     }
 
     pub(super) fn sent(self) -> EgressError {
-        EgressError { kind: self, sent: true }
+        EgressError {
+            kind: self,
+            sent: true,
+        }
     }
 }
 
 impl EgressError {
     /// Whether the guard refused, so that repeating is pointless until somebody changes a setting.
     pub fn is_rejected(&self) -> bool {
-        matches!(self.kind, ErrorKind::Rejected(_) | ErrorKind::PrivateAddress { .. })
+        matches!(
+            self.kind,
+            ErrorKind::Rejected(_) | ErrorKind::PrivateAddress { .. }
+        )
     }
 
     /// Whether time ran out: connecting, waiting, or reading.
     pub fn is_timeout(&self) -> bool {
-        matches!(self.kind, ErrorKind::ConnectTimeout { .. } | ErrorKind::Deadline(_) | ErrorKind::Idle(_))
+        matches!(
+            self.kind,
+            ErrorKind::ConnectTimeout { .. } | ErrorKind::Deadline(_) | ErrorKind::Idle(_)
+        )
     }
 }

@@ -9,8 +9,17 @@ use super::{
 };
 
 /// Suffixes of names that belong to a private network, with the bare names themselves.
-const PRIVATE_SUFFIXES: &[&str] =
-    &["localhost", "local", "internal", "lan", "home", "corp", "intranet", "localdomain", "home.arpa"];
+const PRIVATE_SUFFIXES: &[&str] = &[
+    "localhost",
+    "local",
+    "internal",
+    "lan",
+    "home",
+    "corp",
+    "intranet",
+    "localdomain",
+    "home.arpa",
+];
 
 /// How a request to an admitted URL may be dialled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +44,11 @@ struct Entry {
 
 impl Gate {
     pub(super) fn new(allow: &[String]) -> Result<Self, String> {
-        allow.iter().map(|entry| Entry::parse(entry)).collect::<Result<_, _>>().map(|allow| Self { allow })
+        allow
+            .iter()
+            .map(|entry| Entry::parse(entry))
+            .collect::<Result<_, _>>()
+            .map(|allow| Self { allow })
     }
 
     /// Judges scheme, host and user information, in this order.
@@ -49,26 +62,39 @@ impl Gate {
             return reject(format!("URL without a host {:?}", scrubbed(url.as_str())));
         };
         let host = without_trailing_dot(host.to_owned());
-        let allowed = self
-            .allow
-            .iter()
-            .any(|entry| entry.host == host && entry.port.is_none_or(|port| Some(port) == url.port_or_known_default()));
+        let allowed = self.allow.iter().any(|entry| {
+            entry.host == host
+                && entry
+                    .port
+                    .is_none_or(|port| Some(port) == url.port_or_known_default())
+        });
         if !allowed && is_private(&host) {
-            return reject(format!("private/loopback/internal host \"{host}\" not in egress allowlist"));
+            return reject(format!(
+                "private/loopback/internal host \"{host}\" not in egress allowlist"
+            ));
         }
         if !allowed && scheme == "http" {
-            return reject(format!("plain http to non-loopback host \"{host}\" (use https or allowlist it)"));
+            return reject(format!(
+                "plain http to non-loopback host \"{host}\" (use https or allowlist it)"
+            ));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return reject(format!("URL with user information for host \"{host}\" (send credentials in a header)"));
+            return reject(format!(
+                "URL with user information for host \"{host}\" (send credentials in a header)"
+            ));
         }
-        Ok(if allowed { Route::Allowed } else { Route::Public })
+        Ok(if allowed {
+            Route::Allowed
+        } else {
+            Route::Public
+        })
     }
 }
 
 /// Parses a URL; the sentence is the guard's when it is none.
 pub fn parse_url(text: &str) -> Result<Url, EgressError> {
-    Url::parse(text).map_err(|_| ErrorKind::Rejected(format!("unparseable URL {:?}", scrubbed(text))).unsent())
+    Url::parse(text)
+        .map_err(|_| ErrorKind::Rejected(format!("unparseable URL {:?}", scrubbed(text))).unsent())
 }
 
 impl Entry {
@@ -76,19 +102,31 @@ impl Entry {
         let bad = || format!("egress allowlist entry {text:?} is neither `host` nor `host:port`");
         let text = text.trim();
         if let Ok(address) = text.parse::<std::net::Ipv6Addr>() {
-            return Ok(Self { host: Host::Ipv6(address), port: None });
+            return Ok(Self {
+                host: Host::Ipv6(address),
+                port: None,
+            });
         }
         let (host, port) = match text.rsplit_once(':') {
-            Some((host, port)) if !text.ends_with(']') => {
-                (host, Some(port.parse::<u16>().ok().filter(|port| *port != 0).ok_or_else(bad)?))
-            }
+            Some((host, port)) if !text.ends_with(']') => (
+                host,
+                Some(
+                    port.parse::<u16>()
+                        .ok()
+                        .filter(|port| *port != 0)
+                        .ok_or_else(bad)?,
+                ),
+            ),
             _ => (text, None),
         };
         if host.contains(['/', '@', '*', ' ']) {
             return Err(bad());
         }
         let host = Host::parse(host).map_err(|_| bad())?;
-        Ok(Self { host: without_trailing_dot(host), port })
+        Ok(Self {
+            host: without_trailing_dot(host),
+            port,
+        })
     }
 }
 
@@ -107,9 +145,10 @@ fn is_private(host: &Host) -> bool {
     match host {
         Host::Ipv4(address) => !is_public((*address).into()),
         Host::Ipv6(address) => !is_public((*address).into()),
-        Host::Domain(name) => PRIVATE_SUFFIXES
-            .iter()
-            .any(|suffix| name.strip_suffix(suffix).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))),
+        Host::Domain(name) => PRIVATE_SUFFIXES.iter().any(|suffix| {
+            name.strip_suffix(suffix)
+                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        }),
     }
 }
 
@@ -117,7 +156,9 @@ fn is_private(host: &Host) -> bool {
 fn scrubbed(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or_default();
     let text = match (text.find("//"), text.rfind('@')) {
-        (Some(slashes), Some(at)) if slashes + 2 < at => format!("{}…{}", &text[..slashes + 2], &text[at..]),
+        (Some(slashes), Some(at)) if slashes + 2 < at => {
+            format!("{}…{}", &text[..slashes + 2], &text[at..])
+        }
         _ => text.to_owned(),
     };
     text.chars().take(200).collect()

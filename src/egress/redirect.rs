@@ -8,14 +8,25 @@ use super::{Request, error::ErrorKind};
 pub(super) const MAX_REDIRECTS: usize = 5;
 
 /// Headers that say nothing about who asks and may follow a redirect to another origin.
-const HARMLESS: &[&str] = &["accept", "accept-language", "user-agent", "mcp-protocol-version"];
+const HARMLESS: &[&str] = &[
+    "accept",
+    "accept-language",
+    "user-agent",
+    "mcp-protocol-version",
+];
 
 /// Changes the request into the one that `status` and its `Location` ask for. `Ok(false)`: no redirect.
-pub(super) fn follow(request: &mut Request, status: StatusCode, headers: &HeaderMap) -> Result<bool, ErrorKind> {
+pub(super) fn follow(
+    request: &mut Request,
+    status: StatusCode,
+    headers: &HeaderMap,
+) -> Result<bool, ErrorKind> {
     if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return Ok(false);
     }
-    let Some(location) = headers.get(header::LOCATION) else { return Ok(false) };
+    let Some(location) = headers.get(header::LOCATION) else {
+        return Ok(false);
+    };
     let bad = || ErrorKind::BadRedirect("its `location` is not a URL".to_owned());
     let location = str::from_utf8(location.as_bytes()).map_err(|_| bad())?;
     let target = request.url.join(location).map_err(|_| bad())?;
@@ -29,7 +40,9 @@ pub(super) fn follow(request: &mut Request, status: StatusCode, headers: &Header
             return Err(ErrorKind::BadRedirect(why));
         }
         if request.headers.contains_key(header::UPGRADE) {
-            return Err(ErrorKind::BadRedirect("it would open a WebSocket at another origin".to_owned()));
+            return Err(ErrorKind::BadRedirect(
+                "it would open a WebSocket at another origin".to_owned(),
+            ));
         }
         drop_body(request);
         let sent = std::mem::take(&mut request.headers);
@@ -53,7 +66,12 @@ fn becomes_get(status: StatusCode, method: &Method) -> bool {
 
 fn drop_body(request: &mut Request) {
     request.body = bytes::Bytes::new();
-    for name in [header::CONTENT_TYPE, header::CONTENT_ENCODING, header::CONTENT_LANGUAGE, header::CONTENT_LOCATION] {
+    for name in [
+        header::CONTENT_TYPE,
+        header::CONTENT_ENCODING,
+        header::CONTENT_LANGUAGE,
+        header::CONTENT_LOCATION,
+    ] {
         request.headers.remove(name);
     }
 }

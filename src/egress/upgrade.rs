@@ -21,7 +21,11 @@ pub enum Handshake {
 impl Egress {
     /// Asks for a WebSocket with this subprotocol. `ws` and `wss` in the URL are judged as `http` and `https`; a
     /// redirect is followed within the origin only.
-    pub async fn web_socket(&self, mut request: Request, protocol: &'static str) -> Result<Handshake, EgressError> {
+    pub async fn web_socket(
+        &self,
+        mut request: Request,
+        protocol: &'static str,
+    ) -> Result<Handshake, EgressError> {
         let mut patience = Patience::new(&request.limits);
         let max = request.limits.max_body;
         let key = generate_key();
@@ -30,26 +34,54 @@ impl Egress {
         for (name, value) in [
             (header::CONNECTION, HeaderValue::from_static("Upgrade")),
             (header::UPGRADE, HeaderValue::from_static("websocket")),
-            (header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13")),
-            (header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol)),
-            (header::SEC_WEBSOCKET_KEY, HeaderValue::from_str(&key).expect("Base64 is ASCII")),
+            (
+                header::SEC_WEBSOCKET_VERSION,
+                HeaderValue::from_static("13"),
+            ),
+            (
+                header::SEC_WEBSOCKET_PROTOCOL,
+                HeaderValue::from_static(protocol),
+            ),
+            (
+                header::SEC_WEBSOCKET_KEY,
+                HeaderValue::from_str(&key).expect("Base64 is ASCII"),
+            ),
         ] {
             request.headers.insert(name, value);
         }
         let (url, answer) = self.wait(&mut patience, request).await?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return read(url, answer, patience, max).map(|answer| Handshake::Answer(Box::new(answer)));
+            return read(url, answer, patience, max)
+                .map(|answer| Handshake::Answer(Box::new(answer)));
         }
-        let broken = |cause: &str| ErrorKind::Broken { host: host_of(&url), cause: cause.to_owned() }.sent();
-        let says = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        let broken = |cause: &str| {
+            ErrorKind::Broken {
+                host: host_of(&url),
+                cause: cause.to_owned(),
+            }
+            .sent()
+        };
+        let says = |name| {
+            answer
+                .headers()
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+        };
         if says(header::SEC_WEBSOCKET_ACCEPT) != Some(&derive_accept_key(key.as_bytes())) {
-            return Err(broken("the server did not understand the WebSocket handshake"));
+            return Err(broken(
+                "the server did not understand the WebSocket handshake",
+            ));
         }
         // Gateways often name none; one that we did not offer is another language.
         if says(header::SEC_WEBSOCKET_PROTOCOL).is_some_and(|chosen| chosen != protocol) {
-            return Err(broken("the server chose a WebSocket subprotocol that was not offered"));
+            return Err(broken(
+                "the server chose a WebSocket subprotocol that was not offered",
+            ));
         }
-        let socket = answer.upgrade().await.map_err(|error| broken(&super::cause_of(&error.without_url())))?;
+        let socket = answer
+            .upgrade()
+            .await
+            .map_err(|error| broken(&super::cause_of(&error.without_url())))?;
         Ok(Handshake::Open(socket))
     }
 }
@@ -60,5 +92,6 @@ fn as_http(url: &mut Url) {
         "wss" => "https",
         _ => return,
     };
-    url.set_scheme(scheme).expect("all four are special schemes with a host");
+    url.set_scheme(scheme)
+        .expect("all four are special schemes with a host");
 }

@@ -41,7 +41,11 @@ impl Breakers {
             circuit.probing = true;
             probe = true;
         }
-        Ok(Permit { breakers: Arc::clone(self), endpoint: endpoint.to_owned(), probe })
+        Ok(Permit {
+            breakers: Arc::clone(self),
+            endpoint: endpoint.to_owned(),
+            probe,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Circuit>> {

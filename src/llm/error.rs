@@ -33,7 +33,10 @@ pub enum ModelError {
     RateLimited { retry_after: Option<Duration> },
     /// It cannot be reached, is overloaded or broken.
     #[error("the model does not answer at the moment{}; try again {}", after(.reason), later(*.retry_after))]
-    Unavailable { reason: String, retry_after: Option<Duration> },
+    Unavailable {
+        reason: String,
+        retry_after: Option<Duration>,
+    },
     /// The provider will not take this conversation: it is too long, say.
     #[error("the model refused the request{}; start a new conversation or ask the operator", after(.0))]
     BadRequest(String),
@@ -49,7 +52,11 @@ pub enum ModelError {
 }
 
 fn after(words: &str) -> String {
-    if words.is_empty() { String::new() } else { format!(": {}", words.trim_end_matches('.')) }
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", words.trim_end_matches('.'))
+    }
 }
 
 fn later(wait: Option<Duration>) -> String {
@@ -80,7 +87,9 @@ impl ModelError {
     /// After which time the same request may work, when the provider (or our own breaker) said so.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::RateLimited { retry_after } | Self::Unavailable { retry_after, .. } => *retry_after,
+            Self::RateLimited { retry_after } | Self::Unavailable { retry_after, .. } => {
+                *retry_after
+            }
             _ => None,
         }
     }
@@ -105,9 +114,20 @@ pub(super) enum Field {
 
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
-        let dead = matches!(error, ModelError::Unavailable { .. } | ModelError::Truncated | ModelError::TimedOut);
-        let again = matches!(error, ModelError::Unavailable { .. } | ModelError::RateLimited { .. });
-        Self { error, again, dead, field: None }
+        let dead = matches!(
+            error,
+            ModelError::Unavailable { .. } | ModelError::Truncated | ModelError::TimedOut
+        );
+        let again = matches!(
+            error,
+            ModelError::Unavailable { .. } | ModelError::RateLimited { .. }
+        );
+        Self {
+            error,
+            again,
+            dead,
+            field: None,
+        }
     }
 }
 
@@ -121,8 +141,13 @@ impl Failure {
                 Some(response) => answered(response, key),
                 // Building the request, or reading a reply that is JSON of some other kind. The library's own
                 // words may quote either.
-                None if matches!(error, ProviderError::Request(_) | ProviderError::UnsupportedOption(_)) => {
-                    ModelError::BadRequest("it could not be written for this provider".to_owned()).into()
+                None if matches!(
+                    error,
+                    ProviderError::Request(_) | ProviderError::UnsupportedOption(_)
+                ) =>
+                {
+                    ModelError::BadRequest("it could not be written for this provider".to_owned())
+                        .into()
                 }
                 None => ModelError::Protocol(String::new()).into(),
             },
@@ -134,15 +159,27 @@ fn transport(error: &HttpError) -> Failure {
     let fault = match error {
         HttpError::Instance(inner) => inner.downcast_ref::<Fault>(),
         HttpError::InvalidContentType(kind) => {
-            let kind = kind.to_str().ok().filter(|kind| !kind.is_empty()).unwrap_or("unnamed");
-            return ModelError::Protocol(format!("it came as {} and not as a stream", words(kind, None))).into();
+            let kind = kind
+                .to_str()
+                .ok()
+                .filter(|kind| !kind.is_empty())
+                .unwrap_or("unnamed");
+            return ModelError::Protocol(format!(
+                "it came as {} and not as a stream",
+                words(kind, None)
+            ))
+            .into();
         }
         _ => None,
     };
     match fault {
         Some(Fault::Connect | Fault::NoAnswer) => {
             let reason = fault.map(ToString::to_string).unwrap_or_default();
-            ModelError::Unavailable { reason, retry_after: None }.into()
+            ModelError::Unavailable {
+                reason,
+                retry_after: None,
+            }
+            .into()
         }
         Some(Fault::Broken) => ModelError::Truncated.into(),
         Some(Fault::FirstByte(_) | Fault::Idle(_)) => ModelError::TimedOut.into(),
@@ -157,7 +194,10 @@ fn answered(response: &ProviderResponseError, key: Option<&Secret>) -> Failure {
     let body: Value = serde_json::from_str(&response.body).unwrap_or(Value::Null);
     let said = said(&body, key);
     let retry_after = response.headers.as_ref().and_then(retry_after);
-    let status = response.status.filter(|status| !status.is_success()).or_else(|| stated(&body));
+    let status = response
+        .status
+        .filter(|status| !status.is_success())
+        .or_else(|| stated(&body));
     let code = response.machine_code().unwrap_or_default();
     let unpaid = code == "insufficient_quota";
     let bad_key = response.body.contains("API_KEY_INVALID");
@@ -166,62 +206,99 @@ fn answered(response: &ProviderResponseError, key: Option<&Secret>) -> Failure {
         Some(400 | 429) if unpaid || bad_key => ModelError::Unauthorized(said),
         Some(404 | 405 | 410) => ModelError::NotFound(said),
         Some(429) => ModelError::RateLimited { retry_after },
-        None | Some(408 | 500..=599) => ModelError::Unavailable { reason: said, retry_after },
-        Some(300..=399) => ModelError::Protocol("it sends elsewhere, and redirects are not followed".to_owned()),
+        None | Some(408 | 500..=599) => ModelError::Unavailable {
+            reason: said,
+            retry_after,
+        },
+        Some(300..=399) => {
+            ModelError::Protocol("it sends elsewhere, and redirects are not followed".to_owned())
+        }
         Some(400..=499) => ModelError::BadRequest(said),
         Some(_) => ModelError::Protocol(said),
     };
-    let field = matches!(error, ModelError::BadRequest(_)).then(|| unwanted(&body)).flatten();
-    Failure { field, ..error.into() }
+    let field = matches!(error, ModelError::BadRequest(_))
+        .then(|| unwanted(&body))
+        .flatten();
+    Failure {
+        field,
+        ..error.into()
+    }
 }
 
 /// The status that an error inside a stream stands for.
 fn stated(body: &Value) -> Option<StatusCode> {
     let error = body.get("error").unwrap_or(body);
-    let number = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
-    if let Some(status) = number.and_then(|code| StatusCode::from_u16(code).ok()).filter(|code| code.as_u16() >= 400) {
+    let number = error
+        .get("code")
+        .and_then(Value::as_u64)
+        .and_then(|code| u16::try_from(code).ok());
+    if let Some(status) = number
+        .and_then(|code| StatusCode::from_u16(code).ok())
+        .filter(|code| code.as_u16() >= 400)
+    {
         return Some(status);
     }
-    let words = ["code", "type", "status"].into_iter().filter_map(|key| error.get(key)?.as_str());
-    words.into_iter().find_map(|word| match word.to_ascii_lowercase().as_str() {
-        "rate_limit_exceeded" | "rate_limit_error" | "resource_exhausted" | "insufficient_quota" => {
-            Some(StatusCode::TOO_MANY_REQUESTS)
-        }
-        "invalid_api_key" | "authentication_error" | "permission_error" | "permission_denied" | "unauthenticated" => {
-            Some(StatusCode::UNAUTHORIZED)
-        }
-        "model_not_found" | "not_found_error" | "not_found" => Some(StatusCode::NOT_FOUND),
-        "context_length_exceeded" | "invalid_request_error" | "invalid_argument" | "request_too_large" => {
-            Some(StatusCode::BAD_REQUEST)
-        }
-        "overloaded_error" | "api_error" | "server_error" | "unavailable" | "internal" => {
-            Some(StatusCode::SERVICE_UNAVAILABLE)
-        }
-        _ => None,
-    })
+    let words = ["code", "type", "status"]
+        .into_iter()
+        .filter_map(|key| error.get(key)?.as_str());
+    words
+        .into_iter()
+        .find_map(|word| match word.to_ascii_lowercase().as_str() {
+            "rate_limit_exceeded"
+            | "rate_limit_error"
+            | "resource_exhausted"
+            | "insufficient_quota" => Some(StatusCode::TOO_MANY_REQUESTS),
+            "invalid_api_key"
+            | "authentication_error"
+            | "permission_error"
+            | "permission_denied"
+            | "unauthenticated" => Some(StatusCode::UNAUTHORIZED),
+            "model_not_found" | "not_found_error" | "not_found" => Some(StatusCode::NOT_FOUND),
+            "context_length_exceeded"
+            | "invalid_request_error"
+            | "invalid_argument"
+            | "request_too_large" => Some(StatusCode::BAD_REQUEST),
+            "overloaded_error" | "api_error" | "server_error" | "unavailable" | "internal" => {
+                Some(StatusCode::SERVICE_UNAVAILABLE)
+            }
+            _ => None,
+        })
 }
 
 /// The field of ours that a refusal is about; the provider's sentence names it when `param` does not.
 fn unwanted(body: &Value) -> Option<Field> {
     let error = body.get("error").unwrap_or(body);
-    let param = error.get("param").and_then(Value::as_str).unwrap_or_default();
+    let param = error
+        .get("param")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     let message = sentence(body).unwrap_or_default();
-    [("temperature", Field::Temperature), ("stream_options", Field::StreamOptions)]
-        .into_iter()
-        .find(|(name, _)| param.starts_with(name) || (param.is_empty() && message.contains(name)))
-        .map(|(_, field)| field)
+    [
+        ("temperature", Field::Temperature),
+        ("stream_options", Field::StreamOptions),
+    ]
+    .into_iter()
+    .find(|(name, _)| param.starts_with(name) || (param.is_empty() && message.contains(name)))
+    .map(|(_, field)| field)
 }
 
 /// The one sentence for people in an error body.
 fn sentence(body: &Value) -> Option<&str> {
     let error = body.get("error").unwrap_or(body);
-    [error.get("message"), Some(error), error.get("detail"), body.get("message")]
-        .into_iter()
-        .find_map(|value| value?.as_str())
+    [
+        error.get("message"),
+        Some(error),
+        error.get("detail"),
+        body.get("message"),
+    ]
+    .into_iter()
+    .find_map(|value| value?.as_str())
 }
 
 fn said(body: &Value, key: Option<&Secret>) -> String {
-    sentence(body).map(|text| words(text, key)).unwrap_or_default()
+    sentence(body)
+        .map(|text| words(text, key))
+        .unwrap_or_default()
 }
 
 /// One clean line: no control characters, no key nor anything that looks like one, no more than is useful.
@@ -232,10 +309,20 @@ fn words(text: &str, key: Option<&Secret>) -> String {
     };
     let clean = |word: &str| {
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
-        let keylike = ["sk-", "AIza", "gsk_", "xai-"].iter().any(|start| bare.starts_with(start) && bare.len() > 6);
-        if keylike { "[secret]".to_owned() } else { word.chars().filter(|c| !c.is_control()).collect() }
+        let keylike = ["sk-", "AIza", "gsk_", "xai-"]
+            .iter()
+            .any(|start| bare.starts_with(start) && bare.len() > 6);
+        if keylike {
+            "[secret]".to_owned()
+        } else {
+            word.chars().filter(|c| !c.is_control()).collect()
+        }
     };
-    let mut line = text.split_whitespace().map(clean).collect::<Vec<_>>().join(" ");
+    let mut line = text
+        .split_whitespace()
+        .map(clean)
+        .collect::<Vec<_>>()
+        .join(" ");
     if let Some((cut, _)) = line.char_indices().nth(MAX_WORDS) {
         line.truncate(cut);
         line.push('…');
@@ -245,7 +332,11 @@ fn words(text: &str, key: Option<&Secret>) -> String {
 
 /// `Retry-After`, in seconds or as a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
+    let text = headers
+        .get(http::header::RETRY_AFTER)?
+        .to_str()
+        .ok()?
+        .trim();
     if let Ok(seconds) = text.parse::<f64>() {
         return Duration::try_from_secs_f64(seconds).ok();
     }

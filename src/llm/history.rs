@@ -8,7 +8,10 @@ use std::collections::HashSet;
 
 use rig_core::{
     completion::{CompletionRequest, OnUnsupported, ToolDefinition},
-    message::{AssistantContent, CallId, Message, ToolCall, ToolFunction, ToolName, ToolResult, ToolResultContent},
+    message::{
+        AssistantContent, CallId, Message, ToolCall, ToolFunction, ToolName, ToolResult,
+        ToolResultContent,
+    },
 };
 use serde_json::{Map, Value, json, value::RawValue};
 
@@ -50,12 +53,18 @@ fn messages(step: &StepRequest) -> Vec<Message> {
                 if !text.trim().is_empty() {
                     content.push(AssistantContent::text(text.clone()));
                 }
-                content.extend(calls.iter().map(|call| AssistantContent::ToolCall(tool_call(call))));
+                content.extend(
+                    calls
+                        .iter()
+                        .map(|call| AssistantContent::ToolCall(tool_call(call))),
+                );
                 if !content.is_empty() {
                     messages.push(Message::from(content));
                 }
                 if !calls.is_empty() {
-                    let results = calls.iter().map(|call| result(call, &step.history, at, &mut used));
+                    let results = calls
+                        .iter()
+                        .map(|call| result(call, &step.history, at, &mut used));
                     messages.push(Message::tool_results(results.collect()));
                 }
             }
@@ -67,17 +76,29 @@ fn messages(step: &StepRequest) -> Vec<Message> {
 }
 
 fn tool_call(call: &ModelCall) -> ToolCall {
-    ToolCall::new(CallId::from_wire(&call.call_id), ToolFunction::parse(legal_name(&call.name), &call.arguments))
+    ToolCall::new(
+        CallId::from_wire(&call.call_id),
+        ToolFunction::parse(legal_name(&call.name), &call.arguments),
+    )
 }
 
 /// The first result after `at` that answers `call` and answered no other one.
 fn result(call: &ModelCall, history: &[Turn], at: usize, used: &mut HashSet<usize>) -> ToolResult {
-    let found = history.iter().enumerate().skip(at + 1).find_map(|(index, turn)| match turn {
-        Turn::ToolResult { call_id, text, is_error, .. } if *call_id == call.call_id && !used.contains(&index) => {
-            Some((index, text.as_str(), *is_error))
-        }
-        _ => None,
-    });
+    let found = history
+        .iter()
+        .enumerate()
+        .skip(at + 1)
+        .find_map(|(index, turn)| match turn {
+            Turn::ToolResult {
+                call_id,
+                text,
+                is_error,
+                ..
+            } if *call_id == call.call_id && !used.contains(&index) => {
+                Some((index, text.as_str(), *is_error))
+            }
+            _ => None,
+        });
     let (text, is_error) = found.map_or((NO_RESULT, true), |(index, text, is_error)| {
         used.insert(index);
         (text, is_error)
@@ -91,20 +112,36 @@ fn result(call: &ModelCall, history: &[Turn], at: usize, used: &mut HashSet<usiz
 }
 
 fn unblank(text: &str) -> String {
-    if text.trim().is_empty() { NO_TEXT.to_owned() } else { text.to_owned() }
+    if text.trim().is_empty() {
+        NO_TEXT.to_owned()
+    } else {
+        text.to_owned()
+    }
 }
 
 /// A name that a model made up, in the shape that providers accept back.
 fn legal_name(name: &str) -> ToolName {
-    let fold = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
+    let fold = |c: char| {
+        if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {
+            c
+        } else {
+            '_'
+        }
+    };
     let name: String = name.chars().map(fold).take(64).collect();
-    ToolName::new(name).or_else(|_| ToolName::new("unnamed")).expect("`unnamed` is not empty")
+    ToolName::new(name)
+        .or_else(|_| ToolName::new("unnamed"))
+        .expect("`unnamed` is not empty")
 }
 
 /// `None` only for a tool without a name, which nobody can call.
 fn definition(tool: &ToolDef) -> Option<ToolDefinition> {
     let name = ToolName::new(tool.name.clone()).ok()?;
-    Some(ToolDefinition::new(name, tool.description.clone(), schema(&tool.schema)))
+    Some(ToolDefinition::new(
+        name,
+        tool.description.clone(),
+        schema(&tool.schema),
+    ))
 }
 
 fn schema(raw: &RawValue) -> Value {

@@ -63,16 +63,25 @@ pub(super) fn open(
     let base = llm.base_url.as_ref().map(root);
     let opened = match llm.provider {
         Provider::None => return Err(ModelError::NoModel.into()),
-        Provider::Openai => Model::new(Chat::new(openai(base, without), model), http).stream(request),
+        Provider::Openai => {
+            Model::new(Chat::new(openai(base, without), model), http).stream(request)
+        }
         Provider::Anthropic => {
             let mut claude = anthropic(base).connect(http).completion(model);
-            claude.wire.default_max_tokens.get_or_insert(ANTHROPIC_MAX_TOKENS);
+            claude
+                .wire
+                .default_max_tokens
+                .get_or_insert(ANTHROPIC_MAX_TOKENS);
             // Nobody watches arguments being written, and gateways refuse the field that asks for it.
             claude.wire.tool_input_streaming = ToolInputStreaming::Off;
             claude.stream(request)
         }
-        Provider::Gemini => Model::new(GenerateContent::new(gemini(base), model), http).stream(request),
-        Provider::Ollama => Model::new(ollama::Chat::new(ollama(base), model), http).stream(request),
+        Provider::Gemini => {
+            Model::new(GenerateContent::new(gemini(base), model), http).stream(request)
+        }
+        Provider::Ollama => {
+            Model::new(ollama::Chat::new(ollama(base), model), http).stream(request)
+        }
     };
     opened.map_err(|error| Failure::of(&error, llm.api_key.as_ref()))
 }
@@ -118,19 +127,32 @@ fn ollama(base: Option<String>) -> ollama::OllamaConfig {
 /// The address without what people copy along with it.
 fn root(url: &url::Url) -> String {
     let text = url.as_str().trim_end_matches('/');
-    text.strip_suffix("/chat/completions").unwrap_or(text).to_owned()
+    text.strip_suffix("/chat/completions")
+        .unwrap_or(text)
+        .to_owned()
 }
 
 /// The header that carries the operator's key. A local endpoint needs none.
 pub(super) fn key(llm: &Llm) -> Result<Option<(HeaderName, HeaderValue)>, ModelError> {
-    let Some(key) = llm.api_key.as_ref().filter(|key| !key.expose().is_empty()) else { return Ok(None) };
-    let (name, text) = match llm.provider {
-        Provider::Anthropic => (HeaderName::from_static("x-api-key"), key.expose().to_owned()),
-        Provider::Gemini => (HeaderName::from_static("x-goog-api-key"), key.expose().to_owned()),
-        Provider::Openai | Provider::Ollama | Provider::None => (AUTHORIZATION, format!("Bearer {}", key.expose())),
+    let Some(key) = llm.api_key.as_ref().filter(|key| !key.expose().is_empty()) else {
+        return Ok(None);
     };
-    let mut value = HeaderValue::from_str(&text)
-        .map_err(|_| ModelError::Unauthorized("the key has characters that no header can carry".to_owned()))?;
+    let (name, text) = match llm.provider {
+        Provider::Anthropic => (
+            HeaderName::from_static("x-api-key"),
+            key.expose().to_owned(),
+        ),
+        Provider::Gemini => (
+            HeaderName::from_static("x-goog-api-key"),
+            key.expose().to_owned(),
+        ),
+        Provider::Openai | Provider::Ollama | Provider::None => {
+            (AUTHORIZATION, format!("Bearer {}", key.expose()))
+        }
+    };
+    let mut value = HeaderValue::from_str(&text).map_err(|_| {
+        ModelError::Unauthorized("the key has characters that no header can carry".to_owned())
+    })?;
     value.set_sensitive(true);
     Ok(Some((name, value)))
 }

@@ -38,8 +38,15 @@ impl Draft {
                 self.text.push_str(&text);
                 return Some(text);
             }
-            StreamEvent::Arguments { part, json } => self.arguments.entry(part.index()).or_default().push_str(&json),
-            StreamEvent::End { part, content: AssistantContent::ToolCall(call) } => {
+            StreamEvent::Arguments { part, json } => self
+                .arguments
+                .entry(part.index())
+                .or_default()
+                .push_str(&json),
+            StreamEvent::End {
+                part,
+                content: AssistantContent::ToolCall(call),
+            } => {
                 let text = self.arguments.remove(&part.index()).unwrap_or_default();
                 self.written.insert(call.id, text);
             }
@@ -60,7 +67,10 @@ impl Draft {
         let mut calls = Vec::new();
         if stop != Stop::ContentFilter {
             for call in response.tool_calls() {
-                let arguments = self.written.remove(&call.id).unwrap_or_else(|| "{}".to_owned());
+                let arguments = self
+                    .written
+                    .remove(&call.id)
+                    .unwrap_or_else(|| "{}".to_owned());
                 calls.push(ModelCall {
                     call_id: unique(call.id.provider().map(ProviderCallId::as_str), &mut ids),
                     name: call.function.name.as_str().to_owned(),
@@ -74,13 +84,23 @@ impl Draft {
             stop => stop,
         };
         let usage = usage(response, request, &self.text, &calls);
-        Ok(Reply { text: self.text, calls, stop, usage })
+        Ok(Reply {
+            text: self.text,
+            calls,
+            stop,
+            usage,
+        })
     }
 
     /// The reply of a provider that refused to go on.
     pub(super) fn filtered(self, request: &StepRequest) -> Reply {
         let usage = estimate(request, &self.text, &[]);
-        Reply { text: self.text, calls: Vec::new(), stop: Stop::ContentFilter, usage }
+        Reply {
+            text: self.text,
+            calls: Vec::new(),
+            stop: Stop::ContentFilter,
+            usage,
+        }
     }
 }
 
@@ -97,7 +117,11 @@ fn stop(response: &CompletionResponse, provider: Provider) -> Result<Stop, Model
         _ => return Err(ModelError::Truncated),
     };
     // A call that was begun and never ended.
-    if response.error.is_some() { Err(ModelError::Truncated) } else { Ok(stop) }
+    if response.error.is_some() {
+        Err(ModelError::Truncated)
+    } else {
+        Ok(stop)
+    }
 }
 
 fn known_ids(request: &StepRequest) -> impl Iterator<Item = &str> {
@@ -111,35 +135,63 @@ fn known_ids(request: &StepRequest) -> impl Iterator<Item = &str> {
 fn unique(id: Option<&str>, taken: &mut HashSet<String>) -> String {
     let usable = |id: &&str| {
         (MIN_ID..=MAX_ID).contains(&id.len())
-            && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+            && id
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
             && !taken.contains(*id)
     };
-    let id = id.filter(usable).map_or_else(|| format!("call_{}", Uuid::now_v7().simple()), str::to_owned);
+    let id = id.filter(usable).map_or_else(
+        || format!("call_{}", Uuid::now_v7().simple()),
+        str::to_owned,
+    );
     taken.insert(id.clone());
     id
 }
 
 /// What the provider counted; estimated where it did not.
-fn usage(response: &CompletionResponse, request: &StepRequest, text: &str, calls: &[ModelCall]) -> Usage {
+fn usage(
+    response: &CompletionResponse,
+    request: &StepRequest,
+    text: &str,
+    calls: &[ModelCall],
+) -> Usage {
     let count = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
     let mut usage = estimate(request, text, calls);
     // A prompt of no tokens is a counter that nobody filled.
-    if let (Some(input @ 1..), Some(output)) = (count(response.usage.input_tokens), count(response.usage.output_tokens))
-    {
-        usage = Usage { input_tokens: input, output_tokens: output, estimated: false };
+    if let (Some(input @ 1..), Some(output)) = (
+        count(response.usage.input_tokens),
+        count(response.usage.output_tokens),
+    ) {
+        usage = Usage {
+            input_tokens: input,
+            output_tokens: output,
+            estimated: false,
+        };
     }
     usage
 }
 
 /// Four characters to a token: right within a factor of two for most text, and never nothing.
 fn estimate(request: &StepRequest, text: &str, calls: &[ModelCall]) -> Usage {
-    let size = |calls: &[ModelCall]| calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>();
+    let size = |calls: &[ModelCall]| {
+        calls
+            .iter()
+            .map(|call| call.name.len() + call.arguments.len())
+            .sum::<usize>()
+    };
     let history = request.history.iter().map(|turn| match turn {
         Turn::User(text) | Turn::ToolResult { text, .. } => text.len(),
         Turn::Assistant { text, calls } => text.len() + size(calls),
     });
-    let tools = request.tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.schema.get().len());
+    let tools = request
+        .tools
+        .iter()
+        .map(|tool| tool.name.len() + tool.description.len() + tool.schema.get().len());
     let input = request.system.len() + history.sum::<usize>() + tools.sum::<usize>();
     let tokens = |bytes: usize| i64::try_from(bytes.div_ceil(4)).unwrap_or(i64::MAX);
-    Usage { input_tokens: tokens(input), output_tokens: tokens(text.len() + size(calls)), estimated: true }
+    Usage {
+        input_tokens: tokens(input),
+        output_tokens: tokens(text.len() + size(calls)),
+        estimated: true,
+    }
 }

@@ -41,7 +41,12 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(client: reqwest::Client, limits: Limits) -> Self {
-        Self { client, limits, breakers: Arc::default(), learned: Mutex::default() }
+        Self {
+            client,
+            limits,
+            breakers: Arc::default(),
+            learned: Mutex::default(),
+        }
     }
 }
 
@@ -102,7 +107,9 @@ impl Step {
 
     async fn next(&mut self) -> Result<Delta, ModelError> {
         let limit = self.shared.limits.step;
-        let deadline = *self.deadline.get_or_insert_with(|| Instant::from_std(clock::instant()) + limit);
+        let deadline = *self
+            .deadline
+            .get_or_insert_with(|| Instant::from_std(clock::instant()) + limit);
         if let Ok(item) = timeout_at(deadline, self.advance()).await {
             return item;
         }
@@ -143,12 +150,23 @@ impl Step {
     }
 
     fn open(&mut self) -> Result<Attempt, Failure> {
-        let permit = self.shared.breakers.admit(&self.endpoint).map_err(|left| Failure {
-            again: false,
-            ..ModelError::Unavailable { reason: String::new(), retry_after: Some(left) }.into()
-        })?;
+        let permit = self
+            .shared
+            .breakers
+            .admit(&self.endpoint)
+            .map_err(|left| Failure {
+                again: false,
+                ..ModelError::Unavailable {
+                    reason: String::new(),
+                    retry_after: Some(left),
+                }
+                .into()
+            })?;
         self.attempts += 1;
-        let request = self.prepared.get_or_insert_with(|| history::request(&self.llm, &self.request)).clone();
+        let request = self
+            .prepared
+            .get_or_insert_with(|| history::request(&self.llm, &self.request))
+            .clone();
         self.without = self.learned(|without| *without);
         let http = Guarded {
             client: self.shared.client.clone(),
@@ -157,14 +175,24 @@ impl Step {
             listener: listener(),
         };
         let stream = quietly(|| provider::open(&self.llm, http, request, self.without))?;
-        Ok(Attempt { stream, permit, draft: Draft::default() })
+        Ok(Attempt {
+            stream,
+            permit,
+            draft: Draft::default(),
+        })
     }
 
     /// The stream is over, by its end or by an error; only its fold knows whether the provider ended it.
     async fn finish(&mut self) -> Result<Reply, Failure> {
-        let Attempt { stream, permit, draft } = self.running.take().expect("the attempt that just ended");
+        let Attempt {
+            stream,
+            permit,
+            draft,
+        } = self.running.take().expect("the attempt that just ended");
         let reply = match quiet(stream.finish()).await {
-            Ok(response) => draft.finish(&response, self.llm.provider, &self.request).map_err(Failure::from),
+            Ok(response) => draft
+                .finish(&response, self.llm.provider, &self.request)
+                .map_err(Failure::from),
             Err(error) if refusal(&error) => Ok(draft.filtered(&self.request)),
             Err(error) => Err(Failure::of(&error, self.llm.api_key.as_ref())),
         };
@@ -174,7 +202,10 @@ impl Step {
 
     fn settle(&self, permit: Permit, dead: bool) {
         if dead {
-            permit.dead(self.shared.limits.breaker_failures, self.shared.limits.breaker_pause);
+            permit.dead(
+                self.shared.limits.breaker_failures,
+                self.shared.limits.breaker_pause,
+            );
         } else {
             permit.alive();
         }
@@ -182,17 +213,39 @@ impl Step {
 
     /// Waits for the next attempt, or says why there is none.
     async fn recover(&mut self, failure: Failure) -> Result<(), ModelError> {
-        let Failure { error, again, field, .. } = failure;
+        let Failure {
+            error,
+            again,
+            field,
+            ..
+        } = failure;
         if !self.shown && field.is_some_and(|field| self.learn(field)) {
             self.attempts -= 1;
             return Ok(());
         }
         let limits = self.shared.limits;
-        let wait = error.retry_after().unwrap_or_default().max(backoff(limits.backoff, self.attempts));
-        let last = self.shown || !again || self.attempts >= limits.attempts || wait > limits.max_retry_after;
-        let (provider, host) = (provider::name(self.llm.provider), self.llm.base_url.as_ref().and_then(Url::host_str));
+        let wait = error
+            .retry_after()
+            .unwrap_or_default()
+            .max(backoff(limits.backoff, self.attempts));
+        let last = self.shown
+            || !again
+            || self.attempts >= limits.attempts
+            || wait > limits.max_retry_after;
+        let (provider, host) = (
+            provider::name(self.llm.provider),
+            self.llm.base_url.as_ref().and_then(Url::host_str),
+        );
         let (model, attempt, code) = (self.llm.model.as_str(), self.attempts, error.code());
-        tracing::warn!(provider, host, model, attempt, code, last, "model request failed");
+        tracing::warn!(
+            provider,
+            host,
+            model,
+            attempt,
+            code,
+            last,
+            "model request failed"
+        );
         if last {
             return Err(error);
         }
@@ -212,17 +265,28 @@ impl Step {
     }
 
     fn learned<T>(&self, look: impl FnOnce(&mut Without) -> T) -> T {
-        let mut learned = self.shared.learned.lock().unwrap_or_else(PoisonError::into_inner);
-        look(learned.entry((self.endpoint.clone(), self.llm.model.clone())).or_default())
+        let mut learned = self
+            .shared
+            .learned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        look(
+            learned
+                .entry((self.endpoint.clone(), self.llm.model.clone()))
+                .or_default(),
+        )
     }
 }
 
 /// The provider withheld the answer; no fault of anyone's.
 fn refusal(error: &ProviderError) -> bool {
-    error.provider_response().is_some_and(|response| response.refusal)
+    error
+        .provider_response()
+        .is_some_and(|response| response.refusal)
 }
 
 /// `base`, doubled with each attempt, less a random part of up to a half.
 fn backoff(base: Duration, attempt: u32) -> Duration {
-    base.saturating_mul(1 << attempt.saturating_sub(1).min(10)).mul_f64(rand::random_range(0.5..1.0))
+    base.saturating_mul(1 << attempt.saturating_sub(1).min(10))
+        .mul_f64(rand::random_range(0.5..1.0))
 }

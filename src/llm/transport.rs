@@ -9,7 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{Stream, stream};
 use http::{HeaderName, HeaderValue, Request, Response, Uri};
-use rig_core::http_client::{BoxedStream, Error, HttpClientExt, LazyBody, MultipartForm, StreamingResponse};
+use rig_core::http_client::{
+    BoxedStream, Error, HttpClientExt, LazyBody, MultipartForm, StreamingResponse,
+};
 use tokio::time::timeout;
 use tracing::Dispatch;
 
@@ -63,14 +65,24 @@ impl Guarded {
 
     async fn open(self, request: Request<Bytes>) -> Result<StreamingResponse, Fault> {
         let request = self.prepare(request)?;
-        let answer = aloud(timeout(self.limits.first_byte, self.client.execute(request)), &self.listener)
-            .await
-            .map_err(|_| Fault::FirstByte(self.limits.first_byte))?
-            .map_err(|error| if error.is_connect() { Fault::Connect } else { Fault::NoAnswer })?;
+        let answer = aloud(
+            timeout(self.limits.first_byte, self.client.execute(request)),
+            &self.listener,
+        )
+        .await
+        .map_err(|_| Fault::FirstByte(self.limits.first_byte))?
+        .map_err(|error| {
+            if error.is_connect() {
+                Fault::Connect
+            } else {
+                Fault::NoAnswer
+            }
+        })?;
         let mut response = Response::new(());
         *response.status_mut() = answer.status();
         *response.headers_mut() = answer.headers().clone();
-        Ok(response.map(|()| -> BoxedStream { Box::pin(bounded(answer, self.limits, self.listener)) }))
+        Ok(response
+            .map(|()| -> BoxedStream { Box::pin(bounded(answer, self.limits, self.listener)) }))
     }
 }
 
@@ -78,7 +90,9 @@ impl Guarded {
 fn without_key(uri: Uri) -> Result<Uri, Fault> {
     let text = uri.to_string();
     match text.strip_suffix("&key=") {
-        Some(rest) => rest.parse().map_err(|_| Fault::Request("its address is not a URL")),
+        Some(rest) => rest
+            .parse()
+            .map_err(|_| Fault::Request("its address is not a URL")),
         None => Ok(uri),
     }
 }
@@ -89,16 +103,23 @@ fn bounded(
     limits: Limits,
     listener: Dispatch,
 ) -> impl Stream<Item = Result<Bytes, Error>> + Send {
-    let count = Count { limits, body: 0, line: 0 };
-    stream::try_unfold((answer, count, listener), async |(mut answer, mut count, listener)| {
-        let chunk = aloud(timeout(count.limits.idle, answer.chunk()), &listener)
-            .await
-            .map_err(|_| Error::instance(Fault::Idle(count.limits.idle)))?
-            .map_err(|_| Error::instance(Fault::Broken))?;
-        let Some(chunk) = chunk else { return Ok(None) };
-        count.add(&chunk).map_err(Error::instance)?;
-        Ok(Some((chunk, (answer, count, listener))))
-    })
+    let count = Count {
+        limits,
+        body: 0,
+        line: 0,
+    };
+    stream::try_unfold(
+        (answer, count, listener),
+        async |(mut answer, mut count, listener)| {
+            let chunk = aloud(timeout(count.limits.idle, answer.chunk()), &listener)
+                .await
+                .map_err(|_| Error::instance(Fault::Idle(count.limits.idle)))?
+                .map_err(|_| Error::instance(Fault::Broken))?;
+            let Some(chunk) = chunk else { return Ok(None) };
+            count.add(&chunk).map_err(Error::instance)?;
+            Ok(Some((chunk, (answer, count, listener))))
+        },
+    )
 }
 
 struct Count {
@@ -113,8 +134,15 @@ impl Count {
         if self.body > self.limits.max_body {
             return Err(Fault::Body(self.limits.max_body));
         }
-        for (index, piece) in chunk.split(|byte| matches!(byte, b'\n' | b'\r')).enumerate() {
-            self.line = if index == 0 { self.line + piece.len() } else { piece.len() };
+        for (index, piece) in chunk
+            .split(|byte| matches!(byte, b'\n' | b'\r'))
+            .enumerate()
+        {
+            self.line = if index == 0 {
+                self.line + piece.len()
+            } else {
+                piece.len()
+            };
             if self.line > self.limits.max_line {
                 return Err(Fault::Line(self.limits.max_line));
             }
@@ -124,12 +152,17 @@ impl Count {
 }
 
 impl HttpClientExt for Guarded {
-    fn send<T, U>(&self, _: Request<T>) -> impl Future<Output = Result<Response<LazyBody<U>>, Error>> + Send + 'static
+    fn send<T, U>(
+        &self,
+        _: Request<T>,
+    ) -> impl Future<Output = Result<Response<LazyBody<U>>, Error>> + Send + 'static
     where
         T: Into<Bytes> + Send,
         U: From<Bytes> + Send + 'static,
     {
-        std::future::ready(Err(Error::instance(Fault::Request("only streams are asked for"))))
+        std::future::ready(Err(Error::instance(Fault::Request(
+            "only streams are asked for",
+        ))))
     }
 
     fn send_multipart<U>(
@@ -139,10 +172,15 @@ impl HttpClientExt for Guarded {
     where
         U: From<Bytes> + Send + 'static,
     {
-        std::future::ready(Err(Error::instance(Fault::Request("only streams are asked for"))))
+        std::future::ready(Err(Error::instance(Fault::Request(
+            "only streams are asked for",
+        ))))
     }
 
-    fn send_streaming<T>(&self, request: Request<T>) -> impl Future<Output = Result<StreamingResponse, Error>> + Send
+    fn send_streaming<T>(
+        &self,
+        request: Request<T>,
+    ) -> impl Future<Output = Result<StreamingResponse, Error>> + Send
     where
         T: Into<Bytes> + Send,
     {

@@ -46,8 +46,15 @@ struct Left {
 
 impl Asking {
     pub(super) fn new(questions: UnboundedSender<LiveQuestion>) -> Self {
-        let left = Mutex::new(Left { questions: MOST, time: PATIENCE });
-        Self { questions, left, open: watch::Sender::new(false) }
+        let left = Mutex::new(Left {
+            questions: MOST,
+            time: PATIENCE,
+        });
+        Self {
+            questions,
+            left,
+            open: watch::Sender::new(false),
+        }
     }
 
     /// Puts a question and waits for its answer; `None` when nobody was asked.
@@ -96,7 +103,11 @@ struct Open<'a> {
 impl<'a> Open<'a> {
     fn begin(asking: &'a Asking, left: MutexGuard<'a, Left>) -> Self {
         asking.open.send_replace(true);
-        Self { asking, left, began: clock::instant() }
+        Self {
+            asking,
+            left,
+            began: clock::instant(),
+        }
     }
 }
 

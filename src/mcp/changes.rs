@@ -37,7 +37,9 @@ pub(super) async fn follow(
     changes: broadcast::Sender<Key>,
     session_ended: CancellationToken,
 ) {
-    let _ = session_ended.run_until_cancelled(listen_again(&peer, &filter, &key, &changes)).await;
+    let _ = session_ended
+        .run_until_cancelled(listen_again(&peer, &filter, &key, &changes))
+        .await;
 }
 
 async fn listen_again(
@@ -50,7 +52,11 @@ async fn listen_again(
     while failures < TRIES && !peer.is_transport_closed() {
         let opened = clock::instant();
         listen(peer, filter, key, changes, failures > 0).await;
-        failures = if opened.elapsed() >= GOOD { 1 } else { failures + 1 };
+        failures = if opened.elapsed() >= GOOD {
+            1
+        } else {
+            failures + 1
+        };
         tokio::time::sleep(backoff(FIRST, LONGEST, failures)).await;
     }
 }
@@ -63,7 +69,9 @@ async fn listen(
     changes: &broadcast::Sender<Key>,
     missed: bool,
 ) {
-    let Ok(mut stream) = peer.listen(filter.clone()).await else { return };
+    let Ok(mut stream) = peer.listen(filter.clone()).await else {
+        return;
+    };
     if missed {
         let _ = changes.send(key.clone());
     }

@@ -18,7 +18,9 @@ use rmcp::{
     service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt},
     transport::{
         common::client_side_sse::ExponentialBackoff,
-        streamable_http_client::{StreamableHttpClientTransport, StreamableHttpClientTransportConfig},
+        streamable_http_client::{
+            StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
+        },
     },
 };
 use tokio::{
@@ -83,7 +85,11 @@ enum Way {
 impl Way {
     /// The other way to speak HTTP.
     fn other(self) -> Self {
-        if self == Self::Streamable { Self::Pair } else { Self::Streamable }
+        if self == Self::Streamable {
+            Self::Pair
+        } else {
+            Self::Streamable
+        }
     }
 }
 
@@ -114,7 +120,9 @@ impl Known {
 
     /// The marked arguments of a tool; `None` when the tools were never listed here.
     pub(super) fn headers_of(&self, tool: &str) -> Option<Vec<Param>> {
-        locked(&self.headers).as_ref().map(|known| known.get(tool).cloned().unwrap_or_default())
+        locked(&self.headers)
+            .as_ref()
+            .map(|known| known.get(tool).cloned().unwrap_or_default())
     }
 
     pub(super) fn learn_headers(&self, headers: HashMap<String, Vec<Param>>) {
@@ -141,24 +149,46 @@ impl Known {
 
 impl Target {
     pub(super) async fn connect(&self) -> Result<Session, Failure> {
-        let connected = self.open().await.map_err(|failure| failure.scrubbed(&self.scrubber));
-        self.known.learn(connected.as_ref().ok().map(|session| session.era).or_else(|| self.known.era()));
+        let connected = self
+            .open()
+            .await
+            .map_err(|failure| failure.scrubbed(&self.scrubber));
+        self.known.learn(
+            connected
+                .as_ref()
+                .ok()
+                .map(|session| session.era)
+                .or_else(|| self.known.era()),
+        );
         connected
     }
 
     async fn open(&self) -> Result<Session, Failure> {
         match &self.spec.endpoint {
-            Endpoint::Remote { transport, url, headers } => {
+            Endpoint::Remote {
+                transport,
+                url,
+                headers,
+            } => {
                 let headers = http::headers(headers)?;
                 match transport {
                     Remote::WebSocket => self.over_remote(Way::Socket, url, &headers).await,
                     Remote::Sse => self.over_http(url, &headers).await,
-                    Remote::StreamableHttp if url.path().ends_with("/sse") => self.over_http(url, &headers).await,
-                    Remote::StreamableHttp => self.over_remote(Way::Streamable, url, &headers).await,
+                    Remote::StreamableHttp if url.path().ends_with("/sse") => {
+                        self.over_http(url, &headers).await
+                    }
+                    Remote::StreamableHttp => {
+                        self.over_remote(Way::Streamable, url, &headers).await
+                    }
                 }
             }
             endpoint @ Endpoint::Stdio { .. } => {
-                self.over_stdio(Launch::of(&self.spec.id, endpoint, &self.options.stdio_commands)?).await
+                self.over_stdio(Launch::of(
+                    &self.spec.id,
+                    endpoint,
+                    &self.options.stdio_commands,
+                )?)
+                .await
             }
         }
     }
@@ -197,19 +227,36 @@ impl Target {
         }
     }
 
-    async fn over_remote(&self, way: Way, url: &Url, headers: &HeaderMap) -> Result<Session, Failure> {
+    async fn over_remote(
+        &self,
+        way: Way,
+        url: &Url,
+        headers: &HeaderMap,
+    ) -> Result<Session, Failure> {
         let era = match way {
-            Way::Pair => return self.try_remote(way, url, headers, mode(Some(Era::Legacy))).await,
-            Way::Streamable | Way::Socket => self.known.era().or(self.known.is_shy().then_some(Era::Legacy)),
+            Way::Pair => {
+                return self
+                    .try_remote(way, url, headers, mode(Some(Era::Legacy)))
+                    .await;
+            }
+            Way::Streamable | Way::Socket => self
+                .known
+                .era()
+                .or(self.known.is_shy().then_some(Era::Legacy)),
         };
         let connected = self.try_remote(way, url, headers, mode(era)).await;
         match connected {
-            Err(Failure::Refused { .. } | Failure::Broken(_) | Failure::Lost(_)) if era.is_some() => {
+            Err(Failure::Refused { .. } | Failure::Broken(_) | Failure::Lost(_))
+                if era.is_some() =>
+            {
                 self.known.learn(None);
                 self.try_remote(way, url, headers, mode(None)).await
             }
             // An older server may answer anything to what it does not know, and a program behind a socket may end.
-            Err(Failure::Lost(_)) => self.try_remote(way, url, headers, mode(Some(Era::Legacy))).await,
+            Err(Failure::Lost(_)) => {
+                self.try_remote(way, url, headers, mode(Some(Era::Legacy)))
+                    .await
+            }
             // The older handshake would not fit into what is left of the time.
             Err(Failure::Silent(reason)) if self.known.era().is_none() => {
                 self.known.met_silence();
@@ -228,28 +275,54 @@ impl Target {
     ) -> Result<Session, Failure> {
         let wire = Arc::new(Wire::new(self.scrubber.clone()));
         let (tokens, tenant) = (&self.tokens, self.key.tenant);
-        let bearer = self.spec.auth.clone().map(|credentials| Bearer { tokens: tokens.clone(), tenant, credentials });
+        let bearer = self.spec.auth.clone().map(|credentials| Bearer {
+            tokens: tokens.clone(),
+            tenant,
+            credentials,
+        });
         if let Some(bearer) = &bearer {
             // Before the clock starts: a token endpoint that is slow says nothing of the server.
             let token = timeout(tokens::PATIENCE + AFTER_TOKEN, bearer.token(None)).await;
-            token.map_err(|_| NoToken::new(false, "the token endpoint has not answered in time"))??;
+            token.map_err(|_| {
+                NoToken::new(false, "the token endpoint has not answered in time")
+            })??;
         }
-        let client = Client::new(self.egress.clone(), url.clone(), headers.clone(), &self.spec, wire.clone(), bearer);
+        let client = Client::new(
+            self.egress.clone(),
+            url.clone(),
+            headers.clone(),
+            &self.spec,
+            wire.clone(),
+            bearer,
+        );
         let patience = self.spec.timeouts.connect;
         let shaken = async {
             let handler = self.handler(&wire);
             match way {
-                Way::Streamable => handler.serve_with_lifecycle(self.streamable(client.clone()), mode).await,
-                Way::Pair => handler.serve_with_lifecycle(Pair::open(client.clone()).await?, mode).await,
-                Way::Socket => handler.serve_with_lifecycle(WebSocket::open(&client).await?, mode).await,
+                Way::Streamable => {
+                    handler
+                        .serve_with_lifecycle(self.streamable(client.clone()), mode)
+                        .await
+                }
+                Way::Pair => {
+                    handler
+                        .serve_with_lifecycle(Pair::open(client.clone()).await?, mode)
+                        .await
+                }
+                Way::Socket => {
+                    handler
+                        .serve_with_lifecycle(WebSocket::open(&client).await?, mode)
+                        .await
+                }
             }
             .map_err(|error| client.take_failure().unwrap_or_else(|| failure_of(error)))
         };
         match timeout(patience, shaken).await {
             Ok(service) => Session::of(service?, wire),
-            Err(_) => {
-                Err(Failure::Silent(format!("the server did not shake hands within {} ms", patience.as_millis())))
-            }
+            Err(_) => Err(Failure::Silent(format!(
+                "the server did not shake hands within {} ms",
+                patience.as_millis()
+            ))),
         }
     }
 
@@ -296,7 +369,8 @@ impl Target {
             return Ok(session);
         }
         child.0.stop().await;
-        self.try_stdio(&self.start(&launch)?, second, budget / 3).await
+        self.try_stdio(&self.start(&launch)?, second, budget / 3)
+            .await
     }
 
     async fn try_stdio(
@@ -306,14 +380,27 @@ impl Target {
         budget: Duration,
     ) -> Result<Session, Failure> {
         let Started(child, wire) = child;
-        let failure = match timeout(budget, self.handler(wire).serve_with_lifecycle(child.clone(), mode)).await {
+        let failure = match timeout(
+            budget,
+            self.handler(wire).serve_with_lifecycle(child.clone(), mode),
+        )
+        .await
+        {
             Ok(Ok(service)) => return Session::of(service, wire.clone()),
             Ok(Err(error)) => failure_of(error),
-            Err(_) => Failure::Silent(format!("the server did not shake hands within {} s", budget.as_secs_f32())),
+            Err(_) => Failure::Silent(format!(
+                "the server did not shake hands within {} s",
+                budget.as_secs_f32()
+            )),
         };
-        let words = child.last_words().map(|words| format!("; its last words: {words}")).unwrap_or_default();
+        let words = child
+            .last_words()
+            .map(|words| format!("; its last words: {words}"))
+            .unwrap_or_default();
         Err(match failure {
-            Failure::Lost(_) if child.has_ended() => Failure::NotSent(format!("the server ended at its start{words}")),
+            Failure::Lost(_) if child.has_ended() => {
+                Failure::NotSent(format!("the server ended at its start{words}"))
+            }
             Failure::Silent(reason) => Failure::Silent(format!("{reason}{words}")),
             failure => failure,
         })
@@ -321,11 +408,18 @@ impl Target {
 
     fn start(&self, launch: &Launch) -> Result<Started, Failure> {
         let wire = Arc::new(Wire::new(self.scrubber.clone()));
-        Ok(Started(Child::start(launch, wire.clone(), &self.warden)?, wire))
+        Ok(Started(
+            Child::start(launch, wire.clone(), &self.warden)?,
+            wire,
+        ))
     }
 
     fn handler(&self, wire: &Arc<Wire>) -> Handler {
-        Handler { wire: wire.clone(), key: self.key.clone(), changes: self.changes.clone() }
+        Handler {
+            wire: wire.clone(),
+            key: self.key.clone(),
+            changes: self.changes.clone(),
+        }
     }
 }
 
@@ -338,21 +432,35 @@ fn mode(era: Option<Era>) -> ClientLifecycleMode {
     match era {
         Some(Era::Legacy) => ClientLifecycleMode::Initialize,
         Some(Era::Modern) => ClientLifecycleMode::Discover { preferred_versions },
-        None => ClientLifecycleMode::Auto { preferred_versions, legacy_version: None },
+        None => ClientLifecycleMode::Auto {
+            preferred_versions,
+            legacy_version: None,
+        },
     }
 }
 
 fn failure_of(error: ClientInitializeError) -> Failure {
     match error {
-        ClientInitializeError::JsonRpcError(error) => {
-            Failure::Refused { code: Some(error.code.0.into()), message: clipped(&error.message) }
-        }
+        ClientInitializeError::JsonRpcError(error) => Failure::Refused {
+            code: Some(error.code.0.into()),
+            message: clipped(&error.message),
+        },
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => failure_of(*fallback),
-        ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } => {
-            let theirs: Vec<_> = server_supported.iter().take(8).map(|version| clipped(version.as_str())).collect();
-            Failure::Lost(format!("the server speaks no revision that we speak, only {}", theirs.join(", ")))
+        ClientInitializeError::NoCompatibleProtocolVersion {
+            server_supported, ..
+        } => {
+            let theirs: Vec<_> = server_supported
+                .iter()
+                .take(8)
+                .map(|version| clipped(version.as_str()))
+                .collect();
+            Failure::Lost(format!(
+                "the server speaks no revision that we speak, only {}",
+                theirs.join(", ")
+            ))
         }
-        ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::TransportError { .. } => {
+        ClientInitializeError::ConnectionClosed(_)
+        | ClientInitializeError::TransportError { .. } => {
             Failure::Lost("the connection was closed during the handshake".to_owned())
         }
         _ => Failure::Lost("the server's answer to the handshake cannot be used".to_owned()),

@@ -48,7 +48,11 @@ pub enum CallError {
     Forbidden,
     /// The server answered that it will not do it. `code` is its JSON-RPC code.
     #[error("{message}")]
-    Refused { code: Option<i64>, message: String, retry_after: Option<Duration> },
+    Refused {
+        code: Option<i64>,
+        message: String,
+        retry_after: Option<Duration>,
+    },
     /// Sent, and no answer in time. The tool may have run.
     #[error("no answer within {} s; the tool may have run", .0.as_secs_f32())]
     TimedOut(Duration),
@@ -88,12 +92,19 @@ pub(super) enum Failure {
 
 impl McpError {
     pub(super) fn new(kind: McpErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), retry_in: None }
+        Self {
+            kind,
+            message: message.into(),
+            retry_in: None,
+        }
     }
 
     /// Whether the credential was refused, which no waiting will change.
     pub fn is_credential(&self) -> bool {
-        matches!(self.kind, McpErrorKind::Unauthorized | McpErrorKind::Forbidden)
+        matches!(
+            self.kind,
+            McpErrorKind::Unauthorized | McpErrorKind::Forbidden
+        )
     }
 
     pub(super) fn closed() -> Self {
@@ -120,28 +131,51 @@ impl Failure {
     pub(super) fn of_call(self) -> CallError {
         match self {
             Self::NotSent(reason) | Self::Misconfigured(reason) => CallError::NotSent(reason),
-            Self::SessionUnknown => CallError::NotSent("the server forgot the session twice in a row".to_owned()),
+            Self::SessionUnknown => {
+                CallError::NotSent("the server forgot the session twice in a row".to_owned())
+            }
             Self::Unauthorized => CallError::Unauthorized,
             Self::Forbidden => CallError::Forbidden,
-            Self::Busy { status, retry_after } => {
-                CallError::Refused { code: None, message: busy(status, retry_after), retry_after }
+            Self::Busy {
+                status,
+                retry_after,
+            } => CallError::Refused {
+                code: None,
+                message: busy(status, retry_after),
+                retry_after,
+            },
+            Self::Refused { code, message } => CallError::Refused {
+                code,
+                message,
+                retry_after: None,
+            },
+            Self::Silent(reason) | Self::Broken(reason) | Self::Lost(reason) => {
+                CallError::OutcomeUnknown(reason)
             }
-            Self::Refused { code, message } => CallError::Refused { code, message, retry_after: None },
-            Self::Silent(reason) | Self::Broken(reason) | Self::Lost(reason) => CallError::OutcomeUnknown(reason),
         }
     }
 
     /// The failure as connecting or listing reports it.
     pub(super) fn of_server(self) -> McpError {
-        use McpErrorKind::{Forbidden, Misconfigured, Protocol, TimedOut, Unauthorized, Unreachable};
+        use McpErrorKind::{
+            Forbidden, Misconfigured, Protocol, TimedOut, Unauthorized, Unreachable,
+        };
         match self {
             Self::NotSent(reason) | Self::Broken(reason) => McpError::new(Unreachable, reason),
-            Self::SessionUnknown => McpError::new(Protocol, "the server forgot the session twice in a row"),
+            Self::SessionUnknown => {
+                McpError::new(Protocol, "the server forgot the session twice in a row")
+            }
             Self::Unauthorized => McpError::new(Unauthorized, CallError::Unauthorized.to_string()),
             Self::Forbidden => McpError::new(Forbidden, CallError::Forbidden.to_string()),
-            Self::Busy { status, retry_after } => {
+            Self::Busy {
+                status,
+                retry_after,
+            } => {
                 let error = McpError::new(Unreachable, busy(status, retry_after));
-                McpError { retry_in: retry_after, ..error }
+                McpError {
+                    retry_in: retry_after,
+                    ..error
+                }
             }
             Self::Refused { message, .. } => McpError::new(Protocol, message),
             Self::Silent(reason) => McpError::new(TimedOut, reason),
@@ -164,9 +198,14 @@ impl From<McpError> for CallError {
 
 fn busy(status: u16, retry_after: Option<Duration>) -> String {
     let when = retry_after.map(|after| format!("; it asks to wait {} s", after.as_secs()));
-    format!("the server is busy (HTTP {status}){}", when.unwrap_or_default())
+    format!(
+        "the server is busy (HTTP {status}){}",
+        when.unwrap_or_default()
+    )
 }
 
 fn again(retry_in: Option<Duration>) -> String {
-    retry_in.map_or_else(String::new, |wait| format!(" (next try in {} s)", wait.as_secs_f32().ceil()))
+    retry_in.map_or_else(String::new, |wait| {
+        format!(" (next try in {} s)", wait.as_secs_f32().ceil())
+    })
 }

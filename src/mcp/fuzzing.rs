@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, GetExtensions, ListToolsRequest, RequestId};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, GetExtensions, ListToolsRequest, RequestId,
+};
 use serde_json::value::RawValue;
 
 use super::{
@@ -17,7 +19,10 @@ use crate::domain::scrub::Scrubber;
 pub async fn events(pieces: Vec<Vec<u8>>) -> Vec<String> {
     let body = stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from(piece))));
     let events = sse::events(body, Arc::new(Wire::new(Scrubber::default())), None);
-    events.map(|event| format!("{:?}", event.map_err(|error| error.to_string()))).collect().await
+    events
+        .map(|event| format!("{:?}", event.map_err(|error| error.to_string())))
+        .collect()
+        .await
 }
 
 /// Reads one line while a request with the id 1 waits: what it says to that request, and whether it is a message for
@@ -26,12 +31,17 @@ pub fn line(text: &str) -> (Option<Box<RawValue>>, bool) {
     let (wire, tap) = (Wire::new(Scrubber::default()), Arc::new(Tap::default()));
     let mut request = ClientRequest::ListToolsRequest(ListToolsRequest::default());
     request.extensions_mut().insert(tap.clone());
-    wire.outgoing(&ClientJsonRpcMessage::request(request, RequestId::Number(1)));
+    wire.outgoing(&ClientJsonRpcMessage::request(
+        request,
+        RequestId::Number(1),
+    ));
     let message = wire.message(text);
     (tap.take().and_then(Result::ok), message.is_some())
 }
 
 /// Reads a body of JSON as the answer to a call: the words for the model.
 pub fn body(bytes: &[u8]) -> Option<String> {
-    outcome::read(answer_in(bytes)?.ok()?, false).ok().map(|outcome| outcome.text)
+    outcome::read(answer_in(bytes)?.ok()?, false)
+        .ok()
+        .map(|outcome| outcome.text)
 }

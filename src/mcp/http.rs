@@ -81,12 +81,19 @@ type Events = BoxStream<'static, Result<Sse, SseError>>;
 
 /// The headers of a pack, ready to send; the error names the header and never its value.
 pub(super) fn headers(of: &[(String, Secret)]) -> Result<HeaderMap, Failure> {
-    const OURS: [&str; 6] =
-        ["accept", "content-type", "mcp-session-id", "mcp-protocol-version", "last-event-id", "host"];
+    const OURS: [&str; 6] = [
+        "accept",
+        "content-type",
+        "mcp-session-id",
+        "mcp-protocol-version",
+        "last-event-id",
+        "host",
+    ];
     let mut headers = HeaderMap::new();
     for (name, value) in of {
         let bad = |why: &str| Failure::Misconfigured(format!("header {name:?} {why}"));
-        let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("is not a valid header name"))?;
+        let parsed = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| bad("is not a valid header name"))?;
         if OURS.contains(&parsed.as_str()) {
             return Err(bad("belongs to the protocol; leave it out"));
         }
@@ -107,8 +114,20 @@ impl Client {
         wire: Arc<Wire>,
         bearer: Option<Bearer>,
     ) -> Self {
-        let (timeouts, terminates, failure) = (spec.timeouts, spec.terminate_on_close, Mutex::default());
-        Self { shared: Arc::new(Shared { egress, url, headers, timeouts, terminates, wire, bearer, failure }) }
+        let (timeouts, terminates, failure) =
+            (spec.timeouts, spec.terminate_on_close, Mutex::default());
+        Self {
+            shared: Arc::new(Shared {
+                egress,
+                url,
+                headers,
+                timeouts,
+                terminates,
+                wire,
+                bearer,
+                failure,
+            }),
+        }
     }
 
     pub(super) fn wire(&self) -> &Arc<Wire> {
@@ -133,14 +152,20 @@ impl Client {
         let tap = self.shared.wire.outgoing(message);
         let sent = async {
             let headers = self.headers(session, extra)?;
-            self.send_message(&self.shared.url, headers, message, tap.as_deref()).await
+            self.send_message(&self.shared.url, headers, message, tap.as_deref())
+                .await
         };
         let asked = match (message, &tap) {
-            (ClientJsonRpcMessage::Request(request), Some(tap)) => Some((request.id.clone(), tap.clone())),
+            (ClientJsonRpcMessage::Request(request), Some(tap)) => {
+                Some((request.id.clone(), tap.clone()))
+            }
             _ => None,
         };
         let answered = match sent.await {
-            Ok(response) => self.answer(message, session.is_some(), asked, response).await,
+            Ok(response) => {
+                self.answer(message, session.is_some(), asked, response)
+                    .await
+            }
             Err(failure) => Err(failure),
         };
         if let (Some(tap), Err(failure)) = (&tap, &answered) {
@@ -157,7 +182,10 @@ impl Client {
         message: &ClientJsonRpcMessage,
         tap: Option<&Tap>,
     ) -> Result<Response, Failure> {
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(
+            header::CONTENT_TYPE,
+            HeaderValue::from_static("application/json"),
+        );
         headers.extend(tap.iter().flat_map(|tap| tap.headers.iter().cloned()));
         let body = body_of(message, tap).map_err(|error| Failure::NotSent(error.to_string()))?;
         let mut limits = self.limits(message, tap);
@@ -165,8 +193,15 @@ impl Client {
             // To be sent once at most: a redirect would send it again.
             limits.redirects = 0;
         }
-        let request = Request { method: Method::POST, url: url.clone(), headers, body: body.into(), limits };
-        self.send(request, || tap.iter().for_each(|tap| tap.mark_sent())).await
+        let request = Request {
+            method: Method::POST,
+            url: url.clone(),
+            headers,
+            body: body.into(),
+            limits,
+        };
+        self.send(request, || tap.iter().for_each(|tap| tap.mark_sent()))
+            .await
     }
 
     /// What an answer to a POST means.
@@ -186,23 +221,38 @@ impl Client {
             };
         };
         if !status.is_success() {
-            return refused(&request.request, &request.id, in_session, asked.is_some(), response).await;
+            return refused(
+                &request.request,
+                &request.id,
+                in_session,
+                asked.is_some(),
+                response,
+            )
+            .await;
         }
         let session = text_of(&response.headers, &SESSION_ID);
         match media_type(&response.headers) {
-            Some("text/event-stream") => {
-                Ok(Answer::Sse(sse::events(response.body, self.shared.wire.clone(), asked), session))
-            }
+            Some("text/event-stream") => Ok(Answer::Sse(
+                sse::events(response.body, self.shared.wire.clone(), asked),
+                session,
+            )),
             Some("application/json") => {
-                let body = collect(response.body, MAX_BODY).await.map_err(|error| broken(&error))?;
+                let body = collect(response.body, MAX_BODY)
+                    .await
+                    .map_err(|error| broken(&error))?;
                 Ok(Answer::Json(read(&body, &request.id, asked)?, session))
             }
             _ if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => {
-                Err(Failure::Lost(format!("the server took the request and did not answer it (HTTP {status})")))
+                Err(Failure::Lost(format!(
+                    "the server took the request and did not answer it (HTTP {status})"
+                )))
             }
             other => Err(Failure::Lost(format!(
                 "the server answered with {} instead of JSON or events",
-                other.map_or_else(|| "no content type".to_owned(), |found| format!("{:?}", clipped(found)))
+                other.map_or_else(
+                    || "no content type".to_owned(),
+                    |found| format!("{:?}", clipped(found))
+                )
             ))),
         }
     }
@@ -214,11 +264,16 @@ impl Client {
         extra: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Events, HttpError> {
         let shared = &*self.shared;
-        let mut headers = self.headers(session, extra).map_err(|_| HttpError::Client(Failed))?;
+        let mut headers = self
+            .headers(session, extra)
+            .map_err(|_| HttpError::Client(Failed))?;
         if let Some(id) = last_event.and_then(|id| HeaderValue::from_str(&id).ok()) {
             headers.insert(LAST_EVENT_ID, id);
         }
-        let response = self.get_events(headers).await.map_err(|_| HttpError::Client(Failed))?;
+        let response = self
+            .get_events(headers)
+            .await
+            .map_err(|_| HttpError::Client(Failed))?;
         match (response.status, media_type(&response.headers)) {
             (status, Some("text/event-stream")) if status.is_success() => {
                 Ok(sse::events(response.body, shared.wire.clone(), None))
@@ -231,29 +286,54 @@ impl Client {
 
     /// Asks for a stream of events, which may last for ever.
     async fn get_events(&self, mut headers: HeaderMap) -> Result<Response, Failure> {
-        headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
+        headers.insert(
+            header::ACCEPT,
+            HeaderValue::from_static("text/event-stream"),
+        );
         let url = self.shared.url.clone();
-        let request = Request { method: Method::GET, url, headers, body: Bytes::new(), limits: self.endless() };
+        let request = Request {
+            method: Method::GET,
+            url,
+            headers,
+            body: Bytes::new(),
+            limits: self.endless(),
+        };
         self.send(request, || {}).await
     }
 
-    fn headers(&self, session: Option<&str>, extra: HashMap<HeaderName, HeaderValue>) -> Result<HeaderMap, Failure> {
+    fn headers(
+        &self,
+        session: Option<&str>,
+        extra: HashMap<HeaderName, HeaderValue>,
+    ) -> Result<HeaderMap, Failure> {
         let mut headers = self.shared.headers.clone();
         headers.extend(extra);
-        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(
+            header::ACCEPT,
+            HeaderValue::from_static("application/json, text/event-stream"),
+        );
         if let Some(session) = session {
             let id = HeaderValue::from_str(session);
-            headers.insert(SESSION_ID, id.map_err(|_| Failure::NotSent("the session has no usable id".to_owned()))?);
+            headers.insert(
+                SESSION_ID,
+                id.map_err(|_| Failure::NotSent("the session has no usable id".to_owned()))?,
+            );
         }
         Ok(headers)
     }
 
     fn limits(&self, message: &ClientJsonRpcMessage, tap: Option<&Tap>) -> Limits {
-        let Timeouts { connect, request, .. } = self.shared.timeouts;
+        let Timeouts {
+            connect, request, ..
+        } = self.shared.timeouts;
         let deadline = match (message, tap) {
             // The one who asked waits no longer than `request`, and for their user; this closes what they left behind.
             (ClientJsonRpcMessage::Request(_), Some(tap)) => {
-                let asking = tap.asking.as_ref().map(|_| asking::PATIENCE).unwrap_or_default();
+                let asking = tap
+                    .asking
+                    .as_ref()
+                    .map(|_| asking::PATIENCE)
+                    .unwrap_or_default();
                 Some(request + asking + CONTROL)
             }
             (ClientJsonRpcMessage::Request(asked), _)
@@ -264,16 +344,29 @@ impl Client {
             (ClientJsonRpcMessage::Request(_), _) => Some(connect),
             _ => Some(CONTROL),
         };
-        Limits { deadline, max_body: MAX_STREAM, ..self.patience() }
+        Limits {
+            deadline,
+            max_body: MAX_STREAM,
+            ..self.patience()
+        }
     }
 
     /// Of a stream of what a server has to say: as long as it is not silent for longer than the pack bears.
     fn endless(&self) -> Limits {
-        Limits { deadline: None, max_body: usize::MAX, idle: self.shared.timeouts.stream_idle, ..self.patience() }
+        Limits {
+            deadline: None,
+            max_body: usize::MAX,
+            idle: self.shared.timeouts.stream_idle,
+            ..self.patience()
+        }
     }
 
     fn patience(&self) -> Limits {
-        Limits { connect: self.shared.timeouts.connect, idle: None, ..Limits::default() }
+        Limits {
+            connect: self.shared.timeouts.connect,
+            idle: None,
+            ..Limits::default()
+        }
     }
 }
 
@@ -288,10 +381,12 @@ impl StreamableHttpClient for Client {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Answer, HttpError> {
-        self.post(&message, session_id.as_deref(), custom_headers).await.map_err(|failure| {
-            *locked(&self.shared.failure) = Some(self.shared.wire.without_token(failure));
-            HttpError::Client(Failed)
-        })
+        self.post(&message, session_id.as_deref(), custom_headers)
+            .await
+            .map_err(|failure| {
+                *locked(&self.shared.failure) = Some(self.shared.wire.without_token(failure));
+                HttpError::Client(Failed)
+            })
     }
 
     async fn delete_session(
@@ -304,10 +399,22 @@ impl StreamableHttpClient for Client {
         if !self.shared.terminates {
             return Ok(());
         }
-        let headers = self.headers(Some(&session_id), custom_headers).map_err(|_| HttpError::Client(Failed))?;
-        let limits = Limits { deadline: Some(CONTROL), max_body: MAX_REFUSAL, ..self.patience() };
+        let headers = self
+            .headers(Some(&session_id), custom_headers)
+            .map_err(|_| HttpError::Client(Failed))?;
+        let limits = Limits {
+            deadline: Some(CONTROL),
+            max_body: MAX_REFUSAL,
+            ..self.patience()
+        };
         let url = self.shared.url.clone();
-        let request = Request { method: Method::DELETE, url, headers, body: Bytes::new(), limits };
+        let request = Request {
+            method: Method::DELETE,
+            url,
+            headers,
+            body: Bytes::new(),
+            limits,
+        };
         // A server that keeps the session lets it lapse.
         let _ = self.send(request, || {}).await;
         Ok(())
@@ -321,32 +428,46 @@ impl StreamableHttpClient for Client {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Events, HttpError> {
-        self.listen(session_id.as_deref(), last_event_id, custom_headers).await
+        self.listen(session_id.as_deref(), last_event_id, custom_headers)
+            .await
     }
 }
 
 /// A body of JSON in answer to a request.
-fn read(body: &[u8], id: &RequestId, asked: Option<Asked>) -> Result<ServerJsonRpcMessage, Failure> {
+fn read(
+    body: &[u8],
+    id: &RequestId,
+    asked: Option<Asked>,
+) -> Result<ServerJsonRpcMessage, Failure> {
     if let Some((id, tap)) = asked {
         // The answer to this POST is the answer to its request, whatever id it carries.
-        let answer =
-            answer_in(body).ok_or_else(|| Failure::Lost("the answer of the server is not JSON-RPC".to_owned()))?;
+        let answer = answer_in(body)
+            .ok_or_else(|| Failure::Lost("the answer of the server is not JSON-RPC".to_owned()))?;
         tap.settle(answer);
         return Ok(stand_in(id));
     }
     match serde_json::from_slice(body) {
-        Ok(ServerJsonRpcMessage::Error(error)) => Ok(ServerJsonRpcMessage::error(error.error, Some(id.clone()))),
+        Ok(ServerJsonRpcMessage::Error(error)) => {
+            Ok(ServerJsonRpcMessage::error(error.error, Some(id.clone())))
+        }
         Ok(message) => Ok(message),
-        Err(_) => Err(Failure::Lost("the answer of the server is not JSON-RPC".to_owned())),
+        Err(_) => Err(Failure::Lost(
+            "the answer of the server is not JSON-RPC".to_owned(),
+        )),
     }
 }
 
 async fn collect(mut body: Body, max: usize) -> Result<Bytes, EgressError> {
-    let Some(first) = body.next().await.transpose()? else { return Ok(Bytes::new()) };
+    let Some(first) = body.next().await.transpose()? else {
+        return Ok(Bytes::new());
+    };
     let mut whole = bytes::BytesMut::from(first);
     while let Some(chunk) = body.next().await.transpose()? {
         if whole.len() + chunk.len() > max {
-            return Err(EgressError { kind: crate::egress::ErrorKind::TooLarge(max), sent: true });
+            return Err(EgressError {
+                kind: crate::egress::ErrorKind::TooLarge(max),
+                sent: true,
+            });
         }
         whole.extend_from_slice(&chunk);
     }

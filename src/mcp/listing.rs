@@ -70,14 +70,22 @@ struct WireTool<'a> {
 
 /// Asks for page after page.
 pub(super) async fn list(session: &Session) -> Result<Listed, Failure> {
-    let mut reader =
-        Reader { era: session.era, listed: Listed { public: true, ..Listed::default() }, ..Reader::default() };
+    let mut reader = Reader {
+        era: session.era,
+        listed: Listed {
+            public: true,
+            ..Listed::default()
+        },
+        ..Reader::default()
+    };
     let mut cursors = HashSet::new();
     let mut cursor = None;
     for _ in 0..PAGES {
         let raw = session.page(cursor).await?;
         let next = reader.read(&raw)?;
-        let Some(next) = next.filter(|next| !next.is_empty()) else { return Ok(reader.listed) };
+        let Some(next) = next.filter(|next| !next.is_empty()) else {
+            return Ok(reader.listed);
+        };
         if !cursors.insert(next.clone()) {
             reader.cut("the server repeats a cursor");
             return Ok(reader.listed);
@@ -104,8 +112,9 @@ struct Reader {
 impl Reader {
     /// Reads one page; the cursor of the next.
     fn read(&mut self, raw: &RawValue) -> Result<Option<String>, Failure> {
-        let page: Page = object(raw.get())
-            .map_err(|error| Failure::Lost(format!("the server's tool list cannot be read: {error}")))?;
+        let page: Page = object(raw.get()).map_err(|error| {
+            Failure::Lost(format!("the server's tool list cannot be read: {error}"))
+        })?;
         let ttl = page.ttl_ms.map(Duration::from_millis);
         self.listed.ttl = self.listed.ttl.into_iter().chain(ttl).min();
         self.listed.public &= page.cache_scope.as_deref() == Some("public");
@@ -133,23 +142,36 @@ impl Reader {
 
     fn cut(&mut self, why: &str) {
         self.full = true;
-        self.listed.dropped.push(format!("the list was cut after {} tools: {why}", self.seen));
+        self.listed
+            .dropped
+            .push(format!("the list was cut after {} tools: {why}", self.seen));
     }
 
     fn add(&mut self, raw: &RawValue) -> Result<(), String> {
-        let tool: WireTool = object(raw.get())
-            .map_err(|error| format!("{}: not a tool: {}", self.label(raw), clipped(&error.to_string())))?;
+        let tool: WireTool = object(raw.get()).map_err(|error| {
+            format!(
+                "{}: not a tool: {}",
+                self.label(raw),
+                clipped(&error.to_string())
+            )
+        })?;
         let label = format!("tool {:?}", shortened(&tool.name));
         check_name(&tool.name).map_err(|why| format!("{label}: {why}"))?;
         if self.names.contains(&tool.name) {
-            return Err(format!("{label}: the server lists this name twice; the first one is kept"));
+            return Err(format!(
+                "{label}: the server lists this name twice; the first one is kept"
+            ));
         }
         let input_schema = match tool.input_schema {
             Some(schema) if is_object(schema) => schema.to_owned(),
             Some(_) => return Err(format!("{label}: the input schema is not an object")),
             None => any_object(),
         };
-        let headers = if self.era == Era::Modern { params::of(&input_schema) } else { Ok(Vec::new()) };
+        let headers = if self.era == Era::Modern {
+            params::of(&input_schema)
+        } else {
+            Ok(Vec::new())
+        };
         let headers = headers.map_err(|why| format!("{label}: {why}"))?;
         if !headers.is_empty() {
             self.listed.headers.insert(tool.name.clone(), headers);
@@ -160,8 +182,14 @@ impl Reader {
             title: tool.title,
             description: tool.description.unwrap_or_default(),
             input_schema,
-            output_schema: tool.output_schema.filter(|schema| is_object(schema)).map(ToOwned::to_owned),
-            annotations: tool.annotations.filter(|hints| is_object(hints)).map(ToOwned::to_owned),
+            output_schema: tool
+                .output_schema
+                .filter(|schema| is_object(schema))
+                .map(ToOwned::to_owned),
+            annotations: tool
+                .annotations
+                .filter(|hints| is_object(hints))
+                .map(ToOwned::to_owned),
         }));
         Ok(())
     }
@@ -173,7 +201,10 @@ impl Reader {
             name: String,
         }
         let named = object::<Named>(raw.get());
-        named.map_or_else(|_| format!("tool #{}", self.seen), |named| format!("tool {:?}", shortened(&named.name)))
+        named.map_or_else(
+            |_| format!("tool #{}", self.seen),
+            |named| format!("tool {:?}", shortened(&named.name)),
+        )
     }
 }
 

@@ -62,7 +62,13 @@ struct Resource<'a> {
 /// (`asks`), which only then was declared.
 pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failure> {
     if asks && let Some(input) = input(&raw)? {
-        return Ok(ToolOutcome { is_error: false, text: String::new(), raw, input: Some(input), declined: Vec::new() });
+        return Ok(ToolOutcome {
+            is_error: false,
+            text: String::new(),
+            raw,
+            input: Some(input),
+            declined: Vec::new(),
+        });
     }
     let (is_error, text) = match object::<Outcome<Vec<Block>>>(raw.get()) {
         Ok(outcome) => outcome.read(|blocks| blocks.into_iter().map(Some).collect())?,
@@ -71,7 +77,13 @@ pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failur
             .map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?
             .read(block_by_block)?,
     };
-    Ok(ToolOutcome { is_error, text: cut(text, MAX_TEXT), raw, input: None, declined: Vec::new() })
+    Ok(ToolOutcome {
+        is_error,
+        text: cut(text, MAX_TEXT),
+        raw,
+        input: None,
+        declined: Vec::new(),
+    })
 }
 
 /// What the server wants to know before it goes on, if that is its answer.
@@ -86,29 +98,52 @@ fn input(raw: &RawValue) -> Result<Option<Box<InputRequired>>, Failure> {
     if !raw.get().contains("input_required") {
         return Ok(None);
     }
-    let kind = object::<Kind>(raw.get()).ok().and_then(|kind| kind.result_type);
+    let kind = object::<Kind>(raw.get())
+        .ok()
+        .and_then(|kind| kind.result_type);
     if kind.as_deref() != Some("input_required") {
         return Ok(None);
     }
-    let unreadable = |why| format!("the server asks for input in a way that cannot be answered: {why}");
-    let input = elicitation::read(raw).map_err(|why| Failure::Refused { code: None, message: unreadable(why) })?;
+    let unreadable =
+        |why| format!("the server asks for input in a way that cannot be answered: {why}");
+    let input = elicitation::read(raw).map_err(|why| Failure::Refused {
+        code: None,
+        message: unreadable(why),
+    })?;
     Ok(Some(Box::new(input)))
 }
 
 fn block_by_block(content: &RawValue) -> Vec<Option<Block<'_>>> {
     let blocks: Vec<&RawValue> = serde_json::from_str(content.get()).unwrap_or_default();
-    blocks.into_iter().map(|block| object(block.get()).ok()).collect()
+    blocks
+        .into_iter()
+        .map(|block| object(block.get()).ok())
+        .collect()
 }
 
 impl<'a, C> Outcome<'a, C> {
     /// Whether it is an error, and its words.
-    fn read(self, blocks: impl FnOnce(C) -> Vec<Option<Block<'a>>>) -> Result<(bool, String), Failure> {
+    fn read(
+        self,
+        blocks: impl FnOnce(C) -> Vec<Option<Block<'a>>>,
+    ) -> Result<(bool, String), Failure> {
         if let Some(kind) = self.result_type.filter(|kind| kind != "complete") {
-            let message = format!("the tool answered with {kind:?} instead of a result, which is not supported");
-            return Err(Failure::Refused { code: None, message });
+            let message = format!(
+                "the tool answered with {kind:?} instead of a result, which is not supported"
+            );
+            return Err(Failure::Refused {
+                code: None,
+                message,
+            });
         }
         let is_error = self.is_error.is_some_and(|flag| flag.get() == "true");
-        Ok((is_error, words(self.content.map(blocks).unwrap_or_default(), self.structured_content)))
+        Ok((
+            is_error,
+            words(
+                self.content.map(blocks).unwrap_or_default(),
+                self.structured_content,
+            ),
+        ))
     }
 }
 
@@ -121,13 +156,21 @@ fn words(blocks: Vec<Option<Block>>, structured: Option<&RawValue>) -> String {
             lines.push("[content that cannot be read]".to_owned());
             continue;
         };
-        has_text |= block.text.is_some() || block.resource.as_ref().is_some_and(|found| found.text.is_some());
+        has_text |= block.text.is_some()
+            || block
+                .resource
+                .as_ref()
+                .is_some_and(|found| found.text.is_some());
         lines.push(block.words());
     }
     if let Some(structured) = structured.filter(|_| !has_text) {
         lines.push(structured.get().to_owned());
     }
-    if lines.len() == 1 { lines.remove(0) } else { lines.join("\n") }
+    if lines.len() == 1 {
+        lines.remove(0)
+    } else {
+        lines.join("\n")
+    }
 }
 
 impl Block<'_> {
@@ -137,7 +180,11 @@ impl Block<'_> {
             ("text", Some(text), _) => text.into_owned(),
             ("resource", _, Some(resource)) => resource.words(),
             ("resource_link", ..) => placeholder("link", &[self.uri, self.mime_type], None),
-            _ => placeholder(kind, &[self.mime_type], self.data.as_deref().map(decoded_len)),
+            _ => placeholder(
+                kind,
+                &[self.mime_type],
+                self.data.as_deref().map(decoded_len),
+            ),
         }
     }
 }
@@ -145,15 +192,23 @@ impl Block<'_> {
 impl Resource<'_> {
     /// A name for what it is, and its text if it is text: what a tool read is often given this way.
     fn words(self) -> String {
-        let size = self.text.as_ref().map(|text| text.len()).or_else(|| self.blob.as_deref().map(decoded_len));
+        let size = self
+            .text
+            .as_ref()
+            .map(|text| text.len())
+            .or_else(|| self.blob.as_deref().map(decoded_len));
         let head = placeholder("resource", &[self.uri, self.mime_type], size);
-        self.text.map_or_else(|| head.clone(), |text| format!("{head}\n{text}"))
+        self.text
+            .map_or_else(|| head.clone(), |text| format!("{head}\n{text}"))
     }
 }
 
 /// `[image image/png, 12 KB]`.
 fn placeholder(kind: &str, about: &[Option<Cow<str>>], size: Option<usize>) -> String {
-    let about = about.iter().flatten().fold(String::new(), |all, part| format!("{all} {part}"));
+    let about = about
+        .iter()
+        .flatten()
+        .fold(String::new(), |all, part| format!("{all} {part}"));
     let size = size.map_or_else(String::new, |size| match size {
         0..1024 => format!(", {size} bytes"),
         1024..1_048_576 => format!(", {} KB", size / 1024),
@@ -168,13 +223,17 @@ fn decoded_len(base64: &str) -> usize {
 
 /// One content block in words.
 pub(super) fn text_of(content: &RawValue) -> String {
-    object::<Block>(content.get()).map_or_else(|_| "[content that cannot be read]".to_owned(), Block::words)
+    object::<Block>(content.get())
+        .map_or_else(|_| "[content that cannot be read]".to_owned(), Block::words)
 }
 
 /// A resource that was read, in words.
 pub(super) fn resource_text(content: &RawValue) -> String {
     let resource = object::<Resource>(content.get());
-    resource.map_or_else(|_| "[content that cannot be read]".to_owned(), Resource::words)
+    resource.map_or_else(
+        |_| "[content that cannot be read]".to_owned(),
+        Resource::words,
+    )
 }
 
 /// At most `most` bytes, with a mark where more was.

@@ -29,21 +29,31 @@ pub(super) fn of(schema: &RawValue) -> Result<Vec<Param>, String> {
     let mut params = Vec::new();
     collect(&schema, &mut Vec::new(), &mut params)?;
     if params.len() < marks {
-        return Err(format!("{MARK} stands where it cannot: only properties of properties may be marked"));
+        return Err(format!(
+            "{MARK} stands where it cannot: only properties of properties may be marked"
+        ));
     }
     let mut seen = HashSet::new();
     match params.iter().find(|param| !seen.insert(&param.header)) {
-        Some(param) => Err(format!("two arguments share the {MARK} {:?}", param.header.as_str())),
+        Some(param) => Err(format!(
+            "two arguments share the {MARK} {:?}",
+            param.header.as_str()
+        )),
         None => Ok(params),
     }
 }
 
 fn collect(schema: &Value, path: &mut Vec<String>, params: &mut Vec<Param>) -> Result<(), String> {
-    let Some(Value::Object(properties)) = schema.get("properties") else { return Ok(()) };
+    let Some(Value::Object(properties)) = schema.get("properties") else {
+        return Ok(());
+    };
     for (name, property) in properties {
         path.push(name.clone());
         if let Some(mark) = property.get(MARK) {
-            params.push(Param { path: path.clone(), header: header_of(mark, property, path)? });
+            params.push(Param {
+                path: path.clone(),
+                header: header_of(mark, property, path)?,
+            });
         }
         collect(property, path, params)?;
         path.pop();
@@ -53,9 +63,14 @@ fn collect(schema: &Value, path: &mut Vec<String>, params: &mut Vec<Param>) -> R
 
 fn header_of(mark: &Value, property: &Value, path: &[String]) -> Result<HeaderName, String> {
     let path = path.join(".");
-    let primitive = matches!(property.get("type").and_then(Value::as_str), Some("string" | "integer" | "boolean"));
+    let primitive = matches!(
+        property.get("type").and_then(Value::as_str),
+        Some("string" | "integer" | "boolean")
+    );
     if !primitive {
-        return Err(format!("argument {path:?}: {MARK} needs the type string, integer or boolean"));
+        return Err(format!(
+            "argument {path:?}: {MARK} needs the type string, integer or boolean"
+        ));
     }
     let name = mark.as_str().filter(|name| !name.is_empty());
     name.and_then(|name| HeaderName::from_bytes(format!("mcp-param-{name}").as_bytes()).ok())
@@ -68,13 +83,18 @@ pub(super) fn headers(params: &[Param], arguments: &RawValue) -> Vec<(HeaderName
         return Vec::new();
     }
     let arguments: Map<String, Value> = serde_json::from_str(arguments.get()).unwrap_or_default();
-    params.iter().filter_map(|param| Some((param.header.clone(), param.value(&arguments)?))).collect()
+    params
+        .iter()
+        .filter_map(|param| Some((param.header.clone(), param.value(&arguments)?)))
+        .collect()
 }
 
 impl Param {
     fn value(&self, arguments: &Map<String, Value>) -> Option<HeaderValue> {
         let (first, rest) = self.path.split_first()?;
-        let value = rest.iter().try_fold(arguments.get(first)?, |value, name| value.get(name))?;
+        let value = rest
+            .iter()
+            .try_fold(arguments.get(first)?, |value, name| value.get(name))?;
         let text = match value {
             Value::String(text) => text.clone(),
             Value::Bool(flag) => flag.to_string(),
@@ -90,5 +110,9 @@ fn encoded(text: String) -> String {
     let foreign = text.bytes().any(|byte| !(0x20..=0x7e).contains(&byte));
     let padded = text.starts_with(' ') || text.ends_with(' ');
     let looks_encoded = text.starts_with("=?base64?") && text.ends_with("?=");
-    if foreign || padded || looks_encoded { format!("=?base64?{}?=", BASE64_STANDARD.encode(text)) } else { text }
+    if foreign || padded || looks_encoded {
+        format!("=?base64?{}?=", BASE64_STANDARD.encode(text))
+    } else {
+        text
+    }
 }

@@ -123,7 +123,10 @@ impl Pool {
         self.sweep_from_now_on();
         let mut slots = locked(&self.slots);
         let versions = slots.entry(key.clone()).or_default();
-        let slot = match versions.iter().find(|slot| same_connection(&slot.target.spec, spec)) {
+        let slot = match versions
+            .iter()
+            .find(|slot| same_connection(&slot.target.spec, spec))
+        {
             Some(slot) => slot.clone(),
             None => {
                 let slot = Arc::new(self.new_slot(key, spec));
@@ -133,7 +136,10 @@ impl Pool {
         };
         slot.users.fetch_add(1, Ordering::SeqCst);
         slot.used.store(self.now(), Ordering::Relaxed);
-        InUse { pool: self.clone(), slot }
+        InUse {
+            pool: self.clone(),
+            slot,
+        }
     }
 
     /// A session that can be used: the open one, or a new one, or the reason why there is none.
@@ -144,7 +150,10 @@ impl Pool {
         };
         match connecting.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(outcome)) => outcome.clone(),
-            _ => Err(McpError::new(McpErrorKind::Unreachable, "connecting was broken off")),
+            _ => Err(McpError::new(
+                McpErrorKind::Unreachable,
+                "connecting was broken off",
+            )),
         }
     }
 
@@ -156,23 +165,33 @@ impl Pool {
         let mut state = locked(&slot.state);
         let doubted = match &*state {
             State::Closed => return ControlFlow::Break(Err(taken_out())),
-            State::Ready(session) if session.is_dead() => match slot.mourn(session, &self.options) {
-                None => None,
-                Some(error) => {
-                    let until = clock::instant() + error.retry_in.unwrap_or_default();
-                    *state = State::Down { error: error.clone(), until };
-                    return ControlFlow::Break(Err(error));
+            State::Ready(session) if session.is_dead() => {
+                match slot.mourn(session, &self.options) {
+                    None => None,
+                    Some(error) => {
+                        let until = clock::instant() + error.retry_in.unwrap_or_default();
+                        *state = State::Down {
+                            error: error.clone(),
+                            until,
+                        };
+                        return ControlFlow::Break(Err(error));
+                    }
                 }
-            },
+            }
             State::Ready(session) if session.is_suspect() => Some(session.clone()),
             State::Ready(session) => return ControlFlow::Break(Ok(session.clone())),
             // An attempt that panicked leaves nothing to wait for.
-            State::Connecting(attempt) if attempt.has_changed().is_ok() || attempt.borrow().is_some() => {
+            State::Connecting(attempt)
+                if attempt.has_changed().is_ok() || attempt.borrow().is_some() =>
+            {
                 return ControlFlow::Continue(attempt.clone());
             }
             State::Down { error, until } if *until > clock::instant() => {
                 let retry_in = Some(until.saturating_duration_since(clock::instant()));
-                return ControlFlow::Break(Err(McpError { retry_in, ..error.clone() }));
+                return ControlFlow::Break(Err(McpError {
+                    retry_in,
+                    ..error.clone()
+                }));
             }
             _ => None,
         };
@@ -183,20 +202,31 @@ impl Pool {
     /// that is dead is found to be so by the next who looks.
     pub(super) fn retire(slot: &Slot, session: &Arc<Session>) {
         let mut state = locked(&slot.state);
-        if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session)) && !session.is_dead() {
+        if matches!(&*state, State::Ready(current) if Arc::ptr_eq(current, session))
+            && !session.is_dead()
+        {
             *state = State::Idle;
         }
     }
 
     pub(super) fn state(&self, key: &Key) -> ConnectionState {
         let slots = locked(&self.slots);
-        let latest = slots.get(key).and_then(|slots| slots.iter().max_by_key(|slot| slot.used.load(Ordering::Relaxed)));
+        let latest = slots.get(key).and_then(|slots| {
+            slots
+                .iter()
+                .max_by_key(|slot| slot.used.load(Ordering::Relaxed))
+        });
         latest.map_or(ConnectionState::Idle, |slot| slot.shown())
     }
 
     /// Connects, or asks a session that ran out of time once for a sign of life. Whoever asks meanwhile
     /// waits for the same outcome.
-    fn begin(self: &Arc<Self>, slot: &Arc<Slot>, state: &mut State, doubted: Option<Arc<Session>>) -> Attempt {
+    fn begin(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        state: &mut State,
+        doubted: Option<Arc<Session>>,
+    ) -> Attempt {
         let (tell, outcome) = watch::channel(None);
         *state = State::Connecting(outcome.clone());
         let (pool, slot) = (self.clone(), slot.clone());
@@ -214,7 +244,11 @@ impl Pool {
     }
 
     /// Writes down how connecting went.
-    fn settle(self: &Arc<Self>, slot: &Arc<Slot>, reached: Result<Arc<Session>, Failure>) -> Outcome {
+    fn settle(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        reached: Result<Arc<Session>, Failure>,
+    ) -> Outcome {
         let outcome = reached.map_err(|failure| slot.count(failure.of_server(), &self.options));
         let mut state = locked(&slot.state);
         if matches!(&*state, State::Closed) {
@@ -227,7 +261,10 @@ impl Pool {
             Ok(session) => State::Ready(session.clone()),
             Err(error) => {
                 let pause = error.retry_in.unwrap_or_default();
-                State::Down { error: error.clone(), until: clock::instant() + pause }
+                State::Down {
+                    error: error.clone(),
+                    until: clock::instant() + pause,
+                }
             }
         };
         drop(state);
@@ -275,7 +312,10 @@ impl Pool {
         if known.len() >= REMEMBERED {
             known.retain(|_, known| Arc::strong_count(known) > 1);
         }
-        known.entry(address).or_insert_with(|| Arc::new(Known::new(self.options.calls_per_server))).clone()
+        known
+            .entry(address)
+            .or_insert_with(|| Arc::new(Known::new(self.options.calls_per_server)))
+            .clone()
     }
 
     fn now(&self) -> u64 {
@@ -298,32 +338,53 @@ impl Slot {
 
     /// A child is gone. Why it is not started again at once, when it dies again and again.
     fn mourn(&self, session: &Session, options: &Options) -> Option<McpError> {
-        if !matches!(self.target.spec.endpoint, Endpoint::Stdio { .. }) || session.since.elapsed() >= SOON {
+        if !matches!(self.target.spec.endpoint, Endpoint::Stdio { .. })
+            || session.since.elapsed() >= SOON
+        {
             self.deaths.store(0, Ordering::Relaxed);
             return None;
         }
-        let deaths = self.deaths.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        let pause =
-            backoff(options.first_pause, options.longest_pause, deaths.checked_sub(AT_ONCE).filter(|n| *n > 0)?);
+        let deaths = self
+            .deaths
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        let pause = backoff(
+            options.first_pause,
+            options.longest_pause,
+            deaths.checked_sub(AT_ONCE).filter(|n| *n > 0)?,
+        );
         let message = format!("the server ended {deaths} times in a row soon after its start");
-        Some(McpError { retry_in: Some(pause), ..McpError::new(McpErrorKind::Unreachable, message) })
+        Some(McpError {
+            retry_in: Some(pause),
+            ..McpError::new(McpErrorKind::Unreachable, message)
+        })
     }
 
     /// One failure more, and how long the server is left alone for it.
     fn count(&self, error: McpError, options: &Options) -> McpError {
-        let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let failures = self
+            .failures
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
         let pause = backoff(options.first_pause, options.longest_pause, failures);
-        McpError { retry_in: Some(pause.max(error.retry_in.unwrap_or_default())), ..error }
+        McpError {
+            retry_in: Some(pause.max(error.retry_in.unwrap_or_default())),
+            ..error
+        }
     }
 
     fn shown(&self) -> ConnectionState {
         match &*locked(&self.state) {
             State::Connecting(_) => ConnectionState::Connecting,
-            State::Ready(session) if !session.is_dead() => {
-                ConnectionState::Ready { era: session.era, since: session.since }
-            }
+            State::Ready(session) if !session.is_dead() => ConnectionState::Ready {
+                era: session.era,
+                since: session.since,
+            },
             State::Down { error, until } => ConnectionState::Down {
-                error: McpError { retry_in: None, ..error.clone() },
+                error: McpError {
+                    retry_in: None,
+                    ..error.clone()
+                },
                 retry_in: until.saturating_duration_since(clock::instant()),
             },
             State::Ready(_) | State::Idle | State::Closed => ConnectionState::Idle,
@@ -357,5 +418,8 @@ fn same_way(a: &ServerSpec, b: &ServerSpec) -> bool {
 }
 
 fn taken_out() -> McpError {
-    McpError::new(McpErrorKind::Unreachable, "the connection was closed; try again")
+    McpError::new(
+        McpErrorKind::Unreachable,
+        "the connection was closed; try again",
+    )
 }

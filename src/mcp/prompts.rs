@@ -92,7 +92,12 @@ pub(super) async fn of(session: &Session, spec: &ServerSpec) -> Listed {
         return Listed::default();
     }
     let mut reader = Reader::default();
-    let trouble = match timeout(spec.timeouts.request.min(PATIENCE), reader.read_all(session)).await {
+    let trouble = match timeout(
+        spec.timeouts.request.min(PATIENCE),
+        reader.read_all(session),
+    )
+    .await
+    {
         Ok(Ok(())) => None,
         Ok(Err(failure)) => Some(failure.of_server().message),
         Err(_) => Some("the server did not list them in time".to_owned()),
@@ -114,7 +119,9 @@ impl Reader {
         let (mut cursor, mut cursors) = (None, HashSet::new());
         for _ in 0..PAGES {
             let raw = session.read(&Reading::Prompts { cursor }).await?;
-            let Some(next) = self.read(&raw)?.filter(|next| !next.is_empty()) else { return Ok(()) };
+            let Some(next) = self.read(&raw)?.filter(|next| !next.is_empty()) else {
+                return Ok(());
+            };
             if !cursors.insert(next.clone()) {
                 return Err(Failure::Lost("the server repeats a cursor".to_owned()));
             }
@@ -125,10 +132,13 @@ impl Reader {
 
     /// Reads one page; the cursor of the next.
     fn read(&mut self, raw: &RawValue) -> Result<Option<String>, Failure> {
-        let page: Page = object(raw.get()).map_err(|error| Failure::Lost(format!("they cannot be read: {error}")))?;
+        let page: Page = object(raw.get())
+            .map_err(|error| Failure::Lost(format!("they cannot be read: {error}")))?;
         self.bytes += raw.get().len();
         if self.bytes > BYTES {
-            return Err(Failure::Lost(format!("there are more than {BYTES} bytes of them")));
+            return Err(Failure::Lost(format!(
+                "there are more than {BYTES} bytes of them"
+            )));
         }
         for prompt in page.prompts {
             if self.listed.prompts.len() == PROMPTS {
@@ -142,18 +152,28 @@ impl Reader {
     }
 
     fn add(&mut self, raw: &RawValue) -> Result<(), String> {
-        let prompt: WirePrompt =
-            object(raw.get()).map_err(|error| format!("a prompt cannot be read: {}", clipped(&error.to_string())))?;
+        let prompt: WirePrompt = object(raw.get())
+            .map_err(|error| format!("a prompt cannot be read: {}", clipped(&error.to_string())))?;
         let label = || format!("prompt {:?}", clipped(&prompt.name));
         if !is_name(&prompt.name) {
-            return Err(format!("{}: the name is empty, too long or has control characters", label()));
+            return Err(format!(
+                "{}: the name is empty, too long or has control characters",
+                label()
+            ));
         }
         let arguments = prompt.arguments.unwrap_or_default();
-        if arguments.len() > ARGUMENTS || !arguments.iter().all(|argument| is_name(&argument.name)) {
-            return Err(format!("{}: its arguments are too many or have names that cannot be used", label()));
+        if arguments.len() > ARGUMENTS || !arguments.iter().all(|argument| is_name(&argument.name))
+        {
+            return Err(format!(
+                "{}: its arguments are too many or have names that cannot be used",
+                label()
+            ));
         }
         if !self.names.insert(prompt.name.clone()) {
-            return Err(format!("{}: the server lists this name twice; the first one is kept", label()));
+            return Err(format!(
+                "{}: the server lists this name twice; the first one is kept",
+                label()
+            ));
         }
         let arguments = arguments.into_iter().map(|argument| PromptArgument {
             name: argument.name,
@@ -184,21 +204,31 @@ impl Mcp {
         name: &str,
         arguments: &Map<String, Value>,
     ) -> Result<Vec<Said>, CallError> {
-        let raw = self.read(key, spec, &Reading::Prompt { name, arguments }).await?;
+        let raw = self
+            .read(key, spec, &Reading::Prompt { name, arguments })
+            .await?;
         said(&raw).map_err(Failure::of_call)
     }
 }
 
 /// The texts of a prompt; what is no text is named and measured. Whoever else speaks than user and assistant is refused.
 fn said(raw: &RawValue) -> Result<Vec<Said>, Failure> {
-    let refused = |message: String| Failure::Refused { code: None, message };
-    let found: Outcome =
-        object(raw.get()).map_err(|_| refused("what the prompt comes to cannot be read".to_owned()))?;
+    let refused = |message: String| Failure::Refused {
+        code: None,
+        message,
+    };
+    let found: Outcome = object(raw.get())
+        .map_err(|_| refused("what the prompt comes to cannot be read".to_owned()))?;
     if let Some(kind) = found.result_type.filter(|kind| kind != "complete") {
-        return Err(refused(format!("the server answered with {kind:?}, which a prompt cannot be used with here")));
+        return Err(refused(format!(
+            "the server answered with {kind:?}, which a prompt cannot be used with here"
+        )));
     }
     if found.messages.is_empty() || found.messages.len() > MESSAGES {
-        return Err(refused(format!("a prompt has 1 to {MESSAGES} messages; this one has {}", found.messages.len())));
+        return Err(refused(format!(
+            "a prompt has 1 to {MESSAGES} messages; this one has {}",
+            found.messages.len()
+        )));
     }
     let mut left = outcome::MAX_TEXT;
     let mut all = Vec::with_capacity(found.messages.len());
@@ -206,14 +236,22 @@ fn said(raw: &RawValue) -> Result<Vec<Said>, Failure> {
         let by = match message.role.as_ref() {
             "user" => Speaker::User,
             "assistant" => Speaker::Assistant,
-            other => return Err(refused(format!("the prompt speaks as {:?}, which no prompt may", clipped(other)))),
+            other => {
+                return Err(refused(format!(
+                    "the prompt speaks as {:?}, which no prompt may",
+                    clipped(other)
+                )));
+            }
         };
         let text = outcome::cut(outcome::text_of(message.content), left);
         left = left.saturating_sub(text.len());
         all.push(Said { by, text });
     }
     if all.last().is_some_and(|last| last.by == Speaker::Assistant) {
-        return Err(refused("the prompt ends with words of the assistant, which leaves nothing to answer".to_owned()));
+        return Err(refused(
+            "the prompt ends with words of the assistant, which leaves nothing to answer"
+                .to_owned(),
+        ));
     }
     Ok(all)
 }

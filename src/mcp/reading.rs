@@ -45,7 +45,11 @@ impl Mcp {
     ) -> Result<Box<RawValue>, CallError> {
         let using = self.pool.claim(key, spec);
         let known = using.slot.target.known.clone();
-        let _place = known.permits.acquire().await.map_err(|_| super::McpError::closed())?;
+        let _place = known
+            .permits
+            .acquire()
+            .await
+            .map_err(|_| super::McpError::closed())?;
         let mut tries = 2;
         loop {
             tries -= 1;

@@ -27,28 +27,49 @@ struct Outcome<'a> {
 impl Mcp {
     /// Reads a resource. Nothing is changed by reading, so it is asked for once more when the connection was lost
     /// before an answer.
-    pub async fn resource(&self, key: &Key, spec: &Arc<ServerSpec>, uri: &str) -> Result<Resource, CallError> {
+    pub async fn resource(
+        &self,
+        key: &Key,
+        spec: &Arc<ServerSpec>,
+        uri: &str,
+    ) -> Result<Resource, CallError> {
         let raw = self.read(key, spec, &Reading::Resource { uri }).await?;
         read(&raw).map_err(Failure::of_call)
     }
 }
 
 fn read(raw: &RawValue) -> Result<Resource, Failure> {
-    let refused = |message: String| Failure::Refused { code: None, message };
+    let refused = |message: String| Failure::Refused {
+        code: None,
+        message,
+    };
     if raw.get().len() > BYTES {
-        return Err(refused(format!("the resource has more than {BYTES} bytes, which are too many to hand on")));
+        return Err(refused(format!(
+            "the resource has more than {BYTES} bytes, which are too many to hand on"
+        )));
     }
-    let unreadable = |_| refused("the resource cannot be read: its answer is not what the protocol says".to_owned());
+    let unreadable = |_| {
+        refused("the resource cannot be read: its answer is not what the protocol says".to_owned())
+    };
     let outcome: Outcome = object(raw.get()).map_err(unreadable)?;
     if let Some(kind) = outcome.result_type.filter(|kind| kind != "complete") {
-        return Err(refused(format!("the server answered with {kind:?}, which a resource cannot be read with here")));
+        return Err(refused(format!(
+            "the server answered with {kind:?}, which a resource cannot be read with here"
+        )));
     }
     if outcome.contents.len() > PARTS {
         return Err(refused(format!("the resource has more than {PARTS} parts")));
     }
-    let contents = outcome.contents.iter().map(|part| object(part.get())).collect::<Result<Vec<Content>, _>>();
+    let contents = outcome
+        .contents
+        .iter()
+        .map(|part| object(part.get()))
+        .collect::<Result<Vec<Content>, _>>();
     let contents = contents.map_err(unreadable)?;
-    let words = outcome.contents.iter().map(|part| outcome::resource_text(part));
+    let words = outcome
+        .contents
+        .iter()
+        .map(|part| outcome::resource_text(part));
     let text = outcome::cut(words.collect::<Vec<_>>().join("\n"), outcome::MAX_TEXT);
     Ok(Resource { contents, text })
 }

@@ -14,13 +14,16 @@ use std::{
 use rmcp::{
     ClientHandler, ErrorData, Peer, RoleClient,
     model::{
-        CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam, ClientCapabilities,
-        ClientConfig, ClientRequest, CustomRequest, CustomResult, ElicitRequestParams, ElicitResult, ElicitationAction,
-        ErrorCode, GetExtensions, GetMeta, GetPromptRequest, GetPromptRequestParams, Implementation,
-        ListPromptsRequest, ListRootsRequestMethod, ListToolsRequest, PaginatedRequestParams, PingRequest,
+        CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
+        ClientCapabilities, ClientConfig, ClientRequest, CustomRequest, CustomResult,
+        ElicitRequestParams, ElicitResult, ElicitationAction, ErrorCode, GetExtensions, GetMeta,
+        GetPromptRequest, GetPromptRequestParams, Implementation, ListPromptsRequest,
+        ListRootsRequestMethod, ListToolsRequest, PaginatedRequestParams, PingRequest,
         ReadResourceRequest, ReadResourceRequestParams, RequestId,
     },
-    service::{NotificationContext, PeerRequestOptions, RequestContext, RunningService, ServiceError},
+    service::{
+        NotificationContext, PeerRequestOptions, RequestContext, RunningService, ServiceError,
+    },
 };
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
@@ -66,9 +69,15 @@ pub(super) struct Handler {
     pub(super) changes: broadcast::Sender<Key>,
 }
 
-#[expect(deprecated, reason = "older servers still ask for roots, and are to be refused")]
+#[expect(
+    deprecated,
+    reason = "older servers still ask for roots, and are to be refused"
+)]
 impl ClientHandler for Handler {
-    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<rmcp::model::ListRootsResult, ErrorData> {
+    async fn list_roots(
+        &self,
+        _: RequestContext<RoleClient>,
+    ) -> Result<rmcp::model::ListRootsResult, ErrorData> {
         Err(ErrorData::method_not_found::<ListRootsRequestMethod>())
     }
 
@@ -78,7 +87,8 @@ impl ClientHandler for Handler {
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         let answer = self.answer(&context).await;
-        Ok(serde_json::from_value(answer).unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Decline)))
+        Ok(serde_json::from_value(answer)
+            .unwrap_or_else(|_| ElicitResult::new(ElicitationAction::Decline)))
     }
 
     /// A question that rmcp does not understand as one is for us to read, too.
@@ -90,7 +100,11 @@ impl ClientHandler for Handler {
         if request.method == ELICIT {
             return Ok(CustomResult::new(self.answer(&context).await));
         }
-        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, clipped(&request.method), None))
+        Err(ErrorData::new(
+            ErrorCode::METHOD_NOT_FOUND,
+            clipped(&request.method),
+            None,
+        ))
     }
 
     async fn on_tool_list_changed(&self, _: NotificationContext<RoleClient>) {
@@ -112,19 +126,34 @@ impl ClientHandler for Handler {
 impl Handler {
     /// Ends early when the server does not want the answer any more.
     async fn answer(&self, context: &RequestContext<RoleClient>) -> serde_json::Value {
-        let answered = context.ct.run_until_cancelled(self.wire.answer_to(&context.id)).await;
+        let answered = context
+            .ct
+            .run_until_cancelled(self.wire.answer_to(&context.id))
+            .await;
         answered.unwrap_or_else(|| serde_json::json!({ "action": Leave::Cancel }))
     }
 }
 
 impl Session {
     /// A service whose handshake is done.
-    pub(super) fn of(service: RunningService<RoleClient, Handler>, wire: Arc<Wire>) -> Result<Self, Failure> {
+    pub(super) fn of(
+        service: RunningService<RoleClient, Handler>,
+        wire: Arc<Wire>,
+    ) -> Result<Self, Failure> {
         let peer = service.peer().clone();
-        let info = peer.peer_info().ok_or_else(|| Failure::Lost("the server did not introduce itself".to_owned()))?;
+        let info = peer
+            .peer_info()
+            .ok_or_else(|| Failure::Lost("the server did not introduce itself".to_owned()))?;
         let aside = CancellationToken::new();
-        let era = if info.protocol_version.has_initialize() { Era::Legacy } else { Era::Modern };
-        let (tools, prompts) = (info.capabilities.tools.as_ref(), info.capabilities.prompts.as_ref());
+        let era = if info.protocol_version.has_initialize() {
+            Era::Legacy
+        } else {
+            Era::Modern
+        };
+        let (tools, prompts) = (
+            info.capabilities.tools.as_ref(),
+            info.capabilities.prompts.as_ref(),
+        );
         let tools_change = tools.and_then(|tools| tools.list_changed) == Some(true);
         let prompts_change = prompts.and_then(|prompts| prompts.list_changed) == Some(true);
         if era == Era::Modern && (tools_change || prompts_change) {
@@ -174,18 +203,21 @@ impl Session {
     ) -> Result<Box<RawValue>, Failure> {
         let mut params = CallToolRequestParams::new(tool.to_owned());
         if let Some(Answer { responses, state }) = answer {
-            params.input_responses = (!responses.is_empty()).then(|| responses.clone().into_iter().collect());
+            params.input_responses =
+                (!responses.is_empty()).then(|| responses.clone().into_iter().collect());
             params.request_state.clone_from(state);
         }
         let request = CallToolRequest::new(params);
-        self.exchange(ClientRequest::CallToolRequest(request), tap).await
+        self.exchange(ClientRequest::CallToolRequest(request), tap)
+            .await
     }
 
     /// One page of `tools/list`.
     pub(super) async fn page(&self, cursor: Option<String>) -> Result<Box<RawValue>, Failure> {
         let params = PaginatedRequestParams::default().with_cursor(cursor);
         let request = ListToolsRequest::with_param(params);
-        self.exchange(ClientRequest::ListToolsRequest(request), &Arc::default()).await
+        self.exchange(ClientRequest::ListToolsRequest(request), &Arc::default())
+            .await
     }
 
     /// One question that changes nothing.
@@ -196,12 +228,13 @@ impl Session {
                 ClientRequest::ListPromptsRequest(ListPromptsRequest::with_param(params))
             }
             Reading::Prompt { name, arguments } => {
-                let params = GetPromptRequestParams::new(*name).with_arguments((*arguments).clone());
+                let params =
+                    GetPromptRequestParams::new(*name).with_arguments((*arguments).clone());
                 ClientRequest::GetPromptRequest(GetPromptRequest::new(params))
             }
-            Reading::Resource { uri } => {
-                ClientRequest::ReadResourceRequest(ReadResourceRequest::new(ReadResourceRequestParams::new(*uri)))
-            }
+            Reading::Resource { uri } => ClientRequest::ReadResourceRequest(
+                ReadResourceRequest::new(ReadResourceRequestParams::new(*uri)),
+            ),
         };
         self.exchange(request, &Arc::default()).await
     }
@@ -213,27 +246,48 @@ impl Session {
         match tokio::time::timeout(patience, self.exchange(ping, &Arc::default())).await {
             Ok(
                 Ok(_)
-                | Err(Failure::Refused { .. } | Failure::Busy { .. } | Failure::Unauthorized | Failure::Forbidden),
+                | Err(
+                    Failure::Refused { .. }
+                    | Failure::Busy { .. }
+                    | Failure::Unauthorized
+                    | Failure::Forbidden,
+                ),
             ) => {
                 self.suspect.store(false, Ordering::SeqCst);
                 Ok(())
             }
             Ok(Err(failure)) => Err(failure),
-            Err(_) => {
-                Err(Failure::Silent(format!("the server gave no sign of life within {} ms", patience.as_millis())))
-            }
+            Err(_) => Err(Failure::Silent(format!(
+                "the server gave no sign of life within {} ms",
+                patience.as_millis()
+            ))),
         }
     }
 
     /// Sends one request and waits for what becomes of it. Dropped before that, it is cancelled.
-    async fn exchange(&self, mut request: ClientRequest, tap: &Arc<Tap>) -> Result<Box<RawValue>, Failure> {
+    async fn exchange(
+        &self,
+        mut request: ClientRequest,
+        tap: &Arc<Tap>,
+    ) -> Result<Box<RawValue>, Failure> {
         if let Some(key) = &tap.idempotency_key {
-            request.get_meta_mut().0.insert(IDEMPOTENCY_KEY.to_owned(), key.as_str().into());
+            request
+                .get_meta_mut()
+                .0
+                .insert(IDEMPOTENCY_KEY.to_owned(), key.as_str().into());
         }
         request.extensions_mut().insert(tap.clone());
-        let sending = self.peer.send_request_with_option(request, PeerRequestOptions::no_options()).await;
-        let handle = sending.map_err(|_| Failure::NotSent("the connection is closed".to_owned()))?;
-        let mut waiting = Waiting { session: self, id: Some(handle.id.clone()), tap: tap.clone() };
+        let sending = self
+            .peer
+            .send_request_with_option(request, PeerRequestOptions::no_options())
+            .await;
+        let handle =
+            sending.map_err(|_| Failure::NotSent("the connection is closed".to_owned()))?;
+        let mut waiting = Waiting {
+            session: self,
+            id: Some(handle.id.clone()),
+            tap: tap.clone(),
+        };
         let told = handle.await_response().await;
         waiting.answered();
         if let Some(answer) = tap.take() {
@@ -242,12 +296,17 @@ impl Session {
         match told {
             Err(ServiceError::McpError(error)) => {
                 let message = clipped(&error.message);
-                self.wire.scrubbed(Err(Failure::Refused { code: Some(error.code.0.into()), message }))
+                self.wire.scrubbed(Err(Failure::Refused {
+                    code: Some(error.code.0.into()),
+                    message,
+                }))
             }
-            _ if !tap.was_sent() => {
-                Err(Failure::NotSent("the connection was closed before the request was sent".to_owned()))
-            }
-            _ => Err(Failure::Lost("the connection was closed before the answer came".to_owned())),
+            _ if !tap.was_sent() => Err(Failure::NotSent(
+                "the connection was closed before the request was sent".to_owned(),
+            )),
+            _ => Err(Failure::Lost(
+                "the connection was closed before the answer came".to_owned(),
+            )),
         }
     }
 
@@ -281,12 +340,16 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
         self.session.wire.forget(&id, &self.tap);
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
         let peer = self.session.peer.clone();
         runtime.spawn(async move {
             let reason = Some("nobody waits for the answer any more".to_owned());
             let params = CancelledNotificationParam::new(Some(id), reason);
-            let _ = peer.send_notification(CancelledNotification::new(params).into()).await;
+            let _ = peer
+                .send_notification(CancelledNotification::new(params).into())
+                .await;
         });
     }
 }

@@ -33,7 +33,13 @@ pub(super) fn events(
     wire: Arc<Wire>,
     asked: Option<Asked>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
-    let events = SseStream::from_bytes_stream(Capped { body, rest: Bytes::new(), size: 0, line: 0, after_cr: false });
+    let events = SseStream::from_bytes_stream(Capped {
+        body,
+        rest: Bytes::new(),
+        size: 0,
+        line: 0,
+        after_cr: false,
+    });
     unfold(Some((events.boxed(), wire, asked)), |state| async move {
         let (mut events, wire, asked) = state?;
         match events.next().await? {
@@ -44,7 +50,9 @@ pub(super) fn events(
             Err(error) => {
                 let item = match asked {
                     Some((id, tap)) if is_final(&error) => {
-                        tap.settle(Err(Failure::Lost(format!("the answer of the server cannot be read: {error}"))));
+                        tap.settle(Err(Failure::Lost(format!(
+                            "the answer of the server cannot be read: {error}"
+                        ))));
                         Ok(Sse::default().data(stand_in_text(&id)))
                     }
                     _ => Err(error),
@@ -68,16 +76,22 @@ fn rewrite(mut event: Sse, wire: &Wire, of: Option<&Arc<Tap>>) -> Sse {
 
 /// A break that asking again would only repeat: what came is too large or is not an event stream.
 fn is_final(error: &SseError) -> bool {
-    let SseError::Body(cause) = error else { return true };
-    cause.downcast_ref::<Broken>().is_some_and(|broken| match broken {
-        Broken::TooLarge => true,
-        Broken::Egress(error) => matches!(error.kind, crate::egress::ErrorKind::TooLarge(_)),
-    })
+    let SseError::Body(cause) = error else {
+        return true;
+    };
+    cause
+        .downcast_ref::<Broken>()
+        .is_some_and(|broken| match broken {
+            Broken::TooLarge => true,
+            Broken::Egress(error) => matches!(error.kind, crate::egress::ErrorKind::TooLarge(_)),
+        })
 }
 
 /// What the guarded client said of a stream that broke.
 pub(super) fn egress_error(error: &SseError) -> Option<&EgressError> {
-    let SseError::Body(cause) = error else { return None };
+    let SseError::Body(cause) = error else {
+        return None;
+    };
     match cause.downcast_ref::<Broken>()? {
         Broken::Egress(error) => Some(error),
         Broken::TooLarge => None,

@@ -61,10 +61,19 @@ pub(super) struct Deaf;
 
 impl Child {
     /// Starts the process.
-    pub(super) fn start(launch: &Launch, wire: Arc<Wire>, warden: &Arc<Warden>) -> Result<Self, Failure> {
+    pub(super) fn start(
+        launch: &Launch,
+        wire: Arc<Wire>,
+        warden: &Arc<Warden>,
+    ) -> Result<Self, Failure> {
         let (group, streams) = launch.spawn(warden)?;
         let tail = Arc::new(Tail::default());
-        tokio::spawn(stderr::drain(streams.stderr, launch.server.clone(), launch.secrets.clone(), tail.clone()));
+        tokio::spawn(stderr::drain(
+            streams.stderr,
+            launch.server.clone(),
+            launch.secrets.clone(),
+            tail.clone(),
+        ));
         let (sender, messages) = mpsc::channel(AHEAD);
         let ended = CancellationToken::new();
         let lines = Lines::new(streams.stdout, launch.encoding);
@@ -78,7 +87,9 @@ impl Child {
             ended,
             tail,
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -106,11 +117,17 @@ impl Child {
 impl Transport<RoleClient> for Child {
     type Error = Deaf;
 
-    fn send(&mut self, message: ClientJsonRpcMessage) -> impl Future<Output = Result<(), Deaf>> + Send + 'static {
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), Deaf>> + Send + 'static {
         let tap = self.shared.wire.outgoing(&message);
         let (stdin, encoding) = (self.shared.stdin.clone(), self.shared.encoding);
         async move {
-            let line = text::line(body_of(&message, tap.as_deref()).map_err(|_| Deaf)?, encoding);
+            let line = text::line(
+                body_of(&message, tap.as_deref()).map_err(|_| Deaf)?,
+                encoding,
+            );
             let mut stdin = stdin.lock().await;
             let written = match stdin.as_mut() {
                 Some(stdin) => write(stdin, &line, tap.as_deref()).await,
@@ -145,10 +162,17 @@ async fn write(stdin: &mut ChildStdin, line: &[u8], tap: Option<&Tap>) -> Result
         match stdin.write(&line[written..]).await {
             Ok(some) if some > 0 => written += some,
             _ if written == 0 => return Err(Failure::NotSent("the server has stopped".to_owned())),
-            _ => return Err(Failure::Lost("the server stopped while the request was written".to_owned())),
+            _ => {
+                return Err(Failure::Lost(
+                    "the server stopped while the request was written".to_owned(),
+                ));
+            }
         }
     }
-    stdin.flush().await.map_err(|_| Failure::Lost("the server stopped while the request was written".to_owned()))
+    stdin
+        .flush()
+        .await
+        .map_err(|_| Failure::Lost("the server stopped while the request was written".to_owned()))
 }
 
 /// Reads lines until the child ends, writes one that is too long, or nobody listens any more. A line that is no

@@ -41,7 +41,9 @@ type Slot = Arc<tokio::sync::Mutex<Option<Arc<Token>>>>;
 
 /// Where the tokens of this process are from.
 #[derive(Clone)]
-pub struct TokenSource(Arc<dyn Fn(Wanted) -> BoxFuture<'static, Result<Granted, NoToken>> + Send + Sync>);
+pub struct TokenSource(
+    Arc<dyn Fn(Wanted) -> BoxFuture<'static, Result<Granted, NoToken>> + Send + Sync>,
+);
 
 /// A token that is wanted.
 #[derive(Clone)]
@@ -108,7 +110,9 @@ struct Refused {
 }
 
 impl TokenSource {
-    pub fn new(get: impl Fn(Wanted) -> BoxFuture<'static, Result<Granted, NoToken>> + Send + Sync + 'static) -> Self {
+    pub fn new(
+        get: impl Fn(Wanted) -> BoxFuture<'static, Result<Granted, NoToken>> + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(get))
     }
 }
@@ -121,13 +125,20 @@ impl fmt::Debug for TokenSource {
 
 impl NoToken {
     pub fn new(for_good: bool, why: impl Into<String>) -> Self {
-        Self { for_good, why: why.into() }
+        Self {
+            for_good,
+            why: why.into(),
+        }
     }
 }
 
 impl From<NoToken> for Failure {
     fn from(none: NoToken) -> Self {
-        if none.for_good { Self::Misconfigured(none.to_string()) } else { Self::NotSent(none.to_string()) }
+        if none.for_good {
+            Self::Misconfigured(none.to_string())
+        } else {
+            Self::NotSent(none.to_string())
+        }
     }
 }
 
@@ -145,7 +156,12 @@ impl Bearer {
         *known = None;
         let (tenant, credentials) = (self.tenant, self.credentials.clone());
         let refused = refused.map(|refused| refused.version);
-        let granted = (self.tokens.source.0)(Wanted { tenant, credentials, refused }).await?;
+        let granted = (self.tokens.source.0)(Wanted {
+            tenant,
+            credentials,
+            refused,
+        })
+        .await?;
         let token = Arc::new(Token::new(&granted)?);
         *known = Some(token.clone());
         Ok(token)
@@ -156,13 +172,23 @@ impl Token {
     fn new(granted: &Granted) -> Result<Self, NoToken> {
         let header = header_of(&granted.token)?;
         let scrubber = Arc::new(Scrubber::new([&granted.token]));
-        Ok(Self { header, scrubber, good_until: clock::instant() + granted.life, version: granted.version })
+        Ok(Self {
+            header,
+            scrubber,
+            good_until: clock::instant() + granted.life,
+            version: granted.version,
+        })
     }
 }
 
 fn header_of(token: &Secret) -> Result<HeaderValue, NoToken> {
-    let mut header = HeaderValue::from_str(&format!("Bearer {}", token.expose()))
-        .map_err(|_| NoToken::new(true, "the token endpoint gave a token that no header can carry"))?;
+    let mut header =
+        HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| {
+            NoToken::new(
+                true,
+                "the token endpoint gave a token that no header can carry",
+            )
+        })?;
     header.set_sensitive(true);
     Ok(header)
 }
@@ -176,13 +202,22 @@ impl Tokens {
                 Box::pin(async move { fetch(&egress, &wanted.credentials).await })
             })
         };
-        Self { source: source.unwrap_or_else(alone), slots: Mutex::default() }
+        Self {
+            source: source.unwrap_or_else(alone),
+            slots: Mutex::default(),
+        }
     }
 
     fn slot(&self, tenant: TenantId, of: &ClientCredentials) -> Slot {
         let mut digest = Sha256::new();
         let (tenant, scope) = (tenant.to_string(), of.scope.as_deref().unwrap_or_default());
-        for part in [&tenant, of.token_url.as_str(), of.client_id.expose(), of.client_secret.expose(), scope] {
+        for part in [
+            &tenant,
+            of.token_url.as_str(),
+            of.client_id.expose(),
+            of.client_secret.expose(),
+            scope,
+        ] {
             digest.update((part.len() as u64).to_be_bytes());
             digest.update(part);
         }
@@ -200,29 +235,56 @@ pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<Granted, N
     let answer = egress.send(request(of)).await;
     let answer = answer.map_err(|error| NoToken::new(error.is_rejected(), error.to_string()))?;
     let status = answer.status;
-    let body = answer.bytes().await.map_err(|error| NoToken::new(false, error.to_string()))?;
+    let body = answer
+        .bytes()
+        .await
+        .map_err(|error| NoToken::new(false, error.to_string()))?;
     if !status.is_success() {
         return Err(refusal(status, &body));
     }
-    let answered: Answer = serde_json::from_slice(&body)
-        .map_err(|_| NoToken::new(false, "the token endpoint answered with something else than a token"))?;
+    let answered: Answer = serde_json::from_slice(&body).map_err(|_| {
+        NoToken::new(
+            false,
+            "the token endpoint answered with something else than a token",
+        )
+    })?;
     if !answered.token_type.eq_ignore_ascii_case("bearer") {
-        return Err(NoToken::new(true, "the token endpoint gives other tokens than bearer tokens"));
+        return Err(NoToken::new(
+            true,
+            "the token endpoint gives other tokens than bearer tokens",
+        ));
     }
     if answered.access_token.trim().is_empty() {
-        return Err(NoToken::new(false, "the token endpoint answered with an empty token"));
+        return Err(NoToken::new(
+            false,
+            "the token endpoint answered with an empty token",
+        ));
     }
     let token = Secret::new(answered.access_token);
     header_of(&token)?;
-    let life = answered.expires_in.as_ref().and_then(seconds).unwrap_or(DEFAULT_LIFE).min(LONGEST_LIFE);
-    let life = life.saturating_sub(MARGIN.min(life / 4)).saturating_sub(asked_at.elapsed());
-    Ok(Granted { token, life, version: 0 })
+    let life = answered
+        .expires_in
+        .as_ref()
+        .and_then(seconds)
+        .unwrap_or(DEFAULT_LIFE)
+        .min(LONGEST_LIFE);
+    let life = life
+        .saturating_sub(MARGIN.min(life / 4))
+        .saturating_sub(asked_at.elapsed());
+    Ok(Granted {
+        token,
+        life,
+        version: 0,
+    })
 }
 
 fn request(of: &ClientCredentials) -> Request {
-    let encoded = |secret: &Secret| form_urlencoded::byte_serialize(secret.expose().as_bytes()).collect::<String>();
+    let encoded = |secret: &Secret| {
+        form_urlencoded::byte_serialize(secret.expose().as_bytes()).collect::<String>()
+    };
     let pair = format!("{}:{}", encoded(&of.client_id), encoded(&of.client_secret));
-    let mut basic = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(pair))).expect("Base64 is ASCII");
+    let mut basic = HeaderValue::from_str(&format!("Basic {}", BASE64_STANDARD.encode(pair)))
+        .expect("Base64 is ASCII");
     basic.set_sensitive(true);
     let mut form = form_urlencoded::Serializer::new(String::new());
     form.append_pair("grant_type", "client_credentials");
@@ -232,23 +294,46 @@ fn request(of: &ClientCredentials) -> Request {
     let mut headers = HeaderMap::new();
     headers.insert(header::AUTHORIZATION, basic);
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
-    let limits = Limits { deadline: Some(PATIENCE), max_body: MAX_ANSWER, ..Limits::default() };
-    Request { method: Method::POST, url: of.token_url.clone(), headers, body: form.finish().into(), limits }
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/x-www-form-urlencoded"),
+    );
+    let limits = Limits {
+        deadline: Some(PATIENCE),
+        max_body: MAX_ANSWER,
+        ..Limits::default()
+    };
+    Request {
+        method: Method::POST,
+        url: of.token_url.clone(),
+        headers,
+        body: form.finish().into(),
+        limits,
+    }
 }
 
 /// Some write the number as text.
 fn seconds(value: &serde_json::Value) -> Option<Duration> {
-    let number = value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())?;
+    let number = value
+        .as_f64()
+        .or_else(|| value.as_str()?.trim().parse().ok())?;
     Duration::try_from_secs_f64(number).ok()
 }
 
 /// The code of an error is a word of the protocol; whatever else an endpoint says is not repeated.
 fn refusal(status: StatusCode, body: &[u8]) -> NoToken {
-    let word = |code: &String| code.len() <= 64 && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
-    let code = serde_json::from_slice::<Refused>(body).ok().map(|refused| refused.error).filter(word);
+    let word = |code: &String| {
+        code.len() <= 64 && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+    };
+    let code = serde_json::from_slice::<Refused>(body)
+        .ok()
+        .map(|refused| refused.error)
+        .filter(word);
     let code = code.map(|code| format!(" ({code})")).unwrap_or_default();
-    let why = format!("the token endpoint answered with HTTP {}{code}", status.as_u16());
+    let why = format!(
+        "the token endpoint answered with HTTP {}{code}",
+        status.as_u16()
+    );
     let later = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
     NoToken::new(status.is_client_error() && !later, why)
 }

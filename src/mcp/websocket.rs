@@ -83,14 +83,22 @@ impl WebSocket {
         let reader = tokio::spawn(read(stream, client.wire().clone(), sender, silence));
         let pinger = tokio::spawn(ping(sink.clone(), PING.min(silence / PINGS)));
         let tasks = [reader.abort_handle(), pinger.abort_handle()];
-        Ok(Self { wire: client.wire().clone(), sink, messages, tasks })
+        Ok(Self {
+            wire: client.wire().clone(),
+            sink,
+            messages,
+            tasks,
+        })
     }
 }
 
 impl Transport<RoleClient> for WebSocket {
     type Error = Deaf;
 
-    fn send(&mut self, message: ClientJsonRpcMessage) -> impl Future<Output = Result<(), Deaf>> + Send + 'static {
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), Deaf>> + Send + 'static {
         let tap = self.wire.outgoing(&message);
         let sink = self.sink.clone();
         async move {
@@ -123,16 +131,21 @@ async fn write(sink: &Shared, text: String, tap: Option<&Tap>) -> Result<(), Fai
     if let Some(tap) = tap {
         tap.mark_sent();
     }
-    sink.send(Message::text(text)).await.map_err(|error| match error {
-        WsError::ConnectionClosed | WsError::AlreadyClosed => {
-            Failure::NotSent("the server has closed the WebSocket".to_owned())
-        }
-        WsError::WriteBufferFull(_) | WsError::Capacity(_) => {
-            let message = "the request does not fit into a message of a WebSocket".to_owned();
-            Failure::Refused { code: None, message }
-        }
-        _ => Failure::Lost("the WebSocket broke while the request was written".to_owned()),
-    })
+    sink.send(Message::text(text))
+        .await
+        .map_err(|error| match error {
+            WsError::ConnectionClosed | WsError::AlreadyClosed => {
+                Failure::NotSent("the server has closed the WebSocket".to_owned())
+            }
+            WsError::WriteBufferFull(_) | WsError::Capacity(_) => {
+                let message = "the request does not fit into a message of a WebSocket".to_owned();
+                Failure::Refused {
+                    code: None,
+                    message,
+                }
+            }
+            _ => Failure::Lost("the WebSocket broke while the request was written".to_owned()),
+        })
 }
 
 /// Reads messages until the socket ends, says too much at once or nothing for too long, or nobody listens any more.
@@ -151,13 +164,21 @@ async fn read(
             }
             Ok(None) => return,
             Err(_) => {
-                tracing::debug!("a WebSocket gave no sign of life for {} s", silence.as_secs_f32());
+                tracing::debug!(
+                    "a WebSocket gave no sign of life for {} s",
+                    silence.as_secs_f32()
+                );
                 return;
             }
         };
         // Gateways send what they were given, as text or as bytes.
-        let (Message::Text(_) | Message::Binary(_)) = &message else { continue };
-        let message = message.to_text().ok().and_then(|text| wire.message(text.trim()));
+        let (Message::Text(_) | Message::Binary(_)) = &message else {
+            continue;
+        };
+        let message = message
+            .to_text()
+            .ok()
+            .and_then(|text| wire.message(text.trim()));
         if let Some(message) = message
             && messages.send(message).await.is_err()
         {
@@ -171,7 +192,13 @@ async fn ping(sink: Shared, pause: Duration) {
     let mut times = interval_at(Instant::now() + pause, pause);
     loop {
         times.tick().await;
-        if sink.lock().await.send(Message::Ping(Bytes::new())).await.is_err() {
+        if sink
+            .lock()
+            .await
+            .send(Message::Ping(Bytes::new()))
+            .await
+            .is_err()
+        {
             return;
         }
     }

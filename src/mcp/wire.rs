@@ -20,8 +20,8 @@ use std::{
 use arc_swap::ArcSwap;
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, EmptyResult, GetExtensions, GetMeta, NumberOrString, RequestId,
-    ServerJsonRpcMessage, ServerResult,
+    ClientJsonRpcMessage, ClientRequest, EmptyResult, GetExtensions, GetMeta, NumberOrString,
+    RequestId, ServerJsonRpcMessage, ServerResult,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -37,7 +37,8 @@ const MAX_MESSAGE: usize = 1024;
 pub(super) const ELICIT: &str = "elicitation/create";
 /// What rmcp says that we can do, and what is said where somebody can be asked.
 const NOTHING: &str = "\"io.modelcontextprotocol/clientCapabilities\":{}";
-const ELICITATION: &str = "\"io.modelcontextprotocol/clientCapabilities\":{\"elicitation\":{\"form\":{},\"url\":{}}}";
+const ELICITATION: &str =
+    "\"io.modelcontextprotocol/clientCapabilities\":{\"elicitation\":{\"form\":{},\"url\":{}}}";
 /// The same in the handshake of the older revisions, where it holds for all calls of the connection: what comes in the
 /// course of one whose user cannot be asked is declined.
 const NOTHING_AT_ALL: &str = "\"capabilities\":{}";
@@ -87,7 +88,13 @@ impl Tap {
         progress: Option<UnboundedSender<Progress>>,
         idempotency_key: Option<String>,
     ) -> Self {
-        Self { arguments: Some(arguments), headers, progress, idempotency_key, ..Self::default() }
+        Self {
+            arguments: Some(arguments),
+            headers,
+            progress,
+            idempotency_key,
+            ..Self::default()
+        }
     }
 
     pub(super) fn mark_sent(&self) {
@@ -165,11 +172,17 @@ struct WireProgress<'a> {
 
 impl Wire {
     pub(super) fn new(scrubber: Scrubber) -> Self {
-        Self { scrubber, ..Self::default() }
+        Self {
+            scrubber,
+            ..Self::default()
+        }
     }
 
     /// An answer without the credentials of this connection.
-    pub(super) fn scrubbed(&self, answer: Result<Box<RawValue>, Failure>) -> Result<Box<RawValue>, Failure> {
+    pub(super) fn scrubbed(
+        &self,
+        answer: Result<Box<RawValue>, Failure>,
+    ) -> Result<Box<RawValue>, Failure> {
         match answer {
             Ok(raw) => Ok(self.token.load().json(self.scrubber.json(raw))),
             Err(failure) => Err(self.without_token(failure.scrubbed(&self.scrubber))),
@@ -188,9 +201,13 @@ impl Wire {
 
     /// Notes a tapped request that is about to be sent.
     pub(super) fn outgoing(&self, message: &ClientJsonRpcMessage) -> Option<Arc<Tap>> {
-        let ClientJsonRpcMessage::Request(request) = message else { return None };
+        let ClientJsonRpcMessage::Request(request) = message else {
+            return None;
+        };
         let tap = extensions(&request.request).get::<Arc<Tap>>()?.clone();
-        let NumberOrString::Number(id) = request.id else { return None };
+        let NumberOrString::Number(id) = request.id else {
+            return None;
+        };
         locked(&self.waiting).insert(id, tap.clone());
         if let Some(progress) = &tap.progress
             && let Some(token) = request.request.get_meta().get_progress_token()
@@ -222,7 +239,9 @@ impl Wire {
     pub(super) fn message(&self, text: &str) -> Option<ServerJsonRpcMessage> {
         match self.incoming(text, None) {
             Incoming::Pass => serde_json::from_str(text)
-                .inspect_err(|_| tracing::debug!("a server wrote something that is no message of the protocol"))
+                .inspect_err(|_| {
+                    tracing::debug!("a server wrote something that is no message of the protocol")
+                })
                 .ok(),
             Incoming::Answered(id) => Some(stand_in(id)),
             Incoming::Taken => None,
@@ -231,9 +250,13 @@ impl Wire {
 
     /// Takes what is ours out of the stream of messages; `of` is the request that the stream answers, if it is one's own.
     pub(super) fn incoming(&self, text: &str, of: Option<&Arc<Tap>>) -> Incoming {
-        let Ok(envelope) = object::<Envelope>(text) else { return Incoming::Pass };
+        let Ok(envelope) = object::<Envelope>(text) else {
+            return Incoming::Pass;
+        };
         match (&envelope.method, envelope.id) {
-            (Some(method), None) if method == "notifications/progress" => self.progressed(envelope.params),
+            (Some(method), None) if method == "notifications/progress" => {
+                self.progressed(envelope.params)
+            }
             (None, Some(id)) => self.answered(id, &envelope),
             (Some(method), Some(id)) if method == ELICIT => {
                 self.asked(id, envelope.params, of);
@@ -244,7 +267,9 @@ impl Wire {
     }
 
     fn answered(&self, id: &RawValue, envelope: &Envelope) -> Incoming {
-        let Some(id) = number(id) else { return Incoming::Pass };
+        let Some(id) = number(id) else {
+            return Incoming::Pass;
+        };
         let Some(tap) = locked(&self.waiting).get(&id).cloned() else {
             locked(&self.given_up).remove(&id);
             return Incoming::Pass;
@@ -254,17 +279,27 @@ impl Wire {
     }
 
     fn progressed(&self, params: Option<&RawValue>) -> Incoming {
-        let Some(progress) = params.and_then(|params| object::<WireProgress>(params.get()).ok()) else {
+        let Some(progress) = params.and_then(|params| object::<WireProgress>(params.get()).ok())
+        else {
             return Incoming::Pass;
         };
         if let Some(listener) = locked(&self.progress).get(progress.token.get()) {
-            let WireProgress { progress, total, mut message, .. } = progress;
+            let WireProgress {
+                progress,
+                total,
+                mut message,
+                ..
+            } = progress;
             if let Some(message) = &mut message {
                 self.scrubber.clean(message);
                 self.token.load().clean(message);
             }
             // The listener may have stopped listening.
-            let _ = listener.send(Progress { progress, total, message });
+            let _ = listener.send(Progress {
+                progress,
+                total,
+                message,
+            });
         }
         Incoming::Taken
     }
@@ -278,11 +313,15 @@ pub(super) fn stand_in(id: RequestId) -> ServerJsonRpcMessage {
 /// The answer in one body of JSON; `None` when it is no answer to a request.
 pub(super) fn answer_in(body: &[u8]) -> Option<Result<Box<RawValue>, Failure>> {
     let envelope = object::<Envelope>(std::str::from_utf8(body).ok()?).ok()?;
-    (envelope.method.is_none() && (envelope.result.is_some() || envelope.error.is_some())).then(|| answer_of(&envelope))
+    (envelope.method.is_none() && (envelope.result.is_some() || envelope.error.is_some()))
+        .then(|| answer_of(&envelope))
 }
 
 /// The bytes of a message, with the arguments of its tap in their place.
-pub(super) fn body_of(message: &ClientJsonRpcMessage, tap: Option<&Tap>) -> Result<String, serde_json::Error> {
+pub(super) fn body_of(
+    message: &ClientJsonRpcMessage,
+    tap: Option<&Tap>,
+) -> Result<String, serde_json::Error> {
     const PARAMS: &str = "\"params\":{";
     let mut body = serde_json::to_string(message)?;
     if let ClientJsonRpcMessage::Request(request) = message
@@ -306,10 +345,15 @@ fn answer_of(envelope: &Envelope) -> Result<Box<RawValue>, Failure> {
     if let Some(result) = envelope.result {
         return Ok(result.to_owned());
     }
-    let error = envelope.error.and_then(|error| object::<WireError>(error.get()).ok());
+    let error = envelope
+        .error
+        .and_then(|error| object::<WireError>(error.get()).ok());
     let (code, message) = error.map_or((None, None), |error| (error.code, error.message));
     let message = message.filter(|message| !message.trim().is_empty());
-    let message = message.map_or_else(|| "the server answered with an error".to_owned(), |message| clipped(&message));
+    let message = message.map_or_else(
+        || "the server answered with an error".to_owned(),
+        |message| clipped(&message),
+    );
     Err(Failure::Refused { code, message })
 }
 
@@ -325,7 +369,10 @@ fn extensions(request: &ClientRequest) -> &rmcp::model::Extensions {
 /// A server's own words, cut and without control characters.
 pub(super) fn clipped(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_MESSAGE);
-    text[..end].chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+    text[..end]
+        .chars()
+        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
+        .collect()
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

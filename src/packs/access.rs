@@ -31,18 +31,35 @@ pub(super) fn patterns<'a>(field: &Field<'a>) -> Vec<Listed<'a>> {
     let mut listed: Vec<Listed> = Vec::new();
     for item in field.list().unwrap_or_default() {
         let Some(text) = item.filled() else { continue };
-        if text.value.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            item.error(format!("{} is not the name of a tool", text.shown), "write one tool an item, without blanks");
+        if text
+            .value
+            .contains(|c: char| c.is_whitespace() || c.is_control())
+        {
+            item.error(
+                format!("{} is not the name of a tool", text.shown),
+                "write one tool an item, without blanks",
+            );
         } else if listed.iter().any(|other| other.pattern.0 == text.value) {
-            item.warn(format!("{} is listed twice", text.shown), "remove one of them");
+            item.warn(
+                format!("{} is listed twice", text.shown),
+                "remove one of them",
+            );
         } else {
-            listed.push(Listed { pattern: ToolPattern(text.value), shown: text.shown, at: item });
+            listed.push(Listed {
+                pattern: ToolPattern(text.value),
+                shown: text.shown,
+                at: item,
+            });
         }
     }
     listed
 }
 
-pub(super) fn read(field: &Field, allowlist: Option<&[Listed]>, who: &Authentication) -> Option<ToolAccess> {
+pub(super) fn read(
+    field: &Field,
+    allowlist: Option<&[Listed]>,
+    who: &Authentication,
+) -> Option<ToolAccess> {
     let mut object = field.object()?;
     let default_field = object.optional("default");
     let default = default_field.as_ref().and_then(|field| {
@@ -57,31 +74,54 @@ pub(super) fn read(field: &Field, allowlist: Option<&[Listed]>, who: &Authentica
     let public = public_field.as_ref().map(patterns).unwrap_or_default();
     let roles_field = object.optional("roles");
     let roles = roles_field.as_ref().and_then(|field| roles(field, who));
-    let approval = object.optional("approval").map(|field| approvals(&field, who)).unwrap_or_default();
+    let approval = object
+        .optional("approval")
+        .map(|field| approvals(&field, who))
+        .unwrap_or_default();
     object.finish();
 
     if let (Some(public), Some(_)) = (&public_field, &roles_field) {
-        public.error("does not go with `roles`", "write it as a role, such as `roles: { guest: [...] }`");
+        public.error(
+            "does not go with `roles`",
+            "write it as a role, such as `roles: { guest: [...] }`",
+        );
     }
     if let (Some(field), Some(_), Some(DefaultAccess::Public | DefaultAccess::Admin)) =
         (&default_field, &roles_field, default)
     {
-        field.warn("counts as `none` beside `roles`", "write `none`, or `all` for the tools that no role lists");
+        field.warn(
+            "counts as `none` beside `roles`",
+            "write `none`, or `all` for the tools that no role lists",
+        );
     }
     if let (Some(field), Some(DefaultAccess::Public | DefaultAccess::All), None) =
         (&public_field, default, &roles_field)
     {
-        field.warn("has no effect, since `default` opens every tool", "remove one of them");
+        field.warn(
+            "has no effect, since `default` opens every tool",
+            "remove one of them",
+        );
     }
     let access = ToolAccess {
         default: default.unwrap_or_default(),
         public: plain(&public),
-        roles: roles.as_ref().map(|roles| roles.iter().map(|(role, tools)| (role.clone(), plain(tools))).collect()),
+        roles: roles.as_ref().map(|roles| {
+            roles
+                .iter()
+                .map(|(role, tools)| (role.clone(), plain(tools)))
+                .collect()
+        }),
         approval: approval.iter().map(|(policy, _)| policy.clone()).collect(),
     };
     let role_tools = roles.iter().flat_map(BTreeMap::values).flatten();
     let approval_tools = approval.iter().flat_map(|(_, tools)| tools);
-    outside_allowlist(public.iter().chain(role_tools).chain(approval_tools.clone()), allowlist);
+    outside_allowlist(
+        public
+            .iter()
+            .chain(role_tools)
+            .chain(approval_tools.clone()),
+        allowlist,
+    );
     ungranted(approval_tools, &access);
     Some(access)
 }
@@ -90,7 +130,10 @@ fn roles<'a>(field: &Field<'a>, who: &Authentication) -> Option<BTreeMap<String,
     let mut roles = BTreeMap::new();
     for (role, tools) in field.entries()? {
         if role.trim().is_empty() || role.trim() != role {
-            tools.error(format!("{role:?} is not the name of a role"), "write it without blanks around it");
+            tools.error(
+                format!("{role:?} is not the name of a role"),
+                "write it without blanks around it",
+            );
         }
         nobody(role, &format!("{role:?}"), who, &tools);
         roles.insert(role.to_owned(), patterns(&tools));
@@ -114,15 +157,23 @@ type Policy<'a> = (ApprovalPolicy, Vec<Listed<'a>>);
 fn approvals<'a>(field: &Field<'a>, who: &Authentication) -> Vec<Policy<'a>> {
     let mut policies: Vec<Policy> = Vec::new();
     for item in field.list().unwrap_or_default() {
-        let Some(policy) = approval(&item, who) else { continue };
+        let Some(policy) = approval(&item, who) else {
+            continue;
+        };
         for new in &policy.1 {
             let twice = |old: &&Listed| overlap(&new.pattern.0, &old.pattern.0);
             if let Some(old) = policies.iter().flat_map(|(_, tools)| tools).find(twice) {
                 let line = old.at.at.line;
                 let what = if old.pattern == new.pattern {
-                    format!("{} has an approval policy already, on line {line}", new.shown)
+                    format!(
+                        "{} has an approval policy already, on line {line}",
+                        new.shown
+                    )
                 } else {
-                    format!("{} and {} on line {line} can name the same tool", new.shown, old.shown)
+                    format!(
+                        "{} and {} on line {line} can name the same tool",
+                        new.shown, old.shown
+                    )
                 };
                 new.at.error(what, "give every tool one policy");
             }
@@ -134,13 +185,22 @@ fn approvals<'a>(field: &Field<'a>, who: &Authentication) -> Vec<Policy<'a>> {
 
 fn approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<Policy<'a>> {
     let mut object = field.object()?;
-    let tools_field = object.required("tools", "name the tools that need consent: `tools: [send_money]`");
+    let tools_field = object.required(
+        "tools",
+        "name the tools that need consent: `tools: [send_money]`",
+    );
     let tools = tools_field.as_ref().map(patterns).unwrap_or_default();
     if let Some(field) = tools_field.filter(|_| tools.is_empty()) {
         empty(&field, "name the tools that need consent");
     }
-    let approvers_field = object.required("approvers", "name the roles that may consent: `approvers: [manager]`");
-    let approvers = approvers_field.as_ref().map(Field::texts).unwrap_or_default();
+    let approvers_field = object.required(
+        "approvers",
+        "name the roles that may consent: `approvers: [manager]`",
+    );
+    let approvers = approvers_field
+        .as_ref()
+        .map(Field::texts)
+        .unwrap_or_default();
     if let Some(field) = &approvers_field {
         if approvers.is_empty() {
             empty(field, "name at least one role that may consent");
@@ -156,8 +216,13 @@ fn approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<Policy<'a>> {
             .optional("timeoutMinutes")
             .and_then(|f| f.whole(&(1..=MAX_TIMEOUT_MINUTES)))
             .unwrap_or(60),
-        min_approvals: object.optional("minApprovals").and_then(|f| f.whole(&(1..=20))).unwrap_or(1),
-        self_approval: object.optional("selfApproval").is_none_or(|field| field.boolean().unwrap_or_default()),
+        min_approvals: object
+            .optional("minApprovals")
+            .and_then(|f| f.whole(&(1..=20)))
+            .unwrap_or(1),
+        self_approval: object
+            .optional("selfApproval")
+            .is_none_or(|field| field.boolean().unwrap_or_default()),
     };
     object.finish();
     Some((policy, tools))
@@ -171,23 +236,39 @@ fn empty(field: &Field, hint: &str) {
 }
 
 /// Warns of patterns that name no tool of the allowlist.
-fn outside_allowlist<'l, 'a: 'l>(patterns: impl Iterator<Item = &'l Listed<'a>>, allowlist: Option<&[Listed]>) {
+fn outside_allowlist<'l, 'a: 'l>(
+    patterns: impl Iterator<Item = &'l Listed<'a>>,
+    allowlist: Option<&[Listed]>,
+) {
     let Some(allowlist) = allowlist else { return };
     for listed in patterns {
-        if !allowlist.iter().any(|allowed| overlap(&allowed.pattern.0, &listed.pattern.0)) {
-            listed
-                .at
-                .warn(format!("{} is not in the server's `tools`", listed.shown), "add it there, or remove it here");
+        if !allowlist
+            .iter()
+            .any(|allowed| overlap(&allowed.pattern.0, &listed.pattern.0))
+        {
+            listed.at.warn(
+                format!("{} is not in the server's `tools`", listed.shown),
+                "add it there, or remove it here",
+            );
         }
     }
 }
 
 /// Warns of approval policies for tools that no role may call.
 fn ungranted<'l, 'a: 'l>(tools: impl Iterator<Item = &'l Listed<'a>>, access: &ToolAccess) {
-    let (Some(roles), false) = (&access.roles, access.default == DefaultAccess::All) else { return };
+    let (Some(roles), false) = (&access.roles, access.default == DefaultAccess::All) else {
+        return;
+    };
     for listed in tools {
-        if !roles.values().flatten().any(|granted| overlap(&granted.0, &listed.pattern.0)) {
-            listed.at.warn(format!("no role may call {}, so nobody will ask", listed.shown), "add it under a role");
+        if !roles
+            .values()
+            .flatten()
+            .any(|granted| overlap(&granted.0, &listed.pattern.0))
+        {
+            listed.at.warn(
+                format!("no role may call {}, so nobody will ask", listed.shown),
+                "add it under a role",
+            );
         }
     }
 }

@@ -47,8 +47,17 @@ struct Declared {
 
 pub(super) fn read(sheet: &Sheet, documents: &Documents) -> Node {
     let (mut servers, mut skills): (Vec<Declared>, Vec<Node>) = Default::default();
-    for (source, path) in documents.files.iter().enumerate().filter(|(at, _)| Some(*at) != documents.access()) {
-        let file = path.strip_prefix(&documents.folder).unwrap_or(path).display().to_string();
+    for (source, path) in documents
+        .files
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| Some(*at) != documents.access())
+    {
+        let file = path
+            .strip_prefix(&documents.folder)
+            .unwrap_or(path)
+            .display()
+            .to_string();
         let is_skill = file.starts_with("core/skills");
         let kind = if is_skill { "skill.yaml" } else { "mcp.yaml" };
         let root = sheet.parse_source(source, |fault| {
@@ -63,10 +72,19 @@ pub(super) fn read(sheet: &Sheet, documents: &Documents) -> Node {
                 }
                 hint => hint,
             };
-            Some((words(&file, fault.twice.as_ref().map_or(&empty, |_| &fault.message)), hint))
+            Some((
+                words(
+                    &file,
+                    fault.twice.as_ref().map_or(&empty, |_| &fault.message),
+                ),
+                hint,
+            ))
         });
         let Some(root) = root else { continue };
-        let document = Document { file: &file, field: Field::new(sheet, &root, "") };
+        let document = Document {
+            file: &file,
+            field: Field::new(sheet, &root, ""),
+        };
         if !document.field.is_map() {
             document.error(&document.field, &format!("{kind} is empty or invalid"));
         } else if is_skill {
@@ -76,13 +94,24 @@ pub(super) fn read(sheet: &Sheet, documents: &Documents) -> Node {
         }
     }
     let servers = servers.into_iter().map(|server| server.node).collect();
-    assembled(Parts { servers, skills, ..Parts::default() }, sheet)
+    assembled(
+        Parts {
+            servers,
+            skills,
+            ..Parts::default()
+        },
+        sheet,
+    )
 }
 
 fn servers_of(document: &Document, servers: &mut Vec<Declared>) {
-    let Some(mut object) = document.field.object() else { return };
+    let Some(mut object) = document.field.object() else {
+        return;
+    };
     let flat = ["schema", "servers"].iter().all(|name| object.lacks(name))
-        && ["transport", "command", "url"].iter().any(|name| !object.lacks(name));
+        && ["transport", "command", "url"]
+            .iter()
+            .any(|name| !object.lacks(name));
     if flat {
         return declare(document, &document.field, None, servers);
     }
@@ -90,7 +119,10 @@ fn servers_of(document: &Document, servers: &mut Vec<Declared>) {
     let found = schema.as_ref().and_then(Field::raw).unwrap_or("undefined");
     if found != SCHEMA {
         let at = schema.as_ref().unwrap_or(&document.field);
-        document.error(at, &format!("Unknown schema {found:?}, expected {SCHEMA:?}"));
+        document.error(
+            at,
+            &format!("Unknown schema {found:?}, expected {SCHEMA:?}"),
+        );
     }
     let id = identified(document, &mut object);
     object.nullable("description");
@@ -120,46 +152,80 @@ fn identified(document: &Document, object: &mut Object) -> Option<String> {
 
 fn shaped(document: &Document, field: &Field, id: &str) -> bool {
     let good = id.starts_with(|c: char| c.is_ascii_lowercase())
-        && id.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        && id
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
     if !good {
-        document.error(field, &format!("Invalid ID {id:?}: must be lowercase alphanumeric with hyphens"));
+        document.error(
+            field,
+            &format!("Invalid ID {id:?}: must be lowercase alphanumeric with hyphens"),
+        );
     }
     good
 }
 
-fn declare(document: &Document, field: &Field, registry: Option<String>, servers: &mut Vec<Declared>) {
-    let Some(mut object) = field.object() else { return };
+fn declare(
+    document: &Document,
+    field: &Field,
+    registry: Option<String>,
+    servers: &mut Vec<Declared>,
+) {
+    let Some(mut object) = field.object() else {
+        return;
+    };
     let Some(id_field) = object.nullable("id") else {
         return document.error(field, "MCP server entry missing required field: id");
     };
     let id = id_field.raw().unwrap_or_default().to_owned();
     shaped(document, &id_field, &id);
     if let Some(other) = servers.iter().find(|other| other.id == id) {
-        let there = other.registry.as_ref().map_or_else(String::new, |name| format!(" (also in registry {name:?})"));
+        let there = other
+            .registry
+            .as_ref()
+            .map_or_else(String::new, |name| format!(" (also in registry {name:?})"));
         document.error(&id_field, &format!("Duplicate MCP server id {id:?}{there}"));
     }
-    let description = object.nullable("description").and_then(|field| Some(field.raw()?.to_owned()));
+    let description = object
+        .nullable("description")
+        .and_then(|field| Some(field.raw()?.to_owned()));
     let mut made = Made::default();
     made.put("name", literal(&id_field, &id));
     reach(document, &mut object, &id, &mut made);
-    made.put_some("tools", object.nullable("tool_allowlist").and_then(|field| allowlist(document, &field)));
+    made.put_some(
+        "tools",
+        object
+            .nullable("tool_allowlist")
+            .and_then(|field| allowlist(document, &field)),
+    );
     object.finish();
     let mut timeouts = Made::default();
     timeouts.put("requestSeconds", given_plain(TIMEOUT, "30"));
     made.put("timeouts", timeouts.given(TIMEOUT));
     made.put("toolAccess", open_to_all());
-    servers.push(Declared { id, registry, node: made.into_node(field).noted(description) });
+    servers.push(Declared {
+        id,
+        registry,
+        node: made.into_node(field).noted(description),
+    });
 }
 
 /// Transport, and what belongs to it.
 fn reach(document: &Document, object: &mut Object, id: &str, made: &mut Made) {
     let transport = object.nullable("transport");
-    let kind = transport.as_ref().and_then(Field::raw).unwrap_or("undefined");
+    let kind = transport
+        .as_ref()
+        .and_then(Field::raw)
+        .unwrap_or("undefined");
     let [command, args, env] = ["command", "args", "env"].map(|name| object.nullable(name));
     let [url, auth] = ["url", "auth_ref"].map(|name| object.nullable(name));
     let at = transport.as_ref().unwrap_or(&object.field);
-    let filled =
-        |field: &Option<Field>| field.as_ref()?.raw().filter(|text| !text.trim().is_empty()).map(str::to_owned);
+    let filled = |field: &Option<Field>| {
+        field
+            .as_ref()?
+            .raw()
+            .filter(|text| !text.trim().is_empty())
+            .map(str::to_owned)
+    };
     let unused = |fields: [&Option<Field>; 3]| {
         for field in fields.into_iter().flatten() {
             field.warn(format!("has no effect on transport {kind}"), "");
@@ -168,23 +234,48 @@ fn reach(document: &Document, object: &mut Object, id: &str, made: &mut Made) {
     match (kind, filled(&command), filled(&url)) {
         ("stdio", Some(program), _) => {
             made.put("transport", text(at, "stdio"));
-            made.put_some("command", command.map(|field| text(&field, unreplaced(&field, &program, false))));
+            made.put_some(
+                "command",
+                command.map(|field| text(&field, unreplaced(&field, &program, false))),
+            );
             made.put_some("args", args.and_then(|field| arguments(document, &field)));
             made.put_some("env", env.and_then(|field| variables(document, &field)));
             made.put("cwd", given_text(PLACE, "."));
             unused([&url, &auth, &None]);
         }
-        ("stdio", None, _) => document.error(&object.field, &format!("MCP server {id:?} (stdio) requires \"command\"")),
+        ("stdio", None, _) => document.error(
+            &object.field,
+            &format!("MCP server {id:?} (stdio) requires \"command\""),
+        ),
         ("http" | "sse", _, Some(address)) => {
-            made.put("transport", text(at, if kind == "sse" { "sse" } else { "streamable-http" }));
-            made.put_some("url", url.map(|field| text(&field, unreplaced(&field, address.trim(), true))));
+            made.put(
+                "transport",
+                text(
+                    at,
+                    if kind == "sse" {
+                        "sse"
+                    } else {
+                        "streamable-http"
+                    },
+                ),
+            );
+            made.put_some(
+                "url",
+                url.map(|field| text(&field, unreplaced(&field, address.trim(), true))),
+            );
             made.put_some("headers", auth.and_then(|field| bearer(document, &field)));
             unused([&command, &args, &env]);
         }
         ("http" | "sse", _, None) => {
-            document.error(&object.field, &format!("MCP server {id:?} ({kind}) requires \"url\""));
+            document.error(
+                &object.field,
+                &format!("MCP server {id:?} ({kind}) requires \"url\""),
+            );
         }
-        _ => document.error(at, &format!("MCP server {id:?} has invalid transport {kind:?} (stdio|http|sse)")),
+        _ => document.error(
+            at,
+            &format!("MCP server {id:?} has invalid transport {kind:?} (stdio|http|sse)"),
+        ),
     }
 }
 
@@ -210,8 +301,12 @@ fn variables(document: &Document, field: &Field) -> Option<Node> {
         if !written.contains("${") {
             value.mask();
         }
-        let missing = |name: &str| document.words(&format!("environment variable {name:?} is not set"));
-        made.put_some(name, dollar(&value, written, missing).map(|native| text(&value, native)));
+        let missing =
+            |name: &str| document.words(&format!("environment variable {name:?} is not set"));
+        made.put_some(
+            name,
+            dollar(&value, written, missing).map(|native| text(&value, native)),
+        );
     }
     Some(made.into_node(field))
 }
@@ -222,11 +317,16 @@ fn bearer(document: &Document, field: &Field) -> Option<Node> {
     if !is_variable_name(name) {
         // It may be the token.
         field.mask();
-        field.error(document.words("\"auth_ref\" is the name of a variable, not the secret"), "write `auth_ref: NAME`");
+        field.error(
+            document.words("\"auth_ref\" is the name of a variable, not the secret"),
+            "write `auth_ref: NAME`",
+        );
         return None;
     }
     if field.sheet.lacks(name) {
-        let message = document.words(&format!("environment variable {name:?} of \"auth_ref\" is not set"));
+        let message = document.words(&format!(
+            "environment variable {name:?} of \"auth_ref\" is not set"
+        ));
         field.error(message, &format!("set {name}"));
     }
     let mut made = Made::default();
@@ -238,10 +338,19 @@ fn bearer(document: &Document, field: &Field) -> Option<Node> {
 fn allowlist(document: &Document, field: &Field) -> Option<Node> {
     let items = field.list()?;
     if items.is_empty() {
-        field.warn("an empty list allows every tool", "name tools, or remove the line");
+        field.warn(
+            "an empty list allows every tool",
+            "name tools, or remove the line",
+        );
         return None;
     }
-    Some(list(field, items.iter().filter_map(|item| tool(document, item)).collect()))
+    Some(list(
+        field,
+        items
+            .iter()
+            .filter_map(|item| tool(document, item))
+            .collect(),
+    ))
 }
 
 fn tool(document: &Document, item: &Field) -> Option<Node> {
@@ -264,12 +373,18 @@ fn skill(document: &Document) -> Option<Node> {
     identified(document, &mut object)?;
     let mut made = Made::default();
     for name in ["id", "name", "description"] {
-        made.put_some(name, object.nullable(name).and_then(|field| Some(literal(&field, field.raw()?))));
+        made.put_some(
+            name,
+            object
+                .nullable(name)
+                .and_then(|field| Some(literal(&field, field.raw()?))),
+        );
     }
     let Some(binding) = object.nullable("mcp_binding") else {
-        document
-            .field
-            .warn("a skill without `mcp_binding` is not offered: this program has no other way to run it", "");
+        document.field.warn(
+            "a skill without `mcp_binding` is not offered: this program has no other way to run it",
+            "",
+        );
         return None;
     };
     object.pass_over();
@@ -281,7 +396,11 @@ fn skill(document: &Document) -> Option<Node> {
         binding.error(message, "");
         return None;
     };
-    let names: Vec<Node> = tools.list()?.iter().filter_map(|item| tool(document, item)).collect();
+    let names: Vec<Node> = tools
+        .list()?
+        .iter()
+        .filter_map(|item| tool(document, item))
+        .collect();
     let mut inner = Made::default();
     inner.put("server", literal(&server, server.raw()?));
     inner.put("tools", list(&tools, names));

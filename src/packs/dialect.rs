@@ -63,7 +63,11 @@ pub(super) struct Documents {
 impl Documents {
     /// How the pack is called in messages.
     pub(super) fn name(&self) -> String {
-        let path = if self.dialect == Dialect::Aos { &self.folder } else { &self.files[0] };
+        let path = if self.dialect == Dialect::Aos {
+            &self.folder
+        } else {
+            &self.files[0]
+        };
         path.display().to_string()
     }
 
@@ -76,7 +80,11 @@ impl Documents {
 
 /// One file that was named.
 pub(super) fn of_file(file: &Path) -> Documents {
-    let folder = file.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")).to_owned();
+    let folder = file
+        .parent()
+        .filter(|folder| *folder != Path::new(""))
+        .unwrap_or(Path::new("."))
+        .to_owned();
     let dialect = match file.file_name().and_then(|name| name.to_str()) {
         Some(WORKSPACE) => Dialect::HolaOs,
         Some(AGENT) => Dialect::HoloDeck,
@@ -86,37 +94,60 @@ pub(super) fn of_file(file: &Path) -> Documents {
 }
 
 fn with_access(dialect: Dialect, folder: PathBuf, mut files: Vec<PathBuf>) -> Documents {
-    let standard = files[0].file_name().is_some_and(|name| NATIVE_FILES.iter().any(|file| name == *file));
+    let standard = files[0]
+        .file_name()
+        .is_some_and(|name| NATIVE_FILES.iter().any(|file| name == *file));
     let access = folder.join(ACCESS);
     if (dialect != Dialect::Native || standard) && access.is_file() {
         files.push(access);
     }
-    Documents { dialect, folder, files }
+    Documents {
+        dialect,
+        folder,
+        files,
+    }
 }
 
 /// The pack in a folder, if there is one.
 pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>> {
     let wrong = |message: String, hint: &str| {
-        Box::new(Problem::whole(Severity::Error, folder.display().to_string(), message, hint))
+        Box::new(Problem::whole(
+            Severity::Error,
+            folder.display().to_string(),
+            message,
+            hint,
+        ))
     };
     // A broken mount must not read as a pack that was taken away.
     for name in NATIVE_FILES.into_iter().chain([WORKSPACE, AGENT]) {
         let file = folder.join(name);
         if fs::symlink_metadata(&file).is_ok() && !file.is_file() {
-            let link = if file.exists() { "" } else { " but a link to nothing" };
+            let link = if file.exists() {
+                ""
+            } else {
+                " but a link to nothing"
+            };
             return Err(wrong(
                 format!("{name} in this folder is not a file{link}"),
                 "put the file there, or remove it",
             ));
         }
     }
-    let native: Vec<PathBuf> =
-        NATIVE_FILES.iter().map(|name| folder.join(name)).filter(|file| file.is_file()).collect();
+    let native: Vec<PathBuf> = NATIVE_FILES
+        .iter()
+        .map(|name| folder.join(name))
+        .filter(|file| file.is_file())
+        .collect();
     if native.len() > 1 {
         let message = format!("there are both {} and {}", NATIVE_FILES[0], NATIVE_FILES[1]);
         return Err(wrong(message, "remove one of them"));
     }
-    let one = |name: &str| Some(folder.join(name)).filter(|file| file.is_file()).into_iter().collect::<Vec<_>>();
+    let one = |name: &str| {
+        Some(folder.join(name))
+            .filter(|file| file.is_file())
+            .into_iter()
+            .collect::<Vec<_>>()
+    };
     let of_aos = aos_files(folder).map_err(|message| wrong(message, ""))?;
     let all = [
         (Dialect::Native, native),
@@ -127,7 +158,12 @@ pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>
     let mut there = all.into_iter().filter(|(_, files)| !files.is_empty());
     match (there.next(), there.next()) {
         (Some((first, files)), Some((second, others))) => {
-            let shown = |file: &Path| file.strip_prefix(folder).unwrap_or(file).display().to_string();
+            let shown = |file: &Path| {
+                file.strip_prefix(folder)
+                    .unwrap_or(file)
+                    .display()
+                    .to_string()
+            };
             let message = format!(
                 "there are two packs in this folder: {} ({}) and {} ({})",
                 shown(&files[0]),
@@ -135,7 +171,10 @@ pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>
                 shown(&others[0]),
                 second.name()
             );
-            Err(wrong(message, "keep one of them, or give each a folder of its own"))
+            Err(wrong(
+                message,
+                "keep one of them, or give each a folder of its own",
+            ))
         }
         (Some((dialect, files)), None) => Ok(Some(with_access(dialect, folder.to_owned(), files))),
         (None, _) => Ok(None),
@@ -144,11 +183,24 @@ pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>
 
 /// What to do about a folder without a pack: perhaps a file has nearly the right name.
 pub(super) fn wanted(folder: &Path) -> String {
-    let there =
-        fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let plain = |name: &str| name.to_lowercase().replace(".yml", ".yaml").replace('_', "-");
-    let right = |name: &str| [NATIVE_FILES[0], WORKSPACE, AGENT].into_iter().find(|file| *file == plain(name));
-    let near = there.filter_map(|name| Some(format!("rename {name} to {}", right(&name)?))).min();
+    let there = fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let plain = |name: &str| {
+        name.to_lowercase()
+            .replace(".yml", ".yaml")
+            .replace('_', "-")
+    };
+    let right = |name: &str| {
+        [NATIVE_FILES[0], WORKSPACE, AGENT]
+            .into_iter()
+            .find(|file| *file == plain(name))
+    };
+    let near = there
+        .filter_map(|name| Some(format!("rename {name} to {}", right(&name)?)))
+        .min();
     near.unwrap_or_else(|| {
         let [native, _] = NATIVE_FILES;
         format!("add {native} (or {WORKSPACE}, {AGENT}, core/mcp/*.yaml), or remove the folder")
@@ -174,25 +226,41 @@ fn aos_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
 }
 
 /// `seen`: folders that a link may lead to once more, and those above all of them.
-fn walk(folder: &Path, deepest: usize, found: &mut Vec<PathBuf>, seen: &mut BTreeSet<PathBuf>) -> Result<(), String> {
+fn walk(
+    folder: &Path,
+    deepest: usize,
+    found: &mut Vec<PathBuf>,
+    seen: &mut BTreeSet<PathBuf>,
+) -> Result<(), String> {
     if fs::canonicalize(folder).is_ok_and(|real| !seen.insert(real)) {
         return Ok(());
     }
-    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Ok(());
+    };
     for entry in entries {
-        let path = entry.map_err(|error| format!("cannot be read: {}", error.kind()))?.path();
-        let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        let path = entry
+            .map_err(|error| format!("cannot be read: {}", error.kind()))?
+            .path();
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with('.'));
         if hidden {
             continue;
         }
-        let yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
+        let yaml = path
+            .extension()
+            .is_some_and(|extension| extension == "yaml" || extension == "yml");
         if path.is_dir() && deepest > 0 {
             walk(&path, deepest - 1, found, seen)?;
         } else if yaml && path.is_file() {
             found.push(path);
         }
         if found.len() > MOST_FILES {
-            return Err(format!("there are more than {MOST_FILES} files in {}", folder.display()));
+            return Err(format!(
+                "there are more than {MOST_FILES} files in {}",
+                folder.display()
+            ));
         }
     }
     Ok(())
@@ -206,7 +274,14 @@ pub(super) fn read(documents: &Documents, sheet: &Sheet) -> (Option<Node>, Files
             if let Some(at) = documents.access() {
                 let message = "this file is for packs of other formats".to_owned();
                 let hint = "write `toolAccess` and `flows.authentication` in the pack, and remove this file";
-                sheet.report(Severity::Error, at, Place { line: 1, column: 1 }, "", message, hint);
+                sheet.report(
+                    Severity::Error,
+                    at,
+                    Place { line: 1, column: 1 },
+                    "",
+                    message,
+                    hint,
+                );
             }
             return (sheet.parse(), files);
         }
@@ -219,7 +294,14 @@ pub(super) fn read(documents: &Documents, sheet: &Sheet) -> (Option<Node>, Files
     }
     if let Some(Err(reason)) = id_of(&documents.folder).map(|id| AgentId::parse(&id)) {
         let message = format!("the name of the folder is the id of the pack: {reason}");
-        sheet.report(Severity::Error, 0, Place { line: 1, column: 1 }, "", message, "rename the folder");
+        sheet.report(
+            Severity::Error,
+            0,
+            Place { line: 1, column: 1 },
+            "",
+            message,
+            "rename the folder",
+        );
     }
     let root = root.map(|root| named(root, &documents.folder));
     (root.filter(|_| !sheet.is_refused()), files)
@@ -228,7 +310,10 @@ pub(super) fn read(documents: &Documents, sheet: &Sheet) -> (Option<Node>, Files
 fn id_of(folder: &Path) -> Option<String> {
     let named = |path: PathBuf| Some(path.file_name()?.to_str()?.to_owned());
     // A folder may be named by the way out of another one.
-    absolute(folder).ok().and_then(named).or_else(|| fs::canonicalize(folder).ok().and_then(named))
+    absolute(folder)
+        .ok()
+        .and_then(named)
+        .or_else(|| fs::canonicalize(folder).ok().and_then(named))
 }
 
 /// Puts the id in front.
@@ -238,7 +323,16 @@ fn named(mut root: Node, folder: &Path) -> Node {
         && let Some((_, metadata)) = entries.iter_mut().find(|(key, _)| key.text == "metadata")
         && let Value::Map(fields) = &mut metadata.value
     {
-        fields.insert(0, (super::yaml::Key { text: "id".to_owned(), at: id.at }, id));
+        fields.insert(
+            0,
+            (
+                super::yaml::Key {
+                    text: "id".to_owned(),
+                    at: id.at,
+                },
+                id,
+            ),
+        );
     }
     root
 }
@@ -272,7 +366,10 @@ pub(super) fn assembled(parts: Parts, sheet: &Sheet) -> Node {
     let mut root = Made::default();
     root.put("metadata", metadata.given(NEUTRAL));
     root.put("languages", languages.given(NEUTRAL));
-    root.put("llm", parts.llm.unwrap_or_else(|| model_of_environment(sheet)));
+    root.put(
+        "llm",
+        parts.llm.unwrap_or_else(|| model_of_environment(sheet)),
+    );
     root.put("mcp", mcp.given(NEUTRAL).noted(parts.note));
     if !parts.skills.is_empty() {
         root.put("skills", given(NEUTRAL, Value::List(parts.skills)));
@@ -291,19 +388,40 @@ pub(super) fn open_to_all() -> Node {
 /// The model that the operator's environment names, in the variables that the demo uses.
 fn model_of_environment(sheet: &Sheet) -> Node {
     const WHY: &str = "the environment";
-    let set = |name: &&str| sheet.variable(name).is_some_and(|value| !value.trim().is_empty());
+    let set = |name: &&str| {
+        sheet
+            .variable(name)
+            .is_some_and(|value| !value.trim().is_empty())
+    };
     let reference = |name: &str| given_text(WHY, format!("${{{name}}}"));
     let mut llm = Made::default();
     let provider = sheet.variable("LLM_PROVIDER").unwrap_or_default().trim();
     let endpoint = ["OPENAI_BASE_URL", "OPENAI_API_KEY"].iter().any(set);
     if provider == "none" || (provider.is_empty() && !endpoint) {
-        llm.put("provider", given_text("default of imported packs: no variable names a model", "none"));
+        llm.put(
+            "provider",
+            given_text(
+                "default of imported packs: no variable names a model",
+                "none",
+            ),
+        );
         return llm.given(WHY);
     }
     let (model, url) = ("LLM_MODEL", "OPENAI_BASE_URL");
-    let named = if provider.is_empty() { given_text(WHY, "openai") } else { reference("LLM_PROVIDER") };
+    let named = if provider.is_empty() {
+        given_text(WHY, "openai")
+    } else {
+        reference("LLM_PROVIDER")
+    };
     llm.put("provider", named);
-    llm.put("model", if set(&model) { reference(model) } else { given_text(WHY, "gpt-5-mini") });
+    llm.put(
+        "model",
+        if set(&model) {
+            reference(model)
+        } else {
+            given_text(WHY, "gpt-5-mini")
+        },
+    );
     if ["", "openai"].contains(&provider) && set(&url) {
         llm.put("baseUrl", reference(url));
     }
@@ -324,12 +442,19 @@ pub(super) fn key_of(provider: &str) -> Option<&'static str> {
 /// `access.yaml`: `authentication` as in `flows`, and `toolAccess` by server.
 fn tighten(root: &mut Node, sheet: &Sheet, source: usize) {
     let Some(document) = sheet.parse_source(source, |fault| {
-        (fault.message == EMPTY).then(|| (EMPTY.to_owned(), "write `toolAccess: { <server>: … }`, or remove it"))
+        (fault.message == EMPTY).then(|| {
+            (
+                EMPTY.to_owned(),
+                "write `toolAccess: { <server>: … }`, or remove it",
+            )
+        })
     }) else {
         return;
     };
     let document = Field::new(sheet, &document, "");
-    let Some(mut top) = document.object() else { return };
+    let Some(mut top) = document.object() else {
+        return;
+    };
     if let Some(authentication) = top.optional("authentication") {
         let mut flows = Made::default();
         flows.put("authentication", super::made::moved(&authentication));
@@ -338,23 +463,41 @@ fn tighten(root: &mut Node, sheet: &Sheet, source: usize) {
     let access = top.optional("toolAccess");
     for (name, field) in access.as_ref().and_then(Field::entries).unwrap_or_default() {
         if !set_access(root, name, super::made::moved(&field)) {
-            let known: Vec<_> = servers_of(root).iter().filter_map(|server| server.get("name")?.words()).collect();
-            field.error(format!("there is no server {name:?}"), &format!("the servers are {}", known.join(", ")));
+            let known: Vec<_> = servers_of(root)
+                .iter()
+                .filter_map(|server| server.get("name")?.words())
+                .collect();
+            field.error(
+                format!("there is no server {name:?}"),
+                &format!("the servers are {}", known.join(", ")),
+            );
         }
     }
     top.finish();
 }
 
 pub(super) fn servers_of(root: &Node) -> &[Node] {
-    root.below(&["mcp", "servers"]).map(Node::items).unwrap_or_default()
+    root.below(&["mcp", "servers"])
+        .map(Node::items)
+        .unwrap_or_default()
 }
 
 fn set_access(root: &mut Node, name: &str, access: Node) -> bool {
-    let Value::Map(top) = &mut root.value else { return false };
-    let Some((_, mcp)) = top.iter_mut().find(|(key, _)| key.text == "mcp") else { return false };
-    let Value::Map(fields) = &mut mcp.value else { return false };
-    let Some((_, servers)) = fields.iter_mut().find(|(key, _)| key.text == "servers") else { return false };
-    let Value::List(servers) = &mut servers.value else { return false };
+    let Value::Map(top) = &mut root.value else {
+        return false;
+    };
+    let Some((_, mcp)) = top.iter_mut().find(|(key, _)| key.text == "mcp") else {
+        return false;
+    };
+    let Value::Map(fields) = &mut mcp.value else {
+        return false;
+    };
+    let Some((_, servers)) = fields.iter_mut().find(|(key, _)| key.text == "servers") else {
+        return false;
+    };
+    let Value::List(servers) = &mut servers.value else {
+        return false;
+    };
     let named = |server: &&mut Node| server.get("name").and_then(Node::words) == Some(name);
     servers.iter_mut().find(named).is_some_and(|server| {
         server.set("toolAccess", access);

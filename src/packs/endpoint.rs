@@ -36,10 +36,16 @@ pub(super) fn transport(field: &Field) -> Option<Transport> {
 }
 
 /// What only a child process has.
-const CHILD: [&str; 7] = ["command", "args", "env", "envFile", "cwd", "encoding", "config"];
+const CHILD: [&str; 7] = [
+    "command", "args", "env", "envFile", "cwd", "encoding", "config",
+];
 
 /// Reads the fields of both kinds, so that one of the other kind is not merely unknown.
-pub(super) fn read(object: &mut Object, transport: Option<Transport>, around: &Around) -> Option<Endpoint> {
+pub(super) fn read(
+    object: &mut Object,
+    transport: Option<Transport>,
+    around: &Around,
+) -> Option<Endpoint> {
     let remote = ["url", "headers"].map(|name| object.optional(name));
     let stdio = CHILD.map(|name| object.optional(name));
     match transport? {
@@ -63,10 +69,17 @@ fn foreign<'f, 'a: 'f>(fields: impl Iterator<Item = &'f Field<'a>>, transport: &
 /// Says that a field is of another transport.
 pub(super) fn belongs(field: &Field, transport: &str) {
     let hint = format!("remove it, or write `transport: {transport}`");
-    field.error(format!("this field belongs to transport {transport}"), &hint);
+    field.error(
+        format!("this field belongs to transport {transport}"),
+        &hint,
+    );
 }
 
-fn address(object: &Object, transport: Remote, [url, headers]: &[Option<Field>; 2]) -> Option<Endpoint> {
+fn address(
+    object: &Object,
+    transport: Remote,
+    [url, headers]: &[Option<Field>; 2],
+) -> Option<Endpoint> {
     let (schemes, wanted) = match transport {
         Remote::WebSocket => (["ws", "wss"], "write `url: wss://…`"),
         Remote::StreamableHttp | Remote::Sse => (["http", "https"], "write `url: https://…`"),
@@ -77,15 +90,29 @@ fn address(object: &Object, transport: Remote, [url, headers]: &[Option<Field>; 
     let headers = headers.as_ref().map(headers_of).unwrap_or_default();
     let url = url.as_ref()?;
     if !url.is_written(orchestrator::REFERENCE) {
-        return Some(Endpoint::Remote { transport, url: url.url_of(schemes)?, headers });
+        return Some(Endpoint::Remote {
+            transport,
+            url: url.url_of(schemes)?,
+            headers,
+        });
     }
     if transport != Remote::StreamableHttp {
-        object.field.error("the orchestrator is this program itself", "write `transport: streamable-http`");
+        object.field.error(
+            "the orchestrator is this program itself",
+            "write `transport: streamable-http`",
+        );
     }
     if !headers.is_empty() {
-        object.field.error("the orchestrator is this program itself and takes no headers", "remove `headers`");
+        object.field.error(
+            "the orchestrator is this program itself and takes no headers",
+            "remove `headers`",
+        );
     }
-    Some(Endpoint::Remote { transport: Remote::StreamableHttp, url: orchestrator::placeholder(), headers: Vec::new() })
+    Some(Endpoint::Remote {
+        transport: Remote::StreamableHttp,
+        url: orchestrator::placeholder(),
+        headers: Vec::new(),
+    })
 }
 
 fn headers_of(field: &Field) -> Vec<(String, Secret)> {
@@ -93,11 +120,19 @@ fn headers_of(field: &Field) -> Vec<(String, Secret)> {
     for (name, field) in field.entries().unwrap_or_default() {
         if let Err(reason) = header::check_name(name) {
             field.error(reason, "");
-        } else if headers.iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
-            field.error("this header is there already, ignoring case", "write each header once");
+        } else if headers
+            .iter()
+            .any(|(other, _)| other.eq_ignore_ascii_case(name))
+        {
+            field.error(
+                "this header is there already, ignoring case",
+                "write each header once",
+            );
         }
         refuse_braces(&field);
-        let Some((secret, text)) = field.secret() else { continue };
+        let Some((secret, text)) = field.secret() else {
+            continue;
+        };
         if !header::can_carry(&text.value) {
             field.error(
                 "holds a line break or another character that a header cannot carry",
@@ -116,10 +151,19 @@ fn child(object: &Object, fields: &[Option<Field>; 7], around: &Around) -> Optio
     if object.lacks("command") {
         object.missing("command", "write `command: npx` or another program");
     }
-    let mut variables = env_file.as_ref().and_then(|field| env_file::read(field, around)).unwrap_or_default();
+    let mut variables = env_file
+        .as_ref()
+        .and_then(|field| env_file::read(field, around))
+        .unwrap_or_default();
     variables.extend(env.as_ref().map(variables_of).unwrap_or_default());
-    if let Some((field, json)) = config.as_ref().and_then(|field| Some((field, configured(field)?))) {
-        if env.as_ref().is_some_and(|env| env.below(&[CONFIG]).is_some()) {
+    if let Some((field, json)) = config
+        .as_ref()
+        .and_then(|field| Some((field, configured(field)?)))
+    {
+        if env
+            .as_ref()
+            .is_some_and(|env| env.below(&[CONFIG]).is_some())
+        {
             field.error(format!("`env` sets {CONFIG}, too"), "write one of the two");
         }
         variables.insert(CONFIG.to_owned(), json);
@@ -127,9 +171,18 @@ fn child(object: &Object, fields: &[Option<Field>; 7], around: &Around) -> Optio
     let args = args.as_ref().and_then(Field::list).unwrap_or_default();
     let args = args.iter().filter_map(without_nul).collect();
     let cwd = cwd.as_ref().and_then(|field| folder(field, around));
-    let encoding = encoding.as_ref().and_then(|field| field.parsed(label)).filter(|label| !is_utf8(label));
+    let encoding = encoding
+        .as_ref()
+        .and_then(|field| field.parsed(label))
+        .filter(|label| !is_utf8(label));
     let command = command_field.as_ref().and_then(command)?;
-    Some(Endpoint::Stdio { command, args, env: variables, cwd, encoding })
+    Some(Endpoint::Stdio {
+        command,
+        args,
+        env: variables,
+        cwd,
+        encoding,
+    })
 }
 
 /// `config`: handed to the child as JSON in a variable.
@@ -143,12 +196,21 @@ fn configured(field: &Field) -> Option<Secret> {
 
 /// The label of a text encoding, such as `latin1`. Whether it is known is seen when the child starts.
 fn label(text: &str) -> Result<String, String> {
-    let shaped = text.len() <= 40 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
-    if shaped { Ok(text.to_owned()) } else { Err(format!("{text:?} is not the label of a text encoding")) }
+    let shaped = text.len() <= 40
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(&b));
+    if shaped {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("{text:?} is not the label of a text encoding"))
+    }
 }
 
 fn is_utf8(label: &str) -> bool {
-    ["utf-8", "utf8", "utf_8"].iter().any(|name| label.eq_ignore_ascii_case(name))
+    ["utf-8", "utf8", "utf_8"]
+        .iter()
+        .any(|name| label.eq_ignore_ascii_case(name))
 }
 
 /// A name to look up in `PATH`, or an absolute path. Arguments have a field of their own: no shell
@@ -176,7 +238,11 @@ fn command(field: &Field) -> Option<String> {
 
 /// What follows it may be a secret.
 fn first_word(text: &Text) -> String {
-    let word = text.value.split_whitespace().next().filter(|_| !text.from_env);
+    let word = text
+        .value
+        .split_whitespace()
+        .next()
+        .filter(|_| !text.from_env);
     word.map_or_else(|| text.shown.clone(), |word| format!("\"{word} …\""))
 }
 
@@ -184,7 +250,10 @@ fn variables_of(field: &Field) -> BTreeMap<String, Secret> {
     let mut variables = BTreeMap::new();
     for (name, field) in field.entries().unwrap_or_default() {
         if !is_variable_name(name) {
-            field.error(format!("{name:?} is not the name of a variable"), "use letters, digits and `_`");
+            field.error(
+                format!("{name:?} is not the name of a variable"),
+                "use letters, digits and `_`",
+            );
         }
         refuse_braces(&field);
         variables.extend(without_nul(&field).map(|secret| (name.to_owned(), secret)));
@@ -195,7 +264,10 @@ fn variables_of(field: &Field) -> BTreeMap<String, Secret> {
 fn without_nul(field: &Field) -> Option<Secret> {
     let (secret, text) = field.secret()?;
     if text.value.contains('\0') {
-        field.error("holds a NUL character, which a process cannot be given", "remove it");
+        field.error(
+            "holds a NUL character, which a process cannot be given",
+            "remove it",
+        );
         return None;
     }
     Some(secret)
@@ -208,6 +280,9 @@ fn folder(field: &Field, around: &Around) -> Option<PathBuf> {
     if folder.is_dir() {
         return Some(folder);
     }
-    field.error(format!("{} is not a folder", text.shown), "write one relative to the folder of the pack");
+    field.error(
+        format!("{} is not a folder", text.shown),
+        "write one relative to the folder of the pack",
+    );
     None
 }

@@ -20,7 +20,10 @@ pub(super) fn read(field: &Field, around: &Around) -> Option<BTreeMap<String, Se
     let path = match confined(around.folder, Path::new(&text.value)) {
         Ok(path) => path,
         Err(reason) => {
-            field.error(format!("{} {reason}", text.shown), "name a file in the folder of the pack");
+            field.error(
+                format!("{} {reason}", text.shown),
+                "name a file in the folder of the pack",
+            );
             return None;
         }
     };
@@ -31,7 +34,10 @@ pub(super) fn read(field: &Field, around: &Around) -> Option<BTreeMap<String, Se
             return None;
         }
     };
-    around.files.borrow_mut().insert(path, content.clone().into_bytes());
+    around
+        .files
+        .borrow_mut()
+        .insert(path, content.clone().into_bytes());
     match variables(content.strip_prefix('\u{feff}').unwrap_or(&content)) {
         Ok(variables) => Some(variables),
         Err((line, reason)) => {
@@ -43,12 +49,19 @@ pub(super) fn read(field: &Field, around: &Around) -> Option<BTreeMap<String, Se
 
 /// The real path of a file in the folder.
 pub(super) fn confined(folder: &Path, path: &Path) -> Result<PathBuf, &'static str> {
-    if !path.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+    if !path
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))
+    {
         return Err("leads out of the folder of the pack");
     }
     let real = fs::canonicalize(folder.join(path)).map_err(|_| "cannot be found")?;
     let folder = fs::canonicalize(folder).map_err(|_| "cannot be found")?;
-    if real.starts_with(folder) { Ok(real) } else { Err("leads out of the folder of the pack") }
+    if real.starts_with(folder) {
+        Ok(real)
+    } else {
+        Err("leads out of the folder of the pack")
+    }
 }
 
 fn content(path: &Path) -> Result<String, &'static str> {
@@ -68,12 +81,16 @@ fn variables(content: &str) -> Result<BTreeMap<String, Secret>, (usize, &'static
     // The parser would fill in `$NAME` from the process environment, behind the pack's back.
     for (number, line) in content.lines().enumerate() {
         if substitutes(line) {
-            return Err((number + 1, "`$` is not replaced in this file; write the value in '…', or `\\$`"));
+            return Err((
+                number + 1,
+                "`$` is not replaced in this file; write the value in '…', or `\\$`",
+            ));
         }
     }
     let mut variables = BTreeMap::new();
     for item in dotenvy::from_read_iter(content.as_bytes()) {
-        let (name, value) = item.map_err(|error| (line_of(content, &error), "is not `NAME=value`"))?;
+        let (name, value) =
+            item.map_err(|error| (line_of(content, &error), "is not `NAME=value`"))?;
         if value.contains('\0') {
             return Err((1, "a value holds a NUL character"));
         }
@@ -84,7 +101,9 @@ fn variables(content: &str) -> Result<BTreeMap<String, Secret>, (usize, &'static
 
 fn substitutes(line: &str) -> bool {
     let line = line.trim_start();
-    let value = line.split_once('=').map_or(line, |(_, value)| value.trim_start());
+    let value = line
+        .split_once('=')
+        .map_or(line, |(_, value)| value.trim_start());
     if line.starts_with('#') || value.starts_with('\'') {
         return false;
     }
@@ -98,6 +117,11 @@ fn substitutes(line: &str) -> bool {
 
 /// The parser's error holds the line itself, which is looked up and not shown.
 fn line_of(content: &str, error: &dotenvy::Error) -> usize {
-    let dotenvy::Error::LineParse(text, _) = error else { return 1 };
-    content.lines().position(|line| line.contains(text.trim())).map_or(1, |at| at + 1)
+    let dotenvy::Error::LineParse(text, _) = error else {
+        return 1;
+    };
+    content
+        .lines()
+        .position(|line| line.contains(text.trim()))
+        .map_or(1, |at| at + 1)
 }

@@ -18,23 +18,46 @@ const MASK: &str = "••••";
 const DEFAULT: &str = "default";
 
 /// The packs below a path, each as YAML with a comment on every line. Variables may be unset, which is said.
-pub fn explain(path: &Path, env: &Environment, mcp_servers: Option<&Secret>) -> Result<String, LoadError> {
+pub fn explain(
+    path: &Path,
+    env: &Environment,
+    mcp_servers: Option<&Secret>,
+) -> Result<String, LoadError> {
     let reading = folder::read(path, env, mcp_servers, Unset::Allowed);
     if !reading.report.is_ok() {
         return Err(LoadError(reading.report));
     }
-    let texts = reading.packs.into_iter().filter_map(|outcome| explained(outcome, env));
+    let texts = reading
+        .packs
+        .into_iter()
+        .filter_map(|outcome| explained(outcome, env));
     Ok(texts.collect::<Vec<_>>().join("---\n"))
 }
 
 fn explained(outcome: Outcome, env: &Environment) -> Option<String> {
-    let Outcome { documents, tree, .. } = outcome;
-    let Tree { mut root, files, .. } = tree?;
+    let Outcome {
+        documents, tree, ..
+    } = outcome;
+    let Tree {
+        mut root, files, ..
+    } = tree?;
     fill(&mut root);
     let folder = format!("{}/", documents.folder.display());
-    let files = files.iter().map(|file| file.strip_prefix(&folder).unwrap_or(file).to_owned()).collect();
+    let files = files
+        .iter()
+        .map(|file| file.strip_prefix(&folder).unwrap_or(file).to_owned())
+        .collect();
     let head = format!("# {} ({})\n", documents.name(), documents.dialect.name());
-    Some(head + &yaml(&root, &Explaining { files, env, arguments: first_words(&root) }))
+    Some(
+        head + &yaml(
+            &root,
+            &Explaining {
+                files,
+                env,
+                arguments: first_words(&root),
+            },
+        ),
+    )
 }
 
 struct Explaining<'e> {
@@ -51,7 +74,10 @@ impl Hand for Explaining<'_> {
     }
 
     fn above(&self, node: &Node) -> Vec<String> {
-        node.note.iter().flat_map(|note| note.lines().map(str::to_owned)).collect()
+        node.note
+            .iter()
+            .flat_map(|note| note.lines().map(str::to_owned))
+            .collect()
     }
 
     fn beside(&self, node: &Node, _: &[&str]) -> Option<String> {
@@ -63,14 +89,22 @@ impl Hand for Explaining<'_> {
         let origin = match node.origin {
             Origin::Given(why) => why.to_owned(),
             Origin::Written | Origin::Translated(_) => {
-                format!("{}:{}", self.files.get(node.source).map_or("?", String::as_str), node.at.line)
+                format!(
+                    "{}:{}",
+                    self.files.get(node.source).map_or("?", String::as_str),
+                    node.at.line
+                )
             }
         };
         let texts = node.items().iter().chain([node]).filter_map(Node::words);
         let mut names: Vec<&str> = texts.flat_map(variables).collect();
         names.dedup();
         let environment = names.iter().map(|name| {
-            let unset = if self.env.get(name).is_none() && *name != "workspaceFolder" { " (not set)" } else { "" };
+            let unset = if self.env.get(name).is_none() && *name != "workspaceFolder" {
+                " (not set)"
+            } else {
+                ""
+            };
             format!(", environment {name}{unset}")
         });
         leaf.then(|| origin + &environment.collect::<String>())
@@ -84,11 +118,16 @@ impl Hand for Explaining<'_> {
             return Some(masked(text));
         }
         if server && keys.last() == Some(&"args") {
-            let known = self.arguments.contains(&place(node)) || matches!(node.origin, Origin::Given(_));
+            let known =
+                self.arguments.contains(&place(node)) || matches!(node.origin, Origin::Given(_));
             let option = text.starts_with('-') && !text.contains('=');
             return (!known && !option).then(|| masked(text));
         }
-        let cut = text.split_once('?').filter(|_| ["url", "baseUrl"].iter().any(|name| keys.last() == Some(name)));
+        let cut = text.split_once('?').filter(|_| {
+            ["url", "baseUrl"]
+                .iter()
+                .any(|name| keys.last() == Some(name))
+        });
         cut.map(|(address, _)| format!("{address}?{MASK}"))
     }
 }
@@ -99,27 +138,47 @@ fn place(node: &Node) -> (usize, usize) {
 
 /// The first argument of each server that is no option: a package or an image, rather than a secret.
 fn first_words(root: &Node) -> Vec<(usize, usize)> {
-    let args = servers_of(root).iter().filter_map(|server| server.get("args"));
+    let args = servers_of(root)
+        .iter()
+        .filter_map(|server| server.get("args"));
     let word = |item: &&Node| item.words().is_some_and(|text| !text.starts_with('-'));
-    args.filter_map(|args| args.items().iter().find(word)).map(place).collect()
+    args.filter_map(|args| args.items().iter().find(word))
+        .map(place)
+        .collect()
 }
 
 /// The names in `${NAME}`.
 fn variables(text: &str) -> Vec<&str> {
     let pieces = text.split("${").zip(text.split("${").skip(1));
-    let names = pieces.filter(|(before, _)| !before.ends_with('$')).filter_map(|(_, after)| after.split_once('}'));
-    names.map(|(name, _)| name.strip_prefix("env.").unwrap_or(name)).filter(|name| !name.contains('.')).collect()
+    let names = pieces
+        .filter(|(before, _)| !before.ends_with('$'))
+        .filter_map(|(_, after)| after.split_once('}'));
+    names
+        .map(|(name, _)| name.strip_prefix("env.").unwrap_or(name))
+        .filter(|name| !name.contains('.'))
+        .collect()
 }
 
 /// Only references and the words that go before a token are left.
 fn masked(text: &str) -> String {
-    let hidden = |literal: &str| if literal.trim().is_empty() { literal.to_owned() } else { MASK.to_owned() };
+    let hidden = |literal: &str| {
+        if literal.trim().is_empty() {
+            literal.to_owned()
+        } else {
+            MASK.to_owned()
+        }
+    };
     let words = ["Bearer ", "Basic ", "Token "];
-    let (head, mut rest) = words.iter().find_map(|word| Some((*word, text.strip_prefix(word)?))).unwrap_or(("", text));
+    let (head, mut rest) = words
+        .iter()
+        .find_map(|word| Some((*word, text.strip_prefix(word)?)))
+        .unwrap_or(("", text));
     let mut out = head.to_owned();
     while let Some((before, after)) = rest.split_once("${") {
         let reference = after.split_once('}').filter(|_| !before.ends_with('$'));
-        let Some((name, after)) = reference else { break };
+        let Some((name, after)) = reference else {
+            break;
+        };
         out.extend([hidden(before).as_str(), "${", name, "}"]);
         rest = after;
     }
@@ -129,20 +188,28 @@ fn masked(text: &str) -> String {
 /// Adds what holds where nobody wrote anything. The values are those that reading without them gives, which a
 /// test compares.
 fn fill(root: &mut Node) {
-    let id = root.below(&["metadata", "id"]).and_then(Node::words).unwrap_or_default().to_owned();
+    let id = root
+        .below(&["metadata", "id"])
+        .and_then(Node::words)
+        .unwrap_or_default()
+        .to_owned();
     let language = match root.get("languages").map(Node::entries).unwrap_or_default() {
         [(only, _)] => only.text.clone(),
         _ => "en".to_owned(),
     };
     within(root, "metadata", &mut |metadata| {
         absent(metadata, "displayName", || given_text(DEFAULT, &id));
-        absent(metadata, "defaultLanguage", || given_text(DEFAULT, &language));
+        absent(metadata, "defaultLanguage", || {
+            given_text(DEFAULT, &language)
+        });
     });
     within(root, "llm", &mut |llm| {
         absent(llm, "provider", || given_text(DEFAULT, "openai"));
         absent(llm, "maxSteps", || given_plain(DEFAULT, "16"));
     });
-    within(root, "memory", &mut |memory| absent(memory, "window", || given_plain(DEFAULT, "40")));
+    within(root, "memory", &mut |memory| {
+        absent(memory, "window", || given_plain(DEFAULT, "40"))
+    });
     within(root, "flows", &mut |flows| {
         absent(flows, "welcome", || {
             let mut off = Made::default();
@@ -151,11 +218,15 @@ fn fill(root: &mut Node) {
         });
         within(flows, "authentication", &mut |authentication| {
             absent(authentication, "required", || given_plain(DEFAULT, "true"));
-            absent(authentication, "userIdAttribute", || given_text(DEFAULT, "sub"));
+            absent(authentication, "userIdAttribute", || {
+                given_text(DEFAULT, "sub")
+            });
         });
     });
     within(root, "mcp", &mut |mcp| {
-        let Value::Map(fields) = &mut mcp.value else { return };
+        let Value::Map(fields) = &mut mcp.value else {
+            return;
+        };
         for (_, servers) in fields.iter_mut().filter(|(key, _)| key.text == "servers") {
             if let Value::List(servers) = &mut servers.value {
                 servers.iter_mut().for_each(fill_server);
@@ -165,7 +236,9 @@ fn fill(root: &mut Node) {
 }
 
 fn fill_server(server: &mut Node) {
-    absent(server, "accessMode", || given_text(DEFAULT, "admin-controlled"));
+    absent(server, "accessMode", || {
+        given_text(DEFAULT, "admin-controlled")
+    });
     absent(server, "required", || given_plain(DEFAULT, "false"));
     within(server, "timeouts", &mut |timeouts| {
         absent(timeouts, "connectSeconds", || given_plain(DEFAULT, "5"));
@@ -184,7 +257,9 @@ fn fill_server(server: &mut Node) {
 /// Works on the map below a key, which is made if it is not there.
 fn within(node: &mut Node, key: &str, work: &mut dyn FnMut(&mut Node)) {
     absent(node, key, || Made::default().given(DEFAULT));
-    let Value::Map(entries) = &mut node.value else { return };
+    let Value::Map(entries) = &mut node.value else {
+        return;
+    };
     if let Some((_, inner)) = entries.iter_mut().find(|(name, _)| name.text == key) {
         work(inner);
     }

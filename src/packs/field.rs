@@ -49,40 +49,83 @@ impl<'a> Field<'a> {
             Origin::Translated(path) => path.clone(),
             _ => path.into(),
         };
-        Self { sheet, path, at: node.at, node }
+        Self {
+            sheet,
+            path,
+            at: node.at,
+            node,
+        }
     }
 
     /// The value of a key of this field.
     pub(super) fn entry(&self, (key, node): &'a (Key, Node)) -> Self {
         let below = node.at.line > key.at.line && !matches!(node.value, Value::Scalar { .. });
         let at = if below { key.at } else { node.at };
-        Self { at, ..Self::new(self.sheet, node, join(&self.path, &key.text)) }
+        Self {
+            at,
+            ..Self::new(self.sheet, node, join(&self.path, &key.text))
+        }
     }
 
     /// What lies below some keys, without a word about what is missing.
     pub(super) fn below(&self, keys: &[&str]) -> Option<Self> {
-        let Some((first, rest)) = keys.split_first() else { return Some(self.clone()) };
-        let Value::Map(entries) = &self.node.value else { return None };
-        self.entry(entries.iter().find(|(key, _)| key.text == *first)?).below(rest)
+        let Some((first, rest)) = keys.split_first() else {
+            return Some(self.clone());
+        };
+        let Value::Map(entries) = &self.node.value else {
+            return None;
+        };
+        self.entry(entries.iter().find(|(key, _)| key.text == *first)?)
+            .below(rest)
     }
 
     /// The text of this field, without a word about what is wrong with it.
     pub(super) fn quiet(&self) -> Option<String> {
-        let Value::Scalar { text, .. } = &self.node.value else { return None };
+        let Value::Scalar { text, .. } = &self.node.value else {
+            return None;
+        };
         self.sheet.resolve(&Template::parse(text).ok()?).ok()?
     }
 
     pub(super) fn error(&self, message: impl Into<String>, hint: &str) {
-        self.sheet.report(Severity::Error, self.node.source, self.at, &self.path, message.into(), hint);
+        self.sheet.report(
+            Severity::Error,
+            self.node.source,
+            self.at,
+            &self.path,
+            message.into(),
+            hint,
+        );
     }
 
     pub(super) fn warn(&self, message: impl Into<String>, hint: &str) {
-        self.sheet.report(Severity::Warning, self.node.source, self.at, &self.path, message.into(), hint);
+        self.sheet.report(
+            Severity::Warning,
+            self.node.source,
+            self.at,
+            &self.path,
+            message.into(),
+            hint,
+        );
     }
 
     /// The same with something below this field, where a key of it stands, or would.
-    pub(super) fn tell(&self, severity: Severity, at: Place, key: &str, message: String, hint: &str) {
-        self.sheet.report(severity, self.node.source, at, &join(&self.path, key), message, hint);
+    pub(super) fn tell(
+        &self,
+        severity: Severity,
+        at: Place,
+        key: &str,
+        message: String,
+        hint: &str,
+    ) {
+        self.sheet.report(
+            severity,
+            self.node.source,
+            at,
+            &join(&self.path, key),
+            message,
+            hint,
+        );
     }
 
     fn wanted(&self, wanted: &str, hint: &str) {
@@ -144,9 +187,9 @@ impl<'a> Field<'a> {
             Err(error) => {
                 let hint = match &error {
                     // As the server registry spells it.
-                    TemplateError::UnknownSource(name) => {
-                        name.strip_prefix("env.").map(|name| format!("write `${{{name}}}`"))
-                    }
+                    TemplateError::UnknownSource(name) => name
+                        .strip_prefix("env.")
+                        .map(|name| format!("write `${{{name}}}`")),
                     _ => None,
                 };
                 self.error(error.to_string(), &hint.unwrap_or_default());
@@ -160,11 +203,21 @@ impl<'a> Field<'a> {
                 from_env: template.references().next().is_some(),
             }),
             Err(Missing(missing)) => {
-                let names: Vec<_> = missing.iter().map(|reference| format!("`{}`", reference.key)).collect();
-                let (nouns, them) = if names.len() == 1 { ("variable", "it") } else { ("variables", "them") };
+                let names: Vec<_> = missing
+                    .iter()
+                    .map(|reference| format!("`{}`", reference.key))
+                    .collect();
+                let (nouns, them) = if names.len() == 1 {
+                    ("variable", "it")
+                } else {
+                    ("variables", "them")
+                };
                 let are = if names.len() == 1 { "is" } else { "are" };
                 let message = format!("the environment {nouns} {} {are} not set", names.join(", "));
-                self.error(message, &format!("set {them}, or write `$${{` for a literal `${{`"));
+                self.error(
+                    message,
+                    &format!("set {them}, or write `$${{` for a literal `${{`"),
+                );
                 None
             }
         }
@@ -174,7 +227,11 @@ impl<'a> Field<'a> {
     pub(super) fn filled(&self) -> Option<Text> {
         let text = self.text()?;
         if text.value.trim().is_empty() {
-            let found = if text.from_env { format!("{} is empty", text.shown) } else { "is empty".to_owned() };
+            let found = if text.from_env {
+                format!("{} is empty", text.shown)
+            } else {
+                "is empty".to_owned()
+            };
             self.error(found, "write something, or remove the line");
             return None;
         }
@@ -188,7 +245,9 @@ impl<'a> Field<'a> {
     }
 
     fn secret_text(&self) -> Option<Text> {
-        let literal = |text: &str| Template::parse(text).is_ok_and(|template| template.references().next().is_none());
+        let literal = |text: &str| {
+            Template::parse(text).is_ok_and(|template| template.references().next().is_none())
+        };
         if matches!(&self.node.value, Value::Scalar { text, .. } if literal(text)) {
             self.mask();
         }
@@ -203,7 +262,9 @@ impl<'a> Field<'a> {
     /// The text as it stands there, without a word about anything else.
     pub(super) fn raw(&self) -> Option<&'a str> {
         match &self.node.value {
-            Value::Scalar { text, plain } if matches!(plain_meaning(text, *plain), Plain::Text) => Some(text),
+            Value::Scalar { text, plain } if matches!(plain_meaning(text, *plain), Plain::Text) => {
+                Some(text)
+            }
             _ => None,
         }
     }
@@ -222,7 +283,11 @@ impl<'a> Field<'a> {
     /// The same for a number, in the digits that were written.
     pub(super) fn digits(&self) -> Option<&'a str> {
         match &self.node.value {
-            Value::Scalar { text, plain } if matches!(plain_meaning(text, *plain), Plain::Number) => Some(text),
+            Value::Scalar { text, plain }
+                if matches!(plain_meaning(text, *plain), Plain::Number) =>
+            {
+                Some(text)
+            }
             _ => None,
         }
     }
@@ -237,9 +302,14 @@ impl<'a> Field<'a> {
             Value::List(_) => self.list()?.iter().map(Self::resolved_json).collect(),
             Value::Map(_) => {
                 let entries = self.entries()?;
-                entries.iter().map(|(key, field)| Some(((*key).to_owned(), field.resolved_json()?))).collect()
+                entries
+                    .iter()
+                    .map(|(key, field)| Some(((*key).to_owned(), field.resolved_json()?)))
+                    .collect()
             }
-            Value::Scalar { text, .. } if self.raw().is_some() => Some(self.resolved(text)?.value.into()),
+            Value::Scalar { text, .. } if self.raw().is_some() => {
+                Some(self.resolved(text)?.value.into())
+            }
             Value::Scalar { .. } => Some(self.json()),
         }
     }
@@ -255,7 +325,13 @@ impl<'a> Field<'a> {
             self.wanted("a list", "write `[…]`, or one `- …` a line");
             return None;
         };
-        Some(items.iter().enumerate().map(|(at, node)| self.item(at, node)).collect())
+        Some(
+            items
+                .iter()
+                .enumerate()
+                .map(|(at, node)| self.item(at, node))
+                .collect(),
+        )
     }
 
     /// An item of this list.
@@ -269,7 +345,10 @@ impl<'a> Field<'a> {
         for item in self.list().unwrap_or_default() {
             let Some(text) = item.filled() else { continue };
             if texts.iter().any(|other| other.value == text.value) {
-                item.warn(format!("{} is listed twice", text.shown), "remove one of them");
+                item.warn(
+                    format!("{} is listed twice", text.shown),
+                    "remove one of them",
+                );
             } else {
                 texts.push(text);
             }
@@ -288,7 +367,12 @@ impl<'a> Field<'a> {
             self.wanted("a map", "write one `key: value` a line");
             return None;
         };
-        Some(entries.iter().map(|entry| (entry.0.text.as_str(), self.entry(entry))).collect())
+        Some(
+            entries
+                .iter()
+                .map(|entry| (entry.0.text.as_str(), self.entry(entry)))
+                .collect(),
+        )
     }
 
     /// A map whose keys the format chooses.
@@ -304,7 +388,10 @@ impl<'a> Field<'a> {
 fn json(sheet: &Sheet, node: &Node) -> serde_json::Value {
     match &node.value {
         Value::List(items) => items.iter().map(|item| json(sheet, item)).collect(),
-        Value::Map(entries) => entries.iter().map(|(key, node)| (key.text.clone(), json(sheet, node))).collect(),
+        Value::Map(entries) => entries
+            .iter()
+            .map(|(key, node)| (key.text.clone(), json(sheet, node)))
+            .collect(),
         Value::Scalar { text, plain } => match plain_meaning(text, *plain) {
             Plain::Nothing => serde_json::Value::Null,
             Plain::Boolean(value) => value.into(),
@@ -328,7 +415,9 @@ fn plain_meaning(text: &str, plain: bool) -> Plain {
         "" | "~" | "null" | "Null" | "NULL" => Plain::Nothing,
         "true" | "True" | "TRUE" => Plain::Boolean(true),
         "false" | "False" | "FALSE" => Plain::Boolean(false),
-        _ if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) && text.parse::<f64>().is_ok() => {
+        _ if text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c))
+            && text.parse::<f64>().is_ok() =>
+        {
             Plain::Number
         }
         _ => Plain::Text,
@@ -339,7 +428,12 @@ fn plain_meaning(text: &str, plain: bool) -> Plain {
 /// slip or two away.
 pub(super) fn nearest<'w>(word: &str, words: &[&'w str]) -> Option<&'w str> {
     let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
-    let distance = |other: &&'w str| (strsim::damerau_levenshtein(&plain(word), &plain(other)), *other);
+    let distance = |other: &&'w str| {
+        (
+            strsim::damerau_levenshtein(&plain(word), &plain(other)),
+            *other,
+        )
+    };
     let (distance, near) = words.iter().map(distance).min()?;
     (distance <= (near.len() / 3).clamp(1, 3)).then_some(near)
 }

@@ -37,7 +37,11 @@ pub fn check(path: &Path, env: &Environment, mcp_servers: Option<&Secret>) -> Re
 }
 
 /// The same for a machine without the variables: what is unset is left open.
-pub fn check_allowing_unset(path: &Path, env: &Environment, mcp_servers: Option<&Secret>) -> Report {
+pub fn check_allowing_unset(
+    path: &Path,
+    env: &Environment,
+    mcp_servers: Option<&Secret>,
+) -> Report {
     read(path, env, mcp_servers, Unset::Allowed).report
 }
 
@@ -70,7 +74,12 @@ pub(super) struct Tree {
     pub comments: Vec<Comment>,
 }
 
-pub(super) fn read(path: &Path, env: &Environment, mcp_servers: Option<&Secret>, unset: Unset) -> Reading {
+pub(super) fn read(
+    path: &Path,
+    env: &Environment,
+    mcp_servers: Option<&Secret>,
+    unset: Unset,
+) -> Reading {
     let mut report = Report::default();
     let (overlay, problems) = mcp_servers.map(Overlay::parse).unzip();
     report.add(problems.into_iter().flatten());
@@ -90,7 +99,10 @@ pub(super) fn read(path: &Path, env: &Environment, mcp_servers: Option<&Secret>,
     let mut packs: Vec<_> = found.into_iter().map(read).collect();
     same_ids(&mut packs);
     if let Some(overlay) = overlay {
-        let ids: Vec<_> = packs.iter().filter_map(|pack| Some(pack.id.as_ref()?.to_string())).collect();
+        let ids: Vec<_> = packs
+            .iter()
+            .filter_map(|pack| Some(pack.id.as_ref()?.to_string()))
+            .collect();
         // A pack whose id cannot be read may be the one that is meant.
         if ids.len() == packs.len() {
             let strangers = overlay.strangers(&ids);
@@ -102,12 +114,17 @@ pub(super) fn read(path: &Path, env: &Environment, mcp_servers: Option<&Secret>,
     for pack in &packs {
         report.add(pack.problems.clone());
         let understood = pack.tree.as_ref().filter(|_| !pack.is_refused());
-        report
-            .understood
-            .extend(understood.map(|tree| summary::of(pack.documents.dialect, &tree.root, pack.pack.as_ref())));
+        report.understood.extend(
+            understood
+                .map(|tree| summary::of(pack.documents.dialect, &tree.root, pack.pack.as_ref())),
+        );
     }
     report.sort();
-    Reading { packs, report, usable }
+    Reading {
+        packs,
+        report,
+        usable,
+    }
 }
 
 impl Tree {
@@ -121,7 +138,9 @@ impl Tree {
 
 impl Outcome {
     fn is_refused(&self) -> bool {
-        self.problems.iter().any(|problem| problem.severity == Severity::Error)
+        self.problems
+            .iter()
+            .any(|problem| problem.severity == Severity::Error)
     }
 }
 
@@ -129,9 +148,17 @@ impl Outcome {
 pub(super) fn pack_documents(path: &Path) -> Result<(Vec<Documents>, Vec<Problem>), Box<Problem>> {
     let unreadable = |error: &io::Error| {
         let message = format!("cannot be read: {}", error.kind());
-        Box::new(Problem::whole(Severity::Error, path.display().to_string(), message, "name a folder of packs"))
+        Box::new(Problem::whole(
+            Severity::Error,
+            path.display().to_string(),
+            message,
+            "name a folder of packs",
+        ))
     };
-    if fs::metadata(path).map_err(|error| unreadable(&error))?.is_file() {
+    if fs::metadata(path)
+        .map_err(|error| unreadable(&error))?
+        .is_file()
+    {
         return Ok((vec![dialect::of_file(path)], Vec::new()));
     }
     if let Some(documents) = dialect::of_folder(path)? {
@@ -155,36 +182,72 @@ pub(super) fn pack_documents(path: &Path) -> Result<(Vec<Documents>, Vec<Problem
             Ok(None) => {
                 let message = "there is no pack in this folder".to_owned();
                 let name = folder.display().to_string();
-                problems.push(Problem::whole(Severity::Warning, name, message, &dialect::wanted(folder)));
+                problems.push(Problem::whole(
+                    Severity::Warning,
+                    name,
+                    message,
+                    &dialect::wanted(folder),
+                ));
             }
             Err(problem) => problems.push(*problem),
         }
     }
-    if found.is_empty() && problems.iter().all(|problem| problem.severity == Severity::Warning) {
+    if found.is_empty()
+        && problems
+            .iter()
+            .all(|problem| problem.severity == Severity::Warning)
+    {
         let name = path.display().to_string();
         let hint = "put each one in a folder of its own: `<id>/agent-pack.yaml`";
-        problems.push(Problem::whole(Severity::Error, name, "there are no packs in this folder".to_owned(), hint));
+        problems.push(Problem::whole(
+            Severity::Error,
+            name,
+            "there are no packs in this folder".to_owned(),
+            hint,
+        ));
     }
     Ok((found, problems))
 }
 
-fn read_pack(documents: Documents, env: &Environment, overlay: Option<&Overlay>, unset: Unset) -> Outcome {
+fn read_pack(
+    documents: Documents,
+    env: &Environment,
+    overlay: Option<&Overlay>,
+    unset: Unset,
+) -> Outcome {
     let mut texts = Vec::new();
     let mut problems = Vec::new();
     for file in &documents.files {
         match text_of(file) {
             Ok(text) => texts.push(text),
             Err((reason, hint)) => {
-                problems.push(Problem::whole(Severity::Error, file.display().to_string(), reason, hint));
+                problems.push(Problem::whole(
+                    Severity::Error,
+                    file.display().to_string(),
+                    reason,
+                    hint,
+                ));
             }
         }
     }
     let files: Vec<PathBuf> = documents.files.iter().skip(1).cloned().collect();
     if !problems.is_empty() {
-        return Outcome { documents, pack: None, tree: None, files, id: None, problems };
+        return Outcome {
+            documents,
+            pack: None,
+            tree: None,
+            files,
+            id: None,
+            problems,
+        };
     }
     let named = documents.files.iter().zip(&texts);
-    let sources = named.map(|(file, text)| Source { file: file.display().to_string(), text }).collect();
+    let sources = named
+        .map(|(file, text)| Source {
+            file: file.display().to_string(),
+            text,
+        })
+        .collect();
     let sheet = Sheet::of(sources, env, unset).within(&documents.folder);
     let (root, more_files) = dialect::read(&documents, &sheet);
     let (draft, over) = root.as_ref().map_or_else(Default::default, |root| {
@@ -195,13 +258,26 @@ fn read_pack(documents: Documents, env: &Environment, overlay: Option<&Overlay>,
         }
         draft
     });
-    let mut tree = root.map(|root| Tree { root, files: sheet.files(), comments: sheet.comments() });
-    let replaced = overlay.zip(draft.id.as_ref()).and_then(|(overlay, id)| overlay.servers(id.as_str()));
+    let mut tree = root.map(|root| Tree {
+        root,
+        files: sheet.files(),
+        comments: sheet.comments(),
+    });
+    let replaced = overlay
+        .zip(draft.id.as_ref())
+        .and_then(|(overlay, id)| overlay.servers(id.as_str()));
     if let (Some((servers, _)), Some(tree)) = (replaced, &mut tree) {
         tree.replace_servers(servers.clone());
     }
     let (problems, used) = sheet.finish();
-    let mut outcome = Outcome { documents, pack: None, tree, files, id: draft.id, problems };
+    let mut outcome = Outcome {
+        documents,
+        pack: None,
+        tree,
+        files,
+        id: draft.id,
+        problems,
+    };
     let (more, used_there) = over.unwrap_or_default();
     let (beside, used_beside) = draft.beside;
     outcome.problems.extend(more.into_iter().chain(beside));
@@ -209,7 +285,10 @@ fn read_pack(documents: Documents, env: &Environment, overlay: Option<&Overlay>,
     others.extend(more_files);
     let said = overlay.map_or("", Overlay::text);
     let version = version(&texts, said, [&used, &used_there, &used_beside], &others);
-    outcome.pack = draft.pack.filter(|_| !outcome.is_refused()).map(|pack| Pack { version, ..pack });
+    outcome.pack = draft
+        .pack
+        .filter(|_| !outcome.is_refused())
+        .map(|pack| Pack { version, ..pack });
     outcome.files.extend(others.into_keys());
     outcome
 }
@@ -224,9 +303,14 @@ fn with_overlay(
     env: &Environment,
     unset: Unset,
 ) -> (Draft, Over) {
-    let id = document.below(&["metadata", "id"]).and_then(|field| field.quiet()).unwrap_or_default();
+    let id = document
+        .below(&["metadata", "id"])
+        .and_then(|field| field.quiet())
+        .unwrap_or_default();
     let servers = overlay.and_then(|overlay| Some((overlay, overlay.servers(&id)?)));
-    let Some((overlay, (node, path))) = servers else { return (native::read(document, folder, None), None) };
+    let Some((overlay, (node, path))) = servers else {
+        return (native::read(document, folder, None), None);
+    };
     let sheet = overlay.sheet(env, unset).within(folder);
     let draft = native::read(document, folder, Some(&Field::new(&sheet, node, path)));
     (draft, Some(sheet.finish()))
@@ -237,46 +321,79 @@ fn text_of(file: &Path) -> Result<String, (String, &'static str)> {
     let mut bytes = Vec::new();
     let limit = MAX_BYTES as u64 + 1;
     let read = fs::File::open(file).and_then(|open| open.take(limit).read_to_end(&mut bytes));
-    read.map_err(|error| (format!("cannot be read: {}", error.kind()), "let the user of this program read it"))?;
+    read.map_err(|error| {
+        (
+            format!("cannot be read: {}", error.kind()),
+            "let the user of this program read it",
+        )
+    })?;
     if bytes.len() > MAX_BYTES {
         return Err(("is larger than 1 MiB".to_owned(), "make it smaller"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.split(|byte| *byte == b'\n').count();
-        (format!("is not UTF-8 text (line {line})"), "save it as UTF-8")
+        (
+            format!("is not UTF-8 text (line {line})"),
+            "save it as UTF-8",
+        )
     })
 }
 
 /// A pack is looked for by its id, so its folder should have the same name.
 fn name_matches(document: &Field, file: &Path, id: Option<&AgentId>) {
-    let standard = file.file_name().is_some_and(|name| NATIVE_FILES.iter().any(|standard| name == *standard));
-    let folder = file.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+    let standard = file
+        .file_name()
+        .is_some_and(|name| NATIVE_FILES.iter().any(|standard| name == *standard));
+    let folder = file
+        .parent()
+        .and_then(Path::file_name)
+        .and_then(|name| name.to_str());
     let field = document.below(&["metadata", "id"]);
     if let (true, Some(folder), Some(id), Some(field)) = (standard, folder, id, field)
         && folder != id.as_str()
     {
         let message = format!("the folder has another name, {folder:?}");
-        field.warn(message, "give both the same name, so that people find the pack");
+        field.warn(
+            message,
+            "give both the same name, so that people find the pack",
+        );
     }
 }
 
 /// Refuses an id that two packs have: both of them, since nobody knows which one is meant.
 fn same_ids(packs: &mut [Outcome]) {
-    let ids: Vec<_> = packs.iter().map(|pack| (pack.id.clone(), pack.documents.name())).collect();
+    let ids: Vec<_> = packs
+        .iter()
+        .map(|pack| (pack.id.clone(), pack.documents.name()))
+        .collect();
     for (index, pack) in packs.iter_mut().enumerate() {
-        let same = |(at, (id, _)): &(usize, &(Option<AgentId>, String))| *at != index && id.is_some() && *id == pack.id;
-        let Some((_, (_, other))) = ids.iter().enumerate().find(same) else { continue };
+        let same = |(at, (id, _)): &(usize, &(Option<AgentId>, String))| {
+            *at != index && id.is_some() && *id == pack.id
+        };
+        let Some((_, (_, other))) = ids.iter().enumerate().find(same) else {
+            continue;
+        };
         let message = format!("`metadata.id` is the same as in {other}");
         let hint = "give every pack an id of its own";
-        pack.problems.push(Problem::whole(Severity::Error, ids[index].1.clone(), message, hint));
+        pack.problems.push(Problem::whole(
+            Severity::Error,
+            ids[index].1.clone(),
+            message,
+            hint,
+        ));
         pack.pack = None;
     }
 }
 
 /// SHA-256 of everything that went in, in hex. Parts carry their length, so that none runs into the
 /// next.
-fn version(texts: &[String], overlay: &str, used: [&BTreeMap<String, String>; 3], files: &Files) -> String {
+fn version(
+    texts: &[String],
+    overlay: &str,
+    used: [&BTreeMap<String, String>; 3],
+    files: &Files,
+) -> String {
     let mut digest = Sha256::new();
     let mut part = |bytes: &[u8]| {
         digest.update((bytes.len() as u64).to_be_bytes());

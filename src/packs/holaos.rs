@@ -29,7 +29,10 @@ pub(super) fn read(sheet: &Sheet) -> Option<Node> {
     let root = sheet.parse_source(0, |fault| Some(said(fault)))?;
     let document = Field::new(sheet, &root, "");
     if !document.is_map() {
-        document.error(format!("{MISSING}: missing object field 'mcp_registry'"), REGISTRY);
+        document.error(
+            format!("{MISSING}: missing object field 'mcp_registry'"),
+            REGISTRY,
+        );
         return None;
     }
     let mut top = document.object()?;
@@ -41,12 +44,28 @@ pub(super) fn read(sheet: &Sheet) -> Option<Node> {
     top.pass_over();
     let mut registry = registry?.object()?;
     let servers = inner(&mut registry, "servers");
-    let catalog = registry.nullable("catalog").map(|field| catalog(&field)).unwrap_or_default();
-    let allowlist = registry.nullable("allowlist").and_then(|field| field.object());
+    let catalog = registry
+        .nullable("catalog")
+        .map(|field| catalog(&field))
+        .unwrap_or_default();
+    let allowlist = registry
+        .nullable("allowlist")
+        .and_then(|field| field.object());
     registry.pass_over();
-    let known: Vec<Known> = servers?.entries()?.iter().filter_map(|(id, field)| server(id, field)).collect();
-    let allowed = allowlist.map(|object| allowed(object, &known, &catalog)).unwrap_or_default();
-    let note = (!catalog.is_empty()).then(|| format!("code that this program does not run: {}", catalog.join(", ")));
+    let known: Vec<Known> = servers?
+        .entries()?
+        .iter()
+        .filter_map(|(id, field)| server(id, field))
+        .collect();
+    let allowed = allowlist
+        .map(|object| allowed(object, &known, &catalog))
+        .unwrap_or_default();
+    let note = (!catalog.is_empty()).then(|| {
+        format!(
+            "code that this program does not run: {}",
+            catalog.join(", ")
+        )
+    });
     let servers = known.into_iter().filter_map(|server| {
         let mut made = server.made?;
         if let Some((field, tools)) = allowed.get(&server.id) {
@@ -55,14 +74,27 @@ pub(super) fn read(sheet: &Sheet) -> Option<Node> {
         made.put("toolAccess", open_to_all());
         Some(made.into_node(&server.at))
     });
-    Some(assembled(Parts { servers: servers.collect(), note, ..Parts::default() }, sheet))
+    Some(assembled(
+        Parts {
+            servers: servers.collect(),
+            note,
+            ..Parts::default()
+        },
+        sheet,
+    ))
 }
 
 fn said(fault: &Fault) -> (String, &'static str) {
     const INVALID: &str = "workspace_config_invalid_yaml";
     match &fault.twice {
-        Some(key) => (format!("{INVALID}: invalid YAML: duplicated mapping key {key:?}"), fault.hint),
-        None if fault.message == EMPTY => (format!("{MISSING}: missing object field 'mcp_registry'"), REGISTRY),
+        Some(key) => (
+            format!("{INVALID}: invalid YAML: duplicated mapping key {key:?}"),
+            fault.hint,
+        ),
+        None if fault.message == EMPTY => (
+            format!("{MISSING}: missing object field 'mcp_registry'"),
+            REGISTRY,
+        ),
         None => (format!("{INVALID}: {}", fault.message), fault.hint),
     }
 }
@@ -72,7 +104,9 @@ fn inner<'a>(object: &mut Object<'a>, name: &'static str) -> Option<Field<'a>> {
     let field = object.nullable(name).filter(Field::is_map);
     if field.is_none() {
         let message = format!("{MISSING}: missing object field '{name}'");
-        object.field.tell(Severity::Error, object.field.at, name, message, REGISTRY);
+        object
+            .field
+            .tell(Severity::Error, object.field.at, name, message, REGISTRY);
     }
     field
 }
@@ -100,8 +134,12 @@ fn server<'a>(id: &str, field: &Field<'a>) -> Option<Known<'a>> {
     let kind = kind_field.as_ref().and_then(Field::raw).unwrap_or_default();
     let url = object.nullable("url");
     let command = object.nullable("command");
-    let headers = object.nullable("headers").map(|field| mapping(&field, enabled));
-    let environment = object.nullable("environment").map(|field| mapping(&field, enabled));
+    let headers = object
+        .nullable("headers")
+        .map(|field| mapping(&field, enabled));
+    let environment = object
+        .nullable("environment")
+        .map(|field| mapping(&field, enabled));
     let timeout = timeout(&mut object);
     // A hint for clients to connect again.
     object.nullable("started_at");
@@ -109,16 +147,27 @@ fn server<'a>(id: &str, field: &Field<'a>) -> Option<Known<'a>> {
     let at = field.clone();
     if id == RESERVED {
         if kind != "local" {
-            kind_field.as_ref().unwrap_or(field).error("workspace MCP server must be local", "");
+            kind_field
+                .as_ref()
+                .unwrap_or(field)
+                .error("workspace MCP server must be local", "");
         }
-        return Some(Known { id: id.to_owned(), enabled, at, made: None });
+        return Some(Known {
+            id: id.to_owned(),
+            enabled,
+            at,
+            made: None,
+        });
     }
     match kind {
         "remote" => {
             remote(field, &mut made, url.as_ref(), kind_field.as_ref()?);
             unused([(&command, "command")], "remote");
             made.put_some("headers", headers.flatten());
-            if let Some(field) = field.below(&["environment"]).filter(|_| environment.is_some()) {
+            if let Some(field) = field
+                .below(&["environment"])
+                .filter(|_| environment.is_some())
+            {
                 field.warn("`environment` has no effect on a remote server", "");
             }
         }
@@ -141,7 +190,12 @@ fn server<'a>(id: &str, field: &Field<'a>) -> Option<Known<'a>> {
         }
     }
     made.put("timeouts", timeout);
-    Some(Known { id: id.to_owned(), enabled, at, made: enabled.then_some(made) })
+    Some(Known {
+        id: id.to_owned(),
+        enabled,
+        at,
+        made: enabled.then_some(made),
+    })
 }
 
 fn unused<const N: usize>(fields: [(&Option<Field>, &str); N], kind: &str) {
@@ -156,43 +210,79 @@ fn unused<const N: usize>(fields: [(&Option<Field>, &str); N], kind: &str) {
 fn name_of(id: &str, field: &Field) -> String {
     let name = id.replace('.', "_");
     if name != id {
-        field.warn(format!("the server is called {name} here"), "an id has no dots");
+        field.warn(
+            format!("the server is called {name} here"),
+            "an id has no dots",
+        );
     }
     name
 }
 
 fn remote(field: &Field, made: &mut Made, url: Option<&Field>, kind: &Field) {
-    let Some((url, address)) = url.and_then(|url| Some((url, url.raw().filter(|text| !text.trim().is_empty())?)))
+    let Some((url, address)) =
+        url.and_then(|url| Some((url, url.raw().filter(|text| !text.trim().is_empty())?)))
     else {
         let message = "remote server requires non-empty string field 'url'".to_owned();
-        return field.tell(Severity::Error, url.map_or(field.at, |url| url.at), "url", message, "");
+        return field.tell(
+            Severity::Error,
+            url.map_or(field.at, |url| url.at),
+            "url",
+            message,
+            "",
+        );
     };
     let path = address.split(['?', '#']).next().unwrap_or_default();
-    let transport = if path.trim_end().ends_with("/sse") { "sse" } else { "streamable-http" };
+    let transport = if path.trim_end().ends_with("/sse") {
+        "sse"
+    } else {
+        "streamable-http"
+    };
     made.put("transport", text(kind, transport));
     made.put("url", text(url, unreplaced(url, address.trim(), true)));
 }
 
 fn local(field: &Field, made: &mut Made, command: Option<&Field>) {
-    let Some((command, tokens)) =
-        command.filter(|field| field.is_list()).and_then(|field| Some((field, field.list()?)))
+    let Some((command, tokens)) = command
+        .filter(|field| field.is_list())
+        .and_then(|field| Some((field, field.list()?)))
     else {
         let at = command.map_or(field.at, |command| command.at);
-        return field.tell(Severity::Error, at, "command", "expected non-empty list command".to_owned(), LIST);
+        return field.tell(
+            Severity::Error,
+            at,
+            "command",
+            "expected non-empty list command".to_owned(),
+            LIST,
+        );
     };
     if tokens.is_empty() {
         command.error("command list must not be empty", LIST);
     }
     for token in &tokens {
         if token.raw().is_none_or(|text| text.trim().is_empty()) {
-            token.error("command tokens must be non-empty strings", "put it in quotes");
+            token.error(
+                "command tokens must be non-empty strings",
+                "put it in quotes",
+            );
         }
     }
-    let mut tokens = tokens.iter().filter_map(|token| Some((token, token.raw()?)));
+    let mut tokens = tokens
+        .iter()
+        .filter_map(|token| Some((token, token.raw()?)));
     if let Some((token, program)) = tokens.next() {
         let relative = program.contains('/') && !program.starts_with('/');
         let plain = unreplaced(token, program, false);
-        made.put("command", text(token, if relative { format!("${{workspaceFolder}}/{plain}") } else { plain }));
+        made.put(
+            "command",
+            text(
+                token,
+                if relative {
+                    format!("${{workspaceFolder}}/{plain}")
+                } else {
+                    plain
+                },
+            ),
+        );
     }
     let args = tokens.map(|(token, argument)| text(token, unreplaced(token, argument, false)));
     made.put("args", list(command, args.collect()));
@@ -204,7 +294,10 @@ fn mapping(field: &Field, enabled: bool) -> Option<Node> {
     for (key, value) in field.entries()? {
         match value.raw() {
             Some(written) => {
-                made.put_some(key, braces(&value, key, written, enabled).map(|native| text(&value, native)));
+                made.put_some(
+                    key,
+                    braces(&value, key, written, enabled).map(|native| text(&value, native)),
+                );
             }
             None => value.error("mapping values must be strings", "put it in quotes"),
         }
@@ -250,8 +343,12 @@ fn catalog(field: &Field) -> Vec<String> {
     let mut ids = Vec::new();
     for (id, entry) in field.entries().unwrap_or_default() {
         let id = id.strip_prefix("workspace.").unwrap_or(id);
-        let part =
-            |name: &str| entry.below(&[name]).and_then(|field| Some(field.raw()?.to_owned())).unwrap_or_default();
+        let part = |name: &str| {
+            entry
+                .below(&[name])
+                .and_then(|field| Some(field.raw()?.to_owned()))
+                .unwrap_or_default()
+        };
         let symbol = format!("{} in {}", part("symbol"), part("module_path"));
         entry.warn(
             format!("the tool {RESERVED}.{id} ({symbol}) is code of the workspace, which this program does not run"),
@@ -270,22 +367,38 @@ fn allowed<'a>(mut object: Object<'a>, known: &[Known], catalog: &[String]) -> A
     let ids = object.nullable("tool_ids");
     object.pass_over();
     let Some(ids) = ids else { return allowed };
-    let Some(items) = Some(&ids).filter(|field| field.is_list()).and_then(Field::list) else {
-        ids.error("expected list field 'tool_ids'", "write `tool_ids: [<server>.<tool>]`");
+    let Some(items) = Some(&ids)
+        .filter(|field| field.is_list())
+        .and_then(Field::list)
+    else {
+        ids.error(
+            "expected list field 'tool_ids'",
+            "write `tool_ids: [<server>.<tool>]`",
+        );
         return allowed;
     };
     if items.is_empty() {
-        ids.warn("an empty list allows every tool", "name tools, or remove the line");
+        ids.warn(
+            "an empty list allows every tool",
+            "name tools, or remove the line",
+        );
     }
     let mut seen: Vec<&str> = Vec::new();
     for item in &items {
         let id = item.raw().unwrap_or_default();
         let Some((server, tool)) = parts(id) else {
-            let dotted = known.iter().find(|other| other.id.contains('.') && id.starts_with(&other.id));
-            let hint =
-                dotted.map(|other| format!("the id of the server {} has a dot, so it cannot be named", other.id));
-            let message =
-                format!("workspace_mcp_tool_id_invalid: tool id '{id}' must match strict 'server.tool' format");
+            let dotted = known
+                .iter()
+                .find(|other| other.id.contains('.') && id.starts_with(&other.id));
+            let hint = dotted.map(|other| {
+                format!(
+                    "the id of the server {} has a dot, so it cannot be named",
+                    other.id
+                )
+            });
+            let message = format!(
+                "workspace_mcp_tool_id_invalid: tool id '{id}' must match strict 'server.tool' format"
+            );
             item.error(message, &hint.unwrap_or_default());
             continue;
         };
@@ -299,7 +412,10 @@ fn allowed<'a>(mut object: Object<'a>, known: &[Known], catalog: &[String]) -> A
             _ if server == RESERVED && (named.is_some() || !catalog.is_empty()) => {
                 if !catalog.iter().any(|other| other == id) {
                     let hint = "add it under mcp_registry.catalog";
-                    item.error(format!("workspace_mcp_catalog_missing: no catalog entry for tool '{id}'"), hint);
+                    item.error(
+                        format!("workspace_mcp_catalog_missing: no catalog entry for tool '{id}'"),
+                        hint,
+                    );
                 }
             }
             None => {
@@ -307,10 +423,15 @@ fn allowed<'a>(mut object: Object<'a>, known: &[Known], catalog: &[String]) -> A
                 item.error(message, "add server config under mcp_registry.servers");
             }
             Some(other) if !other.enabled => {
-                item.error(format!("MCP server '{server}' is disabled for tool '{id}'"), "");
+                item.error(
+                    format!("MCP server '{server}' is disabled for tool '{id}'"),
+                    "",
+                );
             }
             Some(_) => {
-                let (_, tools) = allowed.entry(server.to_owned()).or_insert_with(|| (ids.clone(), Vec::new()));
+                let (_, tools) = allowed
+                    .entry(server.to_owned())
+                    .or_insert_with(|| (ids.clone(), Vec::new()));
                 tools.push(literal(item, tool));
             }
         }
@@ -321,7 +442,10 @@ fn allowed<'a>(mut object: Object<'a>, known: &[Known], catalog: &[String]) -> A
 fn parts(id: &str) -> Option<(&str, &str)> {
     let shaped = |part: &str| {
         part.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+            && part
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
     };
-    id.split_once('.').filter(|(server, tool)| shaped(server) && shaped(tool))
+    id.split_once('.')
+        .filter(|(server, tool)| shaped(server) && shaped(tool))
 }

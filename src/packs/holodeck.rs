@@ -24,16 +24,22 @@ const MAX_INSTRUCTIONS: usize = 256 * 1024;
 
 pub(super) fn read(sheet: &Sheet, folder: &Path, files: &mut Files) -> Option<Node> {
     let root = sheet.parse_source(0, |fault| {
-        (fault.message == EMPTY).then(|| (EMPTY.to_owned(), "write `name`, `description` and `tools`"))
+        (fault.message == EMPTY)
+            .then(|| (EMPTY.to_owned(), "write `name`, `description` and `tools`"))
     })?;
     let document = Field::new(sheet, &root, "");
     let mut top = document.object()?;
     let parts = Parts {
         display_name: replaced_of(&mut top, "name"),
         description: replaced_of(&mut top, "description"),
-        system_prompt: top.nullable("instructions").and_then(|field| instructions(&field, folder, files)),
+        system_prompt: top
+            .nullable("instructions")
+            .and_then(|field| instructions(&field, folder, files)),
         llm: top.nullable("model").and_then(|field| model(&field)),
-        servers: top.nullable("tools").map(|field| tools(&field)).unwrap_or_default(),
+        servers: top
+            .nullable("tools")
+            .map(|field| tools(&field))
+            .unwrap_or_default(),
         ..Parts::default()
     };
     top.pass_over();
@@ -64,7 +70,10 @@ fn tools(field: &Field) -> Vec<Node> {
     for item in field.list().unwrap_or_default() {
         match item.below(&["type"]).as_ref().and_then(Field::raw) {
             Some("mcp") => servers.extend(tool::read(&item)),
-            Some(other) => item.warn(format!("a tool of type {other:?} is not offered by this program"), ""),
+            Some(other) => item.warn(
+                format!("a tool of type {other:?} is not offered by this program"),
+                "",
+            ),
             None => item.error("ValidationError: 'type' is required", "write `type: mcp`"),
         }
     }
@@ -87,7 +96,10 @@ fn instructions(field: &Field, folder: &Path, files: &mut Files) -> Option<Node>
             match content(name, folder, files) {
                 Ok(content) => Some(literal(&file, &content)),
                 Err(reason) => {
-                    file.error(format!("{name:?} {reason}"), "name a text file in the folder of the pack");
+                    file.error(
+                        format!("{name:?} {reason}"),
+                        "name a text file in the folder of the pack",
+                    );
                     None
                 }
             }
@@ -127,14 +139,32 @@ fn model(field: &Field) -> Option<Node> {
         );
     }
     let mut llm = Made::default();
-    llm.put_some("provider", provider.as_ref().map(|field| text(field, known.unwrap_or_default())));
+    llm.put_some(
+        "provider",
+        provider
+            .as_ref()
+            .map(|field| text(field, known.unwrap_or_default())),
+    );
     llm.put_some("model", replaced_of(&mut object, "name"));
     llm.put_some("baseUrl", replaced_of(&mut object, "endpoint"));
     let key = replaced_of(&mut object, "api_key");
     let usual = || key_of(known?).filter(|name| field.sheet.variable(name).is_some());
-    llm.put_some("apiKey", key.or_else(|| usual().map(|name| given_text(KEY, format!("${{{name}}}")))));
-    llm.put_some("temperature", object.nullable("temperature").map(|field| super::made::moved(&field)));
-    llm.put_some("maxTokens", object.nullable("max_tokens").map(|field| super::made::moved(&field)));
+    llm.put_some(
+        "apiKey",
+        key.or_else(|| usual().map(|name| given_text(KEY, format!("${{{name}}}")))),
+    );
+    llm.put_some(
+        "temperature",
+        object
+            .nullable("temperature")
+            .map(|field| super::made::moved(&field)),
+    );
+    llm.put_some(
+        "maxTokens",
+        object
+            .nullable("max_tokens")
+            .map(|field| super::made::moved(&field)),
+    );
     object.pass_over();
     Some(llm.into_node(field))
 }

@@ -58,45 +58,94 @@ pub enum ImportError {
 
 /// Reads one pack, which may refer to variables that are not set.
 pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
-    let folder::Reading { mut packs, report, .. } = folder::read(path, env, None, Unset::Allowed);
+    let folder::Reading {
+        mut packs, report, ..
+    } = folder::read(path, env, None, Unset::Allowed);
     if !report.is_ok() {
         return Err(LoadError(report).into());
     }
     if packs.len() != 1 {
         return Err(ImportError::NotOne(packs.len()));
     }
-    let Outcome { documents, tree, .. } = packs.remove(0);
+    let Outcome {
+        documents, tree, ..
+    } = packs.remove(0);
     if documents.dialect == Dialect::Native {
         return Err(ImportError::Native(documents.name()));
     }
-    let Tree { root, files, comments } = tree.expect("a pack without problems has a tree");
-    let shown =
-        documents.files.iter().map(|file| file.strip_prefix(&documents.folder).unwrap_or(file).display().to_string());
-    let head = format!("# Imported from {} ({}).\n", shown.collect::<Vec<_>>().join(", "), documents.dialect.name());
+    let Tree {
+        root,
+        files,
+        comments,
+    } = tree.expect("a pack without problems has a tree");
+    let shown = documents.files.iter().map(|file| {
+        file.strip_prefix(&documents.folder)
+            .unwrap_or(file)
+            .display()
+            .to_string()
+    });
+    let head = format!(
+        "# Imported from {} ({}).\n",
+        shown.collect::<Vec<_>>().join(", "),
+        documents.dialect.name()
+    );
     let importing = Importing::new(&root, comments);
     let body = yaml(&root, &importing);
     let text = head + &importing.left(&files, &documents.folder) + "\n" + &body;
-    let needs: BTreeSet<String> =
-        servers_of(&root).iter().filter_map(|server| Some(server.get("envFile")?.words()?.to_owned())).collect();
-    let original = folder::read(path, env, None, Unset::Refused).packs.pop().and_then(|outcome| outcome.pack);
-    let unset = if original.is_some() { Unset::Refused } else { Unset::Allowed };
+    let needs: BTreeSet<String> = servers_of(&root)
+        .iter()
+        .filter_map(|server| Some(server.get("envFile")?.words()?.to_owned()))
+        .collect();
+    let original = folder::read(path, env, None, Unset::Refused)
+        .packs
+        .pop()
+        .and_then(|outcome| outcome.pack);
+    let unset = if original.is_some() {
+        Unset::Refused
+    } else {
+        Unset::Allowed
+    };
     let copy = again(&text, &documents.folder, env, unset)?;
     if let Some(original) = &original
         && !copy.as_ref().is_some_and(|copy| copy.same_as(original))
     {
         return Err(ImportError::Differs("it reads differently".to_owned()));
     }
-    let id = root.below(&["metadata", "id"]).and_then(Node::words).unwrap_or_default().to_owned();
+    let id = root
+        .below(&["metadata", "id"])
+        .and_then(Node::words)
+        .unwrap_or_default()
+        .to_owned();
     let needs = needs.into_iter().collect();
-    Ok(Imported { id, text, folder: documents.folder, needs, report, compared: original.is_some() })
+    Ok(Imported {
+        id,
+        text,
+        folder: documents.folder,
+        needs,
+        report,
+        compared: original.is_some(),
+    })
 }
 
-fn again(text: &str, folder: &Path, env: &Environment, unset: Unset) -> Result<Option<Pack>, ImportError> {
+fn again(
+    text: &str,
+    folder: &Path,
+    env: &Environment,
+    unset: Unset,
+) -> Result<Option<Pack>, ImportError> {
     let sheet = Sheet::new(NATIVE_FILES[0], text, env, unset).within(folder);
-    let pack = sheet.parse().and_then(|root| native::read(&Field::new(&sheet, &root, ""), folder, None).pack);
+    let pack = sheet
+        .parse()
+        .and_then(|root| native::read(&Field::new(&sheet, &root, ""), folder, None).pack);
     if sheet.is_refused() {
         let problems = sheet.finish().0;
-        return Err(ImportError::Differs(problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")));
+        return Err(ImportError::Differs(
+            problems
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("\n"),
+        ));
     }
     Ok(pack)
 }
@@ -136,29 +185,54 @@ impl Importing {
         let mut lost = Vec::new();
         for comment in comments {
             let here = (comment.source, comment.line);
-            let near = lines.range(here..(comment.source, comment.line + NEAR)).next();
+            let near = lines
+                .range(here..(comment.source, comment.line + NEAR))
+                .next();
             match near {
                 _ if comment.beside && lines.contains(&here) => {
                     beside.insert(here, comment.text.trim().to_owned());
                 }
-                Some(line) if !comment.beside => above.entry(*line).or_default().push(comment.text.trim().to_owned()),
+                Some(line) if !comment.beside => above
+                    .entry(*line)
+                    .or_default()
+                    .push(comment.text.trim().to_owned()),
                 _ => lost.push(comment),
             }
         }
-        Self { above: RefCell::new(above), beside: RefCell::new(beside), lost }
+        Self {
+            above: RefCell::new(above),
+            beside: RefCell::new(beside),
+            lost,
+        }
     }
 
     /// What is left once the rest is written.
     fn left(&self, files: &[String], folder: &Path) -> String {
         let (above, beside) = (self.above.borrow(), self.beside.borrow());
-        let above = above.iter().flat_map(|(place, texts)| texts.iter().map(move |text| (*place, text.as_str())));
+        let above = above
+            .iter()
+            .flat_map(|(place, texts)| texts.iter().map(move |text| (*place, text.as_str())));
         let beside = beside.iter().map(|(place, text)| (*place, text.as_str()));
-        let lost = self.lost.iter().map(|comment| ((comment.source, comment.line), comment.text.trim()));
-        let mut all: Vec<_> = above.chain(beside).chain(lost).filter(|(_, text)| !text.is_empty()).collect();
+        let lost = self
+            .lost
+            .iter()
+            .map(|comment| ((comment.source, comment.line), comment.text.trim()));
+        let mut all: Vec<_> = above
+            .chain(beside)
+            .chain(lost)
+            .filter(|(_, text)| !text.is_empty())
+            .collect();
         all.sort_unstable();
         let folder = format!("{}/", folder.display());
-        let named = |source: usize| files[source].strip_prefix(&folder).unwrap_or(&files[source]).to_owned();
-        let lines = all.iter().map(|((source, line), text)| format!("# {}:{line}: {text}", named(*source)));
+        let named = |source: usize| {
+            files[source]
+                .strip_prefix(&folder)
+                .unwrap_or(&files[source])
+                .to_owned()
+        };
+        let lines = all
+            .iter()
+            .map(|((source, line), text)| format!("# {}:{line}: {text}", named(*source)));
         lines.flat_map(|line| [line, "\n".to_owned()]).collect()
     }
 }
@@ -169,7 +243,10 @@ fn anchor(node: &Node) -> Option<(usize, usize)> {
 
 fn anchors(node: &Node, lines: &mut BTreeSet<(usize, usize)>) {
     lines.extend(anchor(node));
-    node.items().iter().chain(node.entries().iter().map(|(_, inner)| inner)).for_each(|inner| anchors(inner, lines));
+    node.items()
+        .iter()
+        .chain(node.entries().iter().map(|(_, inner)| inner))
+        .for_each(|inner| anchors(inner, lines));
 }
 
 impl Hand for Importing {
@@ -180,7 +257,10 @@ impl Hand for Importing {
 
     fn above(&self, node: &Node) -> Vec<String> {
         let own = anchor(node).and_then(|line| self.above.borrow_mut().remove(&line));
-        let said = node.note.iter().flat_map(|text| text.lines().map(str::to_owned));
+        let said = node
+            .note
+            .iter()
+            .flat_map(|text| text.lines().map(str::to_owned));
         own.into_iter().flatten().chain(said).collect()
     }
 

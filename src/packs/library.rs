@@ -84,7 +84,11 @@ pub struct Change {
 impl Library {
     /// Reads all packs below `folder` (a folder of packs, one pack folder, or one file). Any error
     /// refuses the start, with everything that is wrong; warnings are logged.
-    pub fn load(folder: &Path, env: &Environment, mcp_servers: Option<&Secret>) -> Result<Self, LoadError> {
+    pub fn load(
+        folder: &Path,
+        env: &Environment,
+        mcp_servers: Option<&Secret>,
+    ) -> Result<Self, LoadError> {
         let before = fingerprint(folder, &BTreeSet::new());
         let Reading { packs, report, .. } = folder::read(folder, env, mcp_servers, Unset::Refused);
         if !report.is_ok() {
@@ -92,16 +96,30 @@ impl Library {
         }
         log(&report, &Report::default());
         let shelf = Shelf {
-            files: packs.iter().flat_map(|outcome| outcome.files.clone()).collect(),
-            packs: packs.into_iter().filter_map(|outcome| outcome.pack).map(by_id).collect(),
+            files: packs
+                .iter()
+                .flat_map(|outcome| outcome.files.clone())
+                .collect(),
+            packs: packs
+                .into_iter()
+                .filter_map(|outcome| outcome.pack)
+                .map(by_id)
+                .collect(),
         };
-        let fingerprint = if shelf.files.is_empty() { before } else { String::new() };
+        let fingerprint = if shelf.files.is_empty() {
+            before
+        } else {
+            String::new()
+        };
         Ok(Self(Arc::new(Inner {
             folder: folder.to_owned(),
             env: env.clone(),
             mcp_servers: mcp_servers.cloned(),
             shelf: ArcSwap::from_pointee(shelf),
-            seen: Mutex::new(Seen { fingerprint, report }),
+            seen: Mutex::new(Seen {
+                fingerprint,
+                report,
+            }),
             changes: broadcast::Sender::new(16),
         })))
     }
@@ -127,7 +145,12 @@ impl Library {
         let mut seen = inner.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let before = inner.shelf.load_full();
         seen.fingerprint = fingerprint(&inner.folder, &before.files);
-        let reading = folder::read(&inner.folder, &inner.env, inner.mcp_servers.as_ref(), Unset::Refused);
+        let reading = folder::read(
+            &inner.folder,
+            &inner.env,
+            inner.mcp_servers.as_ref(),
+            Unset::Refused,
+        );
         log(&reading.report, &seen.report);
         seen.report = reading.report.clone();
         let change = if reading.usable {
@@ -138,7 +161,10 @@ impl Library {
             inner.shelf.store(Arc::new(next));
             change
         } else {
-            Change { report: reading.report, ..Change::default() }
+            Change {
+                report: reading.report,
+                ..Change::default()
+            }
         };
         let change = Arc::new(change);
         if !(change.added.is_empty() && change.changed.is_empty() && change.removed.is_empty()) {
@@ -156,7 +182,10 @@ impl Library {
 
     /// Reloads when a file changes and on SIGHUP, until cancelled.
     pub async fn watch(&self, cancel: CancellationToken) {
-        tokio::join!(self.reload_on_change(cancel.clone()), self.reload_on_hangup(cancel));
+        tokio::join!(
+            self.reload_on_change(cancel.clone()),
+            self.reload_on_hangup(cancel)
+        );
     }
 
     /// Looks at the content of the files, so that links which Kubernetes swaps are seen too.
@@ -166,7 +195,10 @@ impl Library {
         let mut pending: Option<String> = None;
         while cancel.run_until_cancelled(ticks.tick()).await.is_some() {
             let last = pending.take();
-            pending = self.off_thread(move |library| library.look(last.as_ref())).await.flatten();
+            pending = self
+                .off_thread(move |library| library.look(last.as_ref()))
+                .await
+                .flatten();
         }
     }
 
@@ -185,7 +217,14 @@ impl Library {
     /// when it is still there, else answers the new state, if any.
     fn look(&self, last: Option<&String>) -> Option<String> {
         let now = fingerprint(&self.0.folder, &self.0.shelf.load().files);
-        if now == self.0.seen.lock().unwrap_or_else(PoisonError::into_inner).fingerprint {
+        if now
+            == self
+                .0
+                .seen
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .fingerprint
+        {
             return None;
         }
         if last != Some(&now) {
@@ -195,10 +234,14 @@ impl Library {
         None
     }
 
-    async fn off_thread<T: Send + 'static>(&self, work: impl FnOnce(&Self) -> T + Send + 'static) -> Option<T> {
+    async fn off_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
         let library = self.clone();
         let done = tokio::task::spawn_blocking(move || work(&library)).await;
-        done.inspect_err(|error| tracing::error!(%error, "looking at the packs failed")).ok()
+        done.inspect_err(|error| tracing::error!(%error, "looking at the packs failed"))
+            .ok()
     }
 }
 
@@ -206,32 +249,57 @@ impl Library {
 fn replaced(before: &Shelf, reading: Reading) -> (Shelf, Change) {
     let mut shelf = Shelf::default();
     let mut broken: Vec<PathBuf> = Vec::new();
-    for Outcome { documents, pack, files, .. } in reading.packs {
+    for Outcome {
+        documents,
+        pack,
+        files,
+        ..
+    } in reading.packs
+    {
         shelf.files.extend(files);
         match pack {
             Some(pack) => {
-                let same = |old: &&Arc<Pack>| old.version == pack.version && old.folder == pack.folder;
+                let same =
+                    |old: &&Arc<Pack>| old.version == pack.version && old.folder == pack.folder;
                 let kept = before.get(pack.id()).filter(same).cloned();
-                shelf.packs.insert(pack.id().clone(), kept.unwrap_or_else(|| Arc::new(pack)));
+                shelf
+                    .packs
+                    .insert(pack.id().clone(), kept.unwrap_or_else(|| Arc::new(pack)));
             }
             None => broken.push(documents.folder),
         }
     }
     for old in before.packs() {
         let named = |file: &str| Path::new(file) == old.folder;
-        let problem = reading.report.problems.iter().any(|p| p.severity == Severity::Error && named(&p.file));
+        let problem = reading
+            .report
+            .problems
+            .iter()
+            .any(|p| p.severity == Severity::Error && named(&p.file));
         if broken.contains(&old.folder) || problem {
-            shelf.packs.entry(old.id().clone()).or_insert_with(|| Arc::clone(old));
+            shelf
+                .packs
+                .entry(old.id().clone())
+                .or_insert_with(|| Arc::clone(old));
         }
     }
     // Files of a broken pack still count: mending one of them is a change.
-    shelf.files.extend(before.files.iter().filter(|_| !broken.is_empty()).cloned());
+    shelf
+        .files
+        .extend(before.files.iter().filter(|_| !broken.is_empty()).cloned());
     let ids = |from: &Shelf, wanted: &dyn Fn(&Arc<Pack>) -> bool| {
-        from.packs().filter(|pack| wanted(pack)).map(|pack| pack.id().clone()).collect()
+        from.packs()
+            .filter(|pack| wanted(pack))
+            .map(|pack| pack.id().clone())
+            .collect()
     };
     let change = Change {
         added: ids(&shelf, &|pack| before.get(pack.id()).is_none()),
-        changed: ids(&shelf, &|pack| before.get(pack.id()).is_some_and(|old| !Arc::ptr_eq(old, pack))),
+        changed: ids(&shelf, &|pack| {
+            before
+                .get(pack.id())
+                .is_some_and(|old| !Arc::ptr_eq(old, pack))
+        }),
         removed: ids(before, &|pack| shelf.get(pack.id()).is_none()),
         report: reading.report,
     };
@@ -243,17 +311,23 @@ fn by_id(pack: Pack) -> (AgentId, Arc<Pack>) {
 }
 
 fn listed(ids: &[AgentId]) -> String {
-    ids.iter().map(AgentId::as_str).collect::<Vec<_>>().join(" ")
+    ids.iter()
+        .map(AgentId::as_str)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// SHA-256 of every file that matters, by name and content.
 fn fingerprint(folder: &Path, others: &BTreeSet<PathBuf>) -> String {
-    let (packs, problems) = folder::pack_documents(folder).unwrap_or_else(|problem| (Vec::new(), vec![*problem]));
+    let (packs, problems) =
+        folder::pack_documents(folder).unwrap_or_else(|problem| (Vec::new(), vec![*problem]));
     let mut digest = Sha256::new();
     for file in packs.iter().flat_map(|pack| &pack.files).chain(others) {
         let content = fs::read(file).map(|bytes| Sha256::digest(&bytes));
         digest.update(file.as_os_str().as_encoded_bytes());
-        digest.update(content.map_or([0; 33], |hash| std::array::from_fn(|at| if at == 0 { 1 } else { hash[at - 1] })));
+        digest.update(content.map_or([0; 33], |hash| {
+            std::array::from_fn(|at| if at == 0 { 1 } else { hash[at - 1] })
+        }));
     }
     for problem in problems {
         digest.update(problem.to_string());
@@ -263,7 +337,11 @@ fn fingerprint(folder: &Path, others: &BTreeSet<PathBuf>) -> String {
 
 /// New problems in the log: a broken pack is an error, an odd one a warning.
 fn log(report: &Report, said: &Report) {
-    for problem in report.problems.iter().filter(|problem| !said.problems.contains(problem)) {
+    for problem in report
+        .problems
+        .iter()
+        .filter(|problem| !said.problems.contains(problem))
+    {
         let line = problem.at.map_or(0, |at| at.line);
         let (file, path, message) = (&problem.file, &problem.path, &problem.message);
         let hint = problem.hint.as_deref().unwrap_or_default();

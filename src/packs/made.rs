@@ -11,7 +11,13 @@ use super::{
 
 /// Text as native packs write it, with `${NAME}` for variables.
 pub(super) fn text(of: &Field, text: impl Into<String>) -> Node {
-    of_field(of, Value::Scalar { text: text.into(), plain: false })
+    of_field(
+        of,
+        Value::Scalar {
+            text: text.into(),
+            plain: false,
+        },
+    )
 }
 
 /// Text in which nothing stands for anything.
@@ -26,7 +32,13 @@ pub(super) fn escaped(text: &str) -> String {
 
 /// A number, or true or false.
 pub(super) fn plain(of: &Field, text: &str) -> Node {
-    of_field(of, Value::Scalar { text: text.to_owned(), plain: true })
+    of_field(
+        of,
+        Value::Scalar {
+            text: text.to_owned(),
+            plain: true,
+        },
+    )
 }
 
 pub(super) fn list(of: &Field, items: Vec<Node>) -> Node {
@@ -34,21 +46,46 @@ pub(super) fn list(of: &Field, items: Vec<Node>) -> Node {
 }
 
 fn of_field(of: &Field, value: Value) -> Node {
-    Node { at: of.at, origin: Origin::Translated(of.path.clone()), note: None, value, ..of.node().clone() }
+    Node {
+        at: of.at,
+        origin: Origin::Translated(of.path.clone()),
+        note: None,
+        value,
+        ..of.node().clone()
+    }
 }
 
 /// What nobody wrote; `why` says where it comes from.
 pub(super) fn given(why: &'static str, value: Value) -> Node {
     let at = Place { line: 1, column: 1 };
-    Node { at, span: 0..0, source: 0, origin: Origin::Given(why), note: None, value }
+    Node {
+        at,
+        span: 0..0,
+        source: 0,
+        origin: Origin::Given(why),
+        note: None,
+        value,
+    }
 }
 
 pub(super) fn given_text(why: &'static str, text: impl Into<String>) -> Node {
-    given(why, Value::Scalar { text: text.into(), plain: false })
+    given(
+        why,
+        Value::Scalar {
+            text: text.into(),
+            plain: false,
+        },
+    )
 }
 
 pub(super) fn given_plain(why: &'static str, text: &str) -> Node {
-    given(why, Value::Scalar { text: text.to_owned(), plain: true })
+    given(
+        why,
+        Value::Scalar {
+            text: text.to_owned(),
+            plain: true,
+        },
+    )
 }
 
 /// The field with all that is below it, to stand in another place of the tree.
@@ -60,17 +97,29 @@ pub(super) fn moved(field: &Field) -> Node {
 pub(super) fn copied(field: &Field, say: &dyn Fn(&Field, &str) -> Option<String>) -> Option<Node> {
     let value = match &field.node().value {
         Value::List(items) => {
-            let fields = items.iter().enumerate().map(|(at, item)| field.item(at, item));
-            Value::List(fields.map(|field| copied(&field, say)).collect::<Option<_>>()?)
+            let fields = items
+                .iter()
+                .enumerate()
+                .map(|(at, item)| field.item(at, item));
+            Value::List(
+                fields
+                    .map(|field| copied(&field, say))
+                    .collect::<Option<_>>()?,
+            )
         }
         Value::Map(entries) => {
-            let copy = |entry: &(Key, Node)| Some((entry.0.clone(), copied(&field.entry(entry), say)?));
+            let copy =
+                |entry: &(Key, Node)| Some((entry.0.clone(), copied(&field.entry(entry), say)?));
             Value::Map(entries.iter().map(copy).collect::<Option<_>>()?)
         }
-        Value::Scalar { .. } if field.raw().is_some() => {
-            Value::Scalar { text: say(field, field.raw().unwrap_or_default())?, plain: false }
-        }
-        Value::Scalar { text, plain } => Value::Scalar { text: text.clone(), plain: *plain },
+        Value::Scalar { .. } if field.raw().is_some() => Value::Scalar {
+            text: say(field, field.raw().unwrap_or_default())?,
+            plain: false,
+        },
+        Value::Scalar { text, plain } => Value::Scalar {
+            text: text.clone(),
+            plain: *plain,
+        },
     };
     Some(of_field(field, value))
 }
@@ -81,7 +130,13 @@ pub(super) struct Made(Vec<(Key, Node)>);
 
 impl Made {
     pub(super) fn put(&mut self, key: impl Into<String>, node: Node) {
-        self.0.push((Key { text: key.into(), at: node.at }, node));
+        self.0.push((
+            Key {
+                text: key.into(),
+                at: node.at,
+            },
+            node,
+        ));
     }
 
     pub(super) fn put_some(&mut self, key: &str, node: Option<Node>) {
@@ -111,10 +166,18 @@ impl Node {
     pub(super) fn in_source(mut self, source: usize) -> Self {
         self.source = source;
         self.value = match self.value {
-            Value::List(items) => Value::List(items.into_iter().map(|item| item.in_source(source)).collect()),
-            Value::Map(entries) => {
-                Value::Map(entries.into_iter().map(|(key, node)| (key, node.in_source(source))).collect())
-            }
+            Value::List(items) => Value::List(
+                items
+                    .into_iter()
+                    .map(|item| item.in_source(source))
+                    .collect(),
+            ),
+            Value::Map(entries) => Value::Map(
+                entries
+                    .into_iter()
+                    .map(|(key, node)| (key, node.in_source(source)))
+                    .collect(),
+            ),
             scalar @ Value::Scalar { .. } => scalar,
         };
         self
@@ -122,8 +185,13 @@ impl Node {
 
     /// The value of a key of a map.
     pub(super) fn get(&self, key: &str) -> Option<&Node> {
-        let Value::Map(entries) = &self.value else { return None };
-        entries.iter().find(|(name, _)| name.text == key).map(|(_, node)| node)
+        let Value::Map(entries) = &self.value else {
+            return None;
+        };
+        entries
+            .iter()
+            .find(|(name, _)| name.text == key)
+            .map(|(_, node)| node)
     }
 
     /// The value below some keys.
@@ -133,23 +201,43 @@ impl Node {
 
     /// Sets the value of a key of a map.
     pub(super) fn set(&mut self, key: &str, node: Node) {
-        let Value::Map(entries) = &mut self.value else { return };
+        let Value::Map(entries) = &mut self.value else {
+            return;
+        };
         match entries.iter_mut().find(|(name, _)| name.text == key) {
             Some((_, old)) => *old = node,
-            None => entries.push((Key { text: key.to_owned(), at: node.at }, node)),
+            None => entries.push((
+                Key {
+                    text: key.to_owned(),
+                    at: node.at,
+                },
+                node,
+            )),
         }
     }
 
     pub(super) fn items(&self) -> &[Node] {
-        if let Value::List(items) = &self.value { items } else { &[] }
+        if let Value::List(items) = &self.value {
+            items
+        } else {
+            &[]
+        }
     }
 
     pub(super) fn entries(&self) -> &[(Key, Node)] {
-        if let Value::Map(entries) = &self.value { entries } else { &[] }
+        if let Value::Map(entries) = &self.value {
+            entries
+        } else {
+            &[]
+        }
     }
 
     /// The text of a scalar, as it stands there.
     pub(super) fn words(&self) -> Option<&str> {
-        if let Value::Scalar { text, .. } = &self.value { Some(text) } else { None }
+        if let Value::Scalar { text, .. } = &self.value {
+            Some(text)
+        } else {
+            None
+        }
     }
 }

@@ -9,12 +9,22 @@ use crate::domain::{
 /// `texts` are those of the default language, in which every `labelKey` must be.
 pub(super) fn read(field: &Field, language: &str, texts: &Language) -> Option<Vec<Item>> {
     let mut object = field.object()?;
-    let list = object.required("items", "write `items: [{ id: connect, action: mcp-config }]`");
+    let list = object.required(
+        "items",
+        "write `items: [{ id: connect, action: mcp-config }]`",
+    );
     object.finish();
     let mut items: Vec<Item> = Vec::new();
-    for (field, item) in list?.list()?.iter().filter_map(|field| Some((field, item(field, language, texts)?))) {
+    for (field, item) in list?
+        .list()?
+        .iter()
+        .filter_map(|field| Some((field, item(field, language, texts)?)))
+    {
         if items.iter().any(|other| other.id == item.id) {
-            field.error(format!("the item {:?} is there already", item.id), "give each item an id of its own");
+            field.error(
+                format!("the item {:?} is there already", item.id),
+                "give each item an id of its own",
+            );
         }
         items.push(item);
     }
@@ -71,7 +81,10 @@ fn label_key(field: &Field, texts: &Language) -> Option<Label> {
     let text = field.filled()?;
     if !texts.strings.contains_key(&text.value) {
         let hint = "write it there under `strings`, or write a `label`";
-        field.error(format!("the default language has no text {}", text.shown), hint);
+        field.error(
+            format!("the default language has no text {}", text.shown),
+            hint,
+        );
     }
     Some(Label::Key(text.value))
 }
@@ -81,6 +94,8 @@ fn id(text: &str) -> Result<String, String> {
     if (1..=64).contains(&text.len()) && text.bytes().all(fits) {
         Ok(text.to_owned())
     } else {
-        Err(format!("{text:?} is not an id; use letters, digits, `-` and `_`, at most 64"))
+        Err(format!(
+            "{text:?} is not an id; use letters, digits, `-` and `_`, at most 64"
+        ))
     }
 }

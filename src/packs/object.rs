@@ -16,7 +16,11 @@ pub(super) struct Object<'a> {
 
 impl<'a> Object<'a> {
     pub(super) fn new(field: Field<'a>, entries: &'a [(Key, Node)]) -> Self {
-        Self { field, entries, known: Vec::new() }
+        Self {
+            field,
+            entries,
+            known: Vec::new(),
+        }
     }
 
     /// A field that may be left out. A field without a value is a problem: an allowlist whose items
@@ -45,19 +49,32 @@ impl<'a> Object<'a> {
     }
 
     pub(super) fn missing(&self, name: &str, hint: &str) {
-        self.field.tell(Severity::Error, self.field.at, name, "missing".to_owned(), hint);
+        self.field.tell(
+            Severity::Error,
+            self.field.at,
+            name,
+            "missing".to_owned(),
+            hint,
+        );
     }
 
     /// A field that may be left out or have no value, which is the same.
     pub(super) fn nullable(&mut self, name: &'static str) -> Option<Field<'a>> {
         self.known.push(name);
-        self.entry(name).map(|entry| self.field.entry(entry)).filter(|field| !field.is_nothing())
+        self.entry(name)
+            .map(|entry| self.field.entry(entry))
+            .filter(|field| !field.is_nothing())
     }
 
     /// The fields that nobody asked for, in formats that pass over those.
     pub(super) fn others(&self) -> Vec<(&'a str, Field<'a>)> {
-        let unknown = self.entries.iter().filter(|(key, _)| !self.known.contains(&key.text.as_str()));
-        unknown.map(|entry| (entry.0.text.as_str(), self.field.entry(entry))).collect()
+        let unknown = self
+            .entries
+            .iter()
+            .filter(|(key, _)| !self.known.contains(&key.text.as_str()));
+        unknown
+            .map(|entry| (entry.0.text.as_str(), self.field.entry(entry)))
+            .collect()
     }
 
     /// Warns of them.
@@ -79,7 +96,8 @@ impl<'a> Object<'a> {
             let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
             let hint = format!("{near}valid fields: {}", self.known.join(", "));
             let message = format!("unknown field {:?}", key.text);
-            self.field.tell(Severity::Error, key.at, &key.text, message, &hint);
+            self.field
+                .tell(Severity::Error, key.at, &key.text, message, &hint);
         }
     }
 

@@ -33,20 +33,36 @@ impl<'a> Overlay<'a> {
         if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(text) {
             let at = format!("line {} column {}", error.line(), error.column());
             let hint = "write an array of servers, or an object of such arrays by pack id";
-            let problem = Problem::whole(Severity::Error, NAME, format!("is not JSON ({at})"), hint);
-            return (Self { text, root: nothing }, vec![problem]);
+            let problem =
+                Problem::whole(Severity::Error, NAME, format!("is not JSON ({at})"), hint);
+            return (
+                Self {
+                    text,
+                    root: nothing,
+                },
+                vec![problem],
+            );
         }
         let env = Environment::default();
         let sheet = Sheet::new(NAME, text, &env, Unset::Refused).unquotable();
         let mut root = sheet.parse().unwrap_or_else(|| nothing.clone());
         let fits = match &root.value {
             Value::List(_) => true,
-            Value::Map(entries) => entries.iter().all(|(_, node)| matches!(node.value, Value::List(_))),
+            Value::Map(entries) => entries
+                .iter()
+                .all(|(_, node)| matches!(node.value, Value::List(_))),
             Value::Scalar { .. } => false,
         };
         if !fits {
             let message = "expected an array of servers, or an object of such arrays".to_owned();
-            sheet.report(Severity::Error, 0, root.at, "", message, "write `[…]` or `{\"<pack id>\": […]}`");
+            sheet.report(
+                Severity::Error,
+                0,
+                root.at,
+                "",
+                message,
+                "write `[…]` or `{\"<pack id>\": […]}`",
+            );
             root = nothing;
         }
         (Self { text, root }, sheet.finish().0)
@@ -74,7 +90,9 @@ impl<'a> Overlay<'a> {
 
     /// Problems with names of packs that are not there.
     pub(super) fn strangers(&self, packs: &[String]) -> Vec<Problem> {
-        let Value::Map(entries) = &self.root.value else { return Vec::new() };
+        let Value::Map(entries) = &self.root.value else {
+            return Vec::new();
+        };
         let env = Environment::default();
         let sheet = Sheet::new(NAME, self.text, &env, Unset::Refused).unquotable();
         for (key, _) in entries.iter().filter(|(key, _)| !packs.contains(&key.text)) {

@@ -7,10 +7,17 @@ use crate::domain::template::is_variable_name;
 
 /// Text in which `${NAME}` is a variable and nothing else is (AOS, HoloDeck). `missing` says that one is not
 /// set.
-pub(super) fn dollar(field: &Field, text: &str, missing: impl Fn(&str) -> String) -> Option<String> {
+pub(super) fn dollar(
+    field: &Field,
+    text: &str,
+    missing: impl Fn(&str) -> String,
+) -> Option<String> {
     if let Some(name) = braced(text) {
         let hint = format!("write `${{{name}}}`");
-        field.error(format!("`{{env:{name}}}` is not replaced in this format"), &hint);
+        field.error(
+            format!("`{{env:{name}}}` is not replaced in this format"),
+            &hint,
+        );
         return None;
     }
     let mut native = String::new();
@@ -22,14 +29,24 @@ pub(super) fn dollar(field: &Field, text: &str, missing: impl Fn(&str) -> String
             return None;
         };
         if before.ends_with('$') {
-            field.error("a `$` directly before `${…}` cannot be said in a pack", "put it into the variable");
+            field.error(
+                "a `$` directly before `${…}` cannot be said in a pack",
+                "put it into the variable",
+            );
             return None;
         }
         if !is_variable_name(name) {
             let parts = [name.rsplit(['.', ':']).next(), name.split(':').next()];
-            let part = parts.into_iter().flatten().find(|part| is_variable_name(part)).unwrap_or("NAME");
+            let part = parts
+                .into_iter()
+                .flatten()
+                .find(|part| is_variable_name(part))
+                .unwrap_or("NAME");
             let hint = format!("write `${{{part}}}`");
-            field.error(format!("`${{{}}}` does not name a variable", shown_name(name)), &hint);
+            field.error(
+                format!("`${{{}}}` does not name a variable", shown_name(name)),
+                &hint,
+            );
             return None;
         }
         if field.sheet.lacks(name) {
@@ -47,7 +64,11 @@ pub(super) fn dollar(field: &Field, text: &str, missing: impl Fn(&str) -> String
 /// Text in which nothing is replaced, though an author may think so. Where other programs read it, such as
 /// arguments, that is only odd.
 pub(super) fn unreplaced(field: &Field, text: &str, fatal: bool) -> String {
-    let dollar = text.split("${").skip(1).find_map(|rest| rest.split_once('}')).map(|(name, _)| name);
+    let dollar = text
+        .split("${")
+        .skip(1)
+        .find_map(|rest| rest.split_once('}'))
+        .map(|(name, _)| name);
     let found = match (dollar.filter(|name| is_variable_name(name)), braced(text)) {
         (Some(name), _) => Some(format!("`${{{name}}}`")),
         (None, Some(name)) => Some(format!("`{{env:{name}}}`")),
@@ -55,9 +76,15 @@ pub(super) fn unreplaced(field: &Field, text: &str, fatal: bool) -> String {
     };
     match found {
         Some(found) if fatal => {
-            field.error(format!("{found} is not replaced here in this format"), "write the value itself");
+            field.error(
+                format!("{found} is not replaced here in this format"),
+                "write the value itself",
+            );
         }
-        Some(found) => field.warn(format!("{found} is not replaced here: it is passed on as it stands"), ""),
+        Some(found) => field.warn(
+            format!("{found} is not replaced here: it is passed on as it stands"),
+            "",
+        ),
         None => {}
     }
     escaped(text)
@@ -65,19 +92,29 @@ pub(super) fn unreplaced(field: &Field, text: &str, fatal: bool) -> String {
 
 /// Refuses a reference in the spelling of holaOS, where `${NAME}` is meant.
 pub(super) fn refuse_braces(field: &Field) {
-    let Some(text) = field.raw().filter(|text| text.contains("{env:")) else { return };
+    let Some(text) = field.raw().filter(|text| text.contains("{env:")) else {
+        return;
+    };
     let (found, wanted) = match braced(text) {
         Some(name) => (format!("`{{env:{name}}}`"), format!("write `${{{name}}}`")),
         // What stands there may be the secret itself.
-        None => ("`{env:…}`".to_owned(), "write `${NAME}`, or the value itself".to_owned()),
+        None => (
+            "`{env:…}`".to_owned(),
+            "write `${NAME}`, or the value itself".to_owned(),
+        ),
     };
     field.error(format!("{found} is not replaced in this format"), &wanted);
 }
 
 /// The name in the first `{env:NAME}`.
 fn braced(text: &str) -> Option<&str> {
-    let names = text.split("{env:").skip(1).filter_map(|rest| rest.split_once('}'));
-    names.map(|(name, _)| name).find(|name| is_variable_name(name))
+    let names = text
+        .split("{env:")
+        .skip(1)
+        .filter_map(|rest| rest.split_once('}'));
+    names
+        .map(|(name, _)| name)
+        .find(|name| is_variable_name(name))
 }
 
 /// The value of a header or variable of holaOS, for this key: `{env:NAME}`, alone or inside of text.
@@ -90,13 +127,22 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
         field.mask();
         field.error(message, "");
     };
-    let dollar = text.split("${").skip(1).find_map(|rest| rest.split_once('}')).map(|(name, _)| name);
+    let dollar = text
+        .split("${")
+        .skip(1)
+        .find_map(|rest| rest.split_once('}'))
+        .map(|(name, _)| name);
     if let Some(name) = dollar.filter(|name| is_variable_name(name)) {
-        field.error(format!("`${{{name}}}` is not replaced in this format"), &format!("write `{{env:{name}}}`"));
+        field.error(
+            format!("`${{{name}}}` is not replaced in this format"),
+            &format!("write `{{env:{name}}}`"),
+        );
         return None;
     }
     let trimmed = text.trim();
-    let whole = trimmed.strip_prefix("{env:").and_then(|rest| rest.strip_suffix('}'));
+    let whole = trimmed
+        .strip_prefix("{env:")
+        .and_then(|rest| rest.strip_suffix('}'));
     if whole.is_some_and(|name| !is_variable_name(name)) {
         invalid();
         return None;
@@ -105,17 +151,24 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
     let mut rest = if whole.is_some() { trimmed } else { text };
     let mut complete = true;
     while let Some((before, after)) = rest.split_once("{env:") {
-        let Some((name, after)) = after.split_once('}').filter(|(name, _)| is_variable_name(name)) else {
+        let Some((name, after)) = after
+            .split_once('}')
+            .filter(|(name, _)| is_variable_name(name))
+        else {
             invalid();
             return None;
         };
         if required && field.sheet.lacks(name) {
-            let message = format!("environment variable '{name}' is required by MCP config for '{key}'");
+            let message =
+                format!("environment variable '{name}' is required by MCP config for '{key}'");
             field.error(message, &format!("set {name}"));
             complete = false;
         }
         if before.ends_with('$') {
-            field.error("a `$` directly before `{env:…}` cannot be said in a pack", "put it into the variable");
+            field.error(
+                "a `$` directly before `{env:…}` cannot be said in a pack",
+                "put it into the variable",
+            );
             return None;
         }
         native.push_str(&escaped(before));
@@ -134,7 +187,13 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
 
 /// What stands there as far as it can be a name: the rest may be the secret itself.
 fn shown_name(text: &str) -> String {
-    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.')
+        .unwrap_or(text.len());
     let shown: String = text[..end].chars().take(40).collect();
-    if shown.len() < text.len() { shown + "…" } else { shown }
+    if shown.len() < text.len() {
+        shown + "…"
+    } else {
+        shown
+    }
 }

@@ -20,7 +20,10 @@ use super::{
 };
 use crate::domain::{
     ids::ServerId,
-    registry::{AGENTS, CAPABILITIES, ConfigValue, Definition, Entry, EntryId, Level, Origin, Rules, ServerRef},
+    registry::{
+        AGENTS, CAPABILITIES, ConfigValue, Definition, Entry, EntryId, Level, Origin, Rules,
+        ServerRef,
+    },
     server::ServerSpec,
     template::Source,
 };
@@ -55,19 +58,30 @@ pub(super) fn read(top: &mut Object, around: &Around, servers: &[ServerSpec]) ->
     if let Some(field) = top.optional("capabilities") {
         let mut names: Vec<String> = Vec::new();
         for item in field.list().unwrap_or_default() {
-            let Some(name) = item.parsed(|text| ServerId::parse(text).map_err(|_| bad_name(text))) else { continue };
+            let Some(name) = item.parsed(|text| ServerId::parse(text).map_err(|_| bad_name(text)))
+            else {
+                continue;
+            };
             if names.iter().any(|other| other == name.as_str()) {
                 item.warn(format!("{name} is listed twice"), "remove one of them");
                 continue;
             }
             let before = found.references.len();
             capability(&item, name.as_str(), around, &mut found);
-            places.extend(found.references[before..].iter().map(|new| (new.alias.clone(), item.clone())));
+            places.extend(
+                found.references[before..]
+                    .iter()
+                    .map(|new| (new.alias.clone(), item.clone())),
+            );
             names.push(name.to_string());
         }
     }
     if let Some(field) = top.optional("mcpServers") {
-        let whose = Whose { origin: Origin::Agent, sources: AGENTS, around };
+        let whose = Whose {
+            origin: Origin::Agent,
+            sources: AGENTS,
+            around,
+        };
         for (name, item) in field.entries().unwrap_or_default() {
             if let Some(alias) = server(name, &item, &whose, &mut found.references) {
                 places.retain(|(other, _)| *other != alias);
@@ -76,9 +90,18 @@ pub(super) fn read(top: &mut Object, around: &Around, servers: &[ServerSpec]) ->
         }
     }
     for (alias, place) in &places {
-        let reference = found.references.iter().find(|reference| reference.alias == *alias);
-        if servers.iter().any(|server| server.id.as_str().eq_ignore_ascii_case(alias.as_str())) {
-            place.error(format!("there is a server {alias} under `mcp.servers`"), "give one of them another name");
+        let reference = found
+            .references
+            .iter()
+            .find(|reference| reference.alias == *alias);
+        if servers
+            .iter()
+            .any(|server| server.id.as_str().eq_ignore_ascii_case(alias.as_str()))
+        {
+            place.error(
+                format!("there is a server {alias} under `mcp.servers`"),
+                "give one of them another name",
+            );
         } else if reference.is_some_and(|reference| reference.tool_access.is_none()) {
             place.warn(
                 format!("there is no `toolAccess` for {alias}, so nobody but `adminUsers` may call its tools"),
@@ -91,23 +114,34 @@ pub(super) fn read(top: &mut Object, around: &Around, servers: &[ServerSpec]) ->
 }
 
 fn bad_name(text: &str) -> String {
-    format!("{text:?} is not the name of a capability; write that of a file in `{FOLDER}/`, without `.yaml`")
+    format!(
+        "{text:?} is not the name of a capability; write that of a file in `{FOLDER}/`, without `.yaml`"
+    )
 }
 
 /// Reads the file of a capability. Its problems are those of the pack.
 fn capability(item: &Field, name: &str, around: &Around, found: &mut Found) {
     let path = beside(around.folder).join(format!("{name}.yaml"));
     let bytes = fs::read(&path);
-    around.files.borrow_mut().insert(path.clone(), bytes.as_deref().unwrap_or_default().to_vec());
+    around
+        .files
+        .borrow_mut()
+        .insert(path.clone(), bytes.as_deref().unwrap_or_default().to_vec());
     let text = match bytes.map(String::from_utf8) {
         Ok(Ok(text)) if text.len() <= MAX_BYTES => text,
         Ok(_) => {
-            item.error(format!("{} is not text, or larger than 256 KiB", path.display()), "");
+            item.error(
+                format!("{} is not text, or larger than 256 KiB", path.display()),
+                "",
+            );
             return;
         }
         Err(error) => {
             let hint = format!("write it as {}", path.display());
-            item.error(format!("the capability {name} cannot be read: {}", error.kind()), &hint);
+            item.error(
+                format!("the capability {name} cannot be read: {}", error.kind()),
+                &hint,
+            );
             return;
         }
     };
@@ -115,10 +149,23 @@ fn capability(item: &Field, name: &str, around: &Around, found: &mut Found) {
     if let Some(root) = sheet.parse()
         && let Some(mut object) = Field::new(&sheet, &root, "").object()
     {
-        let whose = Whose { origin: Origin::Capability(name.to_owned()), sources: CAPABILITIES, around };
-        found.prompts.extend(object.optional("prompt").and_then(|field| field.filled()).map(|text| text.value));
+        let whose = Whose {
+            origin: Origin::Capability(name.to_owned()),
+            sources: CAPABILITIES,
+            around,
+        };
+        found.prompts.extend(
+            object
+                .optional("prompt")
+                .and_then(|field| field.filled())
+                .map(|text| text.value),
+        );
         let servers = object.optional("mcpServers");
-        for (name, item) in servers.as_ref().and_then(Field::entries).unwrap_or_default() {
+        for (name, item) in servers
+            .as_ref()
+            .and_then(Field::entries)
+            .unwrap_or_default()
+        {
             server(name, &item, &whose, &mut found.references);
         }
         object.finish();
@@ -130,38 +177,63 @@ fn capability(item: &Field, name: &str, around: &Around, found: &mut Found) {
 
 /// The folder of capabilities beside a pack's.
 fn beside(folder: &Path) -> PathBuf {
-    match folder.parent().filter(|parent| parent.components().next().is_some()) {
+    match folder
+        .parent()
+        .filter(|parent| parent.components().next().is_some())
+    {
         Some(parent) => parent.join(FOLDER),
         None => folder.join("..").join(FOLDER),
     }
 }
 
 /// Reads one reference and puts it on top of what was said of the same server before; its name when it is usable.
-fn server(name: &str, item: &Field, whose: &Whose, references: &mut Vec<ServerRef>) -> Option<ServerId> {
-    let alias = ServerId::parse(name).map_err(|reason| item.error(reason, "")).ok();
+fn server(
+    name: &str,
+    item: &Field,
+    whose: &Whose,
+    references: &mut Vec<ServerRef>,
+) -> Option<ServerId> {
+    let alias = ServerId::parse(name)
+        .map_err(|reason| item.error(reason, ""))
+        .ok();
     let mut object = item.object()?;
     for inline in ["url", "command", "transport", "type"] {
         if let Some(field) = object.optional(inline) {
-            let hint = "define it in the registry and name it by `ref`, or write it under `mcp.servers`";
+            let hint =
+                "define it in the registry and name it by `ref`, or write it under `mcp.servers`";
             field.error("a server is not written out here", hint);
         }
     }
     let entry = object.required("ref", "name an entry of the registry: `ref: context-store`");
-    let entry_id = entry.as_ref().and_then(|field| field.parsed(EntryId::parse));
-    let config = object.optional("config").map(|field| config(&field, whose.sources)).unwrap_or_default();
-    let tools = object.optional("tools").map(|field| access::patterns(&field));
+    let entry_id = entry
+        .as_ref()
+        .and_then(|field| field.parsed(EntryId::parse));
+    let config = object
+        .optional("config")
+        .map(|field| config(&field, whose.sources))
+        .unwrap_or_default();
+    let tools = object
+        .optional("tools")
+        .map(|field| access::patterns(&field));
     let access = object
         .optional("toolAccess")
         .and_then(|field| access::read(&field, tools.as_deref(), whose.around.authentication));
-    let required = object.optional("required").and_then(|field| field.boolean());
-    let timeouts = object.optional("timeouts").and_then(|field| timeouts(&field));
+    let required = object
+        .optional("required")
+        .and_then(|field| field.boolean());
+    let timeouts = object
+        .optional("timeouts")
+        .and_then(|field| timeouts(&field));
     object.finish();
     let (alias, entry_id) = (alias?, entry_id?);
     let same = |other: &&mut ServerRef| other.alias.as_str().eq_ignore_ascii_case(alias.as_str());
     let at = match references.iter_mut().find(same) {
         Some(known) if known.entry != entry_id => {
             let message = format!("{} refers to {} elsewhere", known.alias, known.entry);
-            entry?.error(message, "refer to the same entry, or give the server another name");
+            entry?.error(
+                message,
+                "refer to the same entry, or give the server another name",
+            );
             return None;
         }
         Some(known) => known,
@@ -178,9 +250,14 @@ fn server(name: &str, item: &Field, whose: &Whose, references: &mut Vec<ServerRe
             references.last_mut()?
         }
     };
-    at.levels.push(Level { origin: whose.origin.clone(), config });
+    at.levels.push(Level {
+        origin: whose.origin.clone(),
+        config,
+    });
     at.tool_access = access.or(at.tool_access.take());
-    at.tools = tools.map(|tools| tools.into_iter().map(|listed| listed.pattern).collect()).or(at.tools.take());
+    at.tools = tools
+        .map(|tools| tools.into_iter().map(|listed| listed.pattern).collect())
+        .or(at.tools.take());
     at.required = required.unwrap_or(at.required);
     at.timeouts = timeouts.unwrap_or(at.timeouts);
     Some(at.alias.clone())
@@ -204,19 +281,32 @@ fn config(field: &Field, sources: &[Source]) -> BTreeMap<String, Option<ConfigVa
 
 /// The entries beside the pack, in the order of their files.
 fn entries(around: &Around, found: &mut Found) {
-    let Ok(folder) = fs::read_dir(around.folder.join("registry")) else { return };
+    let Ok(folder) = fs::read_dir(around.folder.join("registry")) else {
+        return;
+    };
     let mut files: Vec<PathBuf> = folder.filter_map(|file| Some(file.ok()?.path())).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "json"));
+    files.retain(|file| {
+        file.extension()
+            .is_some_and(|extension| extension == "json")
+    });
     files.sort();
     for file in files {
         let bytes = fs::read(&file);
-        around.files.borrow_mut().insert(file.clone(), bytes.as_deref().unwrap_or_default().to_vec());
+        around
+            .files
+            .borrow_mut()
+            .insert(file.clone(), bytes.as_deref().unwrap_or_default().to_vec());
         let name = file.display().to_string();
         let problem = |message: String| Problem::whole(Severity::Error, name.clone(), message, "");
-        let read = bytes.map_err(|error| format!("cannot be read: {}", error.kind())).and_then(|bytes| entry(&bytes));
+        let read = bytes
+            .map_err(|error| format!("cannot be read: {}", error.kind()))
+            .and_then(|bytes| entry(&bytes));
         match read {
             Ok(entry) if found.entries.iter().any(|other| other.id == entry.id) => {
-                found.problems.push(problem(format!("there is an entry {} in another file", entry.id)));
+                found.problems.push(problem(format!(
+                    "there is an entry {} in another file",
+                    entry.id
+                )));
             }
             Ok(entry) => found.entries.push(Arc::new(entry)),
             Err(message) => found.problems.push(problem(message)),
@@ -229,9 +319,17 @@ fn entry(json: &[u8]) -> Result<Entry, String> {
         let place = format!("line {} column {}", error.line(), error.column());
         let text = error.to_string();
         // Other sentences quote what they found, which may be secret.
-        let harmless = ["unknown field", "missing field", "unknown variant"].iter().any(|it| text.starts_with(it));
-        if harmless { text } else { format!("is not an entry of the registry ({place})") }
+        let harmless = ["unknown field", "missing field", "unknown variant"]
+            .iter()
+            .any(|it| text.starts_with(it));
+        if harmless {
+            text
+        } else {
+            format!("is not an entry of the registry ({place})")
+        }
     })?;
-    let definition = definition.keeping(None).map_err(|fault| fault.to_string())?;
+    let definition = definition
+        .keeping(None)
+        .map_err(|fault| fault.to_string())?;
     Entry::parse(definition, Rules::Operator).map_err(|fault| fault.to_string())
 }

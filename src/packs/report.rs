@@ -65,7 +65,10 @@ pub enum Severity {
 
 impl Report {
     pub fn errors(&self) -> usize {
-        self.problems.iter().filter(|problem| problem.severity == Severity::Error).count()
+        self.problems
+            .iter()
+            .filter(|problem| problem.severity == Severity::Error)
+            .count()
     }
 
     pub fn warnings(&self) -> usize {
@@ -87,15 +90,29 @@ impl Report {
     }
 
     pub(super) fn sort(&mut self) {
-        self.problems.sort_by(|a, b| (&a.file, a.at).cmp(&(&b.file, b.at)));
+        self.problems
+            .sort_by(|a, b| (&a.file, a.at).cmp(&(&b.file, b.at)));
     }
 }
 
 impl Problem {
     /// A problem with a file or folder as a whole.
-    pub(super) fn whole(severity: Severity, file: impl Into<String>, message: String, hint: &str) -> Self {
+    pub(super) fn whole(
+        severity: Severity,
+        file: impl Into<String>,
+        message: String,
+        hint: &str,
+    ) -> Self {
         let hint = (!hint.is_empty()).then(|| hint.to_owned());
-        Self { severity, file: file.into(), at: None, path: String::new(), message, hint, excerpt: None }
+        Self {
+            severity,
+            file: file.into(),
+            at: None,
+            path: String::new(),
+            message,
+            hint,
+            excerpt: None,
+        }
     }
 }
 
@@ -126,7 +143,14 @@ impl fmt::Display for Problem {
         if let (Some(at), Some(excerpt)) = (self.at, &self.excerpt) {
             let number = at.line.to_string();
             write!(f, "\n  {number} | {}", excerpt.text)?;
-            write!(f, "\n  {:width$} | {:indent$}^", "", "", width = number.len(), indent = excerpt.mark - 1)?;
+            write!(
+                f,
+                "\n  {:width$} | {:indent$}^",
+                "",
+                "",
+                width = number.len(),
+                indent = excerpt.mark - 1
+            )?;
         }
         Ok(())
     }
@@ -139,8 +163,11 @@ impl fmt::Display for Report {
             writeln!(f, "{problem}")?;
         }
         let count = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
-        let [packs, errors, warnings] =
-            [count(self.packs, "pack"), count(self.errors(), "error"), count(self.warnings(), "warning")];
+        let [packs, errors, warnings] = [
+            count(self.packs, "pack"),
+            count(self.errors(), "error"),
+            count(self.warnings(), "warning"),
+        ];
         write!(f, "{packs}: {errors}, {warnings}")
     }
 }

@@ -38,11 +38,14 @@ pub(super) fn read_all(field: &Field, around: &Around) -> Vec<ServerSpec> {
     let mut servers: Vec<ServerSpec> = Vec::new();
     let mut names: Vec<(ServerId, usize)> = Vec::new();
     for item in field.list().unwrap_or_default() {
-        let Some(mut object) = item.object() else { continue };
+        let Some(mut object) = item.object() else {
+            continue;
+        };
         let name = object.required("name", "write an id such as `name: wise`");
         let id = name.as_ref().and_then(|name| name.parsed(ServerId::parse));
         if let (Some(id), Some(name)) = (&id, &name) {
-            let same = |(other, _): &&(ServerId, usize)| other.as_str().eq_ignore_ascii_case(id.as_str());
+            let same =
+                |(other, _): &&(ServerId, usize)| other.as_str().eq_ignore_ascii_case(id.as_str());
             if let Some((other, line)) = names.iter().find(same) {
                 let case = if other == id { "" } else { ", ignoring case" };
                 let message = format!("the server on line {line} has the same name{case}");
@@ -56,17 +59,24 @@ pub(super) fn read_all(field: &Field, around: &Around) -> Vec<ServerSpec> {
 }
 
 fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<ServerSpec> {
-    let transport = object.required("transport", "write `transport: streamable-http`, `sse`, `websocket` or `stdio`");
+    let transport = object.required(
+        "transport",
+        "write `transport: streamable-http`, `sse`, `websocket` or `stdio`",
+    );
     let transport = transport.and_then(|field| endpoint::transport(&field));
-    let access_mode = object.optional("accessMode").map_or(Some(AccessMode::default()), |field| {
-        field.one_of(&[
-            ("admin-controlled", AccessMode::AdminControlled),
-            ("user-controlled", AccessMode::UserControlled),
-        ])
-    });
+    let access_mode = object
+        .optional("accessMode")
+        .map_or(Some(AccessMode::default()), |field| {
+            field.one_of(&[
+                ("admin-controlled", AccessMode::AdminControlled),
+                ("user-controlled", AccessMode::UserControlled),
+            ])
+        });
     let endpoint = endpoint::read(&mut object, transport, around);
     let user_config = user_config(&mut object, access_mode, transport, around);
-    let tools = object.optional("tools").map(|field| access::patterns(&field));
+    let tools = object
+        .optional("tools")
+        .map(|field| access::patterns(&field));
     let tool_access = object.optional("toolAccess");
     if tool_access.is_none() && object.lacks("toolAccess") {
         object.field.warn(
@@ -74,22 +84,34 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
             "`toolAccess: { default: public }` opens them to everyone",
         );
     }
-    let tool_access = tool_access.and_then(|field| access::read(&field, tools.as_deref(), around.authentication));
+    let tool_access =
+        tool_access.and_then(|field| access::read(&field, tools.as_deref(), around.authentication));
     let tool_access = match &endpoint {
         Some(Endpoint::Remote { url, .. }) if orchestrator::is_placeholder(url) => {
             if access_mode == Some(AccessMode::UserControlled) {
-                object.field.error("the orchestrator cannot be a personal server", "remove `accessMode`");
+                object.field.error(
+                    "the orchestrator cannot be a personal server",
+                    "remove `accessMode`",
+                );
             }
             Some(orchestrator::guarded(tool_access))
         }
         _ => tool_access,
     };
     let required = required(&mut object, access_mode);
-    let timeouts = object.optional("timeouts").and_then(|field| timeouts(&field)).unwrap_or_default();
-    let mut switch = |name| object.optional(name).is_none_or(|field| field.boolean().unwrap_or(true));
+    let timeouts = object
+        .optional("timeouts")
+        .and_then(|field| timeouts(&field))
+        .unwrap_or_default();
+    let mut switch = |name| {
+        object
+            .optional(name)
+            .is_none_or(|field| field.boolean().unwrap_or(true))
+    };
     let (load_tools, load_prompts) = (switch("loadTools"), switch("loadPrompts"));
     let terminate_on_close = object.optional("terminateOnClose").is_none_or(|field| {
-        if transport.is_some_and(|transport| transport != Transport::Remote(Remote::StreamableHttp)) {
+        if transport.is_some_and(|transport| transport != Transport::Remote(Remote::StreamableHttp))
+        {
             endpoint::belongs(&field, "streamable-http");
         }
         field.boolean().unwrap_or(true)
@@ -135,31 +157,50 @@ fn user_config(
         ),
         _ => {}
     }
-    field.and_then(|field| personal::read(&field, transport, around.language)).unwrap_or_default()
+    field
+        .and_then(|field| personal::read(&field, transport, around.language))
+        .unwrap_or_default()
 }
 
 fn catalog(object: &mut Object, mode: Option<AccessMode>) -> CatalogScope {
-    let Some(field) = object.optional("catalog") else { return CatalogScope::default() };
+    let Some(field) = object.optional("catalog") else {
+        return CatalogScope::default();
+    };
     if mode == Some(AccessMode::AdminControlled) {
-        field.warn("has no effect on a shared server, whose tools are listed once", "remove it");
+        field.warn(
+            "has no effect on a shared server, whose tools are listed once",
+            "remove it",
+        );
     }
-    let words = [("shared", CatalogScope::Shared), ("per-user", CatalogScope::PerUser)];
+    let words = [
+        ("shared", CatalogScope::Shared),
+        ("per-user", CatalogScope::PerUser),
+    ];
     field.one_of(&words).unwrap_or_default()
 }
 
 fn required(object: &mut Object, mode: Option<AccessMode>) -> bool {
-    let Some(field) = object.optional("required") else { return false };
+    let Some(field) = object.optional("required") else {
+        return false;
+    };
     let required = field.boolean().unwrap_or_default();
     if required && mode == Some(AccessMode::UserControlled) {
-        field.warn("has no effect on a personal server, which never connects at start", "remove it");
+        field.warn(
+            "has no effect on a personal server, which never connects at start",
+            "remove it",
+        );
     }
     required
 }
 
 pub(super) fn timeouts(field: &Field) -> Option<Timeouts> {
     let mut object = field.object()?;
-    let mut seconds =
-        |name| object.optional(name).and_then(|f| f.number(&(0.001..=86_400.0))).map(Duration::from_secs_f64);
+    let mut seconds = |name| {
+        object
+            .optional(name)
+            .and_then(|f| f.number(&(0.001..=86_400.0)))
+            .map(Duration::from_secs_f64)
+    };
     let default = Timeouts::default();
     let timeouts = Timeouts {
         connect: seconds("connectSeconds").unwrap_or(default.connect),

@@ -24,8 +24,17 @@ const HOLDERS: [&str; 12] = [
     "bearer",
 ];
 /// Ends of such keys. `maxTokens` is a number of words.
-const ENDS: [&str; 9] =
-    ["token", "secret", "secrets", "password", "passwd", "apikey", "privatekey", "credential", "credentials"];
+const ENDS: [&str; 9] = [
+    "token",
+    "secret",
+    "secrets",
+    "password",
+    "passwd",
+    "apikey",
+    "privatekey",
+    "credential",
+    "credentials",
+];
 /// The longest key that is shown of a line without structure.
 const LONGEST_KEY: usize = 64;
 
@@ -62,7 +71,9 @@ fn literals(node: &Node, text: &str, secret: bool, spans: &mut Vec<Range<usize>>
                 spans.push(node.span.clone());
             }
         }
-        Value::List(items) => items.iter().for_each(|item| literals(item, text, secret, spans)),
+        Value::List(items) => items
+            .iter()
+            .for_each(|item| literals(item, text, secret, spans)),
         Value::Map(entries) => {
             for (key, value) in entries {
                 literals(value, text, secret || holds_secrets(&key.text), spans);
@@ -79,9 +90,14 @@ fn literals(node: &Node, text: &str, secret: bool, spans: &mut Vec<Range<usize>>
 /// A command with its arguments: a list of which the first word is the program, or a line for a shell.
 fn arguments(command: &Node, spans: &mut Vec<Range<usize>>) {
     match &command.value {
-        Value::Scalar { text, .. } if text.trim().contains(char::is_whitespace) => spans.push(command.span.clone()),
+        Value::Scalar { text, .. } if text.trim().contains(char::is_whitespace) => {
+            spans.push(command.span.clone())
+        }
         Value::List(words) => {
-            let words = words.iter().skip(1).filter(|word| word.words().is_some_and(|text| !refers(text)));
+            let words = words
+                .iter()
+                .skip(1)
+                .filter(|word| word.words().is_some_and(|text| !refers(text)));
             spans.extend(words.map(|word| word.span.clone()));
         }
         _ => {}

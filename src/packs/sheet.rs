@@ -60,7 +60,14 @@ pub(super) struct Sheet<'a> {
 
 impl<'a> Sheet<'a> {
     pub(super) fn new(file: &str, text: &'a str, env: &'a Environment, unset: Unset) -> Self {
-        Self::of(vec![Source { file: file.to_owned(), text }], env, unset)
+        Self::of(
+            vec![Source {
+                file: file.to_owned(),
+                text,
+            }],
+            env,
+            unset,
+        )
     }
 
     /// A sheet for several texts.
@@ -87,13 +94,18 @@ impl<'a> Sheet<'a> {
     where
         'a: 'b,
     {
-        Sheet { folder: self.folder.clone(), ..Sheet::new(file, text, self.env, self.unset) }
+        Sheet {
+            folder: self.folder.clone(),
+            ..Sheet::new(file, text, self.env, self.unset)
+        }
     }
 
     /// For a pack in this folder.
     #[must_use]
     pub(super) fn within(mut self, folder: &Path) -> Self {
-        self.folder = path::absolute(folder).ok().and_then(|path| Some(path.to_str()?.to_owned()));
+        self.folder = path::absolute(folder)
+            .ok()
+            .and_then(|path| Some(path.to_str()?.to_owned()));
         self
     }
 
@@ -115,9 +127,16 @@ impl<'a> Sheet<'a> {
         say: impl Fn(&Fault) -> Option<(String, &'static str)>,
     ) -> Option<Node> {
         let text = self.sources[source].text;
-        let Parsed { root, faults, comments, dropped } = yaml::parse(text, source);
+        let Parsed {
+            root,
+            faults,
+            comments,
+            dropped,
+        } = yaml::parse(text, source);
         self.comments.borrow_mut().extend(comments);
-        let dropped = dropped.iter().map(|(path, node)| (node, shade::is_below_holder(path)));
+        let dropped = dropped
+            .iter()
+            .map(|(path, node)| (node, shade::is_below_holder(path)));
         for (node, all) in root.iter().map(|root| (root, false)).chain(dropped) {
             for span in shade::shaded(node, text, all) {
                 self.mask(source, span);
@@ -126,7 +145,8 @@ impl<'a> Sheet<'a> {
         let syntax_only = root.is_none();
         for fault in faults {
             let (message, hint) = say(&fault).unwrap_or((fault.message, fault.hint));
-            let mut problem = self.problem(Severity::Error, source, fault.at, fault.path, message, hint);
+            let mut problem =
+                self.problem(Severity::Error, source, fault.at, fault.path, message, hint);
             if syntax_only {
                 // Without a tree nobody knows which values are secret.
                 problem.excerpt = self.key_of_line(source, fault.at);
@@ -137,7 +157,15 @@ impl<'a> Sheet<'a> {
         root
     }
 
-    pub(super) fn report(&self, severity: Severity, source: usize, at: Place, path: &str, message: String, hint: &str) {
+    pub(super) fn report(
+        &self,
+        severity: Severity,
+        source: usize,
+        at: Place,
+        path: &str,
+        message: String,
+        hint: &str,
+    ) {
         let problem = self.problem(severity, source, at, path.to_owned(), message, hint);
         self.keep(source, problem);
     }
@@ -148,7 +176,10 @@ impl<'a> Sheet<'a> {
 
     /// Whether something was found that refuses the pack.
     pub(super) fn is_refused(&self) -> bool {
-        self.problems.borrow().iter().any(|(_, problem)| problem.severity == Severity::Error)
+        self.problems
+            .borrow()
+            .iter()
+            .any(|(_, problem)| problem.severity == Severity::Error)
     }
 
     /// What a variable stands for.
@@ -164,7 +195,10 @@ impl<'a> Sheet<'a> {
 
     /// The names of the texts.
     pub(super) fn files(&self) -> Vec<String> {
-        self.sources.iter().map(|source| source.file.clone()).collect()
+        self.sources
+            .iter()
+            .map(|source| source.file.clone())
+            .collect()
     }
 
     pub(super) fn comments(&self) -> Vec<Comment> {
@@ -179,7 +213,10 @@ impl<'a> Sheet<'a> {
                 used.insert(reference.key.clone(), value.to_owned());
             }
         }
-        match (template.resolve(|reference| self.variable(&reference.key)), self.unset) {
+        match (
+            template.resolve(|reference| self.variable(&reference.key)),
+            self.unset,
+        ) {
             (Ok(text), _) => Ok(Some(text)),
             (Err(_), Unset::Allowed) => Ok(None),
             (Err(missing), Unset::Refused) => Err(missing),
@@ -210,7 +247,10 @@ impl<'a> Sheet<'a> {
                 }
             }
         }
-        (problems.into_iter().map(|(_, problem)| problem).collect(), self.used.take())
+        (
+            problems.into_iter().map(|(_, problem)| problem).collect(),
+            self.used.take(),
+        )
     }
 
     fn problem(
@@ -224,7 +264,15 @@ impl<'a> Sheet<'a> {
     ) -> Problem {
         let hint = (!hint.is_empty()).then(|| hint.to_owned());
         let file = self.sources[source].file.clone();
-        Problem { severity, file, at: Some(at), path, message, hint, excerpt: None }
+        Problem {
+            severity,
+            file,
+            at: Some(at),
+            path,
+            message,
+            hint,
+            excerpt: None,
+        }
     }
 
     /// The bytes of a line, without its end.
@@ -241,8 +289,10 @@ impl<'a> Sheet<'a> {
     fn excerpt(&self, source: usize, place: Place) -> Option<Excerpt> {
         let text = self.sources[source].text;
         let line = Self::line(text, place.line)?;
-        let target =
-            text[line.clone()].char_indices().nth(place.column - 1).map_or(line.end, |(at, _)| line.start + at);
+        let target = text[line.clone()]
+            .char_indices()
+            .nth(place.column - 1)
+            .map_or(line.end, |(at, _)| line.start + at);
         let mut mark = None;
         let of_text = |(of, span): &(usize, Range<usize>)| (*of == source).then(|| span.clone());
         let mut masked: Vec<_> = self.masked.borrow().iter().filter_map(of_text).collect();
@@ -253,7 +303,8 @@ impl<'a> Sheet<'a> {
             let (start, end) = (span.start.max(at), span.end.min(line.end));
             if start < end {
                 if mark.is_none() && target < end {
-                    mark = Some(shown.chars().count() + text[at..target.min(start)].chars().count());
+                    mark =
+                        Some(shown.chars().count() + text[at..target.min(start)].chars().count());
                 }
                 shown.push_str(&text[at..start]);
                 shown.push_str("••••");
@@ -272,7 +323,10 @@ impl<'a> Sheet<'a> {
         }
         let text = self.sources[source].text;
         let text = shade::key_of_line(&text[Self::line(text, place.line)?])?;
-        Some(Excerpt { mark: place.column.min(text.chars().count() + 1), text })
+        Some(Excerpt {
+            mark: place.column.min(text.chars().count() + 1),
+            text,
+        })
     }
 }
 
@@ -280,11 +334,17 @@ impl<'a> Sheet<'a> {
 fn clipped(line: &str, mark: usize) -> Excerpt {
     let count = line.chars().count();
     if count <= WIDTH {
-        return Excerpt { text: line.to_owned(), mark: mark + 1 };
+        return Excerpt {
+            text: line.to_owned(),
+            mark: mark + 1,
+        };
     }
     let from = mark.saturating_sub(WIDTH / 2).min(count - WIDTH);
     let [head, tail] = [from > 0, from + WIDTH < count].map(|cut| if cut { "…" } else { "" });
     let part: String = line.chars().skip(from).take(WIDTH).collect();
     let mark = mark - from + head.chars().count() + 1;
-    Excerpt { text: format!("{head}{part}{tail}"), mark }
+    Excerpt {
+        text: format!("{head}{part}{tail}"),
+        mark,
+    }
 }

@@ -49,14 +49,20 @@ pub struct Skill {
 
 /// From its text, and from the pack that was made of it what more than one file says: the references.
 pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> Understood {
-    let id = root.below(&["metadata", "id"]).map(shown).unwrap_or_default();
+    let id = root
+        .below(&["metadata", "id"])
+        .map(shown)
+        .unwrap_or_default();
     let mut servers: Vec<Server> = servers_of(root).iter().map(server).collect();
     let references = pack.map(|pack| &pack.references[..]).unwrap_or_default();
     servers.extend(references.iter().map(referred));
     let skills = root.get("skills").map(Node::items).unwrap_or_default();
     let skills = skills.iter().map(|skill| Skill {
         id: skill.get("id").map(shown).unwrap_or_default(),
-        server: skill.below(&["mcpBinding", "server"]).map(shown).unwrap_or_default(),
+        server: skill
+            .below(&["mcpBinding", "server"])
+            .map(shown)
+            .unwrap_or_default(),
         tool: skill
             .below(&["mcpBinding", "tools"])
             .and_then(|tools| tools.items().first())
@@ -64,19 +70,45 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> Understo
             .unwrap_or_default(),
     });
     let mut roles = Vec::new();
-    for access in references.iter().filter_map(|reference| reference.tool_access.as_ref()) {
+    for access in references
+        .iter()
+        .filter_map(|reference| reference.tool_access.as_ref())
+    {
         roles.extend(access.roles.iter().flat_map(BTreeMap::keys).cloned());
-        roles.extend(access.approval.iter().flat_map(|policy| &policy.approvers).cloned());
+        roles.extend(
+            access
+                .approval
+                .iter()
+                .flat_map(|policy| &policy.approvers)
+                .cloned(),
+        );
     }
     for node in servers_of(root) {
-        let named = node.below(&["toolAccess", "roles"]).map(Node::entries).unwrap_or_default();
+        let named = node
+            .below(&["toolAccess", "roles"])
+            .map(Node::entries)
+            .unwrap_or_default();
         roles.extend(named.iter().map(|(role, _)| role.text.clone()));
-        let policies = node.below(&["toolAccess", "approval"]).map(Node::items).unwrap_or_default();
-        roles.extend(policies.iter().filter_map(|policy| policy.get("approvers")).flat_map(texts));
+        let policies = node
+            .below(&["toolAccess", "approval"])
+            .map(Node::items)
+            .unwrap_or_default();
+        roles.extend(
+            policies
+                .iter()
+                .filter_map(|policy| policy.get("approvers"))
+                .flat_map(texts),
+        );
     }
     roles.sort();
     roles.dedup();
-    Understood { id, dialect: dialect.name().to_owned(), servers, skills: skills.collect(), roles }
+    Understood {
+        id,
+        dialect: dialect.name().to_owned(),
+        servers,
+        skills: skills.collect(),
+        roles,
+    }
 }
 
 fn server(node: &Node) -> Server {
@@ -94,11 +126,19 @@ fn server(node: &Node) -> Server {
 
 /// A server that is taken from the registry, as its capabilities and the agent have it together.
 fn referred(reference: &ServerRef) -> Server {
-    let texts = |tools: &Vec<_>| tools.iter().map(|tool: &ToolPattern| tool.0.clone()).collect();
+    let texts = |tools: &Vec<_>| {
+        tools
+            .iter()
+            .map(|tool: &ToolPattern| tool.0.clone())
+            .collect()
+    };
     let access = match &reference.tool_access {
         None => "admins only",
         Some(ToolAccess { roles: Some(_), .. }) => "by role",
-        Some(ToolAccess { default: DefaultAccess::Public | DefaultAccess::All, .. }) => "everyone",
+        Some(ToolAccess {
+            default: DefaultAccess::Public | DefaultAccess::All,
+            ..
+        }) => "everyone",
         Some(_) => "what is public",
     };
     Server {
@@ -113,14 +153,20 @@ fn referred(reference: &ServerRef) -> Server {
 fn access(node: &Node) -> String {
     let personal = node.get("accessMode").and_then(Node::words) == Some("user-controlled");
     let rules = node.get("toolAccess");
-    let default = rules.and_then(|rules| rules.get("default")).and_then(Node::words);
+    let default = rules
+        .and_then(|rules| rules.get("default"))
+        .and_then(Node::words);
     let who = match rules {
         None => "admins only",
         Some(rules) if rules.get("roles").is_some() => "by role",
         Some(_) if matches!(default, Some("public" | "all")) => "everyone",
         Some(_) => "what is public",
     };
-    if personal { format!("{who}, with a credential of their own") } else { who.to_owned() }
+    if personal {
+        format!("{who}, with a credential of their own")
+    } else {
+        who.to_owned()
+    }
 }
 
 fn shown(node: &Node) -> String {
@@ -135,8 +181,20 @@ fn texts(node: &Node) -> Vec<String> {
 impl fmt::Display for Understood {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.id, self.dialect)?;
-        let width = self.servers.iter().map(|server| server.id.len()).max().unwrap_or_default();
-        for Server { id, transport, at, tools, access } in &self.servers {
+        let width = self
+            .servers
+            .iter()
+            .map(|server| server.id.len())
+            .max()
+            .unwrap_or_default();
+        for Server {
+            id,
+            transport,
+            at,
+            tools,
+            access,
+        } in &self.servers
+        {
             let tools = match tools {
                 None => "all tools".to_owned(),
                 Some(tools) if tools.is_empty() => "no tools".to_owned(),
@@ -145,8 +203,13 @@ impl fmt::Display for Understood {
             write!(f, "\n  {id:width$}  {transport} {at}: {tools}; {access}")?;
         }
         if !self.skills.is_empty() {
-            let skill = |skill: &Skill| format!("/{} calls {} {}", skill.id, skill.server, skill.tool);
-            write!(f, "\n  skills: {}", self.skills.iter().map(skill).collect::<Vec<_>>().join(", "))?;
+            let skill =
+                |skill: &Skill| format!("/{} calls {} {}", skill.id, skill.server, skill.tool);
+            write!(
+                f,
+                "\n  skills: {}",
+                self.skills.iter().map(skill).collect::<Vec<_>>().join(", ")
+            )?;
         }
         if !self.roles.is_empty() {
             write!(f, "\n  roles: {}", self.roles.join(", "))?;

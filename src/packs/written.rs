@@ -21,7 +21,10 @@ pub(super) trait Hand {
 const WIDTH: usize = 100;
 
 pub(super) fn yaml(root: &Node, hand: &dyn Hand) -> String {
-    let mut page = Page { out: String::new(), hand };
+    let mut page = Page {
+        out: String::new(),
+        hand,
+    };
     page.map(root, 0, &mut Vec::new());
     page.out
 }
@@ -64,7 +67,9 @@ impl Page<'_> {
             self.map(item, indent + 2, keys);
             // Comments above the first field stand above the dash.
             let lines = self.out.split_off(start);
-            let first = lines.split_inclusive('\n').take_while(|line| line.trim_start().starts_with('#'));
+            let first = lines
+                .split_inclusive('\n')
+                .take_while(|line| line.trim_start().starts_with('#'));
             let length: usize = first.map(str::len).sum();
             self.out.push_str(&lines[..length]);
             self.out.push_str(&" ".repeat(indent));
@@ -75,10 +80,16 @@ impl Page<'_> {
 
     /// A value behind its key or dash.
     fn value<'n>(&mut self, node: &'n Node, indent: usize, head: &str, keys: &mut Vec<&'n str>) {
-        let beside = self.hand.beside(node, keys).map(|text| format!(" # {text}")).unwrap_or_default();
+        let beside = self
+            .hand
+            .beside(node, keys)
+            .map(|text| format!(" # {text}"))
+            .unwrap_or_default();
         let short = match &node.value {
             Value::Map(entries) if entries.is_empty() => Some("{}".to_owned()),
-            Value::List(items) => self.flow(items, keys).filter(|text| head.len() + text.len() < WIDTH - indent),
+            Value::List(items) => self
+                .flow(items, keys)
+                .filter(|text| head.len() + text.len() < WIDTH - indent),
             Value::Map(_) => None,
             Value::Scalar { text, plain } => {
                 let other = self.hand.text(node, keys);
@@ -98,14 +109,20 @@ impl Page<'_> {
             return self.line(indent, &format!("{head} {text}{beside}"));
         }
         self.line(indent, &format!("{head}{beside}"));
-        if node.entries().is_empty() { self.list(node, indent + 2, keys) } else { self.map(node, indent + 2, keys) }
+        if node.entries().is_empty() {
+            self.list(node, indent + 2, keys)
+        } else {
+            self.map(node, indent + 2, keys)
+        }
     }
 
     /// A list on one line, when nothing is to be said about an item.
     fn flow(&self, items: &[Node], keys: &[&str]) -> Option<String> {
         let mut texts = Vec::new();
         for item in items {
-            let Value::Scalar { text, plain } = &item.value else { return None };
+            let Value::Scalar { text, plain } = &item.value else {
+                return None;
+            };
             if text.contains('\n') || !self.hand.is_silent(item) {
                 return None;
             }
@@ -132,7 +149,9 @@ fn is_block(text: &str) -> bool {
     let body = text.strip_suffix('\n').unwrap_or(text);
     !body.ends_with('\n')
         && !body.starts_with([' ', '\n', '\t'])
-        && body.chars().all(|c| c == '\n' || (!c.is_control() && !is_break(c)))
+        && body
+            .chars()
+            .all(|c| c == '\n' || (!c.is_control() && !is_break(c)))
 }
 
 fn is_break(c: char) -> bool {
@@ -141,16 +160,23 @@ fn is_break(c: char) -> bool {
 
 /// A text: plain where it cannot be taken for anything else, also between brackets.
 fn quoted(text: &str) -> String {
-    let harmless = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '@' | '+' | '(' | ')');
+    let harmless = |c: char| {
+        c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '@' | '+' | '(' | ')')
+    };
     let first = |c: char| c.is_alphanumeric() || matches!(c, '_' | '/' | '•');
     let plain = text.starts_with(first)
         && !text.ends_with(' ')
         && text.chars().all(|c| harmless(c) || c == '•')
         && is_text(text);
     let address = || {
-        let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+        let rest = text
+            .strip_prefix("https://")
+            .or_else(|| text.strip_prefix("http://"));
         rest.is_some_and(|rest| {
-            !rest.is_empty() && rest.chars().all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
+            !rest.is_empty()
+                && rest
+                    .chars()
+                    .all(|c| c.is_ascii_alphanumeric() || "-_./".contains(c))
         })
     };
     if plain || address() {

@@ -98,7 +98,15 @@ pub(super) fn parse(text: &str, source: usize) -> Parsed {
     options.block_nesting_limit = MAX_DEPTH;
     let parser = Parser::new_from_str_with_options(text, options);
     let (faults, comments, dropped) = Default::default();
-    let mut builder = Builder { parser, source, anchors: HashMap::new(), nodes: 0, faults, comments, dropped };
+    let mut builder = Builder {
+        parser,
+        source,
+        anchors: HashMap::new(),
+        nodes: 0,
+        faults,
+        comments,
+        dropped,
+    };
     let root = match builder.document() {
         Ok(root) => Some(root),
         Err(fault) => {
@@ -106,12 +114,20 @@ pub(super) fn parse(text: &str, source: usize) -> Parsed {
             None
         }
     };
-    Parsed { root, faults: builder.faults, comments: builder.comments, dropped: builder.dropped }
+    Parsed {
+        root,
+        faults: builder.faults,
+        comments: builder.comments,
+        dropped: builder.dropped,
+    }
 }
 
 /// `parent.key`, with brackets around a key that would not read well.
 pub(super) fn join(parent: &str, key: &str) -> String {
-    let plain = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+    let plain = !key.is_empty()
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
     match (plain, parent.is_empty()) {
         (true, true) => key.to_owned(),
         (true, false) => format!("{parent}.{key}"),
@@ -152,14 +168,34 @@ impl<'t> Builder<'t> {
             Some(Ok(next)) => Ok(next),
             Some(Err(error)) => {
                 let mark = error.marker();
-                let at = Place { line: mark.line().max(1), column: mark.col() + 1 };
-                let quote =
-                    matches!(error.kind(), ErrorKind::InvalidQuotedScalarIndent | ErrorKind::UnclosedQuotedScalar);
-                let hint = if quote { "close the quote that is open here" } else { "" };
+                let at = Place {
+                    line: mark.line().max(1),
+                    column: mark.col() + 1,
+                };
+                let quote = matches!(
+                    error.kind(),
+                    ErrorKind::InvalidQuotedScalarIndent | ErrorKind::UnclosedQuotedScalar
+                );
+                let hint = if quote {
+                    "close the quote that is open here"
+                } else {
+                    ""
+                };
                 let message = format!("invalid YAML: {}", error.info());
-                Err(Fault { at, path: String::new(), message, hint, twice: None })
+                Err(Fault {
+                    at,
+                    path: String::new(),
+                    message,
+                    hint,
+                    twice: None,
+                })
             }
-            None => Err(fault(Place { line: 1, column: 1 }, "", "the document ends too early", "")),
+            None => Err(fault(
+                Place { line: 1, column: 1 },
+                "",
+                "the document ends too early",
+                "",
+            )),
         }
     }
 
@@ -188,7 +224,9 @@ impl<'t> Builder<'t> {
         self.count(1, at, path)?;
         let before = self.nodes;
         let (value, anchor) = match event {
-            Event::Scalar(text, style, anchor, tag) => (scalar(text, style, tag, at, path)?, anchor),
+            Event::Scalar(text, style, anchor, tag) => {
+                (scalar(text, style, tag, at, path)?, anchor)
+            }
             Event::SequenceStart(_, anchor, tag) => {
                 no_tag(tag, at, path)?;
                 (self.list(path)?, anchor)
@@ -201,16 +239,29 @@ impl<'t> Builder<'t> {
             _ => return Err(fault(at, path, "a value is missing here", "")),
         };
         let span = span.byte_range().unwrap_or_default();
-        let node = Node { at, span, source: self.source, origin: Origin::Written, note: None, value };
+        let node = Node {
+            at,
+            span,
+            source: self.source,
+            origin: Origin::Written,
+            note: None,
+            value,
+        };
         if anchor != 0 {
-            self.anchors.insert(anchor, (node.clone(), self.nodes - before + 1));
+            self.anchors
+                .insert(anchor, (node.clone(), self.nodes - before + 1));
         }
         Ok(node)
     }
 
     fn alias(&mut self, id: usize, at: Place, path: &str) -> Result<Node, Fault> {
         let Some((_, size)) = self.anchors.get(&id) else {
-            return Err(fault(at, path, "this alias is part of what it stands for", "write the value itself"));
+            return Err(fault(
+                at,
+                path,
+                "this alias is part of what it stands for",
+                "write the value itself",
+            ));
         };
         let size = *size;
         self.count(size, at, path)?;
@@ -222,8 +273,13 @@ impl<'t> Builder<'t> {
         if self.nodes <= MAX_NODES {
             return Ok(());
         }
-        let message = format!("the document holds more than {MAX_NODES} values, counting what aliases repeat");
-        Err(Fault { hint: "make it smaller", ..fault(at, path, &message, "") })
+        let message = format!(
+            "the document holds more than {MAX_NODES} values, counting what aliases repeat"
+        );
+        Err(Fault {
+            hint: "make it smaller",
+            ..fault(at, path, &message, "")
+        })
     }
 
     fn list(&mut self, path: &str) -> Result<Value, Fault> {
@@ -254,12 +310,19 @@ impl<'t> Builder<'t> {
             let value = self.node(next, &inner)?;
             if text == "<<" {
                 let hint = "write the fields out, or use an alias for a whole value";
-                self.faults.push(fault(at, path, "merge keys (`<<`) are not supported", hint));
+                self.faults
+                    .push(fault(at, path, "merge keys (`<<`) are not supported", hint));
                 self.dropped.push((inner, value));
             } else if let Some((first, _)) = entries.iter().find(|(key, _)| key.text == text) {
-                let message = format!("duplicate key {text:?}; the first one is on line {}", first.at.line);
+                let message = format!(
+                    "duplicate key {text:?}; the first one is on line {}",
+                    first.at.line
+                );
                 let fault = fault(at, path, &message, "remove one of them");
-                self.faults.push(Fault { twice: Some(text), ..fault });
+                self.faults.push(Fault {
+                    twice: Some(text),
+                    ..fault
+                });
                 self.dropped.push((inner, value));
             } else {
                 entries.push((Key { text, at }, value));
@@ -275,11 +338,16 @@ fn scalar(
     at: Place,
     path: &str,
 ) -> Result<Value, Fault> {
-    let forced = tag.as_ref().is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
+    let forced = tag
+        .as_ref()
+        .is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
     if !forced {
         no_tag(tag, at, path)?;
     }
-    Ok(Value::Scalar { text: text.into_owned(), plain: style == ScalarStyle::Plain && !forced })
+    Ok(Value::Scalar {
+        text: text.into_owned(),
+        plain: style == ScalarStyle::Plain && !forced,
+    })
 }
 
 fn no_tag(tag: Option<Cow<'_, Tag>>, at: Place, path: &str) -> Result<(), Fault> {
@@ -289,9 +357,18 @@ fn no_tag(tag: Option<Cow<'_, Tag>>, at: Place, path: &str) -> Result<(), Fault>
 }
 
 fn place(span: &Span) -> Place {
-    Place { line: span.start.line().max(1), column: span.start.col() + 1 }
+    Place {
+        line: span.start.line().max(1),
+        column: span.start.col() + 1,
+    }
 }
 
 fn fault(at: Place, path: &str, message: &str, hint: &'static str) -> Fault {
-    Fault { at, path: path.to_owned(), message: message.to_owned(), hint, twice: None }
+    Fault {
+        at,
+        path: path.to_owned(),
+        message: message.to_owned(),
+        hint,
+        twice: None,
+    }
 }

@@ -95,8 +95,12 @@ pub async fn put(tx: &mut Tx, claim: &Claimed, sealed: &[u8], good_for: Duration
 
 /// Leaves the asking to whoever is next.
 pub async fn release(tx: &mut Tx, claim: &Claimed) -> Result<()> {
-    sqlx::query!("update access_tokens set lease_until = null where id = $1 and fence = $2", claim.id, claim.fence)
-        .execute(tx.conn())
-        .await?;
+    sqlx::query!(
+        "update access_tokens set lease_until = null where id = $1 and fence = $2",
+        claim.id,
+        claim.fence
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(())
 }

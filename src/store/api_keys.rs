@@ -37,7 +37,11 @@ impl TryFrom<Row> for ApiKey {
             ("service", None) => Speaker::Service(row.claims.0),
             ("frontend", Some(headers)) => Speaker::Frontend(headers.0),
             ("guest", None) => Speaker::Guest,
-            (kind, _) => return Err(broken(format!("kind {kind:?} is unknown or lacks its settings"))),
+            (kind, _) => {
+                return Err(broken(format!(
+                    "kind {kind:?} is unknown or lacks its settings"
+                )));
+            }
         };
         Ok(Self {
             id: ApiKeyId(row.id),
@@ -84,7 +88,10 @@ pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Re
     .execute(tx.conn())
     .await?;
     if added.rows_affected() == 0 {
-        return Err(Error::Conflict(format!("there is a live key {:?} already; rotate or revoke it", key.name)));
+        return Err(Error::Conflict(format!(
+            "there is a live key {:?} already; rotate or revoke it",
+            key.name
+        )));
     }
     Ok(())
 }
@@ -141,7 +148,12 @@ pub async fn list(tx: &mut Tx, tenant: TenantId, name: Option<&str>) -> Result<V
 }
 
 /// The keys of a tenant, guests left out, newest first, those before `before` only.
-pub async fn page(tx: &mut Tx, tenant: TenantId, before: Option<ApiKeyId>, limit: i64) -> Result<Vec<ApiKey>> {
+pub async fn page(
+    tx: &mut Tx,
+    tenant: TenantId,
+    before: Option<ApiKeyId>,
+    limit: i64,
+) -> Result<Vec<ApiKey>> {
     let rows = sqlx::query_as!(
         Row,
         r#"
@@ -182,7 +194,12 @@ pub async fn get(tx: &mut Tx, tenant: TenantId, id: ApiKeyId) -> Result<Option<A
 }
 
 /// Revokes one key, unless it is a guest's; `false` when it is revoked already, or there is none.
-pub async fn revoke_one(tx: &mut Tx, tenant: TenantId, id: ApiKeyId, now: OffsetDateTime) -> Result<bool> {
+pub async fn revoke_one(
+    tx: &mut Tx,
+    tenant: TenantId,
+    id: ApiKeyId,
+    now: OffsetDateTime,
+) -> Result<bool> {
     let done = sqlx::query!(
         "
         update api_keys
@@ -199,7 +216,12 @@ pub async fn revoke_one(tx: &mut Tx, tenant: TenantId, id: ApiKeyId, now: Offset
 }
 
 /// Ends what a guest came in with.
-pub async fn revoke_guest(tx: &mut Tx, tenant: TenantId, id: ApiKeyId, now: OffsetDateTime) -> Result<()> {
+pub async fn revoke_guest(
+    tx: &mut Tx,
+    tenant: TenantId,
+    id: ApiKeyId,
+    now: OffsetDateTime,
+) -> Result<()> {
     sqlx::query!(
         "
         update api_keys
@@ -234,7 +256,11 @@ pub async fn retire(tx: &mut Tx, tenant: TenantId, name: &str, now: OffsetDateTi
 
 /// The slot of a live key.
 pub async fn slot(tx: &mut Tx, tenant: TenantId, id: ApiKeyId) -> Result<i16> {
-    let slot = sqlx::query_scalar!("select slot from api_keys where tenant_id = $1 and id = $2", tenant.0, id.0);
+    let slot = sqlx::query_scalar!(
+        "select slot from api_keys where tenant_id = $1 and id = $2",
+        tenant.0,
+        id.0
+    );
     Ok(slot.fetch_one(tx.conn()).await?)
 }
 
@@ -252,7 +278,12 @@ pub async fn expire(tx: &mut Tx, tenant: TenantId, id: ApiKeyId, at: OffsetDateT
 }
 
 /// Revokes the keys with this name or prefix that are not revoked yet; says how many.
-pub async fn revoke(tx: &mut Tx, tenant: TenantId, name_or_prefix: &str, now: OffsetDateTime) -> Result<u64> {
+pub async fn revoke(
+    tx: &mut Tx,
+    tenant: TenantId,
+    name_or_prefix: &str,
+    now: OffsetDateTime,
+) -> Result<u64> {
     let revoked = sqlx::query!(
         "
         update api_keys
@@ -270,9 +301,13 @@ pub async fn revoke(tx: &mut Tx, tenant: TenantId, name_or_prefix: &str, now: Of
 
 /// Forgets guests that expired and says how many are left.
 pub async fn prune_guests(tx: &mut Tx, tenant: TenantId, now: OffsetDateTime) -> Result<i64> {
-    sqlx::query!("delete from api_keys where tenant_id = $1 and kind = 'guest' and expires_at <= $2", tenant.0, now,)
-        .execute(tx.conn())
-        .await?;
+    sqlx::query!(
+        "delete from api_keys where tenant_id = $1 and kind = 'guest' and expires_at <= $2",
+        tenant.0,
+        now,
+    )
+    .execute(tx.conn())
+    .await?;
     let left = sqlx::query_scalar!(
         r#"select count(*) as "count!" from api_keys where tenant_id = $1 and kind = 'guest'"#,
         tenant.0,

@@ -107,7 +107,10 @@ impl TryFrom<Row> for Approval {
 
     fn try_from(row: Row) -> Result<Self> {
         let broken = |what: String| Error::Internal(anyhow::anyhow!("approval {}: {what}", row.id));
-        let recorded = row.recorded_happened.zip(row.recorded_by).zip(row.recorded_at);
+        let recorded = row
+            .recorded_happened
+            .zip(row.recorded_by)
+            .zip(row.recorded_at);
         Ok(Self {
             tenant: TenantId(row.tenant_id),
             id: ApprovalId(row.id),
@@ -221,15 +224,32 @@ pub async fn open(tx: &mut Tx, requester: &UserId) -> Result<(i64, i64)> {
 
 /// Where a run takes place: its conversation, its position there, and of which kind it is.
 pub async fn origin(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, i64, RunKind)>> {
-    let row = sqlx::query!("select conversation_id, ordinal, kind from runs where id = $1", run.0)
-        .fetch_optional(tx.conn())
-        .await?;
-    let kind = |kind: &str| if kind == RunKind::Turn.as_str() { RunKind::Turn } else { RunKind::Command };
-    Ok(row.map(|row| (ConversationId(row.conversation_id), row.ordinal, kind(&row.kind))))
+    let row = sqlx::query!(
+        "select conversation_id, ordinal, kind from runs where id = $1",
+        run.0
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    let kind = |kind: &str| {
+        if kind == RunKind::Turn.as_str() {
+            RunKind::Turn
+        } else {
+            RunKind::Command
+        }
+    };
+    Ok(row.map(|row| {
+        (
+            ConversationId(row.conversation_id),
+            row.ordinal,
+            kind(&row.kind),
+        )
+    }))
 }
 
 pub async fn get(tx: &mut Tx, id: ApprovalId) -> Result<Option<Approval>> {
-    let row = rows!("select", "from approvals a where id = $1", id.0).fetch_optional(tx.conn()).await?;
+    let row = rows!("select", "from approvals a where id = $1", id.0)
+        .fetch_optional(tx.conn())
+        .await?;
     row.map(TryInto::try_into).transpose()
 }
 
@@ -249,7 +269,8 @@ pub async fn by_code(tx: &mut Tx, code: &str) -> Result<Option<Approval>> {
 /// Locks a request until the end of `tx`. What it looks like then, and whether it may still be approved, has to
 /// be asked in a statement of its own ([`get`], [`is_live`]): this one may have waited for the lock.
 pub async fn lock(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
-    let found = sqlx::query!("select id from approvals where id = $1 for update", id.0).fetch_optional(tx.conn());
+    let found = sqlx::query!("select id from approvals where id = $1 for update", id.0)
+        .fetch_optional(tx.conn());
     Ok(found.await?.is_some())
 }
 
@@ -292,9 +313,18 @@ pub struct Change<'a> {
 
 /// Makes a transition; `None` when the row is not (or no longer) in the state it comes from.
 pub async fn change(tx: &mut Tx, id: ApprovalId, change: &Change<'_>) -> Result<Option<Approval>> {
-    let Change { from, to, when, reason, by, window } = change;
+    let Change {
+        from,
+        to,
+        when,
+        reason,
+        by,
+        window,
+    } = change;
     if !from.can_become(*to) {
-        return Err(Error::Internal(anyhow::anyhow!("an approval never becomes {to:?} when it is {from:?}")));
+        return Err(Error::Internal(anyhow::anyhow!(
+            "an approval never becomes {to:?} when it is {from:?}"
+        )));
     }
     let (when, fence) = match when {
         When::Locked => ("locked", 0),

@@ -34,7 +34,11 @@ pub struct AuditRow {
 
 /// Adds lines of one tenant in one statement. What a tenant did is gone when the tenant is.
 pub async fn insert(tx: &mut Tx, tenant: TenantId, rows: &[AuditRow]) -> Result<()> {
-    let column = |text: fn(&AuditRow) -> &str| rows.iter().map(|row| text(row).to_owned()).collect::<Vec<String>>();
+    let column = |text: fn(&AuditRow) -> &str| {
+        rows.iter()
+            .map(|row| text(row).to_owned())
+            .collect::<Vec<String>>()
+    };
     sqlx::query!(
         "insert into audit (tenant_id, id, at, actor, action, agent, run_id, server, tool, args_sha256, outcome, detail)
          select $1, id, at, actor, action, nullif(agent, ''), run_id, nullif(server, ''), nullif(tool, ''),
@@ -80,7 +84,12 @@ pub async fn record(tx: &mut Tx, tenant: TenantId, fact: &Fact<'_>) -> Result<()
 }
 
 /// The same for what concerns no single tenant; wants [`super::Db::system`].
-pub async fn record_for_operator(tx: &mut Tx, actor: &str, action: &'static str, detail: &str) -> Result<()> {
+pub async fn record_for_operator(
+    tx: &mut Tx,
+    actor: &str,
+    action: &'static str,
+    detail: &str,
+) -> Result<()> {
     sqlx::query!(
         "insert into operator_audit (id, actor, action, detail) values ($1, $2, $3, $4)",
         AuditId::new().0,
@@ -109,9 +118,32 @@ struct Row {
 
 impl From<Row> for Line {
     fn from(row: Row) -> Self {
-        let Row { at, actor, action, agent, server, tool, args_sha256, outcome, detail, .. } = row;
+        let Row {
+            at,
+            actor,
+            action,
+            agent,
+            server,
+            tool,
+            args_sha256,
+            outcome,
+            detail,
+            ..
+        } = row;
         let (id, run_id) = (AuditId(row.id), row.run_id.map(RunId));
-        Self { id, at, actor, action, agent, run_id, server, tool, args_sha256, outcome, detail }
+        Self {
+            id,
+            at,
+            actor,
+            action,
+            agent,
+            run_id,
+            server,
+            tool,
+            args_sha256,
+            outcome,
+            detail,
+        }
     }
 }
 
@@ -124,7 +156,9 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<Line>> {
     // One plan for all filters would read the whole trail for each of them.
-    sqlx::query("set local plan_cache_mode = force_custom_plan").execute(tx.conn()).await?;
+    sqlx::query("set local plan_cache_mode = force_custom_plan")
+        .execute(tx.conn())
+        .await?;
     let (first, last) = filter.ids();
     let last = before.map_or(last, |before| before.0.min(last));
     let rows = sqlx::query_as!(
@@ -165,7 +199,11 @@ pub async fn list(
 }
 
 /// The newest lines of the operator's trail since a time; wants [`super::Db::system`].
-pub async fn operators(tx: &mut Tx, since: Option<OffsetDateTime>, limit: i64) -> Result<Vec<OperatorLine>> {
+pub async fn operators(
+    tx: &mut Tx,
+    since: Option<OffsetDateTime>,
+    limit: i64,
+) -> Result<Vec<OperatorLine>> {
     let rows = sqlx::query!(
         "
         select id, at, actor, action, detail from operator_audit
@@ -178,6 +216,15 @@ pub async fn operators(tx: &mut Tx, since: Option<OffsetDateTime>, limit: i64) -
     )
     .fetch_all(tx.conn())
     .await?;
-    let line = |id, at, actor, action, detail| OperatorLine { id: AuditId(id), at, actor, action, detail };
-    Ok(rows.into_iter().map(|row| line(row.id, row.at, row.actor, row.action, row.detail)).collect())
+    let line = |id, at, actor, action, detail| OperatorLine {
+        id: AuditId(id),
+        at,
+        actor,
+        action,
+        detail,
+    };
+    Ok(rows
+        .into_iter()
+        .map(|row| line(row.id, row.at, row.actor, row.action, row.detail))
+        .collect())
 }

@@ -14,7 +14,13 @@ use crate::domain::{
 };
 
 /// Stores the catalog of a server as seen in one credential scope, over an older one.
-pub async fn put(tx: &mut Tx, tenant: TenantId, agent: &AgentId, scope: &str, catalog: &Catalog) -> Result<()> {
+pub async fn put(
+    tx: &mut Tx,
+    tenant: TenantId,
+    agent: &AgentId,
+    scope: &str,
+    catalog: &Catalog,
+) -> Result<()> {
     sqlx::query!(
         "insert into catalogs (tenant_id, id, agent, server, scope, version, tools, prompts, dropped, fetched_at)
          values ($1, $2, $3, $4, $5, $6, $7::text::json, $8::text::json, $9::text::json, $10)
@@ -45,7 +51,11 @@ fn written(json: &impl serde::Serialize) -> Result<String> {
 }
 
 /// The stored catalogs among these, each of a server in one scope, with the scope.
-pub async fn get(tx: &mut Tx, agent: &AgentId, wanted: &[(ServerId, String)]) -> Result<Vec<(Catalog, String)>> {
+pub async fn get(
+    tx: &mut Tx,
+    agent: &AgentId,
+    wanted: &[(ServerId, String)],
+) -> Result<Vec<(Catalog, String)>> {
     struct Row {
         server: String,
         scope: String,
@@ -55,8 +65,10 @@ pub async fn get(tx: &mut Tx, agent: &AgentId, wanted: &[(ServerId, String)]) ->
         dropped: Json<Vec<String>>,
         fetched_at: OffsetDateTime,
     }
-    let (servers, scopes): (Vec<String>, Vec<String>) =
-        wanted.iter().map(|(server, scope)| (server.to_string(), scope.clone())).unzip();
+    let (servers, scopes): (Vec<String>, Vec<String>) = wanted
+        .iter()
+        .map(|(server, scope)| (server.to_string(), scope.clone()))
+        .unzip();
     let rows = sqlx::query_as!(
         Row,
         r#"select server, scope, version, tools as "tools: Json<Vec<Arc<Tool>>>",
@@ -69,9 +81,20 @@ pub async fn get(tx: &mut Tx, agent: &AgentId, wanted: &[(ServerId, String)]) ->
     .fetch_all(tx.conn())
     .await?;
     let catalog = |row: Row| {
-        let server = ServerId::parse(&row.server).map_err(|error| Error::internal(anyhow::anyhow!(error)))?;
+        let server = ServerId::parse(&row.server)
+            .map_err(|error| Error::internal(anyhow::anyhow!(error)))?;
         let (tools, prompts, dropped) = (row.tools.0, row.prompts.0, row.dropped.0);
-        Ok((Catalog { server, tools, prompts, dropped, fetched_at: row.fetched_at, version: row.version }, row.scope))
+        Ok((
+            Catalog {
+                server,
+                tools,
+                prompts,
+                dropped,
+                fetched_at: row.fetched_at,
+                version: row.version,
+            },
+            row.scope,
+        ))
     };
     rows.into_iter().map(catalog).collect()
 }

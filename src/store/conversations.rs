@@ -23,7 +23,8 @@ impl TryFrom<Row> for Conversation {
     type Error = Error;
 
     fn try_from(row: Row) -> Result<Self> {
-        let agent = AgentId::parse(&row.agent).map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?;
+        let agent = AgentId::parse(&row.agent)
+            .map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?;
         Ok(Self {
             id: ConversationId(row.id),
             agent,
@@ -63,7 +64,12 @@ pub async fn insert(
 }
 
 /// A conversation of this user; anybody else's is not found. Locks its counters when `lock` is set.
-pub async fn get(tx: &mut Tx, user: &UserId, id: ConversationId, lock: bool) -> Result<Conversation> {
+pub async fn get(
+    tx: &mut Tx,
+    user: &UserId,
+    id: ConversationId,
+    lock: bool,
+) -> Result<Conversation> {
     let row = if lock {
         sqlx::query_as!(
             Row,
@@ -85,7 +91,8 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: ConversationId, lock: bool) -> 
         .fetch_optional(tx.conn())
         .await?
     };
-    row.ok_or_else(|| Error::not_found(format!("conversation {id}")))?.try_into()
+    row.ok_or_else(|| Error::not_found(format!("conversation {id}")))?
+        .try_into()
 }
 
 /// The user's conversations, newest first, older than `before`; with those that runs have started, or without.
@@ -116,7 +123,12 @@ pub async fn list(
 }
 
 /// The newest conversation that a frontend knows by a key of its own.
-pub async fn by_external_key(tx: &mut Tx, user: &UserId, agent: &AgentId, key: &str) -> Result<Option<Conversation>> {
+pub async fn by_external_key(
+    tx: &mut Tx,
+    user: &UserId,
+    agent: &AgentId,
+    key: &str,
+) -> Result<Option<Conversation>> {
     let row = sqlx::query_as!(
         Row,
         "select id, agent, title, parent_session, last_event, created_at, updated_at
@@ -132,15 +144,25 @@ pub async fn by_external_key(tx: &mut Tx, user: &UserId, agent: &AgentId, key: &
 }
 
 pub async fn set_external_key(tx: &mut Tx, id: ConversationId, key: &str) -> Result<()> {
-    sqlx::query!("update conversations set external_key = $2 where id = $1", id.0, key).execute(tx.conn()).await?;
+    sqlx::query!(
+        "update conversations set external_key = $2 where id = $1",
+        id.0,
+        key
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(())
 }
 
 /// Gives an untitled conversation its title.
 pub async fn set_title(tx: &mut Tx, id: ConversationId, title: &str) -> Result<()> {
-    sqlx::query!("update conversations set title = $2 where id = $1 and title = ''", id.0, title)
-        .execute(tx.conn())
-        .await?;
+    sqlx::query!(
+        "update conversations set title = $2 where id = $1 and title = ''",
+        id.0,
+        title
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(())
 }
 
@@ -156,9 +178,19 @@ pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<St
 }
 
 /// Number of the last durable event of each conversation, for those who wait for more.
-pub async fn last_events(tx: &mut Tx, ids: &[ConversationId]) -> Result<Vec<(ConversationId, i64)>> {
+pub async fn last_events(
+    tx: &mut Tx,
+    ids: &[ConversationId],
+) -> Result<Vec<(ConversationId, i64)>> {
     let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
-    let rows =
-        sqlx::query!("select id, last_event from conversations where id = any($1)", &ids).fetch_all(tx.conn()).await?;
-    Ok(rows.into_iter().map(|row| (ConversationId(row.id), row.last_event)).collect())
+    let rows = sqlx::query!(
+        "select id, last_event from conversations where id = any($1)",
+        &ids
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (ConversationId(row.id), row.last_event))
+        .collect())
 }

@@ -38,7 +38,8 @@ impl TryFrom<Row> for Credential {
             server: ServerId::parse(&row.server).map_err(broken)?,
             user: UserId(row.user_id.into()),
             generation: row.generation.cast_unsigned(),
-            state: CredentialState::parse(&row.state).ok_or_else(|| broken(format!("state {:?}", row.state)))?,
+            state: CredentialState::parse(&row.state)
+                .ok_or_else(|| broken(format!("state {:?}", row.state)))?,
             reason: row.reason,
             sealed: row.sealed,
             created_at: row.created_at,
@@ -49,7 +50,12 @@ impl TryFrom<Row> for Credential {
 }
 
 /// What a user has for a server of an agent.
-pub async fn get(tx: &mut Tx, agent: &AgentId, server: &ServerId, user: &UserId) -> Result<Option<Credential>> {
+pub async fn get(
+    tx: &mut Tx,
+    agent: &AgentId,
+    server: &ServerId,
+    user: &UserId,
+) -> Result<Option<Credential>> {
     let row = sqlx::query_as!(
         Row,
         "
@@ -94,7 +100,10 @@ pub async fn put(tx: &mut Tx, credential: &Credential, replaces: Option<u64>) ->
     if done {
         return Ok(());
     }
-    Err(Error::Conflict(format!("the credential for {} was changed meanwhile; look at it again", credential.server)))
+    Err(Error::Conflict(format!(
+        "the credential for {} was changed meanwhile; look at it again",
+        credential.server
+    )))
 }
 
 async fn insert(tx: &mut Tx, credential: &Credential) -> Result<bool> {
@@ -125,7 +134,10 @@ async fn insert(tx: &mut Tx, credential: &Credential) -> Result<bool> {
 
 async fn replace(tx: &mut Tx, credential: &Credential, generation: u64) -> Result<bool> {
     if credential.generation <= generation {
-        return Err(Error::internal(anyhow::anyhow!("credential {}: its generation does not grow", credential.id)));
+        return Err(Error::internal(anyhow::anyhow!(
+            "credential {}: its generation does not grow",
+            credential.id
+        )));
     }
     let replaced = sqlx::query!(
         "
@@ -227,9 +239,17 @@ pub async fn not_sealed_with(
 /// Puts the same plaintexts, sealed anew, in the place of what was read; `resealed` goes with `read`, one by one.
 /// A record that was replaced or sealed by somebody else meanwhile is left alone. One that was quarantined
 /// is active again, since it could be opened. Answers how many were changed.
-pub async fn reseal(tx: &mut Tx, tenant: TenantId, read: &[Credential], resealed: &[Vec<u8>]) -> Result<u64> {
+pub async fn reseal(
+    tx: &mut Tx,
+    tenant: TenantId,
+    read: &[Credential],
+    resealed: &[Vec<u8>],
+) -> Result<u64> {
     let ids: Vec<Uuid> = read.iter().map(|credential| credential.id.0).collect();
-    let before: Vec<Vec<u8>> = read.iter().map(|credential| credential.sealed.clone()).collect();
+    let before: Vec<Vec<u8>> = read
+        .iter()
+        .map(|credential| credential.sealed.clone())
+        .collect();
     let changed = sqlx::query!(
         "
         update credentials c

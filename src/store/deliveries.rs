@@ -63,8 +63,15 @@ pub async fn due(tx: &mut Tx, busy: &[WebhookId], limit: i64) -> Result<Vec<Due>
     )
     .fetch_all(tx.conn())
     .await?;
-    let due = |tenant, id, webhook| Due { tenant: TenantId(tenant), id: DeliveryId(id), webhook: WebhookId(webhook) };
-    Ok(rows.into_iter().map(|row| due(row.tenant_id, row.id, row.webhook_id)).collect())
+    let due = |tenant, id, webhook| Due {
+        tenant: TenantId(tenant),
+        id: DeliveryId(id),
+        webhook: WebhookId(webhook),
+    };
+    Ok(rows
+        .into_iter()
+        .map(|row| due(row.tenant_id, row.id, row.webhook_id))
+        .collect())
 }
 
 /// A message to be sent by whoever claimed it, and where to.

@@ -39,7 +39,8 @@ impl TryFrom<Row> for Pending {
     type Error = Error;
 
     fn try_from(row: Row) -> Result<Self> {
-        let broken = |what: &str| Error::Internal(anyhow::anyhow!("elicitation {}: {what}", row.id));
+        let broken =
+            |what: &str| Error::Internal(anyhow::anyhow!("elicitation {}: {what}", row.id));
         Ok(Self {
             id: row.id,
             conversation: ConversationId(row.conversation_id),
@@ -159,15 +160,20 @@ pub async fn answer(tx: &mut Tx, seen: &Pending, next: &Step<'_>, life: Duration
 
 /// From here on the call may have been sent. `false` when it may have been before.
 pub async fn mark_sent(tx: &mut Tx, id: Uuid) -> Result<bool> {
-    let done = sqlx::query!("update elicitations set state = 'sent' where id = $1 and state = 'answered'", id)
-        .execute(tx.conn())
-        .await?;
+    let done = sqlx::query!(
+        "update elicitations set state = 'sent' where id = $1 and state = 'answered'",
+        id
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(done.rows_affected() == 1)
 }
 
 /// It is over. `false` when it was before.
 pub async fn end(tx: &mut Tx, id: Uuid) -> Result<bool> {
-    let done = sqlx::query!("delete from elicitations where id = $1", id).execute(tx.conn()).await?;
+    let done = sqlx::query!("delete from elicitations where id = $1", id)
+        .execute(tx.conn())
+        .await?;
     Ok(done.rows_affected() == 1)
 }
 
@@ -201,9 +207,10 @@ pub async fn is_started(tx: &mut Tx, run: RunId) -> Result<bool> {
 
 /// The tenants with questions that nobody answered in time; wants [`super::Db::system`].
 pub async fn tenants_with_old(tx: &mut Tx) -> Result<Vec<TenantId>> {
-    let ids = sqlx::query_scalar!("select distinct tenant_id from elicitations where expires_at < now()")
-        .fetch_all(tx.conn())
-        .await?;
+    let ids =
+        sqlx::query_scalar!("select distinct tenant_id from elicitations where expires_at < now()")
+            .fetch_all(tx.conn())
+            .await?;
     Ok(ids.into_iter().map(TenantId).collect())
 }
 
@@ -221,5 +228,8 @@ pub async fn expire(tx: &mut Tx) -> Result<Vec<Pending>> {
     .fetch_all(tx.conn())
     .await?;
     let pending: Result<Vec<Pending>> = rows.into_iter().map(TryInto::try_into).collect();
-    Ok(pending?.into_iter().filter(|pending| pending.state == State::Open || pending.live).collect())
+    Ok(pending?
+        .into_iter()
+        .filter(|pending| pending.state == State::Open || pending.live)
+        .collect())
 }

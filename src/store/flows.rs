@@ -56,7 +56,13 @@ impl TryFrom<Row> for Flow {
 }
 
 /// Starts a flow in a conversation, in place of the one before.
-pub async fn begin(tx: &mut Tx, tenant: TenantId, flow: &Flow, link_hash: Option<&[u8]>, life: Duration) -> Result<()> {
+pub async fn begin(
+    tx: &mut Tx,
+    tenant: TenantId,
+    flow: &Flow,
+    link_hash: Option<&[u8]>,
+    life: Duration,
+) -> Result<()> {
     sqlx::query!(
         "insert into flows (tenant_id, id, conversation_id, user_id, locale, agent, step, server, field, secret,
                             link_hash, expires_at)
@@ -162,17 +168,23 @@ pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId
 
 /// Deletes the tenant's flows that ended this long ago, with what was entered in them.
 pub async fn forget_old(tx: &mut Tx, age: Duration) -> Result<()> {
-    sqlx::query!("delete from flows where expires_at < now() - make_interval(secs => $1)", age.as_secs_f64())
-        .execute(tx.conn())
-        .await?;
+    sqlx::query!(
+        "delete from flows where expires_at < now() - make_interval(secs => $1)",
+        age.as_secs_f64()
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(())
 }
 
 /// Whose link this is. Needs the system role; learns nothing else.
 pub async fn by_link(tx: &mut Tx, link_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
-    let row = sqlx::query!("select tenant_id, id from flows where link_hash = $1", link_hash)
-        .fetch_optional(tx.conn())
-        .await?;
+    let row = sqlx::query!(
+        "select tenant_id, id from flows where link_hash = $1",
+        link_hash
+    )
+    .fetch_optional(tx.conn())
+    .await?;
     Ok(row.map(|row| (TenantId(row.tenant_id), row.id)))
 }
 
@@ -192,7 +204,12 @@ pub async fn by_id(tx: &mut Tx, id: Uuid) -> Result<Option<Flow>> {
 
 /// Ends the flow of a conversation; whether there was one.
 pub async fn end(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
-    let done = sqlx::query!("delete from flows where conversation_id = $1", conversation.0).execute(tx.conn()).await?;
+    let done = sqlx::query!(
+        "delete from flows where conversation_id = $1",
+        conversation.0
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(done.rows_affected() > 0)
 }
 
@@ -230,8 +247,11 @@ pub async fn is_of_client(tx: &mut Tx, conversation: ConversationId) -> Result<b
 
 /// Counts a wrong code. The time it has left stays as it is.
 pub async fn refuse(tx: &mut Tx, id: Uuid) -> Result<()> {
-    sqlx::query!("update flows set tries = tries + 1, answer = null, answer_run = null where id = $1", id)
-        .execute(tx.conn())
-        .await?;
+    sqlx::query!(
+        "update flows set tries = tries + 1, answer = null, answer_run = null where id = $1",
+        id
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(())
 }

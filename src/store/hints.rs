@@ -15,11 +15,23 @@ const CHANNEL: &str = "chatelaine";
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Hint {
     /// A conversation has news.
-    Conversation { tenant: TenantId, conversation: ConversationId },
+    Conversation {
+        tenant: TenantId,
+        conversation: ConversationId,
+    },
     /// A user's credentials at an agent changed.
-    Credentials { tenant: TenantId, agent: AgentId, user: UserId },
+    Credentials {
+        tenant: TenantId,
+        agent: AgentId,
+        user: UserId,
+    },
     /// The tools of a personal server changed, as seen in a scope.
-    Catalog { tenant: TenantId, agent: AgentId, server: ServerId, scope: String },
+    Catalog {
+        tenant: TenantId,
+        agent: AgentId,
+        server: ServerId,
+        scope: String,
+    },
     /// A tenant's approvals have news.
     Approvals { tenant: TenantId },
     /// A user signed out.
@@ -46,10 +58,17 @@ impl Db {
 
     /// Tells the other replicas, in one statement outside of any business transaction.
     pub async fn hint(&self, me: ReplicaId, hints: &[Hint]) -> Result<()> {
-        let payloads: Vec<_> = hints.iter().map(|hint| format!("{me} {}", written(hint))).collect();
-        sqlx::query!("select pg_notify($1, payload) from unnest($2::text[]) payload", CHANNEL, &payloads)
-            .fetch_all(&self.pool)
-            .await?;
+        let payloads: Vec<_> = hints
+            .iter()
+            .map(|hint| format!("{me} {}", written(hint)))
+            .collect();
+        sqlx::query!(
+            "select pg_notify($1, payload) from unnest($2::text[]) payload",
+            CHANNEL,
+            &payloads
+        )
+        .fetch_all(&self.pool)
+        .await?;
         Ok(())
     }
 }
@@ -71,9 +90,21 @@ impl Hints {
 /// User ids may hold blanks, so one always comes last.
 fn written(hint: &Hint) -> String {
     match hint {
-        Hint::Conversation { tenant, conversation } => format!("conversation {tenant} {conversation}"),
-        Hint::Credentials { tenant, agent, user } => format!("credentials {tenant} {agent} {user}"),
-        Hint::Catalog { tenant, agent, server, scope } => format!("catalog {tenant} {agent} {server} {scope}"),
+        Hint::Conversation {
+            tenant,
+            conversation,
+        } => format!("conversation {tenant} {conversation}"),
+        Hint::Credentials {
+            tenant,
+            agent,
+            user,
+        } => format!("credentials {tenant} {agent} {user}"),
+        Hint::Catalog {
+            tenant,
+            agent,
+            server,
+            scope,
+        } => format!("catalog {tenant} {agent} {server} {scope}"),
         Hint::Approvals { tenant } => format!("approvals {tenant} -"),
         Hint::SignedOut { tenant, user } => format!("signed_out {tenant} {user}"),
         Hint::Tenant { tenant } => format!("tenant {tenant} -"),
@@ -87,13 +118,23 @@ fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
     let (kind, tenant, rest) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
     let agent = |text: &str| AgentId::parse(text).ok();
     let hint = match kind {
-        "conversation" => Hint::Conversation { tenant, conversation: rest.parse().ok()? },
-        "signed_out" => Hint::SignedOut { tenant, user: UserId(rest.into()) },
+        "conversation" => Hint::Conversation {
+            tenant,
+            conversation: rest.parse().ok()?,
+        },
+        "signed_out" => Hint::SignedOut {
+            tenant,
+            user: UserId(rest.into()),
+        },
         "tenant" => Hint::Tenant { tenant },
         "registry" => Hint::Registry { tenant },
         "credentials" => {
             let (name, user) = rest.split_once(' ')?;
-            Hint::Credentials { tenant, agent: agent(name)?, user: UserId(user.into()) }
+            Hint::Credentials {
+                tenant,
+                agent: agent(name)?,
+                user: UserId(user.into()),
+            }
         }
         "catalog" => {
             let (name, rest) = rest.split_once(' ')?;

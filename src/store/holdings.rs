@@ -53,14 +53,20 @@ pub async fn of_user(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<
 
 /// The ids of a user's credentials at every agent.
 pub async fn ids_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<CredentialId>> {
-    let ids = sqlx::query_scalar!("select id from credentials where user_id = $1", user.as_str())
-        .fetch_all(tx.conn())
-        .await?;
+    let ids = sqlx::query_scalar!(
+        "select id from credentials where user_id = $1",
+        user.as_str()
+    )
+    .fetch_all(tx.conn())
+    .await?;
     Ok(ids.into_iter().map(CredentialId).collect())
 }
 
 /// Removes all that a user has; what it was for, so that connections made with it can be closed.
-pub async fn delete_all(tx: &mut Tx, user: &UserId) -> Result<Vec<(AgentId, ServerId, CredentialId, u64)>> {
+pub async fn delete_all(
+    tx: &mut Tx,
+    user: &UserId,
+) -> Result<Vec<(AgentId, ServerId, CredentialId, u64)>> {
     let rows = sqlx::query!(
         "delete from credentials where user_id = $1 returning agent, server, id, generation",
         user.as_str(),
@@ -72,15 +78,29 @@ pub async fn delete_all(tx: &mut Tx, user: &UserId) -> Result<Vec<(AgentId, Serv
         .map(|row| {
             let agent = AgentId::parse(&row.agent).map_err(broken)?;
             let server = ServerId::parse(&row.server).map_err(broken)?;
-            Ok((agent, server, CredentialId(row.id), row.generation.cast_unsigned()))
+            Ok((
+                agent,
+                server,
+                CredentialId(row.id),
+                row.generation.cast_unsigned(),
+            ))
         })
         .collect()
 }
 
 /// The credentials of many users at once: pairs of agent and user, in one query.
-pub async fn of_users(tx: &mut Tx, whose: &[(AgentId, UserId)]) -> Result<Vec<(AgentId, UserId, Held)>> {
-    let agents: Vec<_> = whose.iter().map(|(agent, _)| agent.as_str().to_owned()).collect();
-    let users: Vec<_> = whose.iter().map(|(_, user)| user.as_str().to_owned()).collect();
+pub async fn of_users(
+    tx: &mut Tx,
+    whose: &[(AgentId, UserId)],
+) -> Result<Vec<(AgentId, UserId, Held)>> {
+    let agents: Vec<_> = whose
+        .iter()
+        .map(|(agent, _)| agent.as_str().to_owned())
+        .collect();
+    let users: Vec<_> = whose
+        .iter()
+        .map(|(_, user)| user.as_str().to_owned())
+        .collect();
     let rows = sqlx::query!(
         r#"select agent, user_id, id, server, generation, state, told_generation = generation as "told!", updated_at
          from credentials
@@ -92,10 +112,18 @@ pub async fn of_users(tx: &mut Tx, whose: &[(AgentId, UserId)]) -> Result<Vec<(A
     .await?;
     rows.into_iter()
         .map(|row| {
-            let agent = AgentId::parse(&row.agent).map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?;
+            let agent = AgentId::parse(&row.agent)
+                .map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?;
             let user = UserId(row.user_id.into());
             let (id, server, generation, state) = (row.id, row.server, row.generation, row.state);
-            let row = Row { id, server, generation, state, told: row.told, updated_at: row.updated_at };
+            let row = Row {
+                id,
+                server,
+                generation,
+                state,
+                told: row.told,
+                updated_at: row.updated_at,
+            };
             Ok((agent, user, row.try_into()?))
         })
         .collect()
@@ -110,7 +138,16 @@ pub async fn known(tx: &mut Tx, ids: &[CredentialId]) -> Result<Vec<(CredentialI
     )
     .fetch_all(tx.conn())
     .await?;
-    Ok(rows.into_iter().map(|row| (CredentialId(row.id), row.generation.cast_unsigned(), row.active)).collect())
+    Ok(rows
+        .into_iter()
+        .map(|row| {
+            (
+                CredentialId(row.id),
+                row.generation.cast_unsigned(),
+                row.active,
+            )
+        })
+        .collect())
 }
 
 /// What a credential holds, if this generation of it is still there.

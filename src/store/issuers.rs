@@ -28,10 +28,27 @@ impl TryFrom<Row> for Issuer {
             (Some(url), None, None) => IssuerKeys::Jwks(url),
             (None, Some(pem), None) => IssuerKeys::PublicKey(pem),
             (None, None, Some(name)) => IssuerKeys::SecretEnv(name),
-            _ => return Err(Error::internal(anyhow::anyhow!("issuer {} has not exactly one source of keys", row.id))),
+            _ => {
+                return Err(Error::internal(anyhow::anyhow!(
+                    "issuer {} has not exactly one source of keys",
+                    row.id
+                )));
+            }
         };
-        let Row { issuer, audience, algorithm, .. } = row;
-        Ok(Self { id: IssuerId(row.id), tenant: TenantId(row.tenant_id), issuer, audience, algorithm, keys })
+        let Row {
+            issuer,
+            audience,
+            algorithm,
+            ..
+        } = row;
+        Ok(Self {
+            id: IssuerId(row.id),
+            tenant: TenantId(row.tenant_id),
+            issuer,
+            audience,
+            algorithm,
+            keys,
+        })
     }
 }
 
@@ -74,8 +91,13 @@ pub async fn put(tx: &mut Tx, issuer: &mut Issuer) -> Result<bool> {
     .await?;
     if added.rows_affected() == 0 {
         let own = list(tx, issuer.tenant).await?;
-        if own.iter().any(|own| own.issuer == issuer.issuer && own.audience == issuer.audience) {
-            return Err(Error::Conflict("this issuer was added at this moment; look at the list".to_owned()));
+        if own
+            .iter()
+            .any(|own| own.issuer == issuer.issuer && own.audience == issuer.audience)
+        {
+            return Err(Error::Conflict(
+                "this issuer was added at this moment; look at the list".to_owned(),
+            ));
         }
         return Err(Error::Conflict(format!(
             "issuer {:?} with audience {:?} belongs to another tenant; choose another audience",
@@ -133,7 +155,12 @@ pub async fn list(tx: &mut Tx, tenant: TenantId) -> Result<Vec<Issuer>> {
 }
 
 /// Removes an issuer, with all its audiences or one; says how many rows there were.
-pub async fn delete(tx: &mut Tx, tenant: TenantId, issuer: &str, audience: Option<&str>) -> Result<u64> {
+pub async fn delete(
+    tx: &mut Tx,
+    tenant: TenantId,
+    issuer: &str,
+    audience: Option<&str>,
+) -> Result<u64> {
     let deleted = sqlx::query!(
         "
         delete from issuers

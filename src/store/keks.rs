@@ -55,9 +55,16 @@ impl TryFrom<Row> for KnownKek {
     type Error = Error;
 
     fn try_from(row: Row) -> Result<Self> {
-        let states = [KekState::Added, KekState::Sealing, KekState::Opening, KekState::Retired];
+        let states = [
+            KekState::Added,
+            KekState::Sealing,
+            KekState::Opening,
+            KekState::Retired,
+        ];
         let state = states.into_iter().find(|state| state.as_str() == row.state);
-        let state = state.ok_or_else(|| Error::internal(anyhow::anyhow!("key {}: state {:?}", row.id, row.state)))?;
+        let state = state.ok_or_else(|| {
+            Error::internal(anyhow::anyhow!("key {}: state {:?}", row.id, row.state))
+        })?;
         Ok(Self {
             id: KekId::parse(&row.id).map_err(|why| Error::internal(anyhow::anyhow!(why)))?,
             check_value: row.check_value,
@@ -70,9 +77,12 @@ impl TryFrom<Row> for KnownKek {
 
 /// Every key.
 pub async fn list(tx: &mut Tx) -> Result<Vec<KnownKek>> {
-    let rows = sqlx::query_as!(Row, "select id, check_value, state, promoted_at, retired_at from keks order by id")
-        .fetch_all(tx.conn())
-        .await?;
+    let rows = sqlx::query_as!(
+        Row,
+        "select id, check_value, state, promoted_at, retired_at from keks order by id"
+    )
+    .fetch_all(tx.conn())
+    .await?;
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
@@ -102,9 +112,12 @@ pub async fn add(tx: &mut Tx, id: &KekId, check_value: &[u8; 16]) -> Result<bool
 
 /// Makes a key the one that seals, in place of the one that does.
 pub async fn promote(tx: &mut Tx, id: &KekId) -> Result<()> {
-    sqlx::query!("update keks set state = 'opening' where state = 'sealing' and id <> $1", id.as_str())
-        .execute(tx.conn())
-        .await?;
+    sqlx::query!(
+        "update keks set state = 'opening' where state = 'sealing' and id <> $1",
+        id.as_str()
+    )
+    .execute(tx.conn())
+    .await?;
     let promoted = sqlx::query!(
         "update keks set state = 'sealing', promoted_at = now() where id = $1 and state in ('added', 'opening')",
         id.as_str(),
@@ -112,7 +125,9 @@ pub async fn promote(tx: &mut Tx, id: &KekId) -> Result<()> {
     .execute(tx.conn())
     .await?;
     if promoted.rows_affected() == 0 {
-        return Err(Error::Conflict(format!("key {id} cannot seal; see `chatelaine keys list`")));
+        return Err(Error::Conflict(format!(
+            "key {id} cannot seal; see `chatelaine keys list`"
+        )));
     }
     Ok(())
 }
@@ -128,11 +143,14 @@ pub async fn retire(tx: &mut Tx, id: &KekId) -> Result<()> {
     .await;
     let taken = match taken {
         Err(sqlx::Error::Database(error)) if error.is_foreign_key_violation() => {
-            return Err(Error::Conflict(format!("key {id} still wraps tenants' keys; run `chatelaine keys rewrap`")));
+            return Err(Error::Conflict(format!(
+                "key {id} still wraps tenants' keys; run `chatelaine keys rewrap`"
+            )));
         }
         taken => taken?,
     };
-    let row = taken.ok_or_else(|| Error::Conflict(format!("key {id} seals, or is retired already")))?;
+    let row =
+        taken.ok_or_else(|| Error::Conflict(format!("key {id} seals, or is retired already")))?;
     sqlx::query!(
         "
         insert into keks (id, check_value, state, created_at, promoted_at, retired_at)
@@ -150,7 +168,9 @@ pub async fn retire(tx: &mut Tx, id: &KekId) -> Result<()> {
 
 /// Says that a replica is alive and which keys it has; forgets replicas that are long gone.
 pub async fn hold(tx: &mut Tx, replica: ReplicaId, keks: &[String]) -> Result<()> {
-    sqlx::query!("delete from key_holders where seen_at < now() - interval '1 hour'").execute(tx.conn()).await?;
+    sqlx::query!("delete from key_holders where seen_at < now() - interval '1 hour'")
+        .execute(tx.conn())
+        .await?;
     sqlx::query!(
         "
         insert into key_holders (replica, keks, seen_at) values ($1, $2, now())
@@ -166,7 +186,9 @@ pub async fn hold(tx: &mut Tx, replica: ReplicaId, keks: &[String]) -> Result<()
 
 /// A replica ends.
 pub async fn let_go(tx: &mut Tx, replica: ReplicaId) -> Result<()> {
-    sqlx::query!("delete from key_holders where replica = $1", replica.0).execute(tx.conn()).await?;
+    sqlx::query!("delete from key_holders where replica = $1", replica.0)
+        .execute(tx.conn())
+        .await?;
     Ok(())
 }
 

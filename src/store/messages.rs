@@ -96,7 +96,10 @@ pub async fn append(
         run_id: new.run,
         created_at: row.created_at,
     };
-    let event = Event { seq: row.event, kind: EventKind::Message(message.clone()) };
+    let event = Event {
+        seq: row.event,
+        kind: EventKind::Message(message.clone()),
+    };
     Ok((message, event))
 }
 
@@ -126,11 +129,23 @@ pub async fn append_run_event(
     )
     .fetch_one(tx.conn())
     .await?;
-    Ok(Event { seq, kind: EventKind::Run { run_id: run, status, error: error.map(str::to_owned) } })
+    Ok(Event {
+        seq,
+        kind: EventKind::Run {
+            run_id: run,
+            status,
+            error: error.map(str::to_owned),
+        },
+    })
 }
 
 /// Messages after `after`, oldest first, at most `limit`.
-pub async fn list(tx: &mut Tx, conversation: ConversationId, after: i64, limit: i64) -> Result<Vec<Message>> {
+pub async fn list(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
         r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
@@ -141,7 +156,9 @@ pub async fn list(tx: &mut Tx, conversation: ConversationId, after: i64, limit: 
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter().map(|row| row.message(conversation)).collect()
+    rows.into_iter()
+        .map(|row| row.message(conversation))
+        .collect()
 }
 
 /// What the model may see: everything of this run, and the last `window` messages before it, oldest first.
@@ -164,7 +181,9 @@ pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<V
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter().map(|row| row.message(run.conversation)).collect()
+    rows.into_iter()
+        .map(|row| row.message(run.conversation))
+        .collect()
 }
 
 /// Everything one run has written and what it answers, oldest first.
@@ -178,7 +197,9 @@ pub async fn of_run(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Re
     )
     .fetch_all(tx.conn())
     .await?;
-    rows.into_iter().map(|row| row.message(conversation)).collect()
+    rows.into_iter()
+        .map(|row| row.message(conversation))
+        .collect()
 }
 
 /// How a request for consent stood when its conversation was last told of it.
@@ -196,10 +217,13 @@ pub async fn approval_note(
     )
     .fetch_all(tx.conn())
     .await?;
-    let notes = rows.into_iter().flat_map(|parts| parts.0).filter_map(|part| match part {
-        Part::Approval(note) if note.id == approval => Some(note),
-        _ => None,
-    });
+    let notes = rows
+        .into_iter()
+        .flat_map(|parts| parts.0)
+        .filter_map(|part| match part {
+            Part::Approval(note) if note.id == approval => Some(note),
+            _ => None,
+        });
     Ok(notes.into_iter().next())
 }
 
@@ -222,11 +246,19 @@ pub async fn given(tx: &mut Tx, run: &ClaimedRun) -> Result<Given> {
     )
     .fetch_one(tx.conn())
     .await?;
-    Ok(Given { input: row.input, aside: row.aside })
+    Ok(Given {
+        input: row.input,
+        aside: row.aside,
+    })
 }
 
 /// Durable events after `after`, oldest first, at most `limit`.
-pub async fn events(tx: &mut Tx, conversation: ConversationId, after: i64, limit: i64) -> Result<Vec<Event>> {
+pub async fn events(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Event>> {
     let rows = sqlx::query!(
         r#"select e.seq, e.run_id as event_run, e.run_status, e.run_error,
                   m.id as "message_id?", m.seq as "message_seq?", m.role as "role?",
@@ -241,12 +273,31 @@ pub async fn events(tx: &mut Tx, conversation: ConversationId, after: i64, limit
     .await?;
     rows.into_iter()
         .map(|row| {
-            let kind = match (row.message_id, row.message_seq, row.role, row.parts, row.created_at) {
-                (Some(id), Some(seq), Some(role), Some(parts), Some(created_at)) => EventKind::Message(
-                    Row { id, seq, role, parts, run_id: row.message_run, created_at }.message(conversation)?,
-                ),
+            let kind = match (
+                row.message_id,
+                row.message_seq,
+                row.role,
+                row.parts,
+                row.created_at,
+            ) {
+                (Some(id), Some(seq), Some(role), Some(parts), Some(created_at)) => {
+                    EventKind::Message(
+                        Row {
+                            id,
+                            seq,
+                            role,
+                            parts,
+                            run_id: row.message_run,
+                            created_at,
+                        }
+                        .message(conversation)?,
+                    )
+                }
                 _ => EventKind::Run {
-                    run_id: RunId(row.event_run.ok_or_else(|| broken("event without a subject"))?),
+                    run_id: RunId(
+                        row.event_run
+                            .ok_or_else(|| broken("event without a subject"))?,
+                    ),
                     status: RunStatus::parse(row.run_status.as_deref().unwrap_or_default())
                         .ok_or_else(|| broken("unknown run status"))?,
                     error: row.run_error,

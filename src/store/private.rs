@@ -64,7 +64,10 @@ impl PrivatePostgres {
                 return Ok(joined);
             }
             if clock::instant() > deadline {
-                bail!("another process starts the Postgres in {} and does not get ready", home.folder.display());
+                bail!(
+                    "another process starts the Postgres in {} and does not get ready",
+                    home.folder.display()
+                );
             }
             tokio::time::sleep(POLL).await;
         }
@@ -90,7 +93,9 @@ impl PrivatePostgres {
 
     /// Stops the server, if it is ours, and waits until it has stopped.
     pub async fn stop(self) -> anyhow::Result<()> {
-        let Some(mut own) = self.own else { return Ok(()) };
+        let Some(mut own) = self.own else {
+            return Ok(());
+        };
         drop(own.watchdog.stdin.take());
         tokio::task::spawn_blocking(move || own.watchdog.wait()).await??;
         Ok(())
@@ -100,7 +105,12 @@ impl PrivatePostgres {
     async fn join(home: &Home) -> Option<Self> {
         let socket = running(home)?.socket;
         let url = url(ROLE, ROLE, &socket);
-        PgConnection::connect(url.expose()).await.ok()?.close().await.ok()?;
+        PgConnection::connect(url.expose())
+            .await
+            .ok()?
+            .close()
+            .await
+            .ok()?;
         tracing::info!(folder = %home.folder.display(), "joined the Postgres of another process; it ends with that one");
         Some(Self { url, own: None })
     }
@@ -116,10 +126,19 @@ impl PrivatePostgres {
         let log_start = log.metadata()?.len();
         let mut watchdog = watch(home, &server(home, &binaries, &socket)?, &socket, log)?;
         match prepare(&mut watchdog, &socket).await {
-            Ok(()) => Ok(Self { url: url(ROLE, ROLE, &socket), own: Some(Own { watchdog, _lock: lock }) }),
+            Ok(()) => Ok(Self {
+                url: url(ROLE, ROLE, &socket),
+                own: Some(Own {
+                    watchdog,
+                    _lock: lock,
+                }),
+            }),
             Err(error) => {
                 let told = tail(&home.folder.join("log"), log_start);
-                Err(error.context(format!("the private Postgres in {} did not start: {told}", home.folder.display())))
+                Err(error.context(format!(
+                    "the private Postgres in {} did not start: {told}",
+                    home.folder.display()
+                )))
             }
         }
     }
@@ -134,7 +153,10 @@ struct Running {
 fn running(home: &Home) -> Option<Running> {
     let text = fs::read_to_string(home.data().join("postmaster.pid")).ok()?;
     let mut lines = text.lines();
-    Some(Running { pid: lines.next()?.parse().ok()?, socket: lines.nth(3)?.into() })
+    Some(Running {
+        pid: lines.next()?.parse().ok()?,
+        socket: lines.nth(3)?.into(),
+    })
 }
 
 /// Clears away what a crash left: a server whose keeper is gone is stopped, and a file that names no server
@@ -150,15 +172,23 @@ fn stop_leftover(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
         tracing::info!("removing what a crash left of the private Postgres");
         return fs::remove_file(&file).or_else(|error| {
             // It was just stopping.
-            if error.kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error.into()) }
+            if error.kind() == std::io::ErrorKind::NotFound {
+                Ok(())
+            } else {
+                Err(error.into())
+            }
         });
     }
     tracing::info!("stopping a private Postgres that lost its keeper");
     let mut command = home.command(binaries.program("pg_ctl"));
-    command.args(["stop", "--wait", "--mode=fast", "--silent", "-D"]).arg(home.data());
+    command
+        .args(["stop", "--wait", "--mode=fast", "--silent", "-D"])
+        .arg(home.data());
     match finish(command) {
         // It may have stopped by itself in the meantime.
-        Err(error) if running(home).is_some() => Err(error.context("cannot stop the Postgres that a crash left")),
+        Err(error) if running(home).is_some() => {
+            Err(error.context("cannot stop the Postgres that a crash left"))
+        }
         _ => Ok(()),
     }
 }
@@ -169,7 +199,9 @@ fn serves(pid: u32, data: &Path) -> bool {
         Ok(line) => line,
         Err(_) if Path::new("/proc/self").exists() => return false,
         Err(_) => {
-            let ps = Command::new("ps").args(["-o", "command=", "-p", &pid.to_string()]).output();
+            let ps = Command::new("ps")
+                .args(["-o", "command=", "-p", &pid.to_string()])
+                .output();
             ps.map(|output| output.stdout).unwrap_or_default()
         }
     };
@@ -181,7 +213,16 @@ fn create(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
     let new = home.folder.join("data.new");
     home.make_for_server(&new)?;
     let mut command = home.command(binaries.program("initdb"));
-    command.args(["--username", SUPERUSER, "--auth=peer", "--encoding=UTF8", "--no-locale", "-D"]).arg(&new);
+    command
+        .args([
+            "--username",
+            SUPERUSER,
+            "--auth=peer",
+            "--encoding=UTF8",
+            "--no-locale",
+            "-D",
+        ])
+        .arg(&new);
     if home.is_throwaway() {
         command.arg("--no-sync");
     }
@@ -192,8 +233,10 @@ fn create(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
 /// The server's command line. Who may log in is written anew at each start.
 fn server(home: &Home, binaries: &Binaries, socket: &Path) -> anyhow::Result<Vec<String>> {
     let users = home.users()?;
-    let map: String =
-        users.iter().flat_map(|user| [ROLE, SUPERUSER].map(|role| format!("household \"{user}\" {role}\n"))).collect();
+    let map: String = users
+        .iter()
+        .flat_map(|user| [ROLE, SUPERUSER].map(|role| format!("household \"{user}\" {role}\n")))
+        .collect();
     let ident = home.write("pg_ident.conf", &map)?;
     let hba = home.write("pg_hba.conf", "local all all peer map=household\n")?;
     let socket = socket.display().to_string().replace('"', "\"\"");
@@ -208,24 +251,54 @@ fn server(home: &Home, binaries: &Binaries, socket: &Path) -> anyhow::Result<Vec
         "log_timezone=UTC".to_owned(),
     ];
     let rest: &[&str] = if home.is_throwaway() {
-        &["fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=400", "shared_buffers=64MB"]
+        &[
+            "fsync=off",
+            "synchronous_commit=off",
+            "full_page_writes=off",
+            "max_connections=400",
+            "shared_buffers=64MB",
+        ]
     } else {
         &["max_connections=100"]
     };
     settings.extend(rest.iter().map(|&setting| setting.to_owned()));
-    let mut line = vec![binaries.program("postgres").display().to_string(), "-D".to_owned()];
+    let mut line = vec![
+        binaries.program("postgres").display().to_string(),
+        "-D".to_owned(),
+    ];
     line.push(home.data().display().to_string());
-    line.extend(settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]));
+    line.extend(
+        settings
+            .into_iter()
+            .flat_map(|setting| ["-c".to_owned(), setting]),
+    );
     Ok(line)
 }
 
 /// Starts the server below its watchdog, in a process group of its own: a Ctrl-C is ours to handle, and the
 /// server must outlive the last of our writes.
 fn watch(home: &Home, server: &[String], socket: &Path, log: File) -> anyhow::Result<Child> {
-    let (signal, remove) = if home.is_throwaway() { ("QUIT", home.folder.as_path()) } else { ("INT", Path::new("")) };
+    let (signal, remove) = if home.is_throwaway() {
+        ("QUIT", home.folder.as_path())
+    } else {
+        ("INT", Path::new(""))
+    };
     let mut command = home.command("/bin/sh");
-    command.args(["-c", include_str!("private/watchdog.sh"), "watchdog", signal]).arg(socket).arg(remove).args(server);
-    command.process_group(0).stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+    command
+        .args([
+            "-c",
+            include_str!("private/watchdog.sh"),
+            "watchdog",
+            signal,
+        ])
+        .arg(socket)
+        .arg(remove)
+        .args(server);
+    command
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(log.try_clone()?)
+        .stderr(log);
     command.spawn().context("cannot start /bin/sh")
 }
 
@@ -236,7 +309,9 @@ async fn prepare(watchdog: &mut Child, socket: &Path) -> anyhow::Result<()> {
     let mut connection = loop {
         match PgConnection::connect(admin.expose()).await {
             Ok(connection) => break connection,
-            Err(error) if clock::instant() > deadline => return Err(error).context("it does not answer"),
+            Err(error) if clock::instant() > deadline => {
+                return Err(error).context("it does not answer");
+            }
             Err(_) => {}
         }
         if let Some(status) = watchdog.try_wait()? {
@@ -244,15 +319,20 @@ async fn prepare(watchdog: &mut Child, socket: &Path) -> anyhow::Result<()> {
         }
         tokio::time::sleep(POLL).await;
     };
-    let database: bool = sqlx::query_scalar("select exists (select from pg_database where datname = $1)")
-        .bind(ROLE)
-        .fetch_one(&mut connection)
-        .await?;
+    let database: bool =
+        sqlx::query_scalar("select exists (select from pg_database where datname = $1)")
+            .bind(ROLE)
+            .fetch_one(&mut connection)
+            .await?;
     if !database {
-        sqlx::raw_sql("drop role if exists chatelaine; create role chatelaine login createdb createrole")
+        sqlx::raw_sql(
+            "drop role if exists chatelaine; create role chatelaine login createdb createrole",
+        )
+        .execute(&mut connection)
+        .await?;
+        sqlx::raw_sql("create database chatelaine owner chatelaine")
             .execute(&mut connection)
             .await?;
-        sqlx::raw_sql("create database chatelaine owner chatelaine").execute(&mut connection).await?;
     }
     Ok(connection.close().await?)
 }
@@ -260,7 +340,10 @@ async fn prepare(watchdog: &mut Child, socket: &Path) -> anyhow::Result<()> {
 /// Runs a command to its end; its error output is the error.
 fn finish(mut command: Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot start {name}"))?;
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start {name}"))?;
     if !output.status.success() {
         bail!("{name}: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
@@ -268,8 +351,11 @@ fn finish(mut command: Command) -> anyhow::Result<()> {
 }
 
 fn url(role: &str, database: &str, socket: &Path) -> Secret {
-    let mut url = url::Url::parse(&format!("postgres://{role}@localhost:5432/{database}")).expect("a literal");
-    url.query_pairs_mut().append_pair("host", &socket.to_string_lossy()).append_pair("sslmode", "disable");
+    let mut url = url::Url::parse(&format!("postgres://{role}@localhost:5432/{database}"))
+        .expect("a literal");
+    url.query_pairs_mut()
+        .append_pair("host", &socket.to_string_lossy())
+        .append_pair("sslmode", "disable");
     // `+` for a blank is a form's way; libpq does not know it.
     Secret::new(url.as_str().replace('+', "%20"))
 }

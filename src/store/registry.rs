@@ -40,7 +40,11 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, row: &StoredEntry) -> Result<
 
 /// How many entries there are.
 pub async fn count(tx: &mut Tx) -> Result<i64> {
-    Ok(sqlx::query_scalar!(r#"select count(*) as "count!" from mcp_servers"#).fetch_one(tx.conn()).await?)
+    Ok(
+        sqlx::query_scalar!(r#"select count(*) as "count!" from mcp_servers"#)
+            .fetch_one(tx.conn())
+            .await?,
+    )
 }
 
 pub async fn get(tx: &mut Tx, entry: &str) -> Result<Option<StoredEntry>> {
@@ -56,7 +60,11 @@ pub async fn get(tx: &mut Tx, entry: &str) -> Result<Option<StoredEntry>> {
 }
 
 /// Entries by name, after the one with this name and id.
-pub async fn list(tx: &mut Tx, after: Option<(&str, &str)>, limit: i64) -> Result<Vec<StoredEntry>> {
+pub async fn list(
+    tx: &mut Tx,
+    after: Option<(&str, &str)>,
+    limit: i64,
+) -> Result<Vec<StoredEntry>> {
     let (name, entry) = after.unzip();
     let rows = sqlx::query_as!(
         StoredEntry,
@@ -94,8 +102,13 @@ pub async fn update(tx: &mut Tx, row: &StoredEntry) -> Result<bool> {
 
 /// Removes one version of an entry; `false` when it is not there any more.
 pub async fn delete(tx: &mut Tx, id: Uuid, version: i64) -> Result<bool> {
-    let done =
-        sqlx::query!("delete from mcp_servers where id = $1 and version = $2", id, version).execute(tx.conn()).await?;
+    let done = sqlx::query!(
+        "delete from mcp_servers where id = $1 and version = $2",
+        id,
+        version
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(done.rows_affected() == 1)
 }
 

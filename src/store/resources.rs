@@ -44,7 +44,11 @@ pub async fn keep(
 }
 
 /// The links of a conversation, the newest first; of one address, where it is said which.
-pub async fn list(tx: &mut Tx, conversation: ConversationId, uri: Option<&str>) -> Result<Vec<Link>> {
+pub async fn list(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    uri: Option<&str>,
+) -> Result<Vec<Link>> {
     let rows = sqlx::query!(
         "select server, tool, uri, name, mime_type from resource_links
          where conversation_id = $1 and ($2::text is null or uri = $2) order by created_at desc, id desc",
@@ -56,7 +60,11 @@ pub async fn list(tx: &mut Tx, conversation: ConversationId, uri: Option<&str>) 
     let links = rows.into_iter().map(|row| Link {
         server: row.server,
         tool: row.tool,
-        linked: Linked { uri: row.uri, name: row.name, mime_type: row.mime_type },
+        linked: Linked {
+            uri: row.uri,
+            name: row.name,
+            mime_type: row.mime_type,
+        },
     });
     Ok(links.collect())
 }

@@ -76,7 +76,11 @@ impl TryFrom<Row> for Run {
 }
 
 fn parse_kind(kind: &str) -> RunKind {
-    if kind == RunKind::Command.as_str() { RunKind::Command } else { RunKind::Turn }
+    if kind == RunKind::Command.as_str() {
+        RunKind::Command
+    } else {
+        RunKind::Turn
+    }
 }
 
 /// Creates a run, or joins the turn that waits already. A turn is claimed at birth unless another one of
@@ -123,7 +127,10 @@ pub async fn enqueue(tx: &mut Tx, tenant: TenantId, new: &NewRun<'_>) -> Result<
         usage::add_run(tx, tenant, new.principal, new.agent).await?;
     }
     if row.fence == 0 {
-        return Ok(Enqueued::Queued { id: RunId(row.id), ordinal: row.ordinal });
+        return Ok(Enqueued::Queued {
+            id: RunId(row.id),
+            ordinal: row.ordinal,
+        });
     }
     Ok(Enqueued::Claimed(ClaimedRun {
         tenant,
@@ -153,7 +160,10 @@ pub async fn claimable(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, RunId)>
     )
     .fetch_all(tx.conn())
     .await?;
-    Ok(rows.into_iter().map(|row| (TenantId(row.tenant_id), RunId(row.id))).collect())
+    Ok(rows
+        .into_iter()
+        .map(|row| (TenantId(row.tenant_id), RunId(row.id)))
+        .collect())
 }
 
 /// The turn that waits in a conversation, if one does.
@@ -208,7 +218,8 @@ pub async fn claim(
         tenant,
         id,
         conversation: ConversationId(row.conversation_id),
-        agent: AgentId::parse(&row.agent).map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?,
+        agent: AgentId::parse(&row.agent)
+            .map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?,
         principal: row.principal.0,
         kind: parse_kind(&row.kind),
         ordinal: row.ordinal,
@@ -272,7 +283,12 @@ pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()>
 }
 
 /// Ends a run. `Conflict` when the lease was lost.
-pub async fn finish(tx: &mut Tx, run: &ClaimedRun, status: RunStatus, error: Option<&str>) -> Result<()> {
+pub async fn finish(
+    tx: &mut Tx,
+    run: &ClaimedRun,
+    status: RunStatus,
+    error: Option<&str>,
+) -> Result<()> {
     let done = sqlx::query!(
         "with conversation as (select 1 from conversations where id = $5 for no key update)
          update runs
@@ -286,7 +302,11 @@ pub async fn finish(tx: &mut Tx, run: &ClaimedRun, status: RunStatus, error: Opt
     )
     .execute(tx.conn())
     .await?;
-    if done.rows_affected() == 0 { Err(lost(run)) } else { Ok(()) }
+    if done.rows_affected() == 0 {
+        Err(lost(run))
+    } else {
+        Ok(())
+    }
 }
 
 /// Gives a run back at shutdown, so that whoever is up next need not wait for the lease to end.
@@ -339,7 +359,10 @@ pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<boo
         Some(row) => Ok(row.status == "cancelled"),
         None => {
             let run = get(tx, user, id).await?;
-            Err(Error::Conflict(format!("run {id} is already {}", run.status.as_str())))
+            Err(Error::Conflict(format!(
+                "run {id} is already {}",
+                run.status.as_str()
+            )))
         }
     }
 }
@@ -359,7 +382,10 @@ pub async fn open_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<RunId>> {
 pub async fn open(tx: &mut Tx) -> Result<Vec<(RunId, UserId)>> {
     let rows = sqlx::query!("select id, user_id from runs where status in ('queued', 'running')");
     let rows = rows.fetch_all(tx.conn()).await?;
-    Ok(rows.into_iter().map(|row| (RunId(row.id), UserId(row.user_id.into()))).collect())
+    Ok(rows
+        .into_iter()
+        .map(|row| (RunId(row.id), UserId(row.user_id.into())))
+        .collect())
 }
 
 fn lost(run: &ClaimedRun) -> Error {

@@ -37,9 +37,23 @@ pub enum Kind {
 impl Kind {
     fn of(number: i32) -> Result<Self> {
         let of_tenants = [Self::Webhook, Self::Entry, Self::Secret];
-        let of_runs = [Self::Approval, Self::Scope, Self::Entered, Self::Answer, Self::Asked, Self::Answered];
-        let found = of_tenants.into_iter().chain(of_runs).find(|kind| *kind as i32 == number);
-        found.ok_or_else(|| Error::Internal(anyhow::anyhow!("no kind of sealed value has the number {number}")))
+        let of_runs = [
+            Self::Approval,
+            Self::Scope,
+            Self::Entered,
+            Self::Answer,
+            Self::Asked,
+            Self::Answered,
+        ];
+        let found = of_tenants
+            .into_iter()
+            .chain(of_runs)
+            .find(|kind| *kind as i32 == number);
+        found.ok_or_else(|| {
+            Error::Internal(anyhow::anyhow!(
+                "no kind of sealed value has the number {number}"
+            ))
+        })
     }
 }
 
@@ -78,7 +92,10 @@ pub async fn by_version(tx: &mut Tx) -> Result<BTreeMap<u32, u64>> {
     )
     .fetch_all(tx.conn())
     .await?;
-    Ok(rows.into_iter().map(|row| (row.version.cast_unsigned(), row.count.cast_unsigned())).collect())
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.version.cast_unsigned(), row.count.cast_unsigned()))
+        .collect())
 }
 
 /// Some of the tenant's values, credentials left out, that are not sealed with this version of its key, in the order
@@ -126,8 +143,17 @@ pub async fn not_sealed_with(
     .await?;
     rows.into_iter()
         .map(|row| {
-            let (id, user, agent, name, version) = (row.id, row.user, row.agent, row.name, row.version);
-            Ok(Sealed { kind: Kind::of(row.kind)?, id, user, agent, name, version, sealed: row.sealed })
+            let (id, user, agent, name, version) =
+                (row.id, row.user, row.agent, row.name, row.version);
+            Ok(Sealed {
+                kind: Kind::of(row.kind)?,
+                id,
+                user,
+                agent,
+                name,
+                version,
+                sealed: row.sealed,
+            })
         })
         .collect()
 }
@@ -137,29 +163,74 @@ pub async fn reseal(tx: &mut Tx, read: &Sealed, resealed: &[u8]) -> Result<bool>
     let (id, before) = (read.id, &read.sealed);
     let query = match read.kind {
         Kind::Webhook => {
-            sqlx::query!("update webhooks set sealed = $3 where id = $1 and sealed = $2", id, before, resealed)
+            sqlx::query!(
+                "update webhooks set sealed = $3 where id = $1 and sealed = $2",
+                id,
+                before,
+                resealed
+            )
         }
         Kind::Entry => {
-            sqlx::query!("update mcp_servers set sealed = $3 where id = $1 and sealed = $2", id, before, resealed)
+            sqlx::query!(
+                "update mcp_servers set sealed = $3 where id = $1 and sealed = $2",
+                id,
+                before,
+                resealed
+            )
         }
         Kind::Secret => {
-            sqlx::query!("update secrets set sealed = $3 where id = $1 and sealed = $2", id, before, resealed)
+            sqlx::query!(
+                "update secrets set sealed = $3 where id = $1 and sealed = $2",
+                id,
+                before,
+                resealed
+            )
         }
         Kind::Approval => {
-            sqlx::query!("update approvals set sealed = $3 where id = $1 and sealed = $2", id, before, resealed)
+            sqlx::query!(
+                "update approvals set sealed = $3 where id = $1 and sealed = $2",
+                id,
+                before,
+                resealed
+            )
         }
-        Kind::Scope => sqlx::query!("update runs set scope = $3 where id = $1 and scope = $2", id, before, resealed),
+        Kind::Scope => sqlx::query!(
+            "update runs set scope = $3 where id = $1 and scope = $2",
+            id,
+            before,
+            resealed
+        ),
         Kind::Entered => {
-            sqlx::query!("update flows set entered = $3 where id = $1 and entered = $2", id, before, resealed)
+            sqlx::query!(
+                "update flows set entered = $3 where id = $1 and entered = $2",
+                id,
+                before,
+                resealed
+            )
         }
         Kind::Answer => {
-            sqlx::query!("update flows set answer = $3 where id = $1 and answer = $2", id, before, resealed)
+            sqlx::query!(
+                "update flows set answer = $3 where id = $1 and answer = $2",
+                id,
+                before,
+                resealed
+            )
         }
         Kind::Asked => {
-            sqlx::query!("update elicitations set sealed = $3 where id = $1 and sealed = $2", id, before, resealed)
+            sqlx::query!(
+                "update elicitations set sealed = $3 where id = $1 and sealed = $2",
+                id,
+                before,
+                resealed
+            )
         }
         Kind::Answered => {
-            sqlx::query!("update elicitations set entered = $3 where id = $1 and entered = $2", id, before, resealed)
+            sqlx::query!(
+                "update elicitations set entered = $3 where id = $1 and entered = $2",
+                id,
+                before,
+                resealed
+            )
         }
     };
     Ok(query.execute(tx.conn()).await?.rows_affected() == 1)

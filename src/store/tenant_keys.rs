@@ -28,14 +28,21 @@ impl TryFrom<Row> for WrappedKey {
 
     fn try_from(row: Row) -> Result<Self> {
         let kek = KekId::parse(&row.kek_id).map_err(|why| Error::internal(anyhow::anyhow!(why)))?;
-        Ok(Self { version: row.version.cast_unsigned(), kek, wrapped: row.wrapped })
+        Ok(Self {
+            version: row.version.cast_unsigned(),
+            kek,
+            wrapped: row.wrapped,
+        })
     }
 }
 
 /// The key of the ring that seals now.
 pub async fn sealing_kek(tx: &mut Tx) -> Result<Option<KekId>> {
-    let id = sqlx::query_scalar!("select id from keks where state = 'sealing'").fetch_optional(tx.conn()).await?;
-    id.map(|id| KekId::parse(&id).map_err(|why| Error::internal(anyhow::anyhow!(why)))).transpose()
+    let id = sqlx::query_scalar!("select id from keks where state = 'sealing'")
+        .fetch_optional(tx.conn())
+        .await?;
+    id.map(|id| KekId::parse(&id).map_err(|why| Error::internal(anyhow::anyhow!(why))))
+        .transpose()
 }
 
 /// The version that seals the tenant's records.
@@ -51,7 +58,9 @@ pub async fn sealing(tx: &mut Tx, tenant: TenantId) -> Result<Option<WrappedKey>
 }
 
 pub async fn get(tx: &mut Tx, tenant: TenantId, version: u32) -> Result<Option<WrappedKey>> {
-    let Ok(version) = i32::try_from(version) else { return Ok(None) };
+    let Ok(version) = i32::try_from(version) else {
+        return Ok(None);
+    };
     let row = sqlx::query_as!(
         Row,
         "select version, kek_id, wrapped from tenant_keys where tenant_id = $1 and version = $2",
@@ -64,7 +73,11 @@ pub async fn get(tx: &mut Tx, tenant: TenantId, version: u32) -> Result<Option<W
 }
 
 /// The tenant's versions that are not wrapped with this key of the ring.
-pub async fn not_wrapped_with(tx: &mut Tx, tenant: TenantId, kek: &KekId) -> Result<Vec<WrappedKey>> {
+pub async fn not_wrapped_with(
+    tx: &mut Tx,
+    tenant: TenantId,
+    kek: &KekId,
+) -> Result<Vec<WrappedKey>> {
     let rows = sqlx::query_as!(
         Row,
         "select version, kek_id, wrapped from tenant_keys where tenant_id = $1 and kek_id <> $2 order by version",
@@ -124,7 +137,9 @@ pub async fn rewrap(tx: &mut Tx, tenant: TenantId, from: &KekId, key: &WrappedKe
 
 /// The tenants that have a key; wants [`super::Db::system`].
 pub async fn tenants(tx: &mut Tx) -> Result<Vec<TenantId>> {
-    let ids = sqlx::query_scalar!("select distinct tenant_id from tenant_keys order by 1").fetch_all(tx.conn()).await?;
+    let ids = sqlx::query_scalar!("select distinct tenant_id from tenant_keys order by 1")
+        .fetch_all(tx.conn())
+        .await?;
     Ok(ids.into_iter().map(TenantId).collect())
 }
 
@@ -134,7 +149,9 @@ pub async fn keks(tx: &mut Tx) -> Result<Vec<KekId>> {
         "select id from keks where exists (select from tenant_keys where kek_id = keks.id) order by id"
     );
     let ids = ids.fetch_all(tx.conn()).await?;
-    ids.iter().map(|id| KekId::parse(id).map_err(|why| Error::internal(anyhow::anyhow!(why)))).collect()
+    ids.iter()
+        .map(|id| KekId::parse(id).map_err(|why| Error::internal(anyhow::anyhow!(why))))
+        .collect()
 }
 
 /// What a key of the ring is needed for.
@@ -148,8 +165,13 @@ pub struct Needed {
 
 /// The tenant's versions, each with the key of the ring that wraps it.
 pub async fn wrapped_with(tx: &mut Tx, tenant: TenantId) -> Result<Vec<(u32, KekId)>> {
-    let rows = sqlx::query!("select version, kek_id from tenant_keys where tenant_id = $1", tenant.0);
+    let rows = sqlx::query!(
+        "select version, kek_id from tenant_keys where tenant_id = $1",
+        tenant.0
+    );
     let rows = rows.fetch_all(tx.conn()).await?;
     let kek = |id: &str| KekId::parse(id).map_err(|why| Error::internal(anyhow::anyhow!(why)));
-    rows.into_iter().map(|row| Ok((row.version.cast_unsigned(), kek(&row.kek_id)?))).collect()
+    rows.into_iter()
+        .map(|row| Ok((row.version.cast_unsigned(), kek(&row.kek_id)?)))
+        .collect()
 }

@@ -26,8 +26,26 @@ struct Row {
 
 impl From<Row> for Tenant {
     fn from(row: Row) -> Self {
-        let Row { id, name, display_name, agents, guests, suspended_at, limits, created_at } = row;
-        Self { id: TenantId(id), name, display_name, agents, guests, suspended_at, limits: limits.0, created_at }
+        let Row {
+            id,
+            name,
+            display_name,
+            agents,
+            guests,
+            suspended_at,
+            limits,
+            created_at,
+        } = row;
+        Self {
+            id: TenantId(id),
+            name,
+            display_name,
+            agents,
+            guests,
+            suspended_at,
+            limits: limits.0,
+            created_at,
+        }
     }
 }
 
@@ -50,7 +68,10 @@ pub async fn insert(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
     .execute(tx.conn())
     .await?;
     if added.rows_affected() == 0 {
-        return Err(Error::Conflict(format!("there is a tenant {:?} already", tenant.name)));
+        return Err(Error::Conflict(format!(
+            "there is a tenant {:?} already",
+            tenant.name
+        )));
     }
     Ok(())
 }
@@ -132,6 +153,8 @@ pub async fn page(tx: &mut Tx, after: Option<&str>, limit: i64) -> Result<Vec<Te
 
 /// Removes a tenant with everything it has; says whether there was one.
 pub async fn delete(tx: &mut Tx, id: TenantId) -> Result<bool> {
-    let deleted = sqlx::query!("delete from tenants where id = $1", id.0).execute(tx.conn()).await?;
+    let deleted = sqlx::query!("delete from tenants where id = $1", id.0)
+        .execute(tx.conn())
+        .await?;
     Ok(deleted.rows_affected() > 0)
 }

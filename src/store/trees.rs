@@ -103,9 +103,12 @@ pub async fn below(tx: &mut Tx, run: RunId) -> Result<Vec<RunId>> {
 /// Asks runs to stop, and has nobody told of their end: whoever would be is stopped as well. Those that are open.
 pub async fn stop(tx: &mut Tx, runs: &[RunId]) -> Result<Vec<RunId>> {
     let runs: Vec<_> = runs.iter().map(|run| run.0).collect();
-    sqlx::query!("update runs set called_back_at = now() where id = any($1) and awaits_callback", &runs)
-        .execute(tx.conn())
-        .await?;
+    sqlx::query!(
+        "update runs set called_back_at = now() where id = any($1) and awaits_callback",
+        &runs
+    )
+    .execute(tx.conn())
+    .await?;
     let open = sqlx::query_scalar!(
         "update runs set cancel_requested = true where id = any($1) and status in ('queued', 'running') returning id",
         &runs,
@@ -117,11 +120,23 @@ pub async fn stop(tx: &mut Tx, runs: &[RunId]) -> Result<Vec<RunId>> {
 
 /// Where a run stands. One that nobody gave a place becomes a root.
 pub async fn branch(tx: &mut Tx, run: RunId) -> Result<Option<Branch>> {
-    sqlx::query!("update runs set root_run = id where id = $1 and root_run is null", run.0).execute(tx.conn()).await?;
-    let row = sqlx::query!(r#"select root_run as "root!", parent_run, depth from runs where id = $1"#, run.0)
-        .fetch_optional(tx.conn())
-        .await?;
-    Ok(row.map(|row| Branch { root: RunId(row.root), parent: row.parent_run.map(RunId), depth: row.depth }))
+    sqlx::query!(
+        "update runs set root_run = id where id = $1 and root_run is null",
+        run.0
+    )
+    .execute(tx.conn())
+    .await?;
+    let row = sqlx::query!(
+        r#"select root_run as "root!", parent_run, depth from runs where id = $1"#,
+        run.0
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| Branch {
+        root: RunId(row.root),
+        parent: row.parent_run.map(RunId),
+        depth: row.depth,
+    }))
 }
 
 /// Makes a run go on with the tree of another one, if that has a tree and the run has none.
@@ -175,17 +190,24 @@ pub async fn params_of(tx: &mut Tx, session: ConversationId) -> Result<Map<Strin
 
 /// Lets a process speak for a run.
 pub async fn add_token(tx: &mut Tx, run: RunId, hash: &[u8]) -> Result<bool> {
-    let done = sqlx::query!("update runs set token_hashes = array_append(token_hashes, $2) where id = $1", run.0, hash)
-        .execute(tx.conn())
-        .await?;
+    let done = sqlx::query!(
+        "update runs set token_hashes = array_append(token_hashes, $2) where id = $1",
+        run.0,
+        hash
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(done.rows_affected() == 1)
 }
 
 /// Nobody speaks for a run any more, if it is over.
 pub async fn remove_tokens(tx: &mut Tx, run: RunId) -> Result<()> {
-    sqlx::query!("update runs set token_hashes = '{}' where id = $1 and status not in ('queued', 'running')", run.0)
-        .execute(tx.conn())
-        .await?;
+    sqlx::query!(
+        "update runs set token_hashes = '{}' where id = $1 and status not in ('queued', 'running')",
+        run.0
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(())
 }
 
@@ -254,7 +276,11 @@ pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<Due>> {
         principal: row.principal.0,
         status: RunStatus::parse(&row.status).ok_or_else(broken)?,
         error: row.error,
-        branch: Branch { root: row.root_run.map_or(run, RunId), parent: row.parent_run.map(RunId), depth: row.depth },
+        branch: Branch {
+            root: row.root_run.map_or(run, RunId),
+            parent: row.parent_run.map(RunId),
+            depth: row.depth,
+        },
         callback: ConversationId(row.callback),
     }))
 }
@@ -297,7 +323,10 @@ pub async fn unsettled(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, RunId)>
     )
     .fetch_all(tx.conn())
     .await?;
-    Ok(rows.into_iter().map(|row| (TenantId(row.tenant_id), RunId(row.id))).collect())
+    Ok(rows
+        .into_iter()
+        .map(|row| (TenantId(row.tenant_id), RunId(row.id)))
+        .collect())
 }
 
 /// What the assistant said last in a run.

@@ -13,7 +13,12 @@ use crate::domain::{
 };
 
 /// Counts a turn.
-pub async fn add_run(tx: &mut Tx, tenant: TenantId, principal: &Principal, agent: &AgentId) -> Result<()> {
+pub async fn add_run(
+    tx: &mut Tx,
+    tenant: TenantId,
+    principal: &Principal,
+    agent: &AgentId,
+) -> Result<()> {
     add(tx, tenant, &principal.user, agent, 1, Usage::default()).await
 }
 
@@ -22,7 +27,14 @@ pub async fn add_tokens(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<(
     add(tx, run.tenant, &run.principal.user, &run.agent, 0, usage).await
 }
 
-async fn add(tx: &mut Tx, tenant: TenantId, user: &UserId, agent: &AgentId, runs: i64, usage: Usage) -> Result<()> {
+async fn add(
+    tx: &mut Tx,
+    tenant: TenantId,
+    user: &UserId,
+    agent: &AgentId,
+    runs: i64,
+    usage: Usage,
+) -> Result<()> {
     sqlx::query!(
         "insert into usage (tenant_id, id, day, user_id, agent, runs, input_tokens, output_tokens)
          values ($1, $2, (now() at time zone 'utc')::date, $3, $4, $5, $6, $7)
@@ -54,12 +66,26 @@ pub async fn today(tx: &mut Tx, user: &UserId) -> Result<(Used, Used)> {
     )
     .fetch_one(tx.conn())
     .await?;
-    let user = Used { runs: row.user_runs, tokens: row.user_tokens };
-    Ok((user, Used { runs: row.runs, tokens: row.tokens }))
+    let user = Used {
+        runs: row.user_runs,
+        tokens: row.user_tokens,
+    };
+    Ok((
+        user,
+        Used {
+            runs: row.runs,
+            tokens: row.tokens,
+        },
+    ))
 }
 
 /// By user and agent, from a day on and before another one; whoever used the most tokens first.
-pub async fn list(tx: &mut Tx, since: Option<Date>, until: Option<Date>, limit: i64) -> Result<Vec<Line>> {
+pub async fn list(
+    tx: &mut Tx,
+    since: Option<Date>,
+    until: Option<Date>,
+    limit: i64,
+) -> Result<Vec<Line>> {
     let rows = sqlx::query_as!(
         Line,
         r#"with used as (

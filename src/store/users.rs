@@ -24,15 +24,37 @@ struct Row {
 
 impl From<Row> for SeenUser {
     fn from(row: Row) -> Self {
-        let Row { id, last_seen, conversations, credentials, open_approvals, .. } = row;
-        let (runs_today, tokens_today, tool_calls_today) = (row.runs_today, row.tokens_today, row.tool_calls_today);
+        let Row {
+            id,
+            last_seen,
+            conversations,
+            credentials,
+            open_approvals,
+            ..
+        } = row;
+        let (runs_today, tokens_today, tool_calls_today) =
+            (row.runs_today, row.tokens_today, row.tool_calls_today);
         let credentials = credentials.0;
-        Self { id, last_seen, conversations, credentials, open_approvals, runs_today, tokens_today, tool_calls_today }
+        Self {
+            id,
+            last_seen,
+            conversations,
+            credentials,
+            open_approvals,
+            runs_today,
+            tokens_today,
+            tool_calls_today,
+        }
     }
 }
 
 /// Users by id, whose id starts with `prefix`, those after `after` only.
-pub async fn list(tx: &mut Tx, prefix: &str, after: Option<&str>, limit: i64) -> Result<Vec<SeenUser>> {
+pub async fn list(
+    tx: &mut Tx,
+    prefix: &str,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<SeenUser>> {
     let ids = sqlx::query_scalar!(
         r#"select user_id as "id!" from (
              (select distinct user_id from conversations

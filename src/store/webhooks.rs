@@ -24,9 +24,27 @@ struct Row {
 
 impl From<Row> for Webhook {
     fn from(row: Row) -> Self {
-        let Row { url, events, created_at, disabled_at, last_delivered_at, last_failed_at, last_error, .. } = row;
+        let Row {
+            url,
+            events,
+            created_at,
+            disabled_at,
+            last_delivered_at,
+            last_failed_at,
+            last_error,
+            ..
+        } = row;
         let id = WebhookId(row.id);
-        Self { id, url, events, created_at, disabled_at, last_delivered_at, last_failed_at, last_error }
+        Self {
+            id,
+            url,
+            events,
+            created_at,
+            disabled_at,
+            last_delivered_at,
+            last_failed_at,
+            last_error,
+        }
     }
 }
 
@@ -58,8 +76,11 @@ pub async fn insert(
     )
     .fetch_optional(tx.conn())
     .await?;
-    let full =
-        || Error::Conflict(format!("there are {MOST} webhooks, or one was made at this moment; look at the list"));
+    let full = || {
+        Error::Conflict(format!(
+            "there are {MOST} webhooks, or one was made at this moment; look at the list"
+        ))
+    };
     row.map(Into::into).ok_or_else(full)
 }
 
@@ -90,15 +111,24 @@ pub async fn get(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<Webhook
     )
     .fetch_optional(tx.conn())
     .await?;
-    row.map(Into::into).ok_or_else(|| Error::not_found(format!("webhook {id}")))
+    row.map(Into::into)
+        .ok_or_else(|| Error::not_found(format!("webhook {id}")))
 }
 
 /// Removes a webhook with its messages.
 pub async fn delete(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<()> {
-    let done = sqlx::query!("delete from webhooks where tenant_id = $1 and id = $2", tenant.0, id.0)
-        .execute(tx.conn())
-        .await?;
-    if done.rows_affected() == 0 { Err(Error::not_found(format!("webhook {id}"))) } else { Ok(()) }
+    let done = sqlx::query!(
+        "delete from webhooks where tenant_id = $1 and id = $2",
+        tenant.0,
+        id.0
+    )
+    .execute(tx.conn())
+    .await?;
+    if done.rows_affected() == 0 {
+        Err(Error::not_found(format!("webhook {id}")))
+    } else {
+        Ok(())
+    }
 }
 
 /// Puts a message into the outbox of each of the tenant's webhooks that wants this event. Part of the

@@ -14,7 +14,13 @@ pub const NONCE_BYTES: usize = 12;
 pub const TAG_BYTES: usize = 16;
 
 /// Appends ciphertext and tag to `out`.
-pub fn encrypt(key: &[u8; KEY_BYTES], nonce: &[u8; NONCE_BYTES], aad: &[u8], plaintext: &[u8], out: &mut Vec<u8>) {
+pub fn encrypt(
+    key: &[u8; KEY_BYTES],
+    nonce: &[u8; NONCE_BYTES],
+    aad: &[u8],
+    plaintext: &[u8],
+    out: &mut Vec<u8>,
+) {
     out.reserve_exact(plaintext.len() + TAG_BYTES);
     let start = out.len();
     out.extend_from_slice(plaintext);
@@ -34,14 +40,21 @@ pub fn decrypt(
     let (ciphertext, tag) = sealed.split_last_chunk::<TAG_BYTES>()?;
     let mut plaintext = Zeroizing::new(ciphertext.to_vec());
     Aes256Gcm::new(key.into())
-        .decrypt_inout_detached(nonce.into(), aad, InOutBuf::from(plaintext.as_mut_slice()), tag.into())
+        .decrypt_inout_detached(
+            nonce.into(),
+            aad,
+            InOutBuf::from(plaintext.as_mut_slice()),
+            tag.into(),
+        )
         .ok()?;
     Some(plaintext)
 }
 
 /// HKDF-SHA-256 (RFC 5869), extract and expand; fills at most 8160 bytes.
 pub fn derive(salt: &[u8], key: &[u8], info: &[u8], out: &mut [u8]) {
-    Hkdf::<Sha256>::new(Some(salt), key).expand(info, out).expect("at most 255 blocks are asked for");
+    Hkdf::<Sha256>::new(Some(salt), key)
+        .expand(info, out)
+        .expect("at most 255 blocks are asked for");
 }
 
 pub(super) fn random_key() -> Zeroizing<[u8; KEY_BYTES]> {

@@ -104,7 +104,9 @@ fn parts(sealed: &[u8]) -> Result<Parts<'_>, Unopenable> {
     if format != FORMAT {
         return Err(Unopenable::UnknownFormat(format));
     }
-    let (header, ciphertext) = sealed.split_at_checked(HEADER_BYTES).ok_or(Unopenable::Truncated)?;
+    let (header, ciphertext) = sealed
+        .split_at_checked(HEADER_BYTES)
+        .ok_or(Unopenable::Truncated)?;
     if ciphertext.len() < TAG_BYTES {
         return Err(Unopenable::Truncated);
     }
@@ -115,12 +117,21 @@ fn parts(sealed: &[u8]) -> Result<Parts<'_>, Unopenable> {
     }
     let version = u32::from_be_bytes(*taken(&mut rest));
     let (salt, nonce, commitment) = (taken(&mut rest), taken(&mut rest), taken(&mut rest));
-    Ok(Parts { version, salt, nonce, commitment, header, ciphertext })
+    Ok(Parts {
+        version,
+        salt,
+        nonce,
+        commitment,
+        header,
+        ciphertext,
+    })
 }
 
 /// The next `N` bytes of a header.
 fn taken<'a, const N: usize>(rest: &mut &'a [u8]) -> &'a [u8; N] {
-    let (first, others) = rest.split_first_chunk().expect("a header has room for all of its fields");
+    let (first, others) = rest
+        .split_first_chunk()
+        .expect("a header has room for all of its fields");
     *rest = others;
     first
 }

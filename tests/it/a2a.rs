@@ -14,13 +14,18 @@ use crate::support::client::Client;
 async fn rpc(client: &Client, agent: &str, method: &str, params: Value) -> Value {
     let body = json!({ "jsonrpc": "2.0", "id": "r1", "method": method, "params": params });
     let answer = client.post(&format!("/a2a{agent}"), body).await.expect(200);
-    assert_eq!((&answer["jsonrpc"], &answer["id"]), (&json!("2.0"), &json!("r1")));
+    assert_eq!(
+        (&answer["jsonrpc"], &answer["id"]),
+        (&json!("2.0"), &json!("r1"))
+    );
     answer
 }
 
 async fn code(client: &Client, agent: &str, method: &str, params: Value) -> i64 {
     let answer = rpc(client, agent, method, params).await;
-    answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("{answer}"))
+    answer["error"]["code"]
+        .as_i64()
+        .unwrap_or_else(|| panic!("{answer}"))
 }
 
 /// A message of these parts for a skill.

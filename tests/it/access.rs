@@ -48,93 +48,473 @@ fn table() -> Vec<Row> {
         (get(), "/readyz", none, [200; 7]),
         (get(), "/metrics", none, [200; 7]),
         (get(), "/openapi.json", none, [200; 7]),
-        (post(), "/v1/guests", || json!({ "tenant": "acme" }), [201; 7]),
+        (
+            post(),
+            "/v1/guests",
+            || json!({ "tenant": "acme" }),
+            [201; 7],
+        ),
         (get(), "/v1/me", none, [401, 200, 200, 200, 200, 200, 200]),
-        (get(), "/v1/agents", none, [401, 200, 200, 200, 200, 403, 200]),
-        (get(), "/v1/agents/{agent}", none, [401, 403, 200, 404, 200, 403, 200]),
-        (get(), "/v1/agents/{agent}/tools", none, [401, 403, 200, 404, 200, 403, 200]),
-        (get(), "/v1/agents/{agent}/prompts", none, [401, 403, 200, 404, 200, 403, 200]),
-        (get(), "/v1/agents/{agent}/connections", none, [401, 403, 200, 404, 200, 403, 200]),
-        (get(), "/v1/agents/{agent}/menu", none, [401, 403, 200, 404, 200, 403, 200]),
-        (get(), "/v1/agents/{agent}/skills", none, [401, 403, 200, 404, 200, 403, 200]),
-        (post(), "/v1/agents/{agent}/skills/{skill}", || json!({}), [401, 403, 404, 404, 404, 403, 404]),
-        (get(), "/v1/agents/{agent}/skills/{skill}/runs/{id}", none, [401, 403, 404, 404, 404, 403, 404]), // it is none
-        (get(), "/.well-known/agent-card.json", none, [200, 200, 200, 200, 200, 403, 200]),
-        (get(), "/a2a/{agent}/.well-known/agent-card.json", none, [401, 403, 200, 404, 200, 403, 200]),
-        (post(), "/a2a/{agent}", task, [401, 403, 200, 404, 200, 403, 200]),
+        (
+            get(),
+            "/v1/agents",
+            none,
+            [401, 200, 200, 200, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/agents/{agent}",
+            none,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/agents/{agent}/tools",
+            none,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/agents/{agent}/prompts",
+            none,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/agents/{agent}/connections",
+            none,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/agents/{agent}/menu",
+            none,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/agents/{agent}/skills",
+            none,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            post(),
+            "/v1/agents/{agent}/skills/{skill}",
+            || json!({}),
+            [401, 403, 404, 404, 404, 403, 404],
+        ),
+        (
+            get(),
+            "/v1/agents/{agent}/skills/{skill}/runs/{id}",
+            none,
+            [401, 403, 404, 404, 404, 403, 404],
+        ), // it is none
+        (
+            get(),
+            "/.well-known/agent-card.json",
+            none,
+            [200, 200, 200, 200, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/a2a/{agent}/.well-known/agent-card.json",
+            none,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            post(),
+            "/a2a/{agent}",
+            task,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
         (post(), "/a2a", task, [401, 200, 200, 200, 200, 403, 200]),
-        (get(), "/v1/agents/{agent}/servers", none, [401, 403, 200, 404, 200, 403, 200]),
-        (get(), "/v1/mcp-servers", none, [401, 403, 403, 403, 403, 200, 403]),
-        (post(), "/v1/mcp-servers", || entry("one"), [401, 403, 403, 403, 403, 201, 403]),
-        (get(), "/v1/mcp-servers/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
-        (put(), "/v1/mcp-servers/{id}", || entry(""), [401, 403, 403, 403, 403, 404, 403]),
-        (delete(), "/v1/mcp-servers/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
-        (get(), "/mcp-servers", none, [401, 403, 403, 403, 403, 200, 403]),
-        (post(), "/mcp-servers", || entry("two"), [401, 403, 403, 403, 403, 201, 403]),
-        (get(), "/mcp-servers/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
-        (put(), "/mcp-servers/{id}", || entry(""), [401, 403, 403, 403, 403, 404, 403]),
-        (delete(), "/mcp-servers/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
-        (get(), "/v1/secrets", none, [401, 403, 403, 403, 403, 200, 403]),
-        (put(), "/v1/secrets/{name}", || json!({ "value": "v" }), [401, 403, 403, 403, 403, 204, 403]),
-        (delete(), "/v1/secrets/{name}", none, [401, 403, 403, 403, 403, 204, 403]),
-        (get(), "/v1/agents/{agent}/connections/{server}", none, [401, 403, 404, 404, 404, 403, 404]),
-        (put(), "/v1/agents/{agent}/connections/{server}", fields, [401, 403, 404, 404, 404, 403, 404]),
-        (delete(), "/v1/agents/{agent}/connections/{server}", none, [401, 403, 404, 404, 404, 403, 404]),
-        (post(), "/v1/agents/{agent}/connections/{server}/test", || json!({}), [401, 403, 404, 404, 404, 403, 404]),
+        (
+            get(),
+            "/v1/agents/{agent}/servers",
+            none,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/mcp-servers",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            post(),
+            "/v1/mcp-servers",
+            || entry("one"),
+            [401, 403, 403, 403, 403, 201, 403],
+        ),
+        (
+            get(),
+            "/v1/mcp-servers/{id}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            put(),
+            "/v1/mcp-servers/{id}",
+            || entry(""),
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            delete(),
+            "/v1/mcp-servers/{id}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            get(),
+            "/mcp-servers",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            post(),
+            "/mcp-servers",
+            || entry("two"),
+            [401, 403, 403, 403, 403, 201, 403],
+        ),
+        (
+            get(),
+            "/mcp-servers/{id}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            put(),
+            "/mcp-servers/{id}",
+            || entry(""),
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            delete(),
+            "/mcp-servers/{id}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            get(),
+            "/v1/secrets",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            put(),
+            "/v1/secrets/{name}",
+            || json!({ "value": "v" }),
+            [401, 403, 403, 403, 403, 204, 403],
+        ),
+        (
+            delete(),
+            "/v1/secrets/{name}",
+            none,
+            [401, 403, 403, 403, 403, 204, 403],
+        ),
+        (
+            get(),
+            "/v1/agents/{agent}/connections/{server}",
+            none,
+            [401, 403, 404, 404, 404, 403, 404],
+        ),
+        (
+            put(),
+            "/v1/agents/{agent}/connections/{server}",
+            fields,
+            [401, 403, 404, 404, 404, 403, 404],
+        ),
+        (
+            delete(),
+            "/v1/agents/{agent}/connections/{server}",
+            none,
+            [401, 403, 404, 404, 404, 403, 404],
+        ),
+        (
+            post(),
+            "/v1/agents/{agent}/connections/{server}/test",
+            || json!({}),
+            [401, 403, 404, 404, 404, 403, 404],
+        ),
         (get(), "/connect/{token}", none, [404; 7]),
         (post(), "/connect/{token}", none, [404; 7]),
-        (post(), "/v1/conversations", || json!({ "agent": "office" }), [401, 403, 201, 404, 201, 403, 201]),
-        (get(), "/v1/conversations", none, [401, 200, 200, 200, 200, 403, 200]),
-        (get(), "/v1/conversations/{id}", none, [401, 404, 404, 404, 404, 403, 200]),
-        (get(), "/v1/conversations/{id}/messages", none, [401, 404, 404, 404, 404, 403, 200]),
-        (post(), "/v1/conversations/{id}/messages", || json!({ "text": "/help" }), [401, 404, 404, 404, 404, 403, 202]),
-        (get(), "/v1/conversations/{id}/resources", none, [401, 404, 404, 404, 404, 403, 200]),
-        (get(), "/v1/conversations/{id}/events", none, [401, 404, 404, 404, 404, 403, 200]),
-        (delete(), "/v1/conversations/{id}", none, [401, 404, 404, 404, 404, 403, 204]),
-        (get(), "/v1/runs/{id}", none, [401, 404, 404, 404, 404, 403, 200]),
-        (post(), "/v1/runs/{id}/cancel", none, [401, 404, 404, 404, 404, 403, 409]), // it is over already
-        (post(), "/v1/runs", start, [401, 403, 202, 404, 202, 403, 202]),
+        (
+            post(),
+            "/v1/conversations",
+            || json!({ "agent": "office" }),
+            [401, 403, 201, 404, 201, 403, 201],
+        ),
+        (
+            get(),
+            "/v1/conversations",
+            none,
+            [401, 200, 200, 200, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/conversations/{id}",
+            none,
+            [401, 404, 404, 404, 404, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/conversations/{id}/messages",
+            none,
+            [401, 404, 404, 404, 404, 403, 200],
+        ),
+        (
+            post(),
+            "/v1/conversations/{id}/messages",
+            || json!({ "text": "/help" }),
+            [401, 404, 404, 404, 404, 403, 202],
+        ),
+        (
+            get(),
+            "/v1/conversations/{id}/resources",
+            none,
+            [401, 404, 404, 404, 404, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/conversations/{id}/events",
+            none,
+            [401, 404, 404, 404, 404, 403, 200],
+        ),
+        (
+            delete(),
+            "/v1/conversations/{id}",
+            none,
+            [401, 404, 404, 404, 404, 403, 204],
+        ),
+        (
+            get(),
+            "/v1/runs/{id}",
+            none,
+            [401, 404, 404, 404, 404, 403, 200],
+        ),
+        (
+            post(),
+            "/v1/runs/{id}/cancel",
+            none,
+            [401, 404, 404, 404, 404, 403, 409],
+        ), // it is over already
+        (
+            post(),
+            "/v1/runs",
+            start,
+            [401, 403, 202, 404, 202, 403, 202],
+        ),
         (post(), "/runs", start, [401, 403, 202, 404, 202, 403, 202]),
-        (get(), "/runs/{id}", none, [401, 404, 404, 404, 404, 403, 200]),
-        (post(), "/runs/{id}/cancel", none, [401, 404, 404, 404, 404, 403, 409]), // it is over already
-        (get(), "/v1/admin/usage", none, [401, 403, 403, 403, 403, 200, 403]),
-        (get(), "/v1/admin/audit", none, [401, 403, 403, 403, 403, 200, 403]),
-        (get(), "/v1/admin/webhooks", none, [401, 403, 403, 403, 403, 200, 403]),
-        (post(), "/v1/admin/webhooks", webhook, [401, 403, 403, 403, 403, 201, 403]),
-        (delete(), "/v1/admin/webhooks/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
-        (post(), "/v1/admin/webhooks/{id}/test", none, [401, 403, 403, 403, 403, 404, 403]),
-        (get(), "/v1/admin/webhooks/{id}/deliveries", none, [401, 403, 403, 403, 403, 404, 403]),
-        (get(), "/v1/admin/keys", none, [401, 403, 403, 403, 403, 200, 403]),
-        (post(), "/v1/admin/keys", || json!({ "name": "one" }), [401, 403, 403, 403, 403, 201, 403]),
-        (delete(), "/v1/admin/keys/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
-        (get(), "/v1/admin/issuers", none, [401, 403, 403, 403, 403, 200, 403]),
-        (post(), "/v1/admin/issuers", issuer, [401, 403, 403, 403, 403, 201, 403]),
-        (delete(), "/v1/admin/issuers/{id}", none, [401, 403, 403, 403, 403, 404, 403]),
-        (get(), "/v1/admin/users", none, [401, 403, 403, 403, 403, 200, 403]),
-        (get(), "/v1/admin/users/{user}", none, [401, 403, 403, 403, 403, 404, 403]),
-        (post(), "/v1/admin/users/{user}/sign-out", none, [401, 403, 403, 403, 403, 404, 403]),
-        (delete(), "/v1/admin/users/{user}/credentials", none, [401, 403, 403, 403, 403, 404, 403]),
+        (
+            get(),
+            "/runs/{id}",
+            none,
+            [401, 404, 404, 404, 404, 403, 200],
+        ),
+        (
+            post(),
+            "/runs/{id}/cancel",
+            none,
+            [401, 404, 404, 404, 404, 403, 409],
+        ), // it is over already
+        (
+            get(),
+            "/v1/admin/usage",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/audit",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/webhooks",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            post(),
+            "/v1/admin/webhooks",
+            webhook,
+            [401, 403, 403, 403, 403, 201, 403],
+        ),
+        (
+            delete(),
+            "/v1/admin/webhooks/{id}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            post(),
+            "/v1/admin/webhooks/{id}/test",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/webhooks/{id}/deliveries",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/keys",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            post(),
+            "/v1/admin/keys",
+            || json!({ "name": "one" }),
+            [401, 403, 403, 403, 403, 201, 403],
+        ),
+        (
+            delete(),
+            "/v1/admin/keys/{id}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/issuers",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            post(),
+            "/v1/admin/issuers",
+            issuer,
+            [401, 403, 403, 403, 403, 201, 403],
+        ),
+        (
+            delete(),
+            "/v1/admin/issuers/{id}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/users",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/users/{user}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            post(),
+            "/v1/admin/users/{user}/sign-out",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            delete(),
+            "/v1/admin/users/{user}/credentials",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
         // The operator's: here the settings name no token, so they are not there (admin/tenants.rs).
         (get(), "/v1/admin/tenants", none, [404; 7]),
-        (post(), "/v1/admin/tenants", || json!({ "name": "one" }), [404; 7]),
+        (
+            post(),
+            "/v1/admin/tenants",
+            || json!({ "name": "one" }),
+            [404; 7],
+        ),
         (get(), "/v1/admin/tenants/{tenant}", none, [404; 7]),
-        (patch(), "/v1/admin/tenants/{tenant}", || json!({ "guests": true }), [404; 7]),
+        (
+            patch(),
+            "/v1/admin/tenants/{tenant}",
+            || json!({ "guests": true }),
+            [404; 7],
+        ),
         (delete(), "/v1/admin/tenants/{tenant}", none, [404; 7]),
         (get(), "/v1/admin/tenants/{tenant}/keys", none, [404; 7]),
-        (post(), "/v1/admin/tenants/{tenant}/keys", || json!({ "name": "one" }), [404; 7]),
-        (delete(), "/v1/admin/tenants/{tenant}/keys/{id}", none, [404; 7]),
+        (
+            post(),
+            "/v1/admin/tenants/{tenant}/keys",
+            || json!({ "name": "one" }),
+            [404; 7],
+        ),
+        (
+            delete(),
+            "/v1/admin/tenants/{tenant}/keys/{id}",
+            none,
+            [404; 7],
+        ),
         (get(), "/v1/admin/tenants/{tenant}/issuers", none, [404; 7]),
-        (post(), "/v1/admin/tenants/{tenant}/issuers", issuer, [404; 7]),
-        (delete(), "/v1/admin/tenants/{tenant}/issuers/{id}", none, [404; 7]),
-        (get(), "/v1/approvals", none, [401, 200, 200, 200, 200, 403, 200]),
-        (get(), "/v1/approvals/{id}", none, [401, 404, 404, 404, 404, 403, 404]), // it is no request's
-        (post(), "/v1/approvals/{id}/decision", decision, [401, 404, 404, 404, 404, 403, 404]),
-        (post(), "/v1/approvals/{id}/cancel", none, [401, 404, 404, 404, 404, 403, 404]),
-        (post(), "/v1/approvals/{id}/outcome", || json!({ "happened": true }), [401, 404, 404, 404, 404, 403, 404]),
-        (get(), "/v1/events", none, [401, 200, 200, 200, 200, 403, 200]),
-        (get(), "/v1/models", none, [401, 200, 200, 200, 200, 403, 200]),
-        (get(), "/v1/models/{model}", none, [401, 403, 200, 404, 200, 403, 200]),
-        (post(), "/v1/chat/completions", chat, [401, 403, 200, 404, 200, 403, 200]),
+        (
+            post(),
+            "/v1/admin/tenants/{tenant}/issuers",
+            issuer,
+            [404; 7],
+        ),
+        (
+            delete(),
+            "/v1/admin/tenants/{tenant}/issuers/{id}",
+            none,
+            [404; 7],
+        ),
+        (
+            get(),
+            "/v1/approvals",
+            none,
+            [401, 200, 200, 200, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/approvals/{id}",
+            none,
+            [401, 404, 404, 404, 404, 403, 404],
+        ), // it is no request's
+        (
+            post(),
+            "/v1/approvals/{id}/decision",
+            decision,
+            [401, 404, 404, 404, 404, 403, 404],
+        ),
+        (
+            post(),
+            "/v1/approvals/{id}/cancel",
+            none,
+            [401, 404, 404, 404, 404, 403, 404],
+        ),
+        (
+            post(),
+            "/v1/approvals/{id}/outcome",
+            || json!({ "happened": true }),
+            [401, 404, 404, 404, 404, 403, 404],
+        ),
+        (
+            get(),
+            "/v1/events",
+            none,
+            [401, 200, 200, 200, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/models",
+            none,
+            [401, 200, 200, 200, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/models/{model}",
+            none,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            post(),
+            "/v1/chat/completions",
+            chat,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
     ]
 }
 
@@ -173,7 +553,9 @@ fn chat() -> Value {
 /// In the order of [`CALLERS`]; the owner is last, because they may delete.
 async fn callers(world: &World, owner: &Client) -> [Client; 7] {
     let scopes = Scopes::of([Scope::Admin]);
-    let key = world.key("operator", scopes, Speaker::Service(serde_json::Map::new())).await;
+    let key = world
+        .key("operator", scopes, Speaker::Service(serde_json::Map::new()))
+        .await;
     [
         world.nobody(),
         world.guest().await,
@@ -191,21 +573,41 @@ fn every_route_of_the_program_is_in_the_table() {
     let paths = document["paths"].as_object().unwrap();
     let routes: BTreeSet<_> = paths
         .iter()
-        .flat_map(|(path, item)| item.as_object().unwrap().keys().map(move |method| format!("{method} {path}")))
+        .flat_map(|(path, item)| {
+            item.as_object()
+                .unwrap()
+                .keys()
+                .map(move |method| format!("{method} {path}"))
+        })
         .collect();
-    let listed: BTreeSet<_> =
-        table().iter().map(|(method, path, ..)| format!("{} {path}", method.as_str().to_lowercase())).collect();
+    let listed: BTreeSet<_> = table()
+        .iter()
+        .map(|(method, path, ..)| format!("{} {path}", method.as_str().to_lowercase()))
+        .collect();
     assert_eq!(routes, listed);
 }
 
 #[test]
 fn no_route_is_added_past_the_document() {
-    let sources = std::fs::read_dir("src/api").unwrap().map(|file| file.unwrap().path());
-    let files = sources.chain(["src/api.rs".into()]).filter(|path| path.is_file());
+    let sources = std::fs::read_dir("src/api")
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let files = sources
+        .chain(["src/api.rs".into()])
+        .filter(|path| path.is_file());
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
-        for word in [".route(", ".route_service(", ".nest_service(", ".fallback_service("] {
-            assert!(!text.contains(word), "{}: declare routes with `routes!`, not `{word}…)`", file.display());
+        for word in [
+            ".route(",
+            ".route_service(",
+            ".nest_service(",
+            ".fallback_service(",
+        ] {
+            assert!(
+                !text.contains(word),
+                "{}: declare routes with `routes!`, not `{word}…)`",
+                file.display()
+            );
         }
     }
 }
@@ -220,7 +622,11 @@ async fn every_route_answers_every_caller_as_the_table_says() {
     for (method, path, body, expected) in table() {
         let conversation = owner.open("office").await;
         let run = owner.say_and_wait(&conversation, "/help").await;
-        let id = if path.contains("/runs/") { run["id"].as_str().unwrap() } else { &conversation };
+        let id = if path.contains("/runs/") {
+            run["id"].as_str().unwrap()
+        } else {
+            &conversation
+        };
         let filled = path
             .replace("{id}", id)
             .replace("{agent}", "office")
@@ -232,7 +638,10 @@ async fn every_route_answers_every_caller_as_the_table_says() {
         for ((who, caller), expected) in CALLERS.iter().zip(&callers).zip(expected) {
             let answer = ask(caller, &method, &filled, body()).await;
             if answer.status != expected {
-                wrong.push(format!("{method} {path} by {who}: {} for {expected}\n    {}", answer.status, answer.text));
+                wrong.push(format!(
+                    "{method} {path} by {who}: {} for {expected}\n    {}",
+                    answer.status, answer.text
+                ));
             } else if expected >= 400 {
                 says_why(path, &answer);
             }
@@ -252,21 +661,40 @@ async fn ask(caller: &Client, method: &Method, path: &str, body: Value) -> Answe
     }
     let answer = request.send().await.unwrap();
     let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-    let text = if answer.status().is_success() { String::new() } else { answer.text().await.unwrap() };
-    Answer { status, headers, text }
+    let text = if answer.status().is_success() {
+        String::new()
+    } else {
+        answer.text().await.unwrap()
+    };
+    Answer {
+        status,
+        headers,
+        text,
+    }
 }
 
 fn says_why(path: &str, answer: &Answer) {
     let body = answer.json();
     if path.starts_with("/v1/models") || path.starts_with("/v1/chat") {
         assert_eq!(answer.header("content-type"), "application/json");
-        assert!(body["error"]["message"].is_string() && body["error"]["code"].is_string(), "{path}: {body}");
+        assert!(
+            body["error"]["message"].is_string() && body["error"]["code"].is_string(),
+            "{path}: {body}"
+        );
     } else {
-        assert_eq!(answer.header("content-type"), "application/problem+json", "{path}");
+        assert_eq!(
+            answer.header("content-type"),
+            "application/problem+json",
+            "{path}"
+        );
         assert_eq!(body["status"], answer.status, "{path}");
         assert_eq!(body["request_id"], answer.header("x-request-id"), "{path}");
     }
-    assert_eq!(answer.header("www-authenticate"), if answer.status == 401 { "Bearer" } else { "" }, "{path}");
+    assert_eq!(
+        answer.header("www-authenticate"),
+        if answer.status == 401 { "Bearer" } else { "" },
+        "{path}"
+    );
 }
 
 #[tokio::test]
@@ -276,21 +704,36 @@ async fn another_users_conversation_is_not_in_ones_list() {
     let (stranger, id) = (world.stranger("ann").await, alice.open("bank").await);
     let ids = async |client: &Client| {
         let page = client.get("/v1/conversations").await.expect(200);
-        page["items"].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        page["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["id"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(ids(&alice).await, [id]);
     assert_eq!(ids(&bob).await, [""; 0]);
-    assert_eq!(ids(&stranger).await, [""; 0], "the same user id in another tenant is another person");
+    assert_eq!(
+        ids(&stranger).await,
+        [""; 0],
+        "the same user id in another tenant is another person"
+    );
 }
 
 #[tokio::test]
 async fn a_wrong_caller_changes_nothing() {
     let world = World::start().await;
-    let (owner, mallory) = (world.user("owner", &[]).await, world.user("mallory", &[]).await);
+    let (owner, mallory) = (
+        world.user("owner", &[]).await,
+        world.user("mallory", &[]).await,
+    );
     let id = owner.open("bank").await;
     let path = format!("/v1/conversations/{id}");
     mallory.delete(&path).await.expect(404);
-    mallory.post(&format!("{path}/messages"), json!({ "text": "/help" })).await.expect(404);
+    mallory
+        .post(&format!("{path}/messages"), json!({ "text": "/help" }))
+        .await
+        .expect(404);
     let before = owner.messages(&id).await;
     assert_eq!(before.len(), 1, "only the greeting: {before:?}");
 }
@@ -300,7 +743,12 @@ async fn a_guest_is_not_offered_agents_that_require_authentication() {
     let world = World::start().await;
     let guest = world.guest().await;
     let agents = guest.get("/v1/agents").await.expect(200);
-    let ids: Vec<_> = agents["items"].as_array().unwrap().iter().map(|agent| agent["id"].clone()).collect();
+    let ids: Vec<_> = agents["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|agent| agent["id"].clone())
+        .collect();
     assert_eq!(ids, ["bank"]);
     let models = guest.get("/v1/models").await.expect(200);
     assert_eq!(models["data"].as_array().unwrap().len(), 1);
@@ -309,10 +757,22 @@ async fn a_guest_is_not_offered_agents_that_require_authentication() {
 #[tokio::test]
 async fn a_tenant_that_takes_no_guests_looks_like_one_that_is_not_there() {
     let world = World::start().await;
-    let closed = world.nobody().post("/v1/guests", json!({ "tenant": "globex" })).await;
-    let absent = world.nobody().post("/v1/guests", json!({ "tenant": "nowhere" })).await;
+    let closed = world
+        .nobody()
+        .post("/v1/guests", json!({ "tenant": "globex" }))
+        .await;
+    let absent = world
+        .nobody()
+        .post("/v1/guests", json!({ "tenant": "nowhere" }))
+        .await;
     let (closed, absent) = (closed.expect(404), absent.expect(404));
-    assert_eq!(closed["detail"].as_str().unwrap().replace("globex", "nowhere"), absent["detail"].as_str().unwrap());
+    assert_eq!(
+        closed["detail"]
+            .as_str()
+            .unwrap()
+            .replace("globex", "nowhere"),
+        absent["detail"].as_str().unwrap()
+    );
 }
 
 #[tokio::test]
@@ -322,16 +782,27 @@ async fn nothing_tells_a_guest_of_a_tool_that_is_not_theirs() {
     let (guest, finance) = (world.guest().await, world.user("fin", &["finance"]).await);
     let everything = async |client: &Client| {
         let mut seen = String::new();
-        for path in ["/v1/me", "/v1/agents", "/v1/agents/bank", "/v1/agents/bank/tools", "/v1/agents/bank/connections"]
-        {
+        for path in [
+            "/v1/me",
+            "/v1/agents",
+            "/v1/agents/bank",
+            "/v1/agents/bank/tools",
+            "/v1/agents/bank/connections",
+        ] {
             seen += &client.get(path).await.text;
         }
         seen + &client.ask("bank", "/tools").await + &client.ask("bank", "/connections").await
     };
-    assert!(everything(&finance).await.contains("send_money"), "the test looks where tools are named");
+    assert!(
+        everything(&finance).await.contains("send_money"),
+        "the test looks where tools are named"
+    );
     let seen = everything(&guest).await;
     assert!(seen.contains("get_exchange_rate"));
-    assert!(!seen.contains("send_money") && !seen.contains("get_balances"), "{seen}");
+    assert!(
+        !seen.contains("send_money") && !seen.contains("get_balances"),
+        "{seen}"
+    );
 }
 
 #[tokio::test]
@@ -340,12 +811,29 @@ async fn explain_is_for_those_who_run_the_agent() {
     world.tools_ready().await;
     let path = "/v1/agents/bank/tools?explain=true";
     world.guest().await.get(path).await.expect(403);
-    world.user("bob", &["finance"]).await.get(path).await.expect(403);
+    world
+        .user("bob", &["finance"])
+        .await
+        .get(path)
+        .await
+        .expect(403);
     let by_scope = world.admin().await.get(path).await.expect(200);
     let denied = by_scope["items"][0]["denied"].as_array().unwrap();
-    let money = denied.iter().find(|tool| tool["tool"] == "send_money").unwrap();
+    let money = denied
+        .iter()
+        .find(|tool| tool["tool"] == "send_money")
+        .unwrap();
     assert_eq!(money["reason"], "role_lacks_tool");
-    assert!(money["remedy"].as_str().unwrap().contains("toolAccess.roles"));
+    assert!(
+        money["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("toolAccess.roles")
+    );
     let by_pack = world.user("alice", &[]).await.get(path).await.expect(200);
-    assert_eq!(by_pack["items"][0]["denied"], json!([]), "an adminUsers member has every tool");
+    assert_eq!(
+        by_pack["items"][0]["denied"],
+        json!([]),
+        "an adminUsers member has every tool"
+    );
 }

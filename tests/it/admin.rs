@@ -36,13 +36,20 @@ fn operator(world: &World) -> Client {
 }
 
 async fn patch(client: &Client, path: &str, body: Value) -> Answer {
-    client.send(client.request(Method::PATCH, path).json(&body)).await
+    client
+        .send(client.request(Method::PATCH, path).json(&body))
+        .await
 }
 
 /// Actor, action and detail of a tenant's trail, calls and the like left out, the oldest first.
 async fn trail(world: &World, tenant: TenantId, actions: &str) -> Vec<(String, String, String)> {
-    let sql = "select actor, action, coalesce(detail, '') from audit where action like $1 order by id";
-    sqlx::query_as(sql).bind(actions).fetch_all(&mut world.db.as_tenant(tenant).await).await.unwrap()
+    let sql =
+        "select actor, action, coalesce(detail, '') from audit where action like $1 order by id";
+    sqlx::query_as(sql)
+        .bind(actions)
+        .fetch_all(&mut world.db.as_tenant(tenant).await)
+        .await
+        .unwrap()
 }
 
 fn line(actor: &str, action: &str, detail: &str) -> (String, String, String) {
@@ -51,5 +58,10 @@ fn line(actor: &str, action: &str, detail: &str) -> (String, String, String) {
 
 /// One field of every item.
 fn field(page: &Value, name: &str) -> Vec<String> {
-    page["items"].as_array().unwrap().iter().map(|item| item[name].as_str().unwrap_or_default().to_owned()).collect()
+    page["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item[name].as_str().unwrap_or_default().to_owned())
+        .collect()
 }

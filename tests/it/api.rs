@@ -21,10 +21,16 @@ async fn a_message_is_answered_and_both_are_kept() {
     let run = ann.say_and_wait(&conversation, "How much do I have?").await;
     assert_eq!(run["status"], "succeeded");
     let messages = ann.messages(&conversation).await;
-    let said: Vec<_> = messages.iter().map(|message| (message["role"].as_str().unwrap(), plain(message))).collect();
+    let said: Vec<_> = messages
+        .iter()
+        .map(|message| (message["role"].as_str().unwrap(), plain(message)))
+        .collect();
     let greeting = ("system", "Hello ann!".to_owned());
-    let expected =
-        [greeting, ("user", "How much do I have?".to_owned()), ("assistant", "You have 5 euros.".to_owned())];
+    let expected = [
+        greeting,
+        ("user", "How much do I have?".to_owned()),
+        ("assistant", "You have 5 euros.".to_owned()),
+    ];
     assert_eq!(said, expected);
     assert_eq!(run["id"], messages[2]["run_id"]);
 }
@@ -39,7 +45,9 @@ async fn a_run_that_waits_for_its_model_can_be_cancelled() {
     let mut events = ann.listen(&conversation, None).await;
     let run = ann.say(&conversation, "hi").await;
     gate.reached().await;
-    ann.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.expect(202);
+    ann.post(&format!("/v1/runs/{run}/cancel"), json!({}))
+        .await
+        .expect(202);
     let heard = events.until_run_ends(&run).await;
     assert_eq!(heard.last().unwrap().data["status"], "cancelled");
 }
@@ -50,8 +58,15 @@ async fn a_deleted_conversation_is_gone_and_its_listeners_are_let_go() {
     let ann = world.user("ann", &[]).await;
     let conversation = ann.open("bank").await;
     let events = ann.listen(&conversation, None).await;
-    assert_eq!(ann.delete(&format!("/v1/conversations/{conversation}")).await.status, 204);
-    ann.get(&format!("/v1/conversations/{conversation}")).await.expect(404);
+    assert_eq!(
+        ann.delete(&format!("/v1/conversations/{conversation}"))
+            .await
+            .status,
+        204
+    );
+    ann.get(&format!("/v1/conversations/{conversation}"))
+        .await
+        .expect(404);
     assert!(events.rest().await.is_empty());
 }
 
@@ -65,14 +80,29 @@ async fn the_document_is_served_and_describes_every_answer() {
     for (path, item) in served["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let responses = operation["responses"].as_object().unwrap();
-            assert!(responses.contains_key("default"), "{method} {path} does not say how it fails");
-            assert!(responses.keys().any(|status| status.starts_with('2')), "{method} {path}");
-            assert!(operation["summary"].is_string(), "{method} {path} has no summary");
-            assert!(ids.insert(operation["operationId"].to_string()), "{method} {path}: the operationId is taken");
+            assert!(
+                responses.contains_key("default"),
+                "{method} {path} does not say how it fails"
+            );
+            assert!(
+                responses.keys().any(|status| status.starts_with('2')),
+                "{method} {path}"
+            );
+            assert!(
+                operation["summary"].is_string(),
+                "{method} {path} has no summary"
+            );
+            assert!(
+                ids.insert(operation["operationId"].to_string()),
+                "{method} {path}: the operationId is taken"
+            );
         }
     }
     let missing = dangling(&served, &served);
-    assert!(missing.is_empty(), "schemas that are named and not there: {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "schemas that are named and not there: {missing:?}"
+    );
 }
 
 /// References into the document that lead nowhere.
@@ -81,13 +111,19 @@ fn dangling(document: &Value, part: &Value) -> Vec<String> {
         Value::Object(fields) => fields
             .iter()
             .flat_map(|(key, value)| match value.as_str() {
-                Some(to) if key == "$ref" => {
-                    document.pointer(&to[1..]).is_none().then(|| to.to_owned()).into_iter().collect()
-                }
+                Some(to) if key == "$ref" => document
+                    .pointer(&to[1..])
+                    .is_none()
+                    .then(|| to.to_owned())
+                    .into_iter()
+                    .collect(),
                 _ => dangling(document, value),
             })
             .collect(),
-        Value::Array(items) => items.iter().flat_map(|item| dangling(document, item)).collect(),
+        Value::Array(items) => items
+            .iter()
+            .flat_map(|item| dangling(document, item))
+            .collect(),
         _ => Vec::new(),
     }
 }
@@ -97,7 +133,9 @@ async fn measurements_name_routes_and_no_ids() {
     let world = World::start().await;
     let ann = world.user("ann", &[]).await;
     let conversation = ann.open("bank").await;
-    ann.get(&format!("/v1/conversations/{conversation}")).await.expect(200);
+    ann.get(&format!("/v1/conversations/{conversation}"))
+        .await
+        .expect(200);
     let measured = world.nobody().get("/metrics").await;
     assert_eq!(measured.status, 200);
     let route = r#"chatelaine_request_seconds_count{method="GET",route="/v1/conversations/{id}",status="200"}"#;
@@ -109,9 +147,15 @@ async fn measurements_name_routes_and_no_ids() {
 async fn readiness_says_what_is_missing() {
     let world = World::start().await;
     let ready = world.nobody().get("/readyz").await.expect(200);
-    assert_eq!((&ready["ready"], &ready["database"]), (&json!(true), &json!(true)));
+    assert_eq!(
+        (&ready["ready"], &ready["database"]),
+        (&json!(true), &json!(true))
+    );
     world.db.db.close().await;
     let unready = world.nobody().get("/readyz").await.expect(503);
-    assert_eq!((&unready["ready"], &unready["database"]), (&json!(false), &json!(false)));
+    assert_eq!(
+        (&unready["ready"], &unready["database"]),
+        (&json!(false), &json!(false))
+    );
     assert_eq!(world.nobody().get("/healthz").await.status, 200);
 }

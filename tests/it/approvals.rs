@@ -54,8 +54,17 @@ fn teller(request: &Value) -> Option<Reply> {
 
 /// What the user has just said; nothing when something was called since.
 fn last_words(request: &Value) -> String {
-    let last = request["messages"].as_array().unwrap().last().unwrap().clone();
-    if last["role"] == "user" { super::support::model::text_of(&last) } else { String::new() }
+    let last = request["messages"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .clone();
+    if last["role"] == "user" {
+        super::support::model::text_of(&last)
+    } else {
+        String::new()
+    }
 }
 
 async fn world() -> World {
@@ -103,8 +112,13 @@ impl Staff {
 /// Asks for a transfer; the conversation, and the request as its requester sees it.
 async fn asked(client: &Client, amount: &str) -> (String, Value) {
     let conversation = client.open("bank").await;
-    client.say_and_wait(&conversation, &format!("pay {amount}")).await;
-    let mine = client.get("/v1/approvals?role=requester&limit=1").await.expect(200);
+    client
+        .say_and_wait(&conversation, &format!("pay {amount}"))
+        .await;
+    let mine = client
+        .get("/v1/approvals?role=requester&limit=1")
+        .await
+        .expect(200);
     (conversation, mine["items"][0].clone())
 }
 
@@ -117,7 +131,12 @@ fn decision(request: &Value, decision: &str) -> Value {
 }
 
 async fn approve(client: &Client, request: &Value) -> crate::support::client::Answer {
-    client.post(&format!("{}/decision", path(request)), decision(request, "approve")).await
+    client
+        .post(
+            &format!("{}/decision", path(request)),
+            decision(request, "approve"),
+        )
+        .await
 }
 
 async fn state(client: &Client, request: &Value) -> String {
@@ -138,7 +157,10 @@ async fn becomes(client: &Client, request: &Value, wanted: &str) -> Value {
 }
 
 fn ended_otherwise(view: &Value, wanted: &str) -> bool {
-    !matches!(view["state"].as_str().unwrap(), "pending" | "approved" | "executing") && view["state"] != wanted
+    !matches!(
+        view["state"].as_str().unwrap(),
+        "pending" | "approved" | "executing"
+    ) && view["state"] != wanted
 }
 
 /// Changes a request's row behind the program's back.
@@ -163,7 +185,9 @@ async fn trail(world: &World) -> Vec<(String, String, String, Option<String>)> {
 /// The parts of this kind in a conversation.
 async fn notes(client: &Client, conversation: &str) -> Vec<Value> {
     let messages = client.messages(conversation).await;
-    let parts = messages.iter().flat_map(|message| message["parts"].as_array().unwrap().clone());
+    let parts = messages
+        .iter()
+        .flat_map(|message| message["parts"].as_array().unwrap().clone());
     parts.filter(|part| part["type"] == "approval").collect()
 }
 
@@ -171,7 +195,14 @@ async fn notes(client: &Client, conversation: &str) -> Vec<Value> {
 async fn told(world: &World) -> String {
     let mut words = String::new();
     eventually(async || {
-        words = world.model.requests().iter().rev().map(|request| last_words(&request.body)).next().unwrap_or_default();
+        words = world
+            .model
+            .requests()
+            .iter()
+            .rev()
+            .map(|request| last_words(&request.body))
+            .next()
+            .unwrap_or_default();
         words.contains("From the program")
     })
     .await;

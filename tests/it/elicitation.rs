@@ -39,10 +39,15 @@ fn reply(seen: &Seen, count: &Mutex<usize>, rounds: usize, requests: &Value) -> 
     let mut count = count.lock().unwrap();
     *count += 1;
     if *count > rounds {
-        return seen.result(result(&format!("given {}", seen.body["params"]["inputResponses"])));
+        return seen.result(result(&format!(
+            "given {}",
+            seen.body["params"]["inputResponses"]
+        )));
     }
     let state = format!("state-{count}");
-    seen.result(json!({"resultType": "input_required", "inputRequests": requests, "requestState": state}))
+    seen.result(
+        json!({"resultType": "input_required", "inputRequests": requests, "requestState": state}),
+    )
 }
 
 /// A form with these properties, all of them required.
@@ -60,12 +65,17 @@ fn name() -> Value {
 
 /// A model that calls the tool when asked to, and then repeats what it hears of it.
 fn scripted(world: &World) {
-    world.model.on(|request| said(request, "Go").then(|| calls([("desk__echo", json!({"a": 1}))])));
+    world
+        .model
+        .on(|request| said(request, "Go").then(|| calls([("desk__echo", json!({"a": 1}))])));
     world.model.on(|request| {
         let heard = results(request);
-        (!heard.is_empty()).then(|| text(format!("Waiting: {}", heard[0].starts_with("not finished"))))
+        (!heard.is_empty())
+            .then(|| text(format!("Waiting: {}", heard[0].starts_with("not finished"))))
     });
-    world.model.on(|request| said(request, "outcome of call").then(|| text("It is done.")));
+    world
+        .model
+        .on(|request| said(request, "outcome of call").then(|| text("It is done.")));
     world.model.on(|_| Some(text("Hello.")));
 }
 
@@ -81,12 +91,17 @@ async fn asked_user(world: &World) -> (Client, String) {
 /// The parts of this kind in a conversation.
 async fn parts(client: &Client, chat: &str, kind: &str) -> Vec<Value> {
     let messages = client.messages(chat).await;
-    let parts = messages.iter().flat_map(|message| message["parts"].as_array().unwrap());
+    let parts = messages
+        .iter()
+        .flat_map(|message| message["parts"].as_array().unwrap());
     parts.filter(|part| part["type"] == kind).cloned().collect()
 }
 
 fn responses(server: &Scripted) -> Vec<Value> {
-    asked(server, "tools/call").into_iter().map(|params| params["inputResponses"].clone()).collect()
+    asked(server, "tools/call")
+        .into_iter()
+        .map(|params| params["inputResponses"].clone())
+        .collect()
 }
 
 #[tokio::test]
@@ -98,40 +113,70 @@ async fn a_question_is_a_prompt_and_its_answer_goes_on_with_the_call() {
     let prompt = parts(&ann, &chat, "prompt").await.remove(0);
     let shown = prompt["text"].as_str().unwrap();
     let first = "The server desk asks you before it goes on with echo: Who are you?\nYour name\n";
-    assert!(shown.starts_with(first) && shown.contains("/decline"), "{shown}");
+    assert!(
+        shown.starts_with(first) && shown.contains("/decline"),
+        "{shown}"
+    );
     assert_eq!(
         (&prompt["field"], &prompt["input"], &prompt["secret"]),
         (&json!("name"), &json!("text"), &json!(false))
     );
-    assert_eq!(prompt["asking"]["schema"], json!({"type": "string", "title": "Your name"}));
+    assert_eq!(
+        prompt["asking"]["schema"],
+        json!({"type": "string", "title": "Your name"})
+    );
 
     let told = answer(&ann, &chat, "Ann").await;
     assert_eq!(told[0]["type"], "call_outcome");
-    assert_eq!(told[0]["text"], r#"given {"ask":{"action":"accept","content":{"name":"Ann"}}}"#);
+    assert_eq!(
+        told[0]["text"],
+        r#"given {"ask":{"action":"accept","content":{"name":"Ann"}}}"#
+    );
     assert_eq!(texts(&told[1..]), "It is done.", "in the run of the answer");
     let sent = asked(&server, "tools/call");
     assert_eq!(sent[1]["requestState"], "state-1");
     assert_eq!(sent[1]["arguments"], json!({"a": 1}));
     assert_eq!(sent.len(), 2, "once more and no more");
-    assert_eq!(texts(&answer(&ann, &chat, "Thanks").await), "Hello.", "said to the agent again");
-    eventually(async || audited(&world, "tool.call").await == ["desk echo succeeded", "desk echo awaiting_input"])
-        .await;
+    assert_eq!(
+        texts(&answer(&ann, &chat, "Thanks").await),
+        "Hello.",
+        "said to the agent again"
+    );
+    eventually(async || {
+        audited(&world, "tool.call").await == ["desk echo succeeded", "desk echo awaiting_input"]
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn only_who_can_be_asked_is_said_to_be_able() {
     let server = asking(0, name()).await;
     let world = world(&server.url, OPEN).await;
-    world.model.on(|request| said(request, "Go").then(|| calls([("desk__echo", json!({}))])));
+    world
+        .model
+        .on(|request| said(request, "Go").then(|| calls([("desk__echo", json!({}))])));
     world.model.on(|_| Some(text("Done.")));
     let ann = world.user("ann", &[]).await;
     ann.ask("desk", "Go").await;
-    ann.post("/v1/runs", json!({"agent_name": "desk", "prompt": "Go", "mode": "sync"})).await.expect(200);
-    let declared = |seen: &Seen| seen.body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].clone();
+    ann.post(
+        "/v1/runs",
+        json!({"agent_name": "desk", "prompt": "Go", "mode": "sync"}),
+    )
+    .await
+    .expect(200);
+    let declared = |seen: &Seen| {
+        seen.body["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"].clone()
+    };
     let calls: Vec<_> = server.requests("tools/call").iter().map(declared).collect();
-    assert_eq!(calls, [json!({"elicitation": {"form": {}, "url": {}}}), json!({})]);
+    assert_eq!(
+        calls,
+        [json!({"elicitation": {"form": {}, "url": {}}}), json!({})]
+    );
     let lists: Vec<_> = server.requests("tools/list").iter().map(declared).collect();
-    assert!(lists.iter().all(|declared| *declared == json!({})), "{lists:?}");
+    assert!(
+        lists.iter().all(|declared| *declared == json!({})),
+        "{lists:?}"
+    );
 }
 
 #[tokio::test]
@@ -144,7 +189,8 @@ async fn several_fields_are_asked_one_by_one_and_each_is_checked() {
         "sure": {"type": "boolean"},
     });
     let mut requests = form(&fields);
-    requests["ask"]["params"]["requestedSchema"]["required"] = json!(["amount", "color", "days", "sure"]);
+    requests["ask"]["params"]["requestedSchema"]["required"] =
+        json!(["amount", "color", "days", "sure"]);
     let server = asking(1, requests).await;
     let world = world(&server.url, OPEN).await;
     scripted(&world);
@@ -154,7 +200,10 @@ async fn several_fields_are_asked_one_by_one_and_each_is_checked() {
         ("11", "That does not fit. 1 … 10"),
         ("2,5", "color\nOne of: Red, Green\n(answer with - for g)"),
         ("blue", "That is none of the options."),
-        ("-", "days (… 2)\nAny of these, separated by commas: mon, tue, wed"),
+        (
+            "-",
+            "days (… 2)\nAny of these, separated by commas: mon, tue, wed",
+        ),
         ("mon, tue, wed", "That does not fit."),
         ("1, wed", "mail (name@example.org)\n(optional;"),
         ("ann", "That does not fit. name@example.org"),
@@ -166,7 +215,10 @@ async fn several_fields_are_asked_one_by_one_and_each_is_checked() {
     }
     answer(&ann, &chat, "yes").await;
     let content = json!({"amount": 2.5, "color": "g", "days": ["mon", "wed"], "sure": true});
-    assert_eq!(responses(&server)[1], json!({"ask": {"action": "accept", "content": content}}));
+    assert_eq!(
+        responses(&server)[1],
+        json!({"ask": {"action": "accept", "content": content}})
+    );
 }
 
 #[tokio::test]
@@ -179,9 +231,17 @@ async fn a_frontend_answers_by_the_name_of_the_field() {
     let wrong = json!({"answer": {"field": "other", "value": "Ann"}});
     assert_eq!(ann.post(&path, wrong).await.status, 409);
     let mut events = ann.listen(&chat, None).await;
-    let posted = ann.post(&path, json!({"answer": {"field": "name", "value": "/cancel"}})).await.expect(202);
+    let posted = ann
+        .post(
+            &path,
+            json!({"answer": {"field": "name", "value": "/cancel"}}),
+        )
+        .await
+        .expect(202);
     assert_eq!(posted["run"]["kind"], "turn");
-    events.until_run_ends(posted["run"]["id"].as_str().unwrap()).await;
+    events
+        .until_run_ends(posted["run"]["id"].as_str().unwrap())
+        .await;
     let given = json!({"ask": {"action": "accept", "content": {"name": "/cancel"}}});
     assert_eq!(responses(&server)[1], given, "a value is a value");
     let again = json!({"answer": {"field": "name", "value": "Bob"}});
@@ -196,14 +256,32 @@ async fn an_unchanged_openai_client_answers_by_text() {
     let ann = world.user("ann", &[]).await;
     let mut messages = vec![json!({"role": "user", "content": "Go"})];
     let ask = async |messages: &[Value]| {
-        let answer = ann.post("/v1/chat/completions", json!({"model": "desk", "messages": messages})).await.expect(200);
-        answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+        let answer = ann
+            .post(
+                "/v1/chat/completions",
+                json!({"model": "desk", "messages": messages}),
+            )
+            .await
+            .expect(200);
+        answer["choices"][0]["message"]["content"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     let asked = ask(&messages).await;
-    assert!(asked.contains("Who are you?") && asked.contains("Waiting: true"), "{asked}");
-    messages.extend([json!({"role": "assistant", "content": asked}), json!({"role": "user", "content": "Ann"})]);
+    assert!(
+        asked.contains("Who are you?") && asked.contains("Waiting: true"),
+        "{asked}"
+    );
+    messages.extend([
+        json!({"role": "assistant", "content": asked}),
+        json!({"role": "user", "content": "Ann"}),
+    ]);
     let done = ask(&messages).await;
-    assert!(done.contains("given") && done.ends_with("It is done."), "{done}");
+    assert!(
+        done.contains("given") && done.ends_with("It is done."),
+        "{done}"
+    );
 }
 
 #[tokio::test]
@@ -225,7 +303,10 @@ async fn decline_and_cancel_are_answers_of_their_own() {
         let world = world(&server.url, OPEN).await;
         scripted(&world);
         let (ann, chat) = asked_user(&world).await;
-        assert!(texts(&answer(&ann, &chat, "/help").await).contains("/decline"), "commands keep their meaning");
+        assert!(
+            texts(&answer(&ann, &chat, "/help").await).contains("/decline"),
+            "commands keep their meaning"
+        );
         assert!(texts(&answer(&ann, &chat, said).await).ends_with("It is done."));
         assert_eq!(responses(&server)[1], json!({"ask": {"action": action}}));
         assert!(texts(&answer(&ann, &chat, "/decline").await).contains("Nobody asks you anything"));
@@ -240,10 +321,20 @@ async fn a_server_may_ask_again_but_not_for_ever() {
     let (ann, chat) = asked_user(&world).await;
     for _ in 0..4 {
         let again = answer(&ann, &chat, "Ann").await;
-        assert_eq!((again.len(), &again[0]["type"]), (1, &json!("prompt")), "{again:?}");
+        assert_eq!(
+            (again.len(), &again[0]["type"]),
+            (1, &json!("prompt")),
+            "{again:?}"
+        );
     }
     let told = answer(&ann, &chat, "Ann").await;
     assert!(texts(&told).contains("asked the user 5 times"), "{told:?}");
-    let states: Vec<_> = asked(&server, "tools/call").iter().map(|params| params["requestState"].clone()).collect();
-    assert_eq!(states[1..], ["state-1", "state-2", "state-3", "state-4", "state-5"]);
+    let states: Vec<_> = asked(&server, "tools/call")
+        .iter()
+        .map(|params| params["requestState"].clone())
+        .collect();
+    assert_eq!(
+        states[1..],
+        ["state-1", "state-2", "state-3", "state-4", "state-5"]
+    );
 }

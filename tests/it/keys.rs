@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use chatelaine::{
     app::{
         accounts,
-        keys::{Keys, context, standing},
+        platform::keys::{Keys, context, standing},
     },
     domain::{
         clock::Clock,
@@ -32,7 +32,9 @@ fn ring(ids: &[&str]) -> KeyRing {
 }
 
 fn value(id: &str) -> String {
-    let byte = id.bytes().fold(0x5e_u8, |byte, next| byte.rotate_left(3) ^ next);
+    let byte = id
+        .bytes()
+        .fold(0x5e_u8, |byte, next| byte.rotate_left(3) ^ next);
     hex::encode([byte; 32])
 }
 
@@ -93,15 +95,32 @@ async fn entered(keys: &Keys, db: &Db, tenant: TenantId, plaintext: &str) -> Cre
         updated_at: now,
         verified_at: None,
     };
-    credential.sealed = keys.seal(tenant, &context(&credential), &Secret::new(plaintext)).await.unwrap();
+    credential.sealed = keys
+        .seal(tenant, &context(&credential), &Secret::new(plaintext))
+        .await
+        .unwrap();
     put(db, &credential, None).await.unwrap();
     credential
 }
 
 /// The same with another plaintext, one generation later.
-async fn replaced(keys: &Keys, db: &Db, before: &Credential, plaintext: &str) -> Result<Credential, Error> {
-    let mut credential = Credential { generation: before.generation + 1, ..before.clone() };
-    credential.sealed = keys.seal(credential.tenant, &context(&credential), &Secret::new(plaintext)).await?;
+async fn replaced(
+    keys: &Keys,
+    db: &Db,
+    before: &Credential,
+    plaintext: &str,
+) -> Result<Credential, Error> {
+    let mut credential = Credential {
+        generation: before.generation + 1,
+        ..before.clone()
+    };
+    credential.sealed = keys
+        .seal(
+            credential.tenant,
+            &context(&credential),
+            &Secret::new(plaintext),
+        )
+        .await?;
     put(db, &credential, Some(before.generation)).await?;
     Ok(credential)
 }
@@ -115,14 +134,24 @@ async fn put(db: &Db, credential: &Credential, replaces: Option<u64>) -> Result<
 /// The credential as it is stored now.
 async fn stored(db: &Db, credential: &Credential) -> Credential {
     let mut tx = db.tenant(credential.tenant).await.unwrap();
-    let Credential { agent, server, user, .. } = credential;
-    store::credentials::get(&mut tx, agent, server, user).await.unwrap().unwrap()
+    let Credential {
+        agent,
+        server,
+        user,
+        ..
+    } = credential;
+    store::credentials::get(&mut tx, agent, server, user)
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 /// The plaintext of a credential as it is stored now.
 async fn opened(keys: &Keys, db: &Db, credential: &Credential) -> Result<String, Error> {
     let credential = stored(db, credential).await;
-    keys.open_credential(&credential).await.map(|secret| secret.expose().to_owned())
+    keys.open_credential(&credential)
+        .await
+        .map(|secret| secret.expose().to_owned())
 }
 
 /// Version, key of the ring and state of each key of a tenant.
@@ -139,32 +168,55 @@ fn version(number: i32, kek: &str, state: &str) -> (i32, String, String) {
 
 /// Id and state of each key of the ring.
 async fn known(test: &TestDb) -> Vec<(String, String)> {
-    sqlx::query_as("select id, state from keks order by id").fetch_all(&mut test.as_system().await).await.unwrap()
+    sqlx::query_as("select id, state from keks order by id")
+        .fetch_all(&mut test.as_system().await)
+        .await
+        .unwrap()
 }
 
 fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(id, state)| ((*id).to_owned(), (*state).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(id, state)| ((*id).to_owned(), (*state).to_owned()))
+        .collect()
 }
 
 #[tokio::test]
 async fn what_one_replica_seals_another_opens() {
     let test = TestDb::new().await;
     let tenant = test.tenant("acme").await;
-    let (one, two) = (Replica::start(&test, &["k1"]).await, Replica::start(&test, &["k1"]).await);
+    let (one, two) = (
+        Replica::start(&test, &["k1"]).await,
+        Replica::start(&test, &["k1"]).await,
+    );
     let credential = entered(&one.keys, &test.db, tenant, "a token").await;
-    assert_eq!(opened(&two.keys, &test.db, &credential).await.unwrap(), "a token");
+    assert_eq!(
+        opened(&two.keys, &test.db, &credential).await.unwrap(),
+        "a token"
+    );
 }
 
 #[tokio::test]
 async fn replicas_that_seal_at_once_agree_on_one_key_of_the_tenant() {
     let test = TestDb::new().await;
     let tenant = test.tenant("acme").await;
-    let replicas = [Replica::start(&test, &["k1"]).await, Replica::start(&test, &["k1"]).await];
+    let replicas = [
+        Replica::start(&test, &["k1"]).await,
+        Replica::start(&test, &["k1"]).await,
+    ];
     let seals = (0..12).map(|at| entered(&replicas[at % 2].keys, &test.db, tenant, "a token"));
     for credential in futures_util::future::join_all(seals).await {
-        assert_eq!(opened(&replicas[0].keys, &test.db, &credential).await.unwrap(), "a token");
+        assert_eq!(
+            opened(&replicas[0].keys, &test.db, &credential)
+                .await
+                .unwrap(),
+            "a token"
+        );
     }
-    assert_eq!(tenant_keys(&test, tenant).await, [version(1, "k1", "sealing")]);
+    assert_eq!(
+        tenant_keys(&test, tenant).await,
+        [version(1, "k1", "sealing")]
+    );
 }
 
 #[tokio::test]
@@ -175,9 +227,19 @@ async fn each_tenant_has_a_key_of_its_own() {
     let ours = entered(&replica.keys, &test.db, acme, "ours").await;
     entered(&replica.keys, &test.db, globex, "theirs").await;
     // Carried over with its context, it does not open: the other tenant's version 1 is another key.
-    let stolen = Credential { tenant: globex, ..ours };
-    let error = replica.keys.open(globex, &context(&stolen), &stolen.sealed).await.unwrap_err();
-    assert_eq!(error.to_string(), "the stored value cannot be opened: it was sealed with another key");
+    let stolen = Credential {
+        tenant: globex,
+        ..ours
+    };
+    let error = replica
+        .keys
+        .open(globex, &context(&stolen), &stolen.sealed)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the stored value cannot be opened: it was sealed with another key"
+    );
 }
 
 #[tokio::test]
@@ -186,7 +248,10 @@ async fn a_context_of_another_tenant_is_not_sealed_for() {
     let (acme, globex) = (test.tenant("acme").await, test.tenant("globex").await);
     let replica = Replica::start(&test, &["k1"]).await;
     let ours = entered(&replica.keys, &test.db, acme, "ours").await;
-    let sealed = replica.keys.seal(globex, &context(&ours), &Secret::new("x")).await;
+    let sealed = replica
+        .keys
+        .seal(globex, &context(&ours), &Secret::new("x"))
+        .await;
     assert!(matches!(sealed, Err(Error::Internal(_))), "{sealed:?}");
 }
 
@@ -194,12 +259,29 @@ async fn a_context_of_another_tenant_is_not_sealed_for() {
 async fn without_a_ring_nothing_is_sealed_and_the_error_says_what_to_do() {
     let test = TestDb::new().await;
     let tenant = test.tenant("acme").await;
-    let ours = entered(&Replica::start(&test, &["k1"]).await.keys, &test.db, tenant, "ours").await;
+    let ours = entered(
+        &Replica::start(&test, &["k1"]).await.keys,
+        &test.db,
+        tenant,
+        "ours",
+    )
+    .await;
     let keys = Keys::new(test.db.clone(), None);
-    let error = keys.seal(tenant, &context(&ours), &Secret::new("x")).await.unwrap_err();
-    assert!(error.to_string().contains("set MCP_CONFIG_ENCRYPTION_KEY to 64 hex digits"), "{error}");
+    let error = keys
+        .seal(tenant, &context(&ours), &Secret::new("x"))
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("set MCP_CONFIG_ENCRYPTION_KEY to 64 hex digits"),
+        "{error}"
+    );
     // It may open with the right ring, so it is not put aside.
-    assert!(matches!(opened(&keys, &test.db, &ours).await, Err(Error::Unavailable(_))));
+    assert!(matches!(
+        opened(&keys, &test.db, &ours).await,
+        Err(Error::Unavailable(_))
+    ));
     assert_eq!(stored(&test.db, &ours).await.state, CredentialState::Active);
 }
 
@@ -212,15 +294,32 @@ async fn a_damaged_row_is_put_aside_and_kept() {
     let bad = entered(&replica.keys, &test.db, tenant, "bad").await;
     damage(&test, &bad).await;
     let error = opened(&replica.keys, &test.db, &bad).await.unwrap_err();
-    assert!(matches!(&error, Error::Conflict(why) if why.contains("enter it again")), "{error:?}");
+    assert!(
+        matches!(&error, Error::Conflict(why) if why.contains("enter it again")),
+        "{error:?}"
+    );
     let kept = stored(&test.db, &bad).await;
     assert_eq!(kept.state, CredentialState::Quarantined);
-    assert!(kept.reason.as_deref().is_some_and(|why| why.starts_with("it was altered")), "{:?}", kept.reason);
+    assert!(
+        kept.reason
+            .as_deref()
+            .is_some_and(|why| why.starts_with("it was altered")),
+        "{:?}",
+        kept.reason
+    );
     assert_eq!(kept.generation, bad.generation);
-    assert_eq!(opened(&replica.keys, &test.db, &good).await.unwrap(), "good");
+    assert_eq!(
+        opened(&replica.keys, &test.db, &good).await.unwrap(),
+        "good"
+    );
     // Entered again, it is as good as new.
-    replaced(&replica.keys, &test.db, &kept, "better").await.unwrap();
-    assert_eq!(opened(&replica.keys, &test.db, &bad).await.unwrap(), "better");
+    replaced(&replica.keys, &test.db, &kept, "better")
+        .await
+        .unwrap();
+    assert_eq!(
+        opened(&replica.keys, &test.db, &bad).await.unwrap(),
+        "better"
+    );
 }
 
 /// Changes one bit of what is stored.
@@ -238,11 +337,21 @@ async fn a_replacement_counts_only_over_the_generation_that_was_seen() {
     let tenant = test.tenant("acme").await;
     let replica = Replica::start(&test, &["k1"]).await;
     let first = entered(&replica.keys, &test.db, tenant, "one").await;
-    let tries = ["two", "three"].map(|plaintext| replaced(&replica.keys, &test.db, &first, plaintext));
+    let tries =
+        ["two", "three"].map(|plaintext| replaced(&replica.keys, &test.db, &first, plaintext));
     let done = futures_util::future::join_all(tries).await;
-    let conflicts = done.iter().filter(|done| matches!(done, Err(Error::Conflict(_)))).count();
-    assert_eq!((conflicts, done.iter().filter(|done| done.is_ok()).count()), (1, 1));
-    assert!(matches!(put(&test.db, &first, None).await, Err(Error::Conflict(_))));
+    let conflicts = done
+        .iter()
+        .filter(|done| matches!(done, Err(Error::Conflict(_))))
+        .count();
+    assert_eq!(
+        (conflicts, done.iter().filter(|done| done.is_ok()).count()),
+        (1, 1)
+    );
+    assert!(matches!(
+        put(&test.db, &first, None).await,
+        Err(Error::Conflict(_))
+    ));
     assert_eq!(stored(&test.db, &first).await.generation, 2);
 }
 
@@ -252,11 +361,20 @@ async fn a_state_is_set_on_the_generation_that_was_seen() {
     let tenant = test.tenant("acme").await;
     let replica = Replica::start(&test, &["k1"]).await;
     let first = entered(&replica.keys, &test.db, tenant, "one").await;
-    replaced(&replica.keys, &test.db, &first, "two").await.unwrap();
+    replaced(&replica.keys, &test.db, &first, "two")
+        .await
+        .unwrap();
     for (generation, state) in [(1, CredentialState::Active), (2, CredentialState::Rejected)] {
         let mut tx = test.db.tenant(tenant).await.unwrap();
         let rejected = CredentialState::Rejected;
-        let set = store::credentials::set_state(&mut tx, first.id, generation, rejected, Some("401"), None);
+        let set = store::credentials::set_state(
+            &mut tx,
+            first.id,
+            generation,
+            rejected,
+            Some("401"),
+            None,
+        );
         assert_eq!(set.await.unwrap(), generation == 2);
         tx.commit().await.unwrap();
         assert_eq!(stored(&test.db, &first).await.state, state);
@@ -271,14 +389,40 @@ async fn a_user_lists_and_removes_what_is_theirs() {
     let ours = entered(&replica.keys, &test.db, tenant, "ours").await;
     let theirs = entered(&replica.keys, &test.db, tenant, "theirs").await;
     let mut tx = test.db.tenant(tenant).await.unwrap();
-    let listed = store::credentials::list(&mut tx, &ours.user, Some(&ours.agent)).await.unwrap();
-    assert_eq!(listed.iter().map(|credential| credential.id).collect::<Vec<_>>(), [ours.id]);
+    let listed = store::credentials::list(&mut tx, &ours.user, Some(&ours.agent))
+        .await
+        .unwrap();
+    assert_eq!(
+        listed
+            .iter()
+            .map(|credential| credential.id)
+            .collect::<Vec<_>>(),
+        [ours.id]
+    );
     let other = AgentId::parse("office").unwrap();
-    assert_eq!(store::credentials::list(&mut tx, &ours.user, Some(&other)).await.unwrap(), []);
-    let removed = store::credentials::delete(&mut tx, &ours.agent, &ours.server, &ours.user).await.unwrap();
+    assert_eq!(
+        store::credentials::list(&mut tx, &ours.user, Some(&other))
+            .await
+            .unwrap(),
+        []
+    );
+    let removed = store::credentials::delete(&mut tx, &ours.agent, &ours.server, &ours.user)
+        .await
+        .unwrap();
     assert_eq!(removed, Some((ours.id, 1)));
-    assert_eq!(store::credentials::list(&mut tx, &ours.user, None).await.unwrap(), []);
-    assert_eq!(store::credentials::list(&mut tx, &theirs.user, None).await.unwrap().len(), 1);
+    assert_eq!(
+        store::credentials::list(&mut tx, &ours.user, None)
+            .await
+            .unwrap(),
+        []
+    );
+    assert_eq!(
+        store::credentials::list(&mut tx, &theirs.user, None)
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 #[tokio::test]
@@ -290,5 +434,8 @@ async fn a_tenant_leaves_with_its_keys_and_credentials() {
     let theirs = entered(&replica.keys, &test.db, globex, "theirs").await;
     accounts::remove_tenant(&test.db, acme).await.unwrap();
     assert_eq!(tenant_keys(&test, acme).await, []);
-    assert_eq!(opened(&replica.keys, &test.db, &theirs).await.unwrap(), "theirs");
+    assert_eq!(
+        opened(&replica.keys, &test.db, &theirs).await.unwrap(),
+        "theirs"
+    );
 }

@@ -21,12 +21,19 @@ mod wires; // the other three providers
 fn client() -> reqwest::Client {
     // Fails when another test was first, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap()
+    reqwest::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .unwrap()
 }
 
 /// Production's bounds, with waits that a test can afford.
 fn limits() -> Limits {
-    Limits { backoff: Duration::from_millis(1), ..Limits::default() }
+    Limits {
+        backoff: Duration::from_millis(1),
+        ..Limits::default()
+    }
 }
 
 fn models() -> Models {
@@ -34,14 +41,24 @@ fn models() -> Models {
 }
 
 fn request() -> StepRequest {
-    StepRequest { system: "be brief".to_owned(), history: vec![user("how much do I have?")], tools: vec![balances()] }
+    StepRequest {
+        system: "be brief".to_owned(),
+        history: vec![user("how much do I have?")],
+        tools: vec![balances()],
+    }
 }
 
 fn balances() -> ToolDef {
-    tool("bank__get_balances", json!({ "type": "object", "properties": { "account": { "type": "string" } } }))
+    tool(
+        "bank__get_balances",
+        json!({ "type": "object", "properties": { "account": { "type": "string" } } }),
+    )
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "callers write the schema in place")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers write the schema in place"
+)]
 fn tool(name: &str, schema: Value) -> ToolDef {
     ToolDef {
         name: name.to_owned(),
@@ -55,11 +72,18 @@ fn user(text: &str) -> Turn {
 }
 
 fn assistant(text: &str, calls: impl Into<Vec<ModelCall>>) -> Turn {
-    Turn::Assistant { text: text.to_owned(), calls: calls.into() }
+    Turn::Assistant {
+        text: text.to_owned(),
+        calls: calls.into(),
+    }
 }
 
 fn made(id: &str, name: &str, arguments: &str) -> ModelCall {
-    ModelCall { call_id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_owned() }
+    ModelCall {
+        call_id: id.to_owned(),
+        name: name.to_owned(),
+        arguments: arguments.to_owned(),
+    }
 }
 
 fn result(id: &str, text: &str) -> Turn {
@@ -85,7 +109,10 @@ async fn collect(
             Ok(Delta::Done(reply)) => Ok(reply),
             Err(error) => Err(error),
         };
-        assert!(stream.next().await.is_none(), "an item came after the last one");
+        assert!(
+            stream.next().await.is_none(),
+            "an item came after the last one"
+        );
         return (pieces, end);
     }
     panic!("the stream ended without a last item");
@@ -101,15 +128,27 @@ async fn text_comes_in_pieces_and_ends_with_the_whole_reply() {
     model.reply(text("You have 5 €."));
     let (pieces, reply) = collect(models().step(&model.llm(), request())).await;
     assert_eq!(pieces, ["You ", "have ", "5 ", "€."]);
-    let usage = Usage { input_tokens: 11, output_tokens: 7, estimated: false };
-    let expected = Reply { text: "You have 5 €.".to_owned(), calls: Vec::new(), stop: Stop::End, usage };
+    let usage = Usage {
+        input_tokens: 11,
+        output_tokens: 7,
+        estimated: false,
+    };
+    let expected = Reply {
+        text: "You have 5 €.".to_owned(),
+        calls: Vec::new(),
+        stop: Stop::End,
+        usage,
+    };
     assert_eq!(reply.unwrap(), expected);
 }
 
 #[tokio::test]
 async fn calls_come_assembled_and_in_order() {
     let model = ScriptedModel::start().await;
-    model.reply(calls([("bank__get_balances", json!({ "account": "a" })), ("bank__get_balances", json!({}))]));
+    model.reply(calls([
+        ("bank__get_balances", json!({ "account": "a" })),
+        ("bank__get_balances", json!({})),
+    ]));
     let reply = ask(&model.llm(), request()).await.unwrap();
     assert_eq!(reply.stop, Stop::ToolCalls);
     assert_eq!(
@@ -126,14 +165,21 @@ async fn text_may_come_before_calls() {
     let model = ScriptedModel::start().await;
     model.reply(text("Let me look.").and_call(call("bank__get_balances", "{}")));
     let reply = ask(&model.llm(), request()).await.unwrap();
-    assert_eq!((reply.text.as_str(), reply.calls.len()), ("Let me look.", 1));
+    assert_eq!(
+        (reply.text.as_str(), reply.calls.len()),
+        ("Let me look.", 1)
+    );
 }
 
 #[tokio::test]
 async fn the_request_carries_the_packs_settings_and_the_operators_key() {
     let model = ScriptedModel::start().await;
     model.reply(text("ok"));
-    let llm = Llm { temperature: Some(0.25), max_tokens: Some(99), ..model.llm() };
+    let llm = Llm {
+        temperature: Some(0.25),
+        max_tokens: Some(99),
+        ..model.llm()
+    };
     ask(&llm, request()).await.unwrap();
     let sent = &model.requests()[0];
     assert_eq!(sent.headers["authorization"], "Bearer model-key-0123456789");
@@ -161,7 +207,15 @@ async fn the_request_carries_the_packs_settings_and_the_operators_key() {
 async fn an_endpoint_without_a_key_is_sent_none() {
     let model = ScriptedModel::start().await;
     model.reply(text("ok"));
-    ask(&Llm { api_key: None, ..model.llm() }, request()).await.unwrap();
+    ask(
+        &Llm {
+            api_key: None,
+            ..model.llm()
+        },
+        request(),
+    )
+    .await
+    .unwrap();
     assert!(!model.requests()[0].headers.contains_key("authorization"));
 }
 
@@ -173,7 +227,10 @@ async fn a_conversation_is_shown_with_each_result_right_after_its_call() {
         user("both accounts?"),
         assistant(
             "",
-            [made("call_first_1", "bank__get_balances", "{\"account\": \"a\"}"), made("call_first_2", "x", "{}")],
+            [
+                made("call_first_1", "bank__get_balances", "{\"account\": \"a\"}"),
+                made("call_first_2", "x", "{}"),
+            ],
         ),
         result("call_first_2", "two"),
         // Typed while the tools ran.
@@ -182,15 +239,31 @@ async fn a_conversation_is_shown_with_each_result_right_after_its_call() {
         assistant("one and two", []),
         user("thanks"),
     ];
-    ask(&model.llm(), StepRequest { history, ..request() }).await.unwrap();
+    ask(
+        &model.llm(),
+        StepRequest {
+            history,
+            ..request()
+        },
+    )
+    .await
+    .unwrap();
     let body = model.last_request();
     let shown: Vec<(String, String)> = body["messages"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|message| (message["role"].as_str().unwrap().to_owned(), text_of(message)))
+        .map(|message| {
+            (
+                message["role"].as_str().unwrap().to_owned(),
+                text_of(message),
+            )
+        })
         .collect();
-    let shown: Vec<(&str, &str)> = shown.iter().map(|(role, text)| (role.as_str(), text.as_str())).collect();
+    let shown: Vec<(&str, &str)> = shown
+        .iter()
+        .map(|(role, text)| (role.as_str(), text.as_str()))
+        .collect();
     assert_eq!(
         shown,
         [
@@ -212,7 +285,10 @@ async fn a_history_may_be_cut_anywhere() {
         user("one"),
         assistant(
             "",
-            [made("call_cut_0001", "bank__get_balances", "{}"), made("call_cut_0002", "bank__get_balances", "{}")],
+            [
+                made("call_cut_0001", "bank__get_balances", "{}"),
+                made("call_cut_0002", "bank__get_balances", "{}"),
+            ],
         ),
         result("call_cut_0001", "1"),
         result("call_cut_0002", "2"),
@@ -226,9 +302,19 @@ async fn a_history_may_be_cut_anywhere() {
     for from in 0..turns.len() {
         for to in from + 1..=turns.len() {
             let history = turns[from..to].to_vec();
-            let unheard = history.iter().all(|turn| matches!(turn, Turn::ToolResult { .. }));
+            let unheard = history
+                .iter()
+                .all(|turn| matches!(turn, Turn::ToolResult { .. }));
             let history = if unheard { vec![user("go")] } else { history };
-            ask(&model.llm(), StepRequest { history, ..request() }).await.unwrap();
+            ask(
+                &model.llm(),
+                StepRequest {
+                    history,
+                    ..request()
+                },
+            )
+            .await
+            .unwrap();
         }
     }
 }
@@ -240,15 +326,32 @@ async fn what_a_model_made_up_is_shown_back_in_a_legal_shape() {
     let long = "x".repeat(100);
     let history = vec![
         user(" "),
-        assistant("", [made("call_odd_0001", "bank.get balances!", "{\"a\": "), made("call_odd_0002", &long, "[1]")]),
+        assistant(
+            "",
+            [
+                made("call_odd_0001", "bank.get balances!", "{\"a\": "),
+                made("call_odd_0002", &long, "[1]"),
+            ],
+        ),
         result("call_odd_0001", ""),
     ];
-    ask(&model.llm(), StepRequest { history, ..request() }).await.unwrap();
+    ask(
+        &model.llm(),
+        StepRequest {
+            history,
+            ..request()
+        },
+    )
+    .await
+    .unwrap();
     let body = model.last_request();
     let calls = &body["messages"][2]["tool_calls"];
     assert_eq!(calls[0]["function"]["name"], "bank_get_balances_");
     assert_eq!(calls[1]["function"]["name"], "x".repeat(64));
-    assert_eq!(body["messages"][4]["content"], "there is no result of this call");
+    assert_eq!(
+        body["messages"][4]["content"],
+        "there is no result of this call"
+    );
 }
 
 #[tokio::test]
@@ -267,7 +370,9 @@ async fn a_schema_is_sent_without_what_providers_refuse() {
         tool("b", json!({})),
         tool("c", json!(true)),
     ];
-    ask(&model.llm(), StepRequest { tools, ..request() }).await.unwrap();
+    ask(&model.llm(), StepRequest { tools, ..request() })
+        .await
+        .unwrap();
     let body = model.last_request();
     let schema = |at: usize| body["tools"][at]["function"]["parameters"].clone();
     assert_eq!(
@@ -283,15 +388,30 @@ async fn an_id_that_the_conversation_has_already_is_replaced() {
     let model = ScriptedModel::start().await;
     let again = || call("bank__get_balances", "{}").id("call_taken_01");
     model.reply(
-        text("").and_call(again()).and_call(again()).and_call(call("bank__get_balances", "{}").id("call_new_0001")),
+        text("")
+            .and_call(again())
+            .and_call(again())
+            .and_call(call("bank__get_balances", "{}").id("call_new_0001")),
     );
     let history = vec![
         user("go"),
         assistant("", [made("call_taken_01", "bank__get_balances", "{}")]),
         result("call_taken_01", "1"),
     ];
-    let reply = ask(&model.llm(), StepRequest { history, ..request() }).await.unwrap();
-    let mut ids: Vec<&str> = reply.calls.iter().map(|call| call.call_id.as_str()).collect();
+    let reply = ask(
+        &model.llm(),
+        StepRequest {
+            history,
+            ..request()
+        },
+    )
+    .await
+    .unwrap();
+    let mut ids: Vec<&str> = reply
+        .calls
+        .iter()
+        .map(|call| call.call_id.as_str())
+        .collect();
     assert_eq!(ids.len(), 3);
     assert_eq!(ids[2], "call_new_0001");
     assert!(!ids.contains(&"call_taken_01"), "{ids:?}");
@@ -308,14 +428,20 @@ async fn an_id_that_is_only_a_counter_is_replaced() {
             .and_call(call("bank__get_balances", "{}").id("")),
     );
     let reply = ask(&model.llm(), request()).await.unwrap();
-    assert!(reply.calls.iter().all(|call| call.call_id.len() > 30), "{:?}", reply.calls);
+    assert!(
+        reply.calls.iter().all(|call| call.call_id.len() > 30),
+        "{:?}",
+        reply.calls
+    );
     assert_ne!(reply.calls[0].call_id, reply.calls[1].call_id);
 }
 
 #[tokio::test]
 async fn usage_that_is_not_given_is_estimated_and_says_so() {
     let model = ScriptedModel::start().await;
-    model.reply(text("x".repeat(400)).without_usage()).reply(text("y").usage(0, 0));
+    model
+        .reply(text("x".repeat(400)).without_usage())
+        .reply(text("y").usage(0, 0));
     for output in [100, 1] {
         let usage = ask(&model.llm(), request()).await.unwrap().usage;
         assert!(usage.estimated);
@@ -326,7 +452,10 @@ async fn usage_that_is_not_given_is_estimated_and_says_so() {
 
 #[tokio::test]
 async fn an_agent_without_a_model_says_so() {
-    let llm = Llm { provider: chatelaine::domain::pack::Provider::None, ..ScriptedModel::start().await.llm() };
+    let llm = Llm {
+        provider: chatelaine::domain::pack::Provider::None,
+        ..ScriptedModel::start().await.llm()
+    };
     let error = ask(&llm, request()).await.unwrap_err();
     assert_eq!(error, ModelError::NoModel);
     assert!(error.to_string().starts_with("this agent has no model"));

@@ -13,8 +13,8 @@ mod audit; // who did what
 mod documents; // the packs that the public documents describe
 mod egress; // where requests may go
 mod elicitation; // what servers ask the user
-mod floors; // who may use whom in the house
 mod keys; // the key ring, its rotation, and what it seals
+mod layers; // which module may use which
 mod llm; // models and their misbehaviour
 mod mcp_http; // servers over HTTP
 mod mcp_product; // what an agent has of its servers

@@ -30,8 +30,16 @@ fn write_agent(setup: &mut Setup, agent: &str, files: &[(&str, &str)]) {
         std::fs::write(file, text).unwrap();
     }
     let model = setup.env.get("MODEL_URL").unwrap().to_owned();
-    let variables = [("LLM_PROVIDER", "openai"), ("LLM_MODEL", "scripted"), ("OPENAI_API_KEY", "model-key-0123456789")];
-    let env = variables.iter().fold(setup.env.clone(), |env, (name, value)| env.with(*name, *value));
+    let variables = [
+        ("LLM_PROVIDER", "openai"),
+        ("LLM_MODEL", "scripted"),
+        ("OPENAI_API_KEY", "model-key-0123456789"),
+    ];
+    let env = variables
+        .iter()
+        .fold(setup.env.clone(), |env, (name, value)| {
+            env.with(*name, *value)
+        });
     setup.env = env.with("OPENAI_BASE_URL", model);
 }
 
@@ -60,12 +68,17 @@ async fn connections(client: &Client, states: &[(&str, &str)]) -> Vec<Value> {
 async fn connections_of(client: &Client, agent: &str, states: &[(&str, &str)]) -> Vec<Value> {
     let known = async {
         loop {
-            let servers = client.get(&format!("/v1/agents/{agent}/connections")).await.expect(200)["items"]
+            let servers = client
+                .get(&format!("/v1/agents/{agent}/connections"))
+                .await
+                .expect(200)["items"]
                 .as_array()
                 .unwrap()
                 .clone();
             let is = |(name, state): &(&str, &str)| {
-                servers.iter().any(|server| server["server"] == *name && server["state"] == *state)
+                servers
+                    .iter()
+                    .any(|server| server["server"] == *name && server["state"] == *state)
             };
             if states.iter().all(is) {
                 return servers;
@@ -74,11 +87,16 @@ async fn connections_of(client: &Client, agent: &str, states: &[(&str, &str)]) -
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), known).await.expect("the servers are not as they should be in time")
+    tokio::time::timeout(Duration::from_secs(60), known)
+        .await
+        .expect("the servers are not as they should be in time")
 }
 
 fn named<'a>(events: &'a [Event], name: &str, server: &str) -> Option<&'a Value> {
-    events.iter().find(|event| event.name == name && event.data["server"] == server).map(|event| &event.data)
+    events
+        .iter()
+        .find(|event| event.name == name && event.data["server"] == server)
+        .map(|event| &event.data)
 }
 
 #[tokio::test]
@@ -98,11 +116,18 @@ async fn all_servers_of_an_agent_are_discovered_at_once() {
         });
         servers.push(server.await);
     }
-    let entries: String =
-        servers.iter().enumerate().map(|(at, server)| entry(&format!("s{at}"), &server.url, "")).collect();
+    let entries: String = servers
+        .iter()
+        .enumerate()
+        .map(|(at, server)| entry(&format!("s{at}"), &server.url, ""))
+        .collect();
     let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
     let ann = world.user("ann", &[]).await;
-    connections(&ann, &["s0", "s1", "s2", "s3", "s4"].map(|name| (name, "ready"))).await;
+    connections(
+        &ann,
+        &["s0", "s1", "s2", "s3", "s4"].map(|name| (name, "ready")),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -112,53 +137,86 @@ async fn a_listed_tool_that_is_missing_costs_only_itself_and_is_told() {
     let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
     let (alice, ann) = (world.user("alice", &[]).await, world.user("ann", &[]).await);
     let known = connections(&alice, &[("desk", "ready")]).await;
-    assert_eq!((&known[0]["missing"], &known[0]["tools"]), (&json!(["gone"]), &json!(1)));
-    assert_eq!(connections(&ann, &[("desk", "ready")]).await[0]["missing"], json!([]), "not for everybody");
+    assert_eq!(
+        (&known[0]["missing"], &known[0]["tools"]),
+        (&json!(["gone"]), &json!(1))
+    );
+    assert_eq!(
+        connections(&ann, &[("desk", "ready")]).await[0]["missing"],
+        json!([]),
+        "not for everybody"
+    );
 
     let id = ann.open("many").await;
     let mut events = ann.listen(&id, None).await;
-    world.model.reply(calls([("desk__echo", json!({"n": 1}))])).reply(text("Done."));
+    world
+        .model
+        .reply(calls([("desk__echo", json!({"n": 1}))]))
+        .reply(text("Done."));
     let run = ann.say(&id, "go").await;
     let heard = events.until_run_ends(&run).await;
     let started = named(&heard, "server_started", "desk").unwrap();
-    assert_eq!((&started["transport"], &started["tools"]), (&json!("streamable-http"), &json!(1)));
+    assert_eq!(
+        (&started["transport"], &started["tools"]),
+        (&json!("streamable-http"), &json!(1))
+    );
     let missing = named(&heard, "server_unavailable", "desk").unwrap();
     assert_eq!(missing["reason"], "Tools not discovered: gone");
     assert_eq!(missing["missing_tools"], json!(["gone"]));
     assert_eq!(results(&world.model.requests()[1].body), [r#"{"n":1}"#]);
-    assert_eq!(server.requests("tools/list").len(), 2, "asked once more and no more");
+    assert_eq!(
+        server.requests("tools/list").len(),
+        2,
+        "asked once more and no more"
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_ready_with_its_list_is_asked_once_more_a_moment_later() {
     let asked = Arc::<Mutex<Vec<Instant>>>::default();
     let times = asked.clone();
-    let server = Scripted::modern(move |seen: Seen| {
-        let times = times.clone();
-        async move {
-            if seen.method() != "tools/list" {
-                return None;
+    let server =
+        Scripted::modern(move |seen: Seen| {
+            let times = times.clone();
+            async move {
+                if seen.method() != "tools/list" {
+                    return None;
+                }
+                let mut times = times.lock().unwrap();
+                times.push(chatelaine::domain::clock::instant());
+                let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
+                let names: &[&str] = if times.len() == 1 {
+                    &["echo"]
+                } else {
+                    &["echo", "late"]
+                };
+                Some(seen.result(
+                    json!({"tools": names.iter().map(|name| tool(name)).collect::<Vec<_>>()}),
+                ))
             }
-            let mut times = times.lock().unwrap();
-            times.push(chatelaine::domain::clock::instant());
-            let tool = |name: &str| json!({"name": name, "inputSchema": {"type": "object"}});
-            let names: &[&str] = if times.len() == 1 { &["echo"] } else { &["echo", "late"] };
-            Some(seen.result(json!({"tools": names.iter().map(|name| tool(name)).collect::<Vec<_>>()})))
-        }
-    })
-    .await;
+        })
+        .await;
     let entries = entry("desk", &server.url, ", tools: [echo, late]");
     let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
     let alice = world.user("alice", &[]).await;
     let known = connections(&alice, &[("desk", "ready")]).await;
-    assert_eq!((&known[0]["missing"], &known[0]["tools"]), (&json!([]), &json!(2)));
+    assert_eq!(
+        (&known[0]["missing"], &known[0]["tools"]),
+        (&json!([]), &json!(2))
+    );
     let times = asked.lock().unwrap().clone();
     assert_eq!(times.len(), 2);
-    assert!(times[1] - times[0] >= Duration::from_millis(250), "{times:?}");
+    assert!(
+        times[1] - times[0] >= Duration::from_millis(250),
+        "{times:?}"
+    );
 
     let id = alice.open("many").await;
     let mut events = alice.listen(&id, None).await;
-    world.model.reply(calls([("desk__late", json!({"n": 1}))])).reply(text("Done."));
+    world
+        .model
+        .reply(calls([("desk__late", json!({"n": 1}))]))
+        .reply(text("Done."));
     let run = alice.say(&id, "go").await;
     let heard = events.until_run_ends(&run).await;
     assert!(named(&heard, "server_unavailable", "desk").is_none());
@@ -169,7 +227,9 @@ async fn a_server_that_is_not_ready_with_its_list_is_asked_once_more_a_moment_la
 async fn a_server_that_is_down_is_told_and_the_others_serve() {
     let server = Scripted::modern(async |_| None).await;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let gone = format!("http://{}/mcp", nobody.local_addr().unwrap()).parse().unwrap();
+    let gone = format!("http://{}/mcp", nobody.local_addr().unwrap())
+        .parse()
+        .unwrap();
     drop(nobody);
     let entries = entry("desk", &server.url, "") + &entry("gone", &gone, "");
     let world = World::with(|setup| setup.packs.push(pack(&entries))).await;
@@ -177,10 +237,22 @@ async fn a_server_that_is_down_is_told_and_the_others_serve() {
     connections(&ann, &[("desk", "ready"), ("gone", "down")]).await;
     let id = ann.open("many").await;
     let mut events = ann.listen(&id, None).await;
-    world.model.reply(calls([("desk__echo", json!({}))])).reply(text("Done."));
+    world
+        .model
+        .reply(calls([("desk__echo", json!({}))]))
+        .reply(text("Done."));
     let run = ann.say(&id, "go").await;
     let heard = events.until_run_ends(&run).await;
-    assert!(named(&heard, "server_started", "desk").is_some() && named(&heard, "server_started", "gone").is_none());
+    assert!(
+        named(&heard, "server_started", "desk").is_some()
+            && named(&heard, "server_started", "gone").is_none()
+    );
     let down = named(&heard, "server_unavailable", "gone").unwrap();
-    assert!(down["reason"].as_str().unwrap().starts_with("Server unreachable: could not connect"), "{down}");
+    assert!(
+        down["reason"]
+            .as_str()
+            .unwrap()
+            .starts_with("Server unreachable: could not connect"),
+        "{down}"
+    );
 }

@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::support::servers::{
-    args, desk_stdio, everything_stdio, key, mcp, mcp_with, options, probe_stdio, soon, spec, spec_with, time_stdio,
+    args, desk_stdio, everything_stdio, key, mcp, mcp_with, options, probe_stdio, soon, spec,
+    spec_with, time_stdio,
 };
 
 /// What the probe did, a line each, in a file of its own.
@@ -34,7 +35,11 @@ impl Ledger {
     }
 
     fn count(&self, what: &str) -> usize {
-        fs::read_to_string(self.path()).unwrap_or_default().lines().filter(|line| *line == what).count()
+        fs::read_to_string(self.path())
+            .unwrap_or_default()
+            .lines()
+            .filter(|line| *line == what)
+            .count()
     }
 
     fn probe(&self, behaviour: &[&str]) -> Endpoint {
@@ -44,7 +49,11 @@ impl Ledger {
 
 /// Whether a process is there and not a zombie.
 fn is_alive(pid: &str) -> bool {
-    let state = Command::new("ps").args(["-o", "stat=", "-p", pid]).output().unwrap().stdout;
+    let state = Command::new("ps")
+        .args(["-o", "stat=", "-p", pid])
+        .output()
+        .unwrap()
+        .stdout;
     let state = String::from_utf8(state).unwrap();
     !state.trim().is_empty() && !state.starts_with('Z')
 }
@@ -55,21 +64,50 @@ async fn a_published_server_of_the_older_era_answers() {
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(found.era, Era::Legacy);
     let (progress, mut heard) = mpsc::unbounded_channel();
-    let options = CallOptions { progress: Some(progress), ..CallOptions::default() };
+    let options = CallOptions {
+        progress: Some(progress),
+        ..CallOptions::default()
+    };
     let arguments = args(&json!({"duration": 1, "steps": 2}));
-    let outcome = mcp.call(&key, &spec, "trigger-long-running-operation", &arguments, options).await.unwrap();
+    let outcome = mcp
+        .call(
+            &key,
+            &spec,
+            "trigger-long-running-operation",
+            &arguments,
+            options,
+        )
+        .await
+        .unwrap();
     assert!(!outcome.is_error, "{}", outcome.text);
-    let step = |progress| Some(Progress { progress, total: Some(2.0), message: None });
-    assert_eq!((heard.recv().await, heard.recv().await), (step(1.0), step(2.0)));
+    let step = |progress| {
+        Some(Progress {
+            progress,
+            total: Some(2.0),
+            message: None,
+        })
+    };
+    assert_eq!(
+        (heard.recv().await, heard.recv().await),
+        (step(1.0), step(2.0))
+    );
 }
 
 #[tokio::test]
 async fn a_published_python_server_answers() {
     let (mcp, key, spec) = (mcp(), key(), spec(time_stdio()));
     let found = mcp.discover(&key, &spec).await.unwrap();
-    assert!(found.tools.iter().any(|tool| tool.name == "get_current_time"));
+    assert!(
+        found
+            .tools
+            .iter()
+            .any(|tool| tool.name == "get_current_time")
+    );
     let arguments = args(&json!({"timezone": "Europe/Zurich"}));
-    let outcome = mcp.call(&key, &spec, "get_current_time", &arguments, options()).await.unwrap();
+    let outcome = mcp
+        .call(&key, &spec, "get_current_time", &arguments, options())
+        .await
+        .unwrap();
     assert!(outcome.text.contains("Europe/Zurich"), "{}", outcome.text);
 }
 
@@ -77,7 +115,16 @@ async fn a_published_python_server_answers() {
 async fn a_server_of_the_newer_era_answers() {
     let (mcp, key, spec) = (mcp(), key(), spec(desk_stdio()));
     assert_eq!(mcp.discover(&key, &spec).await.unwrap().era, Era::Modern);
-    let sum = mcp.call(&key, &spec, "add", &args(&json!({"a": 2, "b": 3})), options()).await.unwrap();
+    let sum = mcp
+        .call(
+            &key,
+            &spec,
+            "add",
+            &args(&json!({"a": 2, "b": 3})),
+            options(),
+        )
+        .await
+        .unwrap();
     assert_eq!(sum.text, "5");
 }
 
@@ -103,9 +150,15 @@ async fn a_child_that_dies_of_the_newer_handshake_is_started_again() {
 #[tokio::test]
 async fn a_child_that_is_silent_to_the_newer_handshake_is_started_again() {
     let ledger = Ledger::new();
-    let mcp = mcp_with(Options { stdio_start: Duration::from_secs(12), ..Options::default() });
+    let mcp = mcp_with(Options {
+        stdio_start: Duration::from_secs(12),
+        ..Options::default()
+    });
     let (key, spec) = (key(), spec(ledger.probe(&["silent"])));
-    assert_eq!(soon(mcp.discover(&key, &spec)).await.unwrap().era, Era::Legacy);
+    assert_eq!(
+        soon(mcp.discover(&key, &spec)).await.unwrap().era,
+        Era::Legacy
+    );
     assert_eq!(ledger.count("start"), 2);
     mcp.close(&key).await;
     mcp.discover(&key, &spec).await.unwrap();
@@ -116,17 +169,27 @@ async fn a_child_that_is_silent_to_the_newer_handshake_is_started_again() {
 async fn a_child_sees_what_is_declared_and_nothing_else_of_ours() {
     let (mcp, key) = (mcp(), key());
     let spec = spec(probe_stdio(&[], &[("DECLARED", "yes")]));
-    let outcome = mcp.call(&key, &spec, "environment", &args(&json!({})), options()).await.unwrap();
+    let outcome = mcp
+        .call(&key, &spec, "environment", &args(&json!({})), options())
+        .await
+        .unwrap();
     let environment: BTreeMap<String, Value> = serde_json::from_str(&outcome.text).unwrap();
     let names: Vec<&str> = environment.keys().map(String::as_str).collect();
     // LC_CTYPE is Python's own doing.
-    let names: Vec<&str> = names.into_iter().filter(|name| *name != "LC_CTYPE").collect();
+    let names: Vec<&str> = names
+        .into_iter()
+        .filter(|name| *name != "LC_CTYPE")
+        .collect();
     assert_eq!(names, ["DECLARED", "HOME", "PATH"]);
 }
 
 #[tokio::test]
 async fn arguments_reach_a_child_without_a_shell() {
-    let (mcp, key, spec) = (mcp(), key(), spec(probe_stdio(&["$HOME", "; exit 1", "`date`"], &[])));
+    let (mcp, key, spec) = (
+        mcp(),
+        key(),
+        spec(probe_stdio(&["$HOME", "; exit 1", "`date`"], &[])),
+    );
     mcp.discover(&key, &spec).await.unwrap();
 }
 
@@ -142,14 +205,23 @@ async fn a_command_must_be_absolute_or_listed() {
         };
         let error = mcp().discover(&key(), &spec(endpoint)).await.unwrap_err();
         assert_eq!(error.kind, McpErrorKind::Misconfigured);
-        assert!(error.message.contains("CHATELAINE_STDIO_COMMANDS"), "{error}");
+        assert!(
+            error.message.contains("CHATELAINE_STDIO_COMMANDS"),
+            "{error}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_command_that_is_not_there_is_named() {
     let command = "/nowhere/server".to_owned();
-    let endpoint = Endpoint::Stdio { command, args: vec![], env: BTreeMap::new(), cwd: None, encoding: None };
+    let endpoint = Endpoint::Stdio {
+        command,
+        args: vec![],
+        env: BTreeMap::new(),
+        cwd: None,
+        encoding: None,
+    };
     let error = mcp().discover(&key(), &spec(endpoint)).await.unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Unreachable);
     assert!(error.message.contains("/nowhere/server"), "{error}");
@@ -158,31 +230,53 @@ async fn a_command_that_is_not_there_is_named() {
 #[tokio::test]
 async fn a_child_works_in_its_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let Endpoint::Stdio { command, args: arguments, env, .. } = probe_stdio(&[], &[("PROBE_LEDGER", "ledger")]) else {
+    let Endpoint::Stdio {
+        command,
+        args: arguments,
+        env,
+        ..
+    } = probe_stdio(&[], &[("PROBE_LEDGER", "ledger")])
+    else {
         unreachable!("a probe is a child")
     };
-    let endpoint =
-        Endpoint::Stdio { command, args: arguments, env, cwd: Some(folder.path().to_owned()), encoding: None };
+    let endpoint = Endpoint::Stdio {
+        command,
+        args: arguments,
+        env,
+        cwd: Some(folder.path().to_owned()),
+        encoding: None,
+    };
     mcp().discover(&key(), &spec(endpoint)).await.unwrap();
     assert!(folder.path().join("ledger").exists());
 }
 
 #[tokio::test]
 async fn the_last_words_of_a_child_that_does_not_start_are_told_without_its_secrets() {
-    let spec = spec(probe_stdio(&["doomed"], &[("PROBE_SECRET", "hunter2-hunter2")]));
+    let spec = spec(probe_stdio(
+        &["doomed"],
+        &[("PROBE_SECRET", "hunter2-hunter2")],
+    ));
     let error = mcp().discover(&key(), &spec).await.unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Unreachable, "{error}");
-    assert!(error.message.contains("cannot start with key [secret]"), "{error}");
+    assert!(
+        error.message.contains("cannot start with key [secret]"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn a_child_that_dies_of_a_call_is_not_asked_again_and_the_next_call_starts_a_new_one() {
     let ledger = Ledger::new();
     let (mcp, key, spec) = (mcp(), key(), spec(ledger.probe(&[])));
-    let error = mcp.call(&key, &spec, "die", &args(&json!({})), options()).await.unwrap_err();
+    let error = mcp
+        .call(&key, &spec, "die", &args(&json!({})), options())
+        .await
+        .unwrap_err();
     assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
     assert_eq!(ledger.count("die"), 1);
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
     assert_eq!((ledger.count("die"), ledger.count("start")), (1, 2));
 }
 
@@ -190,26 +284,48 @@ async fn a_child_that_dies_of_a_call_is_not_asked_again_and_the_next_call_starts
 async fn an_endless_line_ends_the_connection() {
     let ledger = Ledger::new();
     let (mcp, key, spec) = (mcp(), key(), spec(ledger.probe(&[])));
-    let error = soon(mcp.call(&key, &spec, "flood", &args(&json!({})), options())).await.unwrap_err();
+    let error = soon(mcp.call(&key, &spec, "flood", &args(&json!({})), options()))
+        .await
+        .unwrap_err();
     assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
     assert_eq!(ledger.count("flood"), 1);
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn a_child_that_hangs_costs_its_own_time_and_is_replaced() {
     let ledger = Ledger::new();
-    let mcp = mcp_with(Options { first_pause: Duration::from_millis(1), ..Options::default() });
-    let timeouts =
-        Timeouts { connect: Duration::from_millis(300), request: Duration::from_secs(2), ..Timeouts::default() };
+    let mcp = mcp_with(Options {
+        first_pause: Duration::from_millis(1),
+        ..Options::default()
+    });
+    let timeouts = Timeouts {
+        connect: Duration::from_millis(300),
+        request: Duration::from_secs(2),
+        ..Timeouts::default()
+    };
     let (key, spec) = (key(), spec_with(ledger.probe(&[]), timeouts));
     mcp.discover(&key, &spec).await.unwrap();
-    let hung = mcp.call(&key, &spec, "sleep", &args(&json!({})), options()).await.unwrap_err();
+    let hung = mcp
+        .call(&key, &spec, "sleep", &args(&json!({})), options())
+        .await
+        .unwrap_err();
     assert_eq!(hung, CallError::TimedOut(timeouts.request));
-    let doubted = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap_err();
+    let doubted = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap_err();
     assert!(matches!(doubted, CallError::NotSent(_)), "{doubted:?}");
     assert!(matches!(mcp.state(&key), ConnectionState::Down { .. }));
-    let back = async { while mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.is_err() {} };
+    let back = async {
+        while mcp
+            .call(&key, &spec, "echo", &args(&json!({})), options())
+            .await
+            .is_err()
+        {}
+    };
     soon(back).await;
     assert_eq!((ledger.count("sleep"), ledger.count("start")), (1, 2));
 }
@@ -224,14 +340,22 @@ async fn secrets_of_a_server_do_not_show_in_its_debug_text() {
 #[tokio::test]
 async fn a_child_that_dies_again_and_again_is_started_after_pauses_only() {
     let ledger = Ledger::new();
-    let mcp = mcp_with(Options { first_pause: Duration::from_secs(30), ..Options::default() });
+    let mcp = mcp_with(Options {
+        first_pause: Duration::from_secs(30),
+        ..Options::default()
+    });
     let (key, spec) = (key(), spec(ledger.probe(&["frail"])));
     // Each discovery tries twice, since listing changes nothing.
     mcp.discover(&key, &spec).await.unwrap_err();
     let error = mcp.discover(&key, &spec).await.unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Unreachable);
     assert!(error.message.starts_with("the server ended "), "{error}");
-    assert!(error.retry_in.is_some_and(|wait| wait > Duration::from_secs(10)), "{error:?}");
+    assert!(
+        error
+            .retry_in
+            .is_some_and(|wait| wait > Duration::from_secs(10)),
+        "{error:?}"
+    );
     let starts = ledger.count("start");
     mcp.discover(&key, &spec).await.unwrap_err();
     assert_eq!(ledger.count("start"), starts, "it is left alone");
@@ -242,9 +366,18 @@ async fn a_server_whose_tools_are_not_to_be_loaded_is_connected_to_and_not_asked
     let (mcp, key) = (mcp(), key());
     let mut spec = (*spec(probe_stdio(&["frail"], &[]))).clone();
     spec.load_tools = false;
-    let admin = Standing { admin: true, ..Standing::default() };
-    assert!(matches!(decide(&spec, &admin, "echo"), Decision::Deny(_)), "not even one that was known before");
-    let found = mcp.discover(&key, &std::sync::Arc::new(spec)).await.unwrap();
+    let admin = Standing {
+        admin: true,
+        ..Standing::default()
+    };
+    assert!(
+        matches!(decide(&spec, &admin, "echo"), Decision::Deny(_)),
+        "not even one that was known before"
+    );
+    let found = mcp
+        .discover(&key, &std::sync::Arc::new(spec))
+        .await
+        .unwrap();
     assert!(found.tools.is_empty() && found.dropped.is_empty());
     assert!(matches!(mcp.state(&key), ConnectionState::Ready { .. }));
 }
@@ -256,5 +389,8 @@ async fn npx_and_uvx_may_be_named_unless_the_operator_says_otherwise() {
     assert!(allowed("npx") && allowed("uvx") && allowed("docker"));
     assert!(!allowed("sh") && !allowed("bash"));
     let env = Environment::default().with("CHATELAINE_STDIO_COMMANDS", "uvx");
-    assert_eq!(Config::from_environment(&env).unwrap().stdio_commands, ["uvx"]);
+    assert_eq!(
+        Config::from_environment(&env).unwrap().stdio_commands,
+        ["uvx"]
+    );
 }

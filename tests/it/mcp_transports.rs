@@ -29,12 +29,31 @@ async fn no_transport_dials_what_the_guard_refuses() {
         (Remote::WebSocket, "ws"),
         (Remote::WebSocket, "wss"),
     ] {
-        for host in ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433", "127.1"] {
+        for host in [
+            "127.0.0.1",
+            "localhost",
+            "[::ffff:127.0.0.1]",
+            "2130706433",
+            "127.1",
+        ] {
             let url = format!("{scheme}://{host}:{port}/sse").parse().unwrap();
-            let endpoint = Endpoint::Remote { transport, url, headers: vec![] };
+            let endpoint = Endpoint::Remote {
+                transport,
+                url,
+                headers: vec![],
+            };
             let error = mcp.discover(&key(), &spec(endpoint)).await.unwrap_err();
-            assert_eq!(error.kind, McpErrorKind::Misconfigured, "{transport:?} {host}: {error}");
-            assert!(error.message.starts_with("egress rejected: private/loopback/internal host"), "{error}");
+            assert_eq!(
+                error.kind,
+                McpErrorKind::Misconfigured,
+                "{transport:?} {host}: {error}"
+            );
+            assert!(
+                error
+                    .message
+                    .starts_with("egress rejected: private/loopback/internal host"),
+                "{error}"
+            );
         }
     }
     assert_eq!(spy.accepted(), 0);
@@ -44,8 +63,13 @@ async fn no_transport_dials_what_the_guard_refuses() {
 async fn a_public_socket_needs_tls() {
     let mcp = Mcp::new(Egress::new(&[]).unwrap(), Options::default());
     let url = "ws://tools.example.com/mcp".parse().unwrap();
-    let endpoint = Endpoint::Remote { transport: Remote::WebSocket, url, headers: vec![] };
+    let endpoint = Endpoint::Remote {
+        transport: Remote::WebSocket,
+        url,
+        headers: vec![],
+    };
     let error = mcp.discover(&key(), &spec(endpoint)).await.unwrap_err();
-    let sentence = "plain http to non-loopback host \"tools.example.com\" (use https or allowlist it)";
+    let sentence =
+        "plain http to non-loopback host \"tools.example.com\" (use https or allowlist it)";
     assert!(error.message.contains(sentence), "{error}");
 }

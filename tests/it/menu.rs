@@ -13,19 +13,31 @@ use crate::support::{
 };
 
 async fn menu(client: &Client, agent: &str) -> Vec<Value> {
-    let menu = client.get(&format!("/v1/agents/{agent}/menu")).await.expect(200);
+    let menu = client
+        .get(&format!("/v1/agents/{agent}/menu"))
+        .await
+        .expect(200);
     menu["items"].as_array().unwrap().clone()
 }
 
 async fn ids(client: &Client, agent: &str) -> Vec<String> {
-    menu(client, agent).await.iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+    menu(client, agent)
+        .await
+        .iter()
+        .map(|item| item["id"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Posts something else than a text and waits; the program's answer.
 async fn post(client: &Client, chat: &str, body: Value) -> String {
     let mut events = client.listen(chat, None).await;
-    let posted = client.post(&format!("/v1/conversations/{chat}/messages"), body).await.expect(202);
-    events.until_run_ends(posted["run"]["id"].as_str().unwrap()).await;
+    let posted = client
+        .post(&format!("/v1/conversations/{chat}/messages"), body)
+        .await
+        .expect(202);
+    events
+        .until_run_ends(posted["run"]["id"].as_str().unwrap())
+        .await;
     client.messages(chat).await.last().unwrap()["parts"].to_string()
 }
 
@@ -75,11 +87,23 @@ async fn a_pack_says_what_is_in_its_menu_and_in_which_words() {
     let guest = world.guest().await;
     assert_eq!(
         menu(&guest, "own").await,
-        [json!({ "id": "in", "label": "Sign in", "action": "authenticate", "command": "/authenticate" })]
+        [
+            json!({ "id": "in", "label": "Sign in", "action": "authenticate", "command": "/authenticate" })
+        ]
     );
     let chat = guest.open("own").await;
-    assert!(post(&guest, &chat, json!({ "menu": "in" })).await.contains("You are here as a guest."));
-    guest.post(&format!("/v1/conversations/{chat}/messages"), json!({ "menu": "out" })).await.expect(404);
+    assert!(
+        post(&guest, &chat, json!({ "menu": "in" }))
+            .await
+            .contains("You are here as a guest.")
+    );
+    guest
+        .post(
+            &format!("/v1/conversations/{chat}/messages"),
+            json!({ "menu": "out" }),
+        )
+        .await
+        .expect(404);
 }
 
 #[tokio::test]
@@ -89,18 +113,54 @@ async fn an_item_that_is_chosen_does_what_its_command_does() {
     let ann = world.user("ann", &[]).await;
     let chat = ann.open("notes").await;
     let path = format!("/v1/conversations/{chat}/messages");
-    ann.post(&path, json!({ "menu": "abort-config" })).await.expect(404);
-    assert!(post(&ann, &chat, json!({ "menu": "mcp-config" })).await.contains("⚠️ notes – not connected"));
+    ann.post(&path, json!({ "menu": "abort-config" }))
+        .await
+        .expect(404);
+    assert!(
+        post(&ann, &chat, json!({ "menu": "mcp-config" }))
+            .await
+            .contains("⚠️ notes – not connected")
+    );
     let other = ann.open("notes").await;
-    let there = ann.get(&format!("/v1/agents/notes/menu?conversation={other}")).await.expect(200);
-    assert_eq!(there["items"].as_array().unwrap().len(), 2, "nothing is configured there: {there}");
-    assert!(ids(&ann, "notes").await.contains(&"abort-config".to_owned()));
-    assert!(post(&ann, &chat, json!({ "menu": "abort-config" })).await.contains("Cancelled"));
-    assert!(!ids(&ann, "notes").await.contains(&"abort-config".to_owned()));
+    let there = ann
+        .get(&format!("/v1/agents/notes/menu?conversation={other}"))
+        .await
+        .expect(200);
+    assert_eq!(
+        there["items"].as_array().unwrap().len(),
+        2,
+        "nothing is configured there: {there}"
+    );
+    assert!(
+        ids(&ann, "notes")
+            .await
+            .contains(&"abort-config".to_owned())
+    );
+    assert!(
+        post(&ann, &chat, json!({ "menu": "abort-config" }))
+            .await
+            .contains("Cancelled")
+    );
+    assert!(
+        !ids(&ann, "notes")
+            .await
+            .contains(&"abort-config".to_owned())
+    );
     let listed = post(&ann, &chat, json!({ "text": "/menu" })).await;
-    assert!(listed.contains("Connect your servers – /connect"), "{listed}");
-    assert!(post(&ann, &chat, json!({ "text": "/menu mcp-config" })).await.contains("⚠️ notes"));
-    assert!(post(&ann, &chat, json!({ "text": "/menu nothing" })).await.contains("Connect your servers"));
+    assert!(
+        listed.contains("Connect your servers – /connect"),
+        "{listed}"
+    );
+    assert!(
+        post(&ann, &chat, json!({ "text": "/menu mcp-config" }))
+            .await
+            .contains("⚠️ notes")
+    );
+    assert!(
+        post(&ann, &chat, json!({ "text": "/menu nothing" }))
+            .await
+            .contains("Connect your servers")
+    );
     for body in [json!({}), json!({ "text": "a", "menu": "logout" })] {
         ann.post(&path, body).await.expect(400);
     }
@@ -111,7 +171,9 @@ async fn the_badge_counts_what_needs_attention() {
     let notes = Notes::start().await;
     let world = notes.world().await;
     let ann = world.user("ann", &[]).await;
-    super::personal::enter(&ann, "notes", "reader-token-1").await.expect(200);
+    super::personal::enter(&ann, "notes", "reader-token-1")
+        .await
+        .expect(200);
     assert_eq!(menu(&ann, "notes").await[1]["badge"], Value::Null);
     notes.revoke("reader-token-1");
     ann.ask("notes", "/call notes whoami").await;
@@ -130,11 +192,21 @@ async fn an_answer_goes_to_the_prompt_it_is_for_or_nowhere() {
     let refused = ann.post(&path, answer("token", "reader-token-1")).await;
     assert_eq!(refused.expect(409)["code"], "conflict");
     post(&ann, &chat, json!({ "text": "/connect notes" })).await;
-    ann.post(&path, answer("other", "reader-token-1")).await.expect(409);
+    ann.post(&path, answer("other", "reader-token-1"))
+        .await
+        .expect(409);
     // Even what looks like a command is the value here.
-    assert!(post(&ann, &chat, answer("token", "/help")).await.contains("⚠️ notes is not connected"));
+    assert!(
+        post(&ann, &chat, answer("token", "/help"))
+            .await
+            .contains("⚠️ notes is not connected")
+    );
     post(&ann, &chat, json!({ "text": "/connect notes" })).await;
-    assert!(post(&ann, &chat, answer("token", "reader-token-1")).await.contains("✅"));
+    assert!(
+        post(&ann, &chat, answer("token", "reader-token-1"))
+            .await
+            .contains("✅")
+    );
     let messages = serde_json::to_string(&ann.messages(&chat).await).unwrap();
     assert!(!messages.contains("reader-token-1"));
 }
@@ -149,11 +221,18 @@ async fn signing_out_ends_the_token_what_runs_and_the_connections_everywhere() {
     let ann = world.user("ann", &[]).await;
     let bob = world.user("bob", &[]).await;
     let db = Db::connect(&world.db.url, 8).await.unwrap();
-    let second = Service::start(world.config.clone(), &world.env, db).await.unwrap();
+    let second = Service::start(world.config.clone(), &world.env, db)
+        .await
+        .unwrap();
     let there = ann.at(&format!("http://{}", second.address));
-    super::personal::enter(&ann, "notes", "reader-token-1").await.expect(200);
+    super::personal::enter(&ann, "notes", "reader-token-1")
+        .await
+        .expect(200);
     assert_eq!(there.ask("notes", "/call notes whoami").await, "reader1");
-    assert_eq!(there.get("/readyz").await.expect(200)["personal_connections"], 1);
+    assert_eq!(
+        there.get("/readyz").await.expect(200)["personal_connections"],
+        1
+    );
     let working = ann.open("notes").await;
     ann.say(&working, "think for long").await;
     let listening = ann.listen(&working, None).await;
@@ -161,12 +240,29 @@ async fn signing_out_ends_the_token_what_runs_and_the_connections_everywhere() {
     let mut events = ann.listen(&chat, None).await;
     let run = ann.say(&chat, "/logout").await;
     let heard = events.until_run_ends(&run).await;
-    assert!(heard.iter().any(|event| event.text.contains("You are signed out")), "{heard:?}");
+    assert!(
+        heard
+            .iter()
+            .any(|event| event.text.contains("You are signed out")),
+        "{heard:?}"
+    );
     // The run that was at work has ended, and the listener is sent away.
-    let rest = tokio::time::timeout(PATIENCE, listening.rest()).await.expect("the stream ends");
-    assert!(rest.iter().any(|event| event.text.contains("cancelled")), "{rest:?}");
+    let rest = tokio::time::timeout(PATIENCE, listening.rest())
+        .await
+        .expect("the stream ends");
+    assert!(
+        rest.iter().any(|event| event.text.contains("cancelled")),
+        "{rest:?}"
+    );
     let refused = ann.get("/v1/me").await;
-    assert!(refused.expect(401)["detail"].as_str().unwrap().contains("sign in again"), "{}", refused.text);
+    assert!(
+        refused.expect(401)["detail"]
+            .as_str()
+            .unwrap()
+            .contains("sign in again"),
+        "{}",
+        refused.text
+    );
     let gone = async {
         while there.get("/v1/me").await.status != 401 {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -177,7 +273,9 @@ async fn signing_out_ends_the_token_what_runs_and_the_connections_everywhere() {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, gone).await.expect("it ends on the other replica, too");
+    tokio::time::timeout(PATIENCE, gone)
+        .await
+        .expect("it ends on the other replica, too");
     bob.get("/v1/me").await.expect(200);
     second.stop().await.unwrap();
 }
@@ -186,13 +284,20 @@ async fn signing_out_ends_the_token_what_runs_and_the_connections_everywhere() {
 async fn whoever_speaks_by_a_key_is_told_to_sign_out_there_too() {
     let world = World::with(|setup| {
         setup.config.ring = ring();
-        setup.env = setup.env.clone().with("NOTES_URL", "http://127.0.0.1:9/mcp");
+        setup.env = setup
+            .env
+            .clone()
+            .with("NOTES_URL", "http://127.0.0.1:9/mcp");
         setup.packs = vec![pack("notes", "shared")];
     })
     .await;
     world.model.on(|_| Some(text("Hello.")));
     let ann = world.frontend("ann").await;
-    assert!(ann.ask("notes", "/logout").await.contains("Sign out in the app"));
+    assert!(
+        ann.ask("notes", "/logout")
+            .await
+            .contains("Sign out in the app")
+    );
     ann.get("/v1/me").await.expect(200);
 }
 

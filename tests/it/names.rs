@@ -23,7 +23,10 @@ fn what_a_model_cannot_say_is_folded() {
 
 #[test]
 fn a_name_begins_as_every_provider_wants_it() {
-    assert_eq!(names(&[("2nd", "read"), ("Ab", "read")]), ["_2nd__read", "Ab__read"]);
+    assert_eq!(
+        names(&[("2nd", "read"), ("Ab", "read")]),
+        ["_2nd__read", "Ab__read"]
+    );
 }
 
 #[test]
@@ -35,7 +38,10 @@ fn the_same_tool_of_two_servers_has_two_names() {
 fn two_tools_that_fold_to_one_name_both_get_a_hash() {
     let both = names(&[("a", "read.file"), ("a", "read/file")]);
     assert_ne!(both[0], both[1]);
-    assert!(both.iter().all(|name| name.starts_with("a__read_file_")), "{both:?}");
+    assert!(
+        both.iter().all(|name| name.starts_with("a__read_file_")),
+        "{both:?}"
+    );
 }
 
 #[test]

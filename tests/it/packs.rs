@@ -30,10 +30,15 @@ use chatelaine::{
 use tempfile::TempDir;
 
 /// The least that loads.
-pub(crate) const MINIMAL: &str = "metadata: { id: demo }\nlanguages: { en: {} }\nllm: { provider: none }\n";
+pub(crate) const MINIMAL: &str =
+    "metadata: { id: demo }\nlanguages: { en: {} }\nllm: { provider: none }\n";
 
 pub(crate) fn env(variables: &[(&str, &str)]) -> Environment {
-    variables.iter().fold(Environment::default(), |env, (name, value)| env.with(*name, *value))
+    variables
+        .iter()
+        .fold(Environment::default(), |env, (name, value)| {
+            env.with(*name, *value)
+        })
 }
 
 /// Writes `<root>/<folder>/agent-pack.yaml`.
@@ -82,8 +87,13 @@ pub(crate) fn warnings(files: &[(&str, &str)], env: &Environment) -> Vec<String>
 }
 
 fn said(files: &[(&str, &str)], env: &Environment, severity: Severity) -> Vec<String> {
-    let problems = checked(files, env).problems.into_iter().filter(|problem| problem.severity == severity);
-    problems.map(|problem| format!("{}: {}", problem.path, problem.message)).collect()
+    let problems = checked(files, env)
+        .problems
+        .into_iter()
+        .filter(|problem| problem.severity == severity);
+    problems
+        .map(|problem| format!("{}: {}", problem.path, problem.message))
+        .collect()
 }
 
 /// A pack in some files that must load.
@@ -96,18 +106,41 @@ pub(crate) fn load_files(files: &[(&str, &str)], env: &Environment) -> Pack {
 
 /// A child's command, arguments and variables.
 pub(crate) fn child(server: &ServerSpec) -> (&str, Vec<&str>, Vec<(&str, &str)>) {
-    let Endpoint::Stdio { command, args, env, .. } = &server.endpoint else { panic!("not a child") };
-    let env = env.iter().map(|(name, value)| (name.as_str(), value.expose()));
-    (command, args.iter().map(Secret::expose).collect(), env.collect())
+    let Endpoint::Stdio {
+        command, args, env, ..
+    } = &server.endpoint
+    else {
+        panic!("not a child")
+    };
+    let env = env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.expose()));
+    (
+        command,
+        args.iter().map(Secret::expose).collect(),
+        env.collect(),
+    )
 }
 
 pub(crate) fn tools(server: &ServerSpec) -> Option<Vec<&str>> {
-    Some(server.tools.as_ref()?.iter().map(|tool| tool.0.as_str()).collect())
+    Some(
+        server
+            .tools
+            .as_ref()?
+            .iter()
+            .map(|tool| tool.0.as_str())
+            .collect(),
+    )
 }
 
 /// Whether anybody of the tenant may call a tool.
 pub(crate) fn open(server: &ServerSpec, tool: &str) -> bool {
-    matches!(decide(server, &Standing::default(), tool), Decision::Allow { self_approved: false })
+    matches!(
+        decide(server, &Standing::default(), tool),
+        Decision::Allow {
+            self_approved: false
+        }
+    )
 }
 
 /// A pack that must load.
@@ -127,6 +160,11 @@ pub(crate) fn server(lines: &str) -> ServerSpec {
 }
 
 pub(crate) fn headers(server: &ServerSpec) -> Vec<(&str, &str)> {
-    let Endpoint::Remote { headers, .. } = &server.endpoint else { panic!("not over HTTP") };
-    headers.iter().map(|(name, value)| (name.as_str(), value.expose())).collect()
+    let Endpoint::Remote { headers, .. } = &server.endpoint else {
+        panic!("not over HTTP")
+    };
+    headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.expose()))
+        .collect()
 }

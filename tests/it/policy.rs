@@ -5,18 +5,27 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chatelaine::domain::{
     ids::ServerId,
-    policy::{ApprovalPolicy, Decision, DefaultAccess, Denial, Standing, ToolAccess, ToolPattern, decide},
+    policy::{
+        ApprovalPolicy, Decision, DefaultAccess, Denial, Standing, ToolAccess, ToolPattern, decide,
+    },
     server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
 use proptest::prelude::*;
 
 const TOOLS: [&str; 3] = ["get_rate", "get_balances", "send_money"];
 const ROLES: [&str; 3] = ["guest", "employee", "cfo"];
-const DEFAULTS: [DefaultAccess; 4] =
-    [DefaultAccess::None, DefaultAccess::All, DefaultAccess::Public, DefaultAccess::Admin];
+const DEFAULTS: [DefaultAccess; 4] = [
+    DefaultAccess::None,
+    DefaultAccess::All,
+    DefaultAccess::Public,
+    DefaultAccess::Admin,
+];
 
 fn patterns(names: &[&str]) -> Vec<ToolPattern> {
-    names.iter().map(|name| ToolPattern((*name).to_owned())).collect()
+    names
+        .iter()
+        .map(|name| ToolPattern((*name).to_owned()))
+        .collect()
 }
 
 fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> ServerSpec {
@@ -44,7 +53,10 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
 }
 
 fn who(roles: &[&str], admin: bool) -> Standing {
-    Standing { roles: roles.iter().map(|role| (*role).to_owned()).collect(), admin }
+    Standing {
+        roles: roles.iter().map(|role| (*role).to_owned()).collect(),
+        admin,
+    }
 }
 
 fn policy(tools: &[&str], self_approval: bool) -> ApprovalPolicy {
@@ -62,17 +74,25 @@ fn oracle(server: &ServerSpec, who: &Standing, tool: &str) -> (bool, bool) {
     let in_list = |list: &[ToolPattern]| list.iter().any(|pattern| glob(&pattern.0, tool));
     let listed = server.tools.as_deref().is_none_or(in_list);
     let access = server.tool_access.as_ref();
-    let lists_it = |role: &String| access.and_then(|a| a.roles.as_ref()?.get(role)).is_some_and(|l| in_list(l));
+    let lists_it = |role: &String| {
+        access
+            .and_then(|a| a.roles.as_ref()?.get(role))
+            .is_some_and(|l| in_list(l))
+    };
     let by_role = who.roles.iter().any(lists_it);
-    let by_nobody = access.is_some_and(|a| a.roles.as_ref().is_some_and(|r| !r.keys().any(lists_it)));
+    let by_nobody =
+        access.is_some_and(|a| a.roles.as_ref().is_some_and(|r| !r.keys().any(lists_it)));
     let by_rules_alone = access.is_some_and(|a| match &a.roles {
         Some(_) => by_role || (by_nobody && a.default == DefaultAccess::All),
-        None => matches!(a.default, DefaultAccess::All | DefaultAccess::Public) || in_list(&a.public),
+        None => {
+            matches!(a.default, DefaultAccess::All | DefaultAccess::Public) || in_list(&a.public)
+        }
     });
     let may = listed && (who.admin || by_rules_alone);
     let policy = access.and_then(|a| a.approval.iter().find(|p| in_list(&p.tools)));
-    let consents =
-        |p: &ApprovalPolicy| p.self_approval && (who.admin || p.approvers.iter().any(|r| who.roles.contains(r)));
+    let consents = |p: &ApprovalPolicy| {
+        p.self_approval && (who.admin || p.approvers.iter().any(|r| who.roles.contains(r)))
+    };
     (may, may && policy.is_some_and(|p| !consents(p)))
 }
 
@@ -80,10 +100,12 @@ fn oracle(server: &ServerSpec, who: &Standing, tool: &str) -> (bool, bool) {
 fn glob(pattern: &str, text: &str) -> bool {
     match pattern.chars().next() {
         None => text.is_empty(),
-        Some('*') => {
-            (0..=text.len()).filter(|at| text.is_char_boundary(*at)).any(|at| glob(&pattern[1..], &text[at..]))
-        }
-        Some(first) => text.strip_prefix(first).is_some_and(|rest| glob(&pattern[first.len_utf8()..], rest)),
+        Some('*') => (0..=text.len())
+            .filter(|at| text.is_char_boundary(*at))
+            .any(|at| glob(&pattern[1..], &text[at..])),
+        Some(first) => text
+            .strip_prefix(first)
+            .is_some_and(|rest| glob(&pattern[first.len_utf8()..], rest)),
     }
 }
 
@@ -98,7 +120,12 @@ fn verdict(decision: &Decision<'_>) -> (bool, bool) {
 fn subsets<'a>(items: &[&'a str]) -> Vec<Vec<&'a str>> {
     (0..1 << items.len())
         .map(|bits: usize| {
-            items.iter().enumerate().filter(|(at, _)| bits >> at & 1 == 1).map(|(_, item)| *item).collect()
+            items
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| bits >> at & 1 == 1)
+                .map(|(_, item)| *item)
+                .collect()
         })
         .collect()
 }
@@ -110,18 +137,35 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
         .chain(lists.iter().flat_map(|guest| {
             lists.iter().map(move |employee| {
                 let roles = [("guest", guest), ("employee", employee)];
-                Some(roles.map(|(role, tools)| (role.to_owned(), patterns(tools))).into())
+                Some(
+                    roles
+                        .map(|(role, tools)| (role.to_owned(), patterns(tools)))
+                        .into(),
+                )
             })
         }))
         .collect();
-    let approvals = [vec![], vec![policy(&["send_money"], true)], vec![policy(&["send_*"], false)]];
-    let allowlists = [None, Some(vec![]), Some(patterns(&["get_*"])), Some(patterns(&["send_money"]))];
+    let approvals = [
+        vec![],
+        vec![policy(&["send_money"], true)],
+        vec![policy(&["send_*"], false)],
+    ];
+    let allowlists = [
+        None,
+        Some(vec![]),
+        Some(patterns(&["get_*"])),
+        Some(patterns(&["send_money"])),
+    ];
     let mut seen = BTreeSet::new();
     for roles in &role_maps {
         for default in DEFAULTS {
             for approval in &approvals {
                 for allowlist in &allowlists {
-                    for public in if roles.is_none() { &lists[..] } else { &lists[..1] } {
+                    for public in if roles.is_none() {
+                        &lists[..]
+                    } else {
+                        &lists[..1]
+                    } {
                         let access = ToolAccess {
                             default,
                             public: patterns(public),
@@ -159,16 +203,25 @@ fn access() -> impl Strategy<Value = ToolAccess> {
     let list = || prop::collection::vec(pattern().prop_map(ToolPattern), 0..4);
     let roles = prop::option::of(prop::collection::btree_map("[rst]", list(), 0..3));
     let approval = prop::collection::vec((list(), "[rst]", any::<bool>()), 0..3);
-    (prop::sample::select(&DEFAULTS[..]), list(), roles, approval).prop_map(|(default, public, roles, approval)| {
-        let approval = approval.into_iter().map(|(tools, approver, self_approval)| ApprovalPolicy {
-            tools,
-            approvers: vec![approver],
-            timeout_minutes: 60,
-            min_approvals: 1,
-            self_approval,
-        });
-        ToolAccess { default, public, roles, approval: approval.collect() }
-    })
+    (prop::sample::select(&DEFAULTS[..]), list(), roles, approval).prop_map(
+        |(default, public, roles, approval)| {
+            let approval = approval
+                .into_iter()
+                .map(|(tools, approver, self_approval)| ApprovalPolicy {
+                    tools,
+                    approvers: vec![approver],
+                    timeout_minutes: 60,
+                    min_approvals: 1,
+                    self_approval,
+                });
+            ToolAccess {
+                default,
+                public,
+                roles,
+                approval: approval.collect(),
+            }
+        },
+    )
 }
 
 proptest! {
@@ -196,30 +249,61 @@ proptest! {
 #[test]
 fn a_server_without_tool_access_is_closed_to_all_but_admins() {
     let spec = server(None, None);
-    assert_eq!(decide(&spec, &who(&["employee"], false), "get_rate"), Decision::Deny(Denial::NoToolAccess));
-    assert_eq!(decide(&spec, &who(&[], true), "get_rate"), Decision::Allow { self_approved: false });
+    assert_eq!(
+        decide(&spec, &who(&["employee"], false), "get_rate"),
+        Decision::Deny(Denial::NoToolAccess)
+    );
+    assert_eq!(
+        decide(&spec, &who(&[], true), "get_rate"),
+        Decision::Allow {
+            self_approved: false
+        }
+    );
 }
 
 #[test]
 fn an_admin_does_not_get_around_the_allowlist() {
     let spec = server(Some(patterns(&["get_*"])), None);
-    assert_eq!(decide(&spec, &who(&[], true), "send_money"), Decision::Deny(Denial::NotInAllowlist));
+    assert_eq!(
+        decide(&spec, &who(&[], true), "send_money"),
+        Decision::Deny(Denial::NotInAllowlist)
+    );
 }
 
 #[test]
 fn an_admin_waits_where_nobody_may_approve_their_own_call() {
-    let access = ToolAccess { approval: vec![policy(&["send_money"], false)], ..ToolAccess::default() };
+    let access = ToolAccess {
+        approval: vec![policy(&["send_money"], false)],
+        ..ToolAccess::default()
+    };
     let spec = server(None, Some(access));
-    assert!(matches!(decide(&spec, &who(&[], true), "send_money"), Decision::Approve(_)));
+    assert!(matches!(
+        decide(&spec, &who(&[], true), "send_money"),
+        Decision::Approve(_)
+    ));
 }
 
 #[test]
 fn holding_the_tool_and_an_approver_role_is_recorded_as_self_approved() {
     let roles = BTreeMap::from([("employee".to_owned(), patterns(&["send_money"]))]);
-    let access =
-        ToolAccess { roles: Some(roles), approval: vec![policy(&["send_money"], true)], ..ToolAccess::default() };
+    let access = ToolAccess {
+        roles: Some(roles),
+        approval: vec![policy(&["send_money"], true)],
+        ..ToolAccess::default()
+    };
     let spec = server(None, Some(access));
-    assert_eq!(decide(&spec, &who(&["employee", "cfo"], false), "send_money"), Decision::Allow { self_approved: true });
-    assert!(matches!(decide(&spec, &who(&["employee"], false), "send_money"), Decision::Approve(_)));
-    assert_eq!(decide(&spec, &who(&["cfo"], false), "send_money"), Decision::Deny(Denial::RoleLacksTool));
+    assert_eq!(
+        decide(&spec, &who(&["employee", "cfo"], false), "send_money"),
+        Decision::Allow {
+            self_approved: true
+        }
+    );
+    assert!(matches!(
+        decide(&spec, &who(&["employee"], false), "send_money"),
+        Decision::Approve(_)
+    ));
+    assert_eq!(
+        decide(&spec, &who(&["cfo"], false), "send_money"),
+        Decision::Deny(Denial::RoleLacksTool)
+    );
 }

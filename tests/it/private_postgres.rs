@@ -20,12 +20,19 @@ use tempfile::TempDir;
 async fn a_second_start_finds_the_data_of_the_first() {
     let folder = folder();
     let first = start(&folder).await;
-    run(first.url(), "create table kept (word text); insert into kept values ('here')").await;
+    run(
+        first.url(),
+        "create table kept (word text); insert into kept values ('here')",
+    )
+    .await;
     first.stop().await.unwrap();
 
     let second = start(&folder).await;
     let mut connection = PgConnection::connect(second.url().expose()).await.unwrap();
-    let word: String = sqlx::query_scalar("select word from kept").fetch_one(&mut connection).await.unwrap();
+    let word: String = sqlx::query_scalar("select word from kept")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
     assert_eq!(word, "here");
     second.stop().await.unwrap();
 }
@@ -36,13 +43,17 @@ async fn the_schema_applies_although_our_role_is_no_superuser() {
     let server = start(&folder).await;
     Db::connect(server.url(), 2).await.unwrap().close().await;
     let mut connection = PgConnection::connect(server.url().expose()).await.unwrap();
-    let superuser: String = sqlx::query_scalar("show is_superuser").fetch_one(&mut connection).await.unwrap();
+    let superuser: String = sqlx::query_scalar("show is_superuser")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
     assert_eq!(superuser, "off");
-    let durable: Vec<String> =
-        sqlx::query_scalar("select setting from pg_settings where name in ('fsync', 'full_page_writes')")
-            .fetch_all(&mut connection)
-            .await
-            .unwrap();
+    let durable: Vec<String> = sqlx::query_scalar(
+        "select setting from pg_settings where name in ('fsync', 'full_page_writes')",
+    )
+    .fetch_all(&mut connection)
+    .await
+    .unwrap();
     assert_eq!(durable, ["on", "on"], "a demo's data is worth keeping");
     server.stop().await.unwrap();
 }
@@ -74,7 +85,9 @@ async fn a_parent_killed_with_9_takes_its_server_along() {
     const HOLD: &str = "CHATELAINE_TEST_HOLD";
     const NAME: &str = "private_postgres::a_parent_killed_with_9_takes_its_server_along";
     if let Some(folder) = Environment::from_process().get(HOLD) {
-        let _server = PrivatePostgres::start(Path::new(folder), &Environment::from_process()).await.unwrap();
+        let _server = PrivatePostgres::start(Path::new(folder), &Environment::from_process())
+            .await
+            .unwrap();
         std::io::stderr().write_all(b"holding\n").unwrap();
         std::future::pending::<()>().await;
     }
@@ -117,7 +130,10 @@ async fn a_stale_pid_file_that_names_another_program_harms_nobody() {
     let folder = folder();
     start(&folder).await.stop().await.unwrap();
     let mut bystander = Command::new("sleep").arg("600").spawn().unwrap();
-    let stale = format!("{}\n/somewhere\n1700000000\n5432\n/nowhere\n\n\nready   \n", bystander.id());
+    let stale = format!(
+        "{}\n/somewhere\n1700000000\n5432\n/nowhere\n\n\nready   \n",
+        bystander.id()
+    );
     fs::write(folder.path().join("postgres/data/postmaster.pid"), stale).unwrap();
 
     let server = start(&folder).await;
@@ -147,8 +163,15 @@ async fn a_folder_closed_to_others_works_and_keeps_its_data() {
 #[tokio::test]
 async fn a_folder_too_deep_for_a_socket_works_all_the_same() {
     let folder = folder();
-    let deep = folder.path().join("very".repeat(20)).join("deep").join("down".repeat(10)).join("postgres");
-    let server = PrivatePostgres::start(&deep, &Environment::from_process()).await.unwrap();
+    let deep = folder
+        .path()
+        .join("very".repeat(20))
+        .join("deep")
+        .join("down".repeat(10))
+        .join("postgres");
+    let server = PrivatePostgres::start(&deep, &Environment::from_process())
+        .await
+        .unwrap();
     run(server.url(), "select 1").await;
     server.stop().await.unwrap();
 }
@@ -168,10 +191,17 @@ async fn a_server_that_cannot_start_says_why() {
     start(&folder).await.stop().await.unwrap();
     let settings = folder.path().join("postgres/data/postgresql.auto.conf");
     fs::write(settings, "max_wal_senders = nonsense\n").unwrap();
-    let error =
-        PrivatePostgres::start(&folder.path().join("postgres"), &Environment::from_process()).await.unwrap_err();
+    let error = PrivatePostgres::start(
+        &folder.path().join("postgres"),
+        &Environment::from_process(),
+    )
+    .await
+    .unwrap_err();
     let text = format!("{error:#}");
-    assert!(text.contains("did not start") && text.contains("max_wal_senders"), "{text}");
+    assert!(
+        text.contains("did not start") && text.contains("max_wal_senders"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -179,14 +209,20 @@ async fn data_of_a_version_that_is_not_installed_is_left_alone() {
     let folder = folder();
     start(&folder).await.stop().await.unwrap();
     fs::write(folder.path().join("postgres/data/PG_VERSION"), "9\n").unwrap();
-    let error =
-        PrivatePostgres::start(&folder.path().join("postgres"), &Environment::from_process()).await.unwrap_err();
+    let error = PrivatePostgres::start(
+        &folder.path().join("postgres"),
+        &Environment::from_process(),
+    )
+    .await
+    .unwrap_err();
     assert!(error.to_string().contains("made by Postgres 9"), "{error}");
 }
 
 #[tokio::test]
 async fn a_throwaway_leaves_nothing() {
-    let server = PrivatePostgres::throwaway(&Environment::from_process()).await.unwrap();
+    let server = PrivatePostgres::throwaway(&Environment::from_process())
+        .await
+        .unwrap();
     let socket = socket_of(server.url());
     let folder = socket.parent().unwrap().to_owned();
     assert!(folder.join("data").exists());
@@ -202,7 +238,12 @@ fn folder() -> TempDir {
 }
 
 async fn start(folder: &TempDir) -> PrivatePostgres {
-    PrivatePostgres::start(&folder.path().join("postgres"), &Environment::from_process()).await.unwrap()
+    PrivatePostgres::start(
+        &folder.path().join("postgres"),
+        &Environment::from_process(),
+    )
+    .await
+    .unwrap()
 }
 
 async fn run(url: &Secret, sql: &'static str) {
@@ -213,7 +254,11 @@ async fn run(url: &Secret, sql: &'static str) {
 
 fn socket_of(url: &Secret) -> PathBuf {
     let url = url::Url::parse(url.expose()).unwrap();
-    let host = url.query_pairs().find(|(name, _)| name == "host").unwrap().1;
+    let host = url
+        .query_pairs()
+        .find(|(name, _)| name == "host")
+        .unwrap()
+        .1;
     PathBuf::from(host.into_owned())
 }
 
@@ -223,7 +268,10 @@ fn server_pid(folder: &TempDir) -> u32 {
 }
 
 fn ps(pid: u32, column: &str) -> String {
-    let output = Command::new("ps").args(["-o", column, "-p", &pid.to_string()]).output().unwrap();
+    let output = Command::new("ps")
+        .args(["-o", column, "-p", &pid.to_string()])
+        .output()
+        .unwrap();
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
@@ -238,7 +286,13 @@ fn parent_of(pid: u32) -> u32 {
 }
 
 fn kill_9(pid: u32) {
-    assert!(Command::new("kill").args(["-s", "KILL", &pid.to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-s", "KILL", &pid.to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 async fn gone(pid: u32) {

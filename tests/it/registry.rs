@@ -57,17 +57,30 @@ impl Watched {
 
     async fn with(echo: bool) -> Self {
         let books = Arc::new(Books::open(None).unwrap());
-        let (seen, token) = (Arc::<Mutex<Vec<HeaderMap>>>::default(), Arc::<Mutex<Option<String>>>::default());
+        let (seen, token) = (
+            Arc::<Mutex<Vec<HeaderMap>>>::default(),
+            Arc::<Mutex<Option<String>>>::default(),
+        );
         let (log, expected) = (seen.clone(), token.clone());
         let watch = move |request: Request, next: middleware::Next| {
             log.lock().unwrap().push(request.headers().clone());
             let post = request.method() == http::Method::POST;
-            let sent = format!("{:?}", request.headers().values().collect::<Vec<_>>()).replace('"', " ");
-            let given = request.headers().get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
-            let wanted = expected.lock().unwrap().clone().map(|token| format!("Bearer {token}"));
+            let sent =
+                format!("{:?}", request.headers().values().collect::<Vec<_>>()).replace('"', " ");
+            let given = request
+                .headers()
+                .get(header::AUTHORIZATION)
+                .map(|value| value.to_str().unwrap().to_owned());
+            let wanted = expected
+                .lock()
+                .unwrap()
+                .clone()
+                .map(|token| format!("Bearer {token}"));
             async move {
                 match wanted {
-                    Some(wanted) if given.as_ref() != Some(&wanted) => StatusCode::UNAUTHORIZED.into_response(),
+                    Some(wanted) if given.as_ref() != Some(&wanted) => {
+                        StatusCode::UNAUTHORIZED.into_response()
+                    }
                     _ if echo && post => echoed(next.run(request).await, &sent).await,
                     _ => next.run(request).await,
                 }
@@ -78,20 +91,29 @@ impl Watched {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { url, seen, token, books }
+        Self {
+            url,
+            seen,
+            token,
+            books,
+        }
     }
 
     /// A header of the latest request that had it.
     pub fn last(&self, name: &str) -> Option<String> {
         let seen = self.seen.lock().unwrap();
-        seen.iter().rev().find_map(|headers| Some(headers.get(name)?.to_str().unwrap().to_owned()))
+        seen.iter()
+            .rev()
+            .find_map(|headers| Some(headers.get(name)?.to_str().unwrap().to_owned()))
     }
 
     /// Every value of a header so far.
     pub fn all(&self, name: &str) -> Vec<String> {
         let seen = self.seen.lock().unwrap();
-        let mut all: Vec<_> =
-            seen.iter().filter_map(|headers| Some(headers.get(name)?.to_str().unwrap().to_owned())).collect();
+        let mut all: Vec<_> = seen
+            .iter()
+            .filter_map(|headers| Some(headers.get(name)?.to_str().unwrap().to_owned()))
+            .collect();
         all.sort();
         all.dedup();
         all
@@ -106,7 +128,9 @@ impl Watched {
 async fn echoed(answer: Response, sent: &str) -> Response {
     let (mut parts, body) = answer.into_parts();
     let body = axum::body::to_bytes(body, 1 << 20).await.unwrap();
-    let text = String::from_utf8(body.to_vec()).unwrap().replace("1.085", &format!("1.085 {sent}"));
+    let text = String::from_utf8(body.to_vec())
+        .unwrap()
+        .replace("1.085", &format!("1.085 {sent}"));
     parts.headers.remove(header::CONTENT_LENGTH);
     Response::from_parts(parts, text.into())
 }
@@ -129,8 +153,15 @@ flows: {{ authentication: {{ required: true, adminUsers: [root] }} }}
 pub fn open_localhost(setup: &mut Setup) {
     setup.config.egress_allow.push("localhost".to_owned());
     setup.config.registry_env = vec!["ATLASSIAN_*".to_owned(), "GRANTED".to_owned()];
-    setup.env = setup.env.clone().with("ATLASSIAN_API_KEY", "sk-atlassian-0123456789").with("GRANTED", "granted-1");
-    setup.env = setup.env.clone().with("OPERATORS_OWN", "operator-0123456789");
+    setup.env = setup
+        .env
+        .clone()
+        .with("ATLASSIAN_API_KEY", "sk-atlassian-0123456789")
+        .with("GRANTED", "granted-1");
+    setup.env = setup
+        .env
+        .clone()
+        .with("OPERATORS_OWN", "operator-0123456789");
 }
 
 async fn world() -> World {
@@ -145,7 +176,9 @@ async fn other_admin(world: &World) -> Client {
         speaker: Speaker::Service(serde_json::Map::new()),
         expires_at: None,
     };
-    let key = accounts::create_key(&world.db.db, &world.app().clock, world.other.id, new).await.unwrap();
+    let key = accounts::create_key(&world.db.db, &world.app().clock, world.other.id, new)
+        .await
+        .unwrap();
     world.client(&key.secret)
 }
 
@@ -156,7 +189,9 @@ pub fn entry(id: &str, url: &str, schema: Value, defaults: Value) -> Value {
 }
 
 async fn put(client: &Client, path: &str, body: &Value) -> crate::support::client::Answer {
-    client.send(client.request(http::Method::PUT, path).json(body)).await
+    client
+        .send(client.request(http::Method::PUT, path).json(body))
+        .await
 }
 
 /// Polls until it holds, for what follows from a change of the registry.
@@ -166,13 +201,18 @@ async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("it did not come to pass: {what}"));
+    tokio::time::timeout(PATIENCE, wait)
+        .await
+        .unwrap_or_else(|_| panic!("it did not come to pass: {what}"));
 }
 
 /// Waits until a user of an agent is offered tools of this server.
 async fn offered(client: &Client, agent: &str, server: &str) {
     eventually("the tools are offered", async || {
-        let tools = client.get(&format!("/v1/agents/{agent}/tools")).await.expect(200);
+        let tools = client
+            .get(&format!("/v1/agents/{agent}/tools"))
+            .await
+            .expect(200);
         let mut items = tools["items"].as_array().unwrap().iter();
         items.any(|item| item["server"] == server && !item["tools"].as_array().unwrap().is_empty())
     })

@@ -43,13 +43,28 @@ fn reply(seen: &Seen) -> Option<Reply> {
     }
 }
 
-async fn resources(client: &Client, chat: &str, query: &[(&str, &str)]) -> super::support::client::Answer {
-    let query = url::Url::parse_with_params("http://here", query).unwrap().query().unwrap_or_default().to_owned();
-    client.get(&format!("/v1/conversations/{chat}/resources?{query}")).await
+async fn resources(
+    client: &Client,
+    chat: &str,
+    query: &[(&str, &str)],
+) -> super::support::client::Answer {
+    let query = url::Url::parse_with_params("http://here", query)
+        .unwrap()
+        .query()
+        .unwrap_or_default()
+        .to_owned();
+    client
+        .get(&format!("/v1/conversations/{chat}/resources?{query}"))
+        .await
 }
 
 fn uris(listed: &Value) -> Vec<&str> {
-    listed["items"].as_array().unwrap().iter().map(|item| item["uri"].as_str().unwrap()).collect()
+    listed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["uri"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -61,12 +76,29 @@ async fn what_a_result_links_to_can_be_read_over_the_api() {
     answer(&ann, &chat, "/call desk find").await;
     answer(&ann, &chat, "/call desk open").await;
     let mut listed = uris(&resources(&ann, &chat, &[]).await.expect(200)).join(" ");
-    assert!(listed.starts_with("file:///p.png "), "the newest first: {listed}");
-    assert!(listed.contains("memo://1") && listed.contains(LINKED) && !listed.contains("bad"), "{listed}");
+    assert!(
+        listed.starts_with("file:///p.png "),
+        "the newest first: {listed}"
+    );
+    assert!(
+        listed.contains("memo://1") && listed.contains(LINKED) && !listed.contains("bad"),
+        "{listed}"
+    );
     let read = resources(&ann, &chat, &[("uri", LINKED)]).await.expect(200);
-    assert_eq!((&read["items"][0]["name"], &read["items"][0]["tool"]), (&json!("Report"), &json!("find")));
-    assert_eq!(read["items"][0]["contents"][0]["text"].as_str().unwrap().len(), 70_000);
-    let picture = resources(&ann, &chat, &[("uri", "file:///p.png")]).await.expect(200);
+    assert_eq!(
+        (&read["items"][0]["name"], &read["items"][0]["tool"]),
+        (&json!("Report"), &json!("find"))
+    );
+    assert_eq!(
+        read["items"][0]["contents"][0]["text"]
+            .as_str()
+            .unwrap()
+            .len(),
+        70_000
+    );
+    let picture = resources(&ann, &chat, &[("uri", "file:///p.png")])
+        .await
+        .expect(200);
     let blob = json!([{"uri": "file:///p.png", "mime_type": "image/png", "blob": "AAAA"}]);
     assert_eq!(picture["items"][0]["contents"], blob);
     let gone = resources(&ann, &chat, &[("uri", "memo://1")]).await;
@@ -77,7 +109,10 @@ async fn what_a_result_links_to_can_be_read_over_the_api() {
         listed.matches("desk").count() == 3
     })
     .await;
-    assert_eq!(listed, "desk find failed, desk open succeeded, desk find succeeded");
+    assert_eq!(
+        listed,
+        "desk find failed, desk open succeeded, desk find succeeded"
+    );
 }
 
 #[tokio::test]
@@ -94,7 +129,11 @@ async fn nothing_is_read_that_no_result_of_the_conversation_linked_to() {
         (&bob, &chat, vec![("uri", LINKED)]),
         (&bob, &chat, vec![]),
     ] {
-        assert_eq!(resources(client, chat, &query).await.status, 404, "{query:?}");
+        assert_eq!(
+            resources(client, chat, &query).await.status,
+            404,
+            "{query:?}"
+        );
     }
     assert!(server.requests("resources/read").is_empty());
 }
@@ -102,14 +141,24 @@ async fn nothing_is_read_that_no_result_of_the_conversation_linked_to() {
 #[tokio::test]
 async fn a_link_is_closed_with_the_tool_that_made_it() {
     let server = library().await;
-    let world = world(&server.url, "{ default: none, roles: { clerk: [find, open], cook: [open] } }").await;
+    let world = world(
+        &server.url,
+        "{ default: none, roles: { clerk: [find, open], cook: [open] } }",
+    )
+    .await;
     let ann = world.user("ann", &["clerk"]).await;
     let chat = ann.open("desk").await;
     answer(&ann, &chat, "/call desk find").await;
-    assert_eq!(uris(&resources(&ann, &chat, &[]).await.expect(200)).len(), 2);
+    assert_eq!(
+        uris(&resources(&ann, &chat, &[]).await.expect(200)).len(),
+        2
+    );
     let demoted = world.user("ann", &["cook"]).await;
     assert!(uris(&resources(&demoted, &chat, &[]).await.expect(200)).is_empty());
-    assert_eq!(resources(&demoted, &chat, &[("uri", LINKED)]).await.status, 404);
+    assert_eq!(
+        resources(&demoted, &chat, &[("uri", LINKED)]).await.status,
+        404
+    );
 }
 
 #[tokio::test]
@@ -132,20 +181,38 @@ async fn the_model_has_a_tool_for_it_once_something_was_linked() {
     assert!(!tool_names(&requests[0].body).contains(&"read_resource".to_owned()));
     assert!(tool_names(&requests[1].body).contains(&"read_resource".to_owned()));
     let heard = results(&requests[2].body);
-    assert!(heard[1].starts_with("[resource file:///report one.txt text/plain, 68 KB]\nyyy"), "{:.80}", heard[1]);
+    assert!(
+        heard[1].starts_with("[resource file:///report one.txt text/plain, 68 KB]\nyyy"),
+        "{:.80}",
+        heard[1]
+    );
     assert!(heard[1].ends_with("more bytes are not shown]") && heard[1].len() < 66_000);
-    assert_eq!(heard[2], "not read: no tool result of this conversation links to \"file:///etc/passwd\"");
+    assert_eq!(
+        heard[2],
+        "not read: no tool result of this conversation links to \"file:///etc/passwd\""
+    );
     assert_eq!(heard[3], "not read: read_resource needs the argument `uri`");
     assert_eq!(asked(&server, "resources/read"), [json!({"uri": LINKED})]);
-    let statuses: Vec<_> = tool_results(&ann, &chat).await.iter().map(|result| result["status"].clone()).collect();
-    assert_eq!(statuses.iter().filter(|status| *status == "denied").count(), 2, "{statuses:?}");
+    let statuses: Vec<_> = tool_results(&ann, &chat)
+        .await
+        .iter()
+        .map(|result| result["status"].clone())
+        .collect();
+    assert_eq!(
+        statuses.iter().filter(|status| *status == "denied").count(),
+        2,
+        "{statuses:?}"
+    );
 }
 
 #[tokio::test]
 async fn the_model_cannot_read_before_anything_was_linked() {
     let server = library().await;
     let world = world(&server.url, "{ default: public }").await;
-    world.model.reply(calls([("read_resource", json!({"uri": LINKED}))])).reply(text("No."));
+    world
+        .model
+        .reply(calls([("read_resource", json!({"uri": LINKED}))]))
+        .reply(text("No."));
     world.user("ann", &[]).await.ask("desk", "Read it.").await;
     assert!(results(&world.model.last_request())[0].starts_with("not read: no tool result"));
     assert!(server.requests("resources/read").is_empty());
@@ -164,6 +231,9 @@ async fn links_of_the_reference_server_can_be_read() {
     for uri in listed {
         let read = resources(&ann, &chat, &[("uri", uri)]).await.expect(200);
         let content = &read["items"][0]["contents"][0];
-        assert!(content["text"].is_string() || content["blob"].is_string(), "{read}");
+        assert!(
+            content["text"].is_string() || content["blob"].is_string(),
+            "{read}"
+        );
     }
 }

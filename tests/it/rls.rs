@@ -12,7 +12,13 @@ use crate::support::db::TestDb;
 
 /// The tables that are no tenant's: the tenants themselves, the key ring and who has it, the operator's trail, and
 /// sqlx's list of migrations.
-const NOT_OF_A_TENANT: [&str; 5] = ["tenants", "keks", "key_holders", "operator_audit", "_sqlx_migrations"];
+const NOT_OF_A_TENANT: [&str; 5] = [
+    "tenants",
+    "keks",
+    "key_holders",
+    "operator_audit",
+    "_sqlx_migrations",
+];
 
 /// The tables whose rows are only ever added.
 const APPEND_ONLY: [&str; 2] = ["audit", "operator_audit"];
@@ -118,7 +124,10 @@ const ROWS: &[(&str, &str)] = &[
 /// The columns that the program itself may read before a tenant is known; `*` for all. Anything else is content.
 const SYSTEM_READS: &[(&str, &str)] = &[
     ("api_keys", "*"),
-    ("approvals", "tenant_id id state expires_at lease_until withdrawn"),
+    (
+        "approvals",
+        "tenant_id id state expires_at lease_until withdrawn",
+    ),
     ("credentials", "tenant_id id tenant_key_version"),
     ("elicitations", "tenant_id id expires_at"),
     ("flows", "tenant_id id link_hash expires_at"),
@@ -126,16 +135,23 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("keks", "*"),
     ("key_holders", "*"),
     ("operator_audit", "*"),
-    ("runs", "tenant_id id conversation_id kind status lease_until created_at root_run has_scope awaits_callback"),
+    (
+        "runs",
+        "tenant_id id conversation_id kind status lease_until created_at root_run has_scope awaits_callback",
+    ),
     ("tenant_keys", "tenant_id version kek_id state"),
     ("tenants", "*"),
-    ("webhook_deliveries", "tenant_id id webhook_id created_at next_attempt_at"),
+    (
+        "webhook_deliveries",
+        "tenant_id id webhook_id created_at next_attempt_at",
+    ),
 ];
 
 /// The tables that the program itself writes, outside of any tenant.
 const SYSTEM_WRITES: [&str; 4] = ["tenants", "keks", "key_holders", "operator_audit"];
 
-const CONDITION: &str = "(tenant_id = (NULLIF(current_setting('app.tenant_id'::text, true), ''::text))::uuid)";
+const CONDITION: &str =
+    "(tenant_id = (NULLIF(current_setting('app.tenant_id'::text, true), ''::text))::uuid)";
 
 #[tokio::test]
 async fn every_table_is_locked_by_tenant() {
@@ -151,15 +167,28 @@ async fn every_table_is_locked_by_tenant() {
         if NOT_OF_A_TENANT.contains(&&*table) {
             continue;
         }
-        if primary_key(&mut db, &table).await.first().map(String::as_str) != Some("tenant_id") {
+        if primary_key(&mut db, &table)
+            .await
+            .first()
+            .map(String::as_str)
+            != Some("tenant_id")
+        {
             lacks("the primary key does not begin with tenant_id");
         }
         for key in foreign_keys_without_tenant(&mut db, &table).await {
             lacks(&format!("foreign key {key} does not include tenant_id"));
         }
         let policies = policies(&mut db, &table, "chatelaine_tenant").await;
-        if policies != [("ALL".to_owned(), Some(CONDITION.to_owned()), Some(CONDITION.to_owned()))] {
-            lacks(&format!("not the one policy of chatelaine_tenant for all, using and with check, but {policies:?}"));
+        if policies
+            != [(
+                "ALL".to_owned(),
+                Some(CONDITION.to_owned()),
+                Some(CONDITION.to_owned()),
+            )]
+        {
+            lacks(&format!(
+                "not the one policy of chatelaine_tenant for all, using and with check, but {policies:?}"
+            ));
         }
     }
     assert!(missing.is_empty(), "{missing:#?}");
@@ -173,8 +202,13 @@ async fn rows_of_the_audit_trail_are_only_ever_added() {
         for role in ["chatelaine_tenant", "chatelaine_system", "public"] {
             for privilege in ["update", "delete", "truncate"] {
                 let sql = "select has_table_privilege($1, $2, $3) or has_any_column_privilege($1, $2, 'update')";
-                let may: bool =
-                    sqlx::query_scalar(sql).bind(role).bind(table).bind(privilege).fetch_one(&mut db).await.unwrap();
+                let may: bool = sqlx::query_scalar(sql)
+                    .bind(role)
+                    .bind(table)
+                    .bind(privilege)
+                    .fetch_one(&mut db)
+                    .await
+                    .unwrap();
                 assert!(!may, "{role} may {privilege} {table}");
             }
         }
@@ -192,7 +226,11 @@ async fn the_program_itself_reads_no_content() {
     let readable: Vec<(String, String)> = sqlx::query_as(sql).fetch_all(&mut db).await.unwrap();
     let mut wanted = Vec::new();
     for (table, columns) in SYSTEM_READS {
-        let columns = if *columns == "*" { columns_of(&mut db, table).await } else { (*columns).to_owned() };
+        let columns = if *columns == "*" {
+            columns_of(&mut db, table).await
+        } else {
+            (*columns).to_owned()
+        };
         wanted.push(((*table).to_owned(), columns));
     }
     assert_eq!(readable, wanted);
@@ -205,7 +243,11 @@ async fn the_program_itself_writes_only_tenants_the_key_ring_and_its_own_trail()
     for table in tables(&mut db).await {
         let sql = "select has_table_privilege('chatelaine_system', $1, 'insert, update, delete')
                    or has_any_column_privilege('chatelaine_system', $1, 'insert, update')";
-        let writes: bool = sqlx::query_scalar(sql).bind(&table).fetch_one(&mut db).await.unwrap();
+        let writes: bool = sqlx::query_scalar(sql)
+            .bind(&table)
+            .fetch_one(&mut db)
+            .await
+            .unwrap();
         assert_eq!(writes, SYSTEM_WRITES.contains(&&*table), "{table}");
     }
 }
@@ -216,15 +258,29 @@ async fn nothing_in_the_schema_looks_with_its_owners_eyes() {
     let sql = "select relname::text from pg_class where relnamespace = 'public'::regnamespace and relkind = 'v'
                union all
                select proname::text from pg_proc where pronamespace = 'public'::regnamespace and prosecdef";
-    let found: Vec<String> = sqlx::query_scalar(sql).fetch_all(&mut test.as_owner().await).await.unwrap();
-    assert!(found.is_empty(), "views and `security definer` functions pass by row-level security: {found:?}");
+    let found: Vec<String> = sqlx::query_scalar(sql)
+        .fetch_all(&mut test.as_owner().await)
+        .await
+        .unwrap();
+    assert!(
+        found.is_empty(),
+        "views and `security definer` functions pass by row-level security: {found:?}"
+    );
 }
 
 #[tokio::test]
 async fn every_table_has_a_row_to_try_with() {
     let test = TestDb::new().await;
-    let tables: BTreeSet<String> = tables(&mut test.as_owner().await).await.into_iter().collect();
-    let tried: BTreeSet<String> = ROWS.iter().map(|row| row.0).chain(NOT_OF_A_TENANT).map(str::to_owned).collect();
+    let tables: BTreeSet<String> = tables(&mut test.as_owner().await)
+        .await
+        .into_iter()
+        .collect();
+    let tried: BTreeSet<String> = ROWS
+        .iter()
+        .map(|row| row.0)
+        .chain(NOT_OF_A_TENANT)
+        .map(str::to_owned)
+        .collect();
     assert_eq!(tables, tried, "write a row for each new table into ROWS");
 }
 
@@ -232,22 +288,36 @@ async fn every_table_has_a_row_to_try_with() {
 async fn a_tenant_sees_its_own_rows_and_no_others() {
     let (_test, mut ours, theirs) = two_households().await;
     for (table, _) in ROWS {
-        let seen: Vec<Uuid> = sqlx::query_scalar(AssertSqlSafe(format!("select tenant_id from {table}")))
-            .fetch_all(&mut ours)
-            .await
-            .unwrap();
+        let seen: Vec<Uuid> =
+            sqlx::query_scalar(AssertSqlSafe(format!("select tenant_id from {table}")))
+                .fetch_all(&mut ours)
+                .await
+                .unwrap();
         assert_eq!(seen.len(), 1, "{table}: its own row");
         assert!(!seen.contains(&theirs.0), "{table}: somebody else's row");
     }
-    let tenants: Vec<Uuid> = sqlx::query_scalar("select id from tenants").fetch_all(&mut ours).await.unwrap();
-    assert!(tenants.len() == 1 && !tenants.contains(&theirs.0), "tenants: {tenants:?}");
+    let tenants: Vec<Uuid> = sqlx::query_scalar("select id from tenants")
+        .fetch_all(&mut ours)
+        .await
+        .unwrap();
+    assert!(
+        tenants.len() == 1 && !tenants.contains(&theirs.0),
+        "tenants: {tenants:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_tenant_changes_no_row_of_another() {
     let (test, mut ours, theirs) = two_households().await;
-    for (table, _) in ROWS.iter().rev().filter(|(table, _)| !APPEND_ONLY.contains(table)) {
-        for sql in [format!("update {table} set id = id"), format!("delete from {table}")] {
+    for (table, _) in ROWS
+        .iter()
+        .rev()
+        .filter(|(table, _)| !APPEND_ONLY.contains(table))
+    {
+        for sql in [
+            format!("update {table} set id = id"),
+            format!("delete from {table}"),
+        ] {
             let done = sqlx::query(AssertSqlSafe(format!("{sql} where tenant_id = $1")))
                 .bind(theirs.0)
                 .execute(&mut ours)
@@ -256,7 +326,10 @@ async fn a_tenant_changes_no_row_of_another() {
             assert_eq!(done.rows_affected(), 0, "{sql}");
         }
         // Without a condition, as a forgetful query: our own row is changed, theirs is not.
-        sqlx::query(AssertSqlSafe(format!("delete from {table}"))).execute(&mut ours).await.unwrap();
+        sqlx::query(AssertSqlSafe(format!("delete from {table}")))
+            .execute(&mut ours)
+            .await
+            .unwrap();
         let left: i64 = sqlx::query_scalar(AssertSqlSafe(format!("select count(*) from {table}")))
             .fetch_one(&mut test.as_tenant(theirs).await)
             .await
@@ -269,7 +342,12 @@ async fn a_tenant_changes_no_row_of_another() {
 async fn a_tenant_writes_no_row_into_another() {
     let (_test, mut ours, theirs) = two_households().await;
     for (table, row) in ROWS {
-        let error = sqlx::query(*row).bind(theirs.0).bind("intruder").execute(&mut ours).await.unwrap_err();
+        let error = sqlx::query(*row)
+            .bind(theirs.0)
+            .bind("intruder")
+            .execute(&mut ours)
+            .await
+            .unwrap_err();
         assert_eq!(code(&error), "42501", "insert into {table}: {error}");
         if !APPEND_ONLY.contains(table) {
             let moved = sqlx::query(AssertSqlSafe(format!("update {table} set tenant_id = $1")));
@@ -283,11 +361,22 @@ async fn a_tenant_writes_no_row_into_another() {
 async fn without_a_tenant_there_are_no_rows() {
     let (test, ..) = two_households().await;
     let mut nobody = test.as_owner().await;
-    sqlx::query("set role chatelaine_tenant").execute(&mut nobody).await.unwrap();
+    sqlx::query("set role chatelaine_tenant")
+        .execute(&mut nobody)
+        .await
+        .unwrap();
     for (table, row) in ROWS {
-        let rows = sqlx::query(AssertSqlSafe(format!("select 1 from {table}"))).fetch_all(&mut nobody).await.unwrap();
+        let rows = sqlx::query(AssertSqlSafe(format!("select 1 from {table}")))
+            .fetch_all(&mut nobody)
+            .await
+            .unwrap();
         assert_eq!(rows.len(), 0, "{table}");
-        let error = sqlx::query(*row).bind(Uuid::now_v7()).bind("nobody").execute(&mut nobody).await.unwrap_err();
+        let error = sqlx::query(*row)
+            .bind(Uuid::now_v7())
+            .bind("nobody")
+            .execute(&mut nobody)
+            .await
+            .unwrap_err();
         assert_eq!(code(&error), "42501", "insert into {table}: {error}");
     }
 }
@@ -297,11 +386,18 @@ async fn two_households() -> (TestDb, PgConnection, TenantId) {
     let test = TestDb::new().await;
     let (ours, theirs) = (test.tenant("ours").await, test.tenant("theirs").await);
     let sql = "insert into keks (id, check_value, state) values ('k1', decode(repeat('00', 16), 'hex'), 'sealing')";
-    sqlx::query(sql).execute(&mut test.as_system().await).await.unwrap();
+    sqlx::query(sql)
+        .execute(&mut test.as_system().await)
+        .await
+        .unwrap();
     for tenant in [theirs, ours] {
         let mut connection = test.as_tenant(tenant).await;
         for (table, row) in ROWS {
-            let inserted = sqlx::query(*row).bind(tenant.0).bind(tenant.to_string()).execute(&mut connection).await;
+            let inserted = sqlx::query(*row)
+                .bind(tenant.0)
+                .bind(tenant.to_string())
+                .execute(&mut connection)
+                .await;
             assert!(inserted.is_ok(), "{table}: {inserted:?}");
         }
     }
@@ -310,7 +406,12 @@ async fn two_households() -> (TestDb, PgConnection, TenantId) {
 }
 
 fn code(error: &sqlx::Error) -> String {
-    error.as_database_error().unwrap().code().unwrap().into_owned()
+    error
+        .as_database_error()
+        .unwrap()
+        .code()
+        .unwrap()
+        .into_owned()
 }
 
 async fn tables(db: &mut PgConnection) -> Vec<String> {
@@ -322,7 +423,11 @@ async fn tables(db: &mut PgConnection) -> Vec<String> {
 async fn columns_of(db: &mut PgConnection, table: &str) -> String {
     let sql = "select string_agg(column_name, ' ' order by ordinal_position) from information_schema.columns
                where table_schema = 'public' and table_name = $1";
-    sqlx::query_scalar(sql).bind(table).fetch_one(db).await.unwrap()
+    sqlx::query_scalar(sql)
+        .bind(table)
+        .fetch_one(db)
+        .await
+        .unwrap()
 }
 
 async fn row_security(db: &mut PgConnection, table: &str) -> (bool, bool) {
@@ -339,7 +444,11 @@ async fn primary_key(db: &mut PgConnection, table: &str) -> Vec<String> {
     let sql = "select a.attname::text from pg_constraint c, unnest(c.conkey) with ordinality k (attnum, position)
                join pg_attribute a on a.attnum = k.attnum
                where c.conrelid = $1::regclass and c.contype = 'p' and a.attrelid = c.conrelid order by k.position";
-    sqlx::query_scalar(sql).bind(table).fetch_all(db).await.unwrap()
+    sqlx::query_scalar(sql)
+        .bind(table)
+        .fetch_all(db)
+        .await
+        .unwrap()
 }
 
 async fn foreign_keys_without_tenant(db: &mut PgConnection, table: &str) -> Vec<String> {
@@ -350,7 +459,11 @@ async fn foreign_keys_without_tenant(db: &mut PgConnection, table: &str) -> Vec<
                  join pg_attribute b on b.attrelid = c.confrelid and b.attnum = k.theirs
                  where a.attname = 'tenant_id' and (b.attname = 'tenant_id' or c.confrelid = 'tenants'::regclass))
                and confrelid <> 'keks'::regclass";
-    sqlx::query_scalar(sql).bind(table).fetch_all(db).await.unwrap()
+    sqlx::query_scalar(sql)
+        .bind(table)
+        .fetch_all(db)
+        .await
+        .unwrap()
 }
 
 type Policy = (String, Option<String>, Option<String>);
@@ -358,5 +471,10 @@ type Policy = (String, Option<String>, Option<String>);
 async fn policies(db: &mut PgConnection, table: &str, role: &str) -> Vec<Policy> {
     let sql = "select cmd, qual, with_check from pg_policies
                where schemaname = 'public' and tablename = $1 and ($2 = any (roles) or 'public' = any (roles))";
-    sqlx::query_as(sql).bind(table).bind(role).fetch_all(db).await.unwrap()
+    sqlx::query_as(sql)
+        .bind(table)
+        .bind(role)
+        .fetch_all(db)
+        .await
+        .unwrap()
 }

@@ -54,7 +54,11 @@ paramsSchema: { topic: { type: string, required: true } }
 "#;
 
 fn add_packs(setup: &mut Setup) {
-    for (id, yaml) in [("lead", LEAD), ("worker", WORKER), ("sprint-researcher", RESEARCHER)] {
+    for (id, yaml) in [
+        ("lead", LEAD),
+        ("worker", WORKER),
+        ("sprint-researcher", RESEARCHER),
+    ] {
         setup.packs.push((id.to_owned(), yaml.to_owned()));
     }
 }
@@ -84,9 +88,15 @@ fn obedient(request: &Value) -> Option<Reply> {
         return Some(text(format!("It came to: {said}")));
     }
     if said.contains("<agent-callback") {
-        return Some(text(format!("I heard of {} that ended.", said.matches("<agent-callback").count())));
+        return Some(text(format!(
+            "I heard of {} that ended.",
+            said.matches("<agent-callback").count()
+        )));
     }
-    match said.strip_prefix("do ").and_then(|order| order.split_once(' ')) {
+    match said
+        .strip_prefix("do ")
+        .and_then(|order| order.split_once(' '))
+    {
         Some((tool, arguments)) => {
             let arguments: Value = serde_json::from_str(arguments).expect("the order holds JSON");
             Some(calls([(&*format!("orchestrator__{tool}"), arguments)]))
@@ -102,13 +112,19 @@ fn order(tool: &str, arguments: &Value) -> String {
 
 /// An order to start an agent and wait for it.
 fn start(agent: &str, prompt: &str, mode: &str) -> String {
-    order("start_agent_session", &json!({ "agent_name": agent, "prompt": prompt, "mode": mode }))
+    order(
+        "start_agent_session",
+        &json!({ "agent_name": agent, "prompt": prompt, "mode": mode }),
+    )
 }
 
 /// Runs an agent to its end; what it said.
 async fn run(client: &Client, agent: &str, prompt: &str) -> String {
     let ran = run_with(client, json!({ "agent_name": agent, "prompt": prompt })).await;
-    ran["result"].as_str().unwrap_or_else(|| panic!("{ran}")).to_owned()
+    ran["result"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{ran}"))
+        .to_owned()
 }
 
 async fn run_with(client: &Client, mut body: Value) -> Value {
@@ -118,7 +134,9 @@ async fn run_with(client: &Client, mut body: Value) -> Value {
 
 /// What a tool of the orchestrator answered, out of what the model then said.
 fn came_to(said: &str) -> Value {
-    let json = said.strip_prefix("It came to: ").unwrap_or_else(|| panic!("{said}"));
+    let json = said
+        .strip_prefix("It came to: ")
+        .unwrap_or_else(|| panic!("{said}"));
     serde_json::from_str(json).unwrap_or_else(|_| panic!("{said}"))
 }
 

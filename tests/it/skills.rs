@@ -72,17 +72,28 @@ impl House {
         .await;
         let guest = world.guest().await;
         eventually(async || {
-            let states: Vec<_> = skills(&guest).await.into_iter().map(|skill| skill["state"].clone()).collect();
+            let states: Vec<_> = skills(&guest)
+                .await
+                .into_iter()
+                .map(|skill| skill["state"].clone())
+                .collect();
             states.iter().filter(|state| *state == "ready").count() + 1 == states.len()
         })
         .await;
-        Self { world, search, gate }
+        Self {
+            world,
+            search,
+            gate,
+        }
     }
 
     /// The arguments of every call that came to the search server.
     pub fn searched(&self) -> Vec<Value> {
         let calls = self.search.requests("tools/call");
-        calls.iter().map(|call| call.body["params"]["arguments"].clone()).collect()
+        calls
+            .iter()
+            .map(|call| call.body["params"]["arguments"].clone())
+            .collect()
     }
 }
 
@@ -116,5 +127,8 @@ pub async fn skills(client: &Client) -> Vec<Value> {
 }
 
 fn ids(skills: &[Value]) -> Vec<&str> {
-    skills.iter().map(|skill| skill["id"].as_str().unwrap()).collect()
+    skills
+        .iter()
+        .map(|skill| skill["id"].as_str().unwrap())
+        .collect()
 }

@@ -1,6 +1,10 @@
 //! What tests share: a database each, real servers, a scripted model, the whole product and its users.
 
-#![allow(dead_code, clippy::allow_attributes, reason = "each module uses a part")]
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    reason = "each module uses a part"
+)]
 pub mod bank; // the demo's MCP server
 pub mod client; // somebody who uses the API
 pub mod db; // a database per test

@@ -53,34 +53,60 @@ impl Amount {
     /// could find again what another seed found.
     fn asked() -> Self {
         let env = Environment::from_process();
-        let Some(asked) = env.get("CHATELAINE_TORTURE").filter(|asked| !asked.is_empty()) else {
-            return Self { requests: 500, kills: 10, seed: 4, told: false };
+        let Some(asked) = env
+            .get("CHATELAINE_TORTURE")
+            .filter(|asked| !asked.is_empty())
+        else {
+            return Self {
+                requests: 500,
+                kills: 10,
+                seed: 4,
+                told: false,
+            };
         };
-        let numbers: Vec<u64> = asked.split(':').filter_map(|number| number.parse().ok()).collect();
+        let numbers: Vec<u64> = asked
+            .split(':')
+            .filter_map(|number| number.parse().ok())
+            .collect();
         let (requests, kills, seed) = match numbers[..] {
             [requests, kills] => (requests, kills, rand::random()),
             [requests, kills, seed] => (requests, kills, seed),
-            _ => panic!("CHATELAINE_TORTURE: {asked:?} is not requests:kills or requests:kills:seed"),
+            _ => {
+                panic!("CHATELAINE_TORTURE: {asked:?} is not requests:kills or requests:kills:seed")
+            }
         };
         let number = |number: u64| usize::try_from(number).unwrap();
-        Self { requests: number(requests), kills: number(kills), seed, told: true }
+        Self {
+            requests: number(requests),
+            kills: number(kills),
+            seed,
+            told: true,
+        }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_runs_twice_or_without_consent_whatever_fails() {
     let amount = Amount::asked();
-    let folder = tempfile::Builder::new().prefix("torture-").tempdir_in("/tmp").unwrap();
+    let folder = tempfile::Builder::new()
+        .prefix("torture-")
+        .tempdir_in("/tmp")
+        .unwrap();
     // Root's Postgres runs as another user, who must pass through.
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711)).unwrap();
-    let ran = AssertUnwindSafe(torture(&amount, folder.path())).catch_unwind().await;
+    let ran = AssertUnwindSafe(torture(&amount, folder.path()))
+        .catch_unwind()
+        .await;
     match ran {
         Ok(report) if amount.told => write!(std::io::stderr(), "{report}").unwrap(),
         Ok(_) => {}
         Err(panic) => {
             let (kept, seed) = (folder.keep(), amount.seed);
-            let _ =
-                writeln!(std::io::stderr(), "torture: seed {seed}; what the processes said is in {}", kept.display());
+            let _ = writeln!(
+                std::io::stderr(),
+                "torture: seed {seed}; what the processes said is in {}",
+                kept.display()
+            );
             resume_unwind(panic);
         }
     }
@@ -96,7 +122,9 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     let faults = faults::drawn(amount);
 
     let bar = report::bar(&people, amount, faults.len());
-    let requests = stream::iter(0..amount.requests).map(|at| lives::live(&people, at)).buffer_unordered(LANES);
+    let requests = stream::iter(0..amount.requests)
+        .map(|at| lives::live(&people, at))
+        .buffer_unordered(LANES);
     let watched = async {
         tokio::select! {
             lives = requests.collect::<Vec<_>>() => lives,
@@ -116,7 +144,15 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     database.stop().await;
     let report = Report::of(amount, &faults, &people, &evidence, started.elapsed());
     let complaints = evidence.complaints();
-    assert!(complaints.is_empty(), "seed {}:\n{}\n{report}", amount.seed, complaints.join("\n"));
-    assert!(evidence.requests.len() >= amount.requests, "there were too few requests\n{report}");
+    assert!(
+        complaints.is_empty(),
+        "seed {}:\n{}\n{report}",
+        amount.seed,
+        complaints.join("\n")
+    );
+    assert!(
+        evidence.requests.len() >= amount.requests,
+        "there were too few requests\n{report}"
+    );
     report
 }

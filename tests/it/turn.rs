@@ -44,7 +44,9 @@ pub async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(super::support::world::PATIENCE, until).await.expect("it did not happen in time");
+    tokio::time::timeout(super::support::world::PATIENCE, until)
+        .await
+        .expect("it did not happen in time");
 }
 
 /// The arguments of a rate that every bank knows.
@@ -59,14 +61,22 @@ pub fn payment(amount: &str) -> Value {
 /// The results of tools in a conversation, in the order in which they came.
 pub async fn tool_results(client: &Client, conversation: &str) -> Vec<Value> {
     let messages = client.messages(conversation).await;
-    let parts = messages.iter().flat_map(|message| message["parts"].as_array().unwrap());
-    parts.filter(|part| part["type"] == "tool_result").cloned().collect()
+    let parts = messages
+        .iter()
+        .flat_map(|message| message["parts"].as_array().unwrap());
+    parts
+        .filter(|part| part["type"] == "tool_result")
+        .cloned()
+        .collect()
 }
 
 /// The roles of its messages.
 pub async fn roles(client: &Client, conversation: &str) -> Vec<String> {
     let messages = client.messages(conversation).await;
-    messages.iter().map(|message| message["role"].as_str().unwrap().to_owned()).collect()
+    messages
+        .iter()
+        .map(|message| message["role"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Waits until a run has ended; the run.
@@ -74,7 +84,10 @@ pub async fn ended(client: &Client, run: &str) -> Value {
     let mut seen = Value::Null;
     eventually(async || {
         seen = client.get(&format!("/v1/runs/{run}")).await.expect(200);
-        matches!(seen["status"].as_str(), Some("succeeded" | "failed" | "cancelled"))
+        matches!(
+            seen["status"].as_str(),
+            Some("succeeded" | "failed" | "cancelled")
+        )
     })
     .await;
     seen

@@ -27,9 +27,30 @@ fn aes_256_gcm_answers_as_its_specification_says() {
     // McGrew and Viega, The Galois/Counter Mode of Operation, test cases 13 to 16:
     // key, nonce, additional data, plaintext, ciphertext, tag.
     for (key, nonce, aad, plaintext, ciphertext, tag) in [
-        (&zero, &zero[..24], "", "", "", "530f8afbc74536b9a963b4f1c4cb738b"),
-        (&zero, &zero[..24], "", &zero[..32], "cea7403d4d606b6e074ec5d3baf39d18", "d0d1c8a799996bf0265b98b5d48ab919"),
-        (&feff, "cafebabefacedbaddecaf888", "", plain, sealed, "b094dac5d93471bdec1a502270e3cc6c"),
+        (
+            &zero,
+            &zero[..24],
+            "",
+            "",
+            "",
+            "530f8afbc74536b9a963b4f1c4cb738b",
+        ),
+        (
+            &zero,
+            &zero[..24],
+            "",
+            &zero[..32],
+            "cea7403d4d606b6e074ec5d3baf39d18",
+            "d0d1c8a799996bf0265b98b5d48ab919",
+        ),
+        (
+            &feff,
+            "cafebabefacedbaddecaf888",
+            "",
+            plain,
+            sealed,
+            "b094dac5d93471bdec1a502270e3cc6c",
+        ),
         (
             &feff,
             "cafebabefacedbaddecaf888",
@@ -44,15 +65,22 @@ fn aes_256_gcm_answers_as_its_specification_says() {
         let mut made = b"before".to_vec();
         cipher::encrypt(&key, &nonce, &aad, &plaintext, &mut made);
         assert_eq!(made.strip_prefix(b"before"), Some(&*wanted));
-        assert_eq!(cipher::decrypt(&key, &nonce, &aad, &wanted).as_deref(), Some(&plaintext));
+        assert_eq!(
+            cipher::decrypt(&key, &nonce, &aad, &wanted).as_deref(),
+            Some(&plaintext)
+        );
         // As in Project Wycheproof: a tag with one bit changed, all bits changed, or nothing but zeros.
         let tag_at = wanted.len() - 16;
         for bit in 0..128 {
-            assert!(cipher::decrypt(&key, &nonce, &aad, &flipped(&wanted, tag_at * 8 + bit)).is_none());
+            assert!(
+                cipher::decrypt(&key, &nonce, &aad, &flipped(&wanted, tag_at * 8 + bit)).is_none()
+            );
         }
         let all: Vec<u8> = wanted[tag_at..].iter().map(|byte| !byte).collect();
         for tag in [all, vec![0; 16], vec![0xff; 16]] {
-            assert!(cipher::decrypt(&key, &nonce, &aad, &[&wanted[..tag_at], &tag].concat()).is_none());
+            assert!(
+                cipher::decrypt(&key, &nonce, &aad, &[&wanted[..tag_at], &tag].concat()).is_none()
+            );
         }
         assert!(cipher::decrypt(&key, &nonce, &[&aad[..], &[0]].concat(), &wanted).is_none());
     }
@@ -111,7 +139,10 @@ fn a_wrapped_key_with_any_single_bit_changed_does_not_open() {
     let (ring, tenant) = (ring("k1", 7), TenantId::new());
     let wrapped = vault::wrap(ring.first(), tenant, &TenantKey::generate(1));
     for bit in 0..wrapped.len() * 8 {
-        assert!(vault::unwrap(ring.first(), tenant, 1, &flipped(&wrapped, bit)).is_err(), "bit {bit}");
+        assert!(
+            vault::unwrap(ring.first(), tenant, 1, &flipped(&wrapped, bit)).is_err(),
+            "bit {bit}"
+        );
     }
 }
 
@@ -121,11 +152,18 @@ fn a_value_cut_at_any_length_or_made_longer_does_not_open() {
     let sealed = vault::seal(&key, &context, &Secret::new("a token"));
     for length in 0..sealed.len() {
         let why = vault::open(&key, &context, &sealed[..length]).unwrap_err();
-        let wanted = if length < HEADER + 16 { Unopenable::Truncated } else { Unopenable::Altered };
+        let wanted = if length < HEADER + 16 {
+            Unopenable::Truncated
+        } else {
+            Unopenable::Altered
+        };
         assert_eq!(why, wanted, "{length} bytes");
     }
     let longer = [&sealed[..], &[0]].concat();
-    assert_eq!(vault::open(&key, &context, &longer).unwrap_err(), Unopenable::Altered);
+    assert_eq!(
+        vault::open(&key, &context, &longer).unwrap_err(),
+        Unopenable::Altered
+    );
 }
 
 #[test]
@@ -154,7 +192,11 @@ fn a_value_opens_in_no_other_context() {
             context.scope = "ebank/notes".into();
         }),
     ] {
-        assert_eq!(vault::open(&key, &wrong, &sealed).unwrap_err(), Unopenable::Altered, "{wrong:?}");
+        assert_eq!(
+            vault::open(&key, &wrong, &sealed).unwrap_err(),
+            Unopenable::Altered,
+            "{wrong:?}"
+        );
     }
 }
 
@@ -171,19 +213,36 @@ fn a_value_opens_with_no_other_key() {
 fn a_tenants_key_opens_for_its_tenant_version_and_key_of_the_ring_only() {
     let (k1, tenant) = (ring("k1", 7), TenantId::new());
     let wrapped = vault::wrap(k1.first(), tenant, &TenantKey::generate(3));
-    let unwrap = |kek: &Kek, tenant, version| vault::unwrap(kek, tenant, version, &wrapped).map(|key| key.version);
+    let unwrap = |kek: &Kek, tenant, version| {
+        vault::unwrap(kek, tenant, version, &wrapped).map(|key| key.version)
+    };
     assert_eq!(unwrap(k1.first(), tenant, 3), Ok(3));
-    assert_eq!(unwrap(k1.first(), tenant, 2), Err(Unopenable::UnknownVersion(3)));
-    assert_eq!(unwrap(k1.first(), TenantId::new(), 3), Err(Unopenable::Altered));
-    assert_eq!(unwrap(ring("k1", 8).first(), tenant, 3), Err(Unopenable::OtherKey));
+    assert_eq!(
+        unwrap(k1.first(), tenant, 2),
+        Err(Unopenable::UnknownVersion(3))
+    );
+    assert_eq!(
+        unwrap(k1.first(), TenantId::new(), 3),
+        Err(Unopenable::Altered)
+    );
+    assert_eq!(
+        unwrap(ring("k1", 8).first(), tenant, 3),
+        Err(Unopenable::OtherKey)
+    );
     // The same key by another name.
-    assert_eq!(unwrap(ring("k2", 7).first(), tenant, 3), Err(Unopenable::Altered));
+    assert_eq!(
+        unwrap(ring("k2", 7).first(), tenant, 3),
+        Err(Unopenable::Altered)
+    );
 }
 
 #[test]
 fn nothing_random_is_used_twice() {
     let (key, context, secret) = (TenantKey::generate(1), context(), Secret::new("a token"));
-    let (one, two) = (vault::seal(&key, &context, &secret), vault::seal(&key, &context, &secret));
+    let (one, two) = (
+        vault::seal(&key, &context, &secret),
+        vault::seal(&key, &context, &secret),
+    );
     for field in [7..39, 39..51, 51..83, 83..one.len()] {
         assert_ne!(one[field.clone()], two[field]);
     }
@@ -215,12 +274,20 @@ fn the_ring_is_read_from_the_settings() {
         ("", String::new(), vec![]),
         (&*one, String::new(), vec!["k1"]),
         ("", format!("k2:{two},k1:{one}"), vec!["k2", "k1"]),
-        ("", format!(" 2026-07 : {two} ,\n k1:{one}\n"), vec!["2026-07", "k1"]),
+        (
+            "",
+            format!(" 2026-07 : {two} ,\n k1:{one}\n"),
+            vec!["2026-07", "k1"],
+        ),
         (&*one, format!("k2:{two}"), vec!["k2", "k1"]),
         (&*one, format!("k2:{two},k1:{one}"), vec!["k2", "k1"]),
     ] {
         let ring = settings(single, &many).unwrap().ring;
-        let ids: Vec<String> = ring.iter().flat_map(KeyRing::keks).map(|kek| kek.id.to_string()).collect();
+        let ids: Vec<String> = ring
+            .iter()
+            .flat_map(KeyRing::keks)
+            .map(|kek| kek.id.to_string())
+            .collect();
         assert_eq!(ids, wanted);
     }
 }
@@ -230,39 +297,93 @@ fn a_malformed_ring_is_refused_without_repeating_it() {
     let (one, two) = ("1f".repeat(32), "2f".repeat(32));
     let short = &one[1..];
     for (single, many, wanted) in [
-        ("hello", String::new(), "MCP_CONFIG_ENCRYPTION_KEY: is not 64 hex digits; `openssl rand -hex 32` makes a key"),
-        (short, String::new(), "MCP_CONFIG_ENCRYPTION_KEY: is not 64 hex digits"),
-        (&format!("{one}00"), String::new(), "MCP_CONFIG_ENCRYPTION_KEY: is not 64 hex digits"),
-        (&one.replace('f', "g"), String::new(), "MCP_CONFIG_ENCRYPTION_KEY: is not 64 hex digits"),
-        ("", one.clone(), "MCP_CONFIG_ENCRYPTION_KEYS: entry 1 is not `id:key`"),
+        (
+            "hello",
+            String::new(),
+            "MCP_CONFIG_ENCRYPTION_KEY: is not 64 hex digits; `openssl rand -hex 32` makes a key",
+        ),
+        (
+            short,
+            String::new(),
+            "MCP_CONFIG_ENCRYPTION_KEY: is not 64 hex digits",
+        ),
+        (
+            &format!("{one}00"),
+            String::new(),
+            "MCP_CONFIG_ENCRYPTION_KEY: is not 64 hex digits",
+        ),
+        (
+            &one.replace('f', "g"),
+            String::new(),
+            "MCP_CONFIG_ENCRYPTION_KEY: is not 64 hex digits",
+        ),
+        (
+            "",
+            one.clone(),
+            "MCP_CONFIG_ENCRYPTION_KEYS: entry 1 is not `id:key`",
+        ),
         ("", format!("k2:{two},{one}"), "entry 2 is not `id:key`"),
         ("", format!("k2:{two},"), "entry 2 is not `id:key`"),
-        ("", format!("k2:{short}"), "the key `k2` is not 64 hex digits"),
-        ("", format!("{one}:k1"), "entry 1 has more than 32 characters before its `:`"),
+        (
+            "",
+            format!("k2:{short}"),
+            "the key `k2` is not 64 hex digits",
+        ),
+        (
+            "",
+            format!("{one}:k1"),
+            "entry 1 has more than 32 characters before its `:`",
+        ),
         ("", format!("k 2:{two}"), "entry 1 has no id before its `:`"),
         ("", format!(":{two}"), "entry 1 has no id before its `:`"),
-        ("", format!("k1:{one},k1:{two}"), "there are two different keys `k1`"),
-        ("", format!("k2:{one},k1:{one}"), "`k2` and `k1` are the same key"),
-        (&*one, format!("k1:{two}"), "there are two different keys `k1`; leave one of the two out"),
-        (&*one, format!("main:{one}"), "`main` and `k1` are the same key; leave one of the two out"),
+        (
+            "",
+            format!("k1:{one},k1:{two}"),
+            "there are two different keys `k1`",
+        ),
+        (
+            "",
+            format!("k2:{one},k1:{one}"),
+            "`k2` and `k1` are the same key",
+        ),
+        (
+            &*one,
+            format!("k1:{two}"),
+            "there are two different keys `k1`; leave one of the two out",
+        ),
+        (
+            &*one,
+            format!("main:{one}"),
+            "`main` and `k1` are the same key; leave one of the two out",
+        ),
     ] {
-        let Err(why) = settings(single, &many) else { panic!("{single:?} and {many:?} were taken") };
+        let Err(why) = settings(single, &many) else {
+            panic!("{single:?} and {many:?} were taken")
+        };
         assert!(why.contains(wanted), "{why}");
-        assert!(!why.contains("1f1f1f") && !why.contains("2f2f2f") && !why.contains("hello"), "{why}");
+        assert!(
+            !why.contains("1f1f1f") && !why.contains("2f2f2f") && !why.contains("hello"),
+            "{why}"
+        );
     }
 }
 
 #[test]
 fn no_pack_can_name_the_ring() {
     let names = ["MCP_CONFIG_ENCRYPTION_KEY", "MCP_CONFIG_ENCRYPTION_KEYS"];
-    let env = names.iter().fold(Environment::default(), |env, name| env.with(*name, "x")).with("OTHER", "y");
+    let env = names
+        .iter()
+        .fold(Environment::default(), |env, name| env.with(*name, "x"))
+        .with("OTHER", "y");
     let env = env.without_keys();
     assert_eq!(names.map(|name| env.get(name)), [None, None]);
     assert_eq!(env.get("OTHER"), Some("y"));
 }
 
 fn settings(one: &str, many: &str) -> Result<Config, String> {
-    let env = Environment::default().with("MCP_CONFIG_ENCRYPTION_KEY", one).with("MCP_CONFIG_ENCRYPTION_KEYS", many);
+    let env = Environment::default()
+        .with("MCP_CONFIG_ENCRYPTION_KEY", one)
+        .with("MCP_CONFIG_ENCRYPTION_KEYS", many);
     Config::from_environment(&env)
 }
 

@@ -31,7 +31,13 @@ impl Receiver {
     pub async fn start() -> Self {
         let answers = Arc::<Mutex<VecDeque<Answer>>>::default();
         let next = answers.clone();
-        let origin = Origin::start(move |_| next.lock().unwrap().pop_front().unwrap_or_else(|| answer(200))).await;
+        let origin = Origin::start(move |_| {
+            next.lock()
+                .unwrap()
+                .pop_front()
+                .unwrap_or_else(|| answer(200))
+        })
+        .await;
         Self { origin, answers }
     }
 
@@ -55,7 +61,10 @@ impl Receiver {
 }
 
 fn answer(status: u16) -> Answer {
-    Answer::builder().status(status).body(Body::empty()).unwrap()
+    Answer::builder()
+        .status(status)
+        .body(Body::empty())
+        .unwrap()
 }
 
 fn header(seen: &Seen, name: &str) -> String {
@@ -64,28 +73,44 @@ fn header(seen: &Seen, name: &str) -> String {
 
 /// A webhook of the tenant: its id and secret.
 pub async fn hook(admin: &Client, url: &str, events: &[&str]) -> (String, String) {
-    let made = admin.post("/v1/admin/webhooks", json!({ "url": url, "events": events })).await.expect(201);
-    (made["id"].as_str().unwrap().to_owned(), made["secret"].as_str().unwrap().to_owned())
+    let made = admin
+        .post(
+            "/v1/admin/webhooks",
+            json!({ "url": url, "events": events }),
+        )
+        .await
+        .expect(201);
+    (
+        made["id"].as_str().unwrap().to_owned(),
+        made["secret"].as_str().unwrap().to_owned(),
+    )
 }
 
 /// Something happens.
 async fn happens(db: &Db, tenant: TenantId, event: &str, payload: &Value) {
     let mut tx = db.tenant(tenant).await.unwrap();
-    store::webhooks::enqueue(&mut tx, tenant, event, payload).await.unwrap();
+    store::webhooks::enqueue(&mut tx, tenant, event, payload)
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
 }
 
 /// The time has come for everything that waits.
 async fn hurry(db: &TestDb, tenant: TenantId) {
-    sqlx::query("update webhook_deliveries set next_attempt_at = now() where next_attempt_at is not null")
-        .execute(&mut db.as_tenant(tenant).await)
-        .await
-        .unwrap();
+    sqlx::query(
+        "update webhook_deliveries set next_attempt_at = now() where next_attempt_at is not null",
+    )
+    .execute(&mut db.as_tenant(tenant).await)
+    .await
+    .unwrap();
 }
 
 /// What the API says of the messages to a webhook, newest first.
 async fn deliveries(admin: &Client, id: &str) -> Vec<Value> {
-    let page = admin.get(&format!("/v1/admin/webhooks/{id}/deliveries")).await.expect(200);
+    let page = admin
+        .get(&format!("/v1/admin/webhooks/{id}/deliveries"))
+        .await
+        .expect(200);
     page["items"].as_array().unwrap().clone()
 }
 
@@ -93,7 +118,11 @@ async fn deliveries(admin: &Client, id: &str) -> Vec<Value> {
 async fn tried(admin: &Client, id: &str, times: u64) -> Value {
     let mut seen = Value::Null;
     eventually(async || {
-        seen = deliveries(admin, id).await.into_iter().next().unwrap_or_default();
+        seen = deliveries(admin, id)
+            .await
+            .into_iter()
+            .next()
+            .unwrap_or_default();
         let settled = !seen["last_status"].is_null() || !seen["last_error"].is_null();
         seen["attempts"].as_u64() >= Some(times) && settled
     })

@@ -4,15 +4,15 @@
 use std::{collections::HashMap, sync::Arc};
 
 use ::a2a::{
-    AgentCapabilities, AgentCard, AgentInterface, AgentSkill, HttpAuthSecurityScheme, SecurityScheme,
-    TRANSPORT_PROTOCOL_JSONRPC,
+    AgentCapabilities, AgentCard, AgentInterface, AgentSkill, HttpAuthSecurityScheme,
+    SecurityScheme, TRANSPORT_PROTOCOL_JSONRPC,
 };
 use serde_json::{Value, json};
 
 use crate::{
     app::{
         App,
-        skills::cards::{self, Card, Listed},
+        tools::skills::cards::{self, Card, Listed},
     },
     domain::{
         error::{Error, Result},
@@ -23,18 +23,40 @@ const BEARER: &str = "bearer";
 const LEGACY_VERSION: &str = "0.3.0";
 
 /// As somebody sees one agent.
-pub(super) async fn of_agent(app: &Arc<App>, principal: Option<&Principal>, agent: &str) -> Result<Value> {
+pub(super) async fn of_agent(
+    app: &Arc<App>,
+    principal: Option<&Principal>,
+    agent: &str,
+) -> Result<Value> {
     let card = cards::of(app, principal, agent).await?;
-    let Card { agent, version, talks, skills } = card;
-    let about = if agent.description.trim().is_empty() { agent.display_name.clone() } else { agent.description };
+    let Card {
+        agent,
+        version,
+        talks,
+        skills,
+    } = card;
+    let about = if agent.description.trim().is_empty() {
+        agent.display_name.clone()
+    } else {
+        agent.description
+    };
     let how = if talks {
         "A message is answered by the agent; one that names a skill in `metadata.skillId` calls that skill's tool directly."
     } else {
         "Name a skill in `metadata.skillId`: its tool is called directly. There is nobody here to talk to."
     };
-    let skills = skills.into_iter().map(|skill| offered(skill, None)).collect();
+    let skills = skills
+        .into_iter()
+        .map(|skill| offered(skill, None))
+        .collect();
     let path = format!("/a2a/{}", agent.id);
-    written(app, &path, (agent.display_name, format!("{about}\n\n{how}")), version, skills)
+    written(
+        app,
+        &path,
+        (agent.display_name, format!("{about}\n\n{how}")),
+        version,
+        skills,
+    )
 }
 
 /// As somebody sees the house.
@@ -43,24 +65,47 @@ pub(super) async fn of_all(app: &Arc<App>, principal: Option<&Principal>) -> Res
     let agents: Vec<_> = cards.iter().map(|card| card.agent.id.clone()).collect();
     let skills = cards.into_iter().flat_map(|card| {
         let agent = card.agent.id;
-        card.skills.into_iter().map(move |skill| offered(skill, Some(&agent)))
+        card.skills
+            .into_iter()
+            .map(move |skill| offered(skill, Some(&agent)))
     });
     let about = format!(
         "The skills of all agents here ({}). Each agent has a card of its own at /a2a/AGENT.",
-        if agents.is_empty() { "none for you".to_owned() } else { agents.join(", ") }
+        if agents.is_empty() {
+            "none for you".to_owned()
+        } else {
+            agents.join(", ")
+        }
     );
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    written(app, "/a2a", ("Chatelaine".to_owned(), about), version, skills.collect())
+    written(
+        app,
+        "/a2a",
+        ("Chatelaine".to_owned(), about),
+        version,
+        skills.collect(),
+    )
 }
 
 /// `of`: the agent, where those of several stand together.
 fn offered(skill: Listed, of: Option<&str>) -> AgentSkill {
-    let Listed { id, name, description } = skill;
+    let Listed {
+        id,
+        name,
+        description,
+    } = skill;
     AgentSkill {
         id: of.map_or_else(|| id.clone(), |agent| format!("{agent}/{id}")),
-        description: if description.trim().is_empty() { name.clone() } else { description },
+        description: if description.trim().is_empty() {
+            name.clone()
+        } else {
+            description
+        },
         name,
-        tags: std::iter::once("tool").chain(of).map(str::to_owned).collect(),
+        tags: std::iter::once("tool")
+            .chain(of)
+            .map(str::to_owned)
+            .collect(),
         examples: None,
         input_modes: None,
         output_modes: None,
@@ -77,8 +122,15 @@ fn written(
 ) -> Result<Value> {
     let url = format!("{}{path}", app.config.public_url.trim_end_matches('/'));
     let current = AgentInterface::new(url.clone(), TRANSPORT_PROTOCOL_JSONRPC);
-    let legacy = AgentInterface { protocol_version: "0.3".to_owned(), ..current.clone() };
-    let scheme = HttpAuthSecurityScheme { scheme: BEARER.to_owned(), description: None, bearer_format: None };
+    let legacy = AgentInterface {
+        protocol_version: "0.3".to_owned(),
+        ..current.clone()
+    };
+    let scheme = HttpAuthSecurityScheme {
+        scheme: BEARER.to_owned(),
+        description: None,
+        bearer_format: None,
+    };
     let modes = || vec!["text/plain".to_owned(), "application/json".to_owned()];
     let card = AgentCard {
         name,
@@ -97,7 +149,10 @@ fn written(
         provider: None,
         documentation_url: None,
         icon_url: None,
-        security_schemes: Some(HashMap::from([(BEARER.to_owned(), SecurityScheme::HttpAuth(scheme))])),
+        security_schemes: Some(HashMap::from([(
+            BEARER.to_owned(),
+            SecurityScheme::HttpAuth(scheme),
+        )])),
         security_requirements: Some(vec![HashMap::from([(BEARER.to_owned(), Vec::new())])]),
         signatures: None,
     };

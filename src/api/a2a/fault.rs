@@ -37,9 +37,15 @@ impl From<Error> for Fault {
 
 /// A parameter that cannot be used.
 pub(super) fn invalid(field: &str, reason: &str) -> Fault {
-    let violation = FieldViolation { field: field.to_owned(), description: reason.to_owned() };
+    let violation = FieldViolation {
+        field: field.to_owned(),
+        description: reason.to_owned(),
+    };
     let violations = serde_json::to_value([violation]).unwrap_or_default();
-    let detail = TypedDetail::new(BAD_REQUEST_TYPE, HashMap::from([("fieldViolations".to_owned(), violations)]));
+    let detail = TypedDetail::new(
+        BAD_REQUEST_TYPE,
+        HashMap::from([("fieldViolations".to_owned(), violations)]),
+    );
     Fault::Said(A2AError::invalid_params(format!("{field}: {reason}")).with_details(vec![detail]))
 }
 

@@ -13,20 +13,38 @@ const METHODS: [(&str, &str); 10] = [
     ("tasks/get", methods::GET_TASK),
     ("tasks/cancel", methods::CANCEL_TASK),
     ("tasks/resubscribe", methods::SUBSCRIBE_TO_TASK),
-    ("tasks/pushNotificationConfig/set", methods::CREATE_PUSH_CONFIG),
+    (
+        "tasks/pushNotificationConfig/set",
+        methods::CREATE_PUSH_CONFIG,
+    ),
     ("tasks/pushNotificationConfig/get", methods::GET_PUSH_CONFIG),
-    ("tasks/pushNotificationConfig/list", methods::LIST_PUSH_CONFIGS),
-    ("tasks/pushNotificationConfig/delete", methods::DELETE_PUSH_CONFIG),
-    ("agent/getAuthenticatedExtendedCard", methods::GET_EXTENDED_AGENT_CARD),
+    (
+        "tasks/pushNotificationConfig/list",
+        methods::LIST_PUSH_CONFIGS,
+    ),
+    (
+        "tasks/pushNotificationConfig/delete",
+        methods::DELETE_PUSH_CONFIG,
+    ),
+    (
+        "agent/getAuthenticatedExtendedCard",
+        methods::GET_EXTENDED_AGENT_CARD,
+    ),
 ];
 
 pub(super) fn is_method(name: &str) -> Option<Era> {
-    METHODS.iter().any(|(old, _)| *old == name).then_some(Era::Legacy)
+    METHODS
+        .iter()
+        .any(|(old, _)| *old == name)
+        .then_some(Era::Legacy)
 }
 
 /// What a method is called now.
 pub(super) fn method(name: &str) -> &str {
-    METHODS.iter().find(|(old, _)| *old == name).map_or(name, |(_, new)| new)
+    METHODS
+        .iter()
+        .find(|(old, _)| *old == name)
+        .map_or(name, |(_, new)| new)
 }
 
 /// Parameters as they are written now. What is no part of 0.3 is left as it is, to be refused by whoever reads it.
@@ -40,7 +58,12 @@ pub(super) fn params(mut params: Value) -> Value {
                 _ => {}
             }
         }
-        for part in message.get_mut("parts").and_then(Value::as_array_mut).into_iter().flatten() {
+        for part in message
+            .get_mut("parts")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             if let Some(part) = part.as_object_mut() {
                 part.remove("kind");
                 if let Some(Value::Object(file)) = part.remove("file") {
@@ -49,7 +72,9 @@ pub(super) fn params(mut params: Value) -> Value {
             }
         }
     }
-    if let Some(configuration) = params.get_mut("configuration").and_then(Value::as_object_mut)
+    if let Some(configuration) = params
+        .get_mut("configuration")
+        .and_then(Value::as_object_mut)
         && let Some(Value::Bool(blocking)) = configuration.remove("blocking")
     {
         configuration.insert("returnImmediately".to_owned(), json!(!blocking));
@@ -58,9 +83,17 @@ pub(super) fn params(mut params: Value) -> Value {
 }
 
 fn unfolded(file: Map<String, Value>) -> Map<String, Value> {
-    let spellings = [("uri", "url"), ("bytes", "raw"), ("name", "filename"), ("mimeType", "mediaType")];
+    let spellings = [
+        ("uri", "url"),
+        ("bytes", "raw"),
+        ("name", "filename"),
+        ("mimeType", "mediaType"),
+    ];
     let renamed = |(name, value): (String, Value)| {
-        let new = spellings.iter().find(|(old, _)| *old == name).map(|(_, new)| (*new).to_owned());
+        let new = spellings
+            .iter()
+            .find(|(old, _)| *old == name)
+            .map(|(_, new)| (*new).to_owned());
         (new.unwrap_or(name), value)
     };
     file.into_iter().map(renamed).collect()
@@ -70,7 +103,10 @@ fn unfolded(file: Map<String, Value>) -> Map<String, Value> {
 pub(super) fn task(mut task: Value) -> Value {
     task["kind"] = json!("task");
     if let Some(state) = task["status"]["state"].as_str() {
-        let state = state.trim_start_matches("TASK_STATE_").to_lowercase().replace('_', "-");
+        let state = state
+            .trim_start_matches("TASK_STATE_")
+            .to_lowercase()
+            .replace('_', "-");
         task["status"]["state"] = json!(state);
     }
     if let Some(message) = task["status"].get_mut("message") {
@@ -78,7 +114,12 @@ pub(super) fn task(mut task: Value) -> Value {
         message["role"] = json!("agent");
         parts(message);
     }
-    for artifact in task.get_mut("artifacts").and_then(Value::as_array_mut).into_iter().flatten() {
+    for artifact in task
+        .get_mut("artifacts")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
         parts(artifact);
     }
     task
@@ -86,8 +127,17 @@ pub(super) fn task(mut task: Value) -> Value {
 
 /// Says of each part what it is.
 fn parts(of: &mut Value) {
-    for part in of.get_mut("parts").and_then(Value::as_array_mut).into_iter().flatten() {
-        let kind = if part.get("text").is_some() { "text" } else { "data" };
+    for part in of
+        .get_mut("parts")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        let kind = if part.get("text").is_some() {
+            "text"
+        } else {
+            "data"
+        };
         part["kind"] = json!(kind);
     }
 }

@@ -18,7 +18,7 @@ use crate::{
             ending::wait,
             starting::{Begun, By, Target, begin},
         },
-        skills,
+        tools::skills,
     },
     domain::{error::Error, ids::ConversationId, skill},
 };
@@ -34,7 +34,12 @@ struct Told {
 
 impl Asking<'_> {
     pub(super) async fn send(self, request: SendMessageRequest) -> Result<Task, Fault> {
-        let SendMessageRequest { message, configuration, metadata, .. } = request;
+        let SendMessageRequest {
+            message,
+            configuration,
+            metadata,
+            ..
+        } = request;
         let configuration = configuration.as_ref();
         if configuration.is_some_and(|wanted| wanted.task_push_notification_config.is_some()) {
             return Err(A2AError::push_notification_not_supported().into());
@@ -48,8 +53,12 @@ impl Asking<'_> {
         let context = message.context_id.as_deref().map(context).transpose()?;
         let skill = skill_of(metadata.as_ref())?.or(skill_of(message.metadata.as_ref())?);
         let told = Told::of(&message)?;
-        let waits = !configuration.and_then(|wanted| wanted.return_immediately).unwrap_or(false);
-        let _open = waits.then(|| self.door.limits.open_stream(self.principal)).transpose()?;
+        let waits = !configuration
+            .and_then(|wanted| wanted.return_immediately)
+            .unwrap_or(false);
+        let _open = waits
+            .then(|| self.door.limits.open_stream(self.principal))
+            .transpose()?;
         let begun = match skill {
             Some(skill) => self.run(&skill, told, context).await?,
             None => self.turn(told, context).await?,
@@ -62,41 +71,69 @@ impl Asking<'_> {
     }
 
     /// One deterministic call.
-    async fn run(self, named: &str, told: Told, conversation: Option<ConversationId>) -> Result<Begun, Fault> {
-        let unknown =
-            || invalid("metadata.skillId", &format!("there is no skill {named:?} for you; see the agent's card"));
+    async fn run(
+        self,
+        named: &str,
+        told: Told,
+        conversation: Option<ConversationId>,
+    ) -> Result<Begun, Fault> {
+        let unknown = || {
+            invalid(
+                "metadata.skillId",
+                &format!("there is no skill {named:?} for you; see the agent's card"),
+            )
+        };
         let (agent, skill) = match self.agent {
             Some(agent) => (agent, named),
             None => named.split_once('/').ok_or_else(unknown)?,
         };
-        let arguments = skill::with_input(told.data, &told.text).map_err(|why| invalid("input", &why))?;
-        let wanted = skills::Wanted { agent, skill, arguments, conversation };
-        skills::begin(&self.door.app, self.principal, &wanted).await.map_err(|error| match error {
-            Error::NotFound(what) if what.starts_with("conversation") => no_context(),
-            Error::NotFound(_) | Error::Forbidden(_) => unknown(),
-            other => other.into(),
-        })
+        let arguments =
+            skill::with_input(told.data, &told.text).map_err(|why| invalid("input", &why))?;
+        let wanted = skills::Wanted {
+            agent,
+            skill,
+            arguments,
+            conversation,
+        };
+        skills::begin(&self.door.app, self.principal, &wanted)
+            .await
+            .map_err(|error| match error {
+                Error::NotFound(what) if what.starts_with("conversation") => no_context(),
+                Error::NotFound(_) | Error::Forbidden(_) => unknown(),
+                other => other.into(),
+            })
     }
 
     /// A turn of the agent's model. Data is what its `paramsSchema` asks for.
     async fn turn(self, told: Told, context: Option<ConversationId>) -> Result<Begun, Fault> {
         let app = &self.door.app;
         let Some(agent) = self.agent else {
-            return Err(invalid("metadata.skillId", "name a skill here, as `agent/skill`; or talk to /a2a/AGENT"));
+            return Err(invalid(
+                "metadata.skillId",
+                "name a skill here, as `agent/skill`; or talk to /a2a/AGENT",
+            ));
         };
-        if app::skills::cards::of(app, Some(self.principal), agent).await.is_ok_and(|card| !card.talks) {
-            return Err(invalid("metadata.skillId", "this agent has no model; name one of the skills on its card"));
+        if app::tools::skills::cards::of(app, Some(self.principal), agent)
+            .await
+            .is_ok_and(|card| !card.talks)
+        {
+            return Err(invalid(
+                "metadata.skillId",
+                "this agent has no model; name one of the skills on its card",
+            ));
         }
         let target = match context {
             Some(session) => {
-                let found = app::conversations::get(app, self.principal, session).await;
+                let found = app::chat::conversations::get(app, self.principal, session).await;
                 if found.is_ok_and(|conversation| conversation.agent.as_str() == agent) {
                     Target::Resume { session }
                 } else {
                     return Err(no_context());
                 }
             }
-            None => Target::Start { agent: agent.to_owned() },
+            None => Target::Start {
+                agent: agent.to_owned(),
+            },
         };
         let wanted = app::runs::starting::Wanted {
             target,
@@ -133,7 +170,10 @@ fn context(text: &str) -> Result<ConversationId, Fault> {
 }
 
 fn no_context() -> Fault {
-    invalid("message.contextId", "there is no such context of yours here; leave it out to begin one")
+    invalid(
+        "message.contextId",
+        "there is no such context of yours here; leave it out to begin one",
+    )
 }
 
 fn skill_of(metadata: Option<&HashMap<String, Value>>) -> Result<Option<String>, Fault> {
@@ -152,13 +192,20 @@ impl Told {
             match &part.content {
                 PartContent::Text(text) => texts.push(text.as_str()),
                 PartContent::Data(Value::Object(map)) => data.extend(map.clone()),
-                PartContent::Data(_) => return Err(invalid("message.parts.data", "must be an object")),
-                PartContent::Raw(_) | PartContent::Url(_) => return Err(A2AError::content_type_not_supported().into()),
+                PartContent::Data(_) => {
+                    return Err(invalid("message.parts.data", "must be an object"));
+                }
+                PartContent::Raw(_) | PartContent::Url(_) => {
+                    return Err(A2AError::content_type_not_supported().into());
+                }
             }
         }
         if message.parts.is_empty() {
             return Err(invalid("message.parts", "must not be empty"));
         }
-        Ok(Self { text: texts.join("\n"), data })
+        Ok(Self {
+            text: texts.join("\n"),
+            data,
+        })
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     app::{
         self,
         runs::{RunView, ending::wait, starting::Begun},
-        skills::outcome::{Outcome, Status},
+        tools::skills::outcome::{Outcome, Status},
     },
     domain::{
         approval::State,
@@ -43,13 +43,18 @@ impl Asking<'_> {
         let app = &self.door.app;
         let found = async {
             let run = app::runs::view(app, self.principal, id).await?;
-            let agent = app::conversations::get(app, self.principal, run.session_id).await?.agent.to_string();
+            let agent = app::chat::conversations::get(app, self.principal, run.session_id)
+                .await?
+                .agent
+                .to_string();
             if self.agent.is_some_and(|asked| asked != agent) {
                 return Err(Error::not_found("task"));
             }
             match run.run.kind {
                 RunKind::Turn => Ok(of_turn(run)),
-                RunKind::Command => Ok(of_skill(&app::skills::outcome::of(app, self.principal, &agent, id).await?)),
+                RunKind::Command => Ok(of_skill(
+                    &app::tools::skills::outcome::of(app, self.principal, &agent, id).await?,
+                )),
             }
         };
         found.await.map_err(|error| no_task(id, error))
@@ -59,17 +64,29 @@ impl Asking<'_> {
         let (app, run) = (&self.door.app, parsed(id)?);
         // Whose it is, and of which agent.
         let task = self.task_of(run).await?;
-        let view = app::runs::get(app, self.principal, run).await.map_err(|error| no_task(run, error))?;
-        let agent = app::conversations::get(app, self.principal, view.conversation_id).await?.agent;
+        let view = app::runs::get(app, self.principal, run)
+            .await
+            .map_err(|error| no_task(run, error))?;
+        let agent = app::chat::conversations::get(app, self.principal, view.conversation_id)
+            .await?
+            .agent;
         let stopped = match view.kind {
-            RunKind::Turn => app::runs::cancel(app, self.principal, run).await.map(|_| ()),
-            RunKind::Command => app::skills::outcome::cancel(app, self.principal, agent.as_str(), run).await,
+            RunKind::Turn => app::runs::cancel(app, self.principal, run)
+                .await
+                .map(|_| ()),
+            RunKind::Command => {
+                app::tools::skills::outcome::cancel(app, self.principal, agent.as_str(), run).await
+            }
         };
         stopped.map_err(|error| match error {
             Error::Conflict(_) => A2AError::task_not_cancelable(&task.id).into(),
             other => no_task(run, other),
         })?;
-        let begun = Begun { run, session: view.conversation_id, agent };
+        let begun = Begun {
+            run,
+            session: view.conversation_id,
+            agent,
+        };
         // One that does not hear of it in time is shown as it is.
         let _ = tokio::time::timeout(STOPPING, wait(app, self.principal, &begun)).await;
         self.task_of(run).await
@@ -78,7 +95,9 @@ impl Asking<'_> {
 
 fn no_task(id: RunId, error: Error) -> Fault {
     match error {
-        Error::NotFound(_) | Error::SessionNotFound(_) | Error::Forbidden(_) => unknown(&id.to_string()),
+        Error::NotFound(_) | Error::SessionNotFound(_) | Error::Forbidden(_) => {
+            unknown(&id.to_string())
+        }
         other => other.into(),
     }
 }
@@ -92,7 +111,11 @@ fn of_turn(view: RunView) -> Task {
         RunStatus::Failed => TaskState::Failed,
         RunStatus::Cancelled => TaskState::Canceled,
     };
-    let said = if run.status == RunStatus::Failed { run.error } else { None };
+    let said = if run.status == RunStatus::Failed {
+        run.error
+    } else {
+        None
+    };
     let artifact = result.map(|text| Artifact {
         artifact_id: "answer".to_owned(),
         name: Some("answer".to_owned()),
@@ -104,12 +127,22 @@ fn of_turn(view: RunView) -> Task {
     let at = run.finished_at.unwrap_or(run.created_at);
     let (id, context_id) = (run.id.to_string(), run.conversation_id.to_string());
     let status = status(state, said, &id, &context_id, at);
-    Task { id, context_id, status, artifacts: artifact.map(|artifact| vec![artifact]), history: None, metadata: None }
+    Task {
+        id,
+        context_id,
+        status,
+        artifacts: artifact.map(|artifact| vec![artifact]),
+        history: None,
+        metadata: None,
+    }
 }
 
 fn of_skill(outcome: &Outcome) -> Task {
     let state = state(outcome);
-    let (id, context_id) = (outcome.run_id.to_string(), outcome.conversation_id.to_string());
+    let (id, context_id) = (
+        outcome.run_id.to_string(),
+        outcome.conversation_id.to_string(),
+    );
     let mut metadata = HashMap::from([("skillId".to_owned(), json!(outcome.skill))]);
     if outcome.status == Status::OutcomeUnknown {
         metadata.insert("outcome".to_owned(), json!("unknown"));
@@ -126,17 +159,38 @@ fn of_skill(outcome: &Outcome) -> Task {
         metadata.insert("approval".to_owned(), request);
     }
     let (said, artifacts) = match (state == TaskState::Completed, outcome.text.clone()) {
-        (true, text) => (None, Some(vec![artifact(outcome, text.unwrap_or_default())])),
+        (true, text) => (
+            None,
+            Some(vec![artifact(outcome, text.unwrap_or_default())]),
+        ),
         // A request is told of in the words for its requester, not in those for a model.
-        (false, text) => (outcome.approval.as_ref().map(|approval| approval.text.clone()).or(text), None),
+        (false, text) => (
+            outcome
+                .approval
+                .as_ref()
+                .map(|approval| approval.text.clone())
+                .or(text),
+            None,
+        ),
     };
     let status = status(state, said, &id, &context_id, outcome.changed_at);
-    Task { id, context_id, status, artifacts, history: None, metadata: Some(metadata) }
+    Task {
+        id,
+        context_id,
+        status,
+        artifacts,
+        history: None,
+        metadata: Some(metadata),
+    }
 }
 
 fn state(outcome: &Outcome) -> TaskState {
-    match (outcome.status, outcome.approval.as_ref().map(|approval| approval.state)) {
-        (Status::Running, _) | (Status::AwaitingApproval, Some(State::Approved | State::Executing)) => {
+    match (
+        outcome.status,
+        outcome.approval.as_ref().map(|approval| approval.state),
+    ) {
+        (Status::Running, _)
+        | (Status::AwaitingApproval, Some(State::Approved | State::Executing)) => {
             TaskState::Working
         }
         // The protocol's state for a human who has to approve (section 7.6).
@@ -152,18 +206,29 @@ fn state(outcome: &Outcome) -> TaskState {
 
 /// What the tool said as text, and as data where it is data.
 fn artifact(outcome: &Outcome, text: String) -> Artifact {
-    let data = outcome.structured_content.as_ref().and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
+    let data = outcome
+        .structured_content
+        .as_ref()
+        .and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
     Artifact {
         artifact_id: "result".to_owned(),
         name: Some(outcome.skill.clone()),
         description: None,
-        parts: std::iter::once(Part::text(text)).chain(data.map(Part::data)).collect(),
+        parts: std::iter::once(Part::text(text))
+            .chain(data.map(Part::data))
+            .collect(),
         metadata: None,
         extensions: None,
     }
 }
 
-fn status(state: TaskState, said: Option<String>, id: &str, context_id: &str, at: OffsetDateTime) -> TaskStatus {
+fn status(
+    state: TaskState,
+    said: Option<String>,
+    id: &str,
+    context_id: &str,
+    at: OffsetDateTime,
+) -> TaskStatus {
     let message = said.map(|text| Message {
         // The same each time the task is read.
         message_id: format!("{id}-status"),
@@ -176,6 +241,13 @@ fn status(state: TaskState, said: Option<String>, id: &str, context_id: &str, at
         reference_task_ids: None,
     });
     // The crate's type of it is that of another library; both read what RFC 3339 writes.
-    let timestamp = at.format(&Rfc3339).ok().and_then(|text| serde_json::from_value(Value::String(text)).ok());
-    TaskStatus { state, message, timestamp }
+    let timestamp = at
+        .format(&Rfc3339)
+        .ok()
+        .and_then(|text| serde_json::from_value(Value::String(text)).ok());
+    TaskStatus {
+        state,
+        message,
+        timestamp,
+    }
 }

@@ -59,7 +59,10 @@ impl WhichLines {
             ("tool", &self.tool),
             ("outcome", &self.outcome),
         ];
-        for (field, text) in texts.into_iter().filter_map(|(field, text)| Some((field, text.as_ref()?))) {
+        for (field, text) in texts
+            .into_iter()
+            .filter_map(|(field, text)| Some((field, text.as_ref()?)))
+        {
             readable(field, text, 255)?;
         }
         let hash = self.args_sha256.as_deref().map(parse_sha256).transpose();
@@ -94,7 +97,8 @@ pub(in crate::api) async fn list(
     Query(which): Query<WhichLines>,
 ) -> Result<axum::Json<LinePage>, Problem> {
     let (limit, before) = (page(which.limit, 200)?, which.before);
-    let items = app::audit::list(&app, &admin, &which.filter()?, before, limit + 1).await?;
+    let items =
+        app::platform::audit::list(&app, &admin, &which.filter()?, before, limit + 1).await?;
     let (items, next) = cut(items, limit, |line| line.id);
     Ok(axum::Json(LinePage { items, next }))
 }

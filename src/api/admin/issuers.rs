@@ -41,13 +41,28 @@ pub(in crate::api) struct IssuerView {
 
 impl From<Issuer> for IssuerView {
     fn from(from: Issuer) -> Self {
-        let Issuer { id, issuer, audience, algorithm, keys, .. } = from;
+        let Issuer {
+            id,
+            issuer,
+            audience,
+            algorithm,
+            keys,
+            ..
+        } = from;
         let (jwks_url, public_key, secret_env) = match keys {
             IssuerKeys::Jwks(url) => (Some(url), None, None),
             IssuerKeys::PublicKey(pem) => (None, Some(pem), None),
             IssuerKeys::SecretEnv(name) => (None, None, Some(name)),
         };
-        Self { id, issuer, audience, algorithm, jwks_url, public_key, secret_env }
+        Self {
+            id,
+            issuer,
+            audience,
+            algorithm,
+            jwks_url,
+            public_key,
+            secret_env,
+        }
     }
 }
 
@@ -80,10 +95,22 @@ impl NewIssuer {
             (Some(url), None, None) => IssuerKeys::Jwks(url),
             (None, Some(pem), None) => IssuerKeys::PublicKey(pem),
             (None, None, Some(name)) => IssuerKeys::SecretEnv(name),
-            _ => return Err(Problem::invalid("jwks_url", "give one of `jwks_url`, `public_key` and `secret_env`")),
+            _ => {
+                return Err(Problem::invalid(
+                    "jwks_url",
+                    "give one of `jwks_url`, `public_key` and `secret_env`",
+                ));
+            }
         };
         let (issuer, audience, algorithm) = (self.issuer, self.audience, self.algorithm);
-        Ok(Issuer { id: IssuerId::new(), tenant: admin.tenant(), issuer, audience, algorithm, keys })
+        Ok(Issuer {
+            id: IssuerId::new(),
+            tenant: admin.tenant(),
+            issuer,
+            audience,
+            algorithm,
+            keys,
+        })
     }
 }
 
@@ -102,12 +129,18 @@ type Added = Result<(StatusCode, axum::Json<IssuerView>), Problem>;
 
 async fn listed(app: &App, admin: &principal::Admin) -> Result<axum::Json<Issuers>, Problem> {
     let issuers = app.accounts.issuers(admin).await?;
-    Ok(axum::Json(Issuers { items: issuers.into_iter().map(Into::into).collect() }))
+    Ok(axum::Json(Issuers {
+        items: issuers.into_iter().map(Into::into).collect(),
+    }))
 }
 
 async fn added(app: &App, admin: &principal::Admin, new: NewIssuer) -> Added {
     let (issuer, is_new) = app.accounts.trust(admin, new.read(admin)?).await?;
-    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    let status = if is_new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
     Ok((status, axum::Json(issuer.into())))
 }
 
@@ -129,7 +162,11 @@ pub(in crate::api) async fn list(
 /// tenant, too, is for the operator to add.
 #[utoipa::path(post, path = "/v1/admin/issuers", tag = "issuers", request_body = NewIssuer,
     responses((status = 201, body = IssuerView), (status = 200, body = IssuerView)))]
-pub(in crate::api) async fn add(State(app): State<Arc<App>>, Admin(admin): Admin, Json(new): Json<NewIssuer>) -> Added {
+pub(in crate::api) async fn add(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Json(new): Json<NewIssuer>,
+) -> Added {
     added(&app, &admin, new).await
 }
 

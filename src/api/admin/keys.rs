@@ -43,9 +43,15 @@ pub(in crate::api) struct KeyView {
     state: &'static str,
     #[serde(with = "time::serde::rfc3339")]
     created_at: OffsetDateTime,
-    #[serde(skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        with = "time::serde::rfc3339::option"
+    )]
     expires_at: Option<OffsetDateTime>,
-    #[serde(skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        with = "time::serde::rfc3339::option"
+    )]
     revoked_at: Option<OffsetDateTime>,
 }
 
@@ -62,9 +68,30 @@ impl KeyView {
             Speaker::Frontend(headers) => (None, Some(headers)),
             Speaker::Guest => (None, None),
         };
-        let ApiKey { id, name, prefix, scopes, created_at, expires_at, revoked_at, .. } = key;
+        let ApiKey {
+            id,
+            name,
+            prefix,
+            scopes,
+            created_at,
+            expires_at,
+            revoked_at,
+            ..
+        } = key;
         let scopes = scopes.names();
-        Self { id, name, prefix, scopes, kind, claims, frontend, state, created_at, expires_at, revoked_at }
+        Self {
+            id,
+            name,
+            prefix,
+            scopes,
+            kind,
+            claims,
+            frontend,
+            state,
+            created_at,
+            expires_at,
+            revoked_at,
+        }
     }
 }
 
@@ -99,18 +126,28 @@ fn chat() -> Vec<String> {
 
 impl NewKey {
     fn read(self) -> Result<accounts::NewKey, Problem> {
-        let scopes = Scopes::parse(&self.scopes).map_err(|reason| Problem::invalid("scopes", reason))?;
+        let scopes =
+            Scopes::parse(&self.scopes).map_err(|reason| Problem::invalid("scopes", reason))?;
         let speaker = match (self.frontend, self.claims) {
             (None, claims) => Speaker::Service(claims.unwrap_or_default()),
             (Some(_), Some(_)) => {
-                return Err(Problem::invalid("claims", "a frontend's users have their own; leave this out"));
+                return Err(Problem::invalid(
+                    "claims",
+                    "a frontend's users have their own; leave this out",
+                ));
             }
             (Some(settings), None) => Speaker::Frontend(settings.headers().ok_or_else(|| {
-                let why = "must say who the user is: give a `preset`, or the header's name as `user_id`";
+                let why =
+                    "must say who the user is: give a `preset`, or the header's name as `user_id`";
                 Problem::invalid("frontend", why)
             })?),
         };
-        Ok(accounts::NewKey { name: self.name, scopes, speaker, expires_at: self.expires_at })
+        Ok(accounts::NewKey {
+            name: self.name,
+            scopes,
+            speaker,
+            expires_at: self.expires_at,
+        })
     }
 }
 
@@ -140,12 +177,19 @@ pub(in crate::api) struct OneKey {
 
 type Made = Result<(StatusCode, axum::Json<MadeKey>), Problem>;
 
-async fn listed(app: &App, admin: &principal::Admin, which: &WhichKeys) -> Result<axum::Json<KeyPage>, Problem> {
+async fn listed(
+    app: &App,
+    admin: &principal::Admin,
+    which: &WhichKeys,
+) -> Result<axum::Json<KeyPage>, Problem> {
     let limit = page(which.limit, 200)?;
     let keys = app.accounts.keys(admin, which.before, limit + 1).await?;
     let (keys, next) = cut(keys, limit, |key| key.id);
     let now = app.clock.now();
-    Ok(axum::Json(KeyPage { items: keys.into_iter().map(|key| KeyView::of(key, now)).collect(), next }))
+    Ok(axum::Json(KeyPage {
+        items: keys.into_iter().map(|key| KeyView::of(key, now)).collect(),
+        next,
+    }))
 }
 
 async fn made(app: &App, admin: &principal::Admin, new: NewKey) -> Made {
@@ -175,7 +219,11 @@ pub(in crate::api) async fn list(
 /// Make a key; it is shown this once. A live one of the same name is 409.
 #[utoipa::path(post, path = "/v1/admin/keys", tag = "keys", request_body = NewKey,
     responses((status = 201, body = MadeKey)))]
-pub(in crate::api) async fn create(State(app): State<Arc<App>>, Admin(admin): Admin, Json(new): Json<NewKey>) -> Made {
+pub(in crate::api) async fn create(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Json(new): Json<NewKey>,
+) -> Made {
     made(&app, &admin, new).await
 }
 

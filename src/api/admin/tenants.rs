@@ -16,7 +16,7 @@ use super::{
 };
 use crate::app::{
     self, App,
-    tenants::{NewTenant, TenantChange, TenantView},
+    accounts::tenant_admin::{NewTenant, TenantChange, TenantView},
 };
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -49,7 +49,9 @@ pub(in crate::api) async fn list(
         readable("after", after, 63)?;
     }
     let limit = page(which.limit, 200)?;
-    let mut items = app::tenants::list(&app, &operator, which.after.as_deref(), limit + 1).await?;
+    let mut items =
+        app::accounts::tenant_admin::list(&app, &operator, which.after.as_deref(), limit + 1)
+            .await?;
     let next = super::next(&mut items, limit, |tenant| tenant.name.clone());
     Ok(axum::Json(TenantPage { items, next }))
 }
@@ -62,7 +64,7 @@ pub(in crate::api) async fn create(
     Operator(operator): Operator,
     Json(new): Json<NewTenant>,
 ) -> Result<(StatusCode, axum::Json<TenantView>), Problem> {
-    let tenant = app::tenants::create(&app, &operator, new).await?;
+    let tenant = app::accounts::tenant_admin::create(&app, &operator, new).await?;
     Ok((StatusCode::CREATED, axum::Json(tenant)))
 }
 
@@ -74,7 +76,9 @@ pub(in crate::api) async fn get(
     Operator(operator): Operator,
     Path(name): Path<String>,
 ) -> Result<axum::Json<TenantView>, Problem> {
-    Ok(axum::Json(app::tenants::get(&app, &operator, &name).await?))
+    Ok(axum::Json(
+        app::accounts::tenant_admin::get(&app, &operator, &name).await?,
+    ))
 }
 
 /// Change a tenant; what is left out stays. While it is `suspended` its tokens and keys get 403 `tenant_suspended`,
@@ -88,7 +92,9 @@ pub(in crate::api) async fn change(
     Path(name): Path<String>,
     Json(change): Json<TenantChange>,
 ) -> Result<axum::Json<TenantView>, Problem> {
-    Ok(axum::Json(app::tenants::change(&app, &operator, &name, change).await?))
+    Ok(axum::Json(
+        app::accounts::tenant_admin::change(&app, &operator, &name, change).await?,
+    ))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -108,6 +114,7 @@ pub(in crate::api) async fn remove(
     Path(name): Path<String>,
     Query(confirmation): Query<Confirmation>,
 ) -> Result<StatusCode, Problem> {
-    app::tenants::remove(&app, &operator, &name, confirmation.confirm.as_deref()).await?;
+    app::accounts::tenant_admin::remove(&app, &operator, &name, confirmation.confirm.as_deref())
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -39,7 +39,9 @@ pub(in crate::api) struct Used {
 
 fn day(field: &str, text: Option<&str>) -> Result<Option<Date>, Problem> {
     let parse = |text| Date::parse(text, &Iso8601::DATE);
-    text.map(parse).transpose().map_err(|_| Problem::invalid(field, "is not a day; write one such as 2026-01-31"))
+    text.map(parse)
+        .transpose()
+        .map_err(|_| Problem::invalid(field, "is not a day; write one such as 2026-01-31"))
 }
 
 /// Runs, tokens and tool calls by user and agent. They stay when a conversation is deleted.
@@ -50,7 +52,11 @@ pub(in crate::api) async fn list(
     Admin(admin): Admin,
     Query(which): Query<WhichDays>,
 ) -> Result<axum::Json<Used>, Problem> {
-    let (since, until) = (day("since", which.since.as_deref())?, day("until", which.until.as_deref())?);
-    let items = app::usage::list(&app, &admin, since, until, page(which.limit, 1000)?).await?;
+    let (since, until) = (
+        day("since", which.since.as_deref())?,
+        day("until", which.until.as_deref())?,
+    );
+    let items =
+        app::accounts::usage::list(&app, &admin, since, until, page(which.limit, 1000)?).await?;
     Ok(axum::Json(Used { items }))
 }

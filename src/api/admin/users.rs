@@ -54,7 +54,8 @@ pub(in crate::api) async fn list(
         }
     }
     let (prefix, after) = (which.prefix.unwrap_or_default(), which.after);
-    let mut items = app::users::list(&app, &admin, &prefix, after.as_deref(), limit + 1).await?;
+    let mut items =
+        app::accounts::users::list(&app, &admin, &prefix, after.as_deref(), limit + 1).await?;
     let next = super::next(&mut items, limit, |user| user.id.clone());
     Ok(axum::Json(UserPage { items, next }))
 }
@@ -67,7 +68,9 @@ pub(in crate::api) async fn get(
     Admin(admin): Admin,
     Path(user): Path<String>,
 ) -> Result<axum::Json<SeenUser>, Problem> {
-    Ok(axum::Json(app::users::get(&app, &admin, &user).await?))
+    Ok(axum::Json(
+        app::accounts::users::get(&app, &admin, &user).await?,
+    ))
 }
 
 /// End a user's sessions, on every replica: tokens of until now are taken no more (of those that do not say when they
@@ -81,7 +84,7 @@ pub(in crate::api) async fn sign_out(
     Admin(admin): Admin,
     Path(user): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    app::users::sign_out(&app, &admin, &user).await?;
+    app::accounts::users::sign_out(&app, &admin, &user).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -99,6 +102,6 @@ pub(in crate::api) async fn remove_credentials(
     Admin(admin): Admin,
     Path(user): Path<String>,
 ) -> Result<axum::Json<Removed>, Problem> {
-    let removed = app::users::remove_credentials(&app, &admin, &user).await?;
+    let removed = app::accounts::users::remove_credentials(&app, &admin, &user).await?;
     Ok(axum::Json(Removed { removed }))
 }

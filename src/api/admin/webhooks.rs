@@ -15,7 +15,7 @@ use super::{
     Admin, fifty, page,
 };
 use crate::{
-    app::{self, App, webhooks::Pinged},
+    app::{self, App, platform::webhooks::Pinged},
     domain::{
         ids::{DeliveryId, WebhookId},
         webhook::{Delivery, Webhook},
@@ -51,10 +51,14 @@ pub(in crate::api) async fn create(
     Admin(admin): Admin,
     Json(new): Json<NewWebhook>,
 ) -> Result<(StatusCode, axum::Json<MadeWebhook>), Problem> {
-    let (webhook, secret) = app::webhooks::create(&app, &admin, &new.url, &new.events).await?;
+    let (webhook, secret) =
+        app::platform::webhooks::create(&app, &admin, &new.url, &new.events).await?;
     // The one moment in which the secret is shown, to the one it was made for.
     let secret = secret.expose().to_owned();
-    Ok((StatusCode::CREATED, axum::Json(MadeWebhook { webhook, secret })))
+    Ok((
+        StatusCode::CREATED,
+        axum::Json(MadeWebhook { webhook, secret }),
+    ))
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -68,7 +72,9 @@ pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
 ) -> Result<axum::Json<Webhooks>, Problem> {
-    Ok(axum::Json(Webhooks { items: app::webhooks::list(&app, &admin).await? }))
+    Ok(axum::Json(Webhooks {
+        items: app::platform::webhooks::list(&app, &admin).await?,
+    }))
 }
 
 /// Remove a webhook, with the messages that wait for it.
@@ -79,7 +85,7 @@ pub(in crate::api) async fn remove(
     Admin(admin): Admin,
     Path(id): Path<WebhookId>,
 ) -> Result<StatusCode, Problem> {
-    app::webhooks::remove(&app, &admin, id).await?;
+    app::platform::webhooks::remove(&app, &admin, id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -91,7 +97,9 @@ pub(in crate::api) async fn test(
     Admin(admin): Admin,
     Path(id): Path<WebhookId>,
 ) -> Result<axum::Json<Pinged>, Problem> {
-    Ok(axum::Json(app::webhooks::test(&app, &admin, id).await?))
+    Ok(axum::Json(
+        app::platform::webhooks::test(&app, &admin, id).await?,
+    ))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -122,7 +130,8 @@ pub(in crate::api) async fn deliveries(
     Query(which): Query<WhichDeliveries>,
 ) -> Result<axum::Json<DeliveryPage>, Problem> {
     let limit = page(which.limit, 100)?;
-    let items = app::webhooks::deliveries(&app, &admin, id, which.before, limit + 1).await?;
+    let items =
+        app::platform::webhooks::deliveries(&app, &admin, id, which.before, limit + 1).await?;
     let (items, next) = cut(items, limit, |delivery| delivery.id);
     Ok(axum::Json(DeliveryPage { items, next }))
 }

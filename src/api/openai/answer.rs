@@ -15,8 +15,10 @@ use crate::{
     app::{
         self, App,
         accounts::Caller,
-        conversations::{Heard, Listening},
-        transcript::{self, Transcript},
+        chat::{
+            conversations::{Heard, Listening},
+            transcript::{self, Transcript},
+        },
     },
     domain::{
         error::Result,
@@ -58,7 +60,8 @@ impl Turn {
         open: limits::Stream,
     ) -> Result<Self> {
         let (principal, chat) = (caller.principal.clone(), caller.conversation_key.clone());
-        let resumed = transcript::resume(app, &principal, model, chat.as_deref(), transcript.clone()).await?;
+        let resumed =
+            transcript::resume(app, &principal, model, chat.as_deref(), transcript.clone()).await?;
         let (conversation, posted, listening) = resumed;
         Ok(Self {
             app: app.clone(),
@@ -94,13 +97,19 @@ impl Turn {
     /// The answer as chunks. An error after the start is a chunk of its own and ends the stream without
     /// `[DONE]`, as clients expect.
     pub fn stream(self, with_usage: bool) -> Response {
-        let role = Delta { role: Some("assistant"), content: Some("") };
+        let role = Delta {
+            role: Some("assistant"),
+            content: Some(""),
+        };
         let first = data(&self.head.chunk(role, false));
         let rest = stream::unfold(Some(self), move |turn: Option<Self>| async move {
             let mut turn = turn?;
             let (chunks, turn) = match turn.next().await {
                 Ok(News::Text(text)) => {
-                    let delta = Delta { role: None, content: Some(&text) };
+                    let delta = Delta {
+                        role: None,
+                        content: Some(&text),
+                    };
                     (vec![data(&turn.head.chunk(delta, false))], Some(turn))
                 }
                 Ok(News::Finished(usage)) => (turn.ending(with_usage.then_some(usage)), None),
@@ -131,7 +140,11 @@ impl Turn {
                     "the service is stopping; the answer will be in conversation {} when it is back",
                     self.conversation
                 );
-                return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail));
+                return Err(Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "stopping",
+                    detail,
+                ));
             };
             if let Some(status) = self.ended(&heard) {
                 return self.end(status).await;
@@ -144,9 +157,13 @@ impl Turn {
     }
 
     fn ended(&self, heard: &Heard) -> Option<RunStatus> {
-        let Heard::Durable(event) = heard else { return None };
+        let Heard::Durable(event) = heard else {
+            return None;
+        };
         match &event.kind {
-            EventKind::Run { run_id, status, .. } if *run_id == self.run && status.is_final() => Some(*status),
+            EventKind::Run { run_id, status, .. } if *run_id == self.run && status.is_final() => {
+                Some(*status)
+            }
             _ => None,
         }
     }
@@ -158,7 +175,11 @@ impl Turn {
                 self.remember().await;
                 Ok(News::Finished(run.usage))
             }
-            RunStatus::Cancelled => Err(Problem::new(StatusCode::CONFLICT, "run_cancelled", "the run was cancelled")),
+            RunStatus::Cancelled => Err(Problem::new(
+                StatusCode::CONFLICT,
+                "run_cancelled",
+                "the run was cancelled",
+            )),
             _ => {
                 let detail = run.error.unwrap_or_else(|| "the run failed".to_owned());
                 Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", detail))
@@ -170,9 +191,17 @@ impl Turn {
     /// conversation. Without it, that request starts a new one with what the client sends: no reason to
     /// withhold the answer.
     async fn remember(&mut self) {
-        self.transcript.push((Role::Assistant, self.shown.text.clone()));
+        self.transcript
+            .push((Role::Assistant, self.shown.text.clone()));
         let chat = self.chat.as_deref();
-        let kept = transcript::answered(&self.app, &self.principal, self.conversation, chat, &self.transcript).await;
+        let kept = transcript::answered(
+            &self.app,
+            &self.principal,
+            self.conversation,
+            chat,
+            &self.transcript,
+        )
+        .await;
         if let Err(error) = kept {
             let error = format!("{:#}", anyhow::Error::from(error));
             tracing::warn!(error, conversation = %self.conversation, "the client's transcript could not be remembered");
@@ -181,5 +210,7 @@ impl Turn {
 }
 
 fn data(chunk: &impl serde::Serialize) -> Event {
-    Event::default().json_data(chunk).expect("chunks are plain data that can be written")
+    Event::default()
+        .json_data(chunk)
+        .expect("chunks are plain data that can be written")
 }

@@ -9,7 +9,7 @@ use crate::{
         extract::{MAX_TEXT, readable},
         problem::Problem,
     },
-    app::transcript::Transcript,
+    app::chat::transcript::Transcript,
     domain::message::Role,
 };
 
@@ -60,7 +60,10 @@ impl ChatRequest {
     }
 
     pub fn include_usage(&self) -> bool {
-        self.stream_options.as_ref().and_then(|options| options.include_usage).unwrap_or(false)
+        self.stream_options
+            .as_ref()
+            .and_then(|options| options.include_usage)
+            .unwrap_or(false)
     }
 
     /// The messages as text; the last one is the user's and is what is asked now.
@@ -68,31 +71,52 @@ impl ChatRequest {
         self.refuse()?;
         let messages = self.messages.iter().enumerate().map(|(at, message)| {
             let field = format!("messages[{at}]");
-            Ok((role(&field, &message.role)?, content(&field, message.content.as_ref())?))
+            Ok((
+                role(&field, &message.role)?,
+                content(&field, message.content.as_ref())?,
+            ))
         });
         let transcript = messages.collect::<Result<Transcript, Problem>>()?;
         let last = transcript.len().saturating_sub(1);
         match transcript.last() {
-            Some((Role::User, text)) => readable(&format!("messages[{last}].content"), text, MAX_TEXT)?,
-            _ => return Err(Problem::invalid("messages", "the last message must be one of the role `user`")),
+            Some((Role::User, text)) => {
+                readable(&format!("messages[{last}].content"), text, MAX_TEXT)?
+            }
+            _ => {
+                return Err(Problem::invalid(
+                    "messages",
+                    "the last message must be one of the role `user`",
+                ));
+            }
         }
         Ok(transcript)
     }
 
     fn refuse(&self) -> Result<(), Problem> {
         if self.n.is_some_and(|n| n != 1) {
-            return Err(Problem::invalid("n", "only 1 answer can be given; leave `n` out"));
+            return Err(Problem::invalid(
+                "n",
+                "only 1 answer can be given; leave `n` out",
+            ));
         }
         let unused = self.tool_choice.as_ref().and_then(Value::as_str) == Some("none");
         for (field, tools) in [("tools", &self.tools), ("functions", &self.functions)] {
-            let none = matches!(tools, None | Some(Value::Null)) || tools.as_ref().is_some_and(is_empty);
+            let none =
+                matches!(tools, None | Some(Value::Null)) || tools.as_ref().is_some_and(is_empty);
             if !none && !unused {
                 let reason = "the agent's own tools run on the server and a client's cannot be called; leave this out";
                 return Err(Problem::invalid(field, reason));
             }
         }
-        if self.response_format.as_ref().is_some_and(|format| format.r#type != "text") {
-            return Err(Problem::invalid("response_format", "only `text` can be promised; leave this out"));
+        if self
+            .response_format
+            .as_ref()
+            .is_some_and(|format| format.r#type != "text")
+        {
+            return Err(Problem::invalid(
+                "response_format",
+                "only `text` can be promised; leave this out",
+            ));
         }
         Ok(())
     }
@@ -109,7 +133,9 @@ fn role(field: &str, role: &str) -> Result<Role, Problem> {
         "system" | "developer" => Ok(Role::System),
         "tool" | "function" => Ok(Role::Tool),
         other => {
-            let reason = format!("{other:?} is not one of `system`, `developer`, `user`, `assistant`, `tool`");
+            let reason = format!(
+                "{other:?} is not one of `system`, `developer`, `user`, `assistant`, `tool`"
+            );
             Err(Problem::invalid(format!("{field}.role"), reason))
         }
     }
@@ -123,7 +149,10 @@ fn content(field: &str, content: Option<&Value>) -> Result<String, Problem> {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
         Some(Value::Array(parts)) => {
-            let texts = parts.iter().enumerate().map(|(at, part)| text(&format!("{field}[{at}]"), part));
+            let texts = parts
+                .iter()
+                .enumerate()
+                .map(|(at, part)| text(&format!("{field}[{at}]"), part));
             Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
         }
         Some(_) => Err(Problem::invalid(field, "must be text or a list of parts")),
@@ -132,14 +161,25 @@ fn content(field: &str, content: Option<&Value>) -> Result<String, Problem> {
 
 fn text<'a>(field: &str, part: &'a Value) -> Result<&'a str, Problem> {
     let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
-    match (kind, part.get("text").and_then(Value::as_str), part.get("refusal").and_then(Value::as_str)) {
-        ("text" | "input_text" | "output_text", Some(text), _) | ("refusal", _, Some(text)) => Ok(text),
-        ("text", None, _) => Err(Problem::invalid(format!("{field}.text"), "is missing or not text")),
-        ("", ..) => {
-            Err(Problem::invalid(format!("{field}.type"), "is missing; only parts of the type `text` are read"))
+    match (
+        kind,
+        part.get("text").and_then(Value::as_str),
+        part.get("refusal").and_then(Value::as_str),
+    ) {
+        ("text" | "input_text" | "output_text", Some(text), _) | ("refusal", _, Some(text)) => {
+            Ok(text)
         }
+        ("text", None, _) => Err(Problem::invalid(
+            format!("{field}.text"),
+            "is missing or not text",
+        )),
+        ("", ..) => Err(Problem::invalid(
+            format!("{field}.type"),
+            "is missing; only parts of the type `text` are read",
+        )),
         (other, ..) => {
-            let reason = format!("parts of the type {other:?} cannot be read by this agent; send text");
+            let reason =
+                format!("parts of the type {other:?} cannot be read by this agent; send text");
             Err(Problem::invalid(format!("{field}.type"), reason))
         }
     }

@@ -6,7 +6,7 @@
 //! that starts again goes on after a blank line.
 
 use crate::{
-    app::conversations::Heard,
+    app::chat::conversations::Heard,
     domain::{
         event::{EventKind, Transient},
         ids::RunId,
@@ -39,7 +39,9 @@ impl Shown {
                 _ => String::new(),
             },
             Heard::Durable(event) => match &event.kind {
-                EventKind::Message(message) if message.run_id == Some(run) => self.settle(&said(message)),
+                EventKind::Message(message) if message.run_id == Some(run) => {
+                    self.settle(&said(message))
+                }
                 _ => String::new(),
             },
         }
@@ -58,7 +60,10 @@ impl Shown {
             ahead.trim_start().clone_into(&mut self.step);
             return String::new();
         }
-        match whole.strip_prefix(step.trim_end()).filter(|_| !step.trim().is_empty()) {
+        match whole
+            .strip_prefix(step.trim_end())
+            .filter(|_| !step.trim().is_empty())
+        {
             Some(rest) => {
                 self.text.push_str(rest);
                 rest.to_owned()
@@ -70,7 +75,11 @@ impl Shown {
     /// Shows more; after a blank line when a step begins and another was shown before.
     fn add(&mut self, text: &str) -> String {
         let begins = self.step.is_empty() && !self.text.is_empty();
-        let more = if begins { format!("\n\n{text}") } else { text.to_owned() };
+        let more = if begins {
+            format!("\n\n{text}")
+        } else {
+            text.to_owned()
+        };
         self.text.push_str(&more);
         more
     }

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    app::agents::AgentView,
+    app::servers::agents::AgentView,
     domain::run::{Run, Usage},
 };
 
@@ -15,7 +15,10 @@ pub(in crate::api) struct ModelList {
 
 impl ModelList {
     pub fn new(data: Vec<Model>) -> Self {
-        Self { object: "list", data }
+        Self {
+            object: "list",
+            data,
+        }
     }
 }
 
@@ -127,17 +130,30 @@ pub(super) struct Head {
 impl Head {
     pub fn new(run: &Run, model: &str) -> Self {
         let id = format!("chatcmpl-{}", run.id.0.simple());
-        Self { id, created: run.created_at.unix_timestamp(), model: model.to_owned() }
+        Self {
+            id,
+            created: run.created_at.unix_timestamp(),
+            model: model.to_owned(),
+        }
     }
 
     pub fn completion(self, content: String, usage: Usage) -> Completion {
-        let message = Said { role: "assistant", content, refusal: None };
+        let message = Said {
+            role: "assistant",
+            content,
+            refusal: None,
+        };
         Completion {
             id: self.id,
             object: "chat.completion",
             created: self.created,
             model: self.model,
-            choices: [Choice { index: 0, message, finish_reason: "stop", logprobs: None }],
+            choices: [Choice {
+                index: 0,
+                message,
+                finish_reason: "stop",
+                logprobs: None,
+            }],
             usage: usage.into(),
         }
     }
@@ -145,7 +161,12 @@ impl Head {
     /// A chunk with a piece of the answer, or its end.
     pub fn chunk<'a>(&'a self, delta: Delta<'a>, finished: bool) -> Chunk<'a> {
         let finish_reason = finished.then_some("stop");
-        let piece = Piece { index: 0, delta, finish_reason, logprobs: None };
+        let piece = Piece {
+            index: 0,
+            delta,
+            finish_reason,
+            logprobs: None,
+        };
         self.bare(vec![piece], None)
     }
 

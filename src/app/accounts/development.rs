@@ -29,7 +29,9 @@ use crate::{
 pub const AUDIENCE: &str = "chatelaine";
 const KEY_FILE: &str = "development-key.pem";
 /// DER of an Ed25519 key up to the key itself: PKCS#8 (RFC 8410) and `SubjectPublicKeyInfo`.
-const PRIVATE_DER: [u8; 16] = [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+const PRIVATE_DER: [u8; 16] = [
+    0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20,
+];
 const PUBLIC_DER: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
 
 /// Whom a development token is for.
@@ -56,11 +58,15 @@ pub async fn token(
     let key = Key::in_folder(data).map_err(Error::Internal)?;
     let issuer = issuer_of(tenant, &key);
     let known = list_issuers(db, tenant.id).await?;
-    if !known.iter().any(|known| known.issuer == issuer.issuer && known.keys == issuer.keys) {
+    if !known
+        .iter()
+        .any(|known| known.issuer == issuer.issuer && known.keys == issuer.keys)
+    {
         add_issuer(db, &issuer).await?;
     }
     let claims = claims(&issuer, person, now, now + life);
-    let text = encode(&Header::new(Algorithm::EdDSA), &claims, &key.signing).map_err(Error::internal)?;
+    let text =
+        encode(&Header::new(Algorithm::EdDSA), &claims, &key.signing).map_err(Error::internal)?;
     Ok(Secret::new(text))
 }
 
@@ -75,7 +81,12 @@ fn issuer_of(tenant: &Tenant, key: &Key) -> Issuer {
     }
 }
 
-fn claims(issuer: &Issuer, person: &Person, now: OffsetDateTime, expiry: OffsetDateTime) -> Map<String, Value> {
+fn claims(
+    issuer: &Issuer,
+    person: &Person,
+    now: OffsetDateTime,
+    expiry: OffsetDateTime,
+) -> Map<String, Value> {
     let required = json!({
         "iss": issuer.issuer,
         "aud": issuer.audience,
@@ -83,9 +94,17 @@ fn claims(issuer: &Issuer, person: &Person, now: OffsetDateTime, expiry: OffsetD
         "iat": now.unix_timestamp(),
         "exp": expiry.unix_timestamp(),
     });
-    let Value::Object(mut claims) = required else { unreachable!("an object was written") };
-    let described = [("name", &person.name), ("email", &person.email), ("locale", &person.locale)];
-    let described = described.into_iter().filter_map(|(claim, text)| Some((claim.to_owned(), text.clone()?.into())));
+    let Value::Object(mut claims) = required else {
+        unreachable!("an object was written")
+    };
+    let described = [
+        ("name", &person.name),
+        ("email", &person.email),
+        ("locale", &person.locale),
+    ];
+    let described = described
+        .into_iter()
+        .filter_map(|(claim, text)| Some((claim.to_owned(), text.clone()?.into())));
     claims.extend(described);
     if !person.roles.is_empty() {
         claims.insert("roles".to_owned(), person.roles.clone().into());
@@ -110,12 +129,19 @@ impl Key {
             Err(error) if error.kind() == io::ErrorKind::NotFound => create(data, &path)?,
             read => read.with_context(|| format!("{} cannot be read", path.display()))?,
         };
-        Self::from_pem(&text)
-            .with_context(|| format!("{} is not our Ed25519 key; remove it to get a new one", path.display()))
+        Self::from_pem(&text).with_context(|| {
+            format!(
+                "{} is not our Ed25519 key; remove it to get a new one",
+                path.display()
+            )
+        })
     }
 
     fn from_pem(text: &str) -> anyhow::Result<Self> {
-        let body: String = text.lines().filter(|line| !line.starts_with("-----")).collect();
+        let body: String = text
+            .lines()
+            .filter(|line| !line.starts_with("-----"))
+            .collect();
         let der = STANDARD.decode(body.trim())?;
         if der.len() != PRIVATE_DER.len() + 32 || !der.starts_with(&PRIVATE_DER) {
             bail!("it has another format");
@@ -127,20 +153,30 @@ impl Key {
             bail!("it has no public key");
         };
         let public = base64::engine::general_purpose::URL_SAFE_NO_PAD.decode(public.x)?;
-        Ok(Self { signing, public_pem: pem("PUBLIC KEY", &[&PUBLIC_DER[..], &public].concat()) })
+        Ok(Self {
+            signing,
+            public_pem: pem("PUBLIC KEY", &[&PUBLIC_DER[..], &public].concat()),
+        })
     }
 }
 
 fn pem(label: &str, der: &[u8]) -> String {
-    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der))
+    format!(
+        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+        STANDARD.encode(der)
+    )
 }
 
 /// Writes a new key that only its owner may read. Whoever comes second uses the first one's.
 fn create(data: &Path, path: &Path) -> anyhow::Result<String> {
     fs::create_dir_all(data).with_context(|| format!("{} cannot be made", data.display()))?;
-    let text = pem("PRIVATE KEY", &[&PRIVATE_DER[..], &rand::random::<[u8; 32]>()].concat());
+    let text = pem(
+        "PRIVATE KEY",
+        &[&PRIVATE_DER[..], &rand::random::<[u8; 32]>()].concat(),
+    );
     let draft = PathBuf::from(format!("{}.{}", path.display(), uuid::Uuid::now_v7()));
-    write_private(&draft, &text).with_context(|| format!("{} cannot be written", draft.display()))?;
+    write_private(&draft, &text)
+        .with_context(|| format!("{} cannot be written", draft.display()))?;
     // A link appears at once and whole, and never replaces a key that is there.
     let linked = fs::hard_link(&draft, path);
     fs::remove_file(&draft)?;

@@ -20,12 +20,18 @@ pub(super) fn user(
 ) -> Result<(Principal, Option<String>)> {
     let name = &settings.user_id;
     let Some(id) = value(headers, name)? else {
-        return unauthenticated(format!("this key speaks for users: send the user's id in the header `{name}`"));
+        return unauthenticated(format!(
+            "this key speaks for users: send the user's id in the header `{name}`"
+        ));
     };
     // The id is taken as it is: two spellings are two users, never one by accident.
     let user = user_id(&id, &format!("the header `{name}`"))?;
     let mut claims = Map::from_iter([("sub".to_owned(), Value::from(id))]);
-    let described = [("name", &settings.name), ("email", &settings.email), ("roles", &settings.roles)];
+    let described = [
+        ("name", &settings.name),
+        ("email", &settings.email),
+        ("roles", &settings.roles),
+    ];
     for (claim, header) in described {
         if let Some(text) = optional(headers, header.as_ref())? {
             claims.insert(claim.to_owned(), decoded(&text).into());
@@ -33,7 +39,16 @@ pub(super) fn user(
     }
     let locale = optional(headers, settings.locale.as_ref())?;
     let conversation = optional(headers, settings.conversation.as_ref())?;
-    Ok((Principal { tenant, user, claims: Arc::new(claims), locale, authenticated: true }, conversation))
+    Ok((
+        Principal {
+            tenant,
+            user,
+            claims: Arc::new(claims),
+            locale,
+            authenticated: true,
+        },
+        conversation,
+    ))
 }
 
 fn optional(headers: &HeaderMap, name: Option<&String>) -> Result<Option<String>> {
@@ -44,7 +59,9 @@ fn optional(headers: &HeaderMap, name: Option<&String>) -> Result<Option<String>
 /// send its template unfilled, which is nobody's name.
 fn value(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
     let mut sent = headers.get_all(name).iter();
-    let Some(first) = sent.next() else { return Ok(None) };
+    let Some(first) = sent.next() else {
+        return Ok(None);
+    };
     if sent.next().is_some() {
         return unauthenticated(format!("the header `{name}` was sent more than once"));
     }
@@ -54,10 +71,14 @@ fn value(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
     };
     let text = text.trim();
     if text.starts_with("{{") && text.ends_with("}}") {
-        return unauthenticated(format!("the header `{name}` holds a placeholder that the frontend did not fill in"));
+        return unauthenticated(format!(
+            "the header `{name}` holds a placeholder that the frontend did not fill in"
+        ));
     }
     if text.len() > MAX_VALUE {
-        return unauthenticated(format!("the header `{name}` is longer than {MAX_VALUE} bytes"));
+        return unauthenticated(format!(
+            "the header `{name}` is longer than {MAX_VALUE} bytes"
+        ));
     }
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
@@ -65,10 +86,15 @@ fn value(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
 /// Undoes what frontends do to text that does not fit into a header: percent-encoding (Open WebUI) or
 /// `b64:` (LibreChat). What is neither stays as it is.
 fn decoded(text: &str) -> String {
-    let base64 = text.strip_prefix("b64:").and_then(|encoded| STANDARD.decode(encoded).ok());
+    let base64 = text
+        .strip_prefix("b64:")
+        .and_then(|encoded| STANDARD.decode(encoded).ok());
     let bytes = base64.or_else(|| percent_decoded(text));
     let plain = |text: &String| !text.chars().any(char::is_control);
-    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).filter(plain).unwrap_or_else(|| text.to_owned())
+    bytes
+        .and_then(|bytes| String::from_utf8(bytes).ok())
+        .filter(plain)
+        .unwrap_or_else(|| text.to_owned())
 }
 
 /// `None` when a `%` is not followed by two hexadecimal digits: then the text was not encoded.

@@ -37,9 +37,12 @@ impl Accounts {
         }
         tx.enter(issuer.tenant).await?;
         let known = store::issuers::list(&mut tx, issuer.tenant).await?;
-        let is_same = |other: &Issuer| other.issuer == issuer.issuer && other.audience == issuer.audience;
+        let is_same =
+            |other: &Issuer| other.issuer == issuer.issuer && other.audience == issuer.audience;
         if known.len() >= MOST && !known.iter().any(is_same) {
-            return Err(Error::Conflict(format!("there are {MOST} issuers; remove one first")));
+            return Err(Error::Conflict(format!(
+                "there are {MOST} issuers; remove one first"
+            )));
         }
         let new = put(tx, admin, &mut issuer).await?;
         Ok((issuer, new))
@@ -65,14 +68,19 @@ impl Accounts {
     /// Whether the keys may come from there when somebody asks over the API.
     fn check_reach(&self, admin: &Admin, keys: &IssuerKeys) -> Result<()> {
         match keys {
-            IssuerKeys::Jwks(url) if url.len() > MAX_KEYS => Err(Error::invalid("jwks_url", "is too long")),
+            IssuerKeys::Jwks(url) if url.len() > MAX_KEYS => {
+                Err(Error::invalid("jwks_url", "is too long"))
+            }
             IssuerKeys::Jwks(url) => {
                 let checked = parse_url(url).and_then(|url| self.shared.key_sets.check_url(&url));
                 checked.map_err(|refused| Error::invalid("jwks_url", refused.to_string()))
             }
-            IssuerKeys::PublicKey(pem) if pem.len() > MAX_KEYS => Err(Error::invalid("public_key", "is too long")),
+            IssuerKeys::PublicKey(pem) if pem.len() > MAX_KEYS => {
+                Err(Error::invalid("public_key", "is too long"))
+            }
             IssuerKeys::SecretEnv(_) if !admin.is_operator() => {
-                let why = "only whoever runs this installation may name a variable of its environment";
+                let why =
+                    "only whoever runs this installation may name a variable of its environment";
                 Err(Error::invalid("secret_env", why))
             }
             IssuerKeys::PublicKey(_) | IssuerKeys::SecretEnv(_) => Ok(()),
@@ -84,13 +92,18 @@ impl Accounts {
 pub async fn add_issuer(db: &Db, issuer: &Issuer) -> Result<()> {
     check(issuer)?;
     let admin = Operator::at_the_database().admin_of(issuer.tenant);
-    put(db.tenant(issuer.tenant).await?, &admin, &mut issuer.clone()).await.map(drop)
+    put(db.tenant(issuer.tenant).await?, &admin, &mut issuer.clone())
+        .await
+        .map(drop)
 }
 
 /// Writes an issuer that was checked. Whether it is new; one that was there keeps its id.
 async fn put(mut tx: Tx, admin: &Admin, issuer: &mut Issuer) -> Result<bool> {
     let new = store::issuers::put(&mut tx, issuer).await?;
-    let detail = format!("{} for {}, {}", issuer.issuer, issuer.audience, issuer.algorithm);
+    let detail = format!(
+        "{} for {}, {}",
+        issuer.issuer, issuer.audience, issuer.algorithm
+    );
     let fact = Fact::new(admin.user().as_str(), "issuer.stored").detail(&detail);
     store::audit::record(&mut tx, issuer.tenant, &fact).await?;
     tx.commit().await?;
@@ -103,38 +116,63 @@ pub async fn list_issuers(db: &Db, tenant: TenantId) -> Result<Vec<Issuer>> {
 }
 
 /// Removes an issuer: one audience of it, or all. Its tokens stop within a minute.
-pub async fn remove_issuer(db: &Db, tenant: TenantId, issuer: &str, audience: Option<&str>) -> Result<()> {
+pub async fn remove_issuer(
+    db: &Db,
+    tenant: TenantId,
+    issuer: &str,
+    audience: Option<&str>,
+) -> Result<()> {
     let mut tx = db.tenant(tenant).await?;
     if store::issuers::delete(&mut tx, tenant, issuer, audience).await? == 0 {
         return Err(Error::not_found(format!("issuer {issuer:?}")));
     }
-    let detail = audience.map_or_else(|| issuer.to_owned(), |audience| format!("{issuer} for {audience}"));
-    store::audit::record(&mut tx, tenant, &Fact::new(OPERATOR, "issuer.removed").detail(&detail)).await?;
+    let detail = audience.map_or_else(
+        || issuer.to_owned(),
+        |audience| format!("{issuer} for {audience}"),
+    );
+    store::audit::record(
+        &mut tx,
+        tenant,
+        &Fact::new(OPERATOR, "issuer.removed").detail(&detail),
+    )
+    .await?;
     tx.commit().await
 }
 
 fn check(issuer: &Issuer) -> Result<()> {
     for (field, text) in [("issuer", &issuer.issuer), ("audience", &issuer.audience)] {
         if text.is_empty() || text.len() > 500 || text.chars().any(char::is_control) {
-            return Err(Error::invalid(field, "must be 1 to 500 bytes without control characters"));
+            return Err(Error::invalid(
+                field,
+                "must be 1 to 500 bytes without control characters",
+            ));
         }
     }
     let algorithm = tokens::algorithm(&issuer.algorithm).ok_or_else(|| {
-        let known = "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, or HS256 with a secret";
-        Error::invalid("algorithm", format!("{:?} is not one of {known}", issuer.algorithm))
+        let known =
+            "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, EdDSA, or HS256 with a secret";
+        Error::invalid(
+            "algorithm",
+            format!("{:?} is not one of {known}", issuer.algorithm),
+        )
     })?;
     let symmetric = algorithm.family() == AlgorithmFamily::Hmac;
     match &issuer.keys {
         IssuerKeys::SecretEnv(name) if symmetric => check_variable(name),
-        IssuerKeys::SecretEnv(_) => {
-            Err(Error::invalid("algorithm", "a secret in an environment variable goes with HS256, HS384 or HS512"))
-        }
-        _ if symmetric => {
-            Err(Error::invalid("algorithm", format!("{algorithm:?} needs a secret in an environment variable")))
-        }
+        IssuerKeys::SecretEnv(_) => Err(Error::invalid(
+            "algorithm",
+            "a secret in an environment variable goes with HS256, HS384 or HS512",
+        )),
+        _ if symmetric => Err(Error::invalid(
+            "algorithm",
+            format!("{algorithm:?} needs a secret in an environment variable"),
+        )),
         IssuerKeys::Jwks(url) => match Url::parse(url) {
             Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(()),
-            _ => Err(Error::invalid("jwks_url", format!("{url:?} is not an http or https URL"))),
+            _ => Err(Error::invalid(
+                "jwks_url",
+                format!("{url:?} is not an http or https URL"),
+            )),
         },
         IssuerKeys::PublicKey(pem) => check_public_key(pem, algorithm),
     }
@@ -142,11 +180,15 @@ fn check(issuer: &Issuer) -> Result<()> {
 
 fn check_variable(name: &str) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    if !name.is_empty() && name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit()) {
+    if !name.is_empty() && name.chars().all(fits) && !name.starts_with(|c: char| c.is_ascii_digit())
+    {
         return Ok(());
     }
     // Somebody may have given the secret itself: it must not be repeated.
-    Err(Error::invalid("secret_env", "give the name of an environment variable, not the secret"))
+    Err(Error::invalid(
+        "secret_env",
+        "give the name of an environment variable, not the secret",
+    ))
 }
 
 fn check_public_key(pem: &str, algorithm: Algorithm) -> Result<()> {
@@ -156,6 +198,13 @@ fn check_public_key(pem: &str, algorithm: Algorithm) -> Result<()> {
             "this is a private key; keep it where it signs and give its public key",
         ));
     }
-    let wanted = || Error::invalid("public_key", format!("not a public key in PEM that fits {algorithm:?}"));
-    tokens::public_key(pem, algorithm).map(drop).map_err(|_| wanted())
+    let wanted = || {
+        Error::invalid(
+            "public_key",
+            format!("not a public key in PEM that fits {algorithm:?}"),
+        )
+    };
+    tokens::public_key(pem, algorithm)
+        .map(drop)
+        .map_err(|_| wanted())
 }

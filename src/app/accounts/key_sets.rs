@@ -81,13 +81,27 @@ impl KeySets {
     }
 
     pub(super) fn new(egress: Egress, clock: Clock) -> Self {
-        Self { egress, clock, slots: Mutex::default() }
+        Self {
+            egress,
+            clock,
+            slots: Mutex::default(),
+        }
     }
 
     /// The key with an id (or the only one, when the token names none) that fits an algorithm.
-    pub(super) async fn find(&self, url: &str, id: Option<&str>, algorithm: Algorithm) -> Result<Arc<DecodingKey>> {
+    pub(super) async fn find(
+        &self,
+        url: &str,
+        id: Option<&str>,
+        algorithm: Algorithm,
+    ) -> Result<Arc<DecodingKey>> {
         let slot = self.slot(url);
-        let pick = || slot.set.load().as_ref().and_then(|set| set.pick(id, algorithm));
+        let pick = || {
+            slot.set
+                .load()
+                .as_ref()
+                .and_then(|set| set.pick(id, algorithm))
+        };
         let stale = match pick() {
             Some(key) if slot.is_fresh(self.clock.now()) => return Ok(key),
             stale => stale,
@@ -105,9 +119,13 @@ impl KeySets {
             Some(key) => Ok(key),
             None if slot.set.load().is_some() => unauthenticated(match id {
                 Some(_) => "the token is signed with a key that its issuer does not publish",
-                None => "the token's header has no `kid` that says which of its issuer's keys signed it",
+                None => {
+                    "the token's header has no `kid` that says which of its issuer's keys signed it"
+                }
             }),
-            None => Err(Error::Unavailable("the keys of the token's issuer cannot be fetched; try again soon".into())),
+            None => Err(Error::Unavailable(
+                "the keys of the token's issuer cannot be fetched; try again soon".into(),
+            )),
         }
     }
 
@@ -117,7 +135,13 @@ impl KeySets {
     }
 
     /// Fetches the set if it is time to.
-    async fn refresh(&self, url: &str, slot: &Arc<Slot>, mut history: OwnedMutexGuard<History>, found: bool) {
+    async fn refresh(
+        &self,
+        url: &str,
+        slot: &Arc<Slot>,
+        mut history: OwnedMutexGuard<History>,
+        found: bool,
+    ) {
         let now = self.clock.now();
         let within = |at: Option<OffsetDateTime>, pause| at.is_some_and(|at| now < at + pause);
         let fresh = slot.is_fresh(now);
@@ -135,7 +159,8 @@ impl KeySets {
         let fetching = tokio::spawn(async move {
             match fetch(&egress, &url).await {
                 Ok(keys) => {
-                    slot.set.store(Some(Arc::new(KeySet { keys, fetched: now })));
+                    slot.set
+                        .store(Some(Arc::new(KeySet { keys, fetched: now })));
                     history.failed = None;
                 }
                 Err(cause) => {
@@ -151,7 +176,10 @@ impl KeySets {
 
 impl Slot {
     fn is_fresh(&self, now: OffsetDateTime) -> bool {
-        self.set.load().as_ref().is_some_and(|set| now < set.fetched + FRESH)
+        self.set
+            .load()
+            .as_ref()
+            .is_some_and(|set| now < set.fetched + FRESH)
     }
 }
 
@@ -159,8 +187,13 @@ impl KeySet {
     fn pick(&self, id: Option<&str>, algorithm: Algorithm) -> Option<Arc<DecodingKey>> {
         let mut fitting = self.keys.iter().filter(|key| fits(&key.jwk, algorithm));
         match id {
-            Some(id) => fitting.find(|key| key.id.as_deref() == Some(id)).map(|key| key.decoding.clone()),
-            None => fitting.next().filter(|_| fitting.next().is_none()).map(|key| key.decoding.clone()),
+            Some(id) => fitting
+                .find(|key| key.id.as_deref() == Some(id))
+                .map(|key| key.decoding.clone()),
+            None => fitting
+                .next()
+                .filter(|_| fitting.next().is_none())
+                .map(|key| key.decoding.clone()),
         }
     }
 }
@@ -174,12 +207,23 @@ fn fits(jwk: &Jwk, algorithm: Algorithm) -> bool {
             (EllipticCurve::P256, Algorithm::ES256) | (EllipticCurve::P384, Algorithm::ES384)
         ),
         AlgorithmParameters::OctetKeyPair(key) => {
-            matches!((&key.curve, algorithm), (EllipticCurve::Ed25519, Algorithm::EdDSA))
+            matches!(
+                (&key.curve, algorithm),
+                (EllipticCurve::Ed25519, Algorithm::EdDSA)
+            )
         }
         _ => false,
     };
-    let named = jwk.common.key_algorithm.as_ref().is_none_or(|named| named.to_string() == format!("{algorithm:?}"));
-    let signs = jwk.common.public_key_use.as_ref().is_none_or(|usage| *usage == PublicKeyUse::Signature);
+    let named = jwk
+        .common
+        .key_algorithm
+        .as_ref()
+        .is_none_or(|named| named.to_string() == format!("{algorithm:?}"));
+    let signs = jwk
+        .common
+        .public_key_use
+        .as_ref()
+        .is_none_or(|usage| *usage == PublicKeyUse::Signature);
     shape && named && signs
 }
 
@@ -189,15 +233,29 @@ async fn fetch(egress: &Egress, url: &str) -> Result<Vec<Key>, String> {
     struct Document {
         keys: Vec<Value>,
     }
-    let mut request = Request { limits: LIMITS, ..Request::get(parse_url(url).map_err(|error| error.to_string())?) };
-    request.headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let answer = egress.send(request).await.map_err(|error| error.to_string())?;
+    let mut request = Request {
+        limits: LIMITS,
+        ..Request::get(parse_url(url).map_err(|error| error.to_string())?)
+    };
+    request
+        .headers
+        .insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    let answer = egress
+        .send(request)
+        .await
+        .map_err(|error| error.to_string())?;
     if answer.status != http::StatusCode::OK {
         return Err(format!("the answer was {}", answer.status));
     }
     let body = answer.bytes().await.map_err(|error| error.to_string())?;
-    let document: Document = serde_json::from_slice(&body).map_err(|_| "the answer is not a JSON Web Key Set")?;
-    Ok(document.keys.into_iter().take(MAX_KEYS).filter_map(usable).collect())
+    let document: Document =
+        serde_json::from_slice(&body).map_err(|_| "the answer is not a JSON Web Key Set")?;
+    Ok(document
+        .keys
+        .into_iter()
+        .take(MAX_KEYS)
+        .filter_map(usable)
+        .collect())
 }
 
 fn usable(key: Value) -> Option<Key> {
@@ -206,5 +264,9 @@ fn usable(key: Value) -> Option<Key> {
         return None;
     }
     let decoding = Arc::new(DecodingKey::from_jwk(&jwk).ok()?);
-    Some(Key { id: jwk.common.key_id.clone(), jwk, decoding })
+    Some(Key {
+        id: jwk.common.key_id.clone(),
+        jwk,
+        decoding,
+    })
 }

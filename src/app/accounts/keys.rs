@@ -11,7 +11,9 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{Accounts, Caller, GUEST_USER, KEY_USER, Remembered, Shared, frontends, unauthenticated};
+use super::{
+    Accounts, Caller, GUEST_USER, KEY_USER, Remembered, Shared, frontends, unauthenticated,
+};
 use crate::{
     domain::{
         account::{ApiKey, FrontendHeaders, Speaker},
@@ -52,12 +54,20 @@ pub struct IssuedKey {
 }
 
 impl Shared {
-    pub(super) async fn key_caller(&self, text: &str, digest: [u8; 32], headers: &HeaderMap) -> Result<Caller> {
+    pub(super) async fn key_caller(
+        &self,
+        text: &str,
+        digest: [u8; 32],
+        headers: &HeaderMap,
+    ) -> Result<Caller> {
         let now = self.clock.now();
         let known = match self.keys.get(&digest).await {
             Some(known) if known.is_recent(now) => known,
             _ => {
-                let known = Arc::new(Remembered { what: self.look_up(text, digest).await?, since: now });
+                let known = Arc::new(Remembered {
+                    what: self.look_up(text, digest).await?,
+                    since: now,
+                });
                 self.keys.insert(digest, known.clone()).await;
                 known
             }
@@ -73,18 +83,30 @@ impl Shared {
     }
 
     async fn look_up(&self, text: &str, digest: [u8; 32]) -> Result<ApiKey> {
-        let unknown = || Error::Unauthenticated("the API key is unknown; check that it was copied whole".to_owned());
+        let unknown = || {
+            Error::Unauthenticated(
+                "the API key is unknown; check that it was copied whole".to_owned(),
+            )
+        };
         let prefix = prefix_of(text).ok_or_else(unknown)?;
         let mut tx = self.db.system().await?;
-        let (key, hash) = store::api_keys::by_prefix(&mut tx, prefix).await?.ok_or_else(unknown)?;
-        if bool::from(hash.as_slice().ct_eq(&digest)) { Ok(key) } else { Err(unknown()) }
+        let (key, hash) = store::api_keys::by_prefix(&mut tx, prefix)
+            .await?
+            .ok_or_else(unknown)?;
+        if bool::from(hash.as_slice().ct_eq(&digest)) {
+            Ok(key)
+        } else {
+            Err(unknown())
+        }
     }
 }
 
 /// The prefix of a well-formed key.
 fn prefix_of(text: &str) -> Option<&str> {
     let (prefix, secret) = text.strip_prefix(MARK)?.split_once('_')?;
-    let hex = |part: &str, bytes: usize| part.len() == 2 * bytes && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let hex = |part: &str, bytes: usize| {
+        part.len() == 2 * bytes && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
     (hex(prefix, PREFIX_BYTES) && hex(secret, SECRET_BYTES)).then_some(prefix)
 }
 
@@ -92,24 +114,53 @@ fn speak(key: &ApiKey, headers: &HeaderMap) -> Result<Caller> {
     let (principal, conversation_key) = match &key.speaker {
         Speaker::Frontend(settings) => frontends::user(key.tenant, settings, headers)?,
         Speaker::Service(claims) => {
-            let locale = claims.get("locale").and_then(|locale| locale.as_str()).map(str::to_owned);
+            let locale = claims
+                .get("locale")
+                .and_then(|locale| locale.as_str())
+                .map(str::to_owned);
             let user = UserId(format!("{KEY_USER}{}", key.name).into());
             let claims = Arc::new(claims.clone());
-            (Principal { tenant: key.tenant, user, claims, locale, authenticated: true }, None)
+            (
+                Principal {
+                    tenant: key.tenant,
+                    user,
+                    claims,
+                    locale,
+                    authenticated: true,
+                },
+                None,
+            )
         }
         Speaker::Guest => {
             let user = UserId(format!("{GUEST_USER}{}", key.id).into());
             let claims = Arc::default();
-            (Principal { tenant: key.tenant, user, claims, locale: None, authenticated: false }, None)
+            (
+                Principal {
+                    tenant: key.tenant,
+                    user,
+                    claims,
+                    locale: None,
+                    authenticated: false,
+                },
+                None,
+            )
         }
     };
-    Ok(Caller { principal, scopes: key.scopes, key: Some(key.id), conversation_key })
+    Ok(Caller {
+        principal,
+        scopes: key.scopes,
+        key: Some(key.id),
+        conversation_key,
+    })
 }
 
 impl Accounts {
     /// Makes a key of the admin's tenant. A live one of the same name is a conflict.
     pub async fn create_key(&self, admin: &Admin, new: NewKey) -> Result<IssuedKey> {
-        if new.expires_at.is_some_and(|expiry| expiry <= self.shared.clock.now()) {
+        if new
+            .expires_at
+            .is_some_and(|expiry| expiry <= self.shared.clock.now())
+        {
             return Err(Error::invalid("expires_at", "is in the past"));
         }
         if let Speaker::Service(claims) = &new.speaker {
@@ -119,7 +170,12 @@ impl Accounts {
     }
 
     /// The keys of the admin's tenant, without guests, the newest first, those before `before` only.
-    pub async fn keys(&self, admin: &Admin, before: Option<ApiKeyId>, limit: i64) -> Result<Vec<ApiKey>> {
+    pub async fn keys(
+        &self,
+        admin: &Admin,
+        before: Option<ApiKeyId>,
+        limit: i64,
+    ) -> Result<Vec<ApiKey>> {
         let mut tx = self.shared.db.tenant(admin.tenant()).await?;
         store::api_keys::page(&mut tx, admin.tenant(), before, limit).await
     }
@@ -133,8 +189,14 @@ impl Accounts {
         let key = store::api_keys::get(&mut tx, tenant, id).await?;
         let key = key.ok_or_else(|| Error::not_found(format!("key {id}")))?;
         if !revoked {
-            let at = key.revoked_at.and_then(|at| at.format(&Rfc3339).ok()).unwrap_or_default();
-            return Err(Error::Conflict(format!("key {:?} ({}) is revoked already, since {at}", key.name, key.prefix)));
+            let at = key
+                .revoked_at
+                .and_then(|at| at.format(&Rfc3339).ok())
+                .unwrap_or_default();
+            return Err(Error::Conflict(format!(
+                "key {:?} ({}) is revoked already, since {at}",
+                key.name, key.prefix
+            )));
         }
         let detail = described(&key);
         let fact = Fact::new(admin.user().as_str(), "key.revoked").detail(&detail);
@@ -147,15 +209,27 @@ impl Accounts {
 fn check_claims(claims: &Map<String, Value>) -> Result<()> {
     let text = serde_json::to_string(claims).map_err(Error::internal)?;
     if text.len() > MAX_CLAIMS || text.contains("\\u0000") {
-        let rule = format!("must have at most {MAX_CLAIMS} bytes as JSON, without the character U+0000");
+        let rule =
+            format!("must have at most {MAX_CLAIMS} bytes as JSON, without the character U+0000");
         return Err(Error::invalid("claims", rule));
     }
     Ok(())
 }
 
 /// Makes a key as the operator. A live one of the same name is a conflict: [`rotate_key`] replaces it.
-pub async fn create_key(db: &Db, clock: &Clock, tenant: TenantId, new: NewKey) -> Result<IssuedKey> {
-    create(db, clock, &Operator::at_the_database().admin_of(tenant), new).await
+pub async fn create_key(
+    db: &Db,
+    clock: &Clock,
+    tenant: TenantId,
+    new: NewKey,
+) -> Result<IssuedKey> {
+    create(
+        db,
+        clock,
+        &Operator::at_the_database().admin_of(tenant),
+        new,
+    )
+    .await
 }
 
 async fn create(db: &Db, clock: &Clock, admin: &Admin, new: NewKey) -> Result<IssuedKey> {
@@ -165,19 +239,33 @@ async fn create(db: &Db, clock: &Clock, admin: &Admin, new: NewKey) -> Result<Is
     store::api_keys::retire(&mut tx, tenant, &new.name, now).await?;
     let live = store::api_keys::list(&mut tx, tenant, Some(&new.name)).await?;
     if live.iter().any(|key| key.is_live(now)) {
-        return Err(Error::Conflict(format!("there is a live key {:?} already; rotate or revoke it", new.name)));
+        return Err(Error::Conflict(format!(
+            "there is a live key {:?} already; rotate or revoke it",
+            new.name
+        )));
     }
     let (issued, hash) = issue(tenant, new, now);
     store::api_keys::insert(&mut tx, &issued.key, &hash, 0).await?;
     let detail = described(&issued.key);
-    store::audit::record(&mut tx, tenant, &Fact::new(admin.user().as_str(), "key.created").detail(&detail)).await?;
+    store::audit::record(
+        &mut tx,
+        tenant,
+        &Fact::new(admin.user().as_str(), "key.created").detail(&detail),
+    )
+    .await?;
     tx.commit().await?;
     Ok(issued)
 }
 
 /// A key for the trail: its name, the part of it that is no secret, and what it may.
 fn described(key: &ApiKey) -> String {
-    format!("{} ({}): {}, {}", key.name, key.prefix, key.speaker.kind(), key.scopes.names().join(" "))
+    format!(
+        "{} ({}): {}, {}",
+        key.name,
+        key.prefix,
+        key.speaker.kind(),
+        key.scopes.names().join(" ")
+    )
 }
 
 /// The keys of a tenant, without guests.
@@ -187,14 +275,24 @@ pub async fn list_keys(db: &Db, tenant: TenantId) -> Result<Vec<ApiKey>> {
 }
 
 /// Ends a key by its prefix, or all of a name. Takes effect everywhere within seconds.
-pub async fn revoke_key(db: &Db, clock: &Clock, tenant: TenantId, name_or_prefix: &str) -> Result<u64> {
+pub async fn revoke_key(
+    db: &Db,
+    clock: &Clock,
+    tenant: TenantId,
+    name_or_prefix: &str,
+) -> Result<u64> {
     let mut tx = db.tenant(tenant).await?;
     let revoked = store::api_keys::revoke(&mut tx, tenant, name_or_prefix, clock.now()).await?;
     if revoked == 0 {
         return Err(Error::not_found(format!("key {name_or_prefix:?}")));
     }
     let detail = format!("{name_or_prefix}: {revoked}");
-    store::audit::record(&mut tx, tenant, &Fact::new(audit::OPERATOR, "key.revoked").detail(&detail)).await?;
+    store::audit::record(
+        &mut tx,
+        tenant,
+        &Fact::new(audit::OPERATOR, "key.revoked").detail(&detail),
+    )
+    .await?;
     tx.commit().await?;
     Ok(revoked)
 }
@@ -212,9 +310,13 @@ pub async fn rotate_key(
     store::api_keys::retire(&mut tx, tenant, name, now).await?;
     let mut live = store::api_keys::list(&mut tx, tenant, Some(name)).await?;
     live.retain(|key| key.is_live(now));
-    let old = live.pop().ok_or_else(|| Error::not_found(format!("live key {name:?}")))?;
+    let old = live
+        .pop()
+        .ok_or_else(|| Error::not_found(format!("live key {name:?}")))?;
     if !live.is_empty() {
-        return Err(Error::Conflict(format!("two keys {name:?} are live; revoke one by its prefix first")));
+        return Err(Error::Conflict(format!(
+            "two keys {name:?} are live; revoke one by its prefix first"
+        )));
     }
     let span = old.expires_at.map(|expiry| expiry - old.created_at);
     let new = NewKey {
@@ -228,14 +330,23 @@ pub async fn rotate_key(
     store::api_keys::insert(&mut tx, &issued.key, &hash, 1 - slot).await?;
     store::api_keys::expire(&mut tx, tenant, old.id, now + overlap).await?;
     let detail = format!("{}, in place of {}", described(&issued.key), old.prefix);
-    store::audit::record(&mut tx, tenant, &Fact::new(audit::OPERATOR, "key.rotated").detail(&detail)).await?;
+    store::audit::record(
+        &mut tx,
+        tenant,
+        &Fact::new(audit::OPERATOR, "key.rotated").detail(&detail),
+    )
+    .await?;
     tx.commit().await?;
     Ok(issued)
 }
 
 /// A key for one person who is not authenticated, where the tenant wants guests. Not in the trail: nobody is known
 /// to have asked, and anybody may ask as often as they like.
-pub(super) async fn create_guest(db: &Db, clock: &Clock, tenant_name: &str) -> Result<(Secret, OffsetDateTime)> {
+pub(super) async fn create_guest(
+    db: &Db,
+    clock: &Clock,
+    tenant_name: &str,
+) -> Result<(Secret, OffsetDateTime)> {
     let closed = || Error::not_found(format!("tenant {tenant_name:?} that takes guests"));
     let mut tx = db.system().await?;
     let tenant = store::tenants::by_name(&mut tx, tenant_name)
@@ -266,12 +377,36 @@ pub(super) async fn create_guest(db: &Db, clock: &Clock, tenant_name: &str) -> R
 
 fn issue(tenant: TenantId, new: NewKey, now: OffsetDateTime) -> (IssuedKey, [u8; 32]) {
     let prefix = hex::encode(rand::random::<[u8; PREFIX_BYTES]>());
-    let text = format!("{MARK}{prefix}_{}", hex::encode(rand::random::<[u8; SECRET_BYTES]>()));
+    let text = format!(
+        "{MARK}{prefix}_{}",
+        hex::encode(rand::random::<[u8; SECRET_BYTES]>())
+    );
     let hash = Sha256::digest(&text).into();
-    let NewKey { name, scopes, speaker, expires_at } = new;
+    let NewKey {
+        name,
+        scopes,
+        speaker,
+        expires_at,
+    } = new;
     let id = ApiKeyId::new();
-    let key = ApiKey { id, tenant, name, prefix, scopes, speaker, created_at: now, expires_at, revoked_at: None };
-    (IssuedKey { key, secret: Secret::new(text) }, hash)
+    let key = ApiKey {
+        id,
+        tenant,
+        name,
+        prefix,
+        scopes,
+        speaker,
+        created_at: now,
+        expires_at,
+        revoked_at: None,
+    };
+    (
+        IssuedKey {
+            key,
+            secret: Secret::new(text),
+        },
+        hash,
+    )
 }
 
 fn check(new: &NewKey) -> Result<()> {
@@ -279,31 +414,53 @@ fn check(new: &NewKey) -> Result<()> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let fits = name.len() <= 63
         && name.bytes().next().is_some_and(plain)
-        && name.bytes().all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'));
+        && name
+            .bytes()
+            .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'));
     if !fits {
         let rule = "use 1 to 63 lower-case letters, digits, `-`, `_` or `.`, starting with a letter or digit";
-        return Err(Error::invalid("name", format!("{name:?} is no key name: {rule}")));
+        return Err(Error::invalid(
+            "name",
+            format!("{name:?} is no key name: {rule}"),
+        ));
     }
     if new.scopes == Scopes::default() {
-        return Err(Error::invalid("scopes", "a key without a scope opens nothing; give it `chat` or `admin`"));
+        return Err(Error::invalid(
+            "scopes",
+            "a key without a scope opens nothing; give it `chat` or `admin`",
+        ));
     }
     match &new.speaker {
         Speaker::Service(_) => Ok(()),
-        Speaker::Frontend(_) if new.scopes.has(Scope::Admin) => {
-            Err(Error::invalid("scopes", "`admin` on a frontend's key would make all its users admins"))
-        }
+        Speaker::Frontend(_) if new.scopes.has(Scope::Admin) => Err(Error::invalid(
+            "scopes",
+            "`admin` on a frontend's key would make all its users admins",
+        )),
         Speaker::Frontend(headers) => check_headers(headers),
-        Speaker::Guest => Err(Error::invalid("speaker", "a guest's key is made by asking for a guest")),
+        Speaker::Guest => Err(Error::invalid(
+            "speaker",
+            "a guest's key is made by asking for a guest",
+        )),
     }
 }
 
 /// Headers that a frontend's settings name must be headers, and none that means something already.
 fn check_headers(headers: &FrontendHeaders) -> Result<()> {
-    let taken = ["authorization", "cookie", "host", "content-type", "content-length", "accept"];
+    let taken = [
+        "authorization",
+        "cookie",
+        "host",
+        "content-type",
+        "content-length",
+        "accept",
+    ];
     for name in headers.names() {
         let parsed = name.parse::<HeaderName>();
         if parsed.is_err() || taken.iter().any(|taken| taken.eq_ignore_ascii_case(name)) {
-            return Err(Error::invalid("frontend", format!("{name:?} cannot be the header that names a user")));
+            return Err(Error::invalid(
+                "frontend",
+                format!("{name:?} cannot be the header that names a user"),
+            ));
         }
     }
     Ok(())

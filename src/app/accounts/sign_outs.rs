@@ -28,7 +28,12 @@ pub(super) const BEHIND: usize = 256;
 impl Shared {
     /// Refuses a caller whose token was valid and whose session is over.
     pub(super) async fn check_session(&self, caller: &Caller) -> Result<()> {
-        let Principal { tenant, user, claims, .. } = &caller.principal;
+        let Principal {
+            tenant,
+            user,
+            claims,
+            ..
+        } = &caller.principal;
         let load = async {
             let mut tx = self.db.tenant(*tenant).await?;
             store::sign_outs::get(&mut tx, user).await
@@ -54,7 +59,9 @@ impl Accounts {
     /// without one, by a key, which only its holder can stop using.
     pub async fn sign_out(&self, principal: &Principal) -> Result<bool> {
         let now = self.shared.clock.now().unix_timestamp();
-        let Some(sign_out) = SignOut::of(&principal.claims, now) else { return Ok(false) };
+        let Some(sign_out) = SignOut::of(&principal.claims, now) else {
+            return Ok(false);
+        };
         let mut tx = self.shared.db.tenant(principal.tenant).await?;
         store::sign_outs::put(&mut tx, principal.tenant, &principal.user, sign_out).await?;
         tx.commit().await?;
@@ -68,7 +75,10 @@ impl Accounts {
         let mut tx = self.shared.db.tenant(admin.tenant()).await?;
         let sign_out = SignOut::of_all(now.unix_timestamp());
         store::sign_outs::put(&mut tx, admin.tenant(), user, sign_out).await?;
-        let guest = user.as_str().strip_prefix(GUEST_USER).and_then(|id| id.parse::<ApiKeyId>().ok());
+        let guest = user
+            .as_str()
+            .strip_prefix(GUEST_USER)
+            .and_then(|id| id.parse::<ApiKeyId>().ok());
         if let Some(key) = guest {
             store::api_keys::revoke_guest(&mut tx, admin.tenant(), key, now).await?;
         }
@@ -79,7 +89,10 @@ impl Accounts {
 
     /// A user signed out, here or on another replica.
     pub async fn signed_out(&self, tenant: TenantId, user: &UserId) {
-        self.shared.sign_outs.invalidate(&(tenant, user.clone())).await;
+        self.shared
+            .sign_outs
+            .invalidate(&(tenant, user.clone()))
+            .await;
         // Nobody may be listening.
         let _ = self.shared.ended.send((tenant, Some(user.clone())));
     }
@@ -92,7 +105,8 @@ impl Accounts {
         async move {
             loop {
                 match ended.recv().await {
-                    Ok((tenant, user)) if tenant != ours || user.as_ref().is_some_and(|user| *user != me) => {}
+                    Ok((tenant, user))
+                        if tenant != ours || user.as_ref().is_some_and(|user| *user != me) => {}
                     Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => break,
                     Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
                 }

@@ -86,7 +86,18 @@ pub async fn add_tenant(
 ) -> Result<Tenant> {
     let agents = agents.map(|agents| agents.iter().map(ToString::to_string).collect());
     let (name, limits) = (name.to_owned(), LimitsChange::default());
-    create_tenant(db, clock, NewTenant { name, display_name: None, agents, guests, limits }).await
+    create_tenant(
+        db,
+        clock,
+        NewTenant {
+            name,
+            display_name: None,
+            agents,
+            guests,
+            limits,
+        },
+    )
+    .await
 }
 
 /// Adds a tenant. A name that is taken is a conflict.
@@ -94,7 +105,13 @@ pub async fn create_tenant(db: &Db, clock: &Clock, new: NewTenant) -> Result<Ten
     check_name(&new.name)?;
     check_display_name(new.display_name.as_deref())?;
     check_agents(new.agents.as_deref())?;
-    let NewTenant { name, display_name, agents, guests, limits } = new;
+    let NewTenant {
+        name,
+        display_name,
+        agents,
+        guests,
+        limits,
+    } = new;
     let (id, created_at) = (TenantId::new(), clock.now());
     let limits = Limits {
         runs_per_user: limits.runs_per_user.flatten(),
@@ -102,7 +119,16 @@ pub async fn create_tenant(db: &Db, clock: &Clock, new: NewTenant) -> Result<Ten
         runs_per_tenant: limits.runs_per_tenant.flatten(),
         tokens_per_tenant: limits.tokens_per_tenant.flatten(),
     };
-    let tenant = Tenant { id, name, display_name, agents, guests, suspended_at: None, limits, created_at };
+    let tenant = Tenant {
+        id,
+        name,
+        display_name,
+        agents,
+        guests,
+        suspended_at: None,
+        limits,
+        created_at,
+    };
     let mut tx = db.system().await?;
     store::tenants::insert(&mut tx, &tenant).await?;
     record(tx, &tenant, &[("tenant.created", tenant.name.clone())]).await?;
@@ -117,7 +143,10 @@ pub async fn find_tenant(db: &Db, name: &str) -> Result<Tenant> {
 }
 
 fn unknown(name: &str) -> Error {
-    Error::not_found(format!("tenant {:?}", name.chars().take(80).collect::<String>()))
+    Error::not_found(format!(
+        "tenant {:?}",
+        name.chars().take(80).collect::<String>()
+    ))
 }
 
 pub async fn list_tenants(db: &Db) -> Result<Vec<Tenant>> {
@@ -133,20 +162,40 @@ pub async fn page_of_tenants(db: &Db, after: Option<&str>, limit: i64) -> Result
 
 /// Changes a tenant, and says whether it is another one now. Changes of different things at once both count; of the
 /// same thing, the last one.
-pub async fn change_tenant(db: &Db, clock: &Clock, name: &str, change: TenantChange) -> Result<(Tenant, bool)> {
+pub async fn change_tenant(
+    db: &Db,
+    clock: &Clock,
+    name: &str,
+    change: TenantChange,
+) -> Result<(Tenant, bool)> {
     check_display_name(change.display_name.as_ref().and_then(Option::as_deref))?;
     check_agents(change.agents.as_ref().and_then(Option::as_deref))?;
     check_name(name).map_err(|_| unknown(name))?;
     let mut tx = db.system().await?;
-    let mut tenant = store::tenants::lock(&mut tx, name).await?.ok_or_else(|| unknown(name))?;
+    let mut tenant = store::tenants::lock(&mut tx, name)
+        .await?
+        .ok_or_else(|| unknown(name))?;
     let mut facts = Vec::new();
-    if let Some(suspended) = change.suspended.filter(|suspended| *suspended == tenant.suspended_at.is_none()) {
+    if let Some(suspended) = change
+        .suspended
+        .filter(|suspended| *suspended == tenant.suspended_at.is_none())
+    {
         tenant.suspended_at = suspended.then(|| clock.now());
-        facts.push((if suspended { "tenant.suspended" } else { "tenant.resumed" }, tenant.name.clone()));
+        facts.push((
+            if suspended {
+                "tenant.suspended"
+            } else {
+                "tenant.resumed"
+            },
+            tenant.name.clone(),
+        ));
     }
     let changed = apply(&mut tenant, change);
     if !changed.is_empty() {
-        facts.push(("tenant.changed", format!("{}: {}", tenant.name, changed.join(", "))));
+        facts.push((
+            "tenant.changed",
+            format!("{}: {}", tenant.name, changed.join(", ")),
+        ));
     }
     if facts.is_empty() {
         return Ok((tenant, false));
@@ -159,26 +208,55 @@ pub async fn change_tenant(db: &Db, clock: &Clock, name: &str, change: TenantCha
 /// Puts in what is different; what that is, in words.
 fn apply(tenant: &mut Tenant, change: TenantChange) -> Vec<String> {
     let mut changed = Vec::new();
-    if let Some(name) = change.display_name.filter(|name| *name != tenant.display_name) {
-        changed
-            .push(name.as_ref().map_or_else(|| "no display name".to_owned(), |name| format!("display name {name:?}")));
+    if let Some(name) = change
+        .display_name
+        .filter(|name| *name != tenant.display_name)
+    {
+        changed.push(name.as_ref().map_or_else(
+            || "no display name".to_owned(),
+            |name| format!("display name {name:?}"),
+        ));
         tenant.display_name = name;
     }
     if let Some(agents) = change.agents.filter(|agents| *agents != tenant.agents) {
-        let names = agents.as_ref().map_or_else(|| "every one".to_owned(), |agents| agents.join(" "));
-        changed.push(format!("agents {}", names.chars().take(500).collect::<String>()));
+        let names = agents
+            .as_ref()
+            .map_or_else(|| "every one".to_owned(), |agents| agents.join(" "));
+        changed.push(format!(
+            "agents {}",
+            names.chars().take(500).collect::<String>()
+        ));
         tenant.agents = agents;
     }
     if let Some(guests) = change.guests.filter(|guests| *guests != tenant.guests) {
-        changed.push(if guests { "takes guests" } else { "takes no guests" }.to_owned());
+        changed.push(
+            if guests {
+                "takes guests"
+            } else {
+                "takes no guests"
+            }
+            .to_owned(),
+        );
         tenant.guests = guests;
     }
     let (own, said) = (&mut tenant.limits, change.limits);
     for (name, limit, said) in [
         ("runs_per_user", &mut own.runs_per_user, said.runs_per_user),
-        ("tokens_per_user", &mut own.tokens_per_user, said.tokens_per_user),
-        ("runs_per_tenant", &mut own.runs_per_tenant, said.runs_per_tenant),
-        ("tokens_per_tenant", &mut own.tokens_per_tenant, said.tokens_per_tenant),
+        (
+            "tokens_per_user",
+            &mut own.tokens_per_user,
+            said.tokens_per_user,
+        ),
+        (
+            "runs_per_tenant",
+            &mut own.runs_per_tenant,
+            said.runs_per_tenant,
+        ),
+        (
+            "tokens_per_tenant",
+            &mut own.tokens_per_tenant,
+            said.tokens_per_tenant,
+        ),
     ] {
         if let Some(said) = said.filter(|said| *said != *limit) {
             changed.push(match said {
@@ -200,7 +278,12 @@ async fn record(mut tx: Tx, tenant: &Tenant, facts: &[(&'static str, String)]) -
     }
     tx.enter(tenant.id).await?;
     for (action, detail) in facts {
-        store::audit::record(&mut tx, tenant.id, &Fact::new(OPERATOR, action).detail(detail)).await?;
+        store::audit::record(
+            &mut tx,
+            tenant.id,
+            &Fact::new(OPERATOR, action).detail(detail),
+        )
+        .await?;
     }
     tx.commit().await
 }
@@ -226,25 +309,37 @@ fn check_name(name: &str) -> Result<()> {
     }
     let shown: String = name.chars().take(80).collect();
     let rule = "use 1 to 63 lower-case letters, digits or `-`, starting with a letter or digit";
-    Err(Error::invalid("name", format!("{shown:?} is no tenant name: {rule}")))
+    Err(Error::invalid(
+        "name",
+        format!("{shown:?} is no tenant name: {rule}"),
+    ))
 }
 
 fn check_display_name(name: Option<&str>) -> Result<()> {
     let fits = |name: &str| {
-        !name.trim().is_empty() && name.chars().count() <= MAX_DISPLAY_NAME && !name.chars().any(char::is_control)
+        !name.trim().is_empty()
+            && name.chars().count() <= MAX_DISPLAY_NAME
+            && !name.chars().any(char::is_control)
     };
     if name.is_none_or(fits) {
         return Ok(());
     }
-    let rule = format!("must have 1 to {MAX_DISPLAY_NAME} characters, not all blank and none a control character");
+    let rule = format!(
+        "must have 1 to {MAX_DISPLAY_NAME} characters, not all blank and none a control character"
+    );
     Err(Error::invalid("display_name", rule))
 }
 
 fn check_agents(agents: Option<&[String]>) -> Result<()> {
     let agents = agents.unwrap_or_default();
     if agents.len() > MAX_AGENTS {
-        return Err(Error::invalid("agents", format!("must name at most {MAX_AGENTS} agents")));
+        return Err(Error::invalid(
+            "agents",
+            format!("must name at most {MAX_AGENTS} agents"),
+        ));
     }
-    let parsed = agents.iter().try_for_each(|agent| AgentId::parse(agent).map(drop));
+    let parsed = agents
+        .iter()
+        .try_for_each(|agent| AgentId::parse(agent).map(drop));
     parsed.map_err(|reason| Error::invalid("agents", reason))
 }

@@ -6,7 +6,9 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, errors::ErrorKind};
+use jsonwebtoken::{
+    Algorithm, AlgorithmFamily, DecodingKey, Validation, decode, errors::ErrorKind,
+};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
@@ -80,7 +82,16 @@ impl Shared {
         let caller = caller(&issuer, claims)?;
         let until = expiry.min(now + REMEMBERED);
         let size = u32::try_from(token.len()).expect("a longer token was refused");
-        self.tokens.insert(digest, Arc::new(KnownToken { caller: caller.clone(), until, size })).await;
+        self.tokens
+            .insert(
+                digest,
+                Arc::new(KnownToken {
+                    caller: caller.clone(),
+                    until,
+                    size,
+                }),
+            )
+            .await;
         Ok(caller)
     }
 
@@ -90,14 +101,22 @@ impl Shared {
             return unauthenticated(format!("the token is longer than {MAX_TOKEN} bytes"));
         }
         let mut parts = token.split('.');
-        let (Some(head), Some(payload), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        let (Some(head), Some(payload), Some(_), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return unauthenticated("the credential is neither a token (JWT) nor an API key (`chk_…`)");
+            return unauthenticated(
+                "the credential is neither a token (JWT) nor an API key (`chk_…`)",
+            );
         };
         let header: Header = part(head, "its header is not JSON with `alg`")?;
-        let origin: Origin = part(payload, "it lacks the claim `iss` or `aud`, each of which must be text")?;
+        let origin: Origin = part(
+            payload,
+            "it lacks the claim `iss` or `aud`, each of which must be text",
+        )?;
         if header.crit.is_some() {
-            return unauthenticated("the token's header has `crit`, which names extensions that are not supported");
+            return unauthenticated(
+                "the token's header has `crit`, which names extensions that are not supported",
+            );
         }
         let issuer = self.trusted(&origin).await?;
         if issuer.algorithm != header.alg {
@@ -107,14 +126,19 @@ impl Shared {
                 issuer.algorithm
             ));
         }
-        let claims = self.check_signature(token, &issuer, header.kid.as_deref()).await?;
+        let claims = self
+            .check_signature(token, &issuer, header.kid.as_deref())
+            .await?;
         Ok((issuer, claims))
     }
 
     /// The one issuer of one tenant that the token names.
     async fn trusted(&self, origin: &Origin) -> Result<Issuer> {
         let issuers = self.issuers_saying(&origin.iss).await?;
-        let mut fitting = issuers.what.iter().filter(|issuer| origin.aud.names(&issuer.audience));
+        let mut fitting = issuers
+            .what
+            .iter()
+            .filter(|issuer| origin.aud.names(&issuer.audience));
         let Some(issuer) = fitting.next() else {
             return unauthenticated(format!(
                 "no tenant trusts the token's issuer {} for its audience",
@@ -122,7 +146,9 @@ impl Shared {
             ));
         };
         if fitting.any(|other| other.tenant != issuer.tenant) {
-            return unauthenticated("the token's audiences belong to more than one tenant; ask for a token with one");
+            return unauthenticated(
+                "the token's audiences belong to more than one tenant; ask for a token with one",
+            );
         }
         Ok(issuer.clone())
     }
@@ -135,7 +161,10 @@ impl Shared {
             return Ok(known);
         }
         let mut tx = self.db.system().await?;
-        let found = Remembered { what: store::issuers::by_issuer(&mut tx, iss).await?, since: now };
+        let found = Remembered {
+            what: store::issuers::by_issuer(&mut tx, iss).await?,
+            since: now,
+        };
         let found = Arc::new(found);
         if !found.what.is_empty() {
             self.issuers.insert(iss.to_owned(), found.clone()).await;
@@ -143,12 +172,23 @@ impl Shared {
         Ok(found)
     }
 
-    async fn check_signature(&self, token: &str, issuer: &Issuer, kid: Option<&str>) -> Result<Map<String, Value>> {
-        let algorithm = algorithm(&issuer.algorithm)
-            .ok_or_else(|| Error::internal(anyhow::anyhow!("issuer {} has an unknown algorithm", issuer.id)))?;
+    async fn check_signature(
+        &self,
+        token: &str,
+        issuer: &Issuer,
+        kid: Option<&str>,
+    ) -> Result<Map<String, Value>> {
+        let algorithm = algorithm(&issuer.algorithm).ok_or_else(|| {
+            Error::internal(anyhow::anyhow!(
+                "issuer {} has an unknown algorithm",
+                issuer.id
+            ))
+        })?;
         let key = match &issuer.keys {
             IssuerKeys::Jwks(url) => self.key_sets.find(url, kid, algorithm).await?,
-            IssuerKeys::PublicKey(pem) => Arc::new(public_key(pem, algorithm).map_err(Error::internal)?),
+            IssuerKeys::PublicKey(pem) => {
+                Arc::new(public_key(pem, algorithm).map_err(Error::internal)?)
+            }
             IssuerKeys::SecretEnv(name) => Arc::new(self.secret(name)?),
         };
         let mut validation = Validation::new(algorithm);
@@ -160,9 +200,14 @@ impl Shared {
         match decode::<Map<String, Value>>(token, &key, &validation) {
             Ok(checked) => Ok(checked.claims),
             Err(error) => unauthenticated(match error.kind() {
-                ErrorKind::MissingRequiredClaim(claim) => format!("the token lacks the claim `{claim}`"),
-                ErrorKind::InvalidSignature => "the token's signature does not fit its issuer's key".to_owned(),
-                _ => "the token is malformed or its signature does not fit its issuer's key".to_owned(),
+                ErrorKind::MissingRequiredClaim(claim) => {
+                    format!("the token lacks the claim `{claim}`")
+                }
+                ErrorKind::InvalidSignature => {
+                    "the token's signature does not fit its issuer's key".to_owned()
+                }
+                _ => "the token is malformed or its signature does not fit its issuer's key"
+                    .to_owned(),
             }),
         }
     }
@@ -171,27 +216,43 @@ impl Shared {
         match self.env.get(variable) {
             Some(secret) if secret.len() >= 32 => Ok(DecodingKey::from_secret(secret.as_bytes())),
             found => {
-                let state = if found.is_some() { "is shorter than 32 bytes" } else { "is not set" };
-                tracing::error!(variable, "the environment variable with an issuer's secret {state}");
-                Err(Error::Unavailable("the secret of the token's issuer is not configured; tell the operator".into()))
+                let state = if found.is_some() {
+                    "is shorter than 32 bytes"
+                } else {
+                    "is not set"
+                };
+                tracing::error!(
+                    variable,
+                    "the environment variable with an issuer's secret {state}"
+                );
+                Err(Error::Unavailable(
+                    "the secret of the token's issuer is not configured; tell the operator".into(),
+                ))
             }
         }
     }
 }
 
 fn part<T: DeserializeOwned>(encoded: &str, why: &str) -> Result<T> {
-    let decoded = URL_SAFE_NO_PAD.decode(encoded).ok().and_then(|json| serde_json::from_slice(&json).ok());
+    let decoded = URL_SAFE_NO_PAD
+        .decode(encoded)
+        .ok()
+        .and_then(|json| serde_json::from_slice(&json).ok());
     decoded.ok_or_else(|| Error::Unauthenticated(format!("the token cannot be read: {why}")))
 }
 
 /// Refuses a token before and after its time; says when it ends.
 fn check_times(claims: &Map<String, Value>, now: OffsetDateTime) -> Result<OffsetDateTime> {
     let seconds = |claim: &str| match claims.get(claim)?.as_f64() {
-        #[expect(clippy::cast_possible_truncation, reason = "a cast saturates, and what is out of range is refused")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a cast saturates, and what is out of range is refused"
+        )]
         Some(seconds) => Some(seconds as i64),
         None => Some(i64::MIN),
     };
-    let malformed = |claim| Error::Unauthenticated(format!("the token's claim `{claim}` is not a time"));
+    let malformed =
+        |claim| Error::Unauthenticated(format!("the token's claim `{claim}` is not a time"));
     let now_seconds = now.unix_timestamp();
     if let Some(not_before) = seconds("nbf") {
         OffsetDateTime::from_unix_timestamp(not_before).map_err(|_| malformed("nbf"))?;
@@ -199,8 +260,8 @@ fn check_times(claims: &Map<String, Value>, now: OffsetDateTime) -> Result<Offse
             return unauthenticated("the token is not valid yet");
         }
     }
-    let expiry =
-        OffsetDateTime::from_unix_timestamp(seconds("exp").unwrap_or(i64::MIN)).map_err(|_| malformed("exp"))?;
+    let expiry = OffsetDateTime::from_unix_timestamp(seconds("exp").unwrap_or(i64::MIN))
+        .map_err(|_| malformed("exp"))?;
     if expiry.unix_timestamp() + LEEWAY_SECONDS <= now_seconds {
         return unauthenticated("the token has expired; ask its issuer for a new one");
     }
@@ -216,8 +277,19 @@ fn caller(issuer: &Issuer, claims: Map<String, Value>) -> Result<Caller> {
     let user = user_id(text("sub").unwrap_or_default(), "the token's claim `sub`")?;
     let locale = text("locale").map(str::to_owned);
     let scopes = scopes(&claims);
-    let principal = Principal { tenant: issuer.tenant, user, claims: Arc::new(claims), locale, authenticated: true };
-    Ok(Caller { principal, scopes, key: None, conversation_key: None })
+    let principal = Principal {
+        tenant: issuer.tenant,
+        user,
+        claims: Arc::new(claims),
+        locale,
+        authenticated: true,
+    };
+    Ok(Caller {
+        principal,
+        scopes,
+        key: None,
+        conversation_key: None,
+    })
 }
 
 /// Every user may chat; who manages the tenant says the claim `scope` (text) or `scp` (list or text).
@@ -227,8 +299,15 @@ fn scopes(claims: &Map<String, Value>) -> Scopes {
         Value::Array(items) => items.iter().any(|scope| scope == ADMIN_SCOPE),
         _ => false,
     };
-    let admin = ["scope", "scp"].into_iter().filter_map(|claim| claims.get(claim)).any(names_admin);
-    Scopes::of([Scope::Chat].into_iter().chain(admin.then_some(Scope::Admin)))
+    let admin = ["scope", "scp"]
+        .into_iter()
+        .filter_map(|claim| claims.get(claim))
+        .any(names_admin);
+    Scopes::of(
+        [Scope::Chat]
+            .into_iter()
+            .chain(admin.then_some(Scope::Admin)),
+    )
 }
 
 /// The algorithm of a name, as issuers are configured with it.
@@ -237,7 +316,10 @@ pub(super) fn algorithm(name: &str) -> Option<Algorithm> {
 }
 
 /// A static key of the family of an algorithm.
-pub(super) fn public_key(pem: &str, algorithm: Algorithm) -> Result<DecodingKey, jsonwebtoken::errors::Error> {
+pub(super) fn public_key(
+    pem: &str,
+    algorithm: Algorithm,
+) -> Result<DecodingKey, jsonwebtoken::errors::Error> {
     match algorithm.family() {
         AlgorithmFamily::Rsa => DecodingKey::from_rsa_pem(pem.as_bytes()),
         AlgorithmFamily::Ec => DecodingKey::from_ec_pem(pem.as_bytes()),

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::words;
 use crate::{
-    app::{App, conversations::FLOOR},
+    app::{App, chat::conversations::FLOOR},
     domain::{
         error::{Error, Result},
         ids::{RunId, TenantId},
@@ -52,15 +52,27 @@ pub async fn wait(app: &App, principal: &Principal, begun: &super::starting::Beg
 /// What the agent said last.
 pub(super) async fn said(tx: &mut Tx, run: RunId) -> Result<Option<String>> {
     let parts = store::trees::last_said(tx, run).await?;
-    Ok(parts.map(|parts| words(&parts)).filter(|text| !text.trim().is_empty()).map(|text| cut(&text)))
+    Ok(parts
+        .map(|parts| words(&parts))
+        .filter(|text| !text.trim().is_empty())
+        .map(|text| cut(&text)))
 }
 
 /// What a run that has ended came to, in words.
-pub(super) async fn outcome(tx: &mut Tx, run: RunId, status: RunStatus, error: Option<&str>) -> Result<String> {
+pub(super) async fn outcome(
+    tx: &mut Tx,
+    run: RunId,
+    status: RunStatus,
+    error: Option<&str>,
+) -> Result<String> {
     let said = said(tx, run).await?.unwrap_or_default();
     Ok(match (status, error) {
-        (RunStatus::Failed, Some(error)) => cut(&format!("{said}\n\nfailed: {error}")).trim().to_owned(),
-        (RunStatus::Cancelled, _) => cut(&format!("{said}\n\nstopped before its end")).trim().to_owned(),
+        (RunStatus::Failed, Some(error)) => {
+            cut(&format!("{said}\n\nfailed: {error}")).trim().to_owned()
+        }
+        (RunStatus::Cancelled, _) => cut(&format!("{said}\n\nstopped before its end"))
+            .trim()
+            .to_owned(),
         _ => said,
     })
 }
@@ -85,18 +97,31 @@ async fn try_to_settle(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
 /// together with whatever else comes, for its next turn.
 async fn call_back(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
-    let Some((user, session)) = store::trees::awaiting(&mut tx, run).await? else { return Ok(()) };
+    let Some((user, session)) = store::trees::awaiting(&mut tx, run).await? else {
+        return Ok(());
+    };
     let conversation = match store::conversations::get(&mut tx, &user, session, true).await {
         Ok(conversation) => Some(conversation),
         // Nobody is left to tell.
         Err(Error::NotFound(_)) => None,
         Err(error) => return Err(error),
     };
-    let Some(due) = store::trees::take_callback(&mut tx, run).await? else { return Ok(()) };
-    let Some(conversation) = conversation else { return tx.commit().await };
+    let Some(due) = store::trees::take_callback(&mut tx, run).await? else {
+        return Ok(());
+    };
+    let Some(conversation) = conversation else {
+        return tx.commit().await;
+    };
     let text = outcome(&mut tx, run, due.status, due.error.as_deref()).await?;
-    let has_model = app.library.get(&conversation.agent).is_some_and(|pack| pack.llm.provider != Provider::None);
-    let permit = if app.shutdown.is_cancelled() { None } else { app.places.clone().try_acquire_owned().ok() };
+    let has_model = app
+        .library
+        .get(&conversation.agent)
+        .is_some_and(|pack| pack.llm.provider != Provider::None);
+    let permit = if app.shutdown.is_cancelled() {
+        None
+    } else {
+        app.places.clone().try_acquire_owned().ok()
+    };
     let (mut told_in, mut run_ordinal, mut claimed) = (None, 0, None);
     if has_model {
         let new = NewRun {
@@ -119,8 +144,19 @@ async fn call_back(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
         continued(&mut tx, told_in, &due).await?;
     }
     let status = status_name(due.status).to_owned();
-    let parts = [Part::AgentCallback(Callback { session: due.session, agent: due.agent.to_string(), status, text })];
-    let message = NewMessage { run: told_in, run_ordinal, role: Role::System, parts: &parts, for_model: has_model };
+    let parts = [Part::AgentCallback(Callback {
+        session: due.session,
+        agent: due.agent.to_string(),
+        status,
+        text,
+    })];
+    let message = NewMessage {
+        run: told_in,
+        run_ordinal,
+        role: Role::System,
+        parts: &parts,
+        for_model: has_model,
+    };
     let (_, event) = store::messages::append(&mut tx, tenant, conversation.id, message).await?;
     tx.commit().await?;
     app.announce(tenant, conversation.id, event);
@@ -133,8 +169,17 @@ async fn call_back(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
 
 /// The turn that is told goes on with the tree of the run that has ended, unless it has one of its own.
 async fn continued(tx: &mut Tx, told_in: RunId, due: &Due) -> Result<()> {
-    let branch = Branch { root: due.branch.root, parent: Some(due.run), depth: (due.branch.depth - 1).max(0) };
-    let given = Given { branch, params: &serde_json::Map::new(), scope: None, callback: None };
+    let branch = Branch {
+        root: due.branch.root,
+        parent: Some(due.run),
+        depth: (due.branch.depth - 1).max(0),
+    };
+    let given = Given {
+        branch,
+        params: &serde_json::Map::new(),
+        scope: None,
+        callback: None,
+    };
     store::trees::plant(tx, told_in, &given).await
 }
 
@@ -155,7 +200,9 @@ pub async fn look_by_the_clock(app: Arc<App>) {
                     settle(&app, tenant, run).await;
                 }
             }
-            Err(error) => tracing::warn!(%error, "cannot look for runs whose end is to be told; trying again"),
+            Err(error) => {
+                tracing::warn!(%error, "cannot look for runs whose end is to be told; trying again")
+            }
         }
     }
 }

@@ -13,8 +13,8 @@ use axum::{
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, PaginatedRequestParams,
-        ServerCapabilities, ServerConfig, Tool,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult,
+        PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
     },
     service::RequestContext,
     transport::streamable_http_server::{
@@ -26,7 +26,7 @@ use serde_json::Value;
 use super::tools;
 use crate::app::{
     App,
-    orchestrator::{Speaker, authenticate},
+    servers::orchestrator::{Speaker, authenticate},
 };
 
 #[derive(Clone)]
@@ -37,10 +37,18 @@ struct Door {
 /// Answers until the process stops.
 pub async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let config = StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true);
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true);
     let (door, shutdown) = (Door { app: app.clone() }, app.shutdown.clone());
-    let mcp = StreamableHttpService::new(move || Ok(door.clone()), Arc::new(LocalSessionManager::default()), config);
-    let router = Router::new().fallback_service(mcp).layer(middleware::from_fn_with_state(app, admit));
+    let mcp = StreamableHttpService::new(
+        move || Ok(door.clone()),
+        Arc::new(LocalSessionManager::default()),
+        config,
+    );
+    let router = Router::new()
+        .fallback_service(mcp)
+        .layer(middleware::from_fn_with_state(app, admit));
     tokio::select! {
         served = async { axum::serve(listener, router).await } => Ok(served?),
         () = shutdown.cancelled() => Ok(()),
@@ -49,14 +57,23 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<()> {
 
 /// Finds out for which run a request speaks.
 async fn admit(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
-    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = given.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
+    let given = request
+        .headers()
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
+    let token = given
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .unwrap_or_default();
     match authenticate(&app, token).await {
         Ok(Some(speaker)) => {
             request.extensions_mut().insert(speaker);
             next.run(request).await
         }
-        Ok(None) => (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")]).into_response(),
+        Ok(None) => (
+            StatusCode::UNAUTHORIZED,
+            [(header::WWW_AUTHENTICATE, "Bearer")],
+        )
+            .into_response(),
         Err(error) => {
             tracing::warn!(%error, "the orchestrator cannot tell who asks");
             StatusCode::SERVICE_UNAVAILABLE.into_response()
@@ -97,7 +114,13 @@ impl ServerHandler for Door {
         let parts = context.extensions.get::<axum::http::request::Parts>();
         let speaker = parts.and_then(|parts| parts.extensions.get::<Speaker>());
         let speaker = speaker.ok_or_else(|| ErrorData::invalid_request("no run speaks", None))?;
-        let made = tools::call(&self.app, speaker, &request.name, request.arguments.unwrap_or_default()).await;
+        let made = tools::call(
+            &self.app,
+            speaker,
+            &request.name,
+            request.arguments.unwrap_or_default(),
+        )
+        .await;
         let result = match made {
             Ok(value) => CallToolResult::success(vec![ContentBlock::text(value.to_string())]),
             Err(text) => CallToolResult::error(vec![ContentBlock::text(text)]),

@@ -8,7 +8,12 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::values;
 use crate::{
-    app::{App, agents, conversations, orchestrator::Speaker, usage},
+    app::{
+        App,
+        accounts::usage,
+        chat::conversations,
+        servers::{agents, orchestrator::Speaker},
+    },
     domain::{
         error::{Error, Result},
         ids::{AgentId, ConversationId, RunId},
@@ -97,9 +102,14 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
         _ => wanted.params.clone(),
     };
     let scope = checked(app, by, &pack, id, old, (&wanted.scope, &params)).await?;
-    let permit = if app.shutdown.is_cancelled() { None } else { app.places.clone().try_acquire_owned().ok() };
+    let permit = if app.shutdown.is_cancelled() {
+        None
+    } else {
+        app.places.clone().try_acquire_owned().ok()
+    };
     let at_once = permit.is_some() || matches!(by, By::Run { waits: true, .. });
-    let worker = (at_once && !app.shutdown.is_cancelled()).then_some((app.replica, app.config.run_lease));
+    let worker =
+        (at_once && !app.shutdown.is_cancelled()).then_some((app.replica, app.config.run_lease));
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = conversation(&mut tx, principal, &pack, old, &text).await?;
     if let (None, Some(parent)) = (old, wanted.parent_session) {
@@ -108,28 +118,53 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
     usage::admit(app, &mut tx, principal).await?;
     let branch = branch(app, &mut tx, by, id).await?;
     let agent = &conversation.agent;
-    let new = NewRun { id, conversation: conversation.id, agent, principal, kind: RunKind::Turn, worker };
+    let new = NewRun {
+        id,
+        conversation: conversation.id,
+        agent,
+        principal,
+        kind: RunKind::Turn,
+        worker,
+    };
     let enqueued = store::runs::enqueue(&mut tx, principal.tenant, &new).await?;
-    let given = Given { branch, params: &params, scope: scope.as_deref(), callback: wanted.callback };
+    let given = Given {
+        branch,
+        params: &params,
+        scope: scope.as_deref(),
+        callback: wanted.callback,
+    };
     store::trees::plant(&mut tx, id, &given).await?;
     say(app, tx, principal, &conversation, &text, enqueued, permit).await?;
-    Ok(Begun { run: id, session: conversation.id, agent: conversation.agent })
+    Ok(Begun {
+        run: id,
+        session: conversation.id,
+        agent: conversation.agent,
+    })
 }
 
 /// The message that a run answers.
 fn message(pack: &Pack, wanted: &Wanted) -> Result<String> {
     let agent = pack.id();
     if pack.llm.provider == Provider::None {
-        return Err(Error::Conflict(format!("agent {agent} has no model, so it can neither be started nor resumed")));
+        return Err(Error::Conflict(format!(
+            "agent {agent} has no model, so it can neither be started nor resumed"
+        )));
     }
     let prompt = wanted.prompt.replace('\0', "");
     let text = params::message(&prompt, &wanted.params);
     if text.trim().is_empty() {
-        return Err(Error::invalid("prompt", "is empty; say what the agent is to do"));
+        return Err(Error::invalid(
+            "prompt",
+            "is empty; say what the agent is to do",
+        ));
     }
-    let size = prompt.chars().count() + serde_json::to_string(&wanted.params).map_or(0, |text| text.chars().count());
+    let size = prompt.chars().count()
+        + serde_json::to_string(&wanted.params).map_or(0, |text| text.chars().count());
     if size > MAX_INPUT {
-        return Err(Error::invalid("params", format!("Parameters too large: {size} characters (max {MAX_INPUT})")));
+        return Err(Error::invalid(
+            "params",
+            format!("Parameters too large: {size} characters (max {MAX_INPUT})"),
+        ));
     }
     // A session was given what it needs when it was started.
     if matches!(wanted.target, Target::Start { .. }) || !wanted.params.is_empty() {
@@ -169,7 +204,11 @@ async fn checked(
 }
 
 /// What a session was given, when nothing else is said: its servers may want it again.
-async fn given_before(app: &App, principal: &Principal, session: ConversationId) -> Result<Map<String, Value>> {
+async fn given_before(
+    app: &App,
+    principal: &Principal,
+    session: ConversationId,
+) -> Result<Map<String, Value>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::trees::params_of(&mut tx, session).await
 }
@@ -179,7 +218,8 @@ async fn session_of(app: &App, by: By<'_>, session: ConversationId) -> Result<Co
     let conversation = own(app, by.principal(), session).await?;
     if let By::Run { speaker, .. } = by {
         let mut tx = app.db.tenant(speaker.principal.tenant).await?;
-        let children = store::trees::children(&mut tx, &speaker.principal.user, speaker.session).await?;
+        let children =
+            store::trees::children(&mut tx, &speaker.principal.user, speaker.session).await?;
         if children.iter().all(|child| child.session != session) {
             return Err(Error::SessionNotFound(session.to_string()));
         }
@@ -188,10 +228,12 @@ async fn session_of(app: &App, by: By<'_>, session: ConversationId) -> Result<Co
 }
 
 async fn own(app: &App, principal: &Principal, session: ConversationId) -> Result<Conversation> {
-    conversations::get(app, principal, session).await.map_err(|error| match error {
-        Error::NotFound(_) => Error::SessionNotFound(session.to_string()),
-        error => error,
-    })
+    conversations::get(app, principal, session)
+        .await
+        .map_err(|error| match error {
+            Error::NotFound(_) => Error::SessionNotFound(session.to_string()),
+            error => error,
+        })
 }
 
 /// The conversation, locked. A run has values of its own, so it joins none that waits already.
@@ -208,33 +250,61 @@ async fn conversation(
     let found = store::conversations::get(tx, &principal.user, id, true).await;
     let conversation = found.map_err(|_| Error::SessionNotFound(id.to_string()))?;
     if store::runs::waiting(tx, id).await?.is_some() {
-        return Err(Error::Conflict(format!("Session not finished: {id} (status: pending)")));
+        return Err(Error::Conflict(format!(
+            "Session not finished: {id} (status: pending)"
+        )));
     }
     Ok(conversation)
 }
 
 /// The place of a new run. One that another run starts is counted, under the lock of their tree.
 async fn branch(app: &App, tx: &mut Tx, by: By<'_>, id: RunId) -> Result<Branch> {
-    let By::Run { speaker, .. } = by else { return Ok(Branch { root: id, parent: None, depth: 0 }) };
+    let By::Run { speaker, .. } = by else {
+        return Ok(Branch {
+            root: id,
+            parent: None,
+            depth: 0,
+        });
+    };
     let gone = || Error::not_found(format!("run {}", speaker.run));
-    let parent = store::trees::branch(tx, speaker.run).await?.ok_or_else(gone)?;
-    let store::trees::Count { all, children, stopping } = store::trees::count(tx, parent.root, speaker.run).await?;
-    let (deepest, widest, most) = (app.config.run_depth, app.config.run_children, app.config.run_tree);
+    let parent = store::trees::branch(tx, speaker.run)
+        .await?
+        .ok_or_else(gone)?;
+    let store::trees::Count {
+        all,
+        children,
+        stopping,
+    } = store::trees::count(tx, parent.root, speaker.run).await?;
+    let (deepest, widest, most) = (
+        app.config.run_depth,
+        app.config.run_children,
+        app.config.run_tree,
+    );
     let depth = parent.depth + 1;
     let refused = |why: String| Err(Error::Conflict(format!("not started: {why}")));
     if stopping {
         return refused("the run that wants it is being stopped".to_owned());
     }
     if i64::from(depth) > i64::from(deepest) {
-        return refused(format!("agents may start agents {deepest} generations deep at most; do this yourself"));
+        return refused(format!(
+            "agents may start agents {deepest} generations deep at most; do this yourself"
+        ));
     }
     if children >= i64::from(widest) {
-        return refused(format!("one run may start {widest} runs at most; use what those have found"));
+        return refused(format!(
+            "one run may start {widest} runs at most; use what those have found"
+        ));
     }
     if all >= i64::from(most) {
-        return refused(format!("a tree of runs may have {most} runs at most; finish with what there is"));
+        return refused(format!(
+            "a tree of runs may have {most} runs at most; finish with what there is"
+        ));
     }
-    Ok(Branch { root: parent.root, parent: Some(speaker.run), depth })
+    Ok(Branch {
+        root: parent.root,
+        parent: Some(speaker.run),
+        depth,
+    })
 }
 
 /// Writes what is said, commits, and starts the run.
@@ -252,8 +322,15 @@ async fn say(
         Enqueued::Queued { id, ordinal } => (id, ordinal, None),
     };
     let parts = [Part::text(text)];
-    let message = NewMessage { run: Some(run), run_ordinal, role: Role::User, parts: &parts, for_model: true };
-    let (_, event) = store::messages::append(&mut tx, principal.tenant, conversation.id, message).await?;
+    let message = NewMessage {
+        run: Some(run),
+        run_ordinal,
+        role: Role::User,
+        parts: &parts,
+        for_model: true,
+    };
+    let (_, event) =
+        store::messages::append(&mut tx, principal.tenant, conversation.id, message).await?;
     tx.commit().await?;
     app.announce(principal.tenant, conversation.id, event);
     if let Some(run) = claimed {

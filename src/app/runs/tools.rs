@@ -11,7 +11,11 @@ use super::{
     starting::{Begun, By, Target, Wanted, begin},
 };
 use crate::{
-    app::{App, agents, conversations, orchestrator::Speaker},
+    app::{
+        App,
+        chat::conversations,
+        servers::{agents, orchestrator::Speaker},
+    },
     domain::{
         error::{Error, Result},
         ids::ConversationId,
@@ -86,7 +90,10 @@ pub(super) async fn call(
             Ok(_) => delete_all(app, speaker).await,
             Err(error) => Err(error),
         },
-        other => Err(Error::not_found(format!("tool {:?}", other.chars().take(64).collect::<String>()))),
+        other => Err(Error::not_found(format!(
+            "tool {:?}",
+            other.chars().take(64).collect::<String>()
+        ))),
     };
     done.map_err(|error| match error {
         Error::Invalid { field, reason } if reason.starts_with(char::is_lowercase) => format!("{field} {reason}"),
@@ -100,7 +107,8 @@ pub(super) async fn call(
 }
 
 fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T> {
-    serde_json::from_value(Value::Object(arguments)).map_err(|error| Error::invalid("arguments", error.to_string()))
+    serde_json::from_value(Value::Object(arguments))
+        .map_err(|error| Error::invalid("arguments", error.to_string()))
 }
 
 async fn blueprints(app: &App, speaker: &Speaker) -> Result<Value> {
@@ -123,11 +131,17 @@ async fn children(app: &App, speaker: &Speaker) -> Result<Vec<Child>> {
 async fn child(app: &App, speaker: &Speaker, session: &str) -> Result<Child> {
     let unknown = || Error::SessionNotFound(session.chars().take(64).collect());
     let id = parse(session)?;
-    children(app, speaker).await?.into_iter().find(|child| child.session == id).ok_or_else(unknown)
+    children(app, speaker)
+        .await?
+        .into_iter()
+        .find(|child| child.session == id)
+        .ok_or_else(unknown)
 }
 
 fn parse(session: &str) -> Result<ConversationId> {
-    session.parse().map_err(|_| Error::SessionNotFound(session.chars().take(64).collect()))
+    session
+        .parse()
+        .map_err(|_| Error::SessionNotFound(session.chars().take(64).collect()))
 }
 
 async fn sessions(app: &App, speaker: &Speaker) -> Result<Value> {
@@ -141,7 +155,9 @@ async fn sessions(app: &App, speaker: &Speaker) -> Result<Value> {
 async fn started(app: &Arc<App>, speaker: &Speaker, start: Start) -> Result<Value> {
     let mode = mode(start.mode.as_deref())?;
     let wanted = Wanted {
-        target: Target::Start { agent: start.agent_name },
+        target: Target::Start {
+            agent: start.agent_name,
+        },
         prompt: start.prompt,
         params: start.params,
         scope: Map::new(),
@@ -154,7 +170,9 @@ async fn started(app: &Arc<App>, speaker: &Speaker, start: Start) -> Result<Valu
 async fn resumed(app: &Arc<App>, speaker: &Speaker, resume: Resume) -> Result<Value> {
     let mode = mode(resume.mode.as_deref())?;
     let wanted = Wanted {
-        target: Target::Resume { session: parse(&resume.session_id)? },
+        target: Target::Resume {
+            session: parse(&resume.session_id)?,
+        },
         prompt: resume.prompt,
         params: Map::new(),
         scope: Map::new(),
@@ -165,11 +183,21 @@ async fn resumed(app: &Arc<App>, speaker: &Speaker, resume: Resume) -> Result<Va
 }
 
 fn mode(name: Option<&str>) -> Result<Mode> {
-    name.map_or(Ok(Mode::Sync), |name| Mode::from_str(name).map_err(|why| Error::invalid("mode", why)))
+    name.map_or(Ok(Mode::Sync), |name| {
+        Mode::from_str(name).map_err(|why| Error::invalid("mode", why))
+    })
 }
 
 async fn run(app: &Arc<App>, speaker: &Speaker, mode: Mode, wanted: Wanted) -> Result<Value> {
-    let begun = begin(app, By::Run { speaker, waits: mode == Mode::Sync }, wanted).await?;
+    let begun = begin(
+        app,
+        By::Run {
+            speaker,
+            waits: mode == Mode::Sync,
+        },
+        wanted,
+    )
+    .await?;
     if mode != Mode::Sync {
         return Ok(json!({ "session_id": begun.session, "status": "pending" }));
     }
@@ -177,7 +205,9 @@ async fn run(app: &Arc<App>, speaker: &Speaker, mode: Mode, wanted: Wanted) -> R
     let Begun { session, run, .. } = begun;
     if !ended.status.is_final() {
         let note = "it goes on; ask for its status later";
-        return Ok(json!({ "session_id": session, "status": status_name(ended.status), "note": note }));
+        return Ok(
+            json!({ "session_id": session, "status": status_name(ended.status), "note": note }),
+        );
     }
     let mut tx = app.db.tenant(speaker.principal.tenant).await?;
     let text = ending::outcome(&mut tx, run, ended.status, ended.error.as_deref()).await?;
@@ -193,7 +223,10 @@ async fn result(app: &App, speaker: &Speaker, session: &str) -> Result<Value> {
     let child = child(app, speaker, session).await?;
     if matches!(child.status, RunStatus::Queued | RunStatus::Running) {
         let status = status_name(child.status);
-        return Err(Error::Conflict(format!("Session not finished: {} (status: {status})", child.session)));
+        return Err(Error::Conflict(format!(
+            "Session not finished: {} (status: {status})",
+            child.session
+        )));
     }
     let mut tx = app.db.tenant(speaker.principal.tenant).await?;
     let text = ending::outcome(&mut tx, child.run, child.status, child.error.as_deref()).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::{
-    app::{App, keys::contexts, registry},
+    app::{App, platform::keys::contexts, servers::registry},
     domain::{
         error::{Error, Result},
         ids::{ConversationId, RunId, TenantId},
@@ -35,29 +35,59 @@ pub(super) async fn sealed(
     }
     let text = serde_json::to_string(scope).map_err(Error::internal)?;
     if text.chars().count() > MAX_SCOPE {
-        return Err(Error::invalid("scope", format!("has more than {MAX_SCOPE} characters")));
+        return Err(Error::invalid(
+            "scope",
+            format!("has more than {MAX_SCOPE} characters"),
+        ));
     }
-    app.keys.seal(tenant, &contexts::of_scope(tenant, root), &Secret::new(text)).await.map(Some)
+    app.keys
+        .seal(
+            tenant,
+            &contexts::of_scope(tenant, root),
+            &Secret::new(text),
+        )
+        .await
+        .map(Some)
 }
 
 /// What a run was given. The scope is that of its tree, and empty once that is over.
-pub async fn of(app: &App, tenant: TenantId, run_id: RunId, session_id: ConversationId) -> Result<RunValues> {
+pub async fn of(
+    app: &App,
+    tenant: TenantId,
+    run_id: RunId,
+    session_id: ConversationId,
+) -> Result<RunValues> {
     let (scope, params) = stored(app, tenant, run_id).await?;
-    Ok(RunValues { scope, params, run_id, session_id, orchestrator_mcp_url: app.orchestrator.url().clone() })
+    Ok(RunValues {
+        scope,
+        params,
+        run_id,
+        session_id,
+        orchestrator_mcp_url: app.orchestrator.url().clone(),
+    })
 }
 
 /// Scope and parameters of a run.
-pub async fn stored(app: &App, tenant: TenantId, run: RunId) -> Result<(Map<String, Value>, Map<String, Value>)> {
+pub async fn stored(
+    app: &App,
+    tenant: TenantId,
+    run: RunId,
+) -> Result<(Map<String, Value>, Map<String, Value>)> {
     let mut tx = app.db.tenant(tenant).await?;
     let stored = store::trees::values(&mut tx, run).await?;
     drop(tx);
-    let stored = stored.ok_or_else(|| Error::not_found(format!("run {run}, or the run that began it all,")))?;
+    let stored = stored
+        .ok_or_else(|| Error::not_found(format!("run {run}, or the run that began it all,")))?;
     let scope = match &stored.scope {
         None => Map::new(),
         Some((root, sealed)) => {
-            let text = app.keys.open(tenant, &contexts::of_scope(tenant, *root), sealed).await?;
-            serde_json::from_str(text.expose())
-                .map_err(|_| Error::Internal(anyhow::anyhow!("the scope of run {root} cannot be read")))?
+            let text = app
+                .keys
+                .open(tenant, &contexts::of_scope(tenant, *root), sealed)
+                .await?;
+            serde_json::from_str(text.expose()).map_err(|_| {
+                Error::Internal(anyhow::anyhow!("the scope of run {root} cannot be read"))
+            })?
         }
     };
     Ok((scope, stored.params))
@@ -71,7 +101,12 @@ fn depends_on_run(pack: &Pack) -> bool {
 
 /// The pack as it is in a run: what its servers take from the run's values is filled in. An error says what is
 /// missing, and then the run is not created. This is the one place where resolution happens.
-pub async fn filled_in(app: &App, tenant: TenantId, pack: &Arc<Pack>, values: &RunValues) -> Result<Arc<Pack>> {
+pub async fn filled_in(
+    app: &App,
+    tenant: TenantId,
+    pack: &Arc<Pack>,
+    values: &RunValues,
+) -> Result<Arc<Pack>> {
     if !depends_on_run(pack) {
         return Ok(pack.clone());
     }
@@ -86,11 +121,19 @@ pub async fn filled_in(app: &App, tenant: TenantId, pack: &Arc<Pack>, values: &R
 
 /// The built-in server in the places where the pack has it.
 fn with_orchestrator(app: &App, pack: &Arc<Pack>) -> Arc<Pack> {
-    if !pack.servers.iter().any(|server| app.orchestrator.is(server)) {
+    if !pack
+        .servers
+        .iter()
+        .any(|server| app.orchestrator.is(server))
+    {
         return pack.clone();
     }
     let mut filled = Pack::clone(pack);
-    for server in filled.servers.iter_mut().filter(|server| app.orchestrator.is(server)) {
+    for server in filled
+        .servers
+        .iter_mut()
+        .filter(|server| app.orchestrator.is(server))
+    {
         if let Endpoint::Remote { url, .. } = &mut server.endpoint {
             *url = app.orchestrator.url().clone();
         }

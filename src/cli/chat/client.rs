@@ -35,13 +35,21 @@ impl Refused {
 /// An answer's own sentence, when it is a problem document.
 pub fn refused(status: StatusCode, body: &[u8]) -> Refused {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
-    let detail = value["detail"].as_str().or(value["title"].as_str()).unwrap_or("the server gave no reason");
-    Refused { status, detail: detail.to_owned() }
+    let detail = value["detail"]
+        .as_str()
+        .or(value["title"].as_str())
+        .unwrap_or("the server gave no reason");
+    Refused {
+        status,
+        detail: detail.to_owned(),
+    }
 }
 
 /// Whether the server does not take the token (any more).
 pub fn signed_out(error: &anyhow::Error) -> bool {
-    error.downcast_ref().is_some_and(|refused: &Refused| refused.status == StatusCode::UNAUTHORIZED)
+    error
+        .downcast_ref()
+        .is_some_and(|refused: &Refused| refused.status == StatusCode::UNAUTHORIZED)
 }
 
 /// Who talks.
@@ -53,7 +61,9 @@ pub struct Me {
 impl Client {
     pub fn new(url: Url, token: Secret) -> anyhow::Result<Self> {
         // The address is the person's own choice, as an operator's endpoint is.
-        let http = Egress::new(&[]).map_err(anyhow::Error::msg)?.operator_client();
+        let http = Egress::new(&[])
+            .map_err(anyhow::Error::msg)?
+            .operator_client();
         Ok(Self { http, url, token })
     }
 
@@ -61,13 +71,18 @@ impl Client {
         let mut bearer = header::HeaderValue::from_str(&format!("Bearer {}", self.token.expose()))
             .context("the token has characters that no token has")?;
         bearer.set_sensitive(true);
-        Ok(self.http.request(method, self.url.join(path)?).header(header::AUTHORIZATION, bearer))
+        Ok(self
+            .http
+            .request(method, self.url.join(path)?)
+            .header(header::AUTHORIZATION, bearer))
     }
 
     /// Sends a request and reads the JSON answer; a problem document becomes its own sentence.
     async fn ask(&self, request: RequestBuilder) -> anyhow::Result<Value> {
-        let answer =
-            request.send().await.with_context(|| format!("cannot reach {}; is the server running?", self.url))?;
+        let answer = request
+            .send()
+            .await
+            .with_context(|| format!("cannot reach {}; is the server running?", self.url))?;
         let status = answer.status();
         let body = answer.bytes().await?;
         if status.is_success() {
@@ -79,28 +94,44 @@ impl Client {
     pub async fn who(&self) -> anyhow::Result<Me> {
         let me = self.ask(self.request(Method::GET, "/v1/me")?).await?;
         let user = me["user"].as_str().unwrap_or("somebody").to_owned();
-        Ok(Me { name: me["name"].as_str().unwrap_or(&user).to_owned(), user })
+        Ok(Me {
+            name: me["name"].as_str().unwrap_or(&user).to_owned(),
+            user,
+        })
     }
 
     pub async fn first_agent(&self) -> anyhow::Result<String> {
         let agents = self.ask(self.request(Method::GET, "/v1/agents")?).await?;
         let first = agents["items"][0]["id"].as_str();
-        Ok(first.context("there is no agent that you may talk to")?.to_owned())
+        Ok(first
+            .context("there is no agent that you may talk to")?
+            .to_owned())
     }
 
     pub async fn open(&self, agent: &str) -> anyhow::Result<String> {
-        let opened =
-            self.ask(self.request(Method::POST, "/v1/conversations")?.json(&json!({ "agent": agent }))).await?;
-        Ok(opened["id"].as_str().context("the server gave the conversation no id")?.to_owned())
+        let opened = self
+            .ask(
+                self.request(Method::POST, "/v1/conversations")?
+                    .json(&json!({ "agent": agent })),
+            )
+            .await?;
+        Ok(opened["id"]
+            .as_str()
+            .context("the server gave the conversation no id")?
+            .to_owned())
     }
 
     /// Prints what was said in a conversation so far; the number of its last message.
     pub async fn show_history(&self, conversation: &str) -> anyhow::Result<i64> {
         let mut after = 0;
         loop {
-            let path = format!("/v1/conversations/{conversation}/messages?after={after}&limit={PAGE}");
+            let path =
+                format!("/v1/conversations/{conversation}/messages?after={after}&limit={PAGE}");
             let page = self.ask(self.request(Method::GET, &path)?).await?;
-            let items = page["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let items = page["items"]
+                .as_array()
+                .map(Vec::as_slice)
+                .unwrap_or_default();
             for message in items {
                 let text = plain(message);
                 let who = message["role"].as_str().unwrap_or_default();
@@ -108,7 +139,10 @@ impl Client {
                     crate::cli::say(&format!("{} {text}", if who == "user" { "›" } else { "‹" }));
                 }
             }
-            after = items.last().and_then(|message| message["seq"].as_i64()).unwrap_or(after);
+            after = items
+                .last()
+                .and_then(|message| message["seq"].as_i64())
+                .unwrap_or(after);
             if items.len() < PAGE {
                 return Ok(after);
             }
@@ -118,14 +152,29 @@ impl Client {
     /// Says something; returns the run that answers it.
     pub async fn post(&self, conversation: &str, text: &str) -> anyhow::Result<String> {
         let path = format!("/v1/conversations/{conversation}/messages");
-        let posted = self.ask(self.request(Method::POST, &path)?.json(&json!({ "text": text }))).await?;
-        Ok(posted["run"]["id"].as_str().context("the server gave the run no id")?.to_owned())
+        let posted = self
+            .ask(
+                self.request(Method::POST, &path)?
+                    .json(&json!({ "text": text })),
+            )
+            .await?;
+        Ok(posted["run"]["id"]
+            .as_str()
+            .context("the server gave the run no id")?
+            .to_owned())
     }
 
     /// Asks a run to stop; one that has ended meanwhile is fine, too.
     pub async fn cancel(&self, run: &str) -> anyhow::Result<()> {
-        match self.ask(self.request(Method::POST, &format!("/v1/runs/{run}/cancel"))?).await {
-            Err(error) if error.downcast_ref::<Refused>().is_none_or(|no| no.status != StatusCode::CONFLICT) => {
+        match self
+            .ask(self.request(Method::POST, &format!("/v1/runs/{run}/cancel"))?)
+            .await
+        {
+            Err(error)
+                if error
+                    .downcast_ref::<Refused>()
+                    .is_none_or(|no| no.status != StatusCode::CONFLICT) =>
+            {
                 Err(error)
             }
             _ => Ok(()),

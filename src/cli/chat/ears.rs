@@ -43,9 +43,19 @@ impl Ears {
         };
         let mut notices = Notices::new(me);
         // Listen first, look second: what comes in between is known twice and told once.
-        let waiting = if news.is_some() { client.waiting().await.ok() } else { None };
+        let waiting = if news.is_some() {
+            client.waiting().await.ok()
+        } else {
+            None
+        };
         let before = waiting.and_then(|(waiting, more)| notices.begin(&waiting, more));
-        let ears = Self { conversation: None, news, notices, under_way: HashSet::new(), ended: HashSet::new() };
+        let ears = Self {
+            conversation: None,
+            news,
+            notices,
+            under_way: HashSet::new(),
+            ended: HashSet::new(),
+        };
         Ok((ears, before))
     }
 
@@ -99,7 +109,9 @@ impl Ears {
 
     fn follow(&mut self, news: &News) {
         match news {
-            News::Begun { run } | News::Message { run, .. } if !run.is_empty() && !self.ended.contains(run) => {
+            News::Begun { run } | News::Message { run, .. }
+                if !run.is_empty() && !self.ended.contains(run) =>
+            {
                 self.under_way.insert(run.clone());
             }
             News::Ended { run } => {

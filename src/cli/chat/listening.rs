@@ -51,7 +51,12 @@ impl Stream {
     /// Opens it, after the event `last`; absent: wherever the server begins.
     pub async fn open(request: RequestBuilder, last: Option<String>) -> anyhow::Result<Self> {
         let events = open(&request, last.as_deref()).await?;
-        Ok(Self { request, last, state: State::Open(events), failures: 0 })
+        Ok(Self {
+            request,
+            last,
+            state: State::Open(events),
+            failures: 0,
+        })
     }
 
     /// What comes next. An error is the server's refusal: it will not change its mind.
@@ -65,7 +70,10 @@ impl Stream {
                         }
                         if let Some(data) = event.data {
                             let data = serde_json::from_str(&data).unwrap_or_default();
-                            return Ok(Heard::Event { name: event.event.unwrap_or_default(), data });
+                            return Ok(Heard::Event {
+                                name: event.event.unwrap_or_default(),
+                                data,
+                            });
                         }
                     }
                     Some(Err(_)) | None => self.pause(AGAIN),
@@ -82,7 +90,9 @@ impl Stream {
                     }
                     Err(error) => {
                         self.failures += 1;
-                        self.pause(LONGEST_PAUSE.min(Duration::from_secs(1 << self.failures.min(6)) / 2));
+                        self.pause(
+                            LONGEST_PAUSE.min(Duration::from_secs(1 << self.failures.min(6)) / 2),
+                        );
                         if error.downcast_ref().is_some_and(Refused::is_final) {
                             return Err(error);
                         }
@@ -100,8 +110,13 @@ impl Stream {
     }
 }
 
-fn open(request: &RequestBuilder, last: Option<&str>) -> BoxFuture<'static, anyhow::Result<Events>> {
-    let mut request = request.try_clone().expect("a GET has no body that could not be repeated");
+fn open(
+    request: &RequestBuilder,
+    last: Option<&str>,
+) -> BoxFuture<'static, anyhow::Result<Events>> {
+    let mut request = request
+        .try_clone()
+        .expect("a GET has no body that could not be repeated");
     if let Some(last) = last {
         request = request.header("last-event-id", last);
     }

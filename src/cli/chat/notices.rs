@@ -22,19 +22,25 @@ enum Said {
 
 impl Notices {
     pub fn new(me: String) -> Self {
-        Self { me, known: HashMap::new() }
+        Self {
+            me,
+            known: HashMap::new(),
+        }
     }
 
     /// What waits already at the start is said in one line. `more`: these are not all.
     pub fn begin(&mut self, waiting: &[Value], more: bool) -> Option<String> {
         let theirs = waiting.iter().filter(|request| request["own"] != true);
-        self.known.extend(theirs.map(|request| (id(request), Said::Waits)));
+        self.known
+            .extend(theirs.map(|request| (id(request), Said::Waits)));
         match waiting.len() {
             0 => None,
             1 => Some("⏳ 1 request waits for your decision: /approvals".to_owned()),
             many => {
                 let more = if more { "More than " } else { "" };
-                Some(format!("⏳ {more}{many} requests wait for your decision: /approvals"))
+                Some(format!(
+                    "⏳ {more}{many} requests wait for your decision: /approvals"
+                ))
             }
         }
     }
@@ -55,7 +61,13 @@ impl Notices {
         };
         self.known.insert(id(request), said);
         let text = request["text"].as_str()?;
-        aloud.then(|| if said == Said::Waits { format!("{text} /approvals shows it.") } else { text.to_owned() })
+        aloud.then(|| {
+            if said == Said::Waits {
+                format!("{text} /approvals shows it.")
+            } else {
+                text.to_owned()
+            }
+        })
     }
 }
 
@@ -81,7 +93,10 @@ mod tests {
     #[test]
     fn a_request_is_told_once_and_so_is_somebody_elses_decision() {
         let mut notices = Notices::new("bob".to_owned());
-        assert_eq!(said(&mut notices, "pending", None), "pending. /approvals shows it.");
+        assert_eq!(
+            said(&mut notices, "pending", None),
+            "pending. /approvals shows it."
+        );
         assert_eq!(said(&mut notices, "pending", None), "");
         assert_eq!(said(&mut notices, "approved", Some("carl")), "approved.");
         for state in ["approved", "executing", "succeeded", "pending"] {
@@ -94,7 +109,10 @@ mod tests {
         let mut notices = Notices::new("bob".to_owned());
         said(&mut notices, "pending", None);
         assert_eq!(said(&mut notices, "executing", Some("bob")), "");
-        assert_eq!(said(&mut notices, "outcome_unknown", Some("bob")), "outcome_unknown.");
+        assert_eq!(
+            said(&mut notices, "outcome_unknown", Some("bob")),
+            "outcome_unknown."
+        );
         assert_eq!(said(&mut notices, "outcome_unknown", Some("bob")), "");
     }
 
@@ -103,7 +121,10 @@ mod tests {
         let mut notices = Notices::new("bob".to_owned());
         assert_eq!(notices.begin(&[], false), None);
         let line = notices.begin(&[request("pending", None)], false);
-        assert_eq!(line.as_deref(), Some("⏳ 1 request waits for your decision: /approvals"));
+        assert_eq!(
+            line.as_deref(),
+            Some("⏳ 1 request waits for your decision: /approvals")
+        );
         assert_eq!(said(&mut notices, "pending", None), "");
         assert_eq!(said(&mut notices, "rejected", Some("carl")), "rejected.");
     }

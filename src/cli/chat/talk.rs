@@ -46,8 +46,17 @@ impl Talk {
         let (ears, before) = Ears::open(&client, me.user).await?;
         let lines = Lines::start(interactive, prompts());
         let screen = Screen::default();
-        let mut talk =
-            Self { client, agent, conversation, interactive, lines, ears, screen, secret: false, awaited: false };
+        let mut talk = Self {
+            client,
+            agent,
+            conversation,
+            interactive,
+            lines,
+            ears,
+            screen,
+            secret: false,
+            awaited: false,
+        };
         talk.turn().await?;
         if let Some(before) = before {
             say(&before);
@@ -57,7 +66,8 @@ impl Talk {
 
     /// Turns to the conversation that is set, and shows what was said in it.
     async fn turn(&mut self) -> anyhow::Result<()> {
-        self.ears.turn_to(self.client.listen(&self.conversation).await?);
+        self.ears
+            .turn_to(self.client.listen(&self.conversation).await?);
         self.screen.turn();
         self.history().await
     }
@@ -76,7 +86,9 @@ impl Talk {
                 Ok(None) => return Ok(()),
                 Err(error) if signed_out(&error) => {
                     drop(self);
-                    say(&format!("The server takes your token no more: {error:#}. Start again with a new one."));
+                    say(&format!(
+                        "The server takes your token no more: {error:#}. Start again with a new one."
+                    ));
                     return Ok(());
                 }
                 Err(error) => return Err(error),
@@ -90,7 +102,9 @@ impl Talk {
             };
             match done {
                 // What was typed was not taken; a script must know.
-                Err(error) if signed_out(&error) => return Err(error.context("the server takes your token no more")),
+                Err(error) if signed_out(&error) => {
+                    return Err(error.context("the server takes your token no more"));
+                }
                 Err(error) => say(&format!("! {error:#}")),
                 Ok(()) => {}
             }
@@ -157,14 +171,23 @@ impl Talk {
                 Err(_) => return Ok(()),
                 Ok(Told::Gone(error)) => return Err(error),
                 Ok(Told::Lost(error)) => {
-                    return Err(error.context("the server cannot be reached; the answer is shown once it can"));
+                    return Err(error
+                        .context("the server cannot be reached; the answer is shown once it can"));
                 }
                 Ok(told) => {
                     match &told {
                         Told::News(News::Ended { run: ended }) => over |= *ended == run,
-                        Told::News(News::Message { run: of, secret: true, .. }) => self.secret |= *of == run,
+                        Told::News(News::Message {
+                            run: of,
+                            secret: true,
+                            ..
+                        }) => self.secret |= *of == run,
                         // It goes on with the next line.
-                        Told::News(News::Message { run: of, waits: true, .. }) => over |= *of == run,
+                        Told::News(News::Message {
+                            run: of,
+                            waits: true,
+                            ..
+                        }) => over |= *of == run,
                         _ => {}
                     }
                     self.show(told);
@@ -190,7 +213,11 @@ impl Talk {
     }
 
     fn flush(&mut self) {
-        let text = if self.lines.is_prompting() { self.screen.take_lines() } else { self.screen.take() };
+        let text = if self.lines.is_prompting() {
+            self.screen.take_lines()
+        } else {
+            self.screen.take()
+        };
         if !text.is_empty() {
             self.lines.print(text);
         }
@@ -200,5 +227,8 @@ impl Talk {
 /// By how much waits for the person. All of one width, because a line that is being typed stands behind it.
 fn prompts() -> Vec<String> {
     let counted = (1..=9).map(|waiting| format!("({waiting}) › "));
-    std::iter::once("you › ".to_owned()).chain(counted).chain(std::iter::once("(9+)› ".to_owned())).collect()
+    std::iter::once("you › ".to_owned())
+        .chain(counted)
+        .chain(std::iter::once("(9+)› ".to_owned()))
+        .collect()
 }

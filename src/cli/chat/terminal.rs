@@ -43,8 +43,16 @@ impl Screen {
             News::Reset => self.interrupt("  (interrupted; starting again)"),
             News::ToolStarted { server, tool } => self.say(&format!("  ⚙ {server} {tool}")),
             News::ToolProgress { text } if !text.is_empty() => self.say(&format!("  … {text}")),
-            News::ToolFinished { status } if status != "succeeded" => self.say(&format!("  ⚙ {status}")),
-            News::Message { seq, role, run, text, .. } if *seq > self.seen => {
+            News::ToolFinished { status } if status != "succeeded" => {
+                self.say(&format!("  ⚙ {status}"))
+            }
+            News::Message {
+                seq,
+                role,
+                run,
+                text,
+                ..
+            } if *seq > self.seen => {
                 self.seen = *seq;
                 self.message(role, run, text);
             }
@@ -68,7 +76,11 @@ impl Screen {
 
     /// Says something on lines of its own, after the line that is being streamed.
     pub fn say(&mut self, text: &str) {
-        let to = if self.streaming.is_some() { &mut self.later } else { &mut self.out };
+        let to = if self.streaming.is_some() {
+            &mut self.later
+        } else {
+            &mut self.out
+        };
         push(to, text);
         to.push('\n');
     }
@@ -113,7 +125,10 @@ impl Screen {
 
 /// Names and texts come from strangers: what would steer the terminal is left out.
 fn push(to: &mut String, text: &str) {
-    to.extend(text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')));
+    to.extend(
+        text.chars()
+            .filter(|c| !c.is_control() || matches!(c, '\n' | '\t')),
+    );
 }
 
 #[cfg(test)]
@@ -122,11 +137,21 @@ mod tests {
 
     fn message(seq: i64, role: &str, run: &str, text: &str) -> News {
         let (role, run, text) = (role.to_owned(), run.to_owned(), text.to_owned());
-        News::Message { seq, role, run, text, secret: false, waits: false }
+        News::Message {
+            seq,
+            role,
+            run,
+            text,
+            secret: false,
+            waits: false,
+        }
     }
 
     fn delta(text: &str) -> News {
-        News::Delta { run: "a".to_owned(), text: text.to_owned() }
+        News::Delta {
+            run: "a".to_owned(),
+            text: text.to_owned(),
+        }
     }
 
     fn shown(screen: &mut Screen, news: &[News]) -> String {
@@ -140,15 +165,24 @@ mod tests {
     fn a_streamed_answer_is_not_repeated_and_not_cut() {
         let mut screen = Screen::default();
         let other = message(1, "system", "b", "Meanwhile.");
-        assert_eq!(shown(&mut screen, &[delta("So "), other, delta("it ended.")]), "‹ So it ended.");
-        assert_eq!(shown(&mut screen, &[message(2, "assistant", "a", "So it ended.")]), "\n‹ Meanwhile.\n");
+        assert_eq!(
+            shown(&mut screen, &[delta("So "), other, delta("it ended.")]),
+            "‹ So it ended."
+        );
+        assert_eq!(
+            shown(&mut screen, &[message(2, "assistant", "a", "So it ended.")]),
+            "\n‹ Meanwhile.\n"
+        );
     }
 
     #[test]
     fn above_a_prompt_only_whole_lines_are_written() {
         let mut screen = Screen::default();
         screen.show(&delta("one\ntwo"));
-        assert_eq!((screen.take_lines(), screen.take_lines()), ("‹ one\n".to_owned(), String::new()));
+        assert_eq!(
+            (screen.take_lines(), screen.take_lines()),
+            ("‹ one\n".to_owned(), String::new())
+        );
         screen.show(&message(1, "assistant", "a", "one\ntwo"));
         assert_eq!(screen.take_lines(), "two\n");
     }
@@ -158,15 +192,24 @@ mod tests {
         let mut screen = Screen::default();
         assert_eq!(shown(&mut screen, &[delta("So ")]), "‹ So ");
         screen.missed();
-        let rest = [delta("ended."), message(1, "assistant", "a", "So it ended.")];
-        assert_eq!(shown(&mut screen, &rest), "\n  (interrupted)\n‹ So it ended.\n");
+        let rest = [
+            delta("ended."),
+            message(1, "assistant", "a", "So it ended."),
+        ];
+        assert_eq!(
+            shown(&mut screen, &rest),
+            "\n  (interrupted)\n‹ So it ended.\n"
+        );
     }
 
     #[test]
     fn history_is_not_said_again_and_nothing_steers_the_terminal() {
         let mut screen = Screen::default();
         screen.saw(1);
-        let messages = [message(1, "system", "", "Old."), message(2, "system", "", "New\u{1b}[2J.")];
+        let messages = [
+            message(1, "system", "", "Old."),
+            message(2, "system", "", "New\u{1b}[2J."),
+        ];
         assert_eq!(shown(&mut screen, &messages), "‹ New[2J.\n");
     }
 }

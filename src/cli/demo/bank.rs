@@ -14,7 +14,13 @@ pub struct Bank {
 pub async fn start(program: Option<PathBuf>, data: &Path) -> anyhow::Result<Bank> {
     let token = hex::encode(rand::random::<[u8; 16]>());
     let server = example::start("bank", program, |command| {
-        command.arg("--ledger").arg(data.join("bank-ledger.jsonl")).env("BANK_TOKEN", &token);
+        command
+            .arg("--ledger")
+            .arg(data.join("bank-ledger.jsonl"))
+            .env("BANK_TOKEN", &token);
     });
-    Ok(Bank { server: server.await?, token })
+    Ok(Bank {
+        server: server.await?,
+        token,
+    })
 }

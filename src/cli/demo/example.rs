@@ -49,12 +49,15 @@ pub async fn start(
         .kill_on_drop(true)
         .spawn()
         .with_context(|| format!("cannot start the example {}", program.display()))?;
-    let mut lines = BufReader::new(process.stdout.take().context("the example has no output")?).lines();
+    let mut lines =
+        BufReader::new(process.stdout.take().context("the example has no output")?).lines();
     let line = tokio::time::timeout(PATIENCE, lines.next_line())
         .await
         .with_context(|| format!("the example {name} does not start"))??;
-    let Some(url) = line.as_deref().and_then(|line| line.split_whitespace().find(|word| word.starts_with("http://")))
-    else {
+    let Some(url) = line.as_deref().and_then(|line| {
+        line.split_whitespace()
+            .find(|word| word.starts_with("http://"))
+    }) else {
         bail!("the example {name} ended at once; see its message above");
     };
     let url = url.to_owned();
@@ -64,15 +67,24 @@ pub async fn start(
             let _ = writeln!(std::io::stderr(), "{name}: {line}");
         }
     });
-    Ok(Example { url, _process: process })
+    Ok(Example {
+        url,
+        _process: process,
+    })
 }
 
 fn beside_us(name: &str) -> anyhow::Result<PathBuf> {
     let us = std::env::current_exe()?;
-    let example = us.parent().context("this program is in no folder")?.join(Path::new("examples").join(name));
+    let example = us
+        .parent()
+        .context("this program is in no folder")?
+        .join(Path::new("examples").join(name));
     if example.exists() {
         Ok(example)
     } else {
-        bail!("{} is not there; build it with `cargo build --example {name}`, or use `make demo`", example.display())
+        bail!(
+            "{} is not there; build it with `cargo build --example {name}`, or use `make demo`",
+            example.display()
+        )
     }
 }

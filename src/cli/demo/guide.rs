@@ -5,20 +5,35 @@ use crate::cli::chat::DemoNotes;
 
 pub fn text(people: &DemoNotes, notes: &Notes, model: &Model) -> String {
     let url = people.url.as_str().trim_end_matches('/');
-    let employee = people.tokens.get("employee").map(String::as_str).unwrap_or_default();
+    let employee = people
+        .tokens
+        .get("employee")
+        .map(String::as_str)
+        .unwrap_or_default();
     let agent = &people.agent;
-    let program = std::env::args().next().unwrap_or_else(|| "chatelaine".to_owned());
-    let tokens: Vec<String> = people.tokens.iter().map(|(user, token)| format!("  {user:<9} {token}")).collect();
-    let own = notes.tokens.iter().map(|(token, holder)| format!("  {token}  ({})", holder.scopes.join(", ")));
+    let program = std::env::args()
+        .next()
+        .unwrap_or_else(|| "chatelaine".to_owned());
+    let tokens: Vec<String> = people
+        .tokens
+        .iter()
+        .map(|(user, token)| format!("  {user:<9} {token}"))
+        .collect();
+    let own = notes
+        .tokens
+        .iter()
+        .map(|(token, holder)| format!("  {token}  ({})", holder.scopes.join(", ")));
     let own: Vec<String> = own.collect();
     let file = notes.file.display();
     let model = match model {
         Model::Endpoint { model, at } => format!("The model is {model} at {at}."),
-        Model::None => "There is no model: set OPENAI_BASE_URL and OPENAI_API_KEY for one (Ollama: \
+        Model::None => {
+            "There is no model: set OPENAI_BASE_URL and OPENAI_API_KEY for one (Ollama: \
                         OPENAI_BASE_URL=http://localhost:11434/v1 LLM_MODEL=qwen3).\n\
                         Without it these work: /tools, /connections, /help, and\n  \
                         /call bank get_exchange_rate {\"from\":\"EUR\",\"to\":\"USD\"}"
-            .to_owned(),
+                .to_owned()
+        }
     };
     format!(
         "

@@ -32,11 +32,20 @@ pub struct Holder {
 /// Starts the notes; what is written lies in the data folder.
 pub async fn start(program: Option<PathBuf>, data: &Path) -> anyhow::Result<Notes> {
     let file = data.join("notes-tokens.json");
-    let tokens = tokens(&file).with_context(|| format!("{}; remove it to get new tokens", file.display()))?;
+    let tokens = tokens(&file)
+        .with_context(|| format!("{}; remove it to get new tokens", file.display()))?;
     let server = example::start("notes", program, |command| {
-        command.arg("--tokens").arg(&file).arg("--notes").arg(data.join("notes.json"));
+        command
+            .arg("--tokens")
+            .arg(&file)
+            .arg("--notes")
+            .arg(data.join("notes.json"));
     });
-    Ok(Notes { server: server.await?, file, tokens })
+    Ok(Notes {
+        server: server.await?,
+        file,
+        tokens,
+    })
 }
 
 fn tokens(file: &Path) -> anyhow::Result<BTreeMap<String, Holder>> {
@@ -46,11 +55,21 @@ fn tokens(file: &Path) -> anyhow::Result<BTreeMap<String, Holder>> {
         Err(_) => {}
     }
     let new = [("erin", &["read", "write"][..]), ("fred", &["read"])].map(|(name, scopes)| {
-        let holder = Holder { name: name.to_owned(), scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect() };
-        (format!("notes-{name}-{}", hex::encode(rand::random::<[u8; 8]>())), holder)
+        let holder = Holder {
+            name: name.to_owned(),
+            scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+        };
+        (
+            format!("notes-{name}-{}", hex::encode(rand::random::<[u8; 8]>())),
+            holder,
+        )
     });
     let tokens = BTreeMap::from(new);
-    let mut made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    let mut made = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)?;
     made.write_all(&serde_json::to_vec_pretty(&tokens)?)?;
     Ok(tokens)
 }

@@ -23,13 +23,26 @@ pub async fn admit(db: &Db, service: &Service, config: &Config) -> anyhow::Resul
     };
     let mut tokens = BTreeMap::new();
     for (user, person) in people() {
-        let token = accounts::development::token(db, &config.data, &tenant, &person, clock.now(), LIFE).await?;
+        let token =
+            accounts::development::token(db, &config.data, &tenant, &person, clock.now(), LIFE)
+                .await?;
         tokens.insert(user.to_owned(), token.expose().to_owned());
     }
     let (guest, _) = service.app.accounts.create_guest(TENANT).await?;
     tokens.insert("guest".to_owned(), guest.expose().to_owned());
-    let agent = service.app.library.snapshot().packs().next().map(|pack| pack.id().to_string()).unwrap_or_default();
-    let notes = DemoNotes { url: format!("http://{}", service.address).parse()?, agent, tokens };
+    let agent = service
+        .app
+        .library
+        .snapshot()
+        .packs()
+        .next()
+        .map(|pack| pack.id().to_string())
+        .unwrap_or_default();
+    let notes = DemoNotes {
+        url: format!("http://{}", service.address).parse()?,
+        agent,
+        tokens,
+    };
     keep(&notes, config)?;
     Ok(notes)
 }
@@ -45,15 +58,29 @@ fn people() -> [(&'static str, Person); 4] {
     [
         ("employee", person("erin", "Erin", &["employee"])),
         ("finance", person("fred", "Fred", &["employee", "finance"])),
-        ("manager", person("mona", "Mona", &["employee", "finance-manager"])),
-        ("admin", Person { admin: true, ..person("alice", "Alice", &[]) }),
+        (
+            "manager",
+            person("mona", "Mona", &["employee", "finance-manager"]),
+        ),
+        (
+            "admin",
+            Person {
+                admin: true,
+                ..person("alice", "Alice", &[])
+            },
+        ),
     ]
 }
 
 /// For our own eyes only: the file holds tokens.
 fn keep(notes: &DemoNotes, config: &Config) -> anyhow::Result<()> {
     let path = config.data.join(DemoNotes::FILE);
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)?;
     file.write_all(&serde_json::to_vec_pretty(notes)?)?;
     Ok(())
 }

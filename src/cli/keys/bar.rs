@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{app::keys::rewrap::Progress, domain::clock};
+use crate::{app::platform::keys::rewrap::Progress, domain::clock};
 
 const WIDTH: u64 = 30;
 const REDRAW: Duration = Duration::from_millis(100);
@@ -18,7 +18,11 @@ pub struct Bar {
 
 impl Bar {
     pub fn new(shown: bool) -> Self {
-        Self { shown, started: clock::instant(), drawn: None }
+        Self {
+            shown,
+            started: clock::instant(),
+            drawn: None,
+        }
     }
 
     pub fn show(&mut self, progress: &Progress) {
@@ -29,7 +33,8 @@ impl Bar {
         }
         self.drawn = Some(now);
         let mut stderr = io::stderr().lock();
-        let _ = write!(stderr, "\r{}\x1b[K", line(progress, now - self.started)).and_then(|()| stderr.flush());
+        let _ = write!(stderr, "\r{}\x1b[K", line(progress, now - self.started))
+            .and_then(|()| stderr.flush());
     }
 
     /// Leaves the last line standing; says how long it took.
@@ -46,9 +51,12 @@ fn line(progress: &Progress, since: Duration) -> String {
     // Records that came in meanwhile are seen too.
     let (seen, total) = (progress.seen, progress.total.max(progress.seen));
     let filled = (seen * WIDTH).checked_div(total).unwrap_or(WIDTH);
-    let bar: String = (0..WIDTH).map(|at| if at < filled { '#' } else { '-' }).collect();
+    let bar: String = (0..WIDTH)
+        .map(|at| if at < filled { '#' } else { '-' })
+        .collect();
     let per_second = u128::from(seen) * 1000 / since.as_millis().max(1);
-    let left =
-        u128::from(total - seen).checked_div(per_second).map_or(String::new(), |left| format!(", {left} s to go"));
+    let left = u128::from(total - seen)
+        .checked_div(per_second)
+        .map_or(String::new(), |left| format!(", {left} s to go"));
     format!("[{bar}] {seen} of {total} records, {per_second} a second{left}")
 }

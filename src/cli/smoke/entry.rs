@@ -25,8 +25,16 @@ pub(super) async fn ask(pack: &Pack, spec: &ServerSpec) -> anyhow::Result<Values
                 say(&question(pack, field));
             }
             let Some(line) = lines.next(field.kind == FieldKind::Secret).await? else {
-                let names: Vec<_> = spec.user_config.iter().map(|field| field.name.as_str()).collect();
-                bail!("{}: nothing was entered; a line is needed for each of: {}", field.name, names.join(", "));
+                let names: Vec<_> = spec
+                    .user_config
+                    .iter()
+                    .map(|field| field.name.as_str())
+                    .collect();
+                bail!(
+                    "{}: nothing was entered; a line is needed for each of: {}",
+                    field.name,
+                    names.join(", ")
+                );
             };
             match personal::check(field, line.trim_end_matches(['\r', '\n'])) {
                 Ok(value) => {
@@ -43,11 +51,22 @@ pub(super) async fn ask(pack: &Pack, spec: &ServerSpec) -> anyhow::Result<Values
 
 fn question(pack: &Pack, field: &UserField) -> String {
     let label = pack.text(&field.label, None).unwrap_or(&field.name);
-    let options: Vec<_> = field.options.iter().map(|option| option.value.as_str()).collect();
+    let options: Vec<_> = field
+        .options
+        .iter()
+        .map(|option| option.value.as_str())
+        .collect();
     let hint = match field.kind {
         FieldKind::Boolean => " (true or false)".to_owned(),
         FieldKind::Select => format!(" ({})", options.join(", ")),
         FieldKind::Text | FieldKind::Secret | FieldKind::Url => String::new(),
     };
-    format!("{label}{hint}{}", if field.required { "" } else { " – may be left empty" })
+    format!(
+        "{label}{hint}{}",
+        if field.required {
+            ""
+        } else {
+            " – may be left empty"
+        }
+    )
 }

@@ -63,22 +63,47 @@ impl Keys {
             (Some(url), ..) => Ok(IssuerKeys::Jwks(url)),
             (_, Some(path), _) => {
                 let pem = std::fs::read_to_string(&path);
-                Ok(IssuerKeys::PublicKey(pem.with_context(|| format!("{} cannot be read", path.display()))?))
+                Ok(IssuerKeys::PublicKey(pem.with_context(|| {
+                    format!("{} cannot be read", path.display())
+                })?))
             }
             (.., Some(name)) => Ok(IssuerKeys::SecretEnv(name)),
-            (None, None, None) => anyhow::bail!("one of --jwks, --public-key and --secret-env is needed"),
+            (None, None, None) => {
+                anyhow::bail!("one of --jwks, --public-key and --secret-env is needed")
+            }
         }
     }
 }
 
-pub(super) async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+pub(super) async fn run(
+    command: Command,
+    db: &Db,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
     match command {
-        Command::Add { tenant, issuer, audience, algorithm, keys } => {
+        Command::Add {
+            tenant,
+            issuer,
+            audience,
+            algorithm,
+            keys,
+        } => {
             let tenant = find_tenant(db, &tenant).await?;
             let keys = keys.read()?;
-            let issuer = Issuer { id: IssuerId::new(), tenant: tenant.id, issuer, audience, algorithm, keys };
+            let issuer = Issuer {
+                id: IssuerId::new(),
+                tenant: tenant.id,
+                issuer,
+                audience,
+                algorithm,
+                keys,
+            };
             add_issuer(db, &issuer).await?;
-            writeln!(out, "tenant {} trusts {} for audience {}", tenant.name, issuer.issuer, issuer.audience)?;
+            writeln!(
+                out,
+                "tenant {} trusts {} for audience {}",
+                tenant.name, issuer.issuer, issuer.audience
+            )?;
         }
         Command::List { tenant } => {
             let tenant = find_tenant(db, &tenant).await?;
@@ -88,13 +113,25 @@ pub(super) async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)
                     IssuerKeys::PublicKey(_) => "a static public key".to_owned(),
                     IssuerKeys::SecretEnv(name) => format!("the secret in {name}"),
                 };
-                writeln!(out, "{}  audience {}  {} with {keys}", issuer.issuer, issuer.audience, issuer.algorithm)?;
+                writeln!(
+                    out,
+                    "{}  audience {}  {} with {keys}",
+                    issuer.issuer, issuer.audience, issuer.algorithm
+                )?;
             }
         }
-        Command::Remove { tenant, issuer, audience } => {
+        Command::Remove {
+            tenant,
+            issuer,
+            audience,
+        } => {
             let tenant = find_tenant(db, &tenant).await?;
             remove_issuer(db, tenant.id, &issuer, audience.as_deref()).await?;
-            writeln!(out, "tenant {} no longer trusts {issuer}; its tokens stop within a minute", tenant.name)?;
+            writeln!(
+                out,
+                "tenant {} no longer trusts {issuer}; its tokens stop within a minute",
+                tenant.name
+            )?;
         }
     }
     Ok(())

@@ -8,7 +8,9 @@ use serde_json::{Map, Value};
 use time::{Duration, OffsetDateTime};
 
 use crate::{
-    app::accounts::{IssuedKey, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key},
+    app::accounts::{
+        IssuedKey, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key,
+    },
     domain::{
         account::{self, ApiKey, FrontendSettings, Speaker},
         clock::Clock,
@@ -36,7 +38,10 @@ pub enum Command {
     /// List the keys of a tenant
     List { tenant: String },
     /// End a key by its prefix, or all of a name, within seconds
-    Revoke { tenant: String, name_or_prefix: String },
+    Revoke {
+        tenant: String,
+        name_or_prefix: String,
+    },
     /// Make a second key of a name and let the first one end
     Rotate {
         tenant: String,
@@ -101,21 +106,44 @@ impl SpeakerArgs {
         };
         if !settings.is_empty() {
             let headers = settings.headers();
-            let headers = headers.context("a frontend's headers need --user-id-header, which says who its user is")?;
+            let headers = headers.context(
+                "a frontend's headers need --user-id-header, which says who its user is",
+            )?;
             return Ok(Speaker::Frontend(headers));
         }
-        let claims =
-            self.claims.map_or_else(|| Ok(Map::new()), |text| serde_json::from_str::<Map<String, Value>>(&text));
-        claims.map(Speaker::Service).map_err(|error| anyhow::anyhow!("--claims: not a JSON object: {error}"))
+        let claims = self.claims.map_or_else(
+            || Ok(Map::new()),
+            |text| serde_json::from_str::<Map<String, Value>>(&text),
+        );
+        claims
+            .map(Speaker::Service)
+            .map_err(|error| anyhow::anyhow!("--claims: not a JSON object: {error}"))
     }
 }
 
-pub(super) async fn run(command: Command, db: &Db, clock: &Clock, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+pub(super) async fn run(
+    command: Command,
+    db: &Db,
+    clock: &Clock,
+    out: &mut (impl Write + Send),
+) -> anyhow::Result<()> {
     match command {
-        Command::Create { tenant, name, scopes, days, speaker } => {
-            let scopes = Scopes::parse(&scopes).map_err(|error| anyhow::anyhow!("--scope: {error}"))?;
+        Command::Create {
+            tenant,
+            name,
+            scopes,
+            days,
+            speaker,
+        } => {
+            let scopes =
+                Scopes::parse(&scopes).map_err(|error| anyhow::anyhow!("--scope: {error}"))?;
             let expires_at = days.map(|days| clock.now() + Duration::days(days.into()));
-            let new = NewKey { name, scopes, speaker: speaker.speaker()?, expires_at };
+            let new = NewKey {
+                name,
+                scopes,
+                speaker: speaker.speaker()?,
+                expires_at,
+            };
             let tenant = find_tenant(db, &tenant).await?;
             show(&create_key(db, clock, tenant.id, new).await?, out)?;
         }
@@ -125,14 +153,31 @@ pub(super) async fn run(command: Command, db: &Db, clock: &Clock, out: &mut (imp
                 writeln!(out, "{}", line(&key, clock.now()))?;
             }
         }
-        Command::Revoke { tenant, name_or_prefix } => {
+        Command::Revoke {
+            tenant,
+            name_or_prefix,
+        } => {
             let tenant = find_tenant(db, &tenant).await?;
             let revoked = revoke_key(db, clock, tenant.id, &name_or_prefix).await?;
-            writeln!(out, "{revoked} revoked; replicas refuse them within seconds")?;
+            writeln!(
+                out,
+                "{revoked} revoked; replicas refuse them within seconds"
+            )?;
         }
-        Command::Rotate { tenant, name, overlap_hours } => {
+        Command::Rotate {
+            tenant,
+            name,
+            overlap_hours,
+        } => {
             let tenant = find_tenant(db, &tenant).await?;
-            let issued = rotate_key(db, clock, tenant.id, &name, Duration::hours(overlap_hours.into())).await?;
+            let issued = rotate_key(
+                db,
+                clock,
+                tenant.id,
+                &name,
+                Duration::hours(overlap_hours.into()),
+            )
+            .await?;
             show(&issued, out)?;
             writeln!(out, "the previous key ends in {overlap_hours} h")?;
         }
@@ -153,5 +198,11 @@ fn line(key: &ApiKey, now: OffsetDateTime) -> String {
         (None, Some(at)) => format!("live until {}", at.date()),
         (None, None) => "live".to_owned(),
     };
-    format!("{}  {}  {}  {}  {state}", key.prefix, key.name, key.speaker.kind(), key.scopes.names().join(","))
+    format!(
+        "{}  {}  {}  {}  {state}",
+        key.prefix,
+        key.name,
+        key.speaker.kind(),
+        key.scopes.names().join(",")
+    )
 }

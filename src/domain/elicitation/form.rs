@@ -35,11 +35,23 @@ pub struct Field {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    Text { format: Option<Format>, least: u64, most: u64 },
-    Number { whole: bool, least: Option<f64>, most: Option<f64> },
+    Text {
+        format: Option<Format>,
+        least: u64,
+        most: u64,
+    },
+    Number {
+        whole: bool,
+        least: Option<f64>,
+        most: Option<f64>,
+    },
     Boolean,
     One(Vec<Choice>),
-    Many { choices: Vec<Choice>, least: u64, most: u64 },
+    Many {
+        choices: Vec<Choice>,
+        least: u64,
+        most: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,9 +89,15 @@ impl Fault {
 
     /// Back from [`Fault::name`].
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Missing, Self::NotABoolean, Self::NotAnOption, Self::NotANumber, Self::Unfit]
-            .into_iter()
-            .find(|fault| fault.name() == name)
+        [
+            Self::Missing,
+            Self::NotABoolean,
+            Self::NotAnOption,
+            Self::NotANumber,
+            Self::Unfit,
+        ]
+        .into_iter()
+        .find(|fault| fault.name() == name)
     }
 }
 
@@ -94,7 +112,10 @@ pub(super) fn fields(schema: &str) -> Result<Vec<Field>, String> {
     }
     let unreadable = |_| "a form whose fields cannot be read".to_owned();
     let schema: Schema = serde_json::from_str(schema).map_err(unreadable)?;
-    let properties = schema.properties.map(|properties| properties.0).unwrap_or_default();
+    let properties = schema
+        .properties
+        .map(|properties| properties.0)
+        .unwrap_or_default();
     let read = |(name, property): &(String, Box<RawValue>)| {
         let property = serde_json::from_str(property.get()).map_err(unreadable)?;
         field(name, &property, schema.required.contains(name))
@@ -106,9 +127,13 @@ fn field(name: &str, property: &Value, required: bool) -> Result<Field, String> 
     if name.is_empty() || name.chars().count() > NAME || name.chars().any(char::is_control) {
         return Err("a field whose name cannot be shown".to_owned());
     }
-    let kind = kind(property).ok_or_else(|| format!("the field {name:?}, which is not of a kind that can be asked"))?;
+    let kind = kind(property)
+        .ok_or_else(|| format!("the field {name:?}, which is not of a kind that can be asked"))?;
     let label = |key: &str| {
-        let text = property.get(key).and_then(Value::as_str).map(|text| readable(text, LABEL));
+        let text = property
+            .get(key)
+            .and_then(Value::as_str)
+            .map(|text| readable(text, LABEL));
         text.filter(|text| !text.is_empty())
     };
     let mut field = Field {
@@ -121,7 +146,10 @@ fn field(name: &str, property: &Value, required: bool) -> Result<Field, String> 
         schema: shown(property),
     };
     // A default that does not fit its own field is none.
-    field.default = property.get("default").filter(|value| field.admits(value)).cloned();
+    field.default = property
+        .get("default")
+        .filter(|value| field.admits(value))
+        .cloned();
     Ok(field)
 }
 
@@ -142,16 +170,36 @@ fn kind(property: &Value) -> Option<Kind> {
                 "password" => Some(Format::Password),
                 _ => None,
             });
-            let most = whole_number("maxLength").unwrap_or(u64::MAX).min(TEXT as u64);
-            Some(Kind::Text { format, least: whole_number("minLength").unwrap_or(0), most })
+            let most = whole_number("maxLength")
+                .unwrap_or(u64::MAX)
+                .min(TEXT as u64);
+            Some(Kind::Text {
+                format,
+                least: whole_number("minLength").unwrap_or(0),
+                most,
+            })
         }
-        "number" => Some(Kind::Number { whole: false, least: limit("minimum"), most: limit("maximum") }),
-        "integer" => Some(Kind::Number { whole: true, least: limit("minimum"), most: limit("maximum") }),
+        "number" => Some(Kind::Number {
+            whole: false,
+            least: limit("minimum"),
+            most: limit("maximum"),
+        }),
+        "integer" => Some(Kind::Number {
+            whole: true,
+            least: limit("minimum"),
+            most: limit("maximum"),
+        }),
         "boolean" => Some(Kind::Boolean),
         "array" => {
             let choices = choices(property.get("items")?).filter(|choices| !choices.is_empty())?;
-            let most = whole_number("maxItems").unwrap_or(u64::MAX).min(choices.len() as u64);
-            Some(Kind::Many { choices, least: whole_number("minItems").unwrap_or(0), most })
+            let most = whole_number("maxItems")
+                .unwrap_or(u64::MAX)
+                .min(choices.len() as u64);
+            Some(Kind::Many {
+                choices,
+                least: whole_number("minItems").unwrap_or(0),
+                most,
+            })
         }
         _ => None,
     }
@@ -160,29 +208,46 @@ fn kind(property: &Value) -> Option<Kind> {
 /// What is offered, in each of the spellings that revisions of the protocol have; empty for what
 /// cannot be shown.
 fn choices(property: &Value) -> Option<Vec<Choice>> {
-    let titled = property.get("oneOf").or_else(|| property.get("anyOf")).and_then(Value::as_array);
-    let choices: Option<Vec<Choice>> = match (titled, property.get("enum").and_then(Value::as_array)) {
-        (Some(titled), _) => titled
-            .iter()
-            .map(|one| {
-                let value = one.get("const")?.as_str()?.to_owned();
-                let label =
-                    one.get("title").and_then(Value::as_str).map_or_else(|| value.clone(), |t| readable(t, LABEL));
-                Some(Choice { value, label })
-            })
-            .collect(),
-        (None, Some(values)) => {
-            let names = property.get("enumNames").and_then(Value::as_array);
-            let name = |at: usize| names.and_then(|names| names.get(at)?.as_str()).map(|name| readable(name, LABEL));
-            let choice = |(at, value): (usize, &Value)| {
-                let value = value.as_str()?.to_owned();
-                Some(Choice { label: name(at).unwrap_or_else(|| value.clone()), value })
-            };
-            values.iter().enumerate().map(choice).collect()
-        }
-        (None, None) => return None,
-    };
-    Some(choices.filter(|choices| choices.len() <= CHOICES).unwrap_or_default())
+    let titled = property
+        .get("oneOf")
+        .or_else(|| property.get("anyOf"))
+        .and_then(Value::as_array);
+    let choices: Option<Vec<Choice>> =
+        match (titled, property.get("enum").and_then(Value::as_array)) {
+            (Some(titled), _) => titled
+                .iter()
+                .map(|one| {
+                    let value = one.get("const")?.as_str()?.to_owned();
+                    let label = one
+                        .get("title")
+                        .and_then(Value::as_str)
+                        .map_or_else(|| value.clone(), |t| readable(t, LABEL));
+                    Some(Choice { value, label })
+                })
+                .collect(),
+            (None, Some(values)) => {
+                let names = property.get("enumNames").and_then(Value::as_array);
+                let name = |at: usize| {
+                    names
+                        .and_then(|names| names.get(at)?.as_str())
+                        .map(|name| readable(name, LABEL))
+                };
+                let choice = |(at, value): (usize, &Value)| {
+                    let value = value.as_str()?.to_owned();
+                    Some(Choice {
+                        label: name(at).unwrap_or_else(|| value.clone()),
+                        value,
+                    })
+                };
+                values.iter().enumerate().map(choice).collect()
+            }
+            (None, None) => return None,
+        };
+    Some(
+        choices
+            .filter(|choices| choices.len() <= CHOICES)
+            .unwrap_or_default(),
+    )
 }
 
 /// Of a schema, what was read of it.
@@ -203,8 +268,15 @@ fn shown(property: &Value) -> Value {
         "minItems",
         "maxItems",
     ];
-    let kept = property.as_object().into_iter().flatten().filter(|(key, _)| KEPT.contains(&key.as_str()));
-    Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
+    let kept = property
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| KEPT.contains(&key.as_str()));
+    Value::Object(
+        kept.map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
+    )
 }
 
 /// People write "yes", "sí" or "oui".
@@ -233,15 +305,26 @@ impl Field {
         let value = match &self.kind {
             Kind::Text { .. } => Value::from(said),
             Kind::Boolean => Value::Bool(yes_or_no(said).ok_or(Fault::NotABoolean)?),
-            Kind::Number { whole: true, .. } => Value::from(said.parse::<i64>().map_err(|_| Fault::NotANumber)?),
+            Kind::Number { whole: true, .. } => {
+                Value::from(said.parse::<i64>().map_err(|_| Fault::NotANumber)?)
+            }
             Kind::Number { whole: false, .. } => {
-                let number = said.replace(',', ".").parse::<f64>().map_err(|_| Fault::NotANumber)?;
-                serde_json::Number::from_f64(number).map(Value::Number).ok_or(Fault::NotANumber)?
+                let number = said
+                    .replace(',', ".")
+                    .parse::<f64>()
+                    .map_err(|_| Fault::NotANumber)?;
+                serde_json::Number::from_f64(number)
+                    .map(Value::Number)
+                    .ok_or(Fault::NotANumber)?
             }
             Kind::One(choices) => Value::from(picked(choices, said).ok_or(Fault::NotAnOption)?),
             Kind::Many { choices, .. } => {
-                let picked = said.split(',').map(|one| picked(choices, one.trim()).map(Value::from));
-                let mut picked = picked.collect::<Option<Vec<Value>>>().ok_or(Fault::NotAnOption)?;
+                let picked = said
+                    .split(',')
+                    .map(|one| picked(choices, one.trim()).map(Value::from));
+                let mut picked = picked
+                    .collect::<Option<Vec<Value>>>()
+                    .ok_or(Fault::NotAnOption)?;
                 let mut seen = Vec::new();
                 picked.retain(|value| {
                     !seen.contains(value) && {
@@ -252,26 +335,46 @@ impl Field {
                 Value::Array(picked)
             }
         };
-        if self.admits(&value) { Ok(value) } else { Err(Fault::Unfit) }
+        if self.admits(&value) {
+            Ok(value)
+        } else {
+            Err(Fault::Unfit)
+        }
     }
 
     /// Whether a value is within what the server asks for.
     fn admits(&self, value: &Value) -> bool {
-        let one_of = |choices: &[Choice], value: &Value| choices.iter().any(|choice| *value == choice.value.as_str());
+        let one_of = |choices: &[Choice], value: &Value| {
+            choices.iter().any(|choice| *value == choice.value.as_str())
+        };
         match (&self.kind, value) {
-            (Kind::Text { format, least, most }, Value::String(text)) => {
-                (*least..=*most).contains(&(text.chars().count() as u64)) && fits(*format, text)
-            }
+            (
+                Kind::Text {
+                    format,
+                    least,
+                    most,
+                },
+                Value::String(text),
+            ) => (*least..=*most).contains(&(text.chars().count() as u64)) && fits(*format, text),
             (Kind::Number { whole, least, most }, Value::Number(number)) => {
                 let in_reach = number.as_f64().is_some_and(|number| {
-                    least.is_none_or(|least| number >= least) && most.is_none_or(|most| number <= most)
+                    least.is_none_or(|least| number >= least)
+                        && most.is_none_or(|most| number <= most)
                 });
                 in_reach && (!whole || number.is_i64() || number.is_u64())
             }
             (Kind::Boolean, Value::Bool(_)) => true,
             (Kind::One(choices), value) => one_of(choices, value),
-            (Kind::Many { choices, least, most }, Value::Array(values)) => {
-                (*least..=*most).contains(&(values.len() as u64)) && values.iter().all(|value| one_of(choices, value))
+            (
+                Kind::Many {
+                    choices,
+                    least,
+                    most,
+                },
+                Value::Array(values),
+            ) => {
+                (*least..=*most).contains(&(values.len() as u64))
+                    && values.iter().all(|value| one_of(choices, value))
             }
             _ => false,
         }
@@ -281,10 +384,19 @@ impl Field {
     pub fn limits(&self) -> String {
         let span = |least: Option<String>, most: Option<String>| match (least, most) {
             (None, None) => String::new(),
-            (least, most) => format!("{} … {}", least.unwrap_or_default(), most.unwrap_or_default()).trim().to_owned(),
+            (least, most) => format!(
+                "{} … {}",
+                least.unwrap_or_default(),
+                most.unwrap_or_default()
+            )
+            .trim()
+            .to_owned(),
         };
         match &self.kind {
-            Kind::Text { format: Some(format), .. } => match format {
+            Kind::Text {
+                format: Some(format),
+                ..
+            } => match format {
                 Format::Email => "name@example.org",
                 Format::Uri => "https://…",
                 Format::Date => "YYYY-MM-DD",
@@ -294,12 +406,28 @@ impl Field {
             .to_owned(),
             Kind::Text { least, most, .. } => {
                 let most = Some(*most).filter(|most| *most < TEXT as u64);
-                span(Some(*least).filter(|least| *least > 0).map(|n| n.to_string()), most.map(|n| n.to_string()))
+                span(
+                    Some(*least)
+                        .filter(|least| *least > 0)
+                        .map(|n| n.to_string()),
+                    most.map(|n| n.to_string()),
+                )
             }
-            Kind::Number { least, most, .. } => span(least.map(|n| n.to_string()), most.map(|n| n.to_string())),
-            Kind::Many { choices, least, most } => {
+            Kind::Number { least, most, .. } => {
+                span(least.map(|n| n.to_string()), most.map(|n| n.to_string()))
+            }
+            Kind::Many {
+                choices,
+                least,
+                most,
+            } => {
                 let most = Some(*most).filter(|most| *most < choices.len() as u64);
-                span(Some(*least).filter(|least| *least > 0).map(|n| n.to_string()), most.map(|n| n.to_string()))
+                span(
+                    Some(*least)
+                        .filter(|least| *least > 0)
+                        .map(|n| n.to_string()),
+                    most.map(|n| n.to_string()),
+                )
             }
             Kind::Boolean | Kind::One(_) => String::new(),
         }
@@ -308,16 +436,25 @@ impl Field {
 
 /// The choice that somebody means: by value, label or number in the list.
 fn picked<'c>(choices: &'c [Choice], said: &str) -> Option<&'c str> {
-    let named = |choice: &&Choice| choice.value == said || choice.label.to_lowercase() == said.to_lowercase();
+    let named = |choice: &&Choice| {
+        choice.value == said || choice.label.to_lowercase() == said.to_lowercase()
+    };
     let numbered = || choices.get(said.parse::<usize>().ok()?.checked_sub(1)?);
-    choices.iter().find(named).or_else(numbered).map(|choice| choice.value.as_str())
+    choices
+        .iter()
+        .find(named)
+        .or_else(numbered)
+        .map(|choice| choice.value.as_str())
 }
 
 fn fits(format: Option<Format>, text: &str) -> bool {
     match format {
         None | Some(Format::Password) => true,
         Some(Format::Email) => text.split_once('@').is_some_and(|(name, host)| {
-            !name.is_empty() && !host.is_empty() && !host.contains('@') && !text.contains(char::is_whitespace)
+            !name.is_empty()
+                && !host.is_empty()
+                && !host.contains('@')
+                && !text.contains(char::is_whitespace)
         }),
         Some(Format::Uri) => Url::parse(text).is_ok(),
         Some(Format::Date) => Date::parse(text, &Iso8601::DATE).is_ok(),

@@ -30,7 +30,9 @@ impl State {
 
     /// Back from [`State::as_str`].
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Open, Self::Answered, Self::Sent].into_iter().find(|state| state.as_str() == text)
+        [Self::Open, Self::Answered, Self::Sent]
+            .into_iter()
+            .find(|state| state.as_str() == text)
     }
 }
 

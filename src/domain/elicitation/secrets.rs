@@ -66,18 +66,34 @@ pub(super) fn asked_for(message: &str, fields: &[Field]) -> Option<String> {
     let field = fields.iter().find(|field| is_secret(field));
     field.map(|field| field.label().to_owned()).or_else(|| {
         // With a field to write in: a question about passwords that is answered by yes or no asks for none.
-        let typed = fields.iter().any(|field| matches!(field.kind, Kind::Text { .. }));
+        let typed = fields
+            .iter()
+            .any(|field| matches!(field.kind, Kind::Text { .. }));
         (typed && says(message)).then(|| message.to_owned())
     })
 }
 
 fn is_secret(field: &Field) -> bool {
     // A choice and a yes or no are no secret, whatever they are called.
-    let (Kind::Text { .. } | Kind::Number { .. }) = &field.kind else { return false };
-    let named = |text: &str| words(text).iter().any(|word| NAMES.contains(&word.as_str()));
-    matches!(field.kind, Kind::Text { format: Some(Format::Password), .. })
-        || named(&field.name)
-        || field.title.as_deref().is_some_and(|title| named(title) || says(title))
+    let (Kind::Text { .. } | Kind::Number { .. }) = &field.kind else {
+        return false;
+    };
+    let named = |text: &str| {
+        words(text)
+            .iter()
+            .any(|word| NAMES.contains(&word.as_str()))
+    };
+    matches!(
+        field.kind,
+        Kind::Text {
+            format: Some(Format::Password),
+            ..
+        }
+    ) || named(&field.name)
+        || field
+            .title
+            .as_deref()
+            .is_some_and(|title| named(title) || says(title))
         || field.description.as_deref().is_some_and(says)
 }
 
@@ -91,14 +107,20 @@ fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let chars: Vec<char> = name.chars().collect();
     for (at, c) in chars.iter().enumerate() {
-        let after_lower = at > 0 && (chars[at - 1].is_lowercase() || chars[at - 1].is_ascii_digit());
+        let after_lower =
+            at > 0 && (chars[at - 1].is_lowercase() || chars[at - 1].is_ascii_digit());
         let before_lower = chars.get(at + 1).is_some_and(|next| next.is_lowercase());
         let after_upper = at > 0 && chars[at - 1].is_uppercase();
-        if !c.is_alphanumeric() || (c.is_uppercase() && (after_lower || (after_upper && before_lower))) {
+        if !c.is_alphanumeric()
+            || (c.is_uppercase() && (after_lower || (after_upper && before_lower)))
+        {
             words.push(String::new());
         }
         if c.is_alphabetic() {
-            words.last_mut().expect("there is always one").extend(c.to_lowercase());
+            words
+                .last_mut()
+                .expect("there is always one")
+                .extend(c.to_lowercase());
         }
     }
     words.retain(|word| !word.is_empty());

@@ -15,7 +15,8 @@ use crate::domain::{
 /// Bytes of one value, as written and as resolved.
 pub const MAX_VALUE: usize = 8192;
 /// What is said of a value that no header carries.
-pub const UNCARRIED: &str = "its value holds a line break or another character that a header cannot carry";
+pub const UNCARRIED: &str =
+    "its value holds a line break or another character that a header cannot carry";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -58,7 +59,10 @@ pub struct SecretName(String);
 impl SecretName {
     pub fn parse(text: &str) -> Result<Self, String> {
         let rest = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
-        let first = text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+        let first = text
+            .bytes()
+            .next()
+            .is_some_and(|b| b.is_ascii_alphanumeric());
         if first && text.len() <= 64 && text.bytes().all(rest) {
             return Ok(Self(text.to_owned()));
         }
@@ -116,15 +120,24 @@ impl ConfigValue {
             Value::String(text) => Meaning::Text(template(text, sources)?),
             Value::Bool(_) | Value::Number(_) => Meaning::Plain,
             Value::Object(fields) if fields.contains_key("$secret") => match &written["$secret"] {
-                Value::String(name) if fields.len() == 1 => Meaning::Secret(SecretName::parse(name)?),
-                _ => return Err("write `{\"$secret\": \"<name>\"}` and nothing else in it".to_owned()),
+                Value::String(name) if fields.len() == 1 => {
+                    Meaning::Secret(SecretName::parse(name)?)
+                }
+                _ => {
+                    return Err(
+                        "write `{\"$secret\": \"<name>\"}` and nothing else in it".to_owned()
+                    );
+                }
             },
             Value::Object(_) | Value::Array(_) => {
                 check_tree(written, sources)?;
                 Meaning::Tree
             }
         };
-        Ok(Self { written: written.clone(), meaning })
+        Ok(Self {
+            written: written.clone(),
+            meaning,
+        })
     }
 
     /// Whether a value of this type may be written like that. What only a run knows is checked then.
@@ -144,7 +157,9 @@ impl ConfigValue {
     /// Whether a header can carry what is written here, whatever a run fills in. JSON is written anew for its header.
     pub fn can_be_sent(&self, kind: Kind) -> Result<(), String> {
         match &self.meaning {
-            Meaning::Text(template) if kind != Kind::Json && !template.literals().all(header::can_carry) => {
+            Meaning::Text(template)
+                if kind != Kind::Json && !template.literals().all(header::can_carry) =>
+            {
                 Err(UNCARRIED.to_owned())
             }
             _ => Ok(()),
@@ -195,16 +210,28 @@ impl ConfigValue {
         secret: impl Fn(&SecretName) -> Option<&'v Secret>,
     ) -> Result<Option<Resolved>, Unresolved> {
         let resolved = match &self.meaning {
-            Meaning::Text(template) => template.resolve_or(on_missing, value).map_err(|missing| first(&missing))?,
-            Meaning::Plain => Some(Resolved { text: Secret::new(self.written.to_string()), sensitive: false }),
+            Meaning::Text(template) => template
+                .resolve_or(on_missing, value)
+                .map_err(|missing| first(&missing))?,
+            Meaning::Plain => Some(Resolved {
+                text: Secret::new(self.written.to_string()),
+                sensitive: false,
+            }),
             Meaning::Tree => tree(&self.written, on_missing, &value)?,
             Meaning::Secret(name) => match (secret(name), on_missing) {
-                (Some(secret), _) => Some(Resolved { text: secret.clone(), sensitive: true }),
+                (Some(secret), _) => Some(Resolved {
+                    text: secret.clone(),
+                    sensitive: true,
+                }),
                 (None, OnMissing::Omit) => None,
-                (None, OnMissing::Error) => return Err(Unresolved::Missing(format!("$secret {}", name.as_str()))),
+                (None, OnMissing::Error) => {
+                    return Err(Unresolved::Missing(format!("$secret {}", name.as_str())));
+                }
             },
         };
-        let Some(mut resolved) = resolved else { return Ok(None) };
+        let Some(mut resolved) = resolved else {
+            return Ok(None);
+        };
         check_text(kind, resolved.text.expose()).map_err(Unresolved::Unfit)?;
         if kind == Kind::Json {
             resolved.text = Secret::new(ascii(resolved.text.expose()));
@@ -219,8 +246,17 @@ fn template(text: &str, sources: &[Source]) -> Result<Template, String> {
 
 /// A text of a tree that was checked when it was read.
 fn tree_template(text: &str) -> Template {
-    Template::parse_sourced(text, &[Source::Env, Source::Params, Source::Scope, Source::Runtime, Source::Runner])
-        .expect("checked when the value was read")
+    Template::parse_sourced(
+        text,
+        &[
+            Source::Env,
+            Source::Params,
+            Source::Scope,
+            Source::Runtime,
+            Source::Runner,
+        ],
+    )
+    .expect("checked when the value was read")
 }
 
 fn check_tree(value: &Value, sources: &[Source]) -> Result<(), String> {
@@ -230,7 +266,9 @@ fn check_tree(value: &Value, sources: &[Source]) -> Result<(), String> {
         Value::Object(fields) if fields.contains_key("$secret") => {
             Err("`$secret` stands for a whole value, not for a part of one".to_owned())
         }
-        Value::Object(fields) => fields.values().try_for_each(|value| check_tree(value, sources)),
+        Value::Object(fields) => fields
+            .values()
+            .try_for_each(|value| check_tree(value, sources)),
         _ => Ok(()),
     }
 }
@@ -252,7 +290,10 @@ fn tree<'v>(
 ) -> Result<Option<Resolved>, Unresolved> {
     let mut sensitive = false;
     match filled(written, value, &mut sensitive) {
-        Ok(filled) => Ok(Some(Resolved { text: Secret::new(filled.to_string()), sensitive })),
+        Ok(filled) => Ok(Some(Resolved {
+            text: Secret::new(filled.to_string()),
+            sensitive,
+        })),
         Err(_) if on_missing == OnMissing::Omit => Ok(None),
         Err(missing) => Err(first(&missing)),
     }
@@ -266,14 +307,21 @@ fn filled<'v>(
     Ok(match written {
         Value::String(text) => {
             let template = tree_template(text);
-            *sensitive |= template.references().any(|reference| reference.source.is_sensitive());
+            *sensitive |= template
+                .references()
+                .any(|reference| reference.source.is_sensitive());
             Value::String(template.resolve(value)?)
         }
-        Value::Array(items) => {
-            Value::Array(items.iter().map(|item| filled(item, value, sensitive)).collect::<Result<_, _>>()?)
-        }
+        Value::Array(items) => Value::Array(
+            items
+                .iter()
+                .map(|item| filled(item, value, sensitive))
+                .collect::<Result<_, _>>()?,
+        ),
         Value::Object(fields) => {
-            let fields = fields.iter().map(|(name, field)| Ok((name.clone(), filled(field, value, sensitive)?)));
+            let fields = fields
+                .iter()
+                .map(|(name, field)| Ok((name.clone(), filled(field, value, sensitive)?)));
             Value::Object(fields.collect::<Result<_, Missing>>()?)
         }
         other => other.clone(),
@@ -307,7 +355,8 @@ fn wanted(kind: Kind) -> String {
 
 /// JSON on one line that a header can carry.
 fn ascii(json: &str) -> String {
-    let compact = serde_json::from_str::<Value>(json).map_or_else(|_| json.to_owned(), |value| value.to_string());
+    let compact = serde_json::from_str::<Value>(json)
+        .map_or_else(|_| json.to_owned(), |value| value.to_string());
     let mut text = String::with_capacity(compact.len());
     for char in compact.chars() {
         if char.is_ascii() {

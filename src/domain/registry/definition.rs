@@ -109,7 +109,9 @@ impl Definition {
     pub fn with(mut self, sealed: Sealable) -> Self {
         for (path, value) in sealed.0 {
             if path == CLIENT_SECRET {
-                self.auth.iter_mut().for_each(|auth| auth.client_secret = value.clone());
+                self.auth
+                    .iter_mut()
+                    .for_each(|auth| auth.client_secret = value.clone());
             } else if let Some(key) = path.strip_prefix("default_config.") {
                 self.default_config.insert(key.to_owned(), value);
             }
@@ -124,38 +126,66 @@ impl Definition {
         for (path, value) in kept.0 {
             let (moved, slot) = if path == CLIENT_SECRET {
                 let Some(auth) = &mut self.auth else { continue };
-                let before = old.and_then(|old| old.definition.auth.as_ref()).map(|auth| authority(&auth.token_url));
-                (before != Some(authority(&auth.token_url)), &mut auth.client_secret)
+                let before = old
+                    .and_then(|old| old.definition.auth.as_ref())
+                    .map(|auth| authority(&auth.token_url));
+                (
+                    before != Some(authority(&auth.token_url)),
+                    &mut auth.client_secret,
+                )
             } else {
                 let key = path.trim_start_matches("default_config.");
                 let masked = self.default_config.get(key).is_some_and(is_mask);
                 let left_out = !self.default_config.contains_key(key);
-                let sensitive = self.config_schema.get(key).is_some_and(|schema| schema.sensitive);
+                let sensitive = self
+                    .config_schema
+                    .get(key)
+                    .is_some_and(|schema| schema.sensitive);
                 if !sensitive && masked {
-                    return Err(Fault::new(path, "is not sensitive any more; enter its value again"));
+                    return Err(Fault::new(
+                        path,
+                        "is not sensitive any more; enter its value again",
+                    ));
                 }
                 if !sensitive || !(masked || left_out) {
                     continue;
                 }
-                let moved = old.is_some_and(|old| authority(&old.definition.url) != authority(&self.url));
-                (moved, self.default_config.entry(key.to_owned()).or_insert(Value::Null))
+                let moved =
+                    old.is_some_and(|old| authority(&old.definition.url) != authority(&self.url));
+                (
+                    moved,
+                    self.default_config
+                        .entry(key.to_owned())
+                        .or_insert(Value::Null),
+                )
             };
             if !(slot.is_null() || is_mask(slot)) {
                 continue;
             }
             if moved {
-                let reason = "is not taken along to another host; enter its value again, or `null` for none";
+                let reason =
+                    "is not taken along to another host; enter its value again, or `null` for none";
                 return Err(Fault::new(path, reason));
             }
             *slot = value;
         }
         self.default_config.retain(|_, value| !value.is_null());
-        let unknown = self.default_config.iter().find(|(_, value)| is_mask(value)).map(|(key, _)| path(key));
+        let unknown = self
+            .default_config
+            .iter()
+            .find(|(_, value)| is_mask(value))
+            .map(|(key, _)| path(key));
         let unknown = unknown.or_else(|| {
-            self.auth.as_ref().filter(|auth| is_mask(&auth.client_secret)).map(|_| CLIENT_SECRET.to_owned())
+            self.auth
+                .as_ref()
+                .filter(|auth| is_mask(&auth.client_secret))
+                .map(|_| CLIENT_SECRET.to_owned())
         });
         match unknown {
-            Some(path) => Err(Fault::new(path, format!("`{MASK}` stands for a value that is there; enter one"))),
+            Some(path) => Err(Fault::new(
+                path,
+                format!("`{MASK}` stands for a value that is there; enter one"),
+            )),
             None => Ok(self),
         }
     }
@@ -168,5 +198,9 @@ fn is_mask(value: &Value) -> bool {
 /// Scheme, host and port as they are written.
 fn authority(url: &str) -> String {
     let (scheme, rest) = url.trim().split_once("://").unwrap_or(("", url));
-    format!("{scheme}://{}", rest.split(['/', '?', '#']).next().unwrap_or_default()).to_ascii_lowercase()
+    format!(
+        "{scheme}://{}",
+        rest.split(['/', '?', '#']).next().unwrap_or_default()
+    )
+    .to_ascii_lowercase()
 }

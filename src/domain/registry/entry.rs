@@ -31,7 +31,13 @@ pub const DEFAULTS: &[Source] = &[Source::Env, Source::Scope, Source::Runtime, S
 /// What a capability may refer to.
 pub const CAPABILITIES: &[Source] = DEFAULTS;
 /// What an agent may refer to, and an address.
-pub const AGENTS: &[Source] = &[Source::Env, Source::Params, Source::Scope, Source::Runtime, Source::Runner];
+pub const AGENTS: &[Source] = &[
+    Source::Env,
+    Source::Params,
+    Source::Scope,
+    Source::Runtime,
+    Source::Runner,
+];
 
 #[derive(Clone, PartialEq)]
 pub struct Entry {
@@ -75,7 +81,10 @@ pub struct Fault {
 
 impl Fault {
     pub fn new(field: impl Into<String>, reason: impl Into<String>) -> Self {
-        Self { field: field.into(), reason: reason.into() }
+        Self {
+            field: field.into(),
+            reason: reason.into(),
+        }
     }
 }
 
@@ -129,13 +138,18 @@ impl Entry {
         keys(&definition)?;
         scope_keys(&definition)?;
         if serde_json::to_string(&definition).map_or(0, |text| text.len()) > MAX_DEFINITION {
-            return Err(Fault::new("body", format!("is longer than {MAX_DEFINITION} bytes")));
+            return Err(Fault::new(
+                "body",
+                format!("is longer than {MAX_DEFINITION} bytes"),
+            ));
         }
         let mut defaults = BTreeMap::new();
         for (key, written) in &definition.default_config {
             let fault = |reason: String| Fault::new(path(key), reason);
             let Some(schema) = definition.config_schema.get(key) else {
-                return Err(fault("is not a key of `config_schema`; add it there".to_owned()));
+                return Err(fault(
+                    "is not a key of `config_schema`; add it there".to_owned(),
+                ));
             };
             let value = ConfigValue::parse(written, DEFAULTS).map_err(fault)?;
             value.fits(schema.kind).map_err(fault)?;
@@ -147,17 +161,36 @@ impl Entry {
             defaults.insert(key.clone(), value);
         }
         let auth = auth(&definition, rules)?;
-        Ok(Self { id, definition, url, defaults, auth })
+        Ok(Self {
+            id,
+            definition,
+            url,
+            defaults,
+            auth,
+        })
     }
 
     /// The literals that are never shown: they are kept sealed.
     pub fn sealable(&self) -> Sealable {
         let hidden = self.defaults.iter().filter(|(key, value)| {
-            self.definition.config_schema.get(*key).is_some_and(|schema| schema.sensitive) && !value.only_refers()
+            self.definition
+                .config_schema
+                .get(*key)
+                .is_some_and(|schema| schema.sensitive)
+                && !value.only_refers()
         });
-        let mut sealable: BTreeMap<_, _> = hidden.map(|(key, value)| (path(key), value.written().clone())).collect();
-        if let Some(auth) = self.auth.as_ref().filter(|auth| !auth.client_secret.only_refers()) {
-            sealable.insert(CLIENT_SECRET.to_owned(), auth.client_secret.written().clone());
+        let mut sealable: BTreeMap<_, _> = hidden
+            .map(|(key, value)| (path(key), value.written().clone()))
+            .collect();
+        if let Some(auth) = self
+            .auth
+            .as_ref()
+            .filter(|auth| !auth.client_secret.only_refers())
+        {
+            sealable.insert(
+                CLIENT_SECRET.to_owned(),
+                auth.client_secret.written().clone(),
+            );
         }
         Sealable(sealable)
     }
@@ -178,19 +211,30 @@ impl Entry {
     /// The definition as people see it.
     pub fn shown(&self) -> Definition {
         let mask = |(path, _): (&String, &Value)| (path.clone(), Value::String(MASK.to_owned()));
-        self.open_part().with(Sealable(self.sealable().0.iter().map(mask).collect()))
+        self.open_part()
+            .with(Sealable(self.sealable().0.iter().map(mask).collect()))
     }
 
     /// The secrets of the tenant that it names.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
-        let auth = self.auth.iter().flat_map(|auth| [&auth.client_id, &auth.client_secret]);
-        self.defaults.values().chain(auth).filter_map(ConfigValue::secret).map(super::SecretName::as_str)
+        let auth = self
+            .auth
+            .iter()
+            .flat_map(|auth| [&auth.client_id, &auth.client_secret]);
+        self.defaults
+            .values()
+            .chain(auth)
+            .filter_map(ConfigValue::secret)
+            .map(super::SecretName::as_str)
     }
 }
 
 fn keys(definition: &Definition) -> Result<(), Fault> {
     if definition.config_schema.len() > MAX_KEYS {
-        return Err(Fault::new("config_schema", format!("has more than {MAX_KEYS} keys")));
+        return Err(Fault::new(
+            "config_schema",
+            format!("has more than {MAX_KEYS} keys"),
+        ));
     }
     let mut headers: BTreeMap<String, &str> = BTreeMap::new();
     if definition.auth.is_some() {
@@ -199,11 +243,17 @@ fn keys(definition: &Definition) -> Result<(), Fault> {
     for (key, schema) in &definition.config_schema {
         let fault = |reason: String| Fault::new(format!("config_schema.{key}"), reason);
         usable(key).map_err(fault)?;
-        readable(&format!("config_schema.{key}.description"), &schema.description, MAX_TEXT)?;
+        readable(
+            &format!("config_schema.{key}.description"),
+            &schema.description,
+            MAX_TEXT,
+        )?;
         let header = schema.header.clone().unwrap_or_else(|| header::of_key(key));
         header::check_name(&header).map_err(fault)?;
         if let Some(other) = headers.insert(header.to_ascii_lowercase(), key) {
-            return Err(fault(format!("becomes the header {header}, which {other} fills already")));
+            return Err(fault(format!(
+                "becomes the header {header}, which {other} fills already"
+            )));
         }
     }
     Ok(())
@@ -211,7 +261,10 @@ fn keys(definition: &Definition) -> Result<(), Fault> {
 
 fn usable(key: &str) -> Result<(), String> {
     let rest = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    if key.len() <= MAX_KEY && key.starts_with(|c: char| c.is_ascii_alphanumeric()) && key.bytes().all(rest) {
+    if key.len() <= MAX_KEY
+        && key.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && key.bytes().all(rest)
+    {
         return Ok(());
     }
     let wanted = "use 1 to 64 letters, digits, `_` or `-`, starting with a letter or digit";
@@ -220,17 +273,26 @@ fn usable(key: &str) -> Result<(), String> {
 
 fn scope_keys(definition: &Definition) -> Result<(), Fault> {
     if definition.scope_schema.len() > MAX_KEYS {
-        return Err(Fault::new("scope_schema", format!("has more than {MAX_KEYS} keys")));
+        return Err(Fault::new(
+            "scope_schema",
+            format!("has more than {MAX_KEYS} keys"),
+        ));
     }
     for (key, schema) in &definition.scope_schema {
         usable(key).map_err(|reason| Fault::new(format!("scope_schema.{key}"), reason))?;
-        readable(&format!("scope_schema.{key}.description"), &schema.description, MAX_TEXT)?;
+        readable(
+            &format!("scope_schema.{key}.description"),
+            &schema.description,
+            MAX_TEXT,
+        )?;
     }
     Ok(())
 }
 
 fn auth(definition: &Definition, rules: Rules) -> Result<Option<ClientCredentialsConfig>, Fault> {
-    let Some(auth) = &definition.auth else { return Ok(None) };
+    let Some(auth) = &definition.auth else {
+        return Ok(None);
+    };
     let value = |name: &str, written: &Value| {
         let fault = |reason: String| Fault::new(format!("auth.{name}"), reason);
         let value = ConfigValue::parse(written, &[Source::Env]).map_err(fault)?;
@@ -252,27 +314,35 @@ fn address(field: &str, text: &str, sources: &[Source], rules: Rules) -> Result<
     if text.len() > MAX_URL {
         return Err(fault(format!("is longer than {MAX_URL} characters")));
     }
-    let template = Template::parse_sourced(text, sources).map_err(|error| fault(error.to_string()))?;
+    let template =
+        Template::parse_sourced(text, sources).map_err(|error| fault(error.to_string()))?;
     let references: Vec<_> = template.references().cloned().collect();
     granted(&references, rules).map_err(fault)?;
     match template.example_address(|_| None) {
         Ok(_) => Ok(template),
-        Err(error @ AddressError::Scheme) => {
-            Err(fault(format!("{error}; a server of the registry is reached over HTTP")))
-        }
+        Err(error @ AddressError::Scheme) => Err(fault(format!(
+            "{error}; a server of the registry is reached over HTTP"
+        ))),
         Err(error) => Err(fault(error.to_string())),
     }
 }
 
 fn granted(references: &[Reference], rules: Rules) -> Result<(), String> {
-    let refused = |reference: &&Reference| reference.source == Source::Env && !rules.allow(&reference.key);
-    references.iter().find(refused).map_or(Ok(()), |reference| Err(not_granted(&reference.key)))
+    let refused =
+        |reference: &&Reference| reference.source == Source::Env && !rules.allow(&reference.key);
+    references
+        .iter()
+        .find(refused)
+        .map_or(Ok(()), |reference| Err(not_granted(&reference.key)))
 }
 
 /// A key that the program fills in is not for others to fill, except in so many words.
 pub fn internal(value: &ConfigValue) -> Result<(), String> {
     let references = value.references();
-    let framework = value.only_refers() && references.iter().all(|reference| reference.source == Source::Runtime);
+    let framework = value.only_refers()
+        && references
+            .iter()
+            .all(|reference| reference.source == Source::Runtime);
     if framework && !references.is_empty() {
         return Ok(());
     }
@@ -282,7 +352,10 @@ pub fn internal(value: &ConfigValue) -> Result<(), String> {
 
 fn readable(field: &str, text: &str, most: usize) -> Result<(), Fault> {
     if text.chars().count() > most {
-        return Err(Fault::new(field, format!("must have at most {most} characters")));
+        return Err(Fault::new(
+            field,
+            format!("must have at most {most} characters"),
+        ));
     }
     if text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
         return Err(Fault::new(field, "must not contain control characters"));

@@ -23,9 +23,17 @@ pub struct MergedKey {
 
 /// Every key of the entry's schema.
 pub fn merge(entry: &Entry, reference: &ServerRef) -> Result<BTreeMap<String, MergedKey>, Fault> {
-    let empty = MergedKey { value: None, origin: None, before: Vec::new() };
-    let mut keys: BTreeMap<String, MergedKey> =
-        entry.definition.config_schema.keys().map(|key| (key.clone(), empty.clone())).collect();
+    let empty = MergedKey {
+        value: None,
+        origin: None,
+        before: Vec::new(),
+    };
+    let mut keys: BTreeMap<String, MergedKey> = entry
+        .definition
+        .config_schema
+        .keys()
+        .map(|key| (key.clone(), empty.clone()))
+        .collect();
     for (key, value) in &entry.defaults {
         if let Some(merged) = keys.get_mut(key) {
             merged.say(Origin::Registry, Some(value.clone()));
@@ -34,8 +42,13 @@ pub fn merge(entry: &Entry, reference: &ServerRef) -> Result<BTreeMap<String, Me
     for level in &reference.levels {
         for (key, value) in &level.config {
             let fault = |reason: String| Fault::new(key, reason);
-            let (Some(schema), Some(merged)) = (entry.definition.config_schema.get(key), keys.get_mut(key)) else {
-                return Err(fault(format!("the MCP server {} takes no such key", entry.id)));
+            let (Some(schema), Some(merged)) =
+                (entry.definition.config_schema.get(key), keys.get_mut(key))
+            else {
+                return Err(fault(format!(
+                    "the MCP server {} takes no such key",
+                    entry.id
+                )));
             };
             if let Some(value) = value {
                 value.fits(schema.kind).map_err(fault)?;
@@ -51,7 +64,8 @@ pub fn merge(entry: &Entry, reference: &ServerRef) -> Result<BTreeMap<String, Me
         let framework = ["session_id", "run_id"].contains(&key.as_str()) && schema.internal;
         if let Some(merged) = keys.get_mut(key).filter(|_| framework) {
             let written = serde_json::Value::String(format!("${{runtime.{key}}}"));
-            let value = ConfigValue::parse(&written, &[Source::Runtime]).expect("a key of the runtime");
+            let value =
+                ConfigValue::parse(&written, &[Source::Runtime]).expect("a key of the runtime");
             merged.say(Origin::Framework, Some(value));
         }
     }
@@ -69,6 +83,14 @@ impl MergedKey {
 
 /// Whether the server is another one for each run.
 pub fn depends_on_run(entry: &Entry, keys: &BTreeMap<String, MergedKey>) -> bool {
-    let values = keys.values().filter_map(|key| key.value.as_ref()).flat_map(ConfigValue::references);
-    entry.url.references().cloned().chain(values).any(|reference| reference.source.is_of_run())
+    let values = keys
+        .values()
+        .filter_map(|key| key.value.as_ref())
+        .flat_map(ConfigValue::references);
+    entry
+        .url
+        .references()
+        .cloned()
+        .chain(values)
+        .any(|reference| reference.source.is_of_run())
 }

@@ -41,7 +41,8 @@ impl RunValues {
 
     #[must_use]
     pub fn runtime(self, session_id: &str, run_id: &str) -> Self {
-        self.with(Source::Runtime, "session_id", session_id).with(Source::Runtime, "run_id", run_id)
+        self.with(Source::Runtime, "session_id", session_id)
+            .with(Source::Runtime, "run_id", run_id)
     }
 
     #[must_use]
@@ -59,7 +60,13 @@ impl RunValues {
     }
 
     fn with(mut self, source: Source, key: &str, value: &str) -> Self {
-        self.0.insert(Reference { source, key: key.to_owned() }, Secret::new(value));
+        self.0.insert(
+            Reference {
+                source,
+                key: key.to_owned(),
+            },
+            Secret::new(value),
+        );
         self
     }
 }
@@ -89,8 +96,13 @@ impl<'a> Sources<'a> {
 
     /// A variable that is used and was not granted.
     fn refused(&self, references: &[Reference]) -> Option<String> {
-        let refused = |reference: &&Reference| reference.source == Source::Env && !self.rules.allow(&reference.key);
-        references.iter().find(refused).map(|reference| not_granted(&reference.key))
+        let refused = |reference: &&Reference| {
+            reference.source == Source::Env && !self.rules.allow(&reference.key)
+        };
+        references
+            .iter()
+            .find(refused)
+            .map(|reference| not_granted(&reference.key))
     }
 }
 
@@ -121,11 +133,23 @@ pub enum ResolveError {
     #[error("Failed to resolve MCP server '{alias}' (ref: {entry}): Not found in registry")]
     UnknownEntry { alias: ServerId, entry: EntryId },
     #[error("Missing required value: {what} for config key '{key}'")]
-    Missing { alias: ServerId, what: String, key: String },
+    Missing {
+        alias: ServerId,
+        what: String,
+        key: String,
+    },
     #[error("config key '{key}' of MCP server '{alias}': {reason}")]
-    Key { alias: ServerId, key: String, reason: String },
+    Key {
+        alias: ServerId,
+        key: String,
+        reason: String,
+    },
     #[error("{field} of MCP server '{alias}': {reason}")]
-    Field { alias: ServerId, field: &'static str, reason: String },
+    Field {
+        alias: ServerId,
+        field: &'static str,
+        reason: String,
+    },
 }
 
 impl From<ResolveError> for Error {
@@ -141,37 +165,75 @@ impl From<ResolveError> for Error {
 }
 
 /// Resolves one reference.
-pub fn resolve(entry: &Entry, reference: &ServerRef, sources: Sources) -> Result<ResolvedServer, ResolveError> {
+pub fn resolve(
+    entry: &Entry,
+    reference: &ServerRef,
+    sources: Sources,
+) -> Result<ResolvedServer, ResolveError> {
     let alias = || reference.alias.clone();
-    let key_error = |key: &str, reason: String| ResolveError::Key { alias: alias(), key: key.to_owned(), reason };
+    let key_error = |key: &str, reason: String| ResolveError::Key {
+        alias: alias(),
+        key: key.to_owned(),
+        reason,
+    };
     let merged = merge(entry, reference).map_err(|fault| key_error(&fault.field, fault.reason))?;
     let mut config = Vec::new();
     for (key, merged) in &merged {
         if let Some((resolved, origin)) = key_of(entry, reference, key, merged, sources)? {
             let value = resolved.text;
-            config.push(ResolvedKey { key: key.clone(), value, sensitive: resolved.sensitive, origin });
+            config.push(ResolvedKey {
+                key: key.clone(),
+                value,
+                sensitive: resolved.sensitive,
+                origin,
+            });
         }
     }
-    let field = |field| move |reason: String| ResolveError::Field { alias: alias(), field, reason };
+    let field = |field| {
+        move |reason: String| ResolveError::Field {
+            alias: alias(),
+            field,
+            reason,
+        }
+    };
     let references: Vec<_> = entry.url.references().cloned().collect();
     if let Some(reason) = sources.refused(&references) {
         return Err(field("url")(reason));
     }
-    let url = entry.url.address(|reference| sources.get(reference)).map_err(|error| match &error {
-        AddressError::Missing(missing) => ResolveError::Missing {
-            alias: alias(),
-            what: missing.0.first().map(Reference::dotted).unwrap_or_default(),
-            key: "url".to_owned(),
-        },
-        _ => field("url")(error.to_string()),
-    })?;
+    let url = entry
+        .url
+        .address(|reference| sources.get(reference))
+        .map_err(|error| match &error {
+            AddressError::Missing(missing) => ResolveError::Missing {
+                alias: alias(),
+                what: missing.0.first().map(Reference::dotted).unwrap_or_default(),
+                key: "url".to_owned(),
+            },
+            _ => field("url")(error.to_string()),
+        })?;
     let auth = auth(entry, sources).map_err(field("auth"))?;
-    let headers = config.iter().map(|resolved| (header_of(entry, &resolved.key), resolved.value.clone())).collect();
-    let endpoint = Endpoint::Remote { transport: Remote::StreamableHttp, url, headers };
+    let headers = config
+        .iter()
+        .map(|resolved| (header_of(entry, &resolved.key), resolved.value.clone()))
+        .collect();
+    let endpoint = Endpoint::Remote {
+        transport: Remote::StreamableHttp,
+        url,
+        headers,
+    };
     let per_run = depends_on_run(entry, &merged);
-    let entered = config.iter().filter(|key| key.sensitive).map(|key| key.value.clone());
-    let entered = entered.chain(auth.iter().map(|auth| auth.client_secret.clone())).collect();
-    let scope = if per_run { scope_of(&endpoint, auth.as_ref()) } else { "".into() };
+    let entered = config
+        .iter()
+        .filter(|key| key.sensitive)
+        .map(|key| key.value.clone());
+    let entered = entered
+        .chain(auth.iter().map(|auth| auth.client_secret.clone()))
+        .collect();
+    let scope = if per_run {
+        scope_of(&endpoint, auth.as_ref())
+    } else {
+        "".into()
+    };
     let spec = ServerSpec {
         id: alias(),
         endpoint,
@@ -189,7 +251,13 @@ pub fn resolve(entry: &Entry, reference: &ServerRef, sources: Sources) -> Result
         load_prompts: true,
         terminate_on_close: true,
     };
-    Ok(ResolvedServer { alias: alias(), entry: entry.id.clone(), config, spec: Arc::new(spec), per_run })
+    Ok(ResolvedServer {
+        alias: alias(),
+        entry: entry.id.clone(),
+        config,
+        spec: Arc::new(spec),
+        per_run,
+    })
 }
 
 /// What is missing that no run will bring: a variable, a secret, or a value that somebody took away. For a server that
@@ -197,7 +265,8 @@ pub fn resolve(entry: &Entry, reference: &ServerRef, sources: Sources) -> Result
 pub fn lacking(entry: &Entry, reference: &ServerRef, sources: Sources) -> Option<ResolveError> {
     let merged = merge(entry, reference).ok()?;
     for (key, merged) in &merged {
-        let of_run = |value: &ConfigValue| value.references().iter().any(|it| it.source.is_of_run());
+        let of_run =
+            |value: &ConfigValue| value.references().iter().any(|it| it.source.is_of_run());
         if merged.value.as_ref().is_some_and(of_run) {
             continue;
         }
@@ -206,12 +275,20 @@ pub fn lacking(entry: &Entry, reference: &ServerRef, sources: Sources) -> Option
         }
     }
     let reason = auth(entry, sources).err()?;
-    Some(ResolveError::Field { alias: reference.alias.clone(), field: "auth", reason })
+    Some(ResolveError::Field {
+        alias: reference.alias.clone(),
+        field: "auth",
+        reason,
+    })
 }
 
 /// The header that carries a key.
 pub fn header_of(entry: &Entry, key: &str) -> String {
-    let said = entry.definition.config_schema.get(key).and_then(|schema| schema.header.clone());
+    let said = entry
+        .definition
+        .config_schema
+        .get(key)
+        .and_then(|schema| schema.header.clone());
     said.unwrap_or_else(|| header::of_key(key))
 }
 
@@ -225,24 +302,52 @@ fn key_of(
 ) -> Result<Option<(Resolved, Origin)>, ResolveError> {
     let alias = reference.alias.clone();
     let schema = &entry.definition.config_schema[key];
-    let missing = |what: String| ResolveError::Missing { alias: alias.clone(), what, key: key.to_owned() };
-    let unfit = |reason: String| ResolveError::Key { alias: alias.clone(), key: key.to_owned(), reason };
+    let missing = |what: String| ResolveError::Missing {
+        alias: alias.clone(),
+        what,
+        key: key.to_owned(),
+    };
+    let unfit = |reason: String| ResolveError::Key {
+        alias: alias.clone(),
+        key: key.to_owned(),
+        reason,
+    };
     let (Some(value), Some(origin)) = (&merged.value, &merged.origin) else {
-        return if schema.required { Err(missing(key.to_owned())) } else { Ok(None) };
+        return if schema.required {
+            Err(missing(key.to_owned()))
+        } else {
+            Ok(None)
+        };
     };
     if let Some(reason) = sources.refused(&value.references()) {
         return Err(unfit(reason));
     }
-    let on_missing = if schema.required { OnMissing::Error } else { OnMissing::Omit };
-    let resolved = value.resolve(schema.kind, on_missing, |it| sources.get(it), |name| sources.secret(name));
+    let on_missing = if schema.required {
+        OnMissing::Error
+    } else {
+        OnMissing::Omit
+    };
+    let resolved = value.resolve(
+        schema.kind,
+        on_missing,
+        |it| sources.get(it),
+        |name| sources.secret(name),
+    );
     let resolved = resolved.map_err(|why| match why {
         Unresolved::Missing(what) => missing(what),
         Unresolved::Unfit(reason) => unfit(reason),
     })?;
-    let Some(mut resolved) = resolved else { return Ok(None) };
+    let Some(mut resolved) = resolved else {
+        return Ok(None);
+    };
     if schema.required && resolved.text.expose().trim().is_empty() {
         // A server that is asked to limit itself to nothing may take it for no limit.
-        return Err(missing(value.references().first().map_or_else(|| key.to_owned(), Reference::dotted)));
+        return Err(missing(
+            value
+                .references()
+                .first()
+                .map_or_else(|| key.to_owned(), Reference::dotted),
+        ));
     }
     if resolved.text.expose().len() > MAX_VALUE {
         return Err(unfit(format!("its value is longer than {MAX_VALUE} bytes")));
@@ -255,9 +360,16 @@ fn key_of(
 }
 
 fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, String> {
-    let Some(auth) = &entry.auth else { return Ok(None) };
+    let Some(auth) = &entry.auth else {
+        return Ok(None);
+    };
     let text = |value: &ConfigValue| {
-        let resolved = value.resolve(Kind::String, OnMissing::Error, |it| sources.get(it), |name| sources.secret(name));
+        let resolved = value.resolve(
+            Kind::String,
+            OnMissing::Error,
+            |it| sources.get(it),
+            |name| sources.secret(name),
+        );
         match resolved {
             Ok(Some(resolved)) => Ok(resolved.text),
             Ok(None) => Err("has no value".to_owned()),
@@ -266,7 +378,10 @@ fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, St
         }
     };
     Ok(Some(ClientCredentials {
-        token_url: auth.token_url.address(|it| sources.get(it)).map_err(|error| format!("token_url {error}"))?,
+        token_url: auth
+            .token_url
+            .address(|it| sources.get(it))
+            .map_err(|error| format!("token_url {error}"))?,
         client_id: text(&auth.client_id)?,
         client_secret: text(&auth.client_secret)?,
         scope: auth.scope.clone(),
@@ -288,7 +403,13 @@ fn scope_of(endpoint: &Endpoint, auth: Option<&ClientCredentials>) -> Arc<str> {
         }
     }
     if let Some(auth) = auth {
-        [auth.token_url.as_str(), auth.client_id.expose(), auth.client_secret.expose()].into_iter().for_each(&mut part);
+        [
+            auth.token_url.as_str(),
+            auth.client_id.expose(),
+            auth.client_secret.expose(),
+        ]
+        .into_iter()
+        .for_each(&mut part);
         part(auth.scope.as_deref().unwrap_or_default());
     }
     format!("run-{}", hex::encode(&digest.finalize()[..16])).into()

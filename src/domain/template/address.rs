@@ -43,7 +43,10 @@ fn is_trusted(source: Source) -> bool {
 
 impl Template {
     /// The address that this template makes. Values are taken literally, and those of a run are percent-encoded.
-    pub fn address<'v>(&self, value: impl Fn(&Reference) -> Option<&'v str>) -> Result<Url, AddressError> {
+    pub fn address<'v>(
+        &self,
+        value: impl Fn(&Reference) -> Option<&'v str>,
+    ) -> Result<Url, AddressError> {
         self.resolve(&value)?;
         let text = |foreign: &dyn Fn(&Reference) -> String| -> String {
             let piece = |piece: &Piece| match piece {
@@ -58,27 +61,36 @@ impl Template {
         };
         let shape = checked(text(&|_| "a".to_owned()).trim())?;
         // With other values it must be the same place.
-        let other = checked(text(&|_| "b9".to_owned()).trim()).map_err(|_| AddressError::ValueInHost)?;
+        let other =
+            checked(text(&|_| "b9".to_owned()).trim()).map_err(|_| AddressError::ValueInHost)?;
         if !same_place(&shape, &other) {
             return Err(AddressError::ValueInHost);
         }
         if let Some(reference) = self.climber(&value) {
             return Err(AddressError::LeavesItsPlace(reference.dotted()));
         }
-        let real = checked(text(&|reference| encoded(value(reference).unwrap_or_default())).trim())?;
+        let real =
+            checked(text(&|reference| encoded(value(reference).unwrap_or_default())).trim())?;
         if real.as_str().len() > MAX_ADDRESS {
             return Err(AddressError::TooLong);
         }
         if same_place(&shape, &real) && segments(&shape) == segments(&real) {
             return Ok(real);
         }
-        let culprit = self.references().find(|reference| !is_trusted(reference.source));
-        Err(AddressError::LeavesItsPlace(culprit.map(Reference::dotted).unwrap_or_default()))
+        let culprit = self
+            .references()
+            .find(|reference| !is_trusted(reference.source));
+        Err(AddressError::LeavesItsPlace(
+            culprit.map(Reference::dotted).unwrap_or_default(),
+        ))
     }
 
     /// The first value of a run that is empty, or would climb out of its path segment at a server, or a proxy before
     /// it, that decodes the path before it reads it.
-    fn climber<'t, 'v>(&'t self, value: impl Fn(&Reference) -> Option<&'v str>) -> Option<&'t Reference> {
+    fn climber<'t, 'v>(
+        &'t self,
+        value: impl Fn(&Reference) -> Option<&'v str>,
+    ) -> Option<&'t Reference> {
         let mut in_query = false;
         self.pieces.iter().find_map(|piece| match piece {
             Piece::Literal(text) => {
@@ -91,7 +103,8 @@ impl Template {
             }
             Piece::Reference(reference) => {
                 let text = value(reference).unwrap_or_default();
-                (text.is_empty() || matches!(text, "." | "..") || (!in_query && climbs(text))).then_some(reference)
+                (text.is_empty() || matches!(text, "." | "..") || (!in_query && climbs(text)))
+                    .then_some(reference)
             }
             Piece::Base64(_) => None,
         })
@@ -103,7 +116,13 @@ impl Template {
         &self,
         value: impl Fn(&Reference) -> Option<&'v str>,
     ) -> Result<Option<Url>, AddressError> {
-        let with = |reference: &Reference| if is_trusted(reference.source) { value(reference) } else { Some("x") };
+        let with = |reference: &Reference| {
+            if is_trusted(reference.source) {
+                value(reference)
+            } else {
+                Some("x")
+            }
+        };
         match self.address(with) {
             Ok(url) => Ok(Some(url)),
             Err(AddressError::Missing(_)) => Ok(None),
@@ -133,12 +152,21 @@ fn checked(text: &str) -> Result<Url, AddressError> {
 fn climbs(value: &str) -> bool {
     let mut text = value.to_owned();
     for _ in 0..=DECODED {
-        if text.split(['/', '\\']).any(|part| matches!(part, "." | "..")) {
+        if text
+            .split(['/', '\\'])
+            .any(|part| matches!(part, "." | ".."))
+        {
             return true;
         }
-        for (encoded, plain) in
-            [("%2e", "."), ("%2E", "."), ("%2f", "/"), ("%2F", "/"), ("%5c", "\\"), ("%5C", "\\"), ("%25", "%")]
-        {
+        for (encoded, plain) in [
+            ("%2e", "."),
+            ("%2E", "."),
+            ("%2f", "/"),
+            ("%2F", "/"),
+            ("%5c", "\\"),
+            ("%5C", "\\"),
+            ("%25", "%"),
+        ] {
             text = text.replace(encoded, plain);
         }
     }

@@ -123,13 +123,29 @@ pub(super) const APPROVALS: &[Row] = &[
     (
         Key::ApprovalsWaiting,
         "APPROVALS_WAITING",
-        ["These wait for your decision:", "Esperan tu decisión:", "Ces demandes attendent votre décision :"],
+        [
+            "These wait for your decision:",
+            "Esperan tu decisión:",
+            "Ces demandes attendent votre décision :",
+        ],
     ),
-    (Key::ApprovalsMine, "APPROVALS_MINE", ["Your own requests:", "Tus solicitudes:", "Vos propres demandes :"]),
+    (
+        Key::ApprovalsMine,
+        "APPROVALS_MINE",
+        [
+            "Your own requests:",
+            "Tus solicitudes:",
+            "Vos propres demandes :",
+        ],
+    ),
     (
         Key::ApprovalsNone,
         "APPROVALS_NONE",
-        ["Nothing waits for you.", "No hay nada que te espere.", "Rien ne vous attend."],
+        [
+            "Nothing waits for you.",
+            "No hay nada que te espere.",
+            "Rien ne vous attend.",
+        ],
     ),
     (
         Key::ApprovalsHow,

@@ -30,20 +30,48 @@ pub(super) const TEXTS: &[Row] = &[
             "Cela n'est pas dans votre menu en ce moment.",
         ],
     ),
-    (Key::MenuAuthenticate, "MENU_AUTHENTICATE", ["Sign in", "Iniciar sesión", "Se connecter"]),
-    (Key::MenuLogout, "MENU_LOGOUT", ["Sign out", "Cerrar sesión", "Se déconnecter"]),
+    (
+        Key::MenuAuthenticate,
+        "MENU_AUTHENTICATE",
+        ["Sign in", "Iniciar sesión", "Se connecter"],
+    ),
+    (
+        Key::MenuLogout,
+        "MENU_LOGOUT",
+        ["Sign out", "Cerrar sesión", "Se déconnecter"],
+    ),
     (
         Key::MenuMcpConfig,
         "MENU_MCP_CONFIG",
-        ["Connect your servers", "Conectar tus servidores", "Connecter vos serveurs"],
+        [
+            "Connect your servers",
+            "Conectar tus servidores",
+            "Connecter vos serveurs",
+        ],
     ),
-    (Key::MenuAbortConfig, "MENU_ABORT_CONFIG", ["Stop connecting", "Dejar de conectar", "Abandonner la connexion"]),
+    (
+        Key::MenuAbortConfig,
+        "MENU_ABORT_CONFIG",
+        [
+            "Stop connecting",
+            "Dejar de conectar",
+            "Abandonner la connexion",
+        ],
+    ),
     (
         Key::MenuPendingApprovals,
         "MENU_PENDING_APPROVALS",
-        ["Pending approvals", "Aprobaciones pendientes", "Approbations en attente"],
+        [
+            "Pending approvals",
+            "Aprobaciones pendientes",
+            "Approbations en attente",
+        ],
     ),
-    (Key::MenuMyApprovalRequests, "MENU_MY_APPROVAL_REQUESTS", ["My requests", "Mis solicitudes", "Mes demandes"]),
+    (
+        Key::MenuMyApprovalRequests,
+        "MENU_MY_APPROVAL_REQUESTS",
+        ["My requests", "Mis solicitudes", "Mes demandes"],
+    ),
     (
         Key::SignIn,
         "SIGN_IN",
@@ -56,7 +84,11 @@ pub(super) const TEXTS: &[Row] = &[
     (
         Key::SignedInAlready,
         "SIGNED_IN_ALREADY",
-        ["You are signed in.", "Ya has iniciado sesión.", "Vous êtes connecté."],
+        [
+            "You are signed in.",
+            "Ya has iniciado sesión.",
+            "Vous êtes connecté.",
+        ],
     ),
     (
         Key::LoggedOut,

@@ -93,17 +93,29 @@ pub(super) const TEXTS: &[Row] = &[
     (
         Key::AskDefault,
         "ASK_DEFAULT",
-        ["(answer with - for {value})", "(responde - para {value})", "(répondez - pour {value})"],
+        [
+            "(answer with - for {value})",
+            "(responde - para {value})",
+            "(répondez - pour {value})",
+        ],
     ),
     (
         Key::AskNotANumber,
         "ASK_NOT_A_NUMBER",
-        ["Answer with a number.", "Responde con un número.", "Répondez par un nombre."],
+        [
+            "Answer with a number.",
+            "Responde con un número.",
+            "Répondez par un nombre.",
+        ],
     ),
     (
         Key::AskUnfit,
         "ASK_UNFIT",
-        ["That does not fit. {limits}", "Eso no encaja. {limits}", "Cela ne convient pas. {limits}"],
+        [
+            "That does not fit. {limits}",
+            "Eso no encaja. {limits}",
+            "Cela ne convient pas. {limits}",
+        ],
     ),
     (
         Key::AskSecret,

@@ -24,6 +24,10 @@ pub(super) const TEXTS: &[Row] = &[
     (
         Key::SkillNeedsApproval,
         "SKILL_NEEDS_APPROVAL",
-        ["needs approval by {approvers}", "requiere la aprobación de {approvers}", "demande l'accord de {approvers}"],
+        [
+            "needs approval by {approvers}",
+            "requiere la aprobación de {approvers}",
+            "demande l'accord de {approvers}",
+        ],
     ),
 ];

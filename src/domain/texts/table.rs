@@ -121,8 +121,16 @@ pub(super) const TEXTS: &[Row] = &[
             "Cet agent n'a pas de serveur qui demande un identifiant de votre part.",
         ],
     ),
-    (Key::Configured, "MCP_CONFIG_CONFIGURED", ["connected", "conectado", "connecté"]),
-    (Key::NotConfigured, "MCP_CONFIG_NOT_CONFIGURED", ["not connected", "sin conectar", "non connecté"]),
+    (
+        Key::Configured,
+        "MCP_CONFIG_CONFIGURED",
+        ["connected", "conectado", "connecté"],
+    ),
+    (
+        Key::NotConfigured,
+        "MCP_CONFIG_NOT_CONFIGURED",
+        ["not connected", "sin conectar", "non connecté"],
+    ),
     (
         Key::NeedsAttention,
         "MCP_CONFIG_NEEDS_ATTENTION",
@@ -132,8 +140,24 @@ pub(super) const TEXTS: &[Row] = &[
             "à revoir : saisissez-le à nouveau",
         ],
     ),
-    (Key::Prompt, "MCP_CONFIG_PROMPT", ["{server}: {label}", "{server}: {label}", "{server} : {label}"]),
-    (Key::Options, "MCP_CONFIG_OPTIONS", ["One of: {options}", "Una de: {options}", "Au choix : {options}"]),
+    (
+        Key::Prompt,
+        "MCP_CONFIG_PROMPT",
+        [
+            "{server}: {label}",
+            "{server}: {label}",
+            "{server} : {label}",
+        ],
+    ),
+    (
+        Key::Options,
+        "MCP_CONFIG_OPTIONS",
+        [
+            "One of: {options}",
+            "Una de: {options}",
+            "Au choix : {options}",
+        ],
+    ),
     (
         Key::Optional,
         "MCP_CONFIG_OPTIONAL",
@@ -155,12 +179,20 @@ pub(super) const TEXTS: &[Row] = &[
     (
         Key::Cancelled,
         "MCP_CONFIG_CANCELLED",
-        ["Cancelled. Nothing was changed.", "Cancelado. No se ha cambiado nada.", "Annulé. Rien n'a été modifié."],
+        [
+            "Cancelled. Nothing was changed.",
+            "Cancelado. No se ha cambiado nada.",
+            "Annulé. Rien n'a été modifié.",
+        ],
     ),
     (
         Key::NothingToCancel,
         "MCP_CONFIG_NOTHING_TO_CANCEL",
-        ["There is nothing to cancel.", "No hay nada que cancelar.", "Il n'y a rien à annuler."],
+        [
+            "There is nothing to cancel.",
+            "No hay nada que cancelar.",
+            "Il n'y a rien à annuler.",
+        ],
     ),
     (
         Key::Expired,
@@ -228,7 +260,11 @@ pub(super) const TEXTS: &[Row] = &[
     (
         Key::Unreachable,
         "MCP_CONFIG_UNREACHABLE",
-        ["the server cannot be reached.", "no se puede contactar con el servidor.", "le serveur est injoignable."],
+        [
+            "the server cannot be reached.",
+            "no se puede contactar con el servidor.",
+            "le serveur est injoignable.",
+        ],
     ),
     (
         Key::Timeout,
@@ -269,12 +305,20 @@ pub(super) const TEXTS: &[Row] = &[
     (
         Key::NothingToRemove,
         "MCP_CONFIG_NOTHING_TO_REMOVE",
-        ["You have not connected {server}.", "No has conectado {server}.", "Vous n'avez pas connecté {server}."],
+        [
+            "You have not connected {server}.",
+            "No has conectado {server}.",
+            "Vous n'avez pas connecté {server}.",
+        ],
     ),
     (
         Key::Missing,
         "MCP_CONFIG_MISSING",
-        ["This needs an answer.", "Esto necesita una respuesta.", "Il faut une réponse."],
+        [
+            "This needs an answer.",
+            "Esto necesita una respuesta.",
+            "Il faut une réponse.",
+        ],
     ),
     (
         Key::LineBreak,
@@ -288,7 +332,11 @@ pub(super) const TEXTS: &[Row] = &[
     (
         Key::TooLong,
         "MCP_CONFIG_TOO_LONG",
-        ["The answer is too long.", "La respuesta es demasiado larga.", "La réponse est trop longue."],
+        [
+            "The answer is too long.",
+            "La respuesta es demasiado larga.",
+            "La réponse est trop longue.",
+        ],
     ),
     (
         Key::NotAnAddress,
@@ -299,11 +347,23 @@ pub(super) const TEXTS: &[Row] = &[
             "Ce n'est pas une adresse ; elle commence par https://",
         ],
     ),
-    (Key::NotABoolean, "MCP_CONFIG_NOT_A_BOOLEAN", ["Answer yes or no.", "Responde sí o no.", "Répondez oui ou non."]),
+    (
+        Key::NotABoolean,
+        "MCP_CONFIG_NOT_A_BOOLEAN",
+        [
+            "Answer yes or no.",
+            "Responde sí o no.",
+            "Répondez oui ou non.",
+        ],
+    ),
     (
         Key::NotAnOption,
         "MCP_CONFIG_NOT_AN_OPTION",
-        ["That is none of the options.", "No es ninguna de las opciones.", "Ce n'est aucune des options."],
+        [
+            "That is none of the options.",
+            "No es ninguna de las opciones.",
+            "Ce n'est aucune des options.",
+        ],
     ),
     (
         Key::OpenLink,
@@ -356,8 +416,20 @@ pub(super) const TEXTS: &[Row] = &[
             "Connectez-vous d'abord : un identifiant personnel demande un compte.",
         ],
     ),
-    (Key::PageTitle, "MCP_CONFIG_PAGE_TITLE", ["Connect {server}", "Conectar {server}", "Connecter {server}"]),
-    (Key::PageSend, "MCP_CONFIG_PAGE_SEND", ["Continue", "Continuar", "Continuer"]),
+    (
+        Key::PageTitle,
+        "MCP_CONFIG_PAGE_TITLE",
+        [
+            "Connect {server}",
+            "Conectar {server}",
+            "Connecter {server}",
+        ],
+    ),
+    (
+        Key::PageSend,
+        "MCP_CONFIG_PAGE_SEND",
+        ["Continue", "Continuar", "Continuer"],
+    ),
     (
         Key::PageCode,
         "MCP_CONFIG_PAGE_CODE",

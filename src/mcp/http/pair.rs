@@ -50,24 +50,36 @@ impl Pair {
         let response = client.get_events(client.shared.headers.clone()).await?;
         let (status, headers, url) = (response.status, response.headers, response.url);
         if !status.is_success() {
-            let body = collect(response.body, MAX_REFUSAL).await.unwrap_or_default();
+            let body = collect(response.body, MAX_REFUSAL)
+                .await
+                .unwrap_or_default();
             return Err(refusal(status, &headers, &body));
         }
         if media_type(&headers) != Some("text/event-stream") {
-            return Err(Failure::Lost("the server answered with something else than a stream of events".to_owned()));
+            return Err(Failure::Lost(
+                "the server answered with something else than a stream of events".to_owned(),
+            ));
         }
         let mut events = sse::events(response.body, client.shared.wire.clone(), None);
         let endpoint = Arc::new(endpoint(&mut events, &client.shared.url, &url).await?);
         let (sender, messages) = mpsc::channel(AHEAD);
         let reader = tokio::spawn(read(events, sender)).abort_handle();
-        Ok(Self { client, endpoint, messages, reader })
+        Ok(Self {
+            client,
+            endpoint,
+            messages,
+            reader,
+        })
     }
 }
 
 impl Transport<RoleClient> for Pair {
     type Error = Failed;
 
-    fn send(&mut self, message: ClientJsonRpcMessage) -> impl Future<Output = Result<(), Failed>> + Send + 'static {
+    fn send(
+        &mut self,
+        message: ClientJsonRpcMessage,
+    ) -> impl Future<Output = Result<(), Failed>> + Send + 'static {
         let (client, endpoint) = (self.client.clone(), self.endpoint.clone());
         async move { client.post_aside(&endpoint, &message).await }
     }
@@ -84,16 +96,31 @@ impl Transport<RoleClient> for Pair {
 
 impl Client {
     /// Posts a message whose answer, if there is one, comes over the stream.
-    async fn post_aside(&self, endpoint: &Url, message: &ClientJsonRpcMessage) -> Result<(), Failed> {
+    async fn post_aside(
+        &self,
+        endpoint: &Url,
+        message: &ClientJsonRpcMessage,
+    ) -> Result<(), Failed> {
         let shared = &*self.shared;
         let tap = shared.wire.outgoing(message);
-        let failure = match self.send_message(endpoint, shared.headers.clone(), message, tap.as_deref()).await {
+        let failure = match self
+            .send_message(endpoint, shared.headers.clone(), message, tap.as_deref())
+            .await
+        {
             Ok(response) if response.status.is_success() => return Ok(()),
             // The session belongs to the stream; a server that lost it did nothing.
-            Ok(response) if response.status == http::StatusCode::NOT_FOUND => Failure::SessionUnknown,
+            Ok(response) if response.status == http::StatusCode::NOT_FOUND => {
+                Failure::SessionUnknown
+            }
             Ok(response) => {
                 let (status, headers) = (response.status, response.headers);
-                refusal(status, &headers, &collect(response.body, MAX_REFUSAL).await.unwrap_or_default())
+                refusal(
+                    status,
+                    &headers,
+                    &collect(response.body, MAX_REFUSAL)
+                        .await
+                        .unwrap_or_default(),
+                )
             }
             Err(failure) => failure,
         };
@@ -113,17 +140,23 @@ async fn endpoint(
 ) -> Result<Url, Failure> {
     while let Some(event) = events.next().await {
         let event = event.map_err(|error| lost(&error))?;
-        let (Some("endpoint"), Some(place)) = (event.event.as_deref(), event.data) else { continue };
-        let place = answered
-            .join(place.trim())
-            .map_err(|_| Failure::Lost("the server names an endpoint that is no address".to_owned()))?;
+        let (Some("endpoint"), Some(place)) = (event.event.as_deref(), event.data) else {
+            continue;
+        };
+        let place = answered.join(place.trim()).map_err(|_| {
+            Failure::Lost("the server names an endpoint that is no address".to_owned())
+        })?;
         if place.origin() != ours.origin() {
             let origin = clipped(&place.origin().ascii_serialization());
-            return Err(Failure::Lost(format!("the server names an endpoint at another origin, {origin}")));
+            return Err(Failure::Lost(format!(
+                "the server names an endpoint at another origin, {origin}"
+            )));
         }
         return Ok(place);
     }
-    Err(Failure::Lost("the stream of events ended before the server named its endpoint".to_owned()))
+    Err(Failure::Lost(
+        "the stream of events ended before the server named its endpoint".to_owned(),
+    ))
 }
 
 /// Reads events until the stream ends or nobody listens any more.
@@ -132,8 +165,15 @@ async fn read(
     messages: mpsc::Sender<ServerJsonRpcMessage>,
 ) {
     while let Some(event) = events.next().await {
-        let Ok(event) = event.inspect_err(|error| tracing::debug!("a stream of events broke: {error}")) else { return };
-        let (None | Some("message" | ""), Some(data)) = (event.event.as_deref(), &event.data) else { continue };
+        let Ok(event) =
+            event.inspect_err(|error| tracing::debug!("a stream of events broke: {error}"))
+        else {
+            return;
+        };
+        let (None | Some("message" | ""), Some(data)) = (event.event.as_deref(), &event.data)
+        else {
+            continue;
+        };
         let Ok(message) = serde_json::from_str(data) else {
             tracing::debug!("a server sent an event that is no message of the protocol");
             continue;

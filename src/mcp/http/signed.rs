@@ -18,11 +18,23 @@ use crate::{
 impl Client {
     /// Sends a request, with an access token where the server wants one; `sending` hears when it leaves. A token
     /// that the server refuses is replaced once: 401 says that nothing was done.
-    pub(super) async fn send(&self, mut request: Request, sending: impl FnOnce()) -> Result<Response, Failure> {
-        let send = async |request| self.shared.egress.send(request).await.map_err(|error| unreachable(&error));
+    pub(super) async fn send(
+        &self,
+        mut request: Request,
+        sending: impl FnOnce(),
+    ) -> Result<Response, Failure> {
+        let send = async |request| {
+            self.shared
+                .egress
+                .send(request)
+                .await
+                .map_err(|error| unreachable(&error))
+        };
         let token = self.sign(&mut request, None).await?;
         sending();
-        let Some(token) = token else { return send(request).await };
+        let Some(token) = token else {
+            return send(request).await;
+        };
         let answer = send(request.clone()).await?;
         // What follows no redirect is to be sent once at most, whatever the answer.
         if answer.status != StatusCode::UNAUTHORIZED || request.limits.redirects == 0 {
@@ -35,23 +47,46 @@ impl Client {
     }
 
     /// Puts an access token on a request, where the server wants one: another one than the `refused`.
-    async fn sign(&self, request: &mut Request, refused: Option<&Arc<Token>>) -> Result<Option<Arc<Token>>, Failure> {
-        let Some(bearer) = &self.shared.bearer else { return Ok(None) };
+    async fn sign(
+        &self,
+        request: &mut Request,
+        refused: Option<&Arc<Token>>,
+    ) -> Result<Option<Arc<Token>>, Failure> {
+        let Some(bearer) = &self.shared.bearer else {
+            return Ok(None);
+        };
         let token = bearer.token(refused).await?;
         self.shared.wire.hide(token.scrubber.clone());
-        request.headers.insert(header::AUTHORIZATION, token.header.clone());
+        request
+            .headers
+            .insert(header::AUTHORIZATION, token.header.clone());
         Ok(Some(token))
     }
 
     /// Opens a WebSocket at the address of the server, with its headers.
     pub(in crate::mcp) async fn dial(&self, protocol: &'static str) -> Result<Socket, Failure> {
         let shared = &*self.shared;
-        let limits = Limits { deadline: Some(shared.timeouts.connect), max_body: MAX_REFUSAL, ..self.patience() };
+        let limits = Limits {
+            deadline: Some(shared.timeouts.connect),
+            max_body: MAX_REFUSAL,
+            ..self.patience()
+        };
         let headers = shared.headers.clone();
-        let mut request = Request { method: Method::GET, url: shared.url.clone(), headers, body: Bytes::new(), limits };
+        let mut request = Request {
+            method: Method::GET,
+            url: shared.url.clone(),
+            headers,
+            body: Bytes::new(),
+            limits,
+        };
         let token = self.sign(&mut request, None).await?;
-        let dial =
-            async |request| shared.egress.web_socket(request, protocol).await.map_err(|error| unreachable(&error));
+        let dial = async |request| {
+            shared
+                .egress
+                .web_socket(request, protocol)
+                .await
+                .map_err(|error| unreachable(&error))
+        };
         let mut shaken = dial(request.clone()).await?;
         if matches!(&shaken, Handshake::Answer(answer) if answer.status == StatusCode::UNAUTHORIZED)
             && token.is_some()
@@ -61,12 +96,22 @@ impl Client {
         }
         match shaken {
             Handshake::Open(socket) => Ok(socket),
-            Handshake::Answer(answer) if answer.status.is_success() => {
-                Err(Failure::Refused { code: None, message: "the server opens no WebSocket there".to_owned() })
-            }
+            Handshake::Answer(answer) if answer.status.is_success() => Err(Failure::Refused {
+                code: None,
+                message: "the server opens no WebSocket there".to_owned(),
+            }),
             Handshake::Answer(answer) => {
-                let Response { status, headers, body, .. } = *answer;
-                Err(refusal(status, &headers, &collect(body, MAX_REFUSAL).await.unwrap_or_default()))
+                let Response {
+                    status,
+                    headers,
+                    body,
+                    ..
+                } = *answer;
+                Err(refusal(
+                    status,
+                    &headers,
+                    &collect(body, MAX_REFUSAL).await.unwrap_or_default(),
+                ))
             }
         }
     }

@@ -28,7 +28,9 @@ pub(super) async fn refused(
 ) -> Result<Answer, Failure> {
     let (status, headers) = (response.status, response.headers);
     // What cannot be read explains nothing; the status does.
-    let body = collect(response.body, MAX_REFUSAL).await.unwrap_or_default();
+    let body = collect(response.body, MAX_REFUSAL)
+        .await
+        .unwrap_or_default();
     let failure = refusal(status, &headers, &body);
     if in_session && forgot_session(status, &failure) {
         return Err(Failure::SessionUnknown);
@@ -38,9 +40,14 @@ pub(super) async fn refused(
         // Servers of the older revisions answer the question with any status and any text; what follows is
         // the older handshake, and it needs the answer under the id of its request.
         Failure::Refused { code, message } if !tapped && (code.is_some() || discovering) => {
-            let code = code.and_then(|code| i32::try_from(code).ok()).map_or(ErrorCode::INVALID_REQUEST, ErrorCode);
+            let code = code
+                .and_then(|code| i32::try_from(code).ok())
+                .map_or(ErrorCode::INVALID_REQUEST, ErrorCode);
             let data = error_data(&body);
-            Ok(Answer::Json(ServerJsonRpcMessage::error(ErrorData::new(code, message, data), Some(id.clone())), None))
+            Ok(Answer::Json(
+                ServerJsonRpcMessage::error(ErrorData::new(code, message, data), Some(id.clone())),
+                None,
+            ))
         }
         failure => Err(failure),
     }
@@ -52,25 +59,41 @@ pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> F
     match status {
         StatusCode::UNAUTHORIZED => return Failure::Unauthorized,
         StatusCode::FORBIDDEN => return Failure::Forbidden,
-        StatusCode::TOO_MANY_REQUESTS => return Failure::Busy { status: 429, retry_after },
+        StatusCode::TOO_MANY_REQUESTS => {
+            return Failure::Busy {
+                status: 429,
+                retry_after,
+            };
+        }
         StatusCode::SERVICE_UNAVAILABLE if retry_after.is_some() => {
-            return Failure::Busy { status: 503, retry_after };
+            return Failure::Busy {
+                status: 503,
+                retry_after,
+            };
         }
         _ => {}
     }
     match answer_in(body) {
         Some(Err(refused)) => refused,
-        _ if status.is_server_error() => Failure::Broken(format!("the server answered with HTTP {status}")),
-        _ => Failure::Refused { code: None, message: format!("the server answered with HTTP {status}") },
+        _ if status.is_server_error() => {
+            Failure::Broken(format!("the server answered with HTTP {status}"))
+        }
+        _ => Failure::Refused {
+            code: None,
+            message: format!("the server answered with HTTP {status}"),
+        },
     }
 }
 
 /// 404 by the specification; 400 and a sentence about it by the reference servers.
 fn forgot_session(status: StatusCode, failure: &Failure) -> bool {
-    let Failure::Refused { message, .. } = failure else { return false };
+    let Failure::Refused { message, .. } = failure else {
+        return false;
+    };
     let message = message.to_ascii_lowercase();
     status == StatusCode::NOT_FOUND
-        || (status == StatusCode::BAD_REQUEST && (message.contains("session") || message.contains("not initialized")))
+        || (status == StatusCode::BAD_REQUEST
+            && (message.contains("session") || message.contains("not initialized")))
 }
 
 /// The `data` of an error, in which a server names the revisions it speaks.
@@ -92,11 +115,17 @@ pub(super) fn unreachable(error: &EgressError) -> Failure {
 }
 
 pub(super) fn broken(error: &EgressError) -> Failure {
-    if error.is_timeout() { Failure::Silent(error.to_string()) } else { Failure::Lost(error.to_string()) }
+    if error.is_timeout() {
+        Failure::Silent(error.to_string())
+    } else {
+        Failure::Lost(error.to_string())
+    }
 }
 
 /// `Retry-After` in seconds, at most an hour; a date is taken as a minute.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let value = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
-    Some(Duration::from_secs(value.trim().parse().unwrap_or(60).min(3600)))
+    Some(Duration::from_secs(
+        value.trim().parse().unwrap_or(60).min(3600),
+    ))
 }

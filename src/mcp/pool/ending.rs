@@ -22,7 +22,11 @@ const LOOK: Duration = Duration::from_millis(200);
 
 impl Pool {
     pub(in crate::mcp) fn personal_keys(&self) -> Vec<Key> {
-        locked(&self.slots).keys().filter(|key| !key.scope.is_empty()).cloned().collect()
+        locked(&self.slots)
+            .keys()
+            .filter(|key| !key.scope.is_empty())
+            .cloned()
+            .collect()
     }
 
     pub(in crate::mcp) async fn close(&self, key: &Key) {
@@ -33,10 +37,19 @@ impl Pool {
 
     /// Waits for whoever uses the connection, so that no call is cut off.
     pub(in crate::mcp) async fn close_when_unused(&self, key: &Key, spec: &Arc<ServerSpec>) {
-        while self.closing.run_until_cancelled(tokio::time::sleep(LOOK)).await.is_some() {
+        while self
+            .closing
+            .run_until_cancelled(tokio::time::sleep(LOOK))
+            .await
+            .is_some()
+        {
             let mut slots = locked(&self.slots);
             let versions = slots.get(key).map(Vec::as_slice).unwrap_or_default();
-            let Some(slot) = versions.iter().find(|slot| same_connection(&slot.target.spec, spec)).cloned() else {
+            let Some(slot) = versions
+                .iter()
+                .find(|slot| same_connection(&slot.target.spec, spec))
+                .cloned()
+            else {
                 return;
             };
             if slot.users.load(Ordering::SeqCst) == 0 {
@@ -50,7 +63,11 @@ impl Pool {
         self.closing.cancel();
         self.tasks.close();
         let slots = std::mem::take(&mut *locked(&self.slots));
-        let sessions: Vec<_> = slots.values().flatten().filter_map(|slot| slot.take_out()).collect();
+        let sessions: Vec<_> = slots
+            .values()
+            .flatten()
+            .filter_map(|slot| slot.take_out())
+            .collect();
         let all = async {
             join_all(sessions.iter().map(|session| session.close())).await;
             self.tasks.wait().await;
@@ -63,8 +80,15 @@ impl Pool {
     /// Closes the least recently used connections that nobody uses, until the cap is met.
     pub(super) fn make_room(&self) {
         let mut slots = locked(&self.slots);
-        let mut ready: Vec<_> = slots.values().flatten().filter(|slot| slot.is_ready()).cloned().collect();
-        let Some(surplus) = ready.len().checked_sub(self.options.max_connections.max(1)) else { return };
+        let mut ready: Vec<_> = slots
+            .values()
+            .flatten()
+            .filter(|slot| slot.is_ready())
+            .cloned()
+            .collect();
+        let Some(surplus) = ready.len().checked_sub(self.options.max_connections.max(1)) else {
+            return;
+        };
         ready.retain(|slot| slot.users.load(Ordering::SeqCst) == 0);
         ready.sort_by_key(|slot| slot.used.load(Ordering::Relaxed));
         for slot in ready.into_iter().take(surplus) {
@@ -78,7 +102,8 @@ impl Pool {
         let mut slots = locked(&self.slots);
         let idle = |slot: &&Arc<Slot>| {
             let used = Duration::from_micros(slot.used.load(Ordering::Relaxed));
-            slot.users.load(Ordering::SeqCst) == 0 && now.saturating_sub(used) >= self.patience_with(slot)
+            slot.users.load(Ordering::SeqCst) == 0
+                && now.saturating_sub(used) >= self.patience_with(slot)
         };
         let idle: Vec<_> = slots.values().flatten().filter(idle).cloned().collect();
         for slot in idle {
@@ -114,7 +139,8 @@ impl Pool {
         if self.sweeping.swap(true, Ordering::SeqCst) {
             return;
         }
-        let pause = (self.options.idle_ttl / 4).clamp(Duration::from_millis(10), Duration::from_secs(15));
+        let pause =
+            (self.options.idle_ttl / 4).clamp(Duration::from_millis(10), Duration::from_secs(15));
         let (pool, closing): (Weak<Self>, _) = (Arc::downgrade(self), self.closing.clone());
         tokio::spawn(closing.run_until_cancelled_owned(async move {
             loop {

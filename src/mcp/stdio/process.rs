@@ -41,9 +41,22 @@ pub(super) struct Streams {
 
 impl Launch {
     /// The command of a stdio endpoint, if it may be run: an absolute path, or a name the operator lists.
-    pub(in crate::mcp) fn of(server: &ServerId, endpoint: &Endpoint, allowed: &[String]) -> Result<Self, Failure> {
-        let Endpoint::Stdio { command, args, env, cwd, encoding } = endpoint else {
-            return Err(Failure::Misconfigured("the server is not a command".to_owned()));
+    pub(in crate::mcp) fn of(
+        server: &ServerId,
+        endpoint: &Endpoint,
+        allowed: &[String],
+    ) -> Result<Self, Failure> {
+        let Endpoint::Stdio {
+            command,
+            args,
+            env,
+            cwd,
+            encoding,
+        } = endpoint
+        else {
+            return Err(Failure::Misconfigured(
+                "the server is not a command".to_owned(),
+            ));
         };
         if !command.starts_with('/') && (command.contains('/') || !allowed.contains(command)) {
             return Err(Failure::Misconfigured(format!(
@@ -51,11 +64,19 @@ impl Launch {
                 allowed.join(", ")
             )));
         }
-        let encoding = encoding.as_deref().map_or(Ok(UTF_8), encoding::named).map_err(Failure::Misconfigured)?;
+        let encoding = encoding
+            .as_deref()
+            .map_or(Ok(UTF_8), encoding::named)
+            .map_err(Failure::Misconfigured)?;
         let ours = Environment::from_process();
-        let inherited = INHERITED.iter().filter_map(|name| Some(((*name).to_owned(), Secret::new(ours.get(name)?))));
+        let inherited = INHERITED
+            .iter()
+            .filter_map(|name| Some(((*name).to_owned(), Secret::new(ours.get(name)?))));
         let mut all: BTreeMap<String, Secret> = inherited.collect();
-        all.extend(env.iter().map(|(name, value)| (name.clone(), value.clone())));
+        all.extend(
+            env.iter()
+                .map(|(name, value)| (name.clone(), value.clone())),
+        );
         Ok(Self {
             server: server.clone(),
             secrets: secret_parts(args).chain(env.values().cloned()).collect(),
@@ -81,18 +102,38 @@ impl Launch {
         }
         let mut command = CommandWrap::from(command);
         command.wrap(ProcessGroup::leader()).wrap(KillOnDrop);
-        let mut child = command
-            .spawn()
-            .map_err(|error| Failure::NotSent(format!("command {:?} cannot be started: {error}", self.command)))?;
-        let streams = (child.stdin().take(), child.stdout().take(), child.stderr().take());
+        let mut child = command.spawn().map_err(|error| {
+            Failure::NotSent(format!(
+                "command {:?} cannot be started: {error}",
+                self.command
+            ))
+        })?;
+        let streams = (
+            child.stdin().take(),
+            child.stdout().take(),
+            child.stderr().take(),
+        );
         let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
-            return Err(Failure::NotSent("the child has no standard streams".to_owned()));
+            return Err(Failure::NotSent(
+                "the child has no standard streams".to_owned(),
+            ));
         };
         let id = child.id();
         if let Some(id) = id {
             warden.watch(id);
         }
-        Ok((Group { child, id, warden: warden.clone() }, Streams { stdin, stdout, stderr }))
+        Ok((
+            Group {
+                child,
+                id,
+                warden: warden.clone(),
+            },
+            Streams {
+                stdin,
+                stdout,
+                stderr,
+            },
+        ))
     }
 }
 

@@ -33,9 +33,18 @@ impl Tail {
 }
 
 /// Reads until the child closes its standard error.
-pub(super) async fn drain(stderr: ChildStderr, server: ServerId, secrets: Vec<Secret>, tail: Arc<Tail>) {
+pub(super) async fn drain(
+    stderr: ChildStderr,
+    server: ServerId,
+    secrets: Vec<Secret>,
+    tail: Arc<Tail>,
+) {
     let mut stderr = BufReader::new(stderr);
-    let mut ration = Ration { opened: clock::instant(), logged: 0, left_out: 0 };
+    let mut ration = Ration {
+        opened: clock::instant(),
+        logged: 0,
+        left_out: 0,
+    };
     let mut bytes = Vec::new();
     while let Some(whole) = next_line(&mut stderr, &mut bytes).await {
         let line = presentable(&bytes, whole, &secrets);
@@ -55,7 +64,11 @@ pub(super) async fn drain(stderr: ChildStderr, server: ServerId, secrets: Vec<Se
 /// The start of the next line in `bytes`; whether that is all of it.
 async fn next_line(stderr: &mut BufReader<ChildStderr>, bytes: &mut Vec<u8>) -> Option<bool> {
     bytes.clear();
-    let count = stderr.take(MAX_LINE as u64).read_until(b'\n', bytes).await.ok()?;
+    let count = stderr
+        .take(MAX_LINE as u64)
+        .read_until(b'\n', bytes)
+        .await
+        .ok()?;
     if count == 0 {
         return None;
     }
@@ -85,7 +98,12 @@ async fn skip_line(stderr: &mut BufReader<ChildStderr>) -> Option<()> {
 /// through would be missed, so a cut line loses as much of its end as the longest secret has.
 fn presentable(bytes: &[u8], whole: bool, secrets: &[Secret]) -> String {
     let mut line = String::from_utf8_lossy(bytes).into_owned();
-    let secrets = || secrets.iter().map(Secret::expose).filter(|secret| secret.len() >= SHORTEST_SECRET);
+    let secrets = || {
+        secrets
+            .iter()
+            .map(Secret::expose)
+            .filter(|secret| secret.len() >= SHORTEST_SECRET)
+    };
     for secret in secrets() {
         if line.contains(secret) {
             line = line.replace(secret, "[secret]");
@@ -96,7 +114,10 @@ fn presentable(bytes: &[u8], whole: bool, secrets: &[Secret]) -> String {
         line.truncate(line.floor_char_boundary(line.len().saturating_sub(longest)));
         line.push('…');
     }
-    line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    line.trim_end()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }
 
 struct Ration {

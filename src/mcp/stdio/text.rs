@@ -28,8 +28,19 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn new(stdout: ChildStdout, encoding: &'static Encoding) -> Self {
-        let (stdout, decoder) = (BufReader::new(stdout), encoding.new_decoder_with_bom_removal());
-        Self { stdout, decoder, chunk: vec![0; CHUNK].into(), text: String::new(), start: 0, searched: 0, ended: false }
+        let (stdout, decoder) = (
+            BufReader::new(stdout),
+            encoding.new_decoder_with_bom_removal(),
+        );
+        Self {
+            stdout,
+            decoder,
+            chunk: vec![0; CHUNK].into(),
+            text: String::new(),
+            start: 0,
+            searched: 0,
+            ended: false,
+        }
     }
 
     /// The next line, cut from what is before it. `None` at the end, and at a line that is too long.
@@ -44,7 +55,9 @@ impl Lines {
             self.text.drain(..self.start);
             (self.start, self.searched) = (0, self.text.len());
             if self.text.len() > MAX_LINE {
-                tracing::warn!("a stdio server wrote a line over {MAX_LINE} bytes; its connection is closed");
+                tracing::warn!(
+                    "a stdio server wrote a line over {MAX_LINE} bytes; its connection is closed"
+                );
                 return None;
             }
             if self.ended {
@@ -59,9 +72,14 @@ impl Lines {
 
     /// Bytes that are nothing in the encoding become U+FFFD.
     fn decode(&mut self, read: usize) {
-        let room = self.decoder.max_utf8_buffer_length(read).expect("a chunk is small");
+        let room = self
+            .decoder
+            .max_utf8_buffer_length(read)
+            .expect("a chunk is small");
         self.text.reserve(room);
-        let _ = self.decoder.decode_to_string(&self.chunk[..read], &mut self.text, self.ended);
+        let _ = self
+            .decoder
+            .decode_to_string(&self.chunk[..read], &mut self.text, self.ended);
     }
 }
 

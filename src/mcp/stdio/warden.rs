@@ -37,9 +37,13 @@ impl Warden {
             return;
         }
         // There is none yet, or somebody ended it. A new one has to know all.
-        let all = watch.groups.iter().fold(String::new(), |all, group| all + &format!("+ {group}\n"));
-        watch.script =
-            start().inspect_err(|error| tracing::warn!(%error, "nothing ends stdio servers after a crash")).ok();
+        let all = watch
+            .groups
+            .iter()
+            .fold(String::new(), |all, group| all + &format!("+ {group}\n"));
+        watch.script = start()
+            .inspect_err(|error| tracing::warn!(%error, "nothing ends stdio servers after a crash"))
+            .ok();
         let _ = watch.tell(&all);
     }
 
@@ -54,15 +58,26 @@ impl Warden {
 
 impl Watch {
     fn tell(&mut self, lines: &str) -> io::Result<()> {
-        self.script.as_mut().ok_or(io::ErrorKind::NotConnected)?.write_all(lines.as_bytes())
+        self.script
+            .as_mut()
+            .ok_or(io::ErrorKind::NotConnected)?
+            .write_all(lines.as_bytes())
     }
 }
 
 /// The pipe to a new script. It has a group of its own, so that what ends ours at the terminal does not end it.
 fn start() -> io::Result<File> {
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", SCRIPT, "chatelaine-warden"]).env_clear().current_dir("/").process_group(0);
-    let mut script = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    command
+        .args(["-c", SCRIPT, "chatelaine-warden"])
+        .env_clear()
+        .current_dir("/")
+        .process_group(0);
+    let mut script = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
     let stdin = script.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
     // The script itself is reaped by the runtime when it ends.
     Ok(stdin.into_owned_fd()?.into())

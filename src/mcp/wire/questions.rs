@@ -36,10 +36,21 @@ impl Wire {
             #[serde(default)]
             message: String,
         }
-        let (Some(tap), Ok(id)) = (self.whose(of), serde_json::from_str::<RequestId>(id.get())) else { return };
-        let params = params.map(|params| self.token.load().json(self.scrubber.json(params.to_owned())));
-        let asked = params.as_ref().and_then(|params| object::<Asked>(params.get()).ok());
-        let message = asked.map(|asked| clipped(&asked.message)).unwrap_or_default();
+        let (Some(tap), Ok(id)) = (self.whose(of), serde_json::from_str::<RequestId>(id.get()))
+        else {
+            return;
+        };
+        let params = params.map(|params| {
+            self.token
+                .load()
+                .json(self.scrubber.json(params.to_owned()))
+        });
+        let asked = params
+            .as_ref()
+            .and_then(|params| object::<Asked>(params.get()).ok());
+        let message = asked
+            .map(|asked| clipped(&asked.message))
+            .unwrap_or_default();
         if tap.asking.is_none() {
             return tap.decline(message);
         }
@@ -47,14 +58,25 @@ impl Wire {
         let mut questions = locked(&self.questions);
         if questions.len() < MAX_UNREAD {
             // Of two with one id the first counts; nobody answers the other one.
-            questions.entry(id).or_insert(Put { tap, input, message });
+            questions.entry(id).or_insert(Put {
+                tap,
+                input,
+                message,
+            });
         }
     }
 
     /// The answer to a question that came in: its user's, if there is somebody to ask.
     pub(in crate::mcp) async fn answer_to(&self, id: &RequestId) -> Value {
         let decline = json!({ "action": "decline" });
-        let Some(Put { tap, input, message }) = locked(&self.questions).remove(id) else { return decline };
+        let Some(Put {
+            tap,
+            input,
+            message,
+        }) = locked(&self.questions).remove(id)
+        else {
+            return decline;
+        };
         if let Some(asking) = &tap.asking
             && let Some(answer) = asking.ask(input).await
         {
@@ -70,7 +92,9 @@ impl Wire {
         }
         let waiting = locked(&self.waiting);
         let mut calls = waiting.values().filter(|tap| tap.arguments.is_some());
-        let (Some(tap), None) = (calls.next(), calls.next()) else { return None };
+        let (Some(tap), None) = (calls.next(), calls.next()) else {
+            return None;
+        };
         locked(&self.given_up).is_empty().then(|| tap.clone())
     }
 }
@@ -87,7 +111,10 @@ impl Tap {
     pub(super) fn is_given_up(&self) -> bool {
         let answered = match &*locked(&self.answer) {
             Some(Ok(_)) => true,
-            Some(Err(failure)) => !matches!(failure, Failure::Silent(_) | Failure::Broken(_) | Failure::Lost(_)),
+            Some(Err(failure)) => !matches!(
+                failure,
+                Failure::Silent(_) | Failure::Broken(_) | Failure::Lost(_)
+            ),
             None => false,
         };
         self.arguments.is_some() && self.was_sent() && !answered

@@ -12,12 +12,18 @@ use super::{
 impl Field<'_> {
     /// Text that a function accepts; its error says what is wrong and may quote what it was given only
     /// when the author wrote it.
-    pub(in crate::packs) fn parsed<T>(&self, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+    pub(in crate::packs) fn parsed<T>(
+        &self,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
         let text = self.filled()?;
         match parse(&text.value) {
             Ok(value) => Some(value),
             Err(_) if text.from_env => {
-                self.error(format!("the value of {} cannot be used here", text.shown), "correct the variable");
+                self.error(
+                    format!("the value of {} cannot be used here", text.shown),
+                    "correct the variable",
+                );
                 None
             }
             Err(reason) => {
@@ -40,11 +46,17 @@ impl Field<'_> {
             Ok(url) if url.scheme() != plain && url.scheme() != safe => (scheme.as_str(), ""),
             Ok(url) if !url.username().is_empty() || url.password().is_some() => {
                 self.mask();
-                self.error("the address holds a user or password", "send them in a header");
+                self.error(
+                    "the address holds a user or password",
+                    "send them in a header",
+                );
                 return None;
             }
             Ok(url) if url.has_host() => return Some(url),
-            _ => ("is not an address", "write one such as `https://mcp.example.org/mcp`"),
+            _ => (
+                "is not an address",
+                "write one such as `https://mcp.example.org/mcp`",
+            ),
         };
         let said = match shade::public_part(&text.shown) {
             Some(place) if place.len() < text.shown.len() => format!("{place}?…\" {message}"),
@@ -62,10 +74,17 @@ impl Field<'_> {
             return Some(*value);
         }
         let names: Vec<_> = words.iter().map(|(word, _)| *word).collect();
-        let near = if text.from_env { None } else { nearest(&text.value, &names) };
+        let near = if text.from_env {
+            None
+        } else {
+            nearest(&text.value, &names)
+        };
         let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
         let many = if names.len() == 1 { "" } else { "one of " };
-        self.error(format!("unknown value {}", text.shown), &format!("{near}write {many}{}", names.join(", ")));
+        self.error(
+            format!("unknown value {}", text.shown),
+            &format!("{near}write {many}{}", names.join(", ")),
+        );
         None
     }
 
@@ -94,9 +113,18 @@ impl Field<'_> {
         self.numeric(bounds, "a number")
     }
 
-    fn numeric<T: FromStr + PartialOrd + Display>(&self, bounds: &RangeInclusive<T>, noun: &str) -> Option<T> {
+    fn numeric<T: FromStr + PartialOrd + Display>(
+        &self,
+        bounds: &RangeInclusive<T>,
+        noun: &str,
+    ) -> Option<T> {
         let wanted = format!("{noun} from {} to {}", bounds.start(), bounds.end());
-        let fits = |text: &str| text.trim().parse::<T>().ok().filter(|value| bounds.contains(value));
+        let fits = |text: &str| {
+            text.trim()
+                .parse::<T>()
+                .ok()
+                .filter(|value| bounds.contains(value))
+        };
         if let Value::Scalar { text, plain } = &self.node.value {
             if text.contains("${") {
                 return self.variable(text, &wanted, fits);
@@ -113,11 +141,19 @@ impl Field<'_> {
         None
     }
 
-    fn variable<T>(&self, text: &str, wanted: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+    fn variable<T>(
+        &self,
+        text: &str,
+        wanted: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
         let text = self.resolved(text)?;
         let value = read(&text.value);
         if value.is_none() {
-            self.error(format!("the value of {} is not {wanted}", text.shown), "correct the variable");
+            self.error(
+                format!("the value of {} is not {wanted}", text.shown),
+                "correct the variable",
+            );
         }
         value
     }

@@ -29,22 +29,43 @@ pub(super) fn read(field: &Field) -> Option<Node> {
         None => missing(field, "name", "ValidationError: 'name' is required"),
     }
     let server = object.nullable("server");
-    let label = server.as_ref().and_then(Field::raw).unwrap_or_default().trim();
+    let label = server
+        .as_ref()
+        .and_then(Field::raw)
+        .unwrap_or_default()
+        .trim();
     if label.is_empty() {
         let sentence = "ValidationError: 'server' must be a non-empty identifier";
-        server.as_ref().map_or_else(|| missing(field, "server", sentence), |server| server.error(sentence, ""));
+        server.as_ref().map_or_else(
+            || missing(field, "server", sentence),
+            |server| server.error(sentence, ""),
+        );
     }
-    let legacy = ["transport", "command", "url"].iter().all(|name| object.lacks(name)) && is_package(label);
+    let legacy = ["transport", "command", "url"]
+        .iter()
+        .all(|name| object.lacks(name))
+        && is_package(label);
     let description = object.nullable("description");
     if description.is_none() && !legacy {
-        missing(field, "description", "ValidationError: 'description' is required");
+        missing(
+            field,
+            "description",
+            "ValidationError: 'description' is required",
+        );
     }
     let transport = transport(&mut object);
     let kind = transport.as_ref().and_then(Field::raw).unwrap_or("stdio");
-    let native = if kind == "http" { "streamable-http" } else { kind };
+    let native = if kind == "http" {
+        "streamable-http"
+    } else {
+        kind
+    };
     made.put(
         "transport",
-        transport.as_ref().map_or_else(|| given_text("default of HoloDeck", native), |t| text(t, native)),
+        transport.as_ref().map_or_else(
+            || given_text("default of HoloDeck", native),
+            |t| text(t, native),
+        ),
     );
     if kind == "stdio" {
         let detected = server.as_ref().filter(|_| legacy);
@@ -60,7 +81,10 @@ pub(super) fn read(field: &Field) -> Option<Node> {
     object.finish();
     made.put("toolAccess", open_to_all());
     // It has no place in a pack, and is kept for whoever reads one.
-    let note = description.as_ref().and_then(replaced).and_then(|node| Some(node.words()?.to_owned()));
+    let note = description
+        .as_ref()
+        .and_then(replaced)
+        .and_then(|node| Some(node.words()?.to_owned()));
     Some(made.into_node(field).noted(note))
 }
 
@@ -73,7 +97,10 @@ fn transport<'a>(object: &mut Object<'a>) -> Option<Field<'a>> {
     let known = ["stdio", "sse", "websocket", "http"];
     if field.raw().is_none_or(|word| !known.contains(&word)) {
         let word = field.raw().unwrap_or_default();
-        let message = format!("MCPConfigError: Invalid transport '{word}'. Supported transports: {}", known.join(", "));
+        let message = format!(
+            "MCPConfigError: Invalid transport '{word}'. Supported transports: {}",
+            known.join(", ")
+        );
         field.error(message, "");
         return None;
     }
@@ -82,9 +109,18 @@ fn transport<'a>(object: &mut Object<'a>) -> Option<Field<'a>> {
 
 /// `@scope/name`: a name with nothing else in it could be a package of anybody's.
 fn is_package(server: &str) -> bool {
-    let part = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-    let scoped = server.strip_prefix('@').and_then(|rest| rest.split_once('/'));
-    scoped.is_some_and(|(scope, name)| part(scope) && part(name.split('@').next().unwrap_or_default()))
+    let part = |text: &str| {
+        !text.is_empty()
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    };
+    let scoped = server
+        .strip_prefix('@')
+        .and_then(|rest| rest.split_once('/'));
+    scoped.is_some_and(|(scope, name)| {
+        part(scope) && part(name.split('@').next().unwrap_or_default())
+    })
 }
 
 fn stdio(object: &mut Object, made: &mut Made, legacy: Option<&Field>) {
@@ -95,27 +131,42 @@ fn stdio(object: &mut Object, made: &mut Made, legacy: Option<&Field>) {
             None => {
                 let word = field.raw().unwrap_or_default();
                 let names = COMMANDS.join(", ");
-                let message = format!("MCPConfigError: Invalid command '{word}'. Supported commands: {names}");
+                let message = format!(
+                    "MCPConfigError: Invalid command '{word}'. Supported commands: {names}"
+                );
                 field.error(message, "");
             }
         },
         (None, Some(server)) => {
             let package = server.raw().unwrap_or_default();
             let hint = format!("write `command: npx` and `args: [\"-y\", {package:?}]`");
-            object.field.warn("an entry without `command` is deprecated; npx is taken from `server`", &hint);
+            object.field.warn(
+                "an entry without `command` is deprecated; npx is taken from `server`",
+                &hint,
+            );
             made.put("command", given_text(DETECTED, "npx"));
             if object.lacks("args") {
                 let args = [given_text(DETECTED, "-y"), literal(server, package)];
-                made.put("args", super::super::made::given(DETECTED, Value::List(args.into())));
+                made.put(
+                    "args",
+                    super::super::made::given(DETECTED, Value::List(args.into())),
+                );
             }
         }
         (None, None) => {
-            missing(&object.field, "command", "MCPConfigError: 'command' is required for stdio transport");
+            missing(
+                &object.field,
+                "command",
+                "MCPConfigError: 'command' is required for stdio transport",
+            );
         }
     }
     let args = object.nullable("args");
     if args.is_none() && command.is_some() {
-        object.field.warn("there are no `args`, so the command has nothing to run", "write `args: [-y, <package>]`");
+        object.field.warn(
+            "there are no `args`, so the command has nothing to run",
+            "write `args: [-y, <package>]`",
+        );
     }
     made.put_some("args", args.and_then(|field| texts(&field)));
     made.put_some("env", object.nullable("env").and_then(|field| map(&field)));
@@ -130,7 +181,10 @@ fn stdio(object: &mut Object, made: &mut Made, legacy: Option<&Field>) {
 }
 
 fn remote(object: &mut Object, made: &mut Made, kind: &str) {
-    match object.nullable("url").filter(|url| url.raw().is_some_and(|text| !text.trim().is_empty())) {
+    match object
+        .nullable("url")
+        .filter(|url| url.raw().is_some_and(|text| !text.trim().is_empty()))
+    {
         Some(url) => {
             let node = replaced(&url);
             if let Some(written) = node.as_ref().and_then(Node::words) {
@@ -143,19 +197,34 @@ fn remote(object: &mut Object, made: &mut Made, kind: &str) {
             missing(&object.field, "url", &sentence);
         }
     }
-    made.put_some("headers", object.nullable("headers").and_then(|field| map(&field)));
-    others(object, ["command", "args", "env", "envFile", "env_file", "encoding"], kind);
+    made.put_some(
+        "headers",
+        object.nullable("headers").and_then(|field| map(&field)),
+    );
+    others(
+        object,
+        ["command", "args", "env", "envFile", "env_file", "encoding"],
+        kind,
+    );
 }
 
 /// Fields of another transport: what they were to do would not be done.
 fn others<const N: usize>(object: &mut Object, names: [&'static str; N], kind: &str) {
-    for (name, field) in names.into_iter().filter_map(|name| Some((name, object.nullable(name)?))) {
-        field.error(format!("MCPConfigError: '{name}' does not go with {kind} transport"), "remove it");
+    for (name, field) in names
+        .into_iter()
+        .filter_map(|name| Some((name, object.nullable(name)?)))
+    {
+        field.error(
+            format!("MCPConfigError: '{name}' does not go with {kind} transport"),
+            "remove it",
+        );
     }
 }
 
 fn check_url(field: &Field, written: &str, kind: &str) {
-    let resolved = Template::parse(written).ok().and_then(|template| field.sheet.resolve(&template).ok().flatten());
+    let resolved = Template::parse(written)
+        .ok()
+        .and_then(|template| field.sheet.resolve(&template).ok().flatten());
     let Some(address) = resolved else { return };
     let url = Url::parse(address.trim()).ok().filter(Url::has_host);
     let local = |url: &Url| matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
@@ -163,8 +232,12 @@ fn check_url(field: &Field, written: &str, kind: &str) {
         let good = url.is_some_and(|url| matches!(url.scheme(), "ws" | "wss"));
         (good, "MCPConfigError: 'url' must use wss:// or ws://")
     } else {
-        let good = url.is_some_and(|url| url.scheme() == "https" || (url.scheme() == "http" && local(&url)));
-        (good, "MCPConfigError: 'url' must use https:// (or http:// for localhost)")
+        let good = url
+            .is_some_and(|url| url.scheme() == "https" || (url.scheme() == "http" && local(&url)));
+        (
+            good,
+            "MCPConfigError: 'url' must use https:// (or http:// for localhost)",
+        )
     };
     if !good {
         field.error(sentence, "");
@@ -201,15 +274,23 @@ fn map(field: &Field) -> Option<Node> {
 
 /// For the server itself. Its tools can be narrowed there.
 fn config(object: &mut Object, made: &mut Made, kind: &str) {
-    let Some(field) = object.nullable("config") else { return };
+    let Some(field) = object.nullable("config") else {
+        return;
+    };
     if !field.is_map() {
         return field.error("expected a map", "write one `key: value` a line");
     }
     if let Some(allowed) = field.below(&["allowed_tools"])
-        && let Some(items) = Some(&allowed).filter(|field| field.is_list()).and_then(Field::list)
-        && items.iter().all(|item| item.raw().is_some_and(|name| !name.contains('*')))
+        && let Some(items) = Some(&allowed)
+            .filter(|field| field.is_list())
+            .and_then(Field::list)
+        && items
+            .iter()
+            .all(|item| item.raw().is_some_and(|name| !name.contains('*')))
     {
-        let names = items.iter().filter_map(|item| Some(literal(item, item.raw()?)));
+        let names = items
+            .iter()
+            .filter_map(|item| Some(literal(item, item.raw()?)));
         made.put("tools", list(&allowed, names.collect()));
     }
     if kind == "stdio" {
@@ -222,8 +303,13 @@ fn config(object: &mut Object, made: &mut Made, kind: &str) {
 /// Seconds.
 fn timeouts(object: &mut Object, made: &mut Made, kind: &str) {
     let mut timeouts = Made::default();
-    for (name, native) in [("timeout", "connectSeconds"), ("sse_read_timeout", "streamIdleSeconds")] {
-        let Some(field) = object.nullable(name) else { continue };
+    for (name, native) in [
+        ("timeout", "connectSeconds"),
+        ("sse_read_timeout", "streamIdleSeconds"),
+    ] {
+        let Some(field) = object.nullable(name) else {
+            continue;
+        };
         if kind == "stdio" {
             field.warn(format!("`{name}` has no effect on stdio"), "");
         } else {
@@ -231,13 +317,19 @@ fn timeouts(object: &mut Object, made: &mut Made, kind: &str) {
         }
     }
     let request = object.nullable("request_timeout").and_then(|field| {
-        if field.digits().is_some_and(|digits| digits.parse::<i64>().is_err()) {
+        if field
+            .digits()
+            .is_some_and(|digits| digits.parse::<i64>().is_err())
+        {
             field.error("request_timeout must be an integer", "");
             return None;
         }
         positive(&field, "request_timeout")
     });
-    timeouts.put("requestSeconds", request.unwrap_or_else(|| given_plain(TIMEOUT, "60")));
+    timeouts.put(
+        "requestSeconds",
+        request.unwrap_or_else(|| given_plain(TIMEOUT, "60")),
+    );
     made.put("timeouts", timeouts.into_node(&object.field));
     if let Some(field) = object.nullable("terminate_on_close") {
         if kind == "http" {
@@ -256,7 +348,10 @@ fn positive(field: &Field, name: &str) -> Option<Node> {
             None
         }
         None => {
-            field.error(format!("{name} must be a number"), "write it in digits, without quotes");
+            field.error(
+                format!("{name} must be a number"),
+                "write it in digits, without quotes",
+            );
             None
         }
     }

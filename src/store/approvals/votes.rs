@@ -43,10 +43,16 @@ pub async fn votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
     .await?;
     rows.into_iter()
         .map(|row| {
-            let choice =
-                Choice::parse(&row.choice).ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown choice")))?;
+            let choice = Choice::parse(&row.choice)
+                .ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown choice")))?;
             let (approval, by) = (ApprovalId(row.approval_id), UserId(row.approver.into()));
-            Ok(Vote { approval, by, choice, reason: row.reason, at: row.at })
+            Ok(Vote {
+                approval,
+                by,
+                choice,
+                reason: row.reason,
+                at: row.at,
+            })
         })
         .collect()
 }

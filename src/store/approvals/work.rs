@@ -35,14 +35,20 @@ pub async fn due(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, ApprovalId, S
     .await?;
     rows.into_iter()
         .map(|row| {
-            let state = State::parse(&row.state).ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown state")))?;
+            let state = State::parse(&row.state)
+                .ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown state")))?;
             Ok((TenantId(row.tenant_id), ApprovalId(row.id), state))
         })
         .collect()
 }
 
 /// Takes an approved request to execute it, if nobody is at it. It stays approved: nothing has been sent.
-pub async fn claim(tx: &mut Tx, id: ApprovalId, replica: ReplicaId, lease: Duration) -> Result<Option<Approval>> {
+pub async fn claim(
+    tx: &mut Tx,
+    id: ApprovalId,
+    replica: ReplicaId,
+    lease: Duration,
+) -> Result<Option<Approval>> {
     let row = rows!(
         "update approvals a
          set lease_owner = $2, lease_until = clock_timestamp() + make_interval(secs => $3), fence = fence + 1

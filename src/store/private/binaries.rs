@@ -59,7 +59,10 @@ fn choose(found: impl Iterator<Item = Binaries>, wanted: Option<u32>) -> anyhow:
 }
 
 fn on_path(path: Option<&str>) -> impl Iterator<Item = Binaries> {
-    path.unwrap_or_default().split(':').filter(|folder| !folder.is_empty()).filter_map(|folder| look(Path::new(folder)))
+    path.unwrap_or_default()
+        .split(':')
+        .filter(|folder| !folder.is_empty())
+        .filter_map(|folder| look(Path::new(folder)))
 }
 
 /// What lies in the usual places, newest first.
@@ -76,8 +79,13 @@ fn installed() -> impl Iterator<Item = Binaries> {
 
 /// Whether `folder` holds a server. A link on `PATH` may point at `initdb` alone: its target's folder counts.
 fn look(folder: &Path) -> Option<Binaries> {
-    let folder = fs::canonicalize(folder.join("initdb")).ok()?.parent()?.to_owned();
-    let complete = ["postgres", "pg_ctl"].iter().all(|name| folder.join(name).is_file());
+    let folder = fs::canonicalize(folder.join("initdb"))
+        .ok()?
+        .parent()?
+        .to_owned();
+    let complete = ["postgres", "pg_ctl"]
+        .iter()
+        .all(|name| folder.join(name).is_file());
     if !complete {
         return None;
     }
@@ -99,27 +107,44 @@ mod tests {
     use super::*;
 
     fn of(major: u32) -> Binaries {
-        Binaries { folder: format!("/pg/{major}").into(), major }
+        Binaries {
+            folder: format!("/pg/{major}").into(),
+            major,
+        }
     }
 
     #[test]
     fn new_data_takes_the_first_and_old_data_its_own_version() {
-        assert_eq!(choose([of(17), of(15)].into_iter(), None).expect("one"), of(17));
-        assert_eq!(choose([of(17), of(15)].into_iter(), Some(15)).expect("one"), of(15));
+        assert_eq!(
+            choose([of(17), of(15)].into_iter(), None).expect("one"),
+            of(17)
+        );
+        assert_eq!(
+            choose([of(17), of(15)].into_iter(), Some(15)).expect("one"),
+            of(15)
+        );
     }
 
     #[test]
     fn a_missing_version_is_named() {
-        let error = choose([of(17), of(15)].into_iter(), Some(14)).expect_err("none fits").to_string();
-        assert!(error.contains("made by Postgres 14, and this machine has 17, 15"), "{error}");
+        let error = choose([of(17), of(15)].into_iter(), Some(14))
+            .expect_err("none fits")
+            .to_string();
+        assert!(
+            error.contains("made by Postgres 14, and this machine has 17, 15"),
+            "{error}"
+        );
         assert!(error.contains("apt-get install postgresql-14"), "{error}");
     }
 
     #[test]
     fn a_machine_without_postgres_is_told_what_to_install() {
-        let error = choose(std::iter::empty(), None).expect_err("none").to_string();
+        let error = choose(std::iter::empty(), None)
+            .expect_err("none")
+            .to_string();
         assert!(
-            error.contains("`apt-get install postgresql`") && error.contains("`brew install postgresql`"),
+            error.contains("`apt-get install postgresql`")
+                && error.contains("`brew install postgresql`"),
             "{error}"
         );
     }

@@ -62,17 +62,33 @@ impl Home {
                  another folder",
                 folder.display()
             );
-            return Ok(Self { folder, other: None, throwaway: false });
+            return Ok(Self {
+                folder,
+                other: None,
+                throwaway: false,
+            });
         }
         let (folder, owner) = for_root(folder)?;
         make_folder(&folder, 0o711)?;
-        Ok(Self { folder, other: Some(owner), throwaway: false })
+        Ok(Self {
+            folder,
+            other: Some(owner),
+            throwaway: false,
+        })
     }
 
     /// A new folder in `/tmp`, for a server whose data nobody wants back.
     pub(super) fn throwaway() -> anyhow::Result<Self> {
-        let other = if geteuid().is_root() { Some(unprivileged()?) } else { None };
-        let home = Self { folder: in_tmp()?, other, throwaway: true };
+        let other = if geteuid().is_root() {
+            Some(unprivileged()?)
+        } else {
+            None
+        };
+        let home = Self {
+            folder: in_tmp()?,
+            other,
+            throwaway: true,
+        };
         home.give(&home.folder)?;
         Ok(home)
     }
@@ -88,7 +104,11 @@ impl Home {
     /// The version that made the data, if there is any.
     pub(super) fn version(&self) -> anyhow::Result<Option<u32>> {
         match fs::read_to_string(self.data().join("PG_VERSION")) {
-            Ok(text) => Ok(Some(text.trim().parse().context("PG_VERSION of the private Postgres is not a number")?)),
+            Ok(text) => {
+                Ok(Some(text.trim().parse().context(
+                    "PG_VERSION of the private Postgres is not a number",
+                )?))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).context("cannot read the private Postgres's folder"),
         }
@@ -98,7 +118,11 @@ impl Home {
     /// what it needs to find its programs.
     pub(super) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(&self.folder).env_clear().env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin").env("LC_ALL", "C");
+        command
+            .current_dir(&self.folder)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("LC_ALL", "C");
         if let Some(owner) = self.other {
             command.uid(owner.uid).gid(owner.gid);
         }
@@ -108,9 +132,13 @@ impl Home {
     /// A new, empty folder of the server's.
     pub(super) fn make_for_server(&self, folder: &Path) -> anyhow::Result<()> {
         if folder.exists() {
-            fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+            fs::remove_dir_all(folder)
+                .with_context(|| format!("cannot empty {}", folder.display()))?;
         }
-        DirBuilder::new().mode(0o700).create(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
         self.give(folder)
     }
 
@@ -129,8 +157,9 @@ impl Home {
     /// Hands a path over to the server's user.
     fn give(&self, path: &Path) -> anyhow::Result<()> {
         match self.other {
-            Some(owner) => chown(path, Some(owner.uid), Some(owner.gid))
-                .with_context(|| format!("cannot hand {} over to user {}", path.display(), owner.uid)),
+            Some(owner) => chown(path, Some(owner.uid), Some(owner.gid)).with_context(|| {
+                format!("cannot hand {} over to user {}", path.display(), owner.uid)
+            }),
             None => Ok(()),
         }
     }
@@ -142,7 +171,11 @@ impl Home {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error.into()),
             _ => {}
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&path)?;
         file.write_all(text.as_bytes())?;
         Ok(path)
     }
@@ -151,14 +184,25 @@ impl Home {
     pub(super) fn lock_file(&self) -> anyhow::Result<File> {
         let path = self.folder.join("lock");
         File::open(&path)
-            .or_else(|_| OpenOptions::new().read(true).append(true).create(true).mode(0o644).open(&path))
+            .or_else(|_| {
+                OpenOptions::new()
+                    .read(true)
+                    .append(true)
+                    .create(true)
+                    .mode(0o644)
+                    .open(&path)
+            })
             .with_context(|| format!("cannot open {}", path.display()))
     }
 
     /// What the server writes to. Begun anew when it has grown past [`LONGEST_LOG`].
     pub(super) fn log_file(&self) -> anyhow::Result<File> {
         let path = self.folder.join("log");
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&path)?;
         if file.metadata()?.len() > LONGEST_LOG {
             file.set_len(0)?;
         }
@@ -167,7 +211,9 @@ impl Home {
 
     /// Names of the system's users who may log in: the server's own, and root, who may do anything anyway.
     pub(super) fn users(&self) -> anyhow::Result<Vec<String>> {
-        let uid = self.other.map_or_else(geteuid, |owner| Uid::from_raw(owner.uid));
+        let uid = self
+            .other
+            .map_or_else(geteuid, |owner| Uid::from_raw(owner.uid));
         let user = User::from_uid(uid)?.with_context(|| {
             format!("user id {uid} has no name on this machine, which Postgres needs; start as a user of the system")
         })?;
@@ -183,10 +229,15 @@ impl Home {
 fn unprivileged() -> anyhow::Result<Owner> {
     for name in ["postgres", "_postgres", "nobody"] {
         if let Some(user) = User::from_name(name)? {
-            return Ok(Owner { uid: user.uid.as_raw(), gid: user.gid.as_raw() });
+            return Ok(Owner {
+                uid: user.uid.as_raw(),
+                gid: user.gid.as_raw(),
+            });
         }
     }
-    bail!("started by root, the private Postgres needs a user `postgres` or `nobody` to run as; there is neither")
+    bail!(
+        "started by root, the private Postgres needs a user `postgres` or `nobody` to run as; there is neither"
+    )
 }
 
 /// For root: the folder itself if the server's user can reach it, else its place below [`ELSEWHERE`].
@@ -200,7 +251,8 @@ fn for_root(folder: PathBuf) -> anyhow::Result<(PathBuf, Owner)> {
         );
         return Ok((folder, owner));
     }
-    let elsewhere = Path::new(ELSEWHERE).join(&hex::encode(Sha256::digest(folder.as_os_str().as_bytes()))[..16]);
+    let elsewhere = Path::new(ELSEWHERE)
+        .join(&hex::encode(Sha256::digest(folder.as_os_str().as_bytes()))[..16]);
     if let Some(owner) = owner_of_data(&elsewhere) {
         return Ok((elsewhere, owner));
     }
@@ -216,7 +268,10 @@ fn for_root(folder: PathBuf) -> anyhow::Result<(PathBuf, Owner)> {
 /// Whose data lies there already.
 fn owner_of_data(folder: &Path) -> Option<Owner> {
     let data = fs::metadata(folder.join("data")).ok()?;
-    (data.uid() != 0).then(|| Owner { uid: data.uid(), gid: data.gid() })
+    (data.uid() != 0).then(|| Owner {
+        uid: data.uid(),
+        gid: data.gid(),
+    })
 }
 
 /// Whether a user may pass through every folder above `folder`, going by the permission bits.
@@ -239,7 +294,10 @@ fn can_reach(folder: &Path, user: Owner) -> anyhow::Result<bool> {
 fn absolute(folder: &Path) -> anyhow::Result<PathBuf> {
     let folder = std::path::absolute(folder)?;
     let (Some(parent), Some(name)) = (folder.parent(), folder.file_name()) else {
-        bail!("{} cannot hold a database: name a folder of its own", folder.display());
+        bail!(
+            "{} cannot hold a database: name a folder of its own",
+            folder.display()
+        );
     };
     fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
     Ok(fs::canonicalize(parent)?.join(name))
@@ -256,7 +314,10 @@ fn make_folder(folder: &Path, mode: u32) -> anyhow::Result<()> {
 /// A new folder of ours in `/tmp`, closed to others; a name that somebody took already is an error, never used.
 fn in_tmp() -> anyhow::Result<PathBuf> {
     let folder = PathBuf::from(format!("/tmp/chatelaine-{:016x}", rand::random::<u64>()));
-    DirBuilder::new().mode(0o700).create(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    DirBuilder::new()
+        .mode(0o700)
+        .create(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)
 }
 
@@ -270,9 +331,17 @@ mod tests {
     fn a_closed_folder_above_is_noticed_and_the_owner_passes() {
         let above = tempfile::tempdir().expect("a temporary folder");
         fs::set_permissions(above.path(), fs::Permissions::from_mode(0o700)).expect("ours");
-        let folder = fs::canonicalize(above.path()).expect("exists").join("postgres");
-        let owner = Owner { uid: fs::metadata(above.path()).expect("exists").uid(), gid: 0 };
-        let stranger = Owner { uid: 65_534, gid: 65_534 };
+        let folder = fs::canonicalize(above.path())
+            .expect("exists")
+            .join("postgres");
+        let owner = Owner {
+            uid: fs::metadata(above.path()).expect("exists").uid(),
+            gid: 0,
+        };
+        let stranger = Owner {
+            uid: 65_534,
+            gid: 65_534,
+        };
         assert!(can_reach(&folder, owner).expect("readable"));
         assert!(!can_reach(&folder, stranger).expect("readable"));
         fs::set_permissions(above.path(), fs::Permissions::from_mode(0o711)).expect("ours");

@@ -12,7 +12,11 @@ use crate::{
 };
 
 /// The sessions below one, and those below these.
-pub async fn sessions_below(tx: &mut Tx, user: &UserId, session: ConversationId) -> Result<Vec<ConversationId>> {
+pub async fn sessions_below(
+    tx: &mut Tx,
+    user: &UserId,
+    session: ConversationId,
+) -> Result<Vec<ConversationId>> {
     let ids = sqlx::query_scalar!(
         r#"with recursive below as (
              select c.tenant_id, c.id from conversations c
@@ -33,13 +37,24 @@ pub async fn sessions_below(tx: &mut Tx, user: &UserId, session: ConversationId)
 
 /// The same, all of them locked with the session itself: nothing is added below it until the end of the transaction,
 /// and whoever works there has finished what it writes.
-pub async fn lock_sessions_below(tx: &mut Tx, user: &UserId, session: ConversationId) -> Result<Vec<ConversationId>> {
+pub async fn lock_sessions_below(
+    tx: &mut Tx,
+    user: &UserId,
+    session: ConversationId,
+) -> Result<Vec<ConversationId>> {
     let mut below = Vec::new();
     loop {
-        let ids: Vec<_> = below.iter().chain([&session]).map(|id: &ConversationId| id.0).collect();
-        sqlx::query!("select 1 as one from conversations where id = any($1) order by id for update", &ids)
-            .fetch_all(tx.conn())
-            .await?;
+        let ids: Vec<_> = below
+            .iter()
+            .chain([&session])
+            .map(|id: &ConversationId| id.0)
+            .collect();
+        sqlx::query!(
+            "select 1 as one from conversations where id = any($1) order by id for update",
+            &ids
+        )
+        .fetch_all(tx.conn())
+        .await?;
         let now = sessions_below(tx, user, session).await?;
         if now.len() == below.len() {
             return Ok(below);
@@ -57,7 +72,10 @@ pub async fn runs_of(tx: &mut Tx, sessions: &[ConversationId]) -> Result<Vec<(Ru
     )
     .fetch_all(tx.conn())
     .await?;
-    Ok(rows.into_iter().map(|row| (RunId(row.id), row.open)).collect())
+    Ok(rows
+        .into_iter()
+        .map(|row| (RunId(row.id), row.open))
+        .collect())
 }
 
 /// A session that a run started, as it stands.
@@ -87,26 +105,41 @@ pub async fn children(tx: &mut Tx, user: &UserId, session: ConversationId) -> Re
     )
     .fetch_all(tx.conn())
     .await?;
-    let child = |agent: &str, status: &str| Some((AgentId::parse(agent).ok()?, RunStatus::parse(status)?));
+    let child =
+        |agent: &str, status: &str| Some((AgentId::parse(agent).ok()?, RunStatus::parse(status)?));
     rows.into_iter()
         .map(|row| {
-            let (agent, status) = child(&row.agent, &row.status)
-                .ok_or_else(|| Error::Internal(anyhow::anyhow!("session {} cannot be read", row.id)))?;
+            let (agent, status) = child(&row.agent, &row.status).ok_or_else(|| {
+                Error::Internal(anyhow::anyhow!("session {} cannot be read", row.id))
+            })?;
             let (session, run) = (ConversationId(row.id), RunId(row.run));
-            Ok(Child { session, agent, run, status, error: row.error, created_at: row.created_at })
+            Ok(Child {
+                session,
+                agent,
+                run,
+                status,
+                error: row.error,
+                created_at: row.created_at,
+            })
         })
         .collect()
 }
 
 /// Says whose child a session is.
 pub async fn adopt(tx: &mut Tx, session: ConversationId, parent: ConversationId) -> Result<()> {
-    let done = sqlx::query!("update conversations set parent_session = $2 where id = $1", session.0, parent.0)
-        .execute(tx.conn())
-        .await;
+    let done = sqlx::query!(
+        "update conversations set parent_session = $2 where id = $1",
+        session.0,
+        parent.0
+    )
+    .execute(tx.conn())
+    .await;
     if let Err(sqlx::Error::Database(error)) = &done
         && error.is_foreign_key_violation()
     {
-        return Err(Error::Conflict("not started: the session that wants it was deleted".to_owned()));
+        return Err(Error::Conflict(
+            "not started: the session that wants it was deleted".to_owned(),
+        ));
     }
     done?;
     Ok(())

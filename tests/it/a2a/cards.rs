@@ -7,7 +7,12 @@ use crate::{skills::House, support::client::Client};
 const CARD: &str = "/a2a/bank/.well-known/agent-card.json";
 
 fn skills(card: &Value) -> Vec<&str> {
-    card["skills"].as_array().unwrap().iter().map(|skill| skill["id"].as_str().unwrap()).collect()
+    card["skills"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|skill| skill["id"].as_str().unwrap())
+        .collect()
 }
 
 async fn card(client: &Client) -> Value {
@@ -19,14 +24,28 @@ async fn everybody_reads_what_a_guest_may_and_who_is_known_what_they_may() {
     let house = House::new().await;
     let ann = house.world.user("ann", &["employee"]).await;
     let (public, own) = (card(&house.world.nobody()).await, card(&ann).await);
-    let mut all = vec!["web-search", "structured", "broken", "slow", "lost", "nowhere", "rate"];
+    let mut all = vec![
+        "web-search",
+        "structured",
+        "broken",
+        "slow",
+        "lost",
+        "nowhere",
+        "rate",
+    ];
     assert_eq!(skills(&public), all);
     all.push("pay");
     assert_eq!(skills(&own), all);
     assert_eq!(card(&house.world.guest().await).await, public);
-    assert_eq!(rpc(&ann, "/bank", "GetExtendedAgentCard", json!({})).await["result"], own);
+    assert_eq!(
+        rpc(&ann, "/bank", "GetExtendedAgentCard", json!({})).await["result"],
+        own
+    );
     let search = &own["skills"][0];
-    assert_eq!((&search["name"], &search["description"]), (&json!("Web search"), &json!("Searches the web")));
+    assert_eq!(
+        (&search["name"], &search["description"]),
+        (&json!("Web search"), &json!("Searches the web"))
+    );
 }
 
 #[tokio::test]
@@ -35,14 +54,24 @@ async fn clients_of_both_versions_find_where_and_how_to_call() {
     let card = card(&house.world.nobody()).await;
     let read: AgentCard = serde_json::from_value(card.clone()).unwrap();
     let url = format!("{}/a2a/bank", house.world.url);
-    let found: Vec<_> = read.supported_interfaces.iter().map(|at| (&*at.url, &*at.protocol_version)).collect();
+    let found: Vec<_> = read
+        .supported_interfaces
+        .iter()
+        .map(|at| (&*at.url, &*at.protocol_version))
+        .collect();
     assert_eq!(found, [(&*url, "1.0"), (&*url, "0.3")]);
     assert!(
         matches!(&read.security_schemes.unwrap()["bearer"], SecurityScheme::HttpAuth(http) if http.scheme == "bearer")
     );
     assert_eq!(read.capabilities.streaming, Some(false));
-    assert_eq!((&card["url"], &card["protocolVersion"]), (&json!(url), &json!("0.3.0")));
-    assert_eq!((&card["security"], &card["preferredTransport"]), (&json!([{ "bearer": [] }]), &json!("JSONRPC")));
+    assert_eq!(
+        (&card["url"], &card["protocolVersion"]),
+        (&json!(url), &json!("0.3.0"))
+    );
+    assert_eq!(
+        (&card["security"], &card["preferredTransport"]),
+        (&json!([{ "bearer": [] }]), &json!("JSONRPC"))
+    );
     assert_eq!(card["securitySchemes"]["bearer"]["type"], "http");
 }
 
@@ -52,20 +81,35 @@ async fn an_agent_for_signed_in_users_is_no_more_there_than_one_that_is_not() {
     let nobody = house.world.nobody();
     let answers = [
         nobody.get("/a2a/office/.well-known/agent-card.json").await,
-        nobody.get("/a2a/nonsense/.well-known/agent-card.json").await,
+        nobody
+            .get("/a2a/nonsense/.well-known/agent-card.json")
+            .await,
     ];
     let details = answers.map(|answer| answer.expect(401)["detail"].clone());
     assert_eq!(details[0], details[1]);
     let ann = house.world.user("ann", &[]).await;
-    assert_eq!(ann.get("/a2a/office/.well-known/agent-card.json").await.expect(200)["skills"], json!([]));
+    assert_eq!(
+        ann.get("/a2a/office/.well-known/agent-card.json")
+            .await
+            .expect(200)["skills"],
+        json!([])
+    );
     let stranger = house.world.stranger("ann").await;
-    stranger.get("/a2a/office/.well-known/agent-card.json").await.expect(404);
+    stranger
+        .get("/a2a/office/.well-known/agent-card.json")
+        .await
+        .expect(404);
 }
 
 #[tokio::test]
 async fn the_card_of_the_house_names_the_skills_of_all_agents() {
     let house = House::new().await;
-    let public = house.world.nobody().get("/.well-known/agent-card.json").await.expect(200);
+    let public = house
+        .world
+        .nobody()
+        .get("/.well-known/agent-card.json")
+        .await
+        .expect(200);
     assert!(skills(&public).contains(&"bank/web-search") && !skills(&public).contains(&"bank/pay"));
     assert!(!public.to_string().contains("office"), "{public}");
     let ann = house.world.user("ann", &["employee"]).await;

@@ -15,23 +15,61 @@ fn message(skill: &str, parts: impl Into<serde_json::Value>) -> serde_json::Valu
 async fn a_client_of_the_version_before_is_answered_in_its_spelling() {
     let house = House::new().await;
     let ann = house.world.user("ann", &["employee"]).await;
-    let parts = json!([{ "kind": "text", "text": "go" }, { "kind": "data", "data": { "repo": "x" } }]);
-    let done = rpc(&ann, "/bank", "message/send", message("structured", parts)).await["result"].clone();
-    assert_eq!((&done["kind"], &done["status"]["state"]), (&json!("task"), &json!("completed")));
+    let parts =
+        json!([{ "kind": "text", "text": "go" }, { "kind": "data", "data": { "repo": "x" } }]);
+    let done =
+        rpc(&ann, "/bank", "message/send", message("structured", parts)).await["result"].clone();
+    assert_eq!(
+        (&done["kind"], &done["status"]["state"]),
+        (&json!("task"), &json!("completed"))
+    );
     assert_eq!(
         done["artifacts"][0]["parts"],
         json!([{ "text": r#"{"hits":[1,2]}"#, "kind": "text" }, { "data": { "hits": [1, 2] }, "kind": "data" }])
     );
     assert_eq!(house.searched(), [json!({ "repo": "x", "input": "go" })]);
-    assert_eq!(rpc(&ann, "/bank", "tasks/get", json!({ "id": done["id"] })).await["result"], done);
-    let failed = rpc(&ann, "/bank", "message/send", message("broken", json!([{ "kind": "text", "text": "x" }]))).await;
+    assert_eq!(
+        rpc(&ann, "/bank", "tasks/get", json!({ "id": done["id"] })).await["result"],
+        done
+    );
+    let failed = rpc(
+        &ann,
+        "/bank",
+        "message/send",
+        message("broken", json!([{ "kind": "text", "text": "x" }])),
+    )
+    .await;
     let failed = &failed["result"]["status"];
-    assert_eq!((&failed["state"], &failed["message"]["role"]), (&json!("failed"), &json!("agent")));
-    assert_eq!(failed["message"]["parts"], json!([{ "kind": "text", "text": "the index is on fire" }]));
+    assert_eq!(
+        (&failed["state"], &failed["message"]["role"]),
+        (&json!("failed"), &json!("agent"))
+    );
+    assert_eq!(
+        failed["message"]["parts"],
+        json!([{ "kind": "text", "text": "the index is on fire" }])
+    );
     let file = json!([{ "kind": "file", "file": { "uri": "https://example.org/x", "mimeType": "text/plain" } }]);
-    assert_eq!(code(&ann, "/bank", "message/send", message("structured", file)).await, -32005);
-    assert_eq!(code(&ann, "/bank", "message/stream", message("structured", json!([]))).await, -32004);
-    let card = rpc(&ann, "/bank", "agent/getAuthenticatedExtendedCard", json!({})).await;
+    assert_eq!(
+        code(&ann, "/bank", "message/send", message("structured", file)).await,
+        -32005
+    );
+    assert_eq!(
+        code(
+            &ann,
+            "/bank",
+            "message/stream",
+            message("structured", json!([]))
+        )
+        .await,
+        -32004
+    );
+    let card = rpc(
+        &ann,
+        "/bank",
+        "agent/getAuthenticatedExtendedCard",
+        json!({}),
+    )
+    .await;
     assert_eq!(card["result"]["protocolVersion"], "0.3.0");
 }
 
@@ -42,7 +80,8 @@ async fn what_waits_and_what_is_stopped_have_their_old_names_too() {
     let parts = json!([{ "kind": "data", "data": payment("12.50") }]);
     let asked = rpc(&ann, "/bank", "message/send", message("pay", parts)).await["result"].clone();
     assert_eq!(asked["status"]["state"], "auth-required", "{asked}");
-    let stopped = rpc(&ann, "/bank", "tasks/cancel", json!({ "id": asked["id"] })).await["result"].clone();
+    let stopped =
+        rpc(&ann, "/bank", "tasks/cancel", json!({ "id": asked["id"] })).await["result"].clone();
     assert_eq!(stopped["status"]["state"], "canceled");
     let mut slow = message("slow", json!([{ "kind": "text", "text": "x" }]));
     slow["configuration"] = json!({ "blocking": false });
@@ -53,5 +92,8 @@ async fn what_waits_and_what_is_stopped_have_their_old_names_too() {
     let turn = json!({ "message": { "kind": "message", "messageId": "m2", "role": "user",
         "parts": [{ "kind": "text", "text": "hi" }] } });
     let turn = rpc(&ann, "/bank", "message/send", turn).await["result"].clone();
-    assert_eq!(turn["artifacts"][0]["parts"], json!([{ "kind": "text", "text": "Hello." }]));
+    assert_eq!(
+        turn["artifacts"][0]["parts"],
+        json!([{ "kind": "text", "text": "Hello." }])
+    );
 }

@@ -19,11 +19,17 @@ async fn a_message_for_a_skill_completes_as_one_call() {
     let artifact = &read.artifacts.unwrap()[0];
     assert_eq!(artifact.parts[0].as_text(), Some("first hit\nsecond hit"));
     assert_eq!(done["metadata"]["skillId"], "web-search");
-    assert_eq!(house.searched(), [json!({ "repo": "x", "input": "rust\nasync" })]);
+    assert_eq!(
+        house.searched(),
+        [json!({ "repo": "x", "input": "rust\nasync" })]
+    );
     assert!(house.world.model.requests().is_empty());
     let done = task(&ann, message("structured", words("x"))).await;
     let parts = &done["artifacts"][0]["parts"];
-    assert_eq!(parts, &json!([{ "text": r#"{"hits":[1,2]}"# }, { "data": { "hits": [1, 2] } }]));
+    assert_eq!(
+        parts,
+        &json!([{ "text": r#"{"hits":[1,2]}"# }, { "data": { "hits": [1, 2] } }])
+    );
 }
 
 #[tokio::test]
@@ -33,13 +39,34 @@ async fn a_skill_may_be_named_in_the_message_itself_and_at_the_house() {
     let mut named = message("", words("go"));
     named["message"]["metadata"] = json!({ "skillId": "web-search" });
     named.as_object_mut().unwrap().remove("metadata");
-    assert_eq!(task(&ann, named).await["status"]["state"], "TASK_STATE_COMPLETED");
-    let answer = rpc(&ann, "", "SendMessage", message("bank/web-search", words("go"))).await;
+    assert_eq!(
+        task(&ann, named).await["status"]["state"],
+        "TASK_STATE_COMPLETED"
+    );
+    let answer = rpc(
+        &ann,
+        "",
+        "SendMessage",
+        message("bank/web-search", words("go")),
+    )
+    .await;
     let done = &answer["result"]["task"];
     assert_eq!(done["status"]["state"], "TASK_STATE_COMPLETED");
-    assert_eq!(rpc(&ann, "", "GetTask", json!({ "id": done["id"] })).await["result"]["id"], done["id"]);
-    for skill in ["web-search", "bank/nonsense", "nonsense/web-search", "office/web-search"] {
-        assert_eq!(code(&ann, "", "SendMessage", message(skill, words("go"))).await, -32602, "{skill}");
+    assert_eq!(
+        rpc(&ann, "", "GetTask", json!({ "id": done["id"] })).await["result"]["id"],
+        done["id"]
+    );
+    for skill in [
+        "web-search",
+        "bank/nonsense",
+        "nonsense/web-search",
+        "office/web-search",
+    ] {
+        assert_eq!(
+            code(&ann, "", "SendMessage", message(skill, words("go"))).await,
+            -32602,
+            "{skill}"
+        );
     }
 }
 
@@ -54,17 +81,28 @@ async fn a_failure_is_a_failed_task_with_its_words() {
     ] {
         let failed = task(&ann, message(skill, words("x"))).await;
         assert_eq!(failed["status"]["state"], "TASK_STATE_FAILED", "{failed}");
-        let said = failed["status"]["message"]["parts"][0]["text"].as_str().unwrap();
+        let said = failed["status"]["message"]["parts"][0]["text"]
+            .as_str()
+            .unwrap();
         assert!(said.starts_with(words_of_it), "{said}");
-        assert_eq!(failed["metadata"].get("outcome"), (skill == "lost").then(|| json!("unknown")).as_ref());
+        assert_eq!(
+            failed["metadata"].get("outcome"),
+            (skill == "lost").then(|| json!("unknown")).as_ref()
+        );
     }
-    assert!(house.world.model.requests().is_empty(), "no model takes the place of a server");
+    assert!(
+        house.world.model.requests().is_empty(),
+        "no model takes the place of a server"
+    );
 }
 
 #[tokio::test]
 async fn what_cannot_be_asked_is_refused_in_the_protocols_words() {
     let house = House::new().await;
-    let (ann, guest) = (house.world.user("ann", &["employee"]).await, house.world.guest().await);
+    let (ann, guest) = (
+        house.world.user("ann", &["employee"]).await,
+        house.world.guest().await,
+    );
     let with = |change: &dyn Fn(&mut Value)| {
         let mut params = message("web-search", words("x"));
         change(&mut params);
@@ -74,21 +112,52 @@ async fn what_cannot_be_asked_is_refused_in_the_protocols_words() {
         (&ann, message("nonsense", words("x")), -32602),
         (&guest, message("pay", words("x")), -32602),
         (&ann, message("rate", words("x")), -32602),
-        (&ann, with(&|params| params["metadata"]["skillId"] = json!(7)), -32602),
-        (&ann, with(&|params| params["message"]["role"] = json!("ROLE_AGENT")), -32602),
-        (&ann, with(&|params| params["message"]["parts"] = json!([])), -32602),
-        (&ann, with(&|params| params["message"]["contextId"] = json!("mine")), -32602),
-        (&ann, with(&|params| params["message"]["taskId"] = json!("mine")), -32001),
-        (&ann, message("web-search", json!([{ "url": "https://example.org/x" }])), -32005),
         (
             &ann,
-            with(&|params| params["configuration"] = json!({ "taskPushNotificationConfig": { "url": "https://x" } })),
+            with(&|params| params["metadata"]["skillId"] = json!(7)),
+            -32602,
+        ),
+        (
+            &ann,
+            with(&|params| params["message"]["role"] = json!("ROLE_AGENT")),
+            -32602,
+        ),
+        (
+            &ann,
+            with(&|params| params["message"]["parts"] = json!([])),
+            -32602,
+        ),
+        (
+            &ann,
+            with(&|params| params["message"]["contextId"] = json!("mine")),
+            -32602,
+        ),
+        (
+            &ann,
+            with(&|params| params["message"]["taskId"] = json!("mine")),
+            -32001,
+        ),
+        (
+            &ann,
+            message("web-search", json!([{ "url": "https://example.org/x" }])),
+            -32005,
+        ),
+        (
+            &ann,
+            with(&|params| {
+                params["configuration"] =
+                    json!({ "taskPushNotificationConfig": { "url": "https://x" } })
+            }),
             -32003,
         ),
         (&ann, json!({}), -32602),
     ];
     for (client, params, expected) in refused {
-        assert_eq!(code(client, "/bank", "SendMessage", params.clone()).await, expected, "{params}");
+        assert_eq!(
+            code(client, "/bank", "SendMessage", params.clone()).await,
+            expected,
+            "{params}"
+        );
     }
     for (method, expected) in [
         ("SendStreamingMessage", -32004),
@@ -97,12 +166,29 @@ async fn what_cannot_be_asked_is_refused_in_the_protocols_words() {
         ("Nonsense", -32601),
         ("GetTask", -32602),
     ] {
-        assert_eq!(code(&ann, "/bank", method, json!({})).await, expected, "{method}");
+        assert_eq!(
+            code(&ann, "/bank", method, json!({})).await,
+            expected,
+            "{method}"
+        );
     }
-    assert_eq!(ann.get("/v1/conversations?agent=bank").await.expect(200)["items"], json!([]), "nothing was begun");
+    assert_eq!(
+        ann.get("/v1/conversations?agent=bank").await.expect(200)["items"],
+        json!([]),
+        "nothing was begun"
+    );
     let unfit = rpc(&ann, "/bank", "SendMessage", message("rate", words("x"))).await;
-    assert!(unfit["error"]["message"].as_str().unwrap().contains("\"from\" is a required property"), "{unfit}");
-    assert_eq!(unfit["error"]["data"][0]["fieldViolations"][0]["field"], "arguments");
+    assert!(
+        unfit["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("\"from\" is a required property"),
+        "{unfit}"
+    );
+    assert_eq!(
+        unfit["error"]["data"][0]["fieldViolations"][0]["field"],
+        "arguments"
+    );
 }
 
 #[tokio::test]
@@ -110,18 +196,31 @@ async fn what_is_no_request_is_told_so() {
     let house = House::new().await;
     let ann = house.world.user("ann", &["employee"]).await;
     let send = async |body: &str| {
-        let request = ann.request(http::Method::POST, "/a2a/bank").header("content-type", "application/json");
+        let request = ann
+            .request(http::Method::POST, "/a2a/bank")
+            .header("content-type", "application/json");
         ann.send(request.body(body.to_owned())).await.expect(200)["error"].clone()
     };
     let told = send(r#"[{"jsonrpc":"2.0","id":1,"method":"GetTask"}]"#).await["message"].clone();
-    assert_eq!(told, "send one JSON-RPC request, which is an object; batches are not supported");
-    let told = send(r#"{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{}}"#).await["message"].clone();
+    assert_eq!(
+        told,
+        "send one JSON-RPC request, which is an object; batches are not supported"
+    );
+    let told =
+        send(r#"{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{}}"#).await["message"].clone();
     assert_eq!(told, "params: missing field `id`");
     let send = async |body: &str| send(body).await["code"].clone();
     assert_eq!(send("{").await, -32700);
     assert_eq!(send("[]").await, -32600);
-    assert_eq!(send(r#"{"jsonrpc":"1.0","id":1,"method":"GetTask"}"#).await, -32600);
-    assert_eq!(send(r#"{"jsonrpc":"2.0","method":"GetTask"}"#).await, -32600, "nothing here goes without an answer");
+    assert_eq!(
+        send(r#"{"jsonrpc":"1.0","id":1,"method":"GetTask"}"#).await,
+        -32600
+    );
+    assert_eq!(
+        send(r#"{"jsonrpc":"2.0","method":"GetTask"}"#).await,
+        -32600,
+        "nothing here goes without an answer"
+    );
     for (version, method, expected) in [
         ("2.0", "GetTask", -32009),
         ("0.3", "GetTask", -32601),
@@ -129,17 +228,30 @@ async fn what_is_no_request_is_told_so() {
         ("1.0", "GetTask", -32602),
     ] {
         let client = ann.clone().with_header("a2a-version", version);
-        assert_eq!(code(&client, "/bank", method, json!({})).await, expected, "{version} {method}");
+        assert_eq!(
+            code(&client, "/bank", method, json!({})).await,
+            expected,
+            "{version} {method}"
+        );
     }
     ann.post("/a2a/nonsense", json!({})).await.expect(404);
-    house.world.nobody().post("/a2a/bank", json!({})).await.expect(401);
+    house
+        .world
+        .nobody()
+        .post("/a2a/bank", json!({}))
+        .await
+        .expect(401);
 }
 
 #[tokio::test]
 async fn a_message_without_a_skill_is_a_turn_of_the_agent() {
     let house = House::new().await;
     let ann = house.world.user("ann", &["employee"]).await;
-    house.world.model.reply(text("Hello.")).reply(text("Still here."));
+    house
+        .world
+        .model
+        .reply(text("Hello."))
+        .reply(text("Still here."));
     let ask = |text: &str| json!({ "message": { "messageId": "m1", "role": "ROLE_USER", "parts": words(text) } });
     let done = task(&ann, ask("hi")).await;
     assert_eq!(done["status"]["state"], "TASK_STATE_COMPLETED");
@@ -147,9 +259,20 @@ async fn a_message_without_a_skill_is_a_turn_of_the_agent() {
     let mut next = ask("and now?");
     next["message"]["contextId"] = done["contextId"].clone();
     let next = task(&ann, next).await;
-    assert_eq!(next["contextId"], done["contextId"], "a context is a conversation");
+    assert_eq!(
+        next["contextId"], done["contextId"],
+        "a context is a conversation"
+    );
     assert_ne!(next["id"], done["id"]);
-    assert!(house.world.model.last_request().to_string().contains("Hello."), "which the model remembers");
+    assert!(
+        house
+            .world
+            .model
+            .last_request()
+            .to_string()
+            .contains("Hello."),
+        "which the model remembers"
+    );
 }
 
 #[tokio::test]
@@ -160,7 +283,11 @@ async fn an_agent_without_a_model_answers_for_its_skills_only() {
     );
     let house = House::with(&pack).await;
     let ann = house.world.user("ann", &["employee"]).await;
-    let ask = json!({ "message": { "messageId": "m1", "role": "ROLE_USER", "parts": words("hi") } });
+    let ask =
+        json!({ "message": { "messageId": "m1", "role": "ROLE_USER", "parts": words("hi") } });
     assert_eq!(code(&ann, "/bank", "SendMessage", ask).await, -32602);
-    assert_eq!(task(&ann, message("web-search", words("x"))).await["status"]["state"], "TASK_STATE_COMPLETED");
+    assert_eq!(
+        task(&ann, message("web-search", words("x"))).await["status"]["state"],
+        "TASK_STATE_COMPLETED"
+    );
 }

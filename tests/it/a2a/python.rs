@@ -12,17 +12,35 @@ const PYTHON: &str = "tests/servers/.venv/bin/python";
 
 #[tokio::test]
 async fn the_official_a2a_client_finds_calls_waits_and_stops() {
-    assert!(Path::new(PYTHON).exists(), "the Python client is not installed; run tests/servers/install.sh");
+    assert!(
+        Path::new(PYTHON).exists(),
+        "the Python client is not installed; run tests/servers/install.sh"
+    );
     let house = House::new().await;
     let ann = house.world.user("ann", &["employee"]).await;
     let program = Command::new(PYTHON)
-        .args(["tests/it/a2a/client.py", &format!("{}/a2a/bank", house.world.url), ann.token()])
+        .args([
+            "tests/it/a2a/client.py",
+            &format!("{}/a2a/bank", house.world.url),
+            ann.token(),
+        ])
         .output();
     let output = program.await.unwrap();
-    let (out, trouble) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, trouble) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     assert!(output.status.success(), "{out}\n{trouble}");
     let seen: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
-    let mut skills = vec!["web-search", "structured", "broken", "slow", "lost", "nowhere", "rate"];
+    let mut skills = vec![
+        "web-search",
+        "structured",
+        "broken",
+        "slow",
+        "lost",
+        "nowhere",
+        "rate",
+    ];
     assert_eq!(seen["public"], json!(skills));
     skills.push("pay");
     let expected = json!({

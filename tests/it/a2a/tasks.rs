@@ -9,14 +9,21 @@ use crate::{
 
 /// A payment that waits for the cfo.
 async fn waiting(client: &Client) -> Value {
-    task(client, message("pay", json!([{ "data": payment("12.50") }]))).await
+    task(
+        client,
+        message("pay", json!([{ "data": payment("12.50") }])),
+    )
+    .await
 }
 
 async fn decide(client: &Client, task: &Value, decision: &str) {
     let id = task["metadata"]["approval"]["id"].as_str().unwrap();
     let seen = client.get(&format!("/v1/approvals/{id}")).await.expect(200);
     let body = json!({ "decision": decision, "args_sha256": seen["args_sha256"] });
-    client.post(&format!("/v1/approvals/{id}/decision"), body).await.expect(200);
+    client
+        .post(&format!("/v1/approvals/{id}/decision"), body)
+        .await
+        .expect(200);
 }
 
 async fn becomes(client: &Client, task: &Value, state: &str) -> Value {
@@ -32,48 +39,99 @@ async fn becomes(client: &Client, task: &Value, state: &str) -> Value {
 #[tokio::test]
 async fn a_task_is_its_owners_and_reads_as_absent_to_everybody_else() {
     let house = House::new().await;
-    let (ann, bob) = (house.world.user("ann", &["employee"]).await, house.world.user("bob", &["employee"]).await);
+    let (ann, bob) = (
+        house.world.user("ann", &["employee"]).await,
+        house.world.user("bob", &["employee"]).await,
+    );
     let done = task(&ann, message("web-search", words("x"))).await;
     assert_eq!(get(&ann, &done).await, done);
-    let (own, absent) = (json!({ "id": done["id"] }), json!({ "id": uuid::Uuid::now_v7() }));
+    let (own, absent) = (
+        json!({ "id": done["id"] }),
+        json!({ "id": uuid::Uuid::now_v7() }),
+    );
     for method in ["GetTask", "CancelTask"] {
         let foreign = rpc(&bob, "/bank", method, own.clone()).await["error"]["message"].clone();
         let missing = rpc(&bob, "/bank", method, absent.clone()).await["error"]["message"].clone();
-        let nameless = |text: &Value, id: &Value| text.as_str().unwrap().replace(id.as_str().unwrap(), "ID");
-        assert_eq!(nameless(&foreign, &own["id"]), nameless(&missing, &absent["id"]));
+        let nameless =
+            |text: &Value, id: &Value| text.as_str().unwrap().replace(id.as_str().unwrap(), "ID");
+        assert_eq!(
+            nameless(&foreign, &own["id"]),
+            nameless(&missing, &absent["id"])
+        );
         assert_eq!(code(&bob, "/bank", method, own.clone()).await, -32001);
-        assert_eq!(code(&house.world.stranger("ann").await, "/bank", method, own.clone()).await, -32001);
-        assert_eq!(code(&ann, "/office", method, own.clone()).await, -32001, "nor is it another agent's");
-        assert_eq!(code(&ann, "/bank", method, json!({ "id": "nonsense" })).await, -32001);
+        assert_eq!(
+            code(
+                &house.world.stranger("ann").await,
+                "/bank",
+                method,
+                own.clone()
+            )
+            .await,
+            -32001
+        );
+        assert_eq!(
+            code(&ann, "/office", method, own.clone()).await,
+            -32001,
+            "nor is it another agent's"
+        );
+        assert_eq!(
+            code(&ann, "/bank", method, json!({ "id": "nonsense" })).await,
+            -32001
+        );
     }
     let mut continued = message("web-search", words("x"));
     continued["message"]["contextId"] = done["contextId"].clone();
-    assert_eq!(code(&bob, "/bank", "SendMessage", continued.clone()).await, -32602, "nor is the context");
+    assert_eq!(
+        code(&bob, "/bank", "SendMessage", continued.clone()).await,
+        -32602,
+        "nor is the context"
+    );
     assert_eq!(task(&ann, continued).await["contextId"], done["contextId"]);
 }
 
 #[tokio::test]
 async fn a_call_that_needs_consent_requires_authorization_until_it_has_it() {
     let house = House::new().await;
-    let (ann, carl) = (house.world.user("ann", &["employee"]).await, house.world.user("carl", &["cfo"]).await);
+    let (ann, carl) = (
+        house.world.user("ann", &["employee"]).await,
+        house.world.user("carl", &["cfo"]).await,
+    );
     let asked = waiting(&ann).await;
     assert_eq!(asked["status"]["state"], "TASK_STATE_AUTH_REQUIRED");
-    let said = asked["status"]["message"]["parts"][0]["text"].as_str().unwrap();
-    assert!(said.contains(asked["metadata"]["approval"]["code"].as_str().unwrap()) && said.contains("cfo"), "{said}");
+    let said = asked["status"]["message"]["parts"][0]["text"]
+        .as_str()
+        .unwrap();
+    assert!(
+        said.contains(asked["metadata"]["approval"]["code"].as_str().unwrap())
+            && said.contains("cfo"),
+        "{said}"
+    );
     decide(&carl, &asked, "approve").await;
     let done = becomes(&ann, &asked, "TASK_STATE_COMPLETED").await;
-    assert!(done["artifacts"][0]["parts"][0]["text"].as_str().unwrap().contains("12.50"), "{done}");
+    assert!(
+        done["artifacts"][0]["parts"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("12.50"),
+        "{done}"
+    );
     assert_eq!(house.world.bank.executions("send_money"), 1);
 }
 
 #[tokio::test]
 async fn a_call_that_is_refused_is_a_rejected_task() {
     let house = House::new().await;
-    let (ann, carl) = (house.world.user("ann", &["employee"]).await, house.world.user("carl", &["cfo"]).await);
+    let (ann, carl) = (
+        house.world.user("ann", &["employee"]).await,
+        house.world.user("carl", &["cfo"]).await,
+    );
     let asked = waiting(&ann).await;
     decide(&carl, &asked, "reject").await;
     becomes(&ann, &asked, "TASK_STATE_REJECTED").await;
-    assert_eq!(code(&ann, "/bank", "CancelTask", json!({ "id": asked["id"] })).await, -32002);
+    assert_eq!(
+        code(&ann, "/bank", "CancelTask", json!({ "id": asked["id"] })).await,
+        -32002
+    );
     assert_eq!(house.world.bank.executions("send_money"), 0);
 }
 
@@ -82,9 +140,18 @@ async fn a_task_that_waits_for_consent_can_be_taken_back() {
     let house = House::new().await;
     let ann = house.world.user("ann", &["employee"]).await;
     let asked = waiting(&ann).await;
-    let cancelled = rpc(&ann, "/bank", "CancelTask", json!({ "id": asked["id"] })).await["result"].clone();
-    assert_eq!(cancelled["status"]["state"], "TASK_STATE_CANCELED", "{cancelled}");
-    let approval = ann.get(&format!("/v1/approvals/{}", asked["metadata"]["approval"]["id"].as_str().unwrap())).await;
+    let cancelled =
+        rpc(&ann, "/bank", "CancelTask", json!({ "id": asked["id"] })).await["result"].clone();
+    assert_eq!(
+        cancelled["status"]["state"], "TASK_STATE_CANCELED",
+        "{cancelled}"
+    );
+    let approval = ann
+        .get(&format!(
+            "/v1/approvals/{}",
+            asked["metadata"]["approval"]["id"].as_str().unwrap()
+        ))
+        .await;
     assert_eq!(approval.expect(200)["state"], "cancelled");
 }
 
@@ -97,9 +164,14 @@ async fn who_does_not_wait_looks_again_or_stops_it() {
     let (first, second) = (task(&ann, params.clone()).await, task(&ann, params).await);
     assert_eq!(first["status"]["state"], "TASK_STATE_WORKING");
     house.search.until("tools/call", 2).await;
-    let stopped = rpc(&ann, "/bank", "CancelTask", json!({ "id": first["id"] })).await["result"].clone();
+    let stopped =
+        rpc(&ann, "/bank", "CancelTask", json!({ "id": first["id"] })).await["result"].clone();
     let state = stopped["status"]["state"].as_str().unwrap();
-    assert_eq!((state, &stopped["metadata"]["outcome"]), ("TASK_STATE_CANCELED", &json!("unknown")), "{stopped}");
+    assert_eq!(
+        (state, &stopped["metadata"]["outcome"]),
+        ("TASK_STATE_CANCELED", &json!("unknown")),
+        "{stopped}"
+    );
     house.gate.add_permits(2);
     let done = becomes(&ann, &second, "TASK_STATE_COMPLETED").await;
     assert_eq!(done["artifacts"][0]["parts"], words("at last"));
@@ -112,8 +184,15 @@ async fn a_task_takes_no_second_message() {
     let done = task(&ann, message("web-search", words("x"))).await;
     let mut more = message("web-search", words("y"));
     more["message"]["taskId"] = done["id"].clone();
-    assert_eq!(code(&ann, "/bank", "SendMessage", more.clone()).await, -32004);
+    assert_eq!(
+        code(&ann, "/bank", "SendMessage", more.clone()).await,
+        -32004
+    );
     more["message"]["contextId"] = json!(uuid::Uuid::now_v7());
-    assert_eq!(code(&ann, "/bank", "SendMessage", more).await, -32602, "the context is not that task's");
+    assert_eq!(
+        code(&ann, "/bank", "SendMessage", more).await,
+        -32602,
+        "the context is not that task's"
+    );
     assert_eq!(house.searched().len(), 1);
 }

@@ -32,7 +32,10 @@ async fn typed(household: &Household, data: &Path, line: &[&str]) -> anyhow::Res
 }
 
 async fn refused(household: &Household, line: &[&str]) -> String {
-    typed(household, Path::new("unused"), line).await.expect_err("this must be refused").to_string()
+    typed(household, Path::new("unused"), line)
+        .await
+        .expect_err("this must be refused")
+        .to_string()
 }
 
 #[tokio::test]
@@ -61,13 +64,36 @@ async fn a_development_token_lets_its_user_in() {
     let token = typed(&household, folder.path(), &line).await.unwrap();
     let caller = admit(&household.accounts, token.trim_end()).await;
     let principal = &caller.principal;
-    assert_eq!((principal.tenant, principal.user.as_str()), (household.tenant.id, "ada"));
-    assert_eq!(principal.claims["roles"], serde_json::json!(["finance", "cfo"]));
-    assert_eq!((principal.display_name().as_str(), principal.locale.as_deref()), ("Ada", Some("es")));
-    assert_eq!(principal.claims["iss"], "https://dev.chatelaine.invalid/acme");
+    assert_eq!(
+        (principal.tenant, principal.user.as_str()),
+        (household.tenant.id, "ada")
+    );
+    assert_eq!(
+        principal.claims["roles"],
+        serde_json::json!(["finance", "cfo"])
+    );
+    assert_eq!(
+        (
+            principal.display_name().as_str(),
+            principal.locale.as_deref()
+        ),
+        ("Ada", Some("es"))
+    );
+    assert_eq!(
+        principal.claims["iss"],
+        "https://dev.chatelaine.invalid/acme"
+    );
     assert!(caller.admin().is_err());
-    household.clock.advance(Duration::hours(2) + Duration::seconds(31));
-    assert!(household.replica().authenticate(&bearer(token.trim_end())).await.is_err());
+    household
+        .clock
+        .advance(Duration::hours(2) + Duration::seconds(31));
+    assert!(
+        household
+            .replica()
+            .authenticate(&bearer(token.trim_end()))
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test]
@@ -76,7 +102,12 @@ async fn a_development_token_may_be_an_admins() {
     let folder = tempfile::tempdir().unwrap();
     let line = ["token", "--tenant", "acme", "--user", "root", "--admin"];
     let token = typed(&household, folder.path(), &line).await.unwrap();
-    assert!(admit(&household.accounts, token.trim_end()).await.require(Scope::Admin).is_ok());
+    assert!(
+        admit(&household.accounts, token.trim_end())
+            .await
+            .require(Scope::Admin)
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -87,9 +118,15 @@ async fn the_development_key_is_made_once_and_readable_by_its_owner_only() {
     let data = folder.path().join("not there yet");
     let line = ["token", "--tenant", "acme", "--user", "ada"];
     let first = typed(&household, &data, &line).await.unwrap();
-    let file = std::fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let file = std::fs::read_dir(&data)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect::<Vec<_>>();
     assert_eq!(file.len(), 1, "{file:?}");
-    assert_eq!(std::fs::metadata(&file[0]).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        std::fs::metadata(&file[0]).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     let key = std::fs::read(&file[0]).unwrap();
     typed(&household, &data, &line).await.unwrap();
     assert_eq!(std::fs::read(&file[0]).unwrap(), key);
@@ -104,19 +141,33 @@ async fn a_new_development_key_replaces_the_lost_one() {
     let first = typed(&household, old.path(), &line).await.unwrap();
     let second = typed(&household, new.path(), &line).await.unwrap();
     admit(&household.accounts, second.trim_end()).await;
-    assert!(household.replica().authenticate(&bearer(first.trim_end())).await.is_err());
+    assert!(
+        household
+            .replica()
+            .authenticate(&bearer(first.trim_end()))
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test]
 async fn a_development_token_of_one_tenant_opens_no_other() {
     let household = Household::new().await;
     let folder = tempfile::tempdir().unwrap();
-    typed(&household, folder.path(), &["tenant", "add", "other"]).await.unwrap();
+    typed(&household, folder.path(), &["tenant", "add", "other"])
+        .await
+        .unwrap();
     let line = ["token", "--tenant", "other", "--user", "ada"];
     let token = typed(&household, folder.path(), &line).await.unwrap();
     let caller = admit(&household.accounts, token.trim_end()).await;
     assert_ne!(caller.principal.tenant, household.tenant.id);
-    let error = typed(&household, folder.path(), &["token", "--tenant", "nobody", "--user", "ada"]).await.unwrap_err();
+    let error = typed(
+        &household,
+        folder.path(),
+        &["token", "--tenant", "nobody", "--user", "ada"],
+    )
+    .await
+    .unwrap_err();
     assert_eq!(error.to_string(), "tenant \"nobody\" not found");
 }
 
@@ -126,28 +177,57 @@ async fn a_broken_development_key_says_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let line = ["token", "--tenant", "acme", "--user", "ada"];
     typed(&household, folder.path(), &line).await.unwrap();
-    let file = std::fs::read_dir(folder.path()).unwrap().next().unwrap().unwrap().path();
+    let file = std::fs::read_dir(folder.path())
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     std::fs::write(&file, "nonsense").unwrap();
     let error = typed(&household, folder.path(), &line).await.unwrap_err();
     let causes = format!("{error:?}");
-    assert!(causes.contains("is not our Ed25519 key; remove it to get a new one"), "{causes}");
+    assert!(
+        causes.contains("is not our Ed25519 key; remove it to get a new one"),
+        "{causes}"
+    );
 }
 
 #[tokio::test]
 async fn tenants_are_added_listed_and_removed() {
     let household = Household::new().await;
     let data = Path::new("unused");
-    typed(&household, data, &["tenant", "add", "hotel", "--agents", "desk,bar", "--guests"]).await.unwrap();
+    typed(
+        &household,
+        data,
+        &["tenant", "add", "hotel", "--agents", "desk,bar", "--guests"],
+    )
+    .await
+    .unwrap();
     let listed = typed(&household, data, &["tenant", "list"]).await.unwrap();
     let lines: Vec<&str> = listed.lines().collect();
-    assert!(lines[0].ends_with("  acme  every agent") && lines[1].ends_with("  hotel  desk, bar, guests"), "{listed}");
-    assert_eq!(refused(&household, &["tenant", "add", "hotel"]).await, "there is a tenant \"hotel\" already");
+    assert!(
+        lines[0].ends_with("  acme  every agent")
+            && lines[1].ends_with("  hotel  desk, bar, guests"),
+        "{listed}"
+    );
+    assert_eq!(
+        refused(&household, &["tenant", "add", "hotel"]).await,
+        "there is a tenant \"hotel\" already"
+    );
     let error = refused(&household, &["tenant", "add", "Hotel"]).await;
-    assert!(error.starts_with("name: \"Hotel\" is no tenant name"), "{error}");
+    assert!(
+        error.starts_with("name: \"Hotel\" is no tenant name"),
+        "{error}"
+    );
     let error = refused(&household, &["tenant", "remove", "hotel"]).await;
     assert!(error.ends_with("confirm with --yes"), "{error}");
-    typed(&household, data, &["tenant", "remove", "hotel", "--yes"]).await.unwrap();
-    assert_eq!(refused(&household, &["tenant", "remove", "hotel", "--yes"]).await, "tenant \"hotel\" not found");
+    typed(&household, data, &["tenant", "remove", "hotel", "--yes"])
+        .await
+        .unwrap();
+    assert_eq!(
+        refused(&household, &["tenant", "remove", "hotel", "--yes"]).await,
+        "tenant \"hotel\" not found"
+    );
 }
 
 #[tokio::test]
@@ -157,43 +237,150 @@ async fn issuers_are_added_listed_and_removed() {
     let provider = Provider::new("k1");
     let pem = folder.path().join("idp.pem");
     std::fs::write(&pem, provider.public_pem()).unwrap();
-    let add = ["tenant", "issuer", "add", "acme", "--issuer", "https://idp.example", "--audience", "chat"];
+    let add = [
+        "tenant",
+        "issuer",
+        "add",
+        "acme",
+        "--issuer",
+        "https://idp.example",
+        "--audience",
+        "chat",
+    ];
     let with = |more: &[&'static str]| [&add[..], more].concat();
-    let line = [&add[..], &["--algorithm", "EdDSA", "--public-key", pem.to_str().unwrap()]].concat();
+    let line = [
+        &add[..],
+        &[
+            "--algorithm",
+            "EdDSA",
+            "--public-key",
+            pem.to_str().unwrap(),
+        ],
+    ]
+    .concat();
     typed(&household, folder.path(), &line).await.unwrap();
     admit(&household.accounts, &provider.token(serde_json::json!({}))).await;
-    let listed = typed(&household, folder.path(), &["tenant", "issuer", "list", "acme"]).await.unwrap();
-    assert_eq!(listed, "https://idp.example  audience chat  EdDSA with a static public key\n");
+    let listed = typed(
+        &household,
+        folder.path(),
+        &["tenant", "issuer", "list", "acme"],
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        listed,
+        "https://idp.example  audience chat  EdDSA with a static public key\n"
+    );
 
-    typed(&household, folder.path(), &with(&["--jwks", "https://idp.example/jwks"])).await.unwrap();
-    let listed = typed(&household, folder.path(), &["tenant", "issuer", "list", "acme"]).await.unwrap();
-    assert_eq!(listed, "https://idp.example  audience chat  RS256 with https://idp.example/jwks\n");
-    assert!(refused(&household, &add).await.contains("--jwks"), "one source of keys is needed");
+    typed(
+        &household,
+        folder.path(),
+        &with(&["--jwks", "https://idp.example/jwks"]),
+    )
+    .await
+    .unwrap();
+    let listed = typed(
+        &household,
+        folder.path(),
+        &["tenant", "issuer", "list", "acme"],
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        listed,
+        "https://idp.example  audience chat  RS256 with https://idp.example/jwks\n"
+    );
+    assert!(
+        refused(&household, &add).await.contains("--jwks"),
+        "one source of keys is needed"
+    );
     let two = with(&["--jwks", "https://idp.example/jwks", "--secret-env", "X"]);
-    assert!(refused(&household, &two).await.contains("cannot be used with"));
+    assert!(
+        refused(&household, &two)
+            .await
+            .contains("cannot be used with")
+    );
 
-    typed(&household, folder.path(), &["tenant", "issuer", "remove", "acme", "https://idp.example"]).await.unwrap();
-    assert_eq!(typed(&household, folder.path(), &["tenant", "issuer", "list", "acme"]).await.unwrap(), "");
+    typed(
+        &household,
+        folder.path(),
+        &["tenant", "issuer", "remove", "acme", "https://idp.example"],
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        typed(
+            &household,
+            folder.path(),
+            &["tenant", "issuer", "list", "acme"]
+        )
+        .await
+        .unwrap(),
+        ""
+    );
 }
 
 #[tokio::test]
 async fn keys_are_made_listed_rotated_and_revoked() {
     let household = Household::new().await;
     let data = Path::new("unused");
-    let made = typed(&household, data, &["tenant", "key", "create", "acme", "ci", "--claims", r#"{"roles":"bot"}"#]);
+    let made = typed(
+        &household,
+        data,
+        &[
+            "tenant",
+            "key",
+            "create",
+            "acme",
+            "ci",
+            "--claims",
+            r#"{"roles":"bot"}"#,
+        ],
+    );
     let made = made.await.unwrap();
     let key = made.lines().next().unwrap();
-    assert_eq!(admit(&household.accounts, key).await.principal.claims["roles"], "bot");
-    let rotated =
-        typed(&household, data, &["tenant", "key", "rotate", "acme", "ci", "--overlap-hours", "1"]).await.unwrap();
+    assert_eq!(
+        admit(&household.accounts, key).await.principal.claims["roles"],
+        "bot"
+    );
+    let rotated = typed(
+        &household,
+        data,
+        &[
+            "tenant",
+            "key",
+            "rotate",
+            "acme",
+            "ci",
+            "--overlap-hours",
+            "1",
+        ],
+    )
+    .await
+    .unwrap();
     admit(&household.accounts, rotated.lines().next().unwrap()).await;
-    let listed = typed(&household, data, &["tenant", "key", "list", "acme"]).await.unwrap();
+    let listed = typed(&household, data, &["tenant", "key", "list", "acme"])
+        .await
+        .unwrap();
     assert_eq!(listed.lines().count(), 2);
-    assert!(listed.lines().all(|line| line.contains("  ci  service  chat  live")), "{listed}");
+    assert!(
+        listed
+            .lines()
+            .all(|line| line.contains("  ci  service  chat  live")),
+        "{listed}"
+    );
     assert!(!listed.contains(key.rsplit('_').next().unwrap()));
-    let revoked = typed(&household, data, &["tenant", "key", "revoke", "acme", "ci"]).await.unwrap();
+    let revoked = typed(&household, data, &["tenant", "key", "revoke", "acme", "ci"])
+        .await
+        .unwrap();
     assert!(revoked.starts_with("2 revoked"), "{revoked}");
-    assert!(household.replica().authenticate(&bearer(key)).await.is_err());
+    assert!(
+        household
+            .replica()
+            .authenticate(&bearer(key))
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test]
@@ -201,23 +388,47 @@ async fn frontends_keys_take_a_preset_and_single_headers() {
     let household = Household::new().await;
     let data = Path::new("unused");
     let create = |more: &[&'static str]| [&["tenant", "key", "create", "acme"], more].concat();
-    let preset = create(&["webui", "--frontend", "open-webui", "--roles-header", "X-Groups"]);
+    let preset = create(&[
+        "webui",
+        "--frontend",
+        "open-webui",
+        "--roles-header",
+        "X-Groups",
+    ]);
     let own = create(&["own", "--user-id-header", "X-Uid"]);
     let who = async |line: &[&str], pairs: &[(&str, &str)]| {
         let made = typed(&household, data, line).await.unwrap();
         let mut sent = bearer(made.lines().next().unwrap());
         sent.extend(headers(pairs.iter().copied()));
-        household.accounts.authenticate(&sent).await.unwrap().principal
+        household
+            .accounts
+            .authenticate(&sent)
+            .await
+            .unwrap()
+            .principal
     };
-    let ann =
-        who(&preset, &[("X-OpenWebUI-User-Id", "ann"), ("X-Groups", "a,b"), ("X-OpenWebUI-User-Role", "x")]).await;
-    assert_eq!((ann.user.as_str(), ann.claim("roles").as_deref()), ("ann", Some("a,b")));
+    let ann = who(
+        &preset,
+        &[
+            ("X-OpenWebUI-User-Id", "ann"),
+            ("X-Groups", "a,b"),
+            ("X-OpenWebUI-User-Role", "x"),
+        ],
+    )
+    .await;
+    assert_eq!(
+        (ann.user.as_str(), ann.claim("roles").as_deref()),
+        ("ann", Some("a,b"))
+    );
     let bob = who(&own, &[("X-Uid", "bob")]).await;
     assert_eq!(bob.user.as_str(), "bob");
     let error = refused(&household, &create(&["half", "--name-header", "X-Name"])).await;
     assert!(error.contains("--user-id-header"), "{error}");
     let error = refused(&household, &create(&["bad", "--scope", "root"])).await;
-    assert_eq!(error, "--scope: \"root\" is no scope: use `chat` or `admin`");
+    assert_eq!(
+        error,
+        "--scope: \"root\" is no scope: use `chat` or `admin`"
+    );
     let error = refused(&household, &create(&["bad", "--claims", "[]"])).await;
     assert!(error.starts_with("--claims: not a JSON object"), "{error}");
 }
@@ -226,7 +437,10 @@ async fn frontends_keys_take_a_preset_and_single_headers() {
 async fn a_demo_can_ask_for_tokens_without_a_command_line() {
     let household = Household::new().await;
     let folder = tempfile::tempdir().unwrap();
-    let person = chatelaine::app::accounts::development::Person { user: "ada".to_owned(), ..Default::default() };
+    let person = chatelaine::app::accounts::development::Person {
+        user: "ada".to_owned(),
+        ..Default::default()
+    };
     let token = chatelaine::app::accounts::development::token(
         household.db(),
         folder.path(),
@@ -238,10 +452,20 @@ async fn a_demo_can_ask_for_tokens_without_a_command_line() {
     let token = token.await.unwrap();
     assert_eq!(format!("{token:?}"), "[secret]");
     let egress = Egress::new(&[]).unwrap();
-    let accounts = Accounts::new(household.db().clone(), egress, Clock::System, Environment::default());
+    let accounts = Accounts::new(
+        household.db().clone(),
+        egress,
+        Clock::System,
+        Environment::default(),
+    );
     admit(&accounts, token.expose()).await;
-    let issuers = chatelaine::app::accounts::list_issuers(household.db(), household.tenant.id).await.unwrap();
-    assert!(matches!(&issuers[..], [only] if matches!(only.keys, IssuerKeys::PublicKey(_))), "{issuers:?}");
+    let issuers = chatelaine::app::accounts::list_issuers(household.db(), household.tenant.id)
+        .await
+        .unwrap();
+    assert!(
+        matches!(&issuers[..], [only] if matches!(only.keys, IssuerKeys::PublicKey(_))),
+        "{issuers:?}"
+    );
 }
 
 #[tokio::test]
@@ -252,16 +476,30 @@ async fn a_tenant_is_suspended_and_resumed() {
     let say = async |line: &[&str]| typed(&household, folder, line).await.unwrap();
     let suspended = "tenant acme is suspended; replicas follow within seconds\n";
     assert_eq!(say(&["tenant", "suspend", "acme"]).await, suspended);
-    assert_eq!(say(&["tenant", "suspend", "acme"]).await, suspended.replace(';', " already;"));
+    assert_eq!(
+        say(&["tenant", "suspend", "acme"]).await,
+        suspended.replace(';', " already;")
+    );
     assert!(say(&["tenant", "list"]).await.ends_with(", suspended\n"));
     // Nothing told this replica; it looks again within five seconds.
     household.clock.advance(Duration::seconds(6));
     for accounts in [&household.accounts, &household.replica()] {
         let error = accounts.authenticate(&bearer(&token)).await.unwrap_err();
-        assert_eq!(error.to_string(), "the tenant acme is suspended; ask whoever runs this installation");
+        assert_eq!(
+            error.to_string(),
+            "the tenant acme is suspended; ask whoever runs this installation"
+        );
     }
-    assert!(say(&["tenant", "resume", "acme"]).await.starts_with("tenant acme is active;"));
+    assert!(
+        say(&["tenant", "resume", "acme"])
+            .await
+            .starts_with("tenant acme is active;")
+    );
     household.clock.advance(Duration::seconds(6));
     admit(&household.accounts, &token).await;
-    assert!(refused(&household, &["tenant", "suspend", "nobody"]).await.contains("\"nobody\""));
+    assert!(
+        refused(&household, &["tenant", "suspend", "nobody"])
+            .await
+            .contains("\"nobody\"")
+    );
 }

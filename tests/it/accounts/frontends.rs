@@ -14,7 +14,10 @@ async fn frontend(settings: FrontendHeaders) -> (Household, String) {
     (household, key)
 }
 
-pub(super) fn with<'a>(key: &str, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> http::HeaderMap {
+pub(super) fn with<'a>(
+    key: &str,
+    pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> http::HeaderMap {
     let mut sent = bearer(key);
     sent.extend(headers(pairs));
     sent
@@ -35,7 +38,10 @@ async fn open_webui_speaks_for_its_users() {
     );
     let caller = household.accounts.authenticate(&sent).await.unwrap();
     let principal = &caller.principal;
-    assert_eq!((principal.tenant, principal.user.as_str()), (household.tenant.id, "8f0c"));
+    assert_eq!(
+        (principal.tenant, principal.user.as_str()),
+        (household.tenant.id, "8f0c")
+    );
     assert!(principal.authenticated);
     assert_eq!(
         serde_json::to_value(&*principal.claims).unwrap(),
@@ -65,18 +71,26 @@ async fn librechat_speaks_for_its_users() {
 #[tokio::test]
 async fn a_frontend_that_names_no_user_is_refused() {
     let (household, key) = frontend(FrontendHeaders::open_webui()).await;
-    let missing = "this key speaks for users: send the user's id in the header `X-OpenWebUI-User-Id`".to_owned();
+    let missing =
+        "this key speaks for users: send the user's id in the header `X-OpenWebUI-User-Id`"
+            .to_owned();
     let header = "the header `X-OpenWebUI-User-Id`";
     for (pairs, sentence) in [
         (vec![], missing.clone()),
         (vec![("X-OpenWebUI-User-Id", "  ")], missing.clone()),
-        (vec![("X-OpenWebUI-User-Email", "zoe@example.org")], missing.clone()),
+        (
+            vec![("X-OpenWebUI-User-Email", "zoe@example.org")],
+            missing.clone(),
+        ),
         (vec![("X-LibreChat-User-Id", "8f0c")], missing),
         (
             vec![("X-OpenWebUI-User-Id", "{{LIBRECHAT_USER_ID}}")],
             format!("{header} holds a placeholder that the frontend did not fill in"),
         ),
-        (vec![("X-OpenWebUI-User-Id", "a"), ("X-OpenWebUI-User-Id", "b")], format!("{header} was sent more than once")),
+        (
+            vec![("X-OpenWebUI-User-Id", "a"), ("X-OpenWebUI-User-Id", "b")],
+            format!("{header} was sent more than once"),
+        ),
         (
             vec![("X-OpenWebUI-User-Id", "key:web")],
             format!("{header} starts with `key:` or `guest:`, which are reserved"),
@@ -96,7 +110,11 @@ async fn a_frontend_that_names_no_user_is_refused() {
 async fn one_warm_key_still_speaks_for_each_user_apart() {
     let (household, key) = frontend(FrontendHeaders::open_webui()).await;
     for user in ["ann", "bob", "ann"] {
-        let caller = household.accounts.authenticate(&with(&key, [("X-OpenWebUI-User-Id", user)])).await.unwrap();
+        let caller = household
+            .accounts
+            .authenticate(&with(&key, [("X-OpenWebUI-User-Id", user)]))
+            .await
+            .unwrap();
         assert_eq!(caller.principal.user.as_str(), user);
     }
 }
@@ -111,7 +129,10 @@ async fn ids_are_taken_as_they_are_and_only_descriptions_are_decoded() {
         ("%0a", "a%0Ab", "a%0Ab"),
         ("b64:YQ==", "%ff", "%ff"),
     ] {
-        let sent = with(&key, [("X-OpenWebUI-User-Id", id), ("X-OpenWebUI-User-Name", name)]);
+        let sent = with(
+            &key,
+            [("X-OpenWebUI-User-Id", id), ("X-OpenWebUI-User-Name", name)],
+        );
         let caller = household.accounts.authenticate(&sent).await.unwrap();
         assert_eq!(caller.principal.user.as_str(), id);
         assert_eq!(caller.principal.claim("name").as_deref(), Some(decoded));
@@ -122,7 +143,13 @@ async fn ids_are_taken_as_they_are_and_only_descriptions_are_decoded() {
 async fn headers_that_name_a_user_mean_nothing_with_another_key() {
     let household = Household::new().await;
     let key = household.key("nightly", Speaker::Service(Map::new())).await;
-    let sent = with(&key, [("X-OpenWebUI-User-Id", "eve"), ("X-OpenWebUI-User-Role", "admin")]);
+    let sent = with(
+        &key,
+        [
+            ("X-OpenWebUI-User-Id", "eve"),
+            ("X-OpenWebUI-User-Role", "admin"),
+        ],
+    );
     let caller = household.accounts.authenticate(&sent).await.unwrap();
     assert_eq!(caller.principal.user.as_str(), "key:nightly");
     assert!(caller.principal.claims.is_empty());

@@ -40,9 +40,16 @@ impl Household {
     pub async fn new() -> Self {
         let database = TestDb::new().await;
         let clock = Clock::manual(NOW);
-        let tenant = accounts::add_tenant(&database.db, &clock, "acme", None, false).await.unwrap();
+        let tenant = accounts::add_tenant(&database.db, &clock, "acme", None, false)
+            .await
+            .unwrap();
         let accounts = remembering_nothing(&database.db, &clock);
-        Self { accounts, clock, tenant, database }
+        Self {
+            accounts,
+            clock,
+            tenant,
+            database,
+        }
     }
 
     pub fn db(&self) -> &Db {
@@ -55,14 +62,22 @@ impl Household {
     }
 
     pub async fn trust(&self, tenant: &Tenant, algorithm: &str, keys: IssuerKeys) {
-        accounts::add_issuer(self.db(), &issuer(tenant, algorithm, keys)).await.unwrap();
+        accounts::add_issuer(self.db(), &issuer(tenant, algorithm, keys))
+            .await
+            .unwrap();
     }
 
     /// A tenant that trusts one identity provider with a static key.
     pub async fn with_provider() -> (Self, Provider) {
         let household = Self::new().await;
         let provider = Provider::new("k1");
-        household.trust(&household.tenant, "EdDSA", IssuerKeys::PublicKey(provider.public_pem())).await;
+        household
+            .trust(
+                &household.tenant,
+                "EdDSA",
+                IssuerKeys::PublicKey(provider.public_pem()),
+            )
+            .await;
         (household, provider)
     }
 
@@ -71,15 +86,24 @@ impl Household {
     }
 
     pub async fn key_of(&self, tenant: &Tenant, name: &str, speaker: Speaker) -> String {
-        let new = NewKey { name: name.to_owned(), scopes: Scopes::of([Scope::Chat]), speaker, expires_at: None };
-        let issued = accounts::create_key(self.db(), &self.clock, tenant.id, new).await.unwrap();
+        let new = NewKey {
+            name: name.to_owned(),
+            scopes: Scopes::of([Scope::Chat]),
+            speaker,
+            expires_at: None,
+        };
+        let issued = accounts::create_key(self.db(), &self.clock, tenant.id, new)
+            .await
+            .unwrap();
         issued.secret.expose().to_owned()
     }
 }
 
 fn remembering_nothing(db: &Db, clock: &Clock) -> Accounts {
     let egress = Egress::new(&["127.0.0.1".to_owned()]).unwrap();
-    let env = Environment::default().with("IDP_SECRET", HMAC_SECRET).with("SHORT_SECRET", "too short");
+    let env = Environment::default()
+        .with("IDP_SECRET", HMAC_SECRET)
+        .with("SHORT_SECRET", "too short");
     Accounts::new(db.clone(), egress, clock.clone(), env)
 }
 
@@ -102,9 +126,14 @@ pub struct Provider {
 
 impl Provider {
     pub fn new(kid: &str) -> Self {
-        let mut der = vec![0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
+        let mut der = vec![
+            0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20,
+        ];
         der.extend(rand::random::<[u8; 32]>());
-        Self { kid: kid.to_owned(), key: EncodingKey::from_ed_der(&der) }
+        Self {
+            kid: kid.to_owned(),
+            key: EncodingKey::from_ed_der(&der),
+        }
     }
 
     pub fn jwk(&self) -> Value {
@@ -114,15 +143,24 @@ impl Provider {
     }
 
     pub fn public_pem(&self) -> String {
-        let x = URL_SAFE_NO_PAD.decode(self.jwk()["x"].as_str().unwrap()).unwrap();
-        let der = [&[0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0], x.as_slice()].concat();
+        let x = URL_SAFE_NO_PAD
+            .decode(self.jwk()["x"].as_str().unwrap())
+            .unwrap();
+        let der = [
+            &[0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0],
+            x.as_slice(),
+        ]
+        .concat();
         let body = base64::engine::general_purpose::STANDARD.encode(der);
         format!("-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n")
     }
 
     /// A token with the usual claims and these; `null` takes one away.
     pub fn token(&self, claims: Value) -> String {
-        let header = Header { kid: Some(self.kid.clone()), ..Header::new(Algorithm::EdDSA) };
+        let header = Header {
+            kid: Some(self.kid.clone()),
+            ..Header::new(Algorithm::EdDSA)
+        };
         self.token_with(&header, claims)
     }
 
@@ -134,8 +172,11 @@ impl Provider {
 /// The claims that every token needs, changed by these.
 pub fn usual(changes: Value) -> Map<String, Value> {
     let now = NOW.unix_timestamp();
-    let claims = json!({ "iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "iat": now, "exp": now + 600 });
-    let (Value::Object(mut claims), Value::Object(changes)) = (claims, changes) else { panic!("claims are an object") };
+    let claims =
+        json!({ "iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "iat": now, "exp": now + 600 });
+    let (Value::Object(mut claims), Value::Object(changes)) = (claims, changes) else {
+        panic!("claims are an object")
+    };
     for (claim, value) in changes {
         if value.is_null() {
             claims.remove(&claim)
@@ -185,7 +226,14 @@ impl Published {
 
 pub fn headers<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> HeaderMap {
     let pairs = pairs.into_iter();
-    pairs.map(|(name, value)| (name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap())).collect()
+    pairs
+        .map(|(name, value)| {
+            (
+                name.parse::<HeaderName>().unwrap(),
+                HeaderValue::from_str(value).unwrap(),
+            )
+        })
+        .collect()
 }
 
 pub fn bearer(credential: &str) -> HeaderMap {
@@ -202,9 +250,17 @@ pub async fn refusal(accounts: &Accounts, credential: &str) -> Error {
 }
 
 pub async fn refusal_of(accounts: &Accounts, headers: &HeaderMap) -> Error {
-    let error = accounts.authenticate(headers).await.expect_err("nobody may get in with this");
+    let error = accounts
+        .authenticate(headers)
+        .await
+        .expect_err("nobody may get in with this");
     for value in headers.get_all("authorization") {
-        for credential in value.to_str().unwrap().split([' ', '.', '_']).filter(|part| part.len() >= 20) {
+        for credential in value
+            .to_str()
+            .unwrap()
+            .split([' ', '.', '_'])
+            .filter(|part| part.len() >= 20)
+        {
             let said = format!("{error} {error:?}");
             assert!(!said.contains(credential), "{said}");
         }

@@ -17,7 +17,9 @@ const UNKNOWN_KEY: &str = "the token is signed with a key that its issuer does n
 async fn publishing(provider: &Provider) -> (Household, Published) {
     let household = Household::new().await;
     let published = Published::new(&[provider.jwk()]).await;
-    household.trust(&household.tenant, "EdDSA", published.keys()).await;
+    household
+        .trust(&household.tenant, "EdDSA", published.keys())
+        .await;
     (household, published)
 }
 
@@ -93,7 +95,10 @@ async fn an_issuer_that_never_answered_is_unavailable_until_it_does() {
     for user in 0..3 {
         let error = refusal(&household.accounts, &token(&provider, user)).await;
         assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
-        assert_eq!(error.to_string(), "the keys of the token's issuer cannot be fetched; try again soon");
+        assert_eq!(
+            error.to_string(),
+            "the keys of the token's issuer cannot be fetched; try again soon"
+        );
     }
     assert_eq!(published.fetches(), 1, "one try, then a pause");
     published.set(&[provider.jwk()]);
@@ -106,7 +111,12 @@ async fn a_key_set_on_a_private_address_is_not_fetched_unless_the_operator_allow
     let provider = Provider::new("k1");
     let (household, published) = publishing(&provider).await;
     let egress = Egress::new(&[]).unwrap();
-    let guarded = Accounts::new(household.db().clone(), egress, household.clock.clone(), Environment::default());
+    let guarded = Accounts::new(
+        household.db().clone(),
+        egress,
+        household.clock.clone(),
+        Environment::default(),
+    );
     let error = refusal(&guarded, &token(&provider, 1)).await;
     assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
     assert_eq!(published.origin.accepted(), 0);

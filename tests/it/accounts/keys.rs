@@ -27,16 +27,27 @@ fn prefix(key: &str) -> &str {
 }
 
 fn new(name: &str, scopes: &[Scope], speaker: Speaker) -> NewKey {
-    NewKey { name: name.to_owned(), scopes: Scopes::of(scopes.iter().copied()), speaker, expires_at: None }
+    NewKey {
+        name: name.to_owned(),
+        scopes: Scopes::of(scopes.iter().copied()),
+        speaker,
+        expires_at: None,
+    }
 }
 
 #[tokio::test]
 async fn a_service_key_speaks_for_itself() {
     let household = Household::new().await;
-    let claims = Map::from_iter([("roles".to_owned(), json!(["finance"])), ("locale".to_owned(), json!("de"))]);
+    let claims = Map::from_iter([
+        ("roles".to_owned(), json!(["finance"])),
+        ("locale".to_owned(), json!("de")),
+    ]);
     let key = household.key("nightly", Speaker::Service(claims)).await;
     let caller = admit(&household.accounts, &key).await;
-    assert_eq!((caller.principal.tenant, caller.principal.user.as_str()), (household.tenant.id, "key:nightly"));
+    assert_eq!(
+        (caller.principal.tenant, caller.principal.user.as_str()),
+        (household.tenant.id, "key:nightly")
+    );
     assert!(caller.principal.authenticated && caller.key.is_some());
     assert_eq!(caller.principal.claims["roles"], json!(["finance"]));
     assert_eq!(caller.principal.locale.as_deref(), Some("de"));
@@ -57,17 +68,21 @@ async fn an_admin_key_has_the_power_to_manage_and_not_to_chat() {
     let caller = admit(&household.accounts, issued.secret.expose()).await;
     assert_eq!(caller.admin().unwrap().user().as_str(), "key:ops");
     let error = caller.require(Scope::Chat).unwrap_err();
-    assert_eq!(error.to_string(), "this needs a credential with the scope `chat`");
+    assert_eq!(
+        error.to_string(),
+        "this needs a credential with the scope `chat`"
+    );
 }
 
 #[tokio::test]
 async fn a_key_is_kept_as_a_hash_only() {
     let household = Household::new().await;
     let key = household.key("nightly", service()).await;
-    let row: String = sqlx::query_scalar("select api_keys::text || encode(hash, 'escape') from api_keys")
-        .fetch_one(&mut household.database.as_owner().await)
-        .await
-        .unwrap();
+    let row: String =
+        sqlx::query_scalar("select api_keys::text || encode(hash, 'escape') from api_keys")
+            .fetch_one(&mut household.database.as_owner().await)
+            .await
+            .unwrap();
     let secret = key.split('_').nth(2).unwrap();
     assert!(row.contains(prefix(&key)) && !row.contains(secret), "{row}");
     assert!(secret.len() == 64);
@@ -81,7 +96,15 @@ async fn what_only_looks_like_a_key_is_refused() {
     let swapped = format!("chk_{}_{}", prefix(&key), other.split('_').nth(2).unwrap());
     let longer = format!("{key}0");
     let changed = key.replace(char::is_numeric, "f");
-    for text in ["chk_", "chk_a_b", "chk_000000000000_", key[..key.len() - 1].as_ref(), &longer, &swapped, &changed] {
+    for text in [
+        "chk_",
+        "chk_a_b",
+        "chk_000000000000_",
+        key[..key.len() - 1].as_ref(),
+        &longer,
+        &swapped,
+        &changed,
+    ] {
         assert_unauthenticated(&household.accounts, text, UNKNOWN).await;
     }
     let unknown = format!("chk_ffffffffffff_{}", "0".repeat(64));
@@ -95,14 +118,21 @@ async fn a_revoked_key_ends_within_five_seconds() {
     let key = household.key("nightly", service()).await;
     admit(&household.accounts, &key).await;
     let (db, clock) = (household.db(), &household.clock);
-    assert_eq!(accounts::revoke_key(db, clock, household.tenant.id, prefix(&key)).await.unwrap(), 1);
+    assert_eq!(
+        accounts::revoke_key(db, clock, household.tenant.id, prefix(&key))
+            .await
+            .unwrap(),
+        1
+    );
     let sentence = format!("the API key {} is revoked", prefix(&key));
     assert_unauthenticated(&household.replica(), &key, &sentence).await;
     household.clock.advance(Duration::seconds(4));
     admit(&household.accounts, &key).await;
     household.clock.advance(Duration::seconds(1));
     assert_unauthenticated(&household.accounts, &key, &sentence).await;
-    let error = accounts::revoke_key(db, clock, household.tenant.id, "nightly").await.unwrap_err();
+    let error = accounts::revoke_key(db, clock, household.tenant.id, "nightly")
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::NotFound(_)), "{error:?}");
 }
 
@@ -113,15 +143,26 @@ async fn a_warm_key_needs_no_database() {
     admit(&household.accounts, &key).await;
     household.db().close().await;
     admit(&household.accounts, &key).await;
-    assert!(household.replica().authenticate(&bearer(&key)).await.is_err());
+    assert!(
+        household
+            .replica()
+            .authenticate(&bearer(&key))
+            .await
+            .is_err()
+    );
 }
 
 #[tokio::test]
 async fn a_key_ends_at_its_time_even_when_it_is_warm() {
     let household = Household::new().await;
     let expires_at = Some(household.clock.now() + Duration::seconds(3));
-    let new = NewKey { expires_at, ..new("brief", &[Scope::Chat], service()) };
-    let issued = accounts::create_key(household.db(), &household.clock, household.tenant.id, new).await.unwrap();
+    let new = NewKey {
+        expires_at,
+        ..new("brief", &[Scope::Chat], service())
+    };
+    let issued = accounts::create_key(household.db(), &household.clock, household.tenant.id, new)
+        .await
+        .unwrap();
     let key = issued.secret.expose();
     household.clock.advance(Duration::seconds(2));
     admit(&household.accounts, key).await;
@@ -136,19 +177,35 @@ async fn rotation_lets_two_keys_of_a_name_live_and_the_first_one_end() {
     let household = Household::new().await;
     let (db, clock, tenant) = (household.db(), &household.clock, household.tenant.id);
     let first = household.key("nightly", service()).await;
-    let second = accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1)).await.unwrap();
+    let second = accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1))
+        .await
+        .unwrap();
     let second = second.secret.expose();
     for key in [first.as_str(), second] {
-        assert_eq!(admit(&household.accounts, key).await.principal.user.as_str(), "key:nightly");
+        assert_eq!(
+            admit(&household.accounts, key)
+                .await
+                .principal
+                .user
+                .as_str(),
+            "key:nightly"
+        );
     }
-    let error = accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1)).await.unwrap_err();
-    assert_eq!(error.to_string(), "two keys \"nightly\" are live; revoke one by its prefix first");
+    let error = accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1))
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "two keys \"nightly\" are live; revoke one by its prefix first"
+    );
 
     clock.advance(Duration::hours(1));
     let sentence = format!("the API key {} has expired", prefix(&first));
     assert_unauthenticated(&household.accounts, &first, &sentence).await;
     admit(&household.accounts, second).await;
-    let third = accounts::rotate_key(db, clock, tenant, "nightly", Duration::ZERO).await.unwrap();
+    let third = accounts::rotate_key(db, clock, tenant, "nightly", Duration::ZERO)
+        .await
+        .unwrap();
     admit(&household.accounts, third.secret.expose()).await;
     let sentence = format!("the API key {} has expired", prefix(second));
     assert_unauthenticated(&household.replica(), second, &sentence).await;
@@ -159,30 +216,64 @@ async fn a_rotated_key_keeps_its_rights_and_its_span() {
     let household = Household::new().await;
     let (db, clock, tenant) = (household.db(), &household.clock, household.tenant.id);
     let expires_at = Some(clock.now() + Duration::days(30));
-    let old = NewKey { expires_at, ..new("ops", &[Scope::Admin, Scope::Chat], service()) };
+    let old = NewKey {
+        expires_at,
+        ..new("ops", &[Scope::Admin, Scope::Chat], service())
+    };
     accounts::create_key(db, clock, tenant, old).await.unwrap();
     clock.advance(Duration::days(20));
-    let fresh = accounts::rotate_key(db, clock, tenant, "ops", Duration::days(20)).await.unwrap().key;
+    let fresh = accounts::rotate_key(db, clock, tenant, "ops", Duration::days(20))
+        .await
+        .unwrap()
+        .key;
     assert_eq!(fresh.scopes, Scopes::of([Scope::Admin, Scope::Chat]));
     assert_eq!(fresh.expires_at, Some(clock.now() + Duration::days(30)));
-    let old = accounts::list_keys(db, tenant).await.unwrap().into_iter().find(|key| key.id != fresh.id).unwrap();
-    assert_eq!(old.expires_at, expires_at, "an overlap never prolongs a key");
+    let old = accounts::list_keys(db, tenant)
+        .await
+        .unwrap()
+        .into_iter()
+        .find(|key| key.id != fresh.id)
+        .unwrap();
+    assert_eq!(
+        old.expires_at, expires_at,
+        "an overlap never prolongs a key"
+    );
 }
 
 #[tokio::test]
 async fn a_name_has_one_key_until_it_is_rotated() {
     let household = Household::new().await;
     let (db, clock, tenant) = (household.db(), &household.clock, household.tenant.id);
-    let create = || accounts::create_key(db, clock, tenant, new("nightly", &[Scope::Chat], service()));
+    let create =
+        || accounts::create_key(db, clock, tenant, new("nightly", &[Scope::Chat], service()));
     let (one, two) = tokio::join!(create(), create());
-    assert_eq!([one.is_ok(), two.is_ok()].iter().filter(|made| **made).count(), 1, "{one:?} {two:?}");
+    assert_eq!(
+        [one.is_ok(), two.is_ok()]
+            .iter()
+            .filter(|made| **made)
+            .count(),
+        1,
+        "{one:?} {two:?}"
+    );
     let error = create().await.unwrap_err();
-    assert_eq!(error.to_string(), "there is a live key \"nightly\" already; rotate or revoke it");
-    accounts::revoke_key(db, clock, tenant, "nightly").await.unwrap();
+    assert_eq!(
+        error.to_string(),
+        "there is a live key \"nightly\" already; rotate or revoke it"
+    );
+    accounts::revoke_key(db, clock, tenant, "nightly")
+        .await
+        .unwrap();
     create().await.unwrap();
-    let expired = NewKey { expires_at: Some(clock.now()), ..new("brief", &[Scope::Chat], service()) };
-    accounts::create_key(db, clock, tenant, expired).await.unwrap();
-    accounts::create_key(db, clock, tenant, new("brief", &[Scope::Chat], service())).await.unwrap();
+    let expired = NewKey {
+        expires_at: Some(clock.now()),
+        ..new("brief", &[Scope::Chat], service())
+    };
+    accounts::create_key(db, clock, tenant, expired)
+        .await
+        .unwrap();
+    accounts::create_key(db, clock, tenant, new("brief", &[Scope::Chat], service()))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -192,7 +283,14 @@ async fn two_rotations_at_once_make_one_key() {
     household.key("nightly", service()).await;
     let rotate = || accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1));
     let (one, two) = tokio::join!(rotate(), rotate());
-    assert_eq!([one.is_ok(), two.is_ok()].iter().filter(|made| **made).count(), 1, "{one:?} {two:?}");
+    assert_eq!(
+        [one.is_ok(), two.is_ok()]
+            .iter()
+            .filter(|made| **made)
+            .count(),
+        1,
+        "{one:?} {two:?}"
+    );
     assert_eq!(accounts::list_keys(db, tenant).await.unwrap().len(), 2);
 }
 
@@ -200,20 +298,42 @@ async fn two_rotations_at_once_make_one_key() {
 async fn keys_that_make_no_sense_are_not_made() {
     let household = Household::new().await;
     let with_header = |user_id: &str| {
-        Speaker::Frontend(FrontendHeaders { user_id: user_id.to_owned(), ..FrontendHeaders::open_webui() })
+        Speaker::Frontend(FrontendHeaders {
+            user_id: user_id.to_owned(),
+            ..FrontendHeaders::open_webui()
+        })
     };
     for (new, field) in [
         (new("", &[Scope::Chat], service()), "name"),
         (new("Nightly", &[Scope::Chat], service()), "name"),
         (new("-x", &[Scope::Chat], service()), "name"),
         (new("no-scope", &[], service()), "scopes"),
-        (new("web", &[Scope::Chat, Scope::Admin], Speaker::Frontend(FrontendHeaders::librechat())), "scopes"),
-        (new("web", &[Scope::Chat], with_header("Authorization")), "frontend"),
-        (new("web", &[Scope::Chat], with_header("not a header")), "frontend"),
+        (
+            new(
+                "web",
+                &[Scope::Chat, Scope::Admin],
+                Speaker::Frontend(FrontendHeaders::librechat()),
+            ),
+            "scopes",
+        ),
+        (
+            new("web", &[Scope::Chat], with_header("Authorization")),
+            "frontend",
+        ),
+        (
+            new("web", &[Scope::Chat], with_header("not a header")),
+            "frontend",
+        ),
         (new("web", &[Scope::Chat], Speaker::Guest), "speaker"),
     ] {
-        let error = accounts::create_key(household.db(), &household.clock, household.tenant.id, new).await.unwrap_err();
-        assert!(matches!(&error, Error::Invalid { field: at, .. } if at == field), "{field}: {error:?}");
+        let error =
+            accounts::create_key(household.db(), &household.clock, household.tenant.id, new)
+                .await
+                .unwrap_err();
+        assert!(
+            matches!(&error, Error::Invalid { field: at, .. } if at == field),
+            "{field}: {error:?}"
+        );
     }
 }
 
@@ -221,7 +341,9 @@ async fn keys_that_make_no_sense_are_not_made() {
 async fn an_issued_key_prints_nothing_of_itself() {
     let household = Household::new().await;
     let new = new("nightly", &[Scope::Chat], service());
-    let issued = accounts::create_key(household.db(), &household.clock, household.tenant.id, new).await.unwrap();
+    let issued = accounts::create_key(household.db(), &household.clock, household.tenant.id, new)
+        .await
+        .unwrap();
     let caller = admit(&household.accounts, issued.secret.expose()).await;
     let secret = issued.secret.expose().split('_').nth(2).unwrap();
     assert!(!format!("{issued:?} {caller:?}").contains(secret));
@@ -233,7 +355,9 @@ async fn an_issued_key_prints_nothing_of_itself() {
 async fn a_guest_is_somebody_unauthenticated_for_a_day() {
     let household = Household::new().await;
     let clock = &household.clock;
-    let hotel = accounts::add_tenant(household.db(), clock, "hotel", None, true).await.unwrap();
+    let hotel = accounts::add_tenant(household.db(), clock, "hotel", None, true)
+        .await
+        .unwrap();
     let (key, expiry) = household.accounts.create_guest("hotel").await.unwrap();
     let (other, _) = household.accounts.create_guest("hotel").await.unwrap();
     assert_eq!(expiry, clock.now() + Duration::hours(24));
@@ -255,7 +379,12 @@ async fn a_guest_is_somebody_unauthenticated_for_a_day() {
         .await
         .unwrap();
     assert_eq!(left, 1, "guests that expired are forgotten");
-    assert!(accounts::list_keys(household.db(), hotel.id).await.unwrap().is_empty());
+    assert!(
+        accounts::list_keys(household.db(), hotel.id)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -263,7 +392,10 @@ async fn a_tenant_without_guests_and_no_tenant_look_alike() {
     let household = Household::new().await;
     for name in ["acme", "nobody"] {
         let error = household.accounts.create_guest(name).await.unwrap_err();
-        assert_eq!(error.to_string(), format!("tenant {name:?} that takes guests not found"));
+        assert_eq!(
+            error.to_string(),
+            format!("tenant {name:?} that takes guests not found")
+        );
     }
 }
 
@@ -273,16 +405,34 @@ async fn a_tenant_without_guests_and_no_tenant_look_alike() {
 async fn nothing_of_a_key_crosses_to_another_tenant() {
     let household = Household::new().await;
     let (db, clock) = (household.db(), &household.clock);
-    let other = accounts::add_tenant(db, clock, "other", None, false).await.unwrap();
+    let other = accounts::add_tenant(db, clock, "other", None, false)
+        .await
+        .unwrap();
     let ours = household.key("nightly", service()).await;
     let theirs = household.key_of(&other, "nightly", service()).await;
-    assert_eq!(admit(&household.accounts, &ours).await.principal.tenant, household.tenant.id);
-    assert_eq!(admit(&household.accounts, &theirs).await.principal.tenant, other.id);
+    assert_eq!(
+        admit(&household.accounts, &ours).await.principal.tenant,
+        household.tenant.id
+    );
+    assert_eq!(
+        admit(&household.accounts, &theirs).await.principal.tenant,
+        other.id
+    );
     let listed = accounts::list_keys(db, household.tenant.id).await.unwrap();
-    assert_eq!(listed.iter().map(|key| key.prefix.as_str()).collect::<Vec<_>>(), [prefix(&ours)]);
-    let error = accounts::revoke_key(db, clock, household.tenant.id, prefix(&theirs)).await.unwrap_err();
+    assert_eq!(
+        listed
+            .iter()
+            .map(|key| key.prefix.as_str())
+            .collect::<Vec<_>>(),
+        [prefix(&ours)]
+    );
+    let error = accounts::revoke_key(db, clock, household.tenant.id, prefix(&theirs))
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::NotFound(_)), "{error:?}");
-    accounts::revoke_key(db, clock, household.tenant.id, "nightly").await.unwrap();
+    accounts::revoke_key(db, clock, household.tenant.id, "nightly")
+        .await
+        .unwrap();
     admit(&household.replica(), &theirs).await;
 }
 
@@ -290,10 +440,17 @@ async fn nothing_of_a_key_crosses_to_another_tenant() {
 async fn a_removed_tenant_takes_its_keys_and_issuers_with_it() {
     let (household, provider) = Household::with_provider().await;
     let key = household.key("nightly", service()).await;
-    accounts::remove_tenant(household.db(), household.tenant.id).await.unwrap();
+    accounts::remove_tenant(household.db(), household.tenant.id)
+        .await
+        .unwrap();
     let replica = household.replica();
     assert_unauthenticated(&replica, &key, UNKNOWN).await;
-    assert!(replica.authenticate(&bearer(&provider.token(json!({})))).await.is_err());
+    assert!(
+        replica
+            .authenticate(&bearer(&provider.token(json!({}))))
+            .await
+            .is_err()
+    );
     let error = replica.tenant(household.tenant.id).await.unwrap_err();
     assert!(matches!(error, Error::NotFound(_)), "{error:?}");
 }

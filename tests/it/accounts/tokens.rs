@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use time::Duration;
 
 use super::household::{
-    HMAC_SECRET, Household, ISSUER, NOW, Provider, admit, assert_unauthenticated, bearer, headers, issuer, refusal,
-    refusal_of, usual,
+    HMAC_SECRET, Household, ISSUER, NOW, Provider, admit, assert_unauthenticated, bearer, headers,
+    issuer, refusal, refusal_of, usual,
 };
 
 /// Signed elsewhere (openssl) for `ada`, valid until 2033, with the public key.
@@ -41,16 +41,24 @@ const NOT_ITS_KEY: &str = "the token's signature does not fit its issuer's key";
 /// A token with a header and payload of one's own and no honest signature.
 fn forged(header: &Value, claims: Value, signature: &str) -> String {
     let part = |json: String| URL_SAFE_NO_PAD.encode(json);
-    format!("{}.{}.{signature}", part(header.to_string()), part(Value::Object(usual(claims)).to_string()))
+    format!(
+        "{}.{}.{signature}",
+        part(header.to_string()),
+        part(Value::Object(usual(claims)).to_string())
+    )
 }
 
 #[tokio::test]
 async fn a_token_of_a_trusted_issuer_names_its_tenant_and_user() {
     let (household, provider) = Household::with_provider().await;
-    let token = provider.token(json!({ "roles": ["finance"], "email": "ada@example.org", "locale": "es" }));
+    let token =
+        provider.token(json!({ "roles": ["finance"], "email": "ada@example.org", "locale": "es" }));
     let caller = admit(&household.accounts, &token).await;
     let principal = &caller.principal;
-    assert_eq!((principal.tenant, principal.user.as_str()), (household.tenant.id, "ada"));
+    assert_eq!(
+        (principal.tenant, principal.user.as_str()),
+        (household.tenant.id, "ada")
+    );
     assert!(principal.authenticated);
     assert_eq!(principal.locale.as_deref(), Some("es"));
     assert_eq!(principal.claims["roles"], json!(["finance"]));
@@ -62,8 +70,21 @@ async fn a_token_of_a_trusted_issuer_names_its_tenant_and_user() {
 async fn static_keys_of_every_family_verify() {
     for (algorithm, (token, pem)) in [("RS256", RS256), ("ES256", ES256)] {
         let household = Household::new().await;
-        household.trust(&household.tenant, algorithm, IssuerKeys::PublicKey(pem.to_owned())).await;
-        assert_eq!(admit(&household.accounts, token).await.principal.user.as_str(), "ada");
+        household
+            .trust(
+                &household.tenant,
+                algorithm,
+                IssuerKeys::PublicKey(pem.to_owned()),
+            )
+            .await;
+        assert_eq!(
+            admit(&household.accounts, token)
+                .await
+                .principal
+                .user
+                .as_str(),
+            "ada"
+        );
         let (front, _) = token.rsplit_once('.').unwrap();
         let other = format!("{front}.{}", URL_SAFE_NO_PAD.encode([7; 64]));
         assert_unauthenticated(&household.accounts, &other, NOT_ITS_KEY).await;
@@ -73,19 +94,48 @@ async fn static_keys_of_every_family_verify() {
 #[tokio::test]
 async fn a_secret_in_the_environment_verifies_hs256() {
     let household = Household::new().await;
-    household.trust(&household.tenant, "HS256", IssuerKeys::SecretEnv("IDP_SECRET".to_owned())).await;
+    household
+        .trust(
+            &household.tenant,
+            "HS256",
+            IssuerKeys::SecretEnv("IDP_SECRET".to_owned()),
+        )
+        .await;
     let sign = |secret: &str| {
-        encode(&Header::new(Algorithm::HS256), &usual(json!({})), &EncodingKey::from_secret(secret.as_bytes())).unwrap()
+        encode(
+            &Header::new(Algorithm::HS256),
+            &usual(json!({})),
+            &EncodingKey::from_secret(secret.as_bytes()),
+        )
+        .unwrap()
     };
-    assert_eq!(admit(&household.accounts, &sign(HMAC_SECRET)).await.principal.user.as_str(), "ada");
-    assert_unauthenticated(&household.accounts, &sign("another secret of at least 32 bytes"), NOT_ITS_KEY).await;
+    assert_eq!(
+        admit(&household.accounts, &sign(HMAC_SECRET))
+            .await
+            .principal
+            .user
+            .as_str(),
+        "ada"
+    );
+    assert_unauthenticated(
+        &household.accounts,
+        &sign("another secret of at least 32 bytes"),
+        NOT_ITS_KEY,
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn an_absent_or_short_secret_admits_nobody() {
     for variable in ["NO_SUCH_VARIABLE", "SHORT_SECRET"] {
         let household = Household::new().await;
-        household.trust(&household.tenant, "HS256", IssuerKeys::SecretEnv(variable.to_owned())).await;
+        household
+            .trust(
+                &household.tenant,
+                "HS256",
+                IssuerKeys::SecretEnv(variable.to_owned()),
+            )
+            .await;
         for secret in ["", "too short"] {
             let key = EncodingKey::from_secret(secret.as_bytes());
             let token = encode(&Header::new(Algorithm::HS256), &usual(json!({})), &key).unwrap();
@@ -109,7 +159,11 @@ async fn a_token_cannot_choose_how_it_is_checked() {
     let pem = provider.public_pem();
     for secret in [pem.as_bytes(), pem.trim().as_bytes()] {
         let key = EncodingKey::from_secret(secret);
-        refused(&encode(&Header::new(Algorithm::HS256), &usual(json!({})), &key).unwrap(), "HS256").await;
+        refused(
+            &encode(&Header::new(Algorithm::HS256), &usual(json!({})), &key).unwrap(),
+            "HS256",
+        )
+        .await;
     }
     refused(RS256.0, "RS256").await;
 }
@@ -120,51 +174,98 @@ async fn a_changed_token_is_refused() {
     let token = provider.token(json!({}));
     let parts: Vec<&str> = token.split('.').collect();
     let other = provider.token(json!({ "sub": "eve" }));
-    let payload_of_another = format!("{}.{}.{}", parts[0], other.split('.').nth(1).unwrap(), parts[2]);
+    let payload_of_another = format!(
+        "{}.{}.{}",
+        parts[0],
+        other.split('.').nth(1).unwrap(),
+        parts[2]
+    );
     assert_unauthenticated(&household.accounts, &payload_of_another, NOT_ITS_KEY).await;
     let stranger = Provider::new("k1").token(json!({}));
     assert_unauthenticated(&household.accounts, &stranger, NOT_ITS_KEY).await;
     let unsigned = format!("{}.{}.", parts[0], parts[1]);
     let error = refusal(&household.accounts, &unsigned).await;
     assert!(matches!(error, Error::Unauthenticated(_)), "{error:?}");
-    assert_eq!(admit(&household.accounts, &token).await.principal.user.as_str(), "ada");
+    assert_eq!(
+        admit(&household.accounts, &token)
+            .await
+            .principal
+            .user
+            .as_str(),
+        "ada"
+    );
 }
 
 #[tokio::test]
 async fn claims_that_do_not_fit_are_refused_with_a_reason() {
     let (household, provider) = Household::with_provider().await;
     let now = NOW.unix_timestamp();
-    let untrusted = |issuer: &str| format!("no tenant trusts the token's issuer {issuer:?} for its audience");
-    let unreadable = "the token cannot be read: it lacks the claim `iss` or `aud`, each of which must be text";
+    let untrusted =
+        |issuer: &str| format!("no tenant trusts the token's issuer {issuer:?} for its audience");
+    let unreadable =
+        "the token cannot be read: it lacks the claim `iss` or `aud`, each of which must be text";
     let sub = "the token's claim `sub`";
     let shape = format!("{sub} is not a user id of 1 to 255 bytes without control characters");
     let reserved = format!("{sub} starts with `key:` or `guest:`, which are reserved");
     let expired = "the token has expired; ask its issuer for a new one";
     for (claims, sentence) in [
-        (json!({ "iss": "https://other.example" }), untrusted("https://other.example")),
-        (json!({ "iss": format!("{ISSUER}/") }), untrusted("https://idp.example/")),
+        (
+            json!({ "iss": "https://other.example" }),
+            untrusted("https://other.example"),
+        ),
+        (
+            json!({ "iss": format!("{ISSUER}/") }),
+            untrusted("https://idp.example/"),
+        ),
         (json!({ "iss": null }), unreadable.to_owned()),
         (json!({ "iss": [ISSUER] }), unreadable.to_owned()),
         (json!({ "aud": "other" }), untrusted(ISSUER)),
         (json!({ "aud": [] }), untrusted(ISSUER)),
         (json!({ "aud": null }), unreadable.to_owned()),
         (json!({ "aud": 7 }), unreadable.to_owned()),
-        (json!({ "sub": null }), "the token lacks the claim `sub`".to_owned()),
-        (json!({ "sub": 7 }), "the token lacks the claim `sub`".to_owned()),
+        (
+            json!({ "sub": null }),
+            "the token lacks the claim `sub`".to_owned(),
+        ),
+        (
+            json!({ "sub": 7 }),
+            "the token lacks the claim `sub`".to_owned(),
+        ),
         (json!({ "sub": "" }), shape.clone()),
         (json!({ "sub": "a\nb" }), shape.clone()),
         (json!({ "sub": "x".repeat(256) }), shape),
         (json!({ "sub": "key:ci" }), reserved.clone()),
         (json!({ "sub": "guest:1" }), reserved),
-        (json!({ "sub": "operator" }), format!("{sub} is \"operator\", which is reserved")),
-        (json!({ "sub": "system" }), format!("{sub} is \"system\", which is reserved")),
-        (json!({ "exp": null }), "the token lacks the claim `exp`".to_owned()),
-        (json!({ "exp": "tomorrow" }), "the token lacks the claim `exp`".to_owned()),
-        (json!({ "exp": 1e300 }), "the token lacks the claim `exp`".to_owned()),
+        (
+            json!({ "sub": "operator" }),
+            format!("{sub} is \"operator\", which is reserved"),
+        ),
+        (
+            json!({ "sub": "system" }),
+            format!("{sub} is \"system\", which is reserved"),
+        ),
+        (
+            json!({ "exp": null }),
+            "the token lacks the claim `exp`".to_owned(),
+        ),
+        (
+            json!({ "exp": "tomorrow" }),
+            "the token lacks the claim `exp`".to_owned(),
+        ),
+        (
+            json!({ "exp": 1e300 }),
+            "the token lacks the claim `exp`".to_owned(),
+        ),
         (json!({ "exp": now - 30 }), expired.to_owned()),
         (json!({ "exp": 0 }), expired.to_owned()),
-        (json!({ "nbf": now + 31 }), "the token is not valid yet".to_owned()),
-        (json!({ "nbf": "soon" }), "the token's claim `nbf` is not a time".to_owned()),
+        (
+            json!({ "nbf": now + 31 }),
+            "the token is not valid yet".to_owned(),
+        ),
+        (
+            json!({ "nbf": "soon" }),
+            "the token's claim `nbf` is not a time".to_owned(),
+        ),
     ] {
         assert_unauthenticated(&household.accounts, &provider.token(claims), &sentence).await;
     }
@@ -174,7 +275,11 @@ async fn claims_that_do_not_fit_are_refused_with_a_reason() {
 async fn clocks_may_differ_by_half_a_minute() {
     let (household, provider) = Household::with_provider().await;
     let now = NOW.unix_timestamp();
-    for claims in [json!({ "exp": now - 29 }), json!({ "nbf": now + 30 }), json!({ "aud": ["else", "chat"] })] {
+    for claims in [
+        json!({ "exp": now - 29 }),
+        json!({ "nbf": now + 30 }),
+        json!({ "aud": ["else", "chat"] }),
+    ] {
         admit(&household.accounts, &provider.token(claims)).await;
     }
 }
@@ -185,8 +290,14 @@ async fn what_is_no_credential_is_refused_with_a_hint() {
     let form = "the `Authorization` header is not of the form `Bearer <token or key>`";
     let neither = "the credential is neither a token (JWT) nor an API key (`chk_…`)";
     for (sent, sentence) in [
-        (vec![], "no credential: send the header `Authorization: Bearer <token or key>`"),
-        (vec!["Bearer a", "Bearer b"], "more than one `Authorization` header: send one"),
+        (
+            vec![],
+            "no credential: send the header `Authorization: Bearer <token or key>`",
+        ),
+        (
+            vec!["Bearer a", "Bearer b"],
+            "more than one `Authorization` header: send one",
+        ),
         (vec!["Basic YTpi"], form),
         (vec!["Bearer"], form),
         (vec!["Bearer  "], form),
@@ -194,9 +305,16 @@ async fn what_is_no_credential_is_refused_with_a_hint() {
         (vec!["Bearer a.b"], neither),
         (vec!["Bearer a.b.c.d"], neither),
         (vec!["Bearer sk-proj-0123456789"], neither),
-        (vec!["Bearer a.b.c"], "the token cannot be read: its header is not JSON with `alg`"),
+        (
+            vec!["Bearer a.b.c"],
+            "the token cannot be read: its header is not JSON with `alg`",
+        ),
     ] {
-        let error = refusal_of(&household.accounts, &headers(sent.iter().map(|value| ("authorization", *value)))).await;
+        let error = refusal_of(
+            &household.accounts,
+            &headers(sent.iter().map(|value| ("authorization", *value))),
+        )
+        .await;
         assert!(matches!(error, Error::Unauthenticated(_)), "{error:?}");
         assert_eq!(error.to_string(), sentence, "{sent:?}");
     }
@@ -206,20 +324,33 @@ async fn what_is_no_credential_is_refused_with_a_hint() {
 async fn the_scheme_is_bearer_in_any_case() {
     let (household, provider) = Household::with_provider().await;
     let value = format!("bEARER {}", provider.token(json!({})));
-    household.accounts.authenticate(&headers([("authorization", value.as_str())])).await.unwrap();
+    household
+        .accounts
+        .authenticate(&headers([("authorization", value.as_str())]))
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn a_huge_token_is_not_looked_at() {
     let (household, provider) = Household::with_provider().await;
     let token = provider.token(json!({ "padding": "x".repeat(8192) }));
-    assert_unauthenticated(&household.accounts, &token, "the token is longer than 8192 bytes").await;
+    assert_unauthenticated(
+        &household.accounts,
+        &token,
+        "the token is longer than 8192 bytes",
+    )
+    .await;
 }
 
 #[tokio::test]
 async fn an_extension_that_must_be_understood_is_refused() {
     let (household, _) = Household::with_provider().await;
-    let token = forged(&json!({ "alg": "EdDSA", "crit": ["b64"], "b64": false }), json!({}), "c2ln");
+    let token = forged(
+        &json!({ "alg": "EdDSA", "crit": ["b64"], "b64": false }),
+        json!({}),
+        "c2ln",
+    );
     let sentence = "the token's header has `crit`, which names extensions that are not supported";
     assert_unauthenticated(&household.accounts, &token, sentence).await;
 }
@@ -227,14 +358,23 @@ async fn an_extension_that_must_be_understood_is_refused() {
 #[tokio::test]
 async fn one_issuer_may_serve_two_tenants_by_audience() {
     let (household, provider) = Household::with_provider().await;
-    let other = accounts::add_tenant(household.db(), &household.clock, "other", None, false).await.unwrap();
-    let mut theirs = issuer(&other, "EdDSA", IssuerKeys::PublicKey(provider.public_pem()));
+    let other = accounts::add_tenant(household.db(), &household.clock, "other", None, false)
+        .await
+        .unwrap();
+    let mut theirs = issuer(
+        &other,
+        "EdDSA",
+        IssuerKeys::PublicKey(provider.public_pem()),
+    );
     theirs.audience = "their chat".to_owned();
     accounts::add_issuer(household.db(), &theirs).await.unwrap();
     let ours = admit(&household.accounts, &provider.token(json!({}))).await;
     assert_eq!(ours.principal.tenant, household.tenant.id);
     let token = provider.token(json!({ "aud": "their chat" }));
-    assert_eq!(admit(&household.accounts, &token).await.principal.tenant, other.id);
+    assert_eq!(
+        admit(&household.accounts, &token).await.principal.tenant,
+        other.id
+    );
     let both = provider.token(json!({ "aud": ["chat", "their chat"] }));
     let sentence = "the token's audiences belong to more than one tenant; ask for a token with one";
     assert_unauthenticated(&household.accounts, &both, sentence).await;
@@ -243,13 +383,26 @@ async fn one_issuer_may_serve_two_tenants_by_audience() {
 #[tokio::test]
 async fn an_issuer_and_audience_belong_to_one_tenant() {
     let (household, provider) = Household::with_provider().await;
-    let other = accounts::add_tenant(household.db(), &household.clock, "other", None, false).await.unwrap();
-    let theirs = issuer(&other, "EdDSA", IssuerKeys::PublicKey(Provider::new("evil").public_pem()));
-    let error = accounts::add_issuer(household.db(), &theirs).await.unwrap_err();
+    let other = accounts::add_tenant(household.db(), &household.clock, "other", None, false)
+        .await
+        .unwrap();
+    let theirs = issuer(
+        &other,
+        "EdDSA",
+        IssuerKeys::PublicKey(Provider::new("evil").public_pem()),
+    );
+    let error = accounts::add_issuer(household.db(), &theirs)
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::Conflict(_)), "{error:?}");
     let caller = admit(&household.accounts, &provider.token(json!({}))).await;
     assert_eq!(caller.principal.tenant, household.tenant.id);
-    assert!(accounts::list_issuers(household.db(), other.id).await.unwrap().is_empty());
+    assert!(
+        accounts::list_issuers(household.db(), other.id)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -258,8 +411,12 @@ async fn an_issuer_that_was_removed_vouches_for_nobody_within_a_minute() {
     let token = provider.token(json!({}));
     admit(&household.accounts, &token).await;
     let (db, tenant) = (household.db(), household.tenant.id);
-    accounts::remove_issuer(db, tenant, ISSUER, Some("another")).await.unwrap_err();
-    accounts::remove_issuer(db, tenant, ISSUER, None).await.unwrap();
+    accounts::remove_issuer(db, tenant, ISSUER, Some("another"))
+        .await
+        .unwrap_err();
+    accounts::remove_issuer(db, tenant, ISSUER, None)
+        .await
+        .unwrap();
     let untrusted = format!("no tenant trusts the token's issuer {ISSUER:?} for its audience");
     assert_unauthenticated(&household.replica(), &token, &untrusted).await;
     household.clock.advance(Duration::seconds(59));
@@ -274,9 +431,19 @@ async fn a_warm_token_needs_no_database() {
     let token = provider.token(json!({}));
     admit(&household.accounts, &token).await;
     household.db().close().await;
-    assert_eq!(admit(&household.accounts, &token).await.principal.user.as_str(), "ada");
+    assert_eq!(
+        admit(&household.accounts, &token)
+            .await
+            .principal
+            .user
+            .as_str(),
+        "ada"
+    );
     let error = refusal(&household.replica(), &token).await;
-    assert!(matches!(error, Error::Internal(_)), "without the memory it does need one: {error:?}");
+    assert!(
+        matches!(error, Error::Internal(_)),
+        "without the memory it does need one: {error:?}"
+    );
 }
 
 #[tokio::test]
@@ -285,7 +452,12 @@ async fn a_warm_token_ends_with_its_time() {
     let token = provider.token(json!({ "exp": NOW.unix_timestamp() + 5 }));
     admit(&household.accounts, &token).await;
     household.clock.advance(Duration::seconds(36));
-    assert_unauthenticated(&household.accounts, &token, "the token has expired; ask its issuer for a new one").await;
+    assert_unauthenticated(
+        &household.accounts,
+        &token,
+        "the token has expired; ask its issuer for a new one",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -303,7 +475,11 @@ async fn only_the_scope_claim_gives_the_power_to_manage() {
         assert_eq!(caller.admin().is_ok(), manages, "{claims}");
         assert_eq!(caller.require(Scope::Admin).is_ok(), manages, "{claims}");
     }
-    let caller = admit(&household.accounts, &provider.token(json!({ "scope": "chatelaine:admin" }))).await;
+    let caller = admit(
+        &household.accounts,
+        &provider.token(json!({ "scope": "chatelaine:admin" })),
+    )
+    .await;
     assert_eq!(caller.admin().unwrap().tenant(), household.tenant.id);
 }
 
@@ -333,17 +509,34 @@ async fn an_issuer_that_could_not_verify_anything_is_refused() {
         ("RS1", jwks("https://idp.example/jwks"), "algorithm"),
         ("HS256", jwks("https://idp.example/jwks"), "algorithm"),
         ("HS256", IssuerKeys::PublicKey(pem.clone()), "algorithm"),
-        ("RS256", IssuerKeys::SecretEnv("IDP_SECRET".to_owned()), "algorithm"),
-        ("HS256", IssuerKeys::SecretEnv(HMAC_SECRET.to_owned()), "secret_env"),
+        (
+            "RS256",
+            IssuerKeys::SecretEnv("IDP_SECRET".to_owned()),
+            "algorithm",
+        ),
+        (
+            "HS256",
+            IssuerKeys::SecretEnv(HMAC_SECRET.to_owned()),
+            "secret_env",
+        ),
         ("RS256", IssuerKeys::PublicKey(pem.clone()), "public_key"),
-        ("ES256", IssuerKeys::PublicKey("nonsense".to_owned()), "public_key"),
+        (
+            "ES256",
+            IssuerKeys::PublicKey("nonsense".to_owned()),
+            "public_key",
+        ),
         ("EdDSA", IssuerKeys::PublicKey(private), "public_key"),
         ("RS256", jwks("ftp://idp.example/jwks"), "jwks_url"),
         ("RS256", jwks("idp.example"), "jwks_url"),
     ] {
         let error =
-            accounts::add_issuer(household.db(), &issuer(&household.tenant, algorithm, keys)).await.unwrap_err();
-        assert!(matches!(&error, Error::Invalid { field: at, .. } if at == field), "{algorithm}: {error:?}");
+            accounts::add_issuer(household.db(), &issuer(&household.tenant, algorithm, keys))
+                .await
+                .unwrap_err();
+        assert!(
+            matches!(&error, Error::Invalid { field: at, .. } if at == field),
+            "{algorithm}: {error:?}"
+        );
         assert!(!format!("{error} {error:?}").contains(HMAC_SECRET));
     }
 }

@@ -17,7 +17,11 @@ fn issuer(provider: &Provider) -> Value {
 /// Somebody whom the provider vouches for.
 fn user(world: &World, provider: &Provider) -> Client {
     let now = world.app().clock.now().unix_timestamp();
-    world.client(&provider.token(json!({ "iat": now, "exp": now + 600 })).into())
+    world.client(
+        &provider
+            .token(json!({ "iat": now, "exp": now + 600 }))
+            .into(),
+    )
 }
 
 #[tokio::test]
@@ -29,22 +33,41 @@ async fn an_issuer_that_an_admin_trusts_vouches_for_users_until_it_is_removed() 
     let added = admin.post(ISSUERS, issuer(&provider)).await.expect(201);
     assert_eq!(ada.get("/v1/me").await.expect(200)["user"], "ada");
     let listed = admin.get(ISSUERS).await.expect(200);
-    assert!(listed["items"].as_array().unwrap().contains(&added), "{listed}");
+    assert!(
+        listed["items"].as_array().unwrap().contains(&added),
+        "{listed}"
+    );
     let path = format!("{ISSUERS}/{}", added["id"].as_str().unwrap());
     assert_eq!(admin.delete(&path).await.status, 204);
     admin.delete(&path).await.expect(404);
     // Here the token is remembered for up to a minute; a replica that has not seen it asks.
-    ada.at(&world.replica().await.url).get("/v1/me").await.expect(401);
+    ada.at(&world.replica().await.url)
+        .get("/v1/me")
+        .await
+        .expect(401);
     let lines = trail(&world, world.tenant.id, "issuer.%").await;
     let ours: Vec<_> = lines.into_iter().filter(|line| line.0 == "root").collect();
-    let (stored, removed) = (format!("{ISSUER} for {AUDIENCE}, EdDSA"), format!("{ISSUER} for {AUDIENCE}"));
-    assert_eq!(ours, [line("root", "issuer.stored", &stored), line("root", "issuer.removed", &removed)]);
+    let (stored, removed) = (
+        format!("{ISSUER} for {AUDIENCE}, EdDSA"),
+        format!("{ISSUER} for {AUDIENCE}"),
+    );
+    assert_eq!(
+        ours,
+        [
+            line("root", "issuer.stored", &stored),
+            line("root", "issuer.removed", &removed)
+        ]
+    );
 }
 
 #[tokio::test]
 async fn keys_of_an_issuer_are_replaced_in_place() {
     let world = World::start().await;
-    let (admin, before, after) = (world.admin().await, Provider::new("k1"), Provider::new("k2"));
+    let (admin, before, after) = (
+        world.admin().await,
+        Provider::new("k1"),
+        Provider::new("k2"),
+    );
     let added = admin.post(ISSUERS, issuer(&before)).await.expect(201);
     let replaced = admin.post(ISSUERS, issuer(&after)).await.expect(200);
     assert_eq!(added["id"], replaced["id"]);
@@ -60,29 +83,61 @@ async fn what_cannot_vouch_for_anybody_is_refused_by_its_field() {
     let with = |algorithm: &str, field: &str, value: &str| json!({ "issuer": ISSUER, "audience": AUDIENCE, "algorithm": algorithm, field: value });
     let cases = [
         (json!({}), "body"),
-        (json!({ "issuer": ISSUER, "audience": AUDIENCE }), "jwks_url"),
-        (with("RS256", "jwks_url", "http://idp.example/keys"), "jwks_url"),
-        (with("RS256", "jwks_url", "https://127.0.0.1/keys"), "jwks_url"),
-        (with("RS256", "jwks_url", "https://[::ffff:10.0.0.1]/keys"), "jwks_url"),
+        (
+            json!({ "issuer": ISSUER, "audience": AUDIENCE }),
+            "jwks_url",
+        ),
+        (
+            with("RS256", "jwks_url", "http://idp.example/keys"),
+            "jwks_url",
+        ),
+        (
+            with("RS256", "jwks_url", "https://127.0.0.1/keys"),
+            "jwks_url",
+        ),
+        (
+            with("RS256", "jwks_url", "https://[::ffff:10.0.0.1]/keys"),
+            "jwks_url",
+        ),
         (with("RS256", "jwks_url", "file:///etc/passwd"), "jwks_url"),
-        (with("RS256", "jwks_url", "https://user:pass@idp.example/keys"), "jwks_url"),
-        (with("none", "jwks_url", "https://idp.example/keys"), "algorithm"),
-        (with("HS256", "jwks_url", "https://idp.example/keys"), "algorithm"),
+        (
+            with("RS256", "jwks_url", "https://user:pass@idp.example/keys"),
+            "jwks_url",
+        ),
+        (
+            with("none", "jwks_url", "https://idp.example/keys"),
+            "algorithm",
+        ),
+        (
+            with("HS256", "jwks_url", "https://idp.example/keys"),
+            "algorithm",
+        ),
         (with("HS256", "public_key", &pem), "algorithm"),
         (with("RS256", "public_key", &pem), "public_key"),
-        (with("EdDSA", "public_key", &pem.replace("PUBLIC", "PRIVATE")), "public_key"),
+        (
+            with("EdDSA", "public_key", &pem.replace("PUBLIC", "PRIVATE")),
+            "public_key",
+        ),
         (with("RS256", "secret", "mine"), "secret"),
-        (json!({ "issuer": "", "audience": AUDIENCE, "jwks_url": "https://idp.example/keys" }), "issuer"),
-        (json!({ "issuer": ISSUER, "audience": "a\0b", "jwks_url": "https://idp.example/keys" }), "audience"),
+        (
+            json!({ "issuer": "", "audience": AUDIENCE, "jwks_url": "https://idp.example/keys" }),
+            "issuer",
+        ),
+        (
+            json!({ "issuer": ISSUER, "audience": "a\0b", "jwks_url": "https://idp.example/keys" }),
+            "audience",
+        ),
     ];
     for (body, wanted) in cases {
-        for (caller, path) in [(&admin, ISSUERS), (&operator, "/v1/admin/tenants/acme/issuers")] {
+        for (caller, path) in [
+            (&admin, ISSUERS),
+            (&operator, "/v1/admin/tenants/acme/issuers"),
+        ] {
             let problem = caller.post(path, body.clone()).await.expect(400);
             assert_eq!(problem["field"], wanted, "{body}: {problem}");
         }
     }
-    let twice =
-        json!({ "issuer": ISSUER, "audience": AUDIENCE, "jwks_url": "https://idp.example/k", "public_key": pem });
+    let twice = json!({ "issuer": ISSUER, "audience": AUDIENCE, "jwks_url": "https://idp.example/k", "public_key": pem });
     admin.post(ISSUERS, twice).await.expect(400);
     assert!(!field(&admin.get(ISSUERS).await.expect(200), "issuer").contains(&ISSUER.to_owned()));
 }
@@ -91,9 +146,17 @@ async fn what_cannot_vouch_for_anybody_is_refused_by_its_field() {
 async fn only_the_operator_names_a_variable_of_the_environment() {
     let world = world().await;
     let new = json!({ "issuer": ISSUER, "audience": AUDIENCE, "algorithm": "HS256", "secret_env": "IDP_SECRET" });
-    let refused = world.admin().await.post(ISSUERS, new.clone()).await.expect(400);
+    let refused = world
+        .admin()
+        .await
+        .post(ISSUERS, new.clone())
+        .await
+        .expect(400);
     assert_eq!(refused["field"], "secret_env");
-    let added = operator(&world).post("/v1/admin/tenants/acme/issuers", new).await.expect(201);
+    let added = operator(&world)
+        .post("/v1/admin/tenants/acme/issuers", new)
+        .await
+        .expect(201);
     assert_eq!(added["secret_env"], "IDP_SECRET");
 }
 
@@ -104,19 +167,37 @@ async fn no_admin_meddles_with_the_issuer_of_another_tenant() {
     let theirs = "/v1/admin/tenants/globex/issuers";
     let added = operator.post(theirs, issuer(&provider)).await.expect(201);
     let ada = user(&world, &provider);
-    assert_eq!(ada.get("/v1/me").await.expect(200)["tenant"], world.other.id.to_string());
+    assert_eq!(
+        ada.get("/v1/me").await.expect(200)["tenant"],
+        world.other.id.to_string()
+    );
     // Not even with another audience: a token with both would be refused.
     for audience in [AUDIENCE, "another"] {
         let mut new = issuer(&Provider::new("k1"));
         new["audience"] = audience.into();
         let refused = admin.post(ISSUERS, new).await.expect(409);
-        assert!(refused["detail"].as_str().unwrap().contains("vouches for users of another tenant"), "{refused}");
+        assert!(
+            refused["detail"]
+                .as_str()
+                .unwrap()
+                .contains("vouches for users of another tenant"),
+            "{refused}"
+        );
     }
-    admin.delete(&format!("{ISSUERS}/{}", added["id"].as_str().unwrap())).await.expect(404);
+    admin
+        .delete(&format!("{ISSUERS}/{}", added["id"].as_str().unwrap()))
+        .await
+        .expect(404);
     let mut shared = issuer(&provider);
     shared["audience"] = "another".into();
-    operator.post("/v1/admin/tenants/acme/issuers", shared).await.expect(201);
-    operator.post("/v1/admin/tenants/acme/issuers", issuer(&provider)).await.expect(409);
+    operator
+        .post("/v1/admin/tenants/acme/issuers", shared)
+        .await
+        .expect(201);
+    operator
+        .post("/v1/admin/tenants/acme/issuers", issuer(&provider))
+        .await
+        .expect(409);
     let path = format!("{theirs}/{}", added["id"].as_str().unwrap());
     assert_eq!(operator.delete(&path).await.status, 204);
     assert_eq!(operator.get(theirs).await.expect(200)["items"], json!([]));

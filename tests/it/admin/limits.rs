@@ -10,13 +10,24 @@ use crate::support::{
 };
 
 async fn limits(world: &World, limits: Value) -> Value {
-    patch(&operator(world), "/v1/admin/tenants/acme", json!({ "limits": limits })).await.expect(200)
+    patch(
+        &operator(world),
+        "/v1/admin/tenants/acme",
+        json!({ "limits": limits }),
+    )
+    .await
+    .expect(200)
 }
 
 /// Asks the model something in a new conversation, or is refused.
 async fn turn(client: &Client) -> Answer {
     let id = client.open("bank").await;
-    let answer = client.post(&format!("/v1/conversations/{id}/messages"), json!({ "text": "hi" })).await;
+    let answer = client
+        .post(
+            &format!("/v1/conversations/{id}/messages"),
+            json!({ "text": "hi" }),
+        )
+        .await;
     if answer.status == 202 {
         let run = answer.json()["run"]["id"].as_str().unwrap().to_owned();
         client.listen(&id, Some(0)).await.until_run_ends(&run).await;
@@ -29,22 +40,34 @@ async fn a_tenants_own_limit_counts_in_place_of_the_installations() {
     let world = world_with(|setup| setup.config.daily.user_runs = Some(1)).await;
     world.model.on(|_| Some(text("Hello.")));
     let (ann, eve) = (world.user("ann", &[]).await, world.stranger("eve").await);
-    assert_eq!(limits(&world, json!({ "runs_per_user": 2 })).await["in_force"], json!({ "runs_per_user": 2 }));
+    assert_eq!(
+        limits(&world, json!({ "runs_per_user": 2 })).await["in_force"],
+        json!({ "runs_per_user": 2 })
+    );
     turn(&ann).await.expect(202);
     turn(&ann).await.expect(202);
     let refused = turn(&ann).await;
     let problem = refused.expect(429);
     assert_eq!(problem["code"], "limited");
-    assert_eq!(problem["detail"], "you have used all 2 runs of today; there is more at 00:00 UTC");
+    assert_eq!(
+        problem["detail"],
+        "you have used all 2 runs of today; there is more at 00:00 UTC"
+    );
     let after: u64 = refused.header("retry-after").parse().unwrap();
     assert!((1..=86_400).contains(&after));
     turn(&eve).await.expect(202);
     turn(&eve).await.expect(429);
-    assert_eq!(limits(&world, json!({ "runs_per_user": "unlimited" })).await["in_force"], json!({}));
+    assert_eq!(
+        limits(&world, json!({ "runs_per_user": "unlimited" })).await["in_force"],
+        json!({})
+    );
     turn(&ann).await.expect(202);
     limits(&world, json!({ "runs_per_user": null })).await;
     let back = turn(&ann).await.expect(429);
-    assert_eq!(back["detail"], "you have used all 1 runs of today; there is more at 00:00 UTC");
+    assert_eq!(
+        back["detail"],
+        "you have used all 1 runs of today; there is more at 00:00 UTC"
+    );
 }
 
 #[tokio::test]
@@ -59,10 +82,16 @@ async fn all_users_of_a_tenant_share_its_tokens_on_every_replica_at_once() {
     turn(&there).await.expect(202);
     limits(&world, json!({ "tokens_per_tenant": 36 })).await;
     let refused = turn(&there).await.expect(429);
-    assert_eq!(refused["detail"], "your organisation has used all 36 tokens of today; there is more at 00:00 UTC");
+    assert_eq!(
+        refused["detail"],
+        "your organisation has used all 36 tokens of today; there is more at 00:00 UTC"
+    );
     limits(&world, json!({ "tokens_per_tenant": 37 })).await;
     turn(&there).await.expect(202);
-    let used = operator(&world).get("/v1/admin/tenants/acme").await.expect(200);
+    let used = operator(&world)
+        .get("/v1/admin/tenants/acme")
+        .await
+        .expect(200);
     assert_eq!(used["used_today"], json!({ "runs": 3, "tokens": 54 }));
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chatelaine::{
-    app::{accounts::development, keys::context},
+    app::{accounts::development, platform::keys::context},
     domain::{
         credential::{Credential, CredentialState},
         ids::{AgentId, CredentialId, ServerId, UserId},
@@ -43,9 +43,15 @@ async fn enter(world: &World, user: &str, server: &str) {
         verified_at: None,
     };
     let secret = "a-token-of-theirs".to_owned().into();
-    credential.sealed = app.keys.seal(world.tenant.id, &context(&credential), &secret).await.unwrap();
+    credential.sealed = app
+        .keys
+        .seal(world.tenant.id, &context(&credential), &secret)
+        .await
+        .unwrap();
     let mut tx = world.db.db.tenant(world.tenant.id).await.unwrap();
-    store::credentials::put(&mut tx, &credential, None).await.unwrap();
+    store::credentials::put(&mut tx, &credential, None)
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
 }
 
@@ -54,12 +60,19 @@ async fn a_user_is_seen_with_what_they_have_and_used() {
     let world = World::start().await;
     world.tools_ready().await;
     world.model.on(|_| Some(text("Hello.")));
-    let (admin, ann) = (world.admin().await, world.user("ann@example.org/1", &["employee"]).await);
+    let (admin, ann) = (
+        world.admin().await,
+        world.user("ann@example.org/1", &["employee"]).await,
+    );
     let path = format!("{USERS}/ann%40example.org%2F1");
     admin.get(&path).await.expect(404);
     let conversation = ann.open("bank").await;
     ann.say_and_wait(&conversation, "hi").await;
-    ann.say_and_wait(&conversation, &format!("/call bank get_exchange_rate {}", pair())).await;
+    ann.say_and_wait(
+        &conversation,
+        &format!("/call bank get_exchange_rate {}", pair()),
+    )
+    .await;
     ann.open("office").await;
     enter(&world, "ann@example.org/1", "notes").await;
     // Lines of the audit trail come a moment later.
@@ -72,11 +85,17 @@ async fn a_user_is_seen_with_what_they_have_and_used() {
         "runs_today": 1, "tokens_today": 18, "tool_calls_today": 1,
     });
     assert_eq!(seen, expected);
-    let last = time::OffsetDateTime::parse(last.as_str().unwrap(), &time::format_description::well_known::Rfc3339);
+    let last = time::OffsetDateTime::parse(
+        last.as_str().unwrap(),
+        &time::format_description::well_known::Rfc3339,
+    );
     assert!((world.app().clock.now() - last.unwrap()).abs() < time::Duration::minutes(1));
     // Seen even when the conversations are gone.
     for id in field(&ann.get("/v1/conversations").await.expect(200), "id") {
-        assert_eq!(ann.delete(&format!("/v1/conversations/{id}")).await.status, 204);
+        assert_eq!(
+            ann.delete(&format!("/v1/conversations/{id}")).await.status,
+            204
+        );
     }
     assert_eq!(admin.get(&path).await.expect(200)["conversations"], 0);
 }
@@ -90,22 +109,45 @@ async fn users_are_listed_in_pages_by_id_and_found_by_how_it_begins() {
     }
     enter(&world, "anyone", "notes").await;
     world.stranger("andrew").await.open("bank").await;
-    let ids = async |query: &str| field(&admin.get(&format!("{USERS}?{query}")).await.expect(200), "id");
+    let ids = async |query: &str| {
+        field(
+            &admin.get(&format!("{USERS}?{query}")).await.expect(200),
+            "id",
+        )
+    };
     let mut all = ids("prefix=an").await;
     all.sort_unstable();
     assert_eq!(all, ["an_other", "ann", "anton", "anyone"]);
-    assert_eq!(ids("prefix=an_").await, ["an_other"], "nothing stands for something else");
+    assert_eq!(
+        ids("prefix=an_").await,
+        ["an_other"],
+        "nothing stands for something else"
+    );
     let (mut seen, mut after) = (Vec::new(), String::new());
     loop {
-        let page = admin.get(&format!("{USERS}?limit=2{after}")).await.expect(200);
+        let page = admin
+            .get(&format!("{USERS}?limit=2{after}"))
+            .await
+            .expect(200);
         seen.extend(field(&page, "id"));
-        let Some(next) = page["next"].as_str() else { break };
+        let Some(next) = page["next"].as_str() else {
+            break;
+        };
         after = format!("&after={next}");
     }
     let everybody: std::collections::BTreeSet<_> = seen.iter().map(String::as_str).collect();
-    assert_eq!(everybody, ["an_other", "ann", "anton", "anyone", "bob"].into());
+    assert_eq!(
+        everybody,
+        ["an_other", "ann", "anton", "anyone", "bob"].into()
+    );
     assert_eq!(seen.len(), 5, "nobody twice: {seen:?}");
-    for query in ["limit=0", "limit=101", "prefix=a%00", "after=%00", "name=ann"] {
+    for query in [
+        "limit=0",
+        "limit=101",
+        "prefix=a%00",
+        "after=%00",
+        "name=ann",
+    ] {
         admin.get(&format!("{USERS}?{query}")).await.expect(400);
     }
 }
@@ -118,28 +160,61 @@ async fn a_user_who_is_signed_out_is_out_on_every_replica_and_may_come_back() {
     let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
     let there = ann.at(&replica.url);
     let conversation = ann.open("bank").await;
-    let (one, two) = (ann.listen(&conversation, None).await, there.listen(&conversation, None).await);
+    let (one, two) = (
+        ann.listen(&conversation, None).await,
+        there.listen(&conversation, None).await,
+    );
     let run = ann.say(&conversation, "hi").await;
     gate.reached().await;
-    assert_eq!(admin.post(&format!("{USERS}/ann/sign-out"), Value::Null).await.status, 204);
+    assert_eq!(
+        admin
+            .post(&format!("{USERS}/ann/sign-out"), Value::Null)
+            .await
+            .status,
+        204
+    );
     for listening in [one, two] {
-        tokio::time::timeout(PATIENCE, listening.rest()).await.expect("the stream ends");
+        tokio::time::timeout(PATIENCE, listening.rest())
+            .await
+            .expect("the stream ends");
     }
     let refused = ann.get("/v1/me").await.expect(401);
-    assert!(refused["detail"].as_str().unwrap().contains("sign in again"), "{refused}");
+    assert!(
+        refused["detail"]
+            .as_str()
+            .unwrap()
+            .contains("sign in again"),
+        "{refused}"
+    );
     eventually(async || there.get("/v1/me").await.status == 401).await;
     bob.get("/v1/me").await.expect(200);
-    assert_eq!(trail(&world, world.tenant.id, "user.%").await, [line("root", "user.signed_out", "ann")]);
+    assert_eq!(
+        trail(&world, world.tenant.id, "user.%").await,
+        [line("root", "user.signed_out", "ann")]
+    );
     let again = later(&world, "ann").await;
-    eventually(async || again.get(&format!("/v1/runs/{run}")).await.expect(200)["status"] == "cancelled").await;
+    eventually(async || {
+        again.get(&format!("/v1/runs/{run}")).await.expect(200)["status"] == "cancelled"
+    })
+    .await;
 }
 
 /// Somebody whose token was issued in a minute.
 async fn later(world: &World, user: &str) -> Client {
-    let person = development::Person { user: user.to_owned(), ..Default::default() };
-    let (at, life) = (world.app().clock.now() + time::Duration::minutes(1), time::Duration::hours(1));
+    let person = development::Person {
+        user: user.to_owned(),
+        ..Default::default()
+    };
+    let (at, life) = (
+        world.app().clock.now() + time::Duration::minutes(1),
+        time::Duration::hours(1),
+    );
     let db = &world.db.db;
-    world.client(&development::token(db, &world.config.data, &world.tenant, &person, at, life).await.unwrap())
+    world.client(
+        &development::token(db, &world.config.data, &world.tenant, &person, at, life)
+            .await
+            .unwrap(),
+    )
 }
 
 #[test]
@@ -153,20 +228,40 @@ fn an_admins_sign_out_ends_tokens_that_it_does_not_have() {
         (json!({ "exp": 1000 + day }), true),
         (json!({ "exp": 1001 + day }), false),
     ] {
-        assert_eq!(SignOut::of_all(1000).ends(&claims(&token.to_string())), over, "{token}");
+        assert_eq!(
+            SignOut::of_all(1000).ends(&claims(&token.to_string())),
+            over,
+            "{token}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_guest_who_is_signed_out_has_no_key_any_more() {
     let world = World::start().await;
-    let (admin, guest, other) = (world.admin().await, world.guest().await, world.guest().await);
+    let (admin, guest, other) = (
+        world.admin().await,
+        world.guest().await,
+        world.guest().await,
+    );
     guest.open("bank").await;
-    let id = guest.get("/v1/me").await.expect(200)["user"].as_str().unwrap().to_owned();
-    assert_eq!(admin.post(&format!("{USERS}/{id}/sign-out"), Value::Null).await.status, 204);
-    tokio::time::timeout(Duration::from_secs(10), eventually(async || guest.get("/v1/me").await.status == 401))
-        .await
-        .expect("within seconds");
+    let id = guest.get("/v1/me").await.expect(200)["user"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        admin
+            .post(&format!("{USERS}/{id}/sign-out"), Value::Null)
+            .await
+            .status,
+        204
+    );
+    tokio::time::timeout(
+        Duration::from_secs(10),
+        eventually(async || guest.get("/v1/me").await.status == 401),
+    )
+    .await
+    .expect("within seconds");
     other.get("/v1/me").await.expect(200);
 }
 
@@ -177,15 +272,30 @@ async fn what_a_user_entered_is_deleted_and_nobody_elses() {
     for (user, server) in [("ann", "notes"), ("ann", "mail"), ("bob", "notes")] {
         enter(&world, user, server).await;
     }
-    assert_eq!(admin.delete(&format!("{USERS}/ann/credentials")).await.expect(200), json!({ "removed": 2 }));
+    assert_eq!(
+        admin
+            .delete(&format!("{USERS}/ann/credentials"))
+            .await
+            .expect(200),
+        json!({ "removed": 2 })
+    );
     admin.get(&format!("{USERS}/ann")).await.expect(404);
     let left = admin.get(&format!("{USERS}/bob")).await.expect(200);
     assert_eq!(left["credentials"].as_array().unwrap().len(), 1);
     let mut lines = trail(&world, world.tenant.id, "credential.%").await;
     lines.dedup();
     assert_eq!(lines, [line("root", "credential.removed", "of ann")]);
-    assert_eq!(admin.delete(&format!("{USERS}/bob/credentials")).await.expect(200), json!({ "removed": 1 }));
-    admin.delete(&format!("{USERS}/bob/credentials")).await.expect(404);
+    assert_eq!(
+        admin
+            .delete(&format!("{USERS}/bob/credentials"))
+            .await
+            .expect(200),
+        json!({ "removed": 1 })
+    );
+    admin
+        .delete(&format!("{USERS}/bob/credentials"))
+        .await
+        .expect(404);
 }
 
 #[tokio::test]
@@ -195,8 +305,14 @@ async fn a_user_of_another_tenant_is_not_there() {
     eve.open("bank").await;
     for name in ["eve", "nobody", "a%00b"] {
         admin.get(&format!("{USERS}/{name}")).await.expect(404);
-        admin.post(&format!("{USERS}/{name}/sign-out"), Value::Null).await.expect(404);
-        admin.delete(&format!("{USERS}/{name}/credentials")).await.expect(404);
+        admin
+            .post(&format!("{USERS}/{name}/sign-out"), Value::Null)
+            .await
+            .expect(404);
+        admin
+            .delete(&format!("{USERS}/{name}/credentials"))
+            .await
+            .expect(404);
     }
     eve.get("/v1/me").await.expect(200);
 }

@@ -15,7 +15,9 @@ use crate::support::{
 
 /// A connection to the product, to say what no client says.
 async fn connect(world: &World) -> TcpStream {
-    TcpStream::connect(world.url.strip_prefix("http://").unwrap()).await.unwrap()
+    TcpStream::connect(world.url.strip_prefix("http://").unwrap())
+        .await
+        .unwrap()
 }
 
 /// Polls until `done`; what should happen at once may still take a moment.
@@ -25,7 +27,9 @@ async fn eventually(what: &str, done: impl AsyncFn() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, poll).await.unwrap_or_else(|_| panic!("{what}"));
+    tokio::time::timeout(PATIENCE, poll)
+        .await
+        .unwrap_or_else(|_| panic!("{what}"));
 }
 
 #[tokio::test]
@@ -44,7 +48,10 @@ async fn every_answer_carries_the_security_headers() {
         assert_eq!(answer.header("x-content-type-options"), "nosniff");
         assert_eq!(answer.header("x-frame-options"), "DENY");
         assert_eq!(answer.header("referrer-policy"), "no-referrer");
-        assert_eq!(answer.header("content-security-policy"), "default-src 'none'; frame-ancestors 'none'");
+        assert_eq!(
+            answer.header("content-security-policy"),
+            "default-src 'none'; frame-ancestors 'none'"
+        );
         assert_eq!(answer.header("cache-control"), "no-store");
         assert!(!answer.header("x-request-id").is_empty());
     }
@@ -55,43 +62,93 @@ async fn a_proxys_request_id_is_kept_when_it_is_harmless() {
     let world = World::start().await;
     let nobody = world.nobody();
     let with = async |id: &str| {
-        let answer = nobody.send(nobody.request(Method::GET, "/healthz").header("x-request-id", id)).await;
+        let answer = nobody
+            .send(
+                nobody
+                    .request(Method::GET, "/healthz")
+                    .header("x-request-id", id),
+            )
+            .await;
         answer.header("x-request-id").to_owned()
     };
     assert_eq!(with("abc-1.2_3").await, "abc-1.2_3");
     for harmful in ["", "a b", "{\"x\":1}", &"a".repeat(65)] {
         let given = with(harmful).await;
-        assert!(given != harmful && given.len() == 32, "{harmful:?} became {given:?}");
+        assert!(
+            given != harmful && given.len() == 32,
+            "{harmful:?} became {given:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn without_a_list_no_browser_of_another_origin_may_call() {
     let world = World::start().await;
-    let answer = world.nobody().with_header("origin", "https://chat.example.org").get("/healthz").await;
+    let answer = world
+        .nobody()
+        .with_header("origin", "https://chat.example.org")
+        .get("/healthz")
+        .await;
     assert_eq!(answer.header("access-control-allow-origin"), "");
 }
 
 #[tokio::test]
 async fn browsers_of_listed_origins_may_call() {
-    let world = World::with(|setup| setup.config.cors_origins = vec!["https://chat.example.org".to_owned()]).await;
+    let world = World::with(|setup| {
+        setup.config.cors_origins = vec!["https://chat.example.org".to_owned()]
+    })
+    .await;
     let preflight = async |origin: &str| {
-        let client = world.nobody().with_header("origin", origin).with_header("access-control-request-method", "POST");
+        let client = world
+            .nobody()
+            .with_header("origin", origin)
+            .with_header("access-control-request-method", "POST");
         let request = client.request(Method::OPTIONS, "/v1/conversations");
-        client.send(request.header("access-control-request-headers", "authorization,content-type")).await
+        client
+            .send(request.header(
+                "access-control-request-headers",
+                "authorization,content-type",
+            ))
+            .await
     };
     let listed = preflight("https://chat.example.org").await;
     assert_eq!(listed.status, 200, "a preflight carries no credential");
-    assert_eq!(listed.header("access-control-allow-origin"), "https://chat.example.org");
+    assert_eq!(
+        listed.header("access-control-allow-origin"),
+        "https://chat.example.org"
+    );
     for header in ["authorization", "if-match", "x-agent-session-id"] {
-        assert!(listed.header("access-control-allow-headers").contains(header), "{header}");
+        assert!(
+            listed
+                .header("access-control-allow-headers")
+                .contains(header),
+            "{header}"
+        );
     }
     assert_eq!(listed.header("access-control-allow-credentials"), "");
-    assert_eq!(preflight("https://evil.example.org").await.header("access-control-allow-origin"), "");
-    let failed = world.nobody().with_header("origin", "https://chat.example.org").get("/v1/me").await;
+    assert_eq!(
+        preflight("https://evil.example.org")
+            .await
+            .header("access-control-allow-origin"),
+        ""
+    );
+    let failed = world
+        .nobody()
+        .with_header("origin", "https://chat.example.org")
+        .get("/v1/me")
+        .await;
     assert_eq!(failed.status, 401);
-    assert_eq!(failed.header("access-control-allow-origin"), "https://chat.example.org", "a page may read why");
-    assert!(failed.header("access-control-expose-headers").contains("etag"), "to be sent back with If-Match");
+    assert_eq!(
+        failed.header("access-control-allow-origin"),
+        "https://chat.example.org",
+        "a page may read why"
+    );
+    assert!(
+        failed
+            .header("access-control-expose-headers")
+            .contains("etag"),
+        "to be sent back with If-Match"
+    );
 }
 
 #[tokio::test]
@@ -115,7 +172,13 @@ async fn a_principal_who_asks_too_often_is_told_to_wait_and_others_are_not() {
 #[tokio::test]
 async fn an_address_that_asks_for_too_many_guests_is_told_to_wait() {
     let world = World::with(|setup| setup.config.requests_per_minute = 2).await;
-    let ask = async || world.nobody().post("/v1/guests", serde_json::json!({ "tenant": "acme" })).await.status;
+    let ask = async || {
+        world
+            .nobody()
+            .post("/v1/guests", serde_json::json!({ "tenant": "acme" }))
+            .await
+            .status
+    };
     assert_eq!([ask().await, ask().await, ask().await], [201, 201, 429]);
 }
 
@@ -127,13 +190,23 @@ async fn one_request_too_many_at_once_is_refused_at_once() {
     let mut slow = connect(&world).await;
     let head = "POST /v1/guests HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n";
     slow.write_all(head.as_bytes()).await.unwrap();
-    eventually("the place was never taken", async || ann.get("/v1/me").await.status == 503).await;
+    eventually("the place was never taken", async || {
+        ann.get("/v1/me").await.status == 503
+    })
+    .await;
     let refused = ann.get("/v1/me").await;
     assert_eq!(refused.expect(503)["code"], "overloaded");
     assert_eq!(refused.header("retry-after"), "1");
-    assert_eq!(world.nobody().get("/healthz").await.status, 200, "operators are answered however busy it is");
+    assert_eq!(
+        world.nobody().get("/healthz").await.status,
+        200,
+        "operators are answered however busy it is"
+    );
     drop(slow);
-    eventually("the place was never given back", async || ann.get("/v1/me").await.status == 200).await;
+    eventually("the place was never given back", async || {
+        ann.get("/v1/me").await.status == 200
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -158,7 +231,14 @@ async fn a_user_may_hold_so_many_streams_and_no_more() {
     assert_eq!(refused.header("retry-after"), "5");
     let _other = bob.listen(&bobs, None).await;
     drop(held);
-    let again = async || ann.request(Method::GET, &path).send().await.unwrap().status() == 200;
+    let again = async || {
+        ann.request(Method::GET, &path)
+            .send()
+            .await
+            .unwrap()
+            .status()
+            == 200
+    };
     eventually("the stream still counts after its end", again).await;
 }
 
@@ -166,9 +246,13 @@ async fn a_user_may_hold_so_many_streams_and_no_more() {
 async fn what_is_not_http_is_cut_off_and_nobody_else_notices() {
     let world = World::start().await;
     let mut odd = connect(&world).await;
-    odd.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 this is no HTTP\r\n\r\n").await.unwrap();
+    odd.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 this is no HTTP\r\n\r\n")
+        .await
+        .unwrap();
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(PATIENCE, odd.read_to_end(&mut answer)).await.expect("the connection stays open");
+    let _ = tokio::time::timeout(PATIENCE, odd.read_to_end(&mut answer))
+        .await
+        .expect("the connection stays open");
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 400"));
     assert_eq!(world.nobody().get("/healthz").await.status, 200);
 }
@@ -177,11 +261,20 @@ async fn what_is_not_http_is_cut_off_and_nobody_else_notices() {
 async fn a_head_that_is_too_large_is_refused() {
     let world = World::start().await;
     let mut large = connect(&world).await;
-    let head = format!("GET /healthz HTTP/1.1\r\nhost: x\r\nx-large: {}\r\n\r\n", "x".repeat(200_000));
+    let head = format!(
+        "GET /healthz HTTP/1.1\r\nhost: x\r\nx-large: {}\r\n\r\n",
+        "x".repeat(200_000)
+    );
     let _ = large.write_all(head.as_bytes()).await;
     let mut answer = Vec::new();
-    let _ = tokio::time::timeout(PATIENCE, large.read_to_end(&mut answer)).await.expect("the connection stays open");
-    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431"), "{}", String::from_utf8_lossy(&answer));
+    let _ = tokio::time::timeout(PATIENCE, large.read_to_end(&mut answer))
+        .await
+        .expect("the connection stays open");
+    assert!(
+        answer.is_empty() || answer.starts_with(b"HTTP/1.1 431"),
+        "{}",
+        String::from_utf8_lossy(&answer)
+    );
 }
 
 #[tokio::test]
@@ -202,13 +295,20 @@ async fn a_stop_lets_a_request_finish_and_takes_no_new_ones() {
     slow.read_exact(&mut go_on).await.unwrap();
     assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
     world.app().shutdown.cancel();
-    let closed = async || TcpStream::connect(world.url.strip_prefix("http://").unwrap()).await.is_err();
+    let closed = async || {
+        TcpStream::connect(world.url.strip_prefix("http://").unwrap())
+            .await
+            .is_err()
+    };
     eventually("new connections are still taken", closed).await;
     slow.write_all(body.as_bytes()).await.unwrap();
     let mut answer = String::new();
     slow.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
-    assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
+    assert!(
+        answer.to_lowercase().contains("connection: close"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]
@@ -217,6 +317,8 @@ async fn an_open_stream_does_not_delay_a_stop() {
     let ann = world.user("ann", &[]).await;
     let path = format!("/v1/conversations/{}/events", ann.open("bank").await);
     let events = Events::of(ann.request(Method::GET, &path).send().await.unwrap());
-    tokio::time::timeout(Duration::from_secs(8), world.stop()).await.expect("the stop waits for the stream");
+    tokio::time::timeout(Duration::from_secs(8), world.stop())
+        .await
+        .expect("the stop waits for the stream");
     events.rest().await;
 }

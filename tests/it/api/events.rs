@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use chatelaine::{
-    app::conversations::{self, Heard},
+    app::chat::conversations::{self, Heard},
     domain::{ids::UserId, principal::Principal},
 };
 use http::Method;
@@ -20,7 +20,12 @@ fn ids(events: &[Event]) -> Vec<i64> {
 }
 
 async fn last_event(client: &Client, conversation: &str) -> i64 {
-    client.get(&format!("/v1/conversations/{conversation}")).await.expect(200)["last_event"].as_i64().unwrap()
+    client
+        .get(&format!("/v1/conversations/{conversation}"))
+        .await
+        .expect(200)["last_event"]
+        .as_i64()
+        .unwrap()
 }
 
 #[tokio::test]
@@ -33,12 +38,22 @@ async fn a_listener_hears_the_answer_as_it_is_said_and_then_whole() {
     let run = ann.say(&id, "How much?").await;
     let heard = events.until_run_ends(&run).await;
     let deltas: Vec<_> = heard.iter().filter(|event| event.name == "delta").collect();
-    let said: String = deltas.iter().map(|event| event.data["text"].as_str().unwrap()).collect();
+    let said: String = deltas
+        .iter()
+        .map(|event| event.data["text"].as_str().unwrap())
+        .collect();
     assert_eq!(said, "You have five euros.");
     assert!(deltas.len() > 1, "it is streamed");
-    assert!(deltas.iter().all(|event| event.id.is_none() && event.data["run_id"] == run.as_str()));
-    let messages: Vec<_> =
-        heard.iter().filter(|event| event.name == "message").map(|event| &event.data["role"]).collect();
+    assert!(
+        deltas
+            .iter()
+            .all(|event| event.id.is_none() && event.data["run_id"] == run.as_str())
+    );
+    let messages: Vec<_> = heard
+        .iter()
+        .filter(|event| event.name == "message")
+        .map(|event| &event.data["role"])
+        .collect();
     assert_eq!(messages, ["user", "assistant"]);
     let durable = |event: &&Event| !matches!(event.name.as_str(), "delta" | "server_started");
     assert!(heard.iter().filter(durable).all(|event| event.id.is_some()));
@@ -76,7 +91,9 @@ async fn what_was_heard_whole_is_not_heard_again_in_pieces() {
         locale: None,
         authenticated: true,
     };
-    let mut slow = conversations::listen(world.app(), &principal, id.parse().unwrap(), None).await.unwrap();
+    let mut slow = conversations::listen(world.app(), &principal, id.parse().unwrap(), None)
+        .await
+        .unwrap();
     // More is said than is kept for a slow listener: it reads the rows, and what is left was said before them.
     ann.say_and_wait(&id, "How much?").await;
     let name = |heard: Heard| match heard {
@@ -114,9 +131,12 @@ async fn after_in_the_query_says_the_same_as_the_header_and_yields_to_it() {
     ann.say_and_wait(&id, "/help").await;
     let last = last_event(&ann, &id).await;
     let path = format!("/v1/conversations/{id}/events?after=1");
-    let mut by_query = crate::support::client::Events::of(ann.request(Method::GET, &path).send().await.unwrap());
+    let mut by_query =
+        crate::support::client::Events::of(ann.request(Method::GET, &path).send().await.unwrap());
     assert_eq!(by_query.next().await.unwrap().id, Some(2));
-    let request = ann.request(Method::GET, &path).header("last-event-id", last - 1);
+    let request = ann
+        .request(Method::GET, &path)
+        .header("last-event-id", last - 1);
     let mut by_header = crate::support::client::Events::of(request.send().await.unwrap());
     assert_eq!(by_header.next().await.unwrap().id, Some(last));
 }
@@ -127,7 +147,10 @@ async fn a_last_event_id_that_is_none_is_refused() {
     let ann = world.user("ann", &[]).await;
     let path = format!("/v1/conversations/{}/events", ann.open("bank").await);
     for id in ["x", "-1", "1.5", "99999999999999999999"] {
-        let problem = ann.send(ann.request(Method::GET, &path).header("last-event-id", id)).await.expect(400);
+        let problem = ann
+            .send(ann.request(Method::GET, &path).header("last-event-id", id))
+            .await
+            .expect(400);
         assert_eq!(problem["field"], "Last-Event-ID", "{id}");
     }
 }
@@ -143,8 +166,16 @@ async fn all_listeners_of_a_conversation_hear_the_same() {
     let run = ann.say(&id, "hi").await;
     gate.reached().await;
     gate.open();
-    let texts = |heard: Vec<Event>| heard.into_iter().map(|event| (event.name, event.text)).collect::<Vec<_>>();
-    assert_eq!(texts(one.until_run_ends(&run).await), texts(two.until_run_ends(&run).await));
+    let texts = |heard: Vec<Event>| {
+        heard
+            .into_iter()
+            .map(|event| (event.name, event.text))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        texts(one.until_run_ends(&run).await),
+        texts(two.until_run_ends(&run).await)
+    );
 }
 
 #[tokio::test]
@@ -156,7 +187,10 @@ async fn a_stream_opens_with_a_word_and_asks_to_be_let_through() {
     assert_eq!(answer.headers()["x-accel-buffering"], "no");
     assert_eq!(answer.headers()["cache-control"], "no-store");
     let first = answer.chunk().await.unwrap().unwrap();
-    assert!(String::from_utf8_lossy(&first).contains("retry: 2000"), "{first:?}");
+    assert!(
+        String::from_utf8_lossy(&first).contains("retry: 2000"),
+        "{first:?}"
+    );
 }
 
 #[tokio::test]
@@ -168,15 +202,29 @@ async fn a_stop_ends_streams_and_the_answer_is_there_after_the_start() {
     let events = ann.listen(&id, None).await;
     let before = ann.messages(&id).await;
     let stopped = world.stop().await;
-    assert!(events.rest().await.is_empty(), "the stream ended without a broken event");
+    assert!(
+        events.rest().await.is_empty(),
+        "the stream ended without a broken event"
+    );
     let world = stopped.start().await;
     let ann = world.user("ann", &[]).await;
     assert_eq!(ann.messages(&id).await, before);
     let mut replayed = ann.listen(&id, Some(0)).await;
-    assert_eq!(replayed.next().await.unwrap().data, without_nulls(&before[0]));
+    assert_eq!(
+        replayed.next().await.unwrap().data,
+        without_nulls(&before[0])
+    );
 }
 
 fn without_nulls(message: &Value) -> Value {
-    let fields = message.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
-    json!(fields.map(|(key, value)| (key.clone(), value.clone())).collect::<serde_json::Map<_, _>>())
+    let fields = message
+        .as_object()
+        .unwrap()
+        .iter()
+        .filter(|(_, value)| !value.is_null());
+    json!(
+        fields
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect::<serde_json::Map<_, _>>()
+    )
 }

@@ -6,7 +6,15 @@ use serde_json::{Value, json};
 use crate::support::world::World;
 
 /// method, path, body, then status, code, field and a piece of the detail.
-type Case = (Method, &'static str, Value, u16, &'static str, &'static str, &'static str);
+type Case = (
+    Method,
+    &'static str,
+    Value,
+    u16,
+    &'static str,
+    &'static str,
+    &'static str,
+);
 
 const NEW: &str = "/v1/conversations";
 const SAY: &str = "/v1/conversations/{id}/messages";
@@ -14,37 +22,285 @@ const SAY: &str = "/v1/conversations/{id}/messages";
 fn cases() -> Vec<Case> {
     let (get, post) = (|| Method::GET, || Method::POST);
     vec![
-        (post(), NEW, json!({}), 400, "invalid", "body", "missing field `agent`"),
-        (post(), NEW, json!([]), 400, "invalid", "body", "must be an object"),
-        (post(), NEW, json!("bank"), 400, "invalid", "body", "invalid type"),
-        (post(), NEW, json!({ "agent": 7 }), 400, "invalid", "agent", "expected a string"),
-        (post(), NEW, json!({ "agent": "bank", "titel": "x" }), 400, "invalid", "titel", "unknown field"),
-        (post(), NEW, json!({ "agent": "bank", "title": "" }), 400, "invalid", "title", "blank"),
-        (post(), NEW, json!({ "agent": "bank", "title": "x".repeat(201) }), 400, "invalid", "title", "at most 200"),
-        (post(), NEW, json!({ "agent": "bank", "title": "a\0b" }), 400, "invalid", "title", "U+0000"),
-        (post(), NEW, json!({ "agent": "nobody" }), 404, "not_found", "", "agent"),
-        (post(), NEW, json!({ "agent": "../etc" }), 404, "not_found", "", "agent"),
-        (post(), SAY, json!({ "text": "" }), 400, "invalid", "text", "blank"),
-        (post(), SAY, json!({ "text": " \n\t " }), 400, "invalid", "text", "blank"),
-        (post(), SAY, json!({ "text": null }), 400, "invalid", "body", "exactly one of"),
-        (post(), SAY, json!({ "text": 7 }), 400, "invalid", "text", "expected a string"),
-        (post(), SAY, json!({ "text": "a\0b" }), 400, "invalid", "text", "U+0000"),
-        (post(), SAY, json!({ "text": "ä".repeat(32_769) }), 400, "invalid", "text", "at most 32768"),
-        (post(), "/v1/guests", json!({ "tenant": "" }), 400, "invalid", "tenant", "blank"),
-        (get(), "/v1/conversations?limit=0", Value::Null, 400, "invalid", "limit", "from 1 to 100"),
-        (get(), "/v1/conversations?limit=101", Value::Null, 400, "invalid", "limit", "from 1 to 100"),
-        (get(), "/v1/conversations?limit=ten", Value::Null, 400, "invalid", "limit", "invalid digit"),
-        (get(), "/v1/conversations?limti=10", Value::Null, 400, "invalid", "limti", "unknown field"),
-        (get(), "/v1/conversations?before=yesterday", Value::Null, 400, "invalid", "before", "UUID"),
-        (get(), "/v1/conversations?agent=..", Value::Null, 400, "invalid", "agent", "not a valid agent id"),
-        (get(), "/v1/agents/bank/tools?explain=perhaps", Value::Null, 400, "invalid", "explain", "true"),
-        (get(), "/v1/conversations/{id}/messages?after=x", Value::Null, 400, "invalid", "after", "invalid digit"),
-        (get(), "/v1/conversations/{id}/events?after=x", Value::Null, 400, "invalid", "after", "invalid digit"),
-        (get(), "/v1/conversations/42", Value::Null, 404, "not_found", "", "not found"),
-        (get(), "/v1/runs/00000000-0000-0000-0000-000000000000", Value::Null, 404, "not_found", "", "not found"),
-        (get(), "/v1/agents/%FF", Value::Null, 404, "not_found", "", "not found"),
-        (get(), "/v1/nothing", Value::Null, 404, "not_found", "", "this path"),
-        (get(), "/v1/conversations/", Value::Null, 404, "not_found", "", "this path"),
+        (
+            post(),
+            NEW,
+            json!({}),
+            400,
+            "invalid",
+            "body",
+            "missing field `agent`",
+        ),
+        (
+            post(),
+            NEW,
+            json!([]),
+            400,
+            "invalid",
+            "body",
+            "must be an object",
+        ),
+        (
+            post(),
+            NEW,
+            json!("bank"),
+            400,
+            "invalid",
+            "body",
+            "invalid type",
+        ),
+        (
+            post(),
+            NEW,
+            json!({ "agent": 7 }),
+            400,
+            "invalid",
+            "agent",
+            "expected a string",
+        ),
+        (
+            post(),
+            NEW,
+            json!({ "agent": "bank", "titel": "x" }),
+            400,
+            "invalid",
+            "titel",
+            "unknown field",
+        ),
+        (
+            post(),
+            NEW,
+            json!({ "agent": "bank", "title": "" }),
+            400,
+            "invalid",
+            "title",
+            "blank",
+        ),
+        (
+            post(),
+            NEW,
+            json!({ "agent": "bank", "title": "x".repeat(201) }),
+            400,
+            "invalid",
+            "title",
+            "at most 200",
+        ),
+        (
+            post(),
+            NEW,
+            json!({ "agent": "bank", "title": "a\0b" }),
+            400,
+            "invalid",
+            "title",
+            "U+0000",
+        ),
+        (
+            post(),
+            NEW,
+            json!({ "agent": "nobody" }),
+            404,
+            "not_found",
+            "",
+            "agent",
+        ),
+        (
+            post(),
+            NEW,
+            json!({ "agent": "../etc" }),
+            404,
+            "not_found",
+            "",
+            "agent",
+        ),
+        (
+            post(),
+            SAY,
+            json!({ "text": "" }),
+            400,
+            "invalid",
+            "text",
+            "blank",
+        ),
+        (
+            post(),
+            SAY,
+            json!({ "text": " \n\t " }),
+            400,
+            "invalid",
+            "text",
+            "blank",
+        ),
+        (
+            post(),
+            SAY,
+            json!({ "text": null }),
+            400,
+            "invalid",
+            "body",
+            "exactly one of",
+        ),
+        (
+            post(),
+            SAY,
+            json!({ "text": 7 }),
+            400,
+            "invalid",
+            "text",
+            "expected a string",
+        ),
+        (
+            post(),
+            SAY,
+            json!({ "text": "a\0b" }),
+            400,
+            "invalid",
+            "text",
+            "U+0000",
+        ),
+        (
+            post(),
+            SAY,
+            json!({ "text": "ä".repeat(32_769) }),
+            400,
+            "invalid",
+            "text",
+            "at most 32768",
+        ),
+        (
+            post(),
+            "/v1/guests",
+            json!({ "tenant": "" }),
+            400,
+            "invalid",
+            "tenant",
+            "blank",
+        ),
+        (
+            get(),
+            "/v1/conversations?limit=0",
+            Value::Null,
+            400,
+            "invalid",
+            "limit",
+            "from 1 to 100",
+        ),
+        (
+            get(),
+            "/v1/conversations?limit=101",
+            Value::Null,
+            400,
+            "invalid",
+            "limit",
+            "from 1 to 100",
+        ),
+        (
+            get(),
+            "/v1/conversations?limit=ten",
+            Value::Null,
+            400,
+            "invalid",
+            "limit",
+            "invalid digit",
+        ),
+        (
+            get(),
+            "/v1/conversations?limti=10",
+            Value::Null,
+            400,
+            "invalid",
+            "limti",
+            "unknown field",
+        ),
+        (
+            get(),
+            "/v1/conversations?before=yesterday",
+            Value::Null,
+            400,
+            "invalid",
+            "before",
+            "UUID",
+        ),
+        (
+            get(),
+            "/v1/conversations?agent=..",
+            Value::Null,
+            400,
+            "invalid",
+            "agent",
+            "not a valid agent id",
+        ),
+        (
+            get(),
+            "/v1/agents/bank/tools?explain=perhaps",
+            Value::Null,
+            400,
+            "invalid",
+            "explain",
+            "true",
+        ),
+        (
+            get(),
+            "/v1/conversations/{id}/messages?after=x",
+            Value::Null,
+            400,
+            "invalid",
+            "after",
+            "invalid digit",
+        ),
+        (
+            get(),
+            "/v1/conversations/{id}/events?after=x",
+            Value::Null,
+            400,
+            "invalid",
+            "after",
+            "invalid digit",
+        ),
+        (
+            get(),
+            "/v1/conversations/42",
+            Value::Null,
+            404,
+            "not_found",
+            "",
+            "not found",
+        ),
+        (
+            get(),
+            "/v1/runs/00000000-0000-0000-0000-000000000000",
+            Value::Null,
+            404,
+            "not_found",
+            "",
+            "not found",
+        ),
+        (
+            get(),
+            "/v1/agents/%FF",
+            Value::Null,
+            404,
+            "not_found",
+            "",
+            "not found",
+        ),
+        (
+            get(),
+            "/v1/nothing",
+            Value::Null,
+            404,
+            "not_found",
+            "",
+            "this path",
+        ),
+        (
+            get(),
+            "/v1/conversations/",
+            Value::Null,
+            404,
+            "not_found",
+            "",
+            "this path",
+        ),
     ]
 }
 
@@ -64,17 +320,30 @@ async fn every_malformed_request_gets_a_problem_that_names_what_is_wrong() {
         let fits = answer.status == status
             && answer.header("content-type") == "application/problem+json"
             && problem["status"] == status
-            && problem["title"] == StatusCode::from_u16(status).unwrap().canonical_reason().unwrap()
+            && problem["title"]
+                == StatusCode::from_u16(status)
+                    .unwrap()
+                    .canonical_reason()
+                    .unwrap()
             && problem["code"] == code
             && problem["field"].as_str().unwrap_or_default() == field
-            && problem["detail"].as_str().is_some_and(|text| text.contains(detail));
+            && problem["detail"]
+                .as_str()
+                .is_some_and(|text| text.contains(detail));
         if !fits {
             let shown: String = body.to_string().chars().take(60).collect();
-            wrong.push(format!("{method} {path} {shown}\n    {} {problem}", answer.status));
+            wrong.push(format!(
+                "{method} {path} {shown}\n    {} {problem}",
+                answer.status
+            ));
         }
     }
     assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
-    assert_eq!(ann.messages(&id).await.len(), 1, "nothing was kept but the greeting");
+    assert_eq!(
+        ann.messages(&id).await.len(),
+        1,
+        "nothing was kept but the greeting"
+    );
 }
 
 #[tokio::test]
@@ -91,22 +360,47 @@ async fn bodies_that_are_not_json_are_told_apart() {
         (answer.status, problem["code"].as_str().unwrap().to_owned())
     };
     let json = Some("application/json");
-    assert_eq!(send(json, b"{\"agent\": ").await, (400, "malformed_json".to_owned()));
+    assert_eq!(
+        send(json, b"{\"agent\": ").await,
+        (400, "malformed_json".to_owned())
+    );
     assert_eq!(send(json, b"").await, (400, "malformed_json".to_owned()));
-    assert_eq!(send(json, b"{\"agent\": \"bank\"} {}").await, (400, "malformed_json".to_owned()));
-    assert_eq!(send(json, b"{\"agent\": \"\xff\"}").await, (400, "malformed_json".to_owned()));
-    assert_eq!(send(None, b"{\"agent\": \"bank\"}").await, (415, "unsupported_media_type".to_owned()));
-    assert_eq!(send(Some("text/plain"), b"{}").await, (415, "unsupported_media_type".to_owned()));
-    assert_eq!(send(Some("application/jsonish"), b"{}").await, (415, "unsupported_media_type".to_owned()));
-    let answer = ann.request(Method::POST, NEW).header("content-type", "application/JSON; charset=utf-8");
-    assert_eq!(ann.send(answer.body("{\"agent\": \"bank\"}")).await.status, 201);
+    assert_eq!(
+        send(json, b"{\"agent\": \"bank\"} {}").await,
+        (400, "malformed_json".to_owned())
+    );
+    assert_eq!(
+        send(json, b"{\"agent\": \"\xff\"}").await,
+        (400, "malformed_json".to_owned())
+    );
+    assert_eq!(
+        send(None, b"{\"agent\": \"bank\"}").await,
+        (415, "unsupported_media_type".to_owned())
+    );
+    assert_eq!(
+        send(Some("text/plain"), b"{}").await,
+        (415, "unsupported_media_type".to_owned())
+    );
+    assert_eq!(
+        send(Some("application/jsonish"), b"{}").await,
+        (415, "unsupported_media_type".to_owned())
+    );
+    let answer = ann
+        .request(Method::POST, NEW)
+        .header("content-type", "application/JSON; charset=utf-8");
+    assert_eq!(
+        ann.send(answer.body("{\"agent\": \"bank\"}")).await.status,
+        201
+    );
 }
 
 #[tokio::test]
 async fn json_as_deep_as_a_well_is_refused() {
     let world = World::start().await;
     let ann = world.user("ann", &[]).await;
-    let request = ann.request(Method::POST, NEW).header("content-type", "application/json");
+    let request = ann
+        .request(Method::POST, NEW)
+        .header("content-type", "application/json");
     let answer = ann.send(request.body("[".repeat(100_000))).await;
     assert_eq!(answer.status, 400, "{}", answer.text);
 }
@@ -117,7 +411,9 @@ async fn a_text_may_have_as_many_characters_as_is_said() {
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     let text = format!("/{}", "ä".repeat(32_767));
-    ann.post(&SAY.replace("{id}", &id), json!({ "text": text })).await.expect(202);
+    ann.post(&SAY.replace("{id}", &id), json!({ "text": text }))
+        .await
+        .expect(202);
 }
 
 #[tokio::test]
@@ -125,12 +421,23 @@ async fn a_body_that_is_too_large_is_refused_and_the_client_reads_why() {
     let world = World::with(|setup| setup.config.max_body_bytes = 100_000).await;
     let ann = world.user("ann", &[]).await;
     let body = format!("{{\"agent\": \"{}\"}}", "x".repeat(400_000));
-    let request = || ann.request(Method::POST, NEW).header("content-type", "application/json");
+    let request = || {
+        ann.request(Method::POST, NEW)
+            .header("content-type", "application/json")
+    };
     let known = ann.send(request().body(body.clone())).await;
-    assert_eq!((known.status, &known.json()["code"]), (413, &json!("body_too_large")));
-    let pieces: Vec<Result<Vec<u8>, std::io::Error>> =
-        body.into_bytes().chunks(10_000).map(|piece| Ok(piece.to_vec())).collect();
-    let chunked = request().body(reqwest::Body::wrap_stream(futures_util::stream::iter(pieces)));
+    assert_eq!(
+        (known.status, &known.json()["code"]),
+        (413, &json!("body_too_large"))
+    );
+    let pieces: Vec<Result<Vec<u8>, std::io::Error>> = body
+        .into_bytes()
+        .chunks(10_000)
+        .map(|piece| Ok(piece.to_vec()))
+        .collect();
+    let chunked = request().body(reqwest::Body::wrap_stream(futures_util::stream::iter(
+        pieces,
+    )));
     assert_eq!(ann.send(chunked).await.status, 413);
 }
 
@@ -138,8 +445,13 @@ async fn a_body_that_is_too_large_is_refused_and_the_client_reads_why() {
 async fn a_wrong_method_names_the_right_ones() {
     let world = World::start().await;
     let ann = world.user("ann", &[]).await;
-    let answer = ann.send(ann.request(Method::PATCH, "/v1/conversations")).await;
-    assert_eq!((answer.status, &answer.json()["code"]), (405, &json!("method_not_allowed")));
+    let answer = ann
+        .send(ann.request(Method::PATCH, "/v1/conversations"))
+        .await;
+    assert_eq!(
+        (answer.status, &answer.json()["code"]),
+        (405, &json!("method_not_allowed"))
+    );
     assert_eq!(answer.header("allow"), "GET,HEAD,POST");
 }
 
@@ -160,9 +472,16 @@ async fn a_credential_that_is_none_is_told_apart_from_a_missing_one() {
         }
         let answer = nobody.send(request).await;
         let problem = answer.json();
-        assert_eq!((answer.status, &problem["code"]), (401, &json!("unauthenticated")), "{header:?}");
+        assert_eq!(
+            (answer.status, &problem["code"]),
+            (401, &json!("unauthenticated")),
+            "{header:?}"
+        );
         assert_eq!(answer.header("www-authenticate"), "Bearer");
-        assert!(problem["detail"].as_str().unwrap().contains(detail), "{header:?}: {problem}");
+        assert!(
+            problem["detail"].as_str().unwrap().contains(detail),
+            "{header:?}: {problem}"
+        );
     }
 }
 
@@ -172,8 +491,14 @@ async fn our_own_faults_are_not_shown() {
     let ann = world.user("ann", &[]).await;
     ann.get("/v1/conversations").await.expect(200);
     let mut owner = world.db.as_owner().await;
-    sqlx::query("alter table conversations rename to elsewhere").execute(&mut owner).await.unwrap();
+    sqlx::query("alter table conversations rename to elsewhere")
+        .execute(&mut owner)
+        .await
+        .unwrap();
     let problem = ann.get("/v1/conversations").await.expect(500);
-    assert_eq!((&problem["code"], &problem["detail"]), (&json!("internal"), &json!("internal error")));
+    assert_eq!(
+        (&problem["code"], &problem["detail"]),
+        (&json!("internal"), &json!("internal error"))
+    );
     assert!(!problem.to_string().contains("relation"));
 }

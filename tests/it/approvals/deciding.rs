@@ -10,26 +10,47 @@ async fn an_approved_call_is_made_once_and_the_conversation_goes_on_by_itself() 
     let (conversation, request) = asked(&staff.ann, "10.00").await;
     approve(&staff.bob, &request).await.expect(200);
     let view = becomes(&staff.carl, &request, "succeeded").await;
-    assert_eq!((&view["votes"][0]["by"], &view["votes"][0]["decision"]), (&json!("bob"), &json!("approve")));
+    assert_eq!(
+        (&view["votes"][0]["by"], &view["votes"][0]["decision"]),
+        (&json!("bob"), &json!("approve"))
+    );
     assert_eq!(view["decided_by"], "bob", "who did not act is told who did");
     let told = told(&world).await;
-    assert!(told.contains("\"state\":\"succeeded\"") && told.contains("transfer-1"), "{told}");
-    eventually(async || plain(staff.ann.messages(&conversation).await.last().unwrap()) == "So it ended.").await;
+    assert!(
+        told.contains("\"state\":\"succeeded\"") && told.contains("transfer-1"),
+        "{told}"
+    );
+    eventually(async || {
+        plain(staff.ann.messages(&conversation).await.last().unwrap()) == "So it ended."
+    })
+    .await;
     let notes = notes(&staff.ann, &conversation).await;
-    assert_eq!(notes.iter().map(|note| note["state"].as_str().unwrap()).collect::<Vec<_>>(), ["pending", "succeeded"]);
+    assert_eq!(
+        notes
+            .iter()
+            .map(|note| note["state"].as_str().unwrap())
+            .collect::<Vec<_>>(),
+        ["pending", "succeeded"]
+    );
     let entries = world.bank.books.entries();
     assert_eq!(entries.len(), 1);
     assert_eq!(entries[0].arguments, payment("10.00"));
     // The model still knows in a later turn.
     staff.ann.say_and_wait(&conversation, "pay 11.00").await;
     let later = world.model.requests().iter().any(|request| {
-        last_words(&request.body) == "pay 11.00" && request.body.to_string().contains("From the program")
+        last_words(&request.body) == "pay 11.00"
+            && request.body.to_string().contains("From the program")
     });
     assert!(later);
     let code = Some(request["code"].as_str().unwrap().to_owned());
     let trail = trail(&world).await;
     let line = |action: &str, actor: &str, outcome: &str| {
-        (format!("approval.{action}"), actor.to_owned(), outcome.to_owned(), code.clone())
+        (
+            format!("approval.{action}"),
+            actor.to_owned(),
+            outcome.to_owned(),
+            code.clone(),
+        )
     };
     let expected = [
         line("requested", "ann", "pending"),
@@ -47,14 +68,36 @@ async fn a_rejection_carries_its_reason_to_everybody_and_runs_nothing() {
     let (conversation, request) = asked(&staff.ann, "10.00").await;
     let mut body = decision(&request, "reject");
     body["reason"] = json!("too much for one day");
-    let view = staff.bob.post(&format!("{}/decision", path(&request)), body).await.expect(200);
-    assert_eq!((&view["state"], &view["reason"]), (&json!("rejected"), &json!("too much for one day")));
+    let view = staff
+        .bob
+        .post(&format!("{}/decision", path(&request)), body)
+        .await
+        .expect(200);
+    assert_eq!(
+        (&view["state"], &view["reason"]),
+        (&json!("rejected"), &json!("too much for one day"))
+    );
     let told = told(&world).await;
-    assert!(told.contains("\"state\":\"rejected\"") && told.contains("too much for one day"), "{told}");
+    assert!(
+        told.contains("\"state\":\"rejected\"") && told.contains("too much for one day"),
+        "{told}"
+    );
     let last = notes(&staff.ann, &conversation).await.pop().unwrap();
-    assert!(last["text"].as_str().unwrap().contains("rejected by bob. too much for one day"), "{last}");
+    assert!(
+        last["text"]
+            .as_str()
+            .unwrap()
+            .contains("rejected by bob. too much for one day"),
+        "{last}"
+    );
     let refused = approve(&staff.carl, &request).await.expect(409);
-    assert!(refused["detail"].as_str().unwrap().contains("was rejected by bob at 20"), "{refused}");
+    assert!(
+        refused["detail"]
+            .as_str()
+            .unwrap()
+            .contains("was rejected by bob at 20"),
+        "{refused}"
+    );
     assert_eq!(world.bank.executions("send_money"), 0);
 }
 
@@ -65,11 +108,33 @@ async fn the_same_decision_again_is_answered_the_same_and_another_one_is_a_confl
     let (_, request) = asked(&staff.ann, "10.00").await;
     approve(&staff.bob, &request).await.expect(200);
     becomes(&staff.bob, &request, "succeeded").await;
-    assert_eq!(approve(&staff.bob, &request).await.expect(200)["state"], "succeeded");
-    let rejected = staff.bob.post(&format!("{}/decision", path(&request)), decision(&request, "reject")).await;
-    assert!(rejected.expect(409)["detail"].as_str().unwrap().starts_with("you approved"), "{}", rejected.text);
+    assert_eq!(
+        approve(&staff.bob, &request).await.expect(200)["state"],
+        "succeeded"
+    );
+    let rejected = staff
+        .bob
+        .post(
+            &format!("{}/decision", path(&request)),
+            decision(&request, "reject"),
+        )
+        .await;
+    assert!(
+        rejected.expect(409)["detail"]
+            .as_str()
+            .unwrap()
+            .starts_with("you approved"),
+        "{}",
+        rejected.text
+    );
     let late = approve(&staff.carl, &request).await.expect(409);
-    assert!(late["detail"].as_str().unwrap().contains("was approved by bob at 20"), "{late}");
+    assert!(
+        late["detail"]
+            .as_str()
+            .unwrap()
+            .contains("was approved by bob at 20"),
+        "{late}"
+    );
     assert_eq!(world.bank.executions("send_money"), 1);
 }
 
@@ -81,10 +146,27 @@ async fn a_decision_about_other_arguments_is_none() {
     let decide = format!("{}/decision", path(&request));
     let other = json!({ "decision": "approve", "args_sha256": "ab".repeat(32) });
     let refused = staff.bob.post(&decide, other).await.expect(409);
-    assert!(refused["detail"].as_str().unwrap().contains("not the arguments"), "{refused}");
-    let wrong = staff.bob.post(&decide, json!({ "decision": "approve", "args_sha256": "beef" })).await.expect(400);
+    assert!(
+        refused["detail"]
+            .as_str()
+            .unwrap()
+            .contains("not the arguments"),
+        "{refused}"
+    );
+    let wrong = staff
+        .bob
+        .post(
+            &decide,
+            json!({ "decision": "approve", "args_sha256": "beef" }),
+        )
+        .await
+        .expect(400);
     assert_eq!(wrong["field"], "args_sha256");
-    staff.bob.post(&decide, json!({ "decision": "approve" })).await.expect(400);
+    staff
+        .bob
+        .post(&decide, json!({ "decision": "approve" }))
+        .await
+        .expect(400);
     assert_eq!(state(&staff.bob, &request).await, "pending");
     assert_eq!(world.bank.executions("send_money"), 0);
 }
@@ -101,19 +183,38 @@ async fn whoever_it_does_not_concern_does_not_find_it() {
         world.guest().await,
     ];
     for outsider in outsiders {
-        for path in [path(&request), format!("/v1/approvals/{}", request["code"].as_str().unwrap())] {
+        for path in [
+            path(&request),
+            format!("/v1/approvals/{}", request["code"].as_str().unwrap()),
+        ] {
             outsider.get(&path).await.expect(404);
-            outsider.post(&format!("{path}/decision"), decision(&request, "approve")).await.expect(404);
-            outsider.post(&format!("{path}/cancel"), json!({})).await.expect(404);
-            outsider.post(&format!("{path}/outcome"), json!({ "happened": true })).await.expect(404);
+            outsider
+                .post(&format!("{path}/decision"), decision(&request, "approve"))
+                .await
+                .expect(404);
+            outsider
+                .post(&format!("{path}/cancel"), json!({}))
+                .await
+                .expect(404);
+            outsider
+                .post(&format!("{path}/outcome"), json!({ "happened": true }))
+                .await
+                .expect(404);
         }
         for role in ["approver", "requester"] {
-            let list = outsider.get(&format!("/v1/approvals?role={role}")).await.expect(200);
+            let list = outsider
+                .get(&format!("/v1/approvals?role={role}"))
+                .await
+                .expect(200);
             assert_eq!(list["items"], json!([]));
         }
     }
     approve(&staff.ann, &request).await.expect(403);
-    staff.bob.post(&format!("{}/cancel", path(&request)), json!({})).await.expect(404);
+    staff
+        .bob
+        .post(&format!("{}/cancel", path(&request)), json!({}))
+        .await
+        .expect(404);
     assert_eq!(state(&staff.ann, &request).await, "pending");
 }
 
@@ -124,12 +225,25 @@ async fn its_requester_takes_it_back_and_nobody_can_approve_it_then() {
     let (conversation, request) = asked(&staff.ann, "10.00").await;
     let cancel = format!("{}/cancel", path(&request));
     for _ in 0..2 {
-        assert_eq!(staff.ann.post(&cancel, json!({})).await.expect(200)["state"], "cancelled");
+        assert_eq!(
+            staff.ann.post(&cancel, json!({})).await.expect(200)["state"],
+            "cancelled"
+        );
     }
     let refused = approve(&staff.bob, &request).await.expect(409);
-    assert!(refused["detail"].as_str().unwrap().contains("was taken back by ann"), "{refused}");
+    assert!(
+        refused["detail"]
+            .as_str()
+            .unwrap()
+            .contains("was taken back by ann"),
+        "{refused}"
+    );
     assert!(told(&world).await.contains("\"state\":\"cancelled\""));
-    assert_eq!(notes(&staff.ann, &conversation).await.len(), 2, "it is told once");
+    assert_eq!(
+        notes(&staff.ann, &conversation).await.len(),
+        2,
+        "it is told once"
+    );
     assert_eq!(world.bank.executions("send_money"), 0);
     let (_, again) = asked(&staff.ann, "10.00").await;
     assert_ne!(again["id"], request["id"], "a new request may be made");
@@ -142,11 +256,21 @@ async fn from_its_expiry_on_nobody_can_approve_it_and_everybody_is_told() {
     let (conversation, request) = asked(&staff.ann, "10.00").await;
     change_row(&world, &request, "expires_at = clock_timestamp()").await;
     let refused = approve(&staff.bob, &request).await.expect(409);
-    assert!(refused["detail"].as_str().unwrap().contains("expired at 20"), "{refused}");
+    assert!(
+        refused["detail"]
+            .as_str()
+            .unwrap()
+            .contains("expired at 20"),
+        "{refused}"
+    );
     let view = becomes(&staff.bob, &request, "expired").await;
     assert_eq!(view["decidable"], false);
     approve(&staff.carl, &request).await.expect(409);
-    staff.ann.post(&format!("{}/cancel", path(&request)), json!({})).await.expect(409);
+    staff
+        .ann
+        .post(&format!("{}/cancel", path(&request)), json!({}))
+        .await
+        .expect(409);
     assert!(told(&world).await.contains("\"state\":\"expired\""));
     assert_eq!(notes(&staff.ann, &conversation).await.len(), 2);
     assert_eq!(world.bank.executions("send_money"), 0);
@@ -157,11 +281,22 @@ async fn a_decision_that_waited_for_the_row_past_its_expiry_is_too_late() {
     let world = world().await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "10.00").await;
-    change_row(&world, &request, "expires_at = clock_timestamp() + interval '700 ms'").await;
+    change_row(
+        &world,
+        &request,
+        "expires_at = clock_timestamp() + interval '700 ms'",
+    )
+    .await;
     let mut holder = world.db.as_tenant(world.tenant.id).await;
-    sqlx::raw_sql("begin; select id from approvals for update").execute(&mut holder).await.unwrap();
+    sqlx::raw_sql("begin; select id from approvals for update")
+        .execute(&mut holder)
+        .await
+        .unwrap();
     let hold = async {
-        sqlx::raw_sql("select pg_sleep(1); commit").execute(&mut holder).await.unwrap();
+        sqlx::raw_sql("select pg_sleep(1); commit")
+            .execute(&mut holder)
+            .await
+            .unwrap();
     };
     let (decided, ()) = tokio::join!(approve(&staff.bob, &request), hold);
     decided.expect(409);
@@ -176,7 +311,10 @@ async fn two_people_must_agree_where_the_policy_wants_two() {
     let (_, request) = asked(&staff.ann, "10.00").await;
     for _ in 0..2 {
         let view = approve(&staff.bob, &request).await.expect(200);
-        assert_eq!((&view["state"], view["votes"].as_array().unwrap().len()), (&json!("pending"), 1));
+        assert_eq!(
+            (&view["state"], view["votes"].as_array().unwrap().len()),
+            (&json!("pending"), 1)
+        );
     }
     assert_eq!(world.bank.executions("send_money"), 0);
     approve(&staff.carl, &request).await.expect(200);
@@ -190,7 +328,14 @@ async fn one_rejection_ends_it_even_after_an_approval() {
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "10.00").await;
     approve(&staff.bob, &request).await.expect(200);
-    staff.carl.post(&format!("{}/decision", path(&request)), decision(&request, "reject")).await.expect(200);
+    staff
+        .carl
+        .post(
+            &format!("{}/decision", path(&request)),
+            decision(&request, "reject"),
+        )
+        .await
+        .expect(200);
     assert_eq!(state(&staff.bob, &request).await, "rejected");
     assert_eq!(world.bank.executions("send_money"), 0);
 }
@@ -201,10 +346,19 @@ async fn many_decisions_at_two_replicas_make_one_execution() {
     let replica = world.replica().await;
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "10.00").await;
-    let deciders = [&staff.bob, &staff.carl].map(|who| [who.clone(), who.at(&replica.url)]).concat();
-    let answers = futures_util::future::join_all(deciders.iter().map(|who| approve(who, &request))).await;
+    let deciders = [&staff.bob, &staff.carl]
+        .map(|who| [who.clone(), who.at(&replica.url)])
+        .concat();
+    let answers =
+        futures_util::future::join_all(deciders.iter().map(|who| approve(who, &request))).await;
     let won = answers.iter().filter(|answer| answer.status == 200).count();
-    assert!(won >= 1 && answers.iter().all(|answer| matches!(answer.status, 200 | 409)), "{answers:?}");
+    assert!(
+        won >= 1
+            && answers
+                .iter()
+                .all(|answer| matches!(answer.status, 200 | 409)),
+        "{answers:?}"
+    );
     becomes(&staff.ann, &request, "succeeded").await;
     told(&world).await;
     assert_eq!(world.bank.executions("send_money"), 1);
@@ -216,18 +370,42 @@ async fn lists_come_in_pages_and_by_state() {
     let staff = Staff::of(&world).await;
     let mut ids = Vec::new();
     for amount in ["1.00", "2.00", "3.00"] {
-        ids.push(asked(&staff.ann, amount).await.1["id"].as_str().unwrap().to_owned());
+        ids.push(
+            asked(&staff.ann, amount).await.1["id"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        );
     }
-    staff.ann.post(&format!("/v1/approvals/{}/cancel", ids[1]), json!({})).await.expect(200);
+    staff
+        .ann
+        .post(&format!("/v1/approvals/{}/cancel", ids[1]), json!({}))
+        .await
+        .expect(200);
     let of = async |query: &str| {
-        let page = staff.bob.get(&format!("/v1/approvals?{query}")).await.expect(200);
+        let page = staff
+            .bob
+            .get(&format!("/v1/approvals?{query}"))
+            .await
+            .expect(200);
         let items = page["items"].as_array().unwrap().iter();
-        (items.map(|item| item["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>(), page["next"].clone())
+        (
+            items
+                .map(|item| item["id"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>(),
+            page["next"].clone(),
+        )
     };
     let (first, next) = of("limit=2").await;
     assert_eq!(first, [ids[2].clone(), ids[1].clone()]);
-    assert_eq!(of(&format!("limit=2&before={}", next.as_str().unwrap())).await, (vec![ids[0].clone()], Value::Null));
+    assert_eq!(
+        of(&format!("limit=2&before={}", next.as_str().unwrap())).await,
+        (vec![ids[0].clone()], Value::Null)
+    );
     assert_eq!(of("state=cancelled").await.0, [ids[1].clone()]);
-    assert_eq!(of("decidable=true").await.0, [ids[2].clone(), ids[0].clone()]);
+    assert_eq!(
+        of("decidable=true").await.0,
+        [ids[2].clone(), ids[0].clone()]
+    );
     staff.bob.get("/v1/approvals?state=gone").await.expect(400);
 }

@@ -15,16 +15,33 @@ async fn the_queue_is_worked_with_text_alone() {
     let (conversation, request) = asked(&staff.ann, "10.00").await;
     let code = request["code"].as_str().unwrap();
     let waiting = command(&staff.bob, "/approvals").await;
-    assert!(waiting.contains(code) && waiting.contains(r#""amount":"10.00""#) && waiting.contains("ann"), "{waiting}");
+    assert!(
+        waiting.contains(code)
+            && waiting.contains(r#""amount":"10.00""#)
+            && waiting.contains("ann"),
+        "{waiting}"
+    );
     let mine = command(&staff.ann, "/approvals").await;
-    assert!(mine.contains("Your own requests") && mine.contains(code) && !mine.contains("amount"), "{mine}");
+    assert!(
+        mine.contains("Your own requests") && mine.contains(code) && !mine.contains("amount"),
+        "{mine}"
+    );
     let refused = command(&staff.ann, &format!("/approve {code}")).await;
-    assert!(refused.contains("for finance-manager or cfo to decide"), "{refused}");
+    assert!(
+        refused.contains("for finance-manager or cfo to decide"),
+        "{refused}"
+    );
     let approved = command(&staff.bob, &format!("/approve {}", code.to_lowercase())).await;
     assert!(approved.contains("approved by bob"), "{approved}");
     becomes(&staff.ann, &request, "succeeded").await;
-    eventually(async || plain(staff.ann.messages(&conversation).await.last().unwrap()) == "So it ended.").await;
-    assert_eq!(command(&staff.carl, "/approvals").await, "Nothing waits for you.");
+    eventually(async || {
+        plain(staff.ann.messages(&conversation).await.last().unwrap()) == "So it ended."
+    })
+    .await;
+    assert_eq!(
+        command(&staff.carl, "/approvals").await,
+        "Nothing waits for you."
+    );
     assert_eq!(world.bank.executions("send_money"), 1);
 }
 
@@ -33,14 +50,33 @@ async fn a_rejection_and_a_cancellation_are_typed_too() {
     let world = world().await;
     let staff = Staff::of(&world).await;
     let (_, first) = asked(&staff.ann, "10.00").await;
-    let line = format!("/reject {} too much, really", first["code"].as_str().unwrap());
-    assert!(command(&staff.bob, &line).await.contains("rejected by bob. too much, really"));
+    let line = format!(
+        "/reject {} too much, really",
+        first["code"].as_str().unwrap()
+    );
+    assert!(
+        command(&staff.bob, &line)
+            .await
+            .contains("rejected by bob. too much, really")
+    );
     let (_, second) = asked(&staff.ann, "11.00").await;
     let line = format!("/cancel {}", second["code"].as_str().unwrap());
     assert!(command(&staff.bob, &line).await.contains("not found"));
-    assert!(command(&staff.ann, &line).await.contains("was taken back by ann"));
-    assert!(command(&staff.bob, "/approve").await.contains("Write /approve and the code"));
-    assert!(command(&staff.bob, "/approve ZZZZ").await.contains("not found"));
+    assert!(
+        command(&staff.ann, &line)
+            .await
+            .contains("was taken back by ann")
+    );
+    assert!(
+        command(&staff.bob, "/approve")
+            .await
+            .contains("Write /approve and the code")
+    );
+    assert!(
+        command(&staff.bob, "/approve ZZZZ")
+            .await
+            .contains("not found")
+    );
     assert_eq!(world.bank.executions("send_money"), 0);
 }
 
@@ -48,14 +84,30 @@ async fn a_rejection_and_a_cancellation_are_typed_too() {
 async fn the_program_speaks_of_requests_in_the_readers_language() {
     let world = world().await;
     let mut person = chatelaine::app::accounts::development::Person::default();
-    (person.user, person.roles, person.locale) = ("ana".to_owned(), vec!["employee".to_owned()], Some("es".to_owned()));
+    (person.user, person.roles, person.locale) = (
+        "ana".to_owned(),
+        vec!["employee".to_owned()],
+        Some("es".to_owned()),
+    );
     let ana = world.someone(&person).await;
     let (conversation, request) = asked(&ana, "10.00").await;
     let note = &notes(&ana, &conversation).await[0];
-    assert!(note["text"].as_str().unwrap().contains("espera la aprobación de finance-manager, cfo"), "{note}");
+    assert!(
+        note["text"]
+            .as_str()
+            .unwrap()
+            .contains("espera la aprobación de finance-manager, cfo"),
+        "{note}"
+    );
     let bob = world.user("bob", &["finance-manager"]).await;
     let seen = bob.get(&path(&request)).await.expect(200);
-    assert!(seen["text"].as_str().unwrap().contains("asks for bank send_money"), "{seen}");
+    assert!(
+        seen["text"]
+            .as_str()
+            .unwrap()
+            .contains("asks for bank send_money"),
+        "{seen}"
+    );
 }
 
 #[tokio::test]
@@ -65,15 +117,29 @@ async fn an_openai_client_approves_in_text_and_sees_the_code() {
     let say = async |client: &Client, text: &str| {
         let body = json!({ "model": "bank", "messages": [{ "role": "user", "content": text }] });
         let answer = client.post("/v1/chat/completions", body).await.expect(200);
-        answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
+        answer["choices"][0]["message"]["content"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     let answer = say(&staff.ann, "pay 12.00").await;
-    let mine = staff.ann.get("/v1/approvals?role=requester").await.expect(200);
+    let mine = staff
+        .ann
+        .get("/v1/approvals?role=requester")
+        .await
+        .expect(200);
     let request = &mine["items"][0];
     let code = request["code"].as_str().unwrap();
-    assert!(answer.contains(code) && answer.contains("It waits."), "{answer}");
+    assert!(
+        answer.contains(code) && answer.contains("It waits."),
+        "{answer}"
+    );
     assert!(say(&staff.bob, "/approvals").await.contains(code));
-    assert!(say(&staff.bob, &format!("/approve {code}")).await.contains("approved by bob"));
+    assert!(
+        say(&staff.bob, &format!("/approve {code}"))
+            .await
+            .contains("approved by bob")
+    );
     becomes(&staff.ann, request, "succeeded").await;
     assert_eq!(world.bank.executions("send_money"), 1);
 }
@@ -90,7 +156,10 @@ async fn news(client: &Client, last: Option<&str>) -> Events {
 async fn hears(events: &mut Events, request: &Value, state: &str) -> Event {
     loop {
         let event = events.next().await.expect("the stream ended");
-        if event.name == "approval" && event.data["id"] == request["id"] && event.data["state"] == state {
+        if event.name == "approval"
+            && event.data["id"] == request["id"]
+            && event.data["state"] == state
+        {
             return event;
         }
     }
@@ -111,7 +180,10 @@ async fn approvers_and_requester_hear_of_it_here_and_on_another_replica() {
     let world = world().await;
     let replica = world.replica().await;
     let staff = Staff::of(&world).await;
-    let (mut bob, mut carl) = (news(&staff.bob, None).await, news(&staff.carl.at(&replica.url), None).await);
+    let (mut bob, mut carl) = (
+        news(&staff.bob, None).await,
+        news(&staff.carl.at(&replica.url), None).await,
+    );
     badge(&mut bob, 0, 0).await;
     badge(&mut carl, 0, 0).await;
     let mut stranger = news(&world.user("amy", &["employee"]).await, None).await;
@@ -154,7 +226,15 @@ async fn whoever_comes_back_hears_what_changed_meanwhile() {
     let mut events = news(&staff.bob, Some(&last)).await;
     badge(&mut events, 0, 0).await;
     hears(&mut events, &first, "succeeded").await;
-    let refused = staff.bob.send(staff.bob.request(Method::GET, "/v1/events").header("last-event-id", "x")).await;
+    let refused = staff
+        .bob
+        .send(
+            staff
+                .bob
+                .request(Method::GET, "/v1/events")
+                .header("last-event-id", "x"),
+        )
+        .await;
     refused.expect(400);
 }
 
@@ -192,7 +272,10 @@ async fn webhooks_hear_of_every_step_and_never_of_the_arguments() {
         ("approval.executing", "executing"),
         ("approval.requested", "pending"),
     ];
-    assert_eq!(events, expected.map(|(event, state)| (event.to_owned(), state.to_owned())));
+    assert_eq!(
+        events,
+        expected.map(|(event, state)| (event.to_owned(), state.to_owned()))
+    );
     assert_eq!(request["link"], format!("{}{}", world.url, path(&request)));
 }
 
@@ -203,15 +286,28 @@ async fn the_menu_counts_what_waits_for_whom() {
     let counts = async |client: &Client| -> Vec<(String, Value)> {
         let menu = client.get("/v1/agents/bank/menu").await.expect(200);
         let items = menu["items"].as_array().unwrap().iter();
-        items.map(|item| (item["id"].as_str().unwrap().to_owned(), item["badge"].clone())).collect()
+        items
+            .map(|item| {
+                (
+                    item["id"].as_str().unwrap().to_owned(),
+                    item["badge"].clone(),
+                )
+            })
+            .collect()
     };
     let nothing = vec![("logout".to_owned(), Value::Null)];
-    assert_eq!((counts(&staff.ann).await, counts(&staff.bob).await), (nothing.clone(), nothing.clone()));
+    assert_eq!(
+        (counts(&staff.ann).await, counts(&staff.bob).await),
+        (nothing.clone(), nothing.clone())
+    );
     let (_, request) = asked(&staff.ann, "12.34").await;
     let mine = |id: &str| [nothing.clone(), vec![(id.to_owned(), json!(1))]].concat();
     assert_eq!(counts(&staff.ann).await, mine("my-approval-requests"));
     assert_eq!(counts(&staff.bob).await, mine("pending-approvals"));
     approve(&staff.bob, &request).await.expect(200);
     becomes(&staff.ann, &request, "succeeded").await;
-    assert_eq!((counts(&staff.ann).await, counts(&staff.bob).await), (nothing.clone(), nothing));
+    assert_eq!(
+        (counts(&staff.ann).await, counts(&staff.bob).await),
+        (nothing.clone(), nothing)
+    );
 }

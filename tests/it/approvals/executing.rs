@@ -19,21 +19,43 @@ async fn what_changed_since_it_was_asked_for_cannot_be_approved_and_does_not_run
     let world = world().await;
     let staff = Staff::of(&world).await;
     let reasons = [
-        ("employee: [get_exchange_rate, send_money]", "employee: [get_exchange_rate]", "may not use the tool any more"),
-        ("timeoutMinutes: 60", "minApprovals: 2", "who has to approve it has changed"),
-        ("name: bank\n", "name: shore\n", "does not have the server any more"),
+        (
+            "employee: [get_exchange_rate, send_money]",
+            "employee: [get_exchange_rate]",
+            "may not use the tool any more",
+        ),
+        (
+            "timeoutMinutes: 60",
+            "minApprovals: 2",
+            "who has to approve it has changed",
+        ),
+        (
+            "name: bank\n",
+            "name: shore\n",
+            "does not have the server any more",
+        ),
     ];
     for (at, (old, new, reason)) in reasons.into_iter().enumerate() {
         let (_, early) = asked(&staff.ann, &format!("{}.00", at + 1)).await;
         let (_, late) = asked(&staff.ann, &format!("{}.50", at + 1)).await;
         rewrite(&world, old, new);
         let refused = approve(&staff.bob, &early).await;
-        assert!(refused.expect(409)["detail"].as_str().unwrap().contains(reason), "{}", refused.text);
+        assert!(
+            refused.expect(409)["detail"]
+                .as_str()
+                .unwrap()
+                .contains(reason),
+            "{}",
+            refused.text
+        );
         // As if it had been approved before the change and not begun yet.
         change_row(&world, &late, APPROVED).await;
         for request in [early, late] {
             let view = becomes(&staff.ann, &request, "revoked").await;
-            assert!(view["reason"].as_str().unwrap().contains(reason), "{view:#}");
+            assert!(
+                view["reason"].as_str().unwrap().contains(reason),
+                "{view:#}"
+            );
         }
         rewrite(&world, new, old);
         world.tools_ready().await;
@@ -52,14 +74,25 @@ async fn a_tool_that_its_server_describes_differently_does_not_run() {
     let staff = Staff::of(&world).await;
     for approved in [false, true] {
         let (_, request) = asked(&staff.ann, if approved { "1.00" } else { "2.00" }).await;
-        change_row(&world, &request, "fingerprint = decode(repeat('ab', 32), 'hex')").await;
+        change_row(
+            &world,
+            &request,
+            "fingerprint = decode(repeat('ab', 32), 'hex')",
+        )
+        .await;
         if approved {
             change_row(&world, &request, APPROVED).await;
         } else {
             approve(&staff.bob, &request).await.expect(409);
         }
         let view = becomes(&staff.ann, &request, "revoked").await;
-        assert!(view["reason"].as_str().unwrap().contains("describes the tool differently"), "{view:#}");
+        assert!(
+            view["reason"]
+                .as_str()
+                .unwrap()
+                .contains("describes the tool differently"),
+            "{view:#}"
+        );
     }
     assert_eq!(world.bank.executions("send_money"), 0);
 }
@@ -70,7 +103,10 @@ async fn arguments_that_were_exchanged_in_the_database_do_not_run() {
     let staff = Staff::of(&world).await;
     let (_, small) = asked(&staff.ann, "1.00").await;
     let (_, large) = asked(&staff.ann, "900.00").await;
-    let from = format!("sealed = (select sealed from approvals where id = '{}')", large["id"].as_str().unwrap());
+    let from = format!(
+        "sealed = (select sealed from approvals where id = '{}')",
+        large["id"].as_str().unwrap()
+    );
     change_row(&world, &small, &from).await;
     approve(&staff.bob, &small).await;
     eventually(async || {
@@ -93,8 +129,15 @@ async fn a_tool_that_fails_is_told_as_failed_and_not_tried_again() {
     approve(&staff.bob, &request).await.expect(200);
     becomes(&staff.ann, &request, "failed").await;
     let told = told(&world).await;
-    assert!(told.contains("\"state\":\"failed\"") && told.contains("does not hold"), "{told}");
-    assert_eq!(world.bank.executions("send_money"), 1, "it was executed and refused");
+    assert!(
+        told.contains("\"state\":\"failed\"") && told.contains("does not hold"),
+        "{told}"
+    );
+    assert_eq!(
+        world.bank.executions("send_money"),
+        1,
+        "it was executed and refused"
+    );
 }
 
 #[tokio::test]
@@ -114,7 +157,13 @@ async fn a_server_that_cannot_be_reached_makes_it_lapse() {
 }
 
 /// A world whose bank lingers over its answers, with a second replica.
-async fn slow(delay: Duration) -> (World, crate::support::replica::Replica, crate::support::bank::Bank) {
+async fn slow(
+    delay: Duration,
+) -> (
+    World,
+    crate::support::replica::Replica,
+    crate::support::bank::Bank,
+) {
     let bank = start_slow_bank(None, delay).await;
     let world = world_with(|setup| {
         setup.env = setup.env.clone().with("BANK_URL", bank.url.clone());
@@ -130,27 +179,52 @@ async fn a_killed_executor_leaves_an_unknown_outcome_that_is_never_run_again() {
     let (world, doomed, bank) = slow(Duration::from_secs(5)).await;
     let staff = Staff::of(&world).await;
     let (conversation, request) = asked(&staff.ann, "8.00").await;
-    approve(&staff.bob.at(&doomed.url), &request).await.expect(200);
+    approve(&staff.bob.at(&doomed.url), &request)
+        .await
+        .expect(200);
     eventually(async || bank.executions("send_money") == 1).await;
     doomed.kill();
     becomes(&staff.bob, &request, "outcome_unknown").await;
     let words = told(&world).await;
     assert!(words.contains("check before trying again"), "{words}");
     let last = notes(&staff.ann, &conversation).await.pop().unwrap();
-    assert!(last["text"].as_str().unwrap().contains("Check before trying again"), "{last}");
+    assert!(
+        last["text"]
+            .as_str()
+            .unwrap()
+            .contains("Check before trying again"),
+        "{last}"
+    );
     approve(&staff.carl, &request).await.expect(409);
 
     let outcome = format!("{}/outcome", path(&request));
-    staff.ann.post(&outcome, json!({ "happened": true })).await.expect(403);
+    staff
+        .ann
+        .post(&outcome, json!({ "happened": true }))
+        .await
+        .expect(403);
     let found = json!({ "happened": true, "note": "transfer-1 is in the ledger" });
     for _ in 0..2 {
         let view = staff.carl.post(&outcome, found.clone()).await.expect(200);
-        assert_eq!((&view["state"], &view["recorded"]["by"]), (&json!("outcome_unknown"), &json!("carl")));
+        assert_eq!(
+            (&view["state"], &view["recorded"]["by"]),
+            (&json!("outcome_unknown"), &json!("carl"))
+        );
     }
-    staff.bob.post(&outcome, json!({ "happened": false })).await.expect(409);
+    staff
+        .bob
+        .post(&outcome, json!({ "happened": false }))
+        .await
+        .expect(409);
     eventually(async || notes(&staff.ann, &conversation).await.len() == 3).await;
     let last = notes(&staff.ann, &conversation).await.pop().unwrap();
-    assert!(last["text"].as_str().unwrap().contains("carl found out that bank send_money was carried out"), "{last}");
+    assert!(
+        last["text"]
+            .as_str()
+            .unwrap()
+            .contains("carl found out that bank send_money was carried out"),
+        "{last}"
+    );
     assert_eq!(bank.executions("send_money"), 1);
 }
 
@@ -162,7 +236,12 @@ async fn a_late_answer_of_an_executor_that_lost_its_lease_is_only_evidence() {
     approve(&staff.bob, &request).await.expect(200);
     eventually(async || bank.executions("send_money") == 1).await;
     // As if its process had stood still for a while.
-    change_row(&world, &request, "lease_until = clock_timestamp() - interval '1 s', fence = fence + 1").await;
+    change_row(
+        &world,
+        &request,
+        "lease_until = clock_timestamp() - interval '1 s', fence = fence + 1",
+    )
+    .await;
     becomes(&staff.bob, &request, "outcome_unknown").await;
     let mut view = Value::Null;
     eventually(async || {
@@ -170,7 +249,10 @@ async fn a_late_answer_of_an_executor_that_lost_its_lease_is_only_evidence() {
         view["evidence"].is_string()
     })
     .await;
-    assert!(view["evidence"].as_str().unwrap().contains("succeeded"), "{view:#}");
+    assert!(
+        view["evidence"].as_str().unwrap().contains("succeeded"),
+        "{view:#}"
+    );
     assert_eq!(view["state"], "outcome_unknown");
     assert_eq!(notes(&staff.ann, &conversation).await.len(), 2);
     assert_eq!(bank.executions("send_money"), 1);
@@ -182,7 +264,8 @@ async fn what_was_approved_where_nobody_executes_it_is_taken_up_by_another() {
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "8.00").await;
     // As if the replica that decided had died before it began.
-    let approved = "state = 'approved', decided_by = 'bob', lapses_at = clock_timestamp() + interval '1 hour'";
+    let approved =
+        "state = 'approved', decided_by = 'bob', lapses_at = clock_timestamp() + interval '1 hour'";
     change_row(&world, &request, approved).await;
     becomes(&staff.ann, &request, "succeeded").await;
     assert_eq!(world.bank.executions("send_money"), 1);
@@ -193,7 +276,11 @@ async fn a_deleted_conversation_has_nobody_to_tell_and_fails_nothing() {
     let world = world().await;
     let staff = Staff::of(&world).await;
     let (conversation, request) = asked(&staff.ann, "8.00").await;
-    staff.ann.delete(&format!("/v1/conversations/{conversation}")).await.expect(204);
+    staff
+        .ann
+        .delete(&format!("/v1/conversations/{conversation}"))
+        .await
+        .expect(204);
     approve(&staff.bob, &request).await.expect(200);
     becomes(&staff.ann, &request, "succeeded").await;
     assert_eq!(world.bank.executions("send_money"), 1);
@@ -213,8 +300,16 @@ async fn an_outcome_that_comes_during_a_turn_is_told_in_the_next_one() {
     gate.open();
     crate::turn::ended(&staff.ann, &run).await;
     assert!(told(&world).await.contains("\"state\":\"succeeded\""));
-    let spoken: Vec<_> = world.model.requests().iter().map(|request| last_words(&request.body)).collect();
-    let outcomes = spoken.iter().filter(|words| words.contains("From the program")).count();
+    let spoken: Vec<_> = world
+        .model
+        .requests()
+        .iter()
+        .map(|request| last_words(&request.body))
+        .collect();
+    let outcomes = spoken
+        .iter()
+        .filter(|words| words.contains("From the program"))
+        .count();
     assert_eq!(outcomes, 1, "{spoken:?}");
 }
 
@@ -224,7 +319,9 @@ async fn a_restart_between_decision_and_execution_loses_nothing() {
     let staff = Staff::of(&world).await;
     let (_, request) = asked(&staff.ann, "8.00").await;
     let mut stopped = world.stop().await;
-    stopped.db.db = chatelaine::store::Db::connect(&stopped.db.url, 2).await.unwrap();
+    stopped.db.db = chatelaine::store::Db::connect(&stopped.db.url, 2)
+        .await
+        .unwrap();
     sqlx::query("update approvals set state = 'approved', decided_by = 'bob', lapses_at = now() + interval '1 hour'")
         .execute(&mut stopped.db.as_tenant(stopped.tenant.id).await)
         .await

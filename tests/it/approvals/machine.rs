@@ -38,16 +38,33 @@ struct Person {
 }
 
 const PEOPLE: [Person; 5] = [
-    Person { name: "ann", roles: &[] },
-    Person { name: "bob", roles: &["manager"] },
-    Person { name: "carl", roles: &["cfo"] },
-    Person { name: "dora", roles: &["clerk", "manager"] },
-    Person { name: "fred", roles: &["clerk"] },
+    Person {
+        name: "ann",
+        roles: &[],
+    },
+    Person {
+        name: "bob",
+        roles: &["manager"],
+    },
+    Person {
+        name: "carl",
+        roles: &["cfo"],
+    },
+    Person {
+        name: "dora",
+        roles: &["clerk", "manager"],
+    },
+    Person {
+        name: "fred",
+        roles: &["clerk"],
+    },
 ];
 
 impl Person {
     fn may(&self, tool: usize) -> bool {
-        self.roles.iter().any(|role| TOOLS[tool].approvers.contains(role))
+        self.roles
+            .iter()
+            .any(|role| TOOLS[tool].approvers.contains(role))
     }
 }
 
@@ -60,9 +77,24 @@ struct Policy {
 }
 
 const TOOLS: [Policy; 3] = [
-    Policy { name: "lend", approvers: &["manager", "cfo"], lenient: (1, true), strict: (2, true) },
-    Policy { name: "send", approvers: &["manager", "cfo", "clerk"], lenient: (2, false), strict: (2, false) },
-    Policy { name: "sell", approvers: &["manager", "cfo", "clerk"], lenient: (3, true), strict: (3, false) },
+    Policy {
+        name: "lend",
+        approvers: &["manager", "cfo"],
+        lenient: (1, true),
+        strict: (2, true),
+    },
+    Policy {
+        name: "send",
+        approvers: &["manager", "cfo", "clerk"],
+        lenient: (2, false),
+        strict: (2, false),
+    },
+    Policy {
+        name: "sell",
+        approvers: &["manager", "cfo", "clerk"],
+        lenient: (3, true),
+        strict: (3, false),
+    },
 ];
 
 impl Policy {
@@ -76,7 +108,9 @@ fn pack(strict: bool) -> String {
     let policy = |tool: &Policy| {
         let ((least, own), approvers) = (tool.consent(strict), tool.approvers.join(", "));
         let name = tool.name;
-        format!("{{ tools: [{name}], approvers: [{approvers}], minApprovals: {least}, selfApproval: {own} }}")
+        format!(
+            "{{ tools: [{name}], approvers: [{approvers}], minApprovals: {least}, selfApproval: {own} }}"
+        )
     };
     format!(
         r#"
@@ -109,14 +143,32 @@ enum Step {
 /// A life, some of them from where chance alone comes too seldom.
 fn life() -> impl Strategy<Value = Vec<Step>> {
     let one = |deed| Step::Do(0, vec![deed]);
-    let approve = Deed::Decide { by: 1, choice: Choice::Approve, right_hash: true };
-    let ask = Step::Ask(Call { by: 0, tool: 0, amount: 0 });
+    let approve = Deed::Decide {
+        by: 1,
+        choice: Choice::Approve,
+        right_hash: true,
+    };
+    let ask = Step::Ask(Call {
+        by: 0,
+        tool: 0,
+        amount: 0,
+    });
     let outdated = vec![ask.clone(), Step::Strict(true), one(approve)];
     let approved = vec![ask, one(approve)];
     let too_late = |held| Deed::Hold(1, held);
-    let lost = [Deed::Claim, Deed::LeaseOver, Deed::Claim, too_late(Held::Start)].map(one);
+    let lost = [
+        Deed::Claim,
+        Deed::LeaseOver,
+        Deed::Claim,
+        too_late(Held::Start),
+    ]
+    .map(one);
     let lost = [approved.clone(), lost.to_vec()].concat();
-    let started = [Deed::Hold(0, Held::Start), too_late(Held::Finish(CallStatus::Succeeded))].map(one);
+    let started = [
+        Deed::Hold(0, Held::Start),
+        too_late(Held::Finish(CallStatus::Succeeded)),
+    ]
+    .map(one);
     let started = [lost.clone(), started.to_vec()].concat();
     let begun = prop_oneof![
         1 => Just(Vec::new()),
@@ -129,7 +181,11 @@ fn life() -> impl Strategy<Value = Vec<Step>> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let call = (0..4_usize, 0..TOOLS.len(), 0..2_usize).prop_map(|(by, tool, amount)| Call { by, tool, amount });
+    let call = (0..4_usize, 0..TOOLS.len(), 0..2_usize).prop_map(|(by, tool, amount)| Call {
+        by,
+        tool,
+        amount,
+    });
     let which = || prop_oneof![3 => Just(0_usize), 2 => Just(1), 1 => 2..6_usize];
     let choice = || any::<prop::sample::Index>();
     prop_oneof![
@@ -146,22 +202,56 @@ fn step() -> impl Strategy<Value = Step> {
 fn likely(request: &Request) -> Vec<Deed> {
     let newest = |held| Deed::Hold(0, held);
     // Of one who lost the lease to another.
-    let stale = |held: &[Held]| held.iter().filter(|_| request.fence > 1).map(|held| Deed::Hold(1, *held)).collect();
+    let stale = |held: &[Held]| {
+        held.iter()
+            .filter(|_| request.fence > 1)
+            .map(|held| Deed::Hold(1, *held))
+            .collect()
+    };
     match request.state {
         State::Pending => {
-            let decide = |by, choice| Deed::Decide { by, choice, right_hash: true };
-            let by = PEOPLE.iter().position(|person| person.name == request.requester).unwrap();
-            let tool = TOOLS.iter().position(|tool| tool.name == request.tool).unwrap();
-            let wanted = |by: &usize| PEOPLE[*by].may(tool) && !request.votes.contains_key(PEOPLE[*by].name);
-            let approve: Vec<_> = (0..PEOPLE.len()).filter(wanted).map(|by| decide(by, Choice::Approve)).collect();
-            let rest = [decide(2, Choice::Reject), Deed::Cancel { by }, Deed::Overdue, Deed::Expire];
+            let decide = |by, choice| Deed::Decide {
+                by,
+                choice,
+                right_hash: true,
+            };
+            let by = PEOPLE
+                .iter()
+                .position(|person| person.name == request.requester)
+                .unwrap();
+            let tool = TOOLS
+                .iter()
+                .position(|tool| tool.name == request.tool)
+                .unwrap();
+            let wanted =
+                |by: &usize| PEOPLE[*by].may(tool) && !request.votes.contains_key(PEOPLE[*by].name);
+            let approve: Vec<_> = (0..PEOPLE.len())
+                .filter(wanted)
+                .map(|by| decide(by, Choice::Approve))
+                .collect();
+            let rest = [
+                decide(2, Choice::Reject),
+                Deed::Cancel { by },
+                Deed::Overdue,
+                Deed::Expire,
+            ];
             [approve.clone(), approve, rest.to_vec()].concat()
         }
         State::Approved => {
             let claimed = request.lease_over == Some(false);
-            let often = if claimed { newest(Held::Start) } else { Deed::Claim };
+            let often = if claimed {
+                newest(Held::Start)
+            } else {
+                Deed::Claim
+            };
             let holds = [Held::Revoke, Held::Revoke, Held::PutOff].map(newest);
-            let clock = [Deed::WindowOver, Deed::LeaseOver, Deed::LeaseOver, Deed::LeaseOver, Deed::Lapse];
+            let clock = [
+                Deed::WindowOver,
+                Deed::LeaseOver,
+                Deed::LeaseOver,
+                Deed::LeaseOver,
+                Deed::Lapse,
+            ];
             let late = if request.window_over == Some(true) {
                 vec![Deed::LeaseOver, Deed::Lapse, Deed::Lapse]
             } else {
@@ -172,21 +262,54 @@ fn likely(request: &Request) -> Vec<Deed> {
                 holds.to_vec(),
                 clock.to_vec(),
                 late,
-                stale(&[Held::Start, Held::Start, Held::Revoke, Held::Revoke, Held::Beat]),
+                stale(&[
+                    Held::Start,
+                    Held::Start,
+                    Held::Revoke,
+                    Held::Revoke,
+                    Held::Beat,
+                ]),
             ]
             .concat()
         }
         State::Executing => {
-            let ends = [CallStatus::Succeeded, CallStatus::Failed, CallStatus::OutcomeUnknown].map(Held::Finish);
-            let rest = [Deed::LeaseOver, Deed::GiveUp, Deed::GiveUp, newest(Held::Start)];
-            [vec![newest(ends[0])], ends.map(newest).to_vec(), rest.to_vec(), stale(&ends)].concat()
+            let ends = [
+                CallStatus::Succeeded,
+                CallStatus::Failed,
+                CallStatus::OutcomeUnknown,
+            ]
+            .map(Held::Finish);
+            let rest = [
+                Deed::LeaseOver,
+                Deed::GiveUp,
+                Deed::GiveUp,
+                newest(Held::Start),
+            ];
+            [
+                vec![newest(ends[0])],
+                ends.map(newest).to_vec(),
+                rest.to_vec(),
+                stale(&ends),
+            ]
+            .concat()
         }
         State::OutcomeUnknown => {
-            let record = (0..PEOPLE.len()).map(|by| Deed::Record { by, happened: by % 2 == 0 });
-            record.chain([newest(Held::Finish(CallStatus::Succeeded)), Deed::Claim]).collect()
+            let record = (0..PEOPLE.len()).map(|by| Deed::Record {
+                by,
+                happened: by % 2 == 0,
+            });
+            record
+                .chain([newest(Held::Finish(CallStatus::Succeeded)), Deed::Claim])
+                .collect()
         }
         _ => {
-            vec![Deed::Claim, newest(Held::Start), newest(Held::Finish(CallStatus::Failed)), Deed::Expire, Deed::Lapse]
+            vec![
+                Deed::Claim,
+                newest(Held::Start),
+                newest(Held::Finish(CallStatus::Failed)),
+                Deed::Expire,
+                Deed::Lapse,
+            ]
         }
     }
 }
@@ -198,12 +321,20 @@ fn settled(model: &Model, step: &Step) -> Step {
             let last = model.requests.len() - 1;
             let alive = |back: &usize| {
                 let request = &model.requests[last - back];
-                request.state.is_open() || request.state == State::OutcomeUnknown && request.recorded_by.is_none()
+                request.state.is_open()
+                    || request.state == State::OutcomeUnknown && request.recorded_by.is_none()
             };
             let alive: Vec<usize> = (0..=last).filter(alive).collect();
-            let back = if alive.is_empty() { *back } else { alive[back % alive.len()] };
+            let back = if alive.is_empty() {
+                *back
+            } else {
+                alive[back % alive.len()]
+            };
             let deeds = likely(&model.requests[chosen(model, back)]);
-            Step::Do(back, choices.iter().map(|choice| *choice.get(&deeds)).collect())
+            Step::Do(
+                back,
+                choices.iter().map(|choice| *choice.get(&deeds)).collect(),
+            )
         }
         Step::Likely(back, _) => Step::Do(*back, Vec::new()),
         step => step.clone(),
@@ -214,7 +345,11 @@ fn deed() -> impl Strategy<Value = Deed> {
     let by = || 0..PEOPLE.len();
     let choice = prop_oneof![6 => Just(Choice::Approve), 1 => Just(Choice::Reject)];
     let decide = (by(), choice, prop::bool::weighted(0.95));
-    let status = prop_oneof![Just(CallStatus::Succeeded), Just(CallStatus::Failed), Just(CallStatus::OutcomeUnknown)];
+    let status = prop_oneof![
+        Just(CallStatus::Succeeded),
+        Just(CallStatus::Failed),
+        Just(CallStatus::OutcomeUnknown)
+    ];
     let held = prop_oneof![
         6 => Just(Held::Start),
         5 => status.prop_map(Held::Finish),
@@ -260,7 +395,10 @@ fn foretold(model: &Model, step: &Step) -> Vec<(Model, Vec<Answer>)> {
                 let answers: Vec<Answer> = deeds.map(|deed| next.act(at, *deed, newest)).collect();
                 (next, answers)
             };
-            let (forth, (last, mut answers)) = (in_order(&mut deeds.iter()), in_order(&mut deeds.iter().rev()));
+            let (forth, (last, mut answers)) = (
+                in_order(&mut deeds.iter()),
+                in_order(&mut deeds.iter().rev()),
+            );
             answers.reverse();
             vec![forth, (last, answers)]
         }
@@ -301,11 +439,18 @@ async fn live(premises: &Premises, steps: &[Step]) -> Result<Model, TestCaseErro
         let reader = at % PEOPLE.len();
         let after = house.look(reader).await;
         lawful(&before, &after, &step)?;
-        let found = right.iter().find(|(model, foretold)| *foretold == answers && model.view(reader) == after.view);
+        let found = right
+            .iter()
+            .find(|(model, foretold)| *foretold == answers && model.view(reader) == after.view);
         let Some((next, _)) = found else {
-            let right: Vec<_> = right.iter().map(|(model, answers)| (answers, model.view(reader))).collect();
+            let right: Vec<_> = right
+                .iter()
+                .map(|(model, answers)| (answers, model.view(reader)))
+                .collect();
             let found = (&answers, &after.view);
-            return Err(TestCaseError::fail(format!("after {done:#?}\nthere is {found:#?}\ninstead of {right:#?}")));
+            return Err(TestCaseError::fail(format!(
+                "after {done:#?}\nthere is {found:#?}\ninstead of {right:#?}"
+            )));
         };
         model = next.clone();
         before = after;
@@ -315,16 +460,37 @@ async fn live(premises: &Premises, steps: &[Step]) -> Result<Model, TestCaseErro
 
 /// What holds whatever the model says.
 fn lawful(before: &Seen, after: &Seen, step: &Step) -> Result<(), TestCaseError> {
-    let at_once = if let Step::Do(_, deeds) = step { deeds.len() } else { 1 };
-    for (at, (was, is)) in before.view.requests.iter().zip(&after.view.requests).enumerate() {
+    let at_once = if let Step::Do(_, deeds) = step {
+        deeds.len()
+    } else {
+        1
+    };
+    for (at, (was, is)) in before
+        .view
+        .requests
+        .iter()
+        .zip(&after.view.requests)
+        .enumerate()
+    {
         let (from, to) = (was.state, is.state);
-        let by_way = State::ALL.into_iter().any(|way| at_once > 1 && from.can_become(way) && way.can_become(to));
-        prop_assert!(from == to || from.can_become(to) || by_way, "request {at}: {from:?} → {to:?}");
+        let by_way = State::ALL
+            .into_iter()
+            .any(|way| at_once > 1 && from.can_become(way) && way.can_become(to));
+        prop_assert!(
+            from == to || from.can_become(to) || by_way,
+            "request {at}: {from:?} → {to:?}"
+        );
         let too_late = was.overdue && from == State::Pending;
-        prop_assert!(!too_late || matches!(to, State::Pending | State::Expired), "request {at}: overdue → {to:?}");
+        prop_assert!(
+            !too_late || matches!(to, State::Pending | State::Expired),
+            "request {at}: overdue → {to:?}"
+        );
         let ((once, end), (still, ended)) = (&before.fixed[at], &after.fixed[at]);
         prop_assert_eq!(once, still, "request {}: what is written once", at);
-        prop_assert!(end.is_none() || end == ended, "request {at} went on after its end: {end:#?} → {ended:#?}");
+        prop_assert!(
+            end.is_none() || end == ended,
+            "request {at} went on after its end: {end:#?} → {ended:#?}"
+        );
     }
     Ok(())
 }
@@ -332,18 +498,30 @@ fn lawful(before: &Seen, after: &Seen, step: &Step) -> Result<(), TestCaseError>
 #[test]
 fn requests_live_as_the_model_says() {
     let env = Environment::from_process();
-    let cases = env.get("PROPTEST_CASES").map_or(CASES, |cases| cases.parse().unwrap());
+    let cases = env
+        .get("PROPTEST_CASES")
+        .map_or(CASES, |cases| cases.parse().unwrap());
     let (failure_persistence, max_shrink_time) = (None, 60_000);
-    let mut config = ProptestConfig { cases, failure_persistence, max_shrink_time, ..Default::default() };
+    let mut config = ProptestConfig {
+        cases,
+        failure_persistence,
+        max_shrink_time,
+        ..Default::default()
+    };
     let usual = cases == CASES && config.rng_seed == RngSeed::Random;
     if config.rng_seed == RngSeed::Random {
         config.rng_seed = RngSeed::Fixed(SEED);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let premises = runtime.block_on(Premises::new());
     let lives = RefCell::new(Vec::new());
     let ran = TestRunner::new(config).run(&life(), |steps| {
-        lives.borrow_mut().push(runtime.block_on(live(&premises, &steps))?);
+        lives
+            .borrow_mut()
+            .push(runtime.block_on(live(&premises, &steps))?);
         Ok(())
     });
     if let Err(error) = ran {
@@ -352,10 +530,17 @@ fn requests_live_as_the_model_says() {
     // That they were led everywhere, so that the agreement means something.
     let lives = lives.into_inner();
     let made = |from: State, to| lives.iter().any(|model| model.turns.contains(&(from, to)));
-    let pairs = State::ALL.into_iter().flat_map(|from| State::ALL.map(|to| (from, to)));
-    let missed: Vec<_> = pairs.filter(|(from, to)| from.can_become(*to) && !made(*from, *to)).collect();
+    let pairs = State::ALL
+        .into_iter()
+        .flat_map(|from| State::ALL.map(|to| (from, to)));
+    let missed: Vec<_> = pairs
+        .filter(|(from, to)| from.can_become(*to) && !made(*from, *to))
+        .collect();
     assert!(missed.is_empty() || !usual, "never made: {missed:?}");
     let fenced = |state| lives.iter().any(|model| model.fenced.contains(&state));
     let both = fenced(State::Approved) && fenced(State::Executing);
-    assert!(both || !usual, "no executor came after another had taken its place");
+    assert!(
+        both || !usual,
+        "no executor came after another had taken its place"
+    );
 }

@@ -23,22 +23,39 @@ async fn put(test: &TestDb, tenant: chatelaine::domain::ids::TenantId, state: St
                  'call', true, '{{cfo}}', 1, true, now() - interval '1 s', now() - interval '1 s', now() - interval '1 s')",
         state.as_str()
     );
-    sqlx::query(AssertSqlSafe(sql)).execute(&mut test.as_tenant(tenant).await).await.unwrap();
+    sqlx::query(AssertSqlSafe(sql))
+        .execute(&mut test.as_tenant(tenant).await)
+        .await
+        .unwrap();
     id
 }
 
 async fn tenant(test: &TestDb) -> chatelaine::domain::ids::TenantId {
     let tenant = test.tenant("acme").await;
     let sql = "insert into keks (id, check_value, state) values ('k1', decode(repeat('00', 16), 'hex'), 'sealing')";
-    sqlx::query(sql).execute(&mut test.as_system().await).await.unwrap();
+    sqlx::query(sql)
+        .execute(&mut test.as_system().await)
+        .await
+        .unwrap();
     let sql = "insert into tenant_keys (tenant_id, id, version, kek_id, wrapped, state)
                values ($1, $1, 1, 'k1', '', 'sealing')";
-    sqlx::query(sql).bind(tenant.0).execute(&mut test.as_tenant(tenant).await).await.unwrap();
+    sqlx::query(sql)
+        .bind(tenant.0)
+        .execute(&mut test.as_tenant(tenant).await)
+        .await
+        .unwrap();
     tenant
 }
 
 fn change(from: State, to: State, when: When) -> Change<'static> {
-    Change { from, to, when, reason: None, by: None, window: Duration::from_secs(1) }
+    Change {
+        from,
+        to,
+        when,
+        reason: None,
+        by: None,
+        window: Duration::from_secs(1),
+    }
 }
 
 #[tokio::test]
@@ -55,7 +72,10 @@ async fn a_row_makes_the_transitions_of_the_list_and_no_others() {
                 let legal = from.can_become(to);
                 match changed {
                     Ok(Some(approval)) => {
-                        assert!(legal && from == state && approval.state == to, "{state:?}: {from:?} → {to:?}");
+                        assert!(
+                            legal && from == state && approval.state == to,
+                            "{state:?}: {from:?} → {to:?}"
+                        );
                     }
                     Ok(None) => assert!(legal && from != state, "{state:?}: {from:?} → {to:?}"),
                     Err(_) => assert!(!legal, "{state:?}: {from:?} → {to:?}"),
@@ -70,25 +90,61 @@ async fn what_is_done_by_the_clock_or_under_a_fence_is_not_done_otherwise() {
     let test = TestDb::new().await;
     let tenant = tenant(&test).await;
     let cases = [
-        (State::Pending, State::Expired, When::Overdue, "expires_at = clock_timestamp() + interval '1 hour'"),
-        (State::Approved, State::Lapsed, When::Stale, "lapses_at = clock_timestamp() + interval '1 hour'"),
-        (State::Approved, State::Lapsed, When::Stale, "lease_until = clock_timestamp() + interval '1 hour'"),
-        (State::Executing, State::OutcomeUnknown, When::Lost, "lease_until = clock_timestamp() + interval '1 hour'"),
-        (State::Approved, State::Executing, When::Held(0), "fence = 1"),
-        (State::Executing, State::Succeeded, When::Held(0), "fence = 1"),
+        (
+            State::Pending,
+            State::Expired,
+            When::Overdue,
+            "expires_at = clock_timestamp() + interval '1 hour'",
+        ),
+        (
+            State::Approved,
+            State::Lapsed,
+            When::Stale,
+            "lapses_at = clock_timestamp() + interval '1 hour'",
+        ),
+        (
+            State::Approved,
+            State::Lapsed,
+            When::Stale,
+            "lease_until = clock_timestamp() + interval '1 hour'",
+        ),
+        (
+            State::Executing,
+            State::OutcomeUnknown,
+            When::Lost,
+            "lease_until = clock_timestamp() + interval '1 hour'",
+        ),
+        (
+            State::Approved,
+            State::Executing,
+            When::Held(0),
+            "fence = 1",
+        ),
+        (
+            State::Executing,
+            State::Succeeded,
+            When::Held(0),
+            "fence = 1",
+        ),
     ];
     for (from, to, when, unless) in cases {
         let id = put(&test, tenant, from).await;
         let mut tx = test.db.tenant(tenant).await.unwrap();
-        let done = approvals::change(&mut tx, id, &change(from, to, when)).await.unwrap();
-        assert!(done.is_some(), "{from:?} → {to:?}");
-        drop(tx);
-        sqlx::query(AssertSqlSafe(format!("update approvals set {unless} where id = '{id}'")))
-            .execute(&mut test.as_tenant(tenant).await)
+        let done = approvals::change(&mut tx, id, &change(from, to, when))
             .await
             .unwrap();
+        assert!(done.is_some(), "{from:?} → {to:?}");
+        drop(tx);
+        sqlx::query(AssertSqlSafe(format!(
+            "update approvals set {unless} where id = '{id}'"
+        )))
+        .execute(&mut test.as_tenant(tenant).await)
+        .await
+        .unwrap();
         let mut tx = test.db.tenant(tenant).await.unwrap();
-        let done = approvals::change(&mut tx, id, &change(from, to, when)).await.unwrap();
+        let done = approvals::change(&mut tx, id, &change(from, to, when))
+            .await
+            .unwrap();
         assert!(done.is_none(), "{from:?} → {to:?} although {unless}");
     }
 }
@@ -98,12 +154,18 @@ async fn only_one_of_many_claims_an_approved_call() {
     let test = TestDb::new().await;
     let tenant = tenant(&test).await;
     let id = put(&test, tenant, State::Approved).await;
-    let sql = format!("update approvals set lapses_at = now() + interval '1 hour' where id = '{id}'");
-    sqlx::query(AssertSqlSafe(sql)).execute(&mut test.as_tenant(tenant).await).await.unwrap();
+    let sql =
+        format!("update approvals set lapses_at = now() + interval '1 hour' where id = '{id}'");
+    sqlx::query(AssertSqlSafe(sql))
+        .execute(&mut test.as_tenant(tenant).await)
+        .await
+        .unwrap();
     let claim = async || {
         let mut tx = test.db.tenant(tenant).await.unwrap();
         let replica = chatelaine::domain::ids::ReplicaId::new();
-        let claimed = approvals::claim(&mut tx, id, replica, Duration::from_secs(60)).await.unwrap();
+        let claimed = approvals::claim(&mut tx, id, replica, Duration::from_secs(60))
+            .await
+            .unwrap();
         tx.commit().await.unwrap();
         claimed
     };

@@ -19,7 +19,10 @@ async fn piped(world: &World, person: &Client) -> Terminal {
 
 /// The code of the only request that waits for this approver.
 async fn code(approver: &Client) -> String {
-    let waiting = approver.get("/v1/approvals?decidable=true").await.expect(200);
+    let waiting = approver
+        .get("/v1/approvals?decidable=true")
+        .await
+        .expect(200);
     waiting["items"][0]["code"].as_str().unwrap().to_owned()
 }
 
@@ -31,8 +34,11 @@ fn count(shown: &str, text: &str) -> usize {
 async fn a_request_its_decision_and_its_outcome_appear_by_themselves() {
     let world = world().await;
     let staff = Staff::of(&world).await;
-    let [mut ann, mut bob, mut carl] =
-        [piped(&world, &staff.ann).await, piped(&world, &staff.bob).await, piped(&world, &staff.carl).await];
+    let [mut ann, mut bob, mut carl] = [
+        piped(&world, &staff.ann).await,
+        piped(&world, &staff.bob).await,
+        piped(&world, &staff.carl).await,
+    ];
     ann.enters("pay 10.00");
     ann.shows("It waits.\n").await;
     for approver in [&mut bob, &mut carl] {
@@ -46,10 +52,19 @@ async fn a_request_its_decision_and_its_outcome_appear_by_themselves() {
     ann.shows("‹ So it ended.\n").await;
     assert_eq!(world.bank.executions("send_money"), 1);
     let (ann, bob, carl) = (ann.ends().await, bob.ends().await, carl.ends().await);
-    for (shown, text) in [(&ann, "So it ended."), (&bob, "asks for"), (&carl, "asks for"), (&carl, "approved by")] {
+    for (shown, text) in [
+        (&ann, "So it ended."),
+        (&bob, "asks for"),
+        (&carl, "asks for"),
+        (&carl, "approved by"),
+    ] {
         assert_eq!(count(shown, text), 1, "{text:?}: {shown}");
     }
-    assert_eq!(count(&bob, "approved by"), 1, "his own decision is no news: {bob}");
+    assert_eq!(
+        count(&bob, "approved by"),
+        1,
+        "his own decision is no news: {bob}"
+    );
     assert_eq!(count(&ann, "asks for"), 0, "{ann}");
 }
 
@@ -60,7 +75,8 @@ async fn what_waited_before_the_start_is_one_line() {
     asked(&staff.ann, "10.00").await;
     asked(&staff.ann, "11.00").await;
     let mut bob = Terminal::piped(&world.url, &staff.bob);
-    bob.shows("2 requests wait for your decision: /approvals\n").await;
+    bob.shows("2 requests wait for your decision: /approvals\n")
+        .await;
     bob.enters("/approvals");
     bob.shows("/approve").await;
     asked(&staff.ann, "12.00").await;
@@ -96,7 +112,12 @@ async fn what_happened_while_the_line_was_down_is_shown_once() {
     ann.enters("pay 10.00");
     ann.shows("It waits.\n").await;
     line.up.send_replace(false);
-    let request = staff.ann.get("/v1/approvals?role=requester").await.expect(200)["items"][0].clone();
+    let request = staff
+        .ann
+        .get("/v1/approvals?role=requester")
+        .await
+        .expect(200)["items"][0]
+        .clone();
     approve(&staff.bob, &request).await.expect(200);
     becomes(&staff.ann, &request, "succeeded").await;
     eventually(async || told(&world).await.contains("From the program")).await;
@@ -104,7 +125,11 @@ async fn what_happened_while_the_line_was_down_is_shown_once() {
     ann.shows("was approved by bob and carried out.\n").await;
     ann.shows("‹ So it ended.\n").await;
     let shown = ann.ends().await;
-    assert_eq!((count(&shown, "So it ended."), count(&shown, "It waits.")), (1, 1), "{shown}");
+    assert_eq!(
+        (count(&shown, "So it ended."), count(&shown, "It waits.")),
+        (1, 1),
+        "{shown}"
+    );
     assert_eq!(count(&shown, "!"), 0, "quietly: {shown}");
 }
 

@@ -33,22 +33,39 @@ async fn world() -> (World, Client) {
     let (ann, guest) = (world.user("ann", &["employee"]).await, world.guest().await);
     for client in [&ann, &guest] {
         let id = client.open("bank").await;
-        client.say_and_wait(&id, &format!("/call bank get_exchange_rate {}", pair())).await;
-        client.say_and_wait(&id, &format!("/call bank send_money {}", payment("1.00"))).await;
+        client
+            .say_and_wait(&id, &format!("/call bank get_exchange_rate {}", pair()))
+            .await;
+        client
+            .say_and_wait(&id, &format!("/call bank send_money {}", payment("1.00")))
+            .await;
     }
-    accounts::create_key(&world.db.db, &Clock::System, world.tenant.id, new_key("nightly")).await.unwrap();
+    accounts::create_key(
+        &world.db.db,
+        &Clock::System,
+        world.tenant.id,
+        new_key("nightly"),
+    )
+    .await
+    .unwrap();
     calls(&world, 4).await;
     let admin = world.admin().await;
     (world, admin)
 }
 
 async fn items(admin: &Client, query: &str) -> Vec<Value> {
-    let page = admin.get(&format!("/v1/admin/audit?{query}")).await.expect(200);
+    let page = admin
+        .get(&format!("/v1/admin/audit?{query}"))
+        .await
+        .expect(200);
     page["items"].as_array().unwrap().clone()
 }
 
 fn field(lines: &[Value], name: &str) -> Vec<String> {
-    lines.iter().map(|line| line[name].as_str().unwrap_or_default().to_owned()).collect()
+    lines
+        .iter()
+        .map(|line| line[name].as_str().unwrap_or_default().to_owned())
+        .collect()
 }
 
 fn written(at: OffsetDateTime) -> String {
@@ -58,26 +75,63 @@ fn written(at: OffsetDateTime) -> String {
 #[tokio::test]
 async fn every_filter_leaves_the_lines_that_pass_it() {
     let (_world, admin) = world().await;
-    assert_eq!(field(&items(&admin, "actor=ann").await, "tool"), ["send_money", "get_exchange_rate"]);
+    assert_eq!(
+        field(&items(&admin, "actor=ann").await, "tool"),
+        ["send_money", "get_exchange_rate"]
+    );
     assert_eq!(items(&admin, "action=tool.call").await.len(), 4);
-    assert_eq!(items(&admin, "action=tool").await.len(), 0, "without a dot it is the whole name");
-    assert_eq!(field(&items(&admin, "action=key.").await, "action"), ["key.created"]);
+    assert_eq!(
+        items(&admin, "action=tool").await.len(),
+        0,
+        "without a dot it is the whole name"
+    );
+    assert_eq!(
+        field(&items(&admin, "action=key.").await, "action"),
+        ["key.created"]
+    );
     assert_eq!(items(&admin, "server=bank&outcome=denied").await.len(), 2);
     assert_eq!(items(&admin, "server=another").await.len(), 0);
     assert_eq!(items(&admin, "tool=send_money&actor=ann").await.len(), 1);
     let hash = hex::encode(Sha256::digest(payment("1.00").to_string()));
-    assert_eq!(field(&items(&admin, &format!("args_sha256={hash}")).await, "tool"), ["send_money"; 2]);
+    assert_eq!(
+        field(&items(&admin, &format!("args_sha256={hash}")).await, "tool"),
+        ["send_money"; 2]
+    );
     let line = &items(&admin, "actor=ann&tool=send_money").await[0];
     assert_eq!(line["args_sha256"], hash);
-    assert_eq!(items(&admin, &format!("run={}", line["run_id"].as_str().unwrap())).await, std::slice::from_ref(line));
+    assert_eq!(
+        items(&admin, &format!("run={}", line["run_id"].as_str().unwrap())).await,
+        std::slice::from_ref(line)
+    );
     let now = Clock::System.now();
-    let (past, future) = (written(now - Duration::hours(1)), written(now + Duration::hours(1)));
-    assert_eq!(items(&admin, &format!("action=tool.call&since={past}&until={future}")).await.len(), 4);
+    let (past, future) = (
+        written(now - Duration::hours(1)),
+        written(now + Duration::hours(1)),
+    );
+    assert_eq!(
+        items(
+            &admin,
+            &format!("action=tool.call&since={past}&until={future}")
+        )
+        .await
+        .len(),
+        4
+    );
     assert_eq!(items(&admin, &format!("since={future}")).await.len(), 0);
     assert_eq!(items(&admin, &format!("until={past}")).await.len(), 0);
     let begun = line["at"].as_str().unwrap();
-    assert!(items(&admin, &format!("since={begun}")).await.contains(line), "`since` is from then on");
-    assert!(!items(&admin, &format!("until={begun}")).await.contains(line), "`until` is before then");
+    assert!(
+        items(&admin, &format!("since={begun}"))
+            .await
+            .contains(line),
+        "`since` is from then on"
+    );
+    assert!(
+        !items(&admin, &format!("until={begun}"))
+            .await
+            .contains(line),
+        "`until` is before then"
+    );
 }
 
 #[tokio::test]
@@ -88,7 +142,10 @@ async fn pages_lead_through_the_trail_newest_first_and_once_each() {
     assert!(ids.is_sorted_by(|a, b| a > b), "{ids:?}");
     let (mut walked, mut next) = (Vec::new(), String::new());
     loop {
-        let page = admin.get(&format!("/v1/admin/audit?limit=2{next}")).await.expect(200);
+        let page = admin
+            .get(&format!("/v1/admin/audit?limit=2{next}"))
+            .await
+            .expect(200);
         walked.extend(page["items"].as_array().unwrap().clone());
         match page["next"].as_str() {
             Some(cursor) => next = format!("&before={cursor}"),
@@ -110,10 +167,15 @@ async fn a_question_that_cannot_be_understood_is_refused_by_its_field() {
         ("since=yesterday", "since"),
         ("run=1", "run"),
     ] {
-        let answer = admin.get(&format!("/v1/admin/audit?{query}")).await.expect(400);
+        let answer = admin
+            .get(&format!("/v1/admin/audit?{query}"))
+            .await
+            .expect(400);
         assert_eq!(answer["field"], field, "{query}: {answer}");
     }
-    admin.get("/v1/admin/audit?since=9999-12-31T23:59:59Z&until=-9999-01-01T00:00:00Z").await;
+    admin
+        .get("/v1/admin/audit?since=9999-12-31T23:59:59Z&until=-9999-01-01T00:00:00Z")
+        .await;
     assert_eq!(items(&admin, "since=9999-12-31T23:59:59Z").await.len(), 0);
 }
 
@@ -126,7 +188,9 @@ async fn another_tenants_admin_reads_their_own_trail_only() {
         speaker: Speaker::Service(serde_json::Map::new()),
         expires_at: None,
     };
-    let key = accounts::create_key(&world.db.db, &Clock::System, world.other.id, new).await.unwrap();
+    let key = accounts::create_key(&world.db.db, &Clock::System, world.other.id, new)
+        .await
+        .unwrap();
     let theirs = items(&world.client(&key.secret), "limit=200").await;
     assert_eq!(field(&theirs, "action"), ["key.created", "tenant.created"]);
     let ours = items(&admin, "limit=200").await;
@@ -151,17 +215,46 @@ async fn typed(db: &Db, line: &[&str]) -> anyhow::Result<String> {
 async fn an_operator_reads_a_table_or_a_json_object_a_line() {
     let (world, _) = world().await;
     let db = &world.db.db;
-    let table = typed(db, &["--tenant", "acme", "--actor", "ann", "--since", "2h"]).await.unwrap();
+    let table = typed(db, &["--tenant", "acme", "--actor", "ann", "--since", "2h"])
+        .await
+        .unwrap();
     let lines: Vec<&str> = table.lines().collect();
     assert_eq!(lines.len(), 2, "{table}");
     let hash = hex::encode(Sha256::digest(payment("1.00").to_string()));
-    let wanted = format!("ann  tool.call  denied     bank/bank/send_money         {}", &hash[..12]);
+    let wanted = format!(
+        "ann  tool.call  denied     bank/bank/send_money         {}",
+        &hash[..12]
+    );
     assert!(lines[0].ends_with(&wanted), "{table}");
-    assert!(lines[1].contains("ann  tool.call  succeeded  bank/bank/get_exchange_rate"), "{table}");
-    let json = typed(db, &["--tenant", "acme", "--tool", "send_money", "--json", "--limit", "1"]).await.unwrap();
+    assert!(
+        lines[1].contains("ann  tool.call  succeeded  bank/bank/get_exchange_rate"),
+        "{table}"
+    );
+    let json = typed(
+        db,
+        &[
+            "--tenant",
+            "acme",
+            "--tool",
+            "send_money",
+            "--json",
+            "--limit",
+            "1",
+        ],
+    )
+    .await
+    .unwrap();
     let line: Value = serde_json::from_str(json.trim_end()).unwrap();
-    assert_eq!((line["outcome"].as_str(), line["args_sha256"].as_str()), (Some("denied"), Some(hash.as_str())));
-    assert_eq!(typed(db, &["--tenant", "acme", "--until", "1h"]).await.unwrap(), "");
+    assert_eq!(
+        (line["outcome"].as_str(), line["args_sha256"].as_str()),
+        (Some("denied"), Some(hash.as_str()))
+    );
+    assert_eq!(
+        typed(db, &["--tenant", "acme", "--until", "1h"])
+            .await
+            .unwrap(),
+        ""
+    );
     let own = typed(db, &["--operator"]).await.unwrap();
     assert!(own.contains("operator  tenant.created  acme ("), "{own}");
 }
@@ -172,10 +265,25 @@ async fn a_command_line_that_cannot_be_understood_is_refused_with_what_to_write(
     test.tenant("acme").await;
     let refused = async |line: &[&str]| typed(&test.db, line).await.unwrap_err().to_string();
     let wrong = refused(&["--tenant", "acme", "--since", "soon"]).await;
-    assert_eq!(wrong, "--since: \"soon\" is neither `30m`, `2h` or `7d` nor a time such as 2026-11-21T12:00:00Z");
-    assert!(refused(&["--tenant", "acme", "--since", "7ü"]).await.starts_with("--since"));
-    assert!(refused(&["--tenant", "acme", "--args-sha256", "12"]).await.contains("64 hex digits"));
-    assert!(refused(&["--tenant", "nowhere"]).await.contains("not found"));
+    assert_eq!(
+        wrong,
+        "--since: \"soon\" is neither `30m`, `2h` or `7d` nor a time such as 2026-11-21T12:00:00Z"
+    );
+    assert!(
+        refused(&["--tenant", "acme", "--since", "7ü"])
+            .await
+            .starts_with("--since")
+    );
+    assert!(
+        refused(&["--tenant", "acme", "--args-sha256", "12"])
+            .await
+            .contains("64 hex digits")
+    );
+    assert!(
+        refused(&["--tenant", "nowhere"])
+            .await
+            .contains("not found")
+    );
     assert!(refused(&[]).await.contains("--tenant"));
 }
 
@@ -192,11 +300,18 @@ async fn more_lines_than_one_question_brings_are_read_on() {
     .execute(&mut test.as_tenant(tenant).await)
     .await
     .unwrap();
-    let all = typed(&test.db, &["--tenant", "acme", "--limit", "5000"]).await.unwrap();
+    let all = typed(&test.db, &["--tenant", "acme", "--limit", "5000"])
+        .await
+        .unwrap();
     assert_eq!(all.lines().count(), 1203);
-    let some = typed(&test.db, &["--tenant", "acme", "--limit", "1001", "--json"]).await.unwrap();
+    let some = typed(&test.db, &["--tenant", "acme", "--limit", "1001", "--json"])
+        .await
+        .unwrap();
     assert_eq!(some.lines().count(), 1001);
-    assert!(some.lines().next().unwrap().contains("0000000004b3"), "the newest first");
+    assert!(
+        some.lines().next().unwrap().contains("0000000004b3"),
+        "the newest first"
+    );
 }
 
 #[tokio::test]
@@ -204,11 +319,19 @@ async fn a_name_that_a_model_made_up_says_nothing_to_the_terminal() {
     let world = World::start().await;
     world.tools_ready().await;
     let guest = world.guest().await;
-    world.model.reply(text("").and_call(call("a\u{1b}[2Jb\nc", "{}"))).reply(text("Well."));
+    world
+        .model
+        .reply(text("").and_call(call("a\u{1b}[2Jb\nc", "{}")))
+        .reply(text("Well."));
     let id = guest.open("bank").await;
     guest.say_and_wait(&id, "hi").await;
     calls(&world, 1).await;
-    let table = typed(&world.db.db, &["--tenant", "acme", "--action", "tool.call"]).await.unwrap();
+    let table = typed(&world.db.db, &["--tenant", "acme", "--action", "tool.call"])
+        .await
+        .unwrap();
     assert_eq!(table.lines().count(), 1, "{table:?}");
-    assert!(!table.contains('\u{1b}') && table.contains("bank/a\u{fffd}[2Jb\u{fffd}c"), "{table:?}");
+    assert!(
+        !table.contains('\u{1b}') && table.contains("bank/a\u{fffd}[2Jb\u{fffd}c"),
+        "{table:?}"
+    );
 }

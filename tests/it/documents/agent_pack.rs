@@ -16,7 +16,11 @@ use super::snippet;
 use crate::packs::{MINIMAL, env, headers, load_with, write_pack};
 
 fn variables() -> Environment {
-    env(&[("WISE_MCP_URL", "https://wise.example.org/mcp"), ("WISE_API_TOKEN", "w1se"), ("TOKEN", "t0ken")])
+    env(&[
+        ("WISE_MCP_URL", "https://wise.example.org/mcp"),
+        ("WISE_API_TOKEN", "w1se"),
+        ("TOKEN", "t0ken"),
+    ])
 }
 
 /// A snippet that starts with `mcp:`.
@@ -28,14 +32,20 @@ fn pack(snippet: &str) -> Pack {
 fn access(snippet: &str) -> ServerSpec {
     let snippet = snippet.trim().replace('\n', "\n      ");
     let server = "mcp:\n  servers:\n    - name: wise\n      transport: streamable-http\n      url: ${WISE_MCP_URL}\n";
-    pack(&format!("{server}      {snippet}\n")).servers.remove(0)
+    pack(&format!("{server}      {snippet}\n"))
+        .servers
+        .remove(0)
 }
 
 fn decision(server: &ServerSpec, roles: &[&str], admin: bool, tool: &str) -> &'static str {
     let roles: BTreeSet<_> = roles.iter().map(|role| (*role).to_owned()).collect();
     match decide(server, &Standing { roles, admin }, tool) {
-        Decision::Allow { self_approved: true } => "self-approved",
-        Decision::Allow { self_approved: false } => "allowed",
+        Decision::Allow {
+            self_approved: true,
+        } => "self-approved",
+        Decision::Allow {
+            self_approved: false,
+        } => "allowed",
         Decision::Approve(_) => "approval",
         Decision::Deny(_) => "denied",
     }
@@ -45,9 +55,17 @@ fn decision(server: &ServerSpec, roles: &[&str], admin: bool, tool: &str) -> &'s
 #[test]
 fn the_agent_pack_anatomy_names_only_fields_that_exist() {
     let root = tempfile::tempdir().unwrap();
-    write_pack(root.path(), "demo", &format!("{MINIMAL}{}", snippet("agent-pack", 1)));
+    write_pack(
+        root.path(),
+        "demo",
+        &format!("{MINIMAL}{}", snippet("agent-pack", 1)),
+    );
     let report = packs::check(root.path(), &variables(), None);
-    let told: Vec<_> = report.problems.iter().map(|problem| format!("{}: {}", problem.path, problem.message)).collect();
+    let told: Vec<_> = report
+        .problems
+        .iter()
+        .map(|problem| format!("{}: {}", problem.path, problem.message))
+        .collect();
     insta::assert_snapshot!(told.join("\n"), @r#"
     mcp.servers[0].name: "<unique-name>" is not a valid server id: use 1 to 64 letters, digits, `_` or `-`, starting with a letter or digit
     mcp.servers[0].url: "<server URL>" is not an address
@@ -65,11 +83,20 @@ fn the_agent_pack_anatomy_loads_when_the_alternatives_are_chosen() {
     let shared = snippet("agent-pack", 1)
         .replace("<unique-name>", "one")
         .replace("<server URL>", "https://one.example.org/mcp")
-        .replace("      userConfig: # only with user-controlled\n        fields: [...]\n", "")
-        .replace("        public: [...] # legacy: tools available to all\n", "");
+        .replace(
+            "      userConfig: # only with user-controlled\n        fields: [...]\n",
+            "",
+        )
+        .replace(
+            "        public: [...] # legacy: tools available to all\n",
+            "",
+        );
     let server = pack(&shared).servers.remove(0);
     assert_eq!(headers(&server), [("Authorization", "Bearer t0ken")]);
-    assert_eq!(server.tool_access.unwrap().approval[0].approvers, ["finance-manager"]);
+    assert_eq!(
+        server.tool_access.unwrap().approval[0].approvers,
+        ["finance-manager"]
+    );
 }
 
 #[test]
@@ -78,9 +105,15 @@ fn the_shared_wise_server_loads() {
     let server = &pack.servers[0];
     assert_eq!(server.access_mode, AccessMode::AdminControlled);
     assert_eq!(headers(server), [("Authorization", "Bearer w1se")]);
-    assert_eq!(decision(server, &["guest"], false, "get_exchange_rate"), "allowed");
+    assert_eq!(
+        decision(server, &["guest"], false, "get_exchange_rate"),
+        "allowed"
+    );
     assert_eq!(decision(server, &["guest"], false, "send_money"), "denied");
-    assert_eq!(decision(server, &["employee", "finance"], false, "send_money"), "allowed");
+    assert_eq!(
+        decision(server, &["employee", "finance"], false, "send_money"),
+        "allowed"
+    );
 }
 
 #[test]
@@ -89,10 +122,19 @@ fn the_personal_github_server_loads() {
     let server = &pack.servers[0];
     assert_eq!(server.access_mode, AccessMode::UserControlled);
     let token = &server.user_config[0];
-    assert_eq!(token.label["es"], "Por favor, ingresa tu Token de Acceso Personal de GitHub:");
+    assert_eq!(
+        token.label["es"],
+        "Por favor, ingresa tu Token de Acceso Personal de GitHub:"
+    );
     let header = token.header.as_ref().unwrap();
-    assert_eq!((header.name.as_str(), header.template.as_str()), ("Authorization", "Bearer {value}"));
-    assert_eq!(decision(server, &[], false, "list_pull_requests"), "allowed");
+    assert_eq!(
+        (header.name.as_str(), header.template.as_str()),
+        ("Authorization", "Bearer {value}")
+    );
+    assert_eq!(
+        decision(server, &[], false, "list_pull_requests"),
+        "allowed"
+    );
     assert_eq!(decision(server, &[], false, "delete_repository"), "denied");
     assert_eq!(decision(server, &[], true, "delete_repository"), "allowed");
 }
@@ -108,11 +150,23 @@ fn the_legacy_access_model_loads() {
 #[test]
 fn the_role_based_access_model_loads() {
     let server = access(&snippet("agent-pack", 5));
-    assert_eq!(decision(&server, &["finance"], false, "send_money"), "approval");
-    assert_eq!(decision(&server, &["finance", "cfo"], false, "send_money"), "self-approved");
-    assert_eq!(decision(&server, &["finance", "cfo"], false, "create_invoice"), "approval");
+    assert_eq!(
+        decision(&server, &["finance"], false, "send_money"),
+        "approval"
+    );
+    assert_eq!(
+        decision(&server, &["finance", "cfo"], false, "send_money"),
+        "self-approved"
+    );
+    assert_eq!(
+        decision(&server, &["finance", "cfo"], false, "create_invoice"),
+        "approval"
+    );
     assert_eq!(decision(&server, &["cfo"], false, "send_money"), "denied");
-    assert_eq!(decision(&server, &["employee"], false, "unlisted"), "denied");
+    assert_eq!(
+        decision(&server, &["employee"], false, "unlisted"),
+        "denied"
+    );
     assert_eq!(server.tool_access.unwrap().approval[1].timeout_minutes, 120);
 }
 
@@ -120,7 +174,10 @@ fn the_role_based_access_model_loads() {
 #[test]
 fn roles_and_admins_come_from_the_authentication_flow() {
     let flow = "flows:\n  authentication:\n    rolesAttribute: roles\n    adminUsers: [alice@example.org]\n";
-    let authentication = load_with(&format!("{MINIMAL}{flow}"), &variables()).unwrap().flows.authentication;
+    let authentication = load_with(&format!("{MINIMAL}{flow}"), &variables())
+        .unwrap()
+        .flows
+        .authentication;
     assert_eq!(authentication.roles_attribute.as_deref(), Some("roles"));
     assert_eq!(authentication.admin_users, ["alice@example.org"]);
 }

@@ -34,7 +34,14 @@ fn pack() -> Pack {
 fn a_child_gets_its_arguments_and_a_templated_environment() {
     let pack = pack();
     let files = pack.server("files").unwrap();
-    assert_eq!(child(files), ("my-mcp-server", vec!["--root", "."], vec![("API_TOKEN", "mine")]));
+    assert_eq!(
+        child(files),
+        (
+            "my-mcp-server",
+            vec!["--root", "."],
+            vec![("API_TOKEN", "mine")]
+        )
+    );
     assert!(open(files, "anything"));
 }
 
@@ -43,8 +50,13 @@ fn auth_ref_resolves_to_a_bearer_header_and_the_allowlist_narrows() {
     let pack = pack();
     let search = pack.server("search").unwrap();
     assert_eq!(headers(search), [("Authorization", "Bearer s3arch")]);
-    let Endpoint::Remote { transport, url, .. } = &search.endpoint else { panic!("not remote") };
-    assert_eq!((*transport, url.as_str()), (Remote::StreamableHttp, "https://mcp.example.com/"));
+    let Endpoint::Remote { transport, url, .. } = &search.endpoint else {
+        panic!("not remote")
+    };
+    assert_eq!(
+        (*transport, url.as_str()),
+        (Remote::StreamableHttp, "https://mcp.example.com/")
+    );
     assert_eq!(tools(search), Some(vec!["web_search"]));
     assert!(open(search, "web_search") && !open(search, "web_fetch"));
 }
@@ -52,15 +64,26 @@ fn auth_ref_resolves_to_a_bearer_header_and_the_allowlist_narrows() {
 #[test]
 fn a_skill_is_bound_to_a_tool() {
     let pack = pack();
-    let [skill] = &pack.skills[..] else { panic!("one skill") };
-    assert_eq!((skill.id.as_str(), skill.name.as_str()), ("web-search", "web-search"));
-    assert_eq!((skill.server.as_str(), &skill.tools[..]), ("search", &["web_search".to_owned()][..]));
+    let [skill] = &pack.skills[..] else {
+        panic!("one skill")
+    };
+    assert_eq!(
+        (skill.id.as_str(), skill.name.as_str()),
+        ("web-search", "web-search")
+    );
+    assert_eq!(
+        (skill.server.as_str(), &skill.tools[..]),
+        ("search", &["web_search".to_owned()][..])
+    );
 }
 
 #[test]
 fn every_variable_must_be_set() {
     let [files, search] = servers();
-    let files = [("core/mcp/files.yaml", files.as_str()), ("core/mcp/search.yaml", &search)];
+    let files = [
+        ("core/mcp/files.yaml", files.as_str()),
+        ("core/mcp/search.yaml", &search),
+    ];
     assert_eq!(
         errors(&files, &env(&[])),
         [

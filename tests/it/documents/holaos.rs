@@ -19,8 +19,14 @@ fn pack(workspace: &str) -> Pack {
 fn an_explicit_allowlist_names_the_tools() {
     let pack = pack(&snippet("holaos", 1));
     let server = &pack.servers[0];
-    assert_eq!((pack.id().as_str(), server.id.as_str()), ("demo", "context7"));
-    assert_eq!(server.url().unwrap().as_str(), "https://mcp.context7.com/mcp");
+    assert_eq!(
+        (pack.id().as_str(), server.id.as_str()),
+        ("demo", "context7")
+    );
+    assert_eq!(
+        server.url().unwrap().as_str(),
+        "https://mcp.context7.com/mcp"
+    );
     assert_eq!(headers(server), [("CONTEXT7_API_KEY", "ctx7sk-live")]);
     assert_eq!(server.timeouts.request, Duration::from_secs(30));
     assert_eq!(tools(server), Some(vec!["lookup", "search"]));
@@ -41,7 +47,10 @@ fn a_literal_key_in_placeholder_syntax_is_refused() {
             "mcp_registry.servers.context7.headers.CONTEXT7_API_KEY: invalid MCP env placeholder '{env:…}' for 'CONTEXT7_API_KEY'; use '{env:ENV_VAR_NAME}' or provide a literal value"
         ]
     );
-    assert!(!checked(&files, &key()).to_string().contains("ctx7sk-"), "what stands there may be a key");
+    assert!(
+        !checked(&files, &key()).to_string().contains("ctx7sk-"),
+        "what stands there may be a key"
+    );
 }
 
 #[test]
@@ -56,5 +65,8 @@ fn an_empty_allowlist_has_the_same_meaning() {
     let text = snippet("holaos", 4);
     assert_eq!(tools(&pack(&text).servers[0]), None);
     let said = warnings(&[("workspace.yaml", &text)], &env(&[]));
-    assert_eq!(said, ["mcp_registry.allowlist.tool_ids: an empty list allows every tool"]);
+    assert_eq!(
+        said,
+        ["mcp_registry.allowlist.tool_ids: an empty list allows every tool"]
+    );
 }

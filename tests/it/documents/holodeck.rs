@@ -27,17 +27,26 @@ fn variables() -> Environment {
 
 /// The one server of an `agent.yaml`, beside a `.env`.
 fn server(text: &str) -> ServerSpec {
-    let files = [("agent.yaml", text), (".env", "ALLOWED_PATHS=/from-the-file\nOTHER=o\n")];
+    let files = [
+        ("agent.yaml", text),
+        (".env", "ALLOWED_PATHS=/from-the-file\nOTHER=o\n"),
+    ];
     load_files(&files, &variables()).servers.remove(0)
 }
 
 fn seconds(server: &ServerSpec) -> (u64, u64, Option<u64>) {
     let timeouts = server.timeouts;
-    (timeouts.connect.as_secs(), timeouts.request.as_secs(), timeouts.stream_idle.map(|idle| idle.as_secs()))
+    (
+        timeouts.connect.as_secs(),
+        timeouts.request.as_secs(),
+        timeouts.stream_idle.map(|idle| idle.as_secs()),
+    )
 }
 
 fn remote(server: &ServerSpec) -> (Remote, &str) {
-    let Endpoint::Remote { transport, url, .. } = &server.endpoint else { panic!("not remote") };
+    let Endpoint::Remote { transport, url, .. } = &server.endpoint else {
+        panic!("not remote")
+    };
     (*transport, url.as_str())
 }
 
@@ -64,35 +73,61 @@ fn the_schema_names_only_fields_that_exist() {
 fn stdio() {
     let server = server(&snippet("holodeck", 2));
     let (command, args, env) = child(&server);
-    assert_eq!((command, args), ("npx", vec!["-y", "@modelcontextprotocol/server-filesystem"]));
+    assert_eq!(
+        (command, args),
+        ("npx", vec!["-y", "@modelcontextprotocol/server-filesystem"])
+    );
     let config = r#"{"allowed_directories":["/workspace/data"]}"#;
-    assert_eq!(env, [("ALLOWED_PATHS", "/workspace"), ("MCP_CONFIG", config), ("OTHER", "o")]);
+    assert_eq!(
+        env,
+        [
+            ("ALLOWED_PATHS", "/workspace"),
+            ("MCP_CONFIG", config),
+            ("OTHER", "o")
+        ]
+    );
     assert_eq!(server.timeouts.request, Duration::from_secs(60));
 }
 
 #[test]
 fn sse() {
     let server = server(&snippet("holodeck", 3));
-    assert_eq!(remote(&server), (Remote::Sse, "https://mcp.example.com/sse"));
-    assert_eq!(headers(&server), [("Authorization", "Bearer api"), ("X-Custom-Header", "value")]);
+    assert_eq!(
+        remote(&server),
+        (Remote::Sse, "https://mcp.example.com/sse")
+    );
+    assert_eq!(
+        headers(&server),
+        [
+            ("Authorization", "Bearer api"),
+            ("X-Custom-Header", "value")
+        ]
+    );
     assert_eq!(seconds(&server), (30, 60, Some(120)));
 }
 
 #[test]
 fn websocket() {
     let server = server(&snippet("holodeck", 4));
-    assert_eq!(remote(&server), (Remote::WebSocket, "wss://mcp.example.com/ws"));
+    assert_eq!(
+        remote(&server),
+        (Remote::WebSocket, "wss://mcp.example.com/ws")
+    );
     assert_eq!(server.timeouts.request, Duration::from_secs(60));
 }
 
 #[test]
 fn http() {
     let server = server(&snippet("holodeck", 5));
-    assert_eq!(remote(&server), (Remote::StreamableHttp, "https://mcp.example.com/stream"));
+    assert_eq!(
+        remote(&server),
+        (Remote::StreamableHttp, "https://mcp.example.com/stream")
+    );
     assert_eq!(headers(&server), [("Authorization", "Bearer t0ken")]);
     assert_eq!(seconds(&server), (30, 60, Some(120)));
     assert!(server.terminate_on_close);
-    let kept = snippet("holodeck", 5).replace("terminate_on_close: true", "terminate_on_close: false");
+    let kept =
+        snippet("holodeck", 5).replace("terminate_on_close: true", "terminate_on_close: false");
     assert!(!self::server(&kept).terminate_on_close);
 }
 
@@ -103,7 +138,10 @@ fn variables_come_from_the_process() {
     let text = format!(
         "tools:\n  - name: a\n    description: d\n    type: mcp\n    server: s\n    command: uvx\n    args: [s]\n    {fragment}\n"
     );
-    assert_eq!(child(&server(&text)).2, [("API_KEY", "mine"), ("DATABASE_URL", "postgres://db")]);
+    assert_eq!(
+        child(&server(&text)).2,
+        [("API_KEY", "mine"), ("DATABASE_URL", "postgres://db")]
+    );
     assert_eq!(
         errors(&[("agent.yaml", &text)], &env(&[("DB_CONNECTION", "d")])),
         ["tools[0].env.API_KEY: ConfigError: Environment variable 'MY_API_KEY' not found"]
@@ -117,7 +155,11 @@ fn a_legacy_entry_runs_by_npx_and_is_deprecated() {
     let config = r#"{"key":"value"}"#;
     assert_eq!(
         child(&server),
-        ("npx", vec!["-y", "@modelcontextprotocol/server-memory"], vec![("MCP_CONFIG", config)])
+        (
+            "npx",
+            vec!["-y", "@modelcontextprotocol/server-memory"],
+            vec![("MCP_CONFIG", config)]
+        )
     );
     assert_eq!(
         warnings(&[("agent.yaml", &text)], &env(&[])),
@@ -128,10 +170,24 @@ fn a_legacy_entry_runs_by_npx_and_is_deprecated() {
 #[test]
 fn example_1_files() {
     let text = snippet("holodeck", 8);
-    let server = load_files(&[("agent.yaml", &text)], &variables().with("workspaceFolder", "/srv")).servers.remove(0);
+    let server = load_files(
+        &[("agent.yaml", &text)],
+        &variables().with("workspaceFolder", "/srv"),
+    )
+    .servers
+    .remove(0);
     let (command, args, env) = child(&server);
-    assert_eq!((command, args), ("npx", vec!["-y", "@modelcontextprotocol/server-filesystem"]));
-    assert_eq!(env, [("MCP_CONFIG", r#"{"allowed_directories":["/srv/data","/srv/output"]}"#)]);
+    assert_eq!(
+        (command, args),
+        ("npx", vec!["-y", "@modelcontextprotocol/server-filesystem"])
+    );
+    assert_eq!(
+        env,
+        [(
+            "MCP_CONFIG",
+            r#"{"allowed_directories":["/srv/data","/srv/output"]}"#
+        )]
+    );
     assert!(open(&server, "read_file"));
 }
 
@@ -143,13 +199,22 @@ fn the_workspace_folder_is_the_folder_of_the_pack() {
     let server = library.snapshot().packs().next().unwrap().servers[0].clone();
     let (_, config) = child(&server).2[0];
     let folder = root.path().join("demo");
-    assert!(config.contains(&format!("\"{}/data\"", folder.display())), "{config}");
+    assert!(
+        config.contains(&format!("\"{}/data\"", folder.display())),
+        "{config}"
+    );
 }
 
 #[test]
 fn example_2_github() {
     let server = server(&snippet("holodeck", 9));
-    assert_eq!(child(&server).2, [("GITHUB_TOKEN", "gh"), ("MCP_CONFIG", r#"{"repositories":["owner/repo"]}"#)]);
+    assert_eq!(
+        child(&server).2,
+        [
+            ("GITHUB_TOKEN", "gh"),
+            ("MCP_CONFIG", r#"{"repositories":["owner/repo"]}"#)
+        ]
+    );
     assert_eq!(tools(&server), None);
 }
 
@@ -157,13 +222,23 @@ fn example_2_github() {
 fn example_3_postgres() {
     let server = server(&snippet("holodeck", 10));
     let args = vec!["-y", "@modelcontextprotocol/server-postgres"];
-    assert_eq!(child(&server), ("npx", args, vec![("DATABASE_URL", "postgres://main")]));
+    assert_eq!(
+        child(&server),
+        ("npx", args, vec![("DATABASE_URL", "postgres://main")])
+    );
 }
 
 #[test]
 fn example_4_python() {
     let server = server(&snippet("holodeck", 11));
-    assert_eq!(child(&server), ("uvx", vec!["mcp-server-fetch"], vec![("CUSTOM_CONFIG", "custom")]));
+    assert_eq!(
+        child(&server),
+        (
+            "uvx",
+            vec!["mcp-server-fetch"],
+            vec![("CUSTOM_CONFIG", "custom")]
+        )
+    );
 }
 
 #[test]
@@ -176,8 +251,17 @@ fn example_5_docker() {
 #[test]
 fn example_6_cloud() {
     let server = server(&snippet("holodeck", 13));
-    assert_eq!(remote(&server), (Remote::Sse, "https://api.example.com/mcp/sse"));
-    assert_eq!(headers(&server), [("Authorization", "Bearer cloud"), ("X-Request-ID", "holodeck-agent")]);
+    assert_eq!(
+        remote(&server),
+        (Remote::Sse, "https://api.example.com/mcp/sse")
+    );
+    assert_eq!(
+        headers(&server),
+        [
+            ("Authorization", "Bearer cloud"),
+            ("X-Request-ID", "holodeck-agent")
+        ]
+    );
     assert_eq!(seconds(&server), (10, 120, Some(300)));
     assert!(server.load_tools && server.load_prompts);
 }

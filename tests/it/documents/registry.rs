@@ -37,7 +37,10 @@ fn parts(text: &str) -> Vec<Value> {
             part.push_str(line);
         }
     }
-    parts.iter().map(|part| serde_json::from_str(part).unwrap()).collect()
+    parts
+        .iter()
+        .map(|part| serde_json::from_str(part).unwrap())
+        .collect()
 }
 
 struct Written {
@@ -64,7 +67,11 @@ impl Written {
         let agent = agent.concat();
         fs::write(folder.join("agent-pack.yaml"), format!("{MINIMAL}{agent}")).unwrap();
         for (at, entry) in self.entries.iter().enumerate() {
-            fs::write(folder.join(format!("registry/{at}.json")), entry.to_string()).unwrap();
+            fs::write(
+                folder.join(format!("registry/{at}.json")),
+                entry.to_string(),
+            )
+            .unwrap();
         }
         for (name, text) in &self.capabilities {
             fs::write(root.path().join(format!("capabilities/{name}.yaml")), text).unwrap();
@@ -89,24 +96,47 @@ impl Written {
             .runner("http://127.0.0.1:54321/mcp");
         let (mut servers, secrets) = (Map::new(), BTreeMap::new());
         for reference in &pack.references {
-            let entry =
-                pack.entries.iter().find(|entry| entry.id == reference.entry).expect("an entry of the snippets");
-            let sources = Sources { env, rules: Rules::Operator, secrets: &secrets, run: &run };
+            let entry = pack
+                .entries
+                .iter()
+                .find(|entry| entry.id == reference.entry)
+                .expect("an entry of the snippets");
+            let sources = Sources {
+                env,
+                rules: Rules::Operator,
+                secrets: &secrets,
+                run: &run,
+            };
             let resolved = resolve(entry, reference, sources).map_err(|error| error.to_string())?;
-            let Endpoint::Remote { url, .. } = &resolved.spec.endpoint else { panic!("not over HTTP") };
-            let config: Map<String, Value> =
-                resolved.config.iter().map(|key| (key.key.clone(), key.value.expose().into())).collect();
-            servers
-                .insert(resolved.alias.to_string(), json!({ "type": "http", "url": url.as_str(), "config": config }));
+            let Endpoint::Remote { url, .. } = &resolved.spec.endpoint else {
+                panic!("not over HTTP")
+            };
+            let config: Map<String, Value> = resolved
+                .config
+                .iter()
+                .map(|key| (key.key.clone(), key.value.expose().into()))
+                .collect();
+            servers.insert(
+                resolved.alias.to_string(),
+                json!({ "type": "http", "url": url.as_str(), "config": config }),
+            );
         }
         Ok(Value::Object(servers))
     }
 }
 
 fn entry_of(entry: Value) -> Result<Pack, String> {
-    let written = Written { entries: vec![entry], capabilities: Vec::new(), agent: json!({}) };
+    let written = Written {
+        entries: vec![entry],
+        capabilities: Vec::new(),
+        agent: json!({}),
+    };
     let report = packs::check(written.files().path(), &env(&[]), None);
-    if report.is_ok() { Ok(written.load()) } else { Err(report.to_string()) }
+    if report.is_ok() {
+        Ok(written.load())
+    } else {
+        Err(report.to_string())
+    }
 }
 
 #[test]
@@ -116,22 +146,43 @@ fn run_scope_and_parameters_reach_the_configuration_they_are_named_in() {
         capabilities: Vec::new(),
         agent: body(&snippet("registry", 7)),
     };
-    for request in [body(&snippet("registry", 1)), body(&snippet("registry", 10))] {
+    for request in [
+        body(&snippet("registry", 1)),
+        body(&snippet("registry", 10)),
+    ] {
         let resolved = written.resolved(&request, &env(&[])).unwrap();
-        assert_eq!(resolved["context-store"]["config"], json!({ "context_id": "ctx-123" }));
+        assert_eq!(
+            resolved["context-store"]["config"],
+            json!({ "context_id": "ctx-123" })
+        );
     }
 }
 
 #[test]
 fn the_validation_example() {
     let mut entry = json!({ "id": "store", "url": "http://localhost:9501/mcp" });
-    entry.as_object_mut().unwrap().extend(body(&snippet("registry", 2)).as_object().unwrap().clone());
+    entry
+        .as_object_mut()
+        .unwrap()
+        .extend(body(&snippet("registry", 2)).as_object().unwrap().clone());
     let mut reference = json!({ "ref": "store" });
-    reference.as_object_mut().unwrap().extend(body(&snippet("registry", 3)).as_object().unwrap().clone());
+    reference
+        .as_object_mut()
+        .unwrap()
+        .extend(body(&snippet("registry", 3)).as_object().unwrap().clone());
     let agent = json!({ "mcpServers": { "docs": reference } });
-    let written = Written { entries: vec![entry], capabilities: Vec::new(), agent };
-    let resolved = written.resolved(&body(&snippet("registry", 4)), &env(&[])).unwrap();
-    assert_eq!(resolved["docs"]["config"], json!({ "context_id": "ctx-123" }));
+    let written = Written {
+        entries: vec![entry],
+        capabilities: Vec::new(),
+        agent,
+    };
+    let resolved = written
+        .resolved(&body(&snippet("registry", 4)), &env(&[]))
+        .unwrap();
+    assert_eq!(
+        resolved["docs"]["config"],
+        json!({ "context_id": "ctx-123" })
+    );
     let refused = written.resolved(&json!({}), &env(&[])).unwrap_err();
     assert_eq!(json!({ "error": refused }), body(&snippet("registry", 5)));
 }
@@ -141,10 +192,17 @@ fn entries_are_taken_as_they_stand() {
     let store = entry_of(body(&snippet("registry", 6))).unwrap();
     let schema = &store.entries[0].definition.config_schema;
     assert_eq!(
-        (store.entries[0].id.as_str(), store.entries[0].definition.name.as_str()),
+        (
+            store.entries[0].id.as_str(),
+            store.entries[0].definition.name.as_str()
+        ),
         ("context-store", "Context Store")
     );
-    assert!(schema["context_id"].required && schema["api_key"].sensitive && !schema["workflow_id"].required);
+    assert!(
+        schema["context_id"].required
+            && schema["api_key"].sensitive
+            && !schema["workflow_id"].required
+    );
     let orchestrator = entry_of(body(&snippet("registry", 8))).unwrap();
     assert!(orchestrator.entries[0].definition.config_schema["run_id"].internal);
     let atlassian = entry_of(body(&snippet("registry", 9))).unwrap();
@@ -156,10 +214,19 @@ fn the_payload_holds_what_was_resolved() {
     let mut entry = body(&snippet("registry", 6));
     entry["default_config"]["api_key"] = json!("${env.CONTEXT_STORE_API_KEY}");
     let agent = body(&snippet("registry", 7));
-    let written = Written { entries: vec![entry], capabilities: Vec::new(), agent };
+    let written = Written {
+        entries: vec![entry],
+        capabilities: Vec::new(),
+        agent,
+    };
     let env = env(&[("CONTEXT_STORE_API_KEY", "sk-xxxx-actual-key")]);
-    let resolved = written.resolved(&body(&snippet("registry", 10)), &env).unwrap();
-    assert_eq!(resolved, body(&snippet("registry", 11))["resolved_mcp_servers"]);
+    let resolved = written
+        .resolved(&body(&snippet("registry", 10)), &env)
+        .unwrap();
+    assert_eq!(
+        resolved,
+        body(&snippet("registry", 11))["resolved_mcp_servers"]
+    );
 }
 
 /// `promised` is the configuration that the example ends with.
@@ -176,7 +243,12 @@ fn example_1_a_context_store_with_scoping() {
         agent: body(&snippet("registry", 14)),
     };
     assert!(written.load().params.unwrap()["topic"].required);
-    example(&written, &snippet("registry", 15), &env(&[]), &snippet("registry", 16));
+    example(
+        &written,
+        &snippet("registry", 15),
+        &env(&[]),
+        &snippet("registry", 16),
+    );
 }
 
 #[test]
@@ -187,21 +259,37 @@ fn example_2_atlassian_with_an_api_key() {
         agent: body(&snippet("registry", 19)),
     };
     assert!(written.load().params.unwrap()["task"].required);
-    let env = env(&[("ATLASSIAN_API_KEY", "sk-xxxx-actual-key-from-coordinator-env")]);
-    example(&written, &snippet("registry", 20), &env, &snippet("registry", 21));
+    let env = env(&[(
+        "ATLASSIAN_API_KEY",
+        "sk-xxxx-actual-key-from-coordinator-env",
+    )]);
+    example(
+        &written,
+        &snippet("registry", 20),
+        &env,
+        &snippet("registry", 21),
+    );
 }
 
 #[test]
 fn example_3_the_orchestrator() {
     let written = Written {
-        entries: vec![body(&snippet("registry", 22)), body(&snippet("registry", 12))],
+        entries: vec![
+            body(&snippet("registry", 22)),
+            body(&snippet("registry", 12)),
+        ],
         capabilities: vec![
             ("orchestration", snippet("registry", 23)),
             ("research-capability", snippet("registry", 13)),
         ],
         agent: body(&snippet("registry", 24)),
     };
-    example(&written, &snippet("registry", 25), &env(&[]), &snippet("registry", 26));
+    example(
+        &written,
+        &snippet("registry", 25),
+        &env(&[]),
+        &snippet("registry", 26),
+    );
 }
 
 #[test]
@@ -209,11 +297,23 @@ fn example_4_agents_share_a_server_with_different_configuration() {
     let entry = body(&snippet("registry", 27));
     let agents = parts(&snippet("registry", 28));
     let requests = parts(&snippet("registry", 29));
-    let promised = [json!({ "partition": "team-alpha" }), json!({ "partition": "team-beta" }), json!({})];
+    let promised = [
+        json!({ "partition": "team-alpha" }),
+        json!({ "partition": "team-beta" }),
+        json!({}),
+    ];
     assert_eq!((agents.len(), requests.len()), (3, 3));
     for ((agent, request), config) in agents.into_iter().zip(requests).zip(promised) {
-        let written = Written { entries: vec![entry.clone()], capabilities: Vec::new(), agent };
-        assert_eq!(written.resolved(&request, &env(&[])).unwrap()["kg"]["config"], config, "{request}");
+        let written = Written {
+            entries: vec![entry.clone()],
+            capabilities: Vec::new(),
+            agent,
+        };
+        assert_eq!(
+            written.resolved(&request, &env(&[])).unwrap()["kg"]["config"],
+            config,
+            "{request}"
+        );
     }
 }
 
@@ -232,7 +332,11 @@ fn secrets_by_their_names() {
     entry["id"] = json!("atlassian");
     entry["url"] = json!("https://api.example.com/mcp");
     entry["config_schema"] = json!({ "api_key": { "type": "string", "sensitive": true } });
-    assert!(entry_of(entry).unwrap().entries[0].defaults.contains_key("api_key"));
+    assert!(
+        entry_of(entry).unwrap().entries[0]
+            .defaults
+            .contains_key("api_key")
+    );
 }
 
 #[test]
@@ -242,6 +346,14 @@ fn what_a_runs_scope_should_have() {
     entry["url"] = json!("https://api.example.com/mcp");
     let entry = entry_of(entry).unwrap().entries[0].clone();
     let schema = entry.definition.scope_schema.iter();
-    let told: Vec<_> = schema.map(|(key, said)| (key.as_str(), said.description.as_str())).collect();
-    assert_eq!(told, [("context_id", "Context for document scoping"), ("workflow_id", "Workflow correlation")]);
+    let told: Vec<_> = schema
+        .map(|(key, said)| (key.as_str(), said.description.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("context_id", "Context for document scoping"),
+            ("workflow_id", "Workflow correlation")
+        ]
+    );
 }

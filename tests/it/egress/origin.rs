@@ -62,12 +62,19 @@ impl Origin {
     pub(crate) async fn start(respond: impl Fn(&Uri) -> Answer + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (seen, accepted) = (Arc::<Mutex<Vec<Seen>>>::default(), Arc::<AtomicUsize>::default());
+        let (seen, accepted) = (
+            Arc::<Mutex<Vec<Seen>>>::default(),
+            Arc::<AtomicUsize>::default(),
+        );
         let state = (seen.clone(), Arc::new(respond) as Respond);
         let app = Router::new().fallback(record).with_state(state);
         let listener = Counting(listener, accepted.clone());
         tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { address, seen, accepted }
+        Self {
+            address,
+            seen,
+            accepted,
+        }
     }
 
     pub(crate) fn url(&self, path: &str) -> Url {
@@ -83,7 +90,10 @@ impl Origin {
     }
 }
 
-async fn record(State((seen, respond)): State<(Arc<Mutex<Vec<Seen>>>, Respond)>, request: Incoming) -> Answer {
+async fn record(
+    State((seen, respond)): State<(Arc<Mutex<Vec<Seen>>>, Respond)>,
+    request: Incoming,
+) -> Answer {
     let (head, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
     seen.lock().unwrap().push(Seen {
@@ -100,7 +110,11 @@ pub(crate) fn ok(body: impl Into<Body>) -> Answer {
 }
 
 pub(crate) fn redirect(status: u16, to: &str) -> Answer {
-    Answer::builder().status(status).header("location", to).body(Body::empty()).unwrap()
+    Answer::builder()
+        .status(status)
+        .header("location", to)
+        .body(Body::empty())
+        .unwrap()
 }
 
 /// Redirects `/<status>` to a target and answers `end` to anything else.
@@ -142,11 +156,20 @@ pub(crate) fn at(address: SocketAddr) -> Url {
 }
 
 pub(crate) fn post(url: Url) -> Request {
-    let mut request = Request { method: Method::POST, body: Bytes::from_static(b"the body"), ..Request::get(url) };
+    let mut request = Request {
+        method: Method::POST,
+        body: Bytes::from_static(b"the body"),
+        ..Request::get(url)
+    };
     for (name, value) in CREDENTIALS.iter().chain(HARMLESS) {
-        request.headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        request.headers.insert(
+            HeaderName::from_static(name),
+            HeaderValue::from_static(value),
+        );
     }
-    request.headers.insert("content-type", HeaderValue::from_static("text/plain"));
+    request
+        .headers
+        .insert("content-type", HeaderValue::from_static("text/plain"));
     request
 }
 
@@ -158,7 +181,10 @@ pub(crate) const CREDENTIALS: &[(&str, &str)] = &[
     ("x-context-id", "hunter2"),
     ("mcp-session-id", "hunter2"),
 ];
-pub(crate) const HARMLESS: &[(&str, &str)] = &[("accept", "application/json"), ("mcp-protocol-version", "2025-11-25")];
+pub(crate) const HARMLESS: &[(&str, &str)] = &[
+    ("accept", "application/json"),
+    ("mcp-protocol-version", "2025-11-25"),
+];
 
 pub(crate) async fn text(egress: &Egress, request: Request) -> Result<String, EgressError> {
     let body = egress.send(request).await?.bytes().await?;
@@ -166,5 +192,7 @@ pub(crate) async fn text(egress: &Egress, request: Request) -> Result<String, Eg
 }
 
 pub(crate) async fn refusal(egress: &Egress, request: Request) -> EgressError {
-    text(egress, request).await.expect_err("the request must fail")
+    text(egress, request)
+        .await
+        .expect_err("the request must fail")
 }

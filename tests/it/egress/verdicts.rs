@@ -15,32 +15,61 @@ const VECTORS: &str = include_str!("vectors.txt");
 
 /// The vectors with one of these verdicts.
 fn vectors(of: &[&str]) -> Vec<(&'static str, String)> {
-    let lines = VECTORS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = VECTORS
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     let read = |line: &'static str| {
         let (verdict, text) = line.split_once(' ').unwrap();
         (verdict, serde_json::from_str(text).unwrap())
     };
-    lines.map(read).filter(|(verdict, _)| of.contains(verdict)).collect()
+    lines
+        .map(read)
+        .filter(|(verdict, _)| of.contains(verdict))
+        .collect()
 }
 
-const URLS: [&str; 6] = ["open", "private", "plain-http", "scheme", "user-info", "unparseable"];
+const URLS: [&str; 6] = [
+    "open",
+    "private",
+    "plain-http",
+    "scheme",
+    "user-info",
+    "unparseable",
+];
 const ADDRESSES: [&str; 2] = ["public", "special"];
 
 /// What the gate says of a URL, in the sentences of the document.
 fn verdict(url: &str) -> &'static str {
-    let Err(error) = parse_url(url).and_then(|url| CLOSED.check_url(&url)) else { return "open" };
+    let Err(error) = parse_url(url).and_then(|url| CLOSED.check_url(&url)) else {
+        return "open";
+    };
     assert!(error.is_rejected() && !error.sent);
     let text = error.to_string();
     let why = text.strip_prefix("egress rejected: ").unwrap();
     let sentences = [
-        ("private/loopback/internal host \"", "\" not in egress allowlist", "private"),
-        ("plain http to non-loopback host \"", "\" (use https or allowlist it)", "plain-http"),
+        (
+            "private/loopback/internal host \"",
+            "\" not in egress allowlist",
+            "private",
+        ),
+        (
+            "plain http to non-loopback host \"",
+            "\" (use https or allowlist it)",
+            "plain-http",
+        ),
         ("scheme \"", "\" not allowed (http/https only)", "scheme"),
-        ("URL with user information for host \"", "\" (send credentials in a header)", "user-info"),
+        (
+            "URL with user information for host \"",
+            "\" (send credentials in a header)",
+            "user-info",
+        ),
         ("unparseable URL \"", "\"", "unparseable"),
     ];
-    let fits = sentences.iter().find(|(start, end, _)| why.starts_with(start) && why.ends_with(end));
-    fits.unwrap_or_else(|| panic!("no known sentence: {text}")).2
+    let fits = sentences
+        .iter()
+        .find(|(start, end, _)| why.starts_with(start) && why.ends_with(end));
+    fits.unwrap_or_else(|| panic!("no known sentence: {text}"))
+        .2
 }
 
 #[test]
@@ -51,16 +80,30 @@ fn every_url_of_the_table_gets_its_verdict() {
         .filter(|(found, expected, _)| expected != found)
         .collect();
     assert!(wrong.is_empty(), "(found, expected, URL): {wrong:#?}");
-    assert!(vectors(&URLS).len() + vectors(&ADDRESSES).len() >= 240, "none was lost");
+    assert!(
+        vectors(&URLS).len() + vectors(&ADDRESSES).len() >= 240,
+        "none was lost"
+    );
 }
 
 #[test]
 fn every_address_of_the_table_is_judged_alike_by_resolver_and_gate() {
     for (expected, text) in vectors(&ADDRESSES) {
-        let (address, public) = (text.parse::<std::net::IpAddr>().unwrap(), expected == "public");
+        let (address, public) = (
+            text.parse::<std::net::IpAddr>().unwrap(),
+            expected == "public",
+        );
         assert_eq!(is_public(address), public, "{text}");
-        let url = if address.is_ipv6() { format!("https://[{text}]/") } else { format!("https://{text}/") };
-        assert_eq!(verdict(&url), if public { "open" } else { "private" }, "{url}");
+        let url = if address.is_ipv6() {
+            format!("https://[{text}]/")
+        } else {
+            format!("https://{text}/")
+        };
+        assert_eq!(
+            verdict(&url),
+            if public { "open" } else { "private" },
+            "{url}"
+        );
     }
 }
 
@@ -70,21 +113,45 @@ async fn nothing_that_the_table_refuses_is_looked_up_or_dialled() {
     let names = Names::table([]);
     let egress = Egress::with_names(&[], &names).unwrap();
     for (verdict, url) in vectors(&URLS[1..]) {
-        let Ok(parsed) = parse_url(&url) else { continue };
+        let Ok(parsed) = parse_url(&url) else {
+            continue;
+        };
         let sent = refusal(&egress, Request::get(parsed.clone())).await;
         assert!(sent.is_rejected() && !sent.sent, "{verdict} {url}: {sent}");
-        let opened = egress.web_socket(Request::get(parsed), "mcp").await.err().unwrap();
-        assert!(opened.is_rejected() && !opened.sent || url.starts_with("wss:"), "{verdict} {url}: {opened}");
+        let opened = egress
+            .web_socket(Request::get(parsed), "mcp")
+            .await
+            .err()
+            .unwrap();
+        assert!(
+            opened.is_rejected() && !opened.sent || url.starts_with("wss:"),
+            "{verdict} {url}: {opened}"
+        );
     }
     for (_, text) in vectors(&["special"]) {
-        let host = if text.contains(':') { format!("[{text}]") } else { text };
+        let host = if text.contains(':') {
+            format!("[{text}]")
+        } else {
+            text
+        };
         for scheme in ["http", "https"] {
-            let error = refusal(&egress, Request::get(parse_url(&format!("{scheme}://{host}/")).unwrap())).await;
+            let error = refusal(
+                &egress,
+                Request::get(parse_url(&format!("{scheme}://{host}/")).unwrap()),
+            )
+            .await;
             assert!(error.is_rejected() && !error.sent, "{host}: {error}");
         }
     }
-    let wss = vectors(&["scheme"]).iter().filter(|(_, url)| url.starts_with("wss:")).count();
-    assert_eq!((names.asked(), names.dialled()), (wss, wss), "a WebSocket with TLS to a public name is no sin");
+    let wss = vectors(&["scheme"])
+        .iter()
+        .filter(|(_, url)| url.starts_with("wss:"))
+        .count();
+    assert_eq!(
+        (names.asked(), names.dialled()),
+        (wss, wss),
+        "a WebSocket with TLS to a public name is no sin"
+    );
 }
 
 /// The dialer asks the resolver first, and stops there.
@@ -93,9 +160,16 @@ async fn a_name_with_a_special_address_is_looked_up_and_not_dialled() {
     for (_, text) in vectors(&["special"]) {
         let address: std::net::IpAddr = text.parse().unwrap();
         for addresses in [vec![address], vec!["8.8.8.8".parse().unwrap(), address]] {
-            let egress = Egress::with_names(&[], &Names::table([("rebound.example", addresses)])).unwrap();
-            let error = refusal(&egress, Request::get(parse_url("https://rebound.example/").unwrap())).await;
-            let said = format!("egress rejected: \"rebound.example\" resolves to a private address ({address})");
+            let egress =
+                Egress::with_names(&[], &Names::table([("rebound.example", addresses)])).unwrap();
+            let error = refusal(
+                &egress,
+                Request::get(parse_url("https://rebound.example/").unwrap()),
+            )
+            .await;
+            let said = format!(
+                "egress rejected: \"rebound.example\" resolves to a private address ({address})"
+            );
             assert_eq!(error.to_string(), said);
             assert!(error.is_rejected() && !error.sent);
         }
@@ -104,18 +178,32 @@ async fn a_name_with_a_special_address_is_looked_up_and_not_dialled() {
 
 #[test]
 fn sentences_name_the_host_without_its_trailing_dot() {
-    let said = |url: &str| CLOSED.check_url(&parse_url(url).unwrap()).unwrap_err().to_string();
-    let private =
-        |host: &str| format!("egress rejected: private/loopback/internal host \"{host}\" not in egress allowlist");
+    let said = |url: &str| {
+        CLOSED
+            .check_url(&parse_url(url).unwrap())
+            .unwrap_err()
+            .to_string()
+    };
+    let private = |host: &str| {
+        format!(
+            "egress rejected: private/loopback/internal host \"{host}\" not in egress allowlist"
+        )
+    };
     assert_eq!(said("http://Db.Internal.:80/"), private("db.internal"));
     assert_eq!(said("http://0x7f.1/"), private("127.0.0.1"));
     assert_eq!(said("http://[0::1]/"), private("[::1]"));
-    assert_eq!(said("ftp://example.com/"), "egress rejected: scheme \"ftp\" not allowed (http/https only)");
+    assert_eq!(
+        said("ftp://example.com/"),
+        "egress rejected: scheme \"ftp\" not allowed (http/https only)"
+    );
     assert_eq!(
         said("http://example.com/"),
         "egress rejected: plain http to non-loopback host \"example.com\" (use https or allowlist it)"
     );
-    assert_eq!(parse_url("nonsense").unwrap_err().to_string(), "egress rejected: unparseable URL \"nonsense\"");
+    assert_eq!(
+        parse_url("nonsense").unwrap_err().to_string(),
+        "egress rejected: unparseable URL \"nonsense\""
+    );
 }
 
 /// Allowlist, URL, whether it is open.
@@ -151,7 +239,11 @@ const ALLOWED: &[(&str, &str, bool)] = &[
 fn an_allowlist_entry_opens_its_host_and_nothing_else() {
     for (entry, url, open) in ALLOWED {
         let egress = Egress::new(&[(*entry).to_owned()]).unwrap();
-        assert_eq!(egress.check_url(&parse_url(url).unwrap()).is_ok(), *open, "{entry} {url}");
+        assert_eq!(
+            egress.check_url(&parse_url(url).unwrap()).is_ok(),
+            *open,
+            "{entry} {url}"
+        );
     }
 }
 
@@ -172,7 +264,10 @@ fn an_entry_that_is_no_host_is_refused_by_name() {
         let error = Egress::new(&["ok.example".to_owned(), entry.to_owned()])
             .err()
             .unwrap_or_else(|| panic!("{entry:?} must fail"));
-        assert_eq!(error, format!("egress allowlist entry {entry:?} is neither `host` nor `host:port`"));
+        assert_eq!(
+            error,
+            format!("egress allowlist entry {entry:?} is neither `host` nor `host:port`")
+        );
     }
 }
 

@@ -6,7 +6,8 @@ use serde_json::{Value, json, value::to_raw_value};
 use super::form;
 
 fn asked(requests: &Value) -> Result<Vec<chatelaine::domain::elicitation::Question>, Refusal> {
-    let raw = json!({"resultType": "input_required", "inputRequests": requests, "requestState": "s"});
+    let raw =
+        json!({"resultType": "input_required", "inputRequests": requests, "requestState": "s"});
     read(&to_raw_value(&raw).unwrap()).unwrap().questions
 }
 
@@ -20,8 +21,7 @@ fn value(property: &Value, text: &str) -> Result<Value, Fault> {
 fn a_text_means_what_the_schema_says() {
     let whole = json!({"type": "integer", "minimum": 0});
     let date = json!({"type": "string", "format": "date"});
-    let titled =
-        json!({"type": "string", "oneOf": [{"const": "a", "title": "Alpha"}, {"const": "b", "title": "Beta"}]});
+    let titled = json!({"type": "string", "oneOf": [{"const": "a", "title": "Alpha"}, {"const": "b", "title": "Beta"}]});
     let short = json!({"type": "string", "minLength": 2, "maxLength": 3});
     for (property, text, meant) in [
         (&whole, " 7 ", Ok(json!(7))),
@@ -39,10 +39,18 @@ fn a_text_means_what_the_schema_says() {
         assert_eq!(value(property, text), meant, "{property} {text:?}");
     }
     for text in ["inf", "NaN", "1e999"] {
-        assert_eq!(value(&json!({"type": "number"}), text), Err(Fault::NotANumber), "{text}");
+        assert_eq!(
+            value(&json!({"type": "number"}), text),
+            Err(Fault::NotANumber),
+            "{text}"
+        );
     }
     let unfit = json!({"type": "integer", "default": "x"});
-    assert_eq!(value(&unfit, "-"), Err(Fault::NotANumber), "a default that does not fit is none");
+    assert_eq!(
+        value(&unfit, "-"),
+        Err(Fault::NotANumber),
+        "a default that does not fit is none"
+    );
 }
 
 #[test]
@@ -54,9 +62,14 @@ fn fields_come_in_the_order_of_the_server() {
     )
     .unwrap();
     let questions = read(&raw).unwrap().questions.unwrap();
-    let names: Vec<_> = steps(&questions).iter().map(|step| step.name().to_owned()).collect();
+    let names: Vec<_> = steps(&questions)
+        .iter()
+        .map(|step| step.name().to_owned())
+        .collect();
     assert_eq!(names, ["zebra", "ape"]);
-    let Step::Field(_, ape) = steps(&questions)[1] else { panic!("a field") };
+    let Step::Field(_, ape) = steps(&questions)[1] else {
+        panic!("a field")
+    };
     assert_eq!(ape.kind, Kind::Boolean);
 }
 
@@ -78,7 +91,15 @@ fn names_of_secrets_are_known_in_every_spelling() {
         let refused = asked(&form(&json!({ name: text })));
         assert!(matches!(refused, Err(Refusal::Secret(_))), "{name}");
     }
-    for name in ["keyword", "monkey", "opinion", "cardinal", "tokenizer", "spinner", "name"] {
+    for name in [
+        "keyword",
+        "monkey",
+        "opinion",
+        "cardinal",
+        "tokenizer",
+        "spinner",
+        "name",
+    ] {
         assert!(asked(&form(&json!({ name: text }))).is_ok(), "{name}");
     }
     let flag = json!({"showPassword": {"type": "boolean"}});
@@ -94,8 +115,13 @@ fn what_is_too_much_is_refused() {
     assert!(read(&raw(json!({"requestState": "s".repeat(70_000)}))).is_err());
     assert!(read(&raw(json!({"inputRequests": {"a": "x".repeat(70_000)}}))).is_err());
     assert!(read(&raw(json!({}))).is_err(), "it asks for nothing");
-    let many: serde_json::Map<_, _> = (0..17).map(|at| (format!("f{at}"), json!({"type": "string"}))).collect();
-    assert!(matches!(asked(&form(&Value::Object(many))), Err(Refusal::Unanswerable(_))));
+    let many: serde_json::Map<_, _> = (0..17)
+        .map(|at| (format!("f{at}"), json!({"type": "string"})))
+        .collect();
+    assert!(matches!(
+        asked(&form(&Value::Object(many))),
+        Err(Refusal::Unanswerable(_))
+    ));
 }
 
 #[test]

@@ -23,7 +23,10 @@ use crate::{
 /// A server of the older era that asks these questions in the course of each call, one after the other, on the stream
 /// that answers it. Its answer says how many were accepted.
 pub async fn waiting(questions: impl Fn(&Value) -> Vec<Value> + Send + Sync + 'static) -> Scripted {
-    let (open, ids) = (Arc::new(Mutex::new(HashMap::new())), Arc::new(AtomicU64::new(100)));
+    let (open, ids) = (
+        Arc::new(Mutex::new(HashMap::new())),
+        Arc::new(AtomicU64::new(100)),
+    );
     Scripted::legacy(move |seen: Seen| {
         let asked = questions(&seen.body["params"]["arguments"]);
         let (open, ids) = (open.clone(), ids.clone());
@@ -31,8 +34,10 @@ pub async fn waiting(questions: impl Fn(&Value) -> Vec<Value> + Send + Sync + 's
             match seen.method() {
                 "tools/call" => Some(ask(seen.body["id"].clone(), asked, open, ids)),
                 "POST" => {
-                    let waits: Option<oneshot::Sender<Value>> =
-                        open.lock().unwrap().remove(&seen.body["id"].as_u64().unwrap());
+                    let waits: Option<oneshot::Sender<Value>> = open
+                        .lock()
+                        .unwrap()
+                        .remove(&seen.body["id"].as_u64().unwrap());
                     if let Some(waits) = waits {
                         let _ = waits.send(seen.body["result"].clone());
                     }
@@ -47,7 +52,12 @@ pub async fn waiting(questions: impl Fn(&Value) -> Vec<Value> + Send + Sync + 's
 
 type Waits = Arc<Mutex<HashMap<u64, oneshot::Sender<Value>>>>;
 
-fn ask(call: Value, asked: Vec<Value>, open: Waits, ids: Arc<AtomicU64>) -> crate::mcp_http::scripted::Reply {
+fn ask(
+    call: Value,
+    asked: Vec<Value>,
+    open: Waits,
+    ids: Arc<AtomicU64>,
+) -> crate::mcp_http::scripted::Reply {
     let (out, sent) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         let mut accepted = 0;
@@ -63,17 +73,26 @@ fn ask(call: Value, asked: Vec<Value>, open: Waits, ids: Arc<AtomicU64>) -> crat
         let done = json!({"jsonrpc": "2.0", "id": call, "result": result(&format!("{accepted} accepted"))});
         let _ = out.send(Ok(event(&done)));
     });
-    events(unfold(sent, async |mut sent| sent.recv().await.map(|event| (event, sent))))
+    events(unfold(sent, async |mut sent| {
+        sent.recv().await.map(|event| (event, sent))
+    }))
 }
 
 /// What the server was told, in order.
 pub fn replies(server: &Scripted) -> Vec<Value> {
-    server.requests("POST").into_iter().map(|seen| seen.body["result"].clone()).collect()
+    server
+        .requests("POST")
+        .into_iter()
+        .map(|seen| seen.body["result"].clone())
+        .collect()
 }
 
 /// Asks for a name.
 pub fn name(message: &str) -> Value {
-    form(message, &json!({"name": {"type": "string", "title": "Your name"}}))
+    form(
+        message,
+        &json!({"name": {"type": "string", "title": "Your name"}}),
+    )
 }
 
 fn form(message: &str, properties: &Value) -> Value {
@@ -88,8 +107,14 @@ pub async fn prompted(client: &Client, chat: &str, times: usize) {
 
 /// The tool is called when the user says so; what comes of it is said.
 fn scripted(world: &World) {
-    world.model.on(|request| said(request, "Go").then(|| calls([("desk__echo", json!({"a": 1}))])));
-    world.model.on(|request| results(request).last().map(|heard| text(format!("Heard: {heard}"))));
+    world
+        .model
+        .on(|request| said(request, "Go").then(|| calls([("desk__echo", json!({"a": 1}))])));
+    world.model.on(|request| {
+        results(request)
+            .last()
+            .map(|heard| text(format!("Heard: {heard}")))
+    });
     world.model.on(|_| Some(text("Hello.")));
 }
 
@@ -113,11 +138,18 @@ async fn ended(client: &Client, run: &str) -> Value {
 
 async fn rows(world: &World) -> i64 {
     let mut db = world.db.as_tenant(world.tenant.id).await;
-    sqlx::query_scalar("select count(*) from elicitations").fetch_one(&mut db).await.unwrap()
+    sqlx::query_scalar("select count(*) from elicitations")
+        .fetch_one(&mut db)
+        .await
+        .unwrap()
 }
 
 async fn notices(client: &Client, chat: &str) -> String {
-    parts(client, chat, "notice").await.iter().map(|part| part["code"].as_str().unwrap().to_owned() + " ").collect()
+    parts(client, chat, "notice")
+        .await
+        .iter()
+        .map(|part| part["code"].as_str().unwrap().to_owned() + " ")
+        .collect()
 }
 
 #[tokio::test]
@@ -128,24 +160,46 @@ async fn the_answer_goes_into_the_call_that_waits_for_it() {
     let (ann, chat, run) = asked_user(&world).await;
     let prompt = parts(&ann, &chat, "prompt").await.remove(0);
     let shown = prompt["text"].as_str().unwrap();
-    assert!(shown.starts_with("The server desk asks you before it goes on with echo: Who are you?"), "{shown}");
-    assert!(shown.contains("after 5 minutes") && prompt["asking"]["live"] == true, "{prompt}");
+    assert!(
+        shown.starts_with("The server desk asks you before it goes on with echo: Who are you?"),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("after 5 minutes") && prompt["asking"]["live"] == true,
+        "{prompt}"
+    );
     let path = format!("/v1/conversations/{chat}/messages");
-    let posted = ann.post(&path, json!({"text": "Ann of Cleves"})).await.expect(202);
-    assert_eq!((&posted["run"]["id"], &posted["message"]["run_id"]), (&json!(run), &json!(run)), "no run of its own");
+    let posted = ann
+        .post(&path, json!({"text": "Ann of Cleves"}))
+        .await
+        .expect(202);
+    assert_eq!(
+        (&posted["run"]["id"], &posted["message"]["run_id"]),
+        (&json!(run), &json!(run)),
+        "no run of its own"
+    );
     assert_eq!(ended(&ann, &run).await["status"], "succeeded");
-    assert_eq!(replies(&server), [json!({"action": "accept", "content": {"name": "Ann of Cleves"}})]);
+    assert_eq!(
+        replies(&server),
+        [json!({"action": "accept", "content": {"name": "Ann of Cleves"}})]
+    );
     let heard = texts(&parts_of(&ann, &chat, &run).await);
     assert!(heard.ends_with("Heard: 1 accepted"), "{heard}");
     let requests = world.model.requests();
     assert!(
-        requests.iter().all(|request| !request.body.to_string().contains("Cleves")),
+        requests
+            .iter()
+            .all(|request| !request.body.to_string().contains("Cleves")),
         "the model hears the server only"
     );
     assert_eq!(server.requests("tools/call").len(), 1);
     assert_eq!(rows(&world).await, 0);
     eventually(async || audited(&world, "tool.call").await == ["desk echo succeeded"]).await;
-    assert_eq!(texts(&answer(&ann, &chat, "Thanks").await), "Hello.", "said to the agent again");
+    assert_eq!(
+        texts(&answer(&ann, &chat, "Thanks").await),
+        "Hello.",
+        "said to the agent again"
+    );
 }
 
 #[tokio::test]
@@ -156,14 +210,26 @@ async fn fields_and_questions_come_one_by_one_and_each_answer_is_checked() {
     let ann = world.user("ann", &[]).await;
     let chat = ann.open("desk").await;
     let run = ann.say(&chat, "/call desk echo {}").await;
-    for (at, said) in ["many", "10", "3", "perhaps", "yes", "Ann"].into_iter().enumerate() {
+    for (at, said) in ["many", "10", "3", "perhaps", "yes", "Ann"]
+        .into_iter()
+        .enumerate()
+    {
         prompted(&ann, &chat, at + 1).await;
         assert_eq!(ann.say(&chat, said).await, run, "{said}");
     }
     assert_eq!(ended(&ann, &run).await["status"], "succeeded");
     let first = json!({"action": "accept", "content": {"count": 3, "sure": true}});
-    assert_eq!(replies(&server), [first, json!({"action": "accept", "content": {"name": "Ann"}})]);
-    assert_eq!(notices(&ann, &chat).await, "bad_answer bad_answer bad_answer ");
+    assert_eq!(
+        replies(&server),
+        [
+            first,
+            json!({"action": "accept", "content": {"name": "Ann"}})
+        ]
+    );
+    assert_eq!(
+        notices(&ann, &chat).await,
+        "bad_answer bad_answer bad_answer "
+    );
 }
 
 #[tokio::test]
@@ -173,12 +239,31 @@ async fn a_frontend_answers_by_the_name_of_the_field() {
     scripted(&world);
     let (ann, chat, run) = asked_user(&world).await;
     let path = format!("/v1/conversations/{chat}/messages");
-    assert_eq!(ann.post(&path, json!({"answer": {"field": "other", "value": "Ann"}})).await.status, 409);
-    let posted = ann.post(&path, json!({"answer": {"field": "name", "value": "/cancel"}})).await.expect(202);
+    assert_eq!(
+        ann.post(&path, json!({"answer": {"field": "other", "value": "Ann"}}))
+            .await
+            .status,
+        409
+    );
+    let posted = ann
+        .post(
+            &path,
+            json!({"answer": {"field": "name", "value": "/cancel"}}),
+        )
+        .await
+        .expect(202);
     assert_eq!(posted["run"]["id"], json!(run));
     ended(&ann, &run).await;
-    assert_eq!(replies(&server), [json!({"action": "accept", "content": {"name": "/cancel"}})]);
-    assert_eq!(ann.post(&path, json!({"answer": {"field": "name", "value": "Bob"}})).await.status, 409);
+    assert_eq!(
+        replies(&server),
+        [json!({"action": "accept", "content": {"name": "/cancel"}})]
+    );
+    assert_eq!(
+        ann.post(&path, json!({"answer": {"field": "name", "value": "Bob"}}))
+            .await
+            .status,
+        409
+    );
 }
 
 #[tokio::test]
@@ -208,7 +293,10 @@ async fn an_address_is_shown_and_confirmed() {
     let (ann, chat, run) = asked_user(&world).await;
     let prompt = parts(&ann, &chat, "prompt").await.remove(0);
     assert_eq!(prompt["url"], "https://id.example/x?a=1");
-    assert!(prompt["text"].as_str().unwrap().contains("id.example"), "{prompt}");
+    assert!(
+        prompt["text"].as_str().unwrap().contains("id.example"),
+        "{prompt}"
+    );
     ann.say(&chat, "yes").await;
     ended(&ann, &run).await;
     assert_eq!(replies(&server), [json!({"action": "accept"})]);
@@ -217,15 +305,24 @@ async fn an_address_is_shown_and_confirmed() {
 #[tokio::test]
 async fn what_must_not_be_asked_is_declined_at_once() {
     for (question, told) in [
-        (form("Sign in", &json!({"apiKey": {"type": "string"}})), "asked you for a secret"),
-        (form("Deep", &json!({"deep": {"type": "object"}})), "nobody can answer here"),
+        (
+            form("Sign in", &json!({"apiKey": {"type": "string"}})),
+            "asked you for a secret",
+        ),
+        (
+            form("Deep", &json!({"deep": {"type": "object"}})),
+            "nobody can answer here",
+        ),
     ] {
         let server = waiting(move |_| vec![question.clone()]).await;
         let world = world(&server.url, OPEN).await;
         let ann = world.user("ann", &[]).await;
         let chat = ann.open("desk").await;
         let heard = texts(&answer(&ann, &chat, "/call desk echo {}").await);
-        assert!(heard.contains(told) && heard.ends_with("0 accepted"), "{heard}");
+        assert!(
+            heard.contains(told) && heard.ends_with("0 accepted"),
+            "{heard}"
+        );
         assert_eq!(replies(&server), [json!({"action": "decline"})]);
         assert!(parts(&ann, &chat, "prompt").await.is_empty());
     }
@@ -300,7 +397,11 @@ async fn a_run_that_is_stopped_takes_its_question_back() {
     assert_eq!(ended(&ann, &run).await["status"], "cancelled");
     assert_eq!(notices(&ann, &chat).await, "input_withdrawn ");
     assert_eq!(rows(&world).await, 0);
-    assert_eq!(texts(&answer(&ann, &chat, "Ann").await), "Hello.", "said to the agent");
+    assert_eq!(
+        texts(&answer(&ann, &chat, "Ann").await),
+        "Hello.",
+        "said to the agent"
+    );
 }
 
 #[tokio::test]
@@ -375,7 +476,9 @@ async fn a_question_whose_worker_is_gone_ends_by_the_clock_and_its_user_is_told(
     eventually(async || {
         let passed = "update elicitations set expires_at = now() - interval '1 second'";
         sqlx::query(passed).execute(&mut db).await.unwrap();
-        chatelaine::app::elicitations::forget_old(world.app()).await.unwrap();
+        chatelaine::app::chat::elicitations::forget_old(world.app())
+            .await
+            .unwrap();
         rows(&world).await == 0
     })
     .await;
@@ -384,14 +487,21 @@ async fn a_question_whose_worker_is_gone_ends_by_the_clock_and_its_user_is_told(
 
 #[tokio::test]
 async fn two_users_of_one_connection_each_get_their_own_question() {
-    let server =
-        waiting(|arguments| vec![name(&format!("Are you {}?", arguments["who"].as_str().unwrap_or("?")))]).await;
+    let server = waiting(|arguments| {
+        vec![name(&format!(
+            "Are you {}?",
+            arguments["who"].as_str().unwrap_or("?")
+        ))]
+    })
+    .await;
     let world = world(&server.url, OPEN).await;
     let mut open = Vec::new();
     for user in ["ann", "bob"] {
         let client = world.user(user, &[]).await;
         let chat = client.open("desk").await;
-        let run = client.say(&chat, &format!(r#"/call desk echo {{"who":"{user}"}}"#)).await;
+        let run = client
+            .say(&chat, &format!(r#"/call desk echo {{"who":"{user}"}}"#))
+            .await;
         open.push((user, client, chat, run));
     }
     for (user, client, chat, _) in &open {
@@ -404,7 +514,10 @@ async fn two_users_of_one_connection_each_get_their_own_question() {
         assert_eq!(ended(client, run).await["status"], "succeeded");
         assert_eq!(parts(client, chat, "prompt").await.len(), 1);
     }
-    let given: Vec<_> = replies(&server).iter().map(|reply| reply["content"]["name"].clone()).collect();
+    let given: Vec<_> = replies(&server)
+        .iter()
+        .map(|reply| reply["content"]["name"].clone())
+        .collect();
     assert_eq!(given, ["bob", "ann"]);
     assert_eq!(server.requests("initialize").len(), 1, "one connection");
 }
@@ -413,8 +526,15 @@ async fn two_users_of_one_connection_each_get_their_own_question() {
 async fn two_calls_of_one_step_ask_one_after_the_other() {
     let server = waiting(|arguments| vec![name(&format!("Of {}?", arguments["a"]))]).await;
     let world = world(&server.url, OPEN).await;
-    let both = || calls([("desk__echo", json!({"a": 1})), ("desk__echo", json!({"a": 2}))]);
-    world.model.on(move |request| said(request, "Go").then(both));
+    let both = || {
+        calls([
+            ("desk__echo", json!({"a": 1})),
+            ("desk__echo", json!({"a": 2})),
+        ])
+    };
+    world
+        .model
+        .on(move |request| said(request, "Go").then(both));
     world.model.on(|_| Some(text("Done.")));
     let (ann, chat, run) = asked_user(&world).await;
     ann.say(&chat, "one").await;
@@ -423,5 +543,8 @@ async fn two_calls_of_one_step_ask_one_after_the_other() {
     assert_eq!(ended(&ann, &run).await["status"], "succeeded");
     assert_eq!(replies(&server).len(), 2);
     let shown = texts(&parts(&ann, &chat, "prompt").await);
-    assert!(shown.contains("Of 1?") && shown.contains("Of 2?"), "{shown}");
+    assert!(
+        shown.contains("Of 1?") && shown.contains("Of 2?"),
+        "{shown}"
+    );
 }

@@ -27,7 +27,10 @@ async fn an_older_server_is_told_in_the_handshake_that_users_can_be_asked() {
     let chat = ann.open("desk").await;
     answer(&ann, &chat, "/call desk echo {}").await;
     for seen in server.requests("initialize") {
-        assert_eq!(seen.body["params"]["capabilities"], json!({"elicitation": {"form": {}, "url": {}}}));
+        assert_eq!(
+            seen.body["params"]["capabilities"],
+            json!({"elicitation": {"form": {}, "url": {}}})
+        );
     }
     let call: Value = server.requests("tools/call").remove(0).body;
     assert!(!call.to_string().contains("elicitation"), "{call}");
@@ -52,9 +55,15 @@ async fn a_server_that_does_not_wait_for_the_answer_gets_none() {
     assert!(told.ends_with("without it, then"), "{told}");
     server.until("POST", 1).await;
     let given = replies(&server);
-    assert!(given == [json!({"action": "cancel"})] || given == [json!({"action": "decline"})], "{given:?}");
+    assert!(
+        given == [json!({"action": "cancel"})] || given == [json!({"action": "decline"})],
+        "{given:?}"
+    );
     let mut db = world.db.as_tenant(world.tenant.id).await;
-    let left: i64 = sqlx::query_scalar("select count(*) from elicitations").fetch_one(&mut db).await.unwrap();
+    let left: i64 = sqlx::query_scalar("select count(*) from elicitations")
+        .fetch_one(&mut db)
+        .await
+        .unwrap();
     assert_eq!(left, 0);
 }
 
@@ -76,9 +85,16 @@ async fn a_client_that_cannot_speak_while_it_listens_is_not_asked() {
     super::scripted(&world);
     let ann = world.user("ann", &[]).await;
     let body = json!({"model": "desk", "messages": [{"role": "user", "content": "Go"}]});
-    let told = ann.post("/v1/chat/completions", body).await.expect(200).to_string();
+    let told = ann
+        .post("/v1/chat/completions", body)
+        .await
+        .expect(200)
+        .to_string();
     assert_eq!(replies(&server), [json!({"action": "decline"})]);
-    assert!(told.contains("It was declined for you") && told.contains("Who are you?"), "{told}");
+    assert!(
+        told.contains("It was declined for you") && told.contains("Who are you?"),
+        "{told}"
+    );
 }
 
 #[tokio::test]
@@ -94,7 +110,13 @@ async fn without_a_key_ring_nobody_is_asked() {
 /// Options that take questions, and where they come in.
 fn live() -> (CallOptions, mpsc::UnboundedReceiver<LiveQuestion>) {
     let (live, questions) = mpsc::unbounded_channel();
-    (CallOptions { live: Some(live), ..CallOptions::default() }, questions)
+    (
+        CallOptions {
+            live: Some(live),
+            ..CallOptions::default()
+        },
+        questions,
+    )
 }
 
 #[tokio::test]
@@ -109,7 +131,10 @@ async fn over_a_pipe_the_question_is_of_the_one_call_that_is_open() {
         let said = chatelaine::domain::elicitation::answer(asked, &[json!("Ann")], None);
         question.answer.send(said).unwrap();
     });
-    assert_eq!(outcome.unwrap().text, r#"{"action": "accept", "content": {"name": "Ann"}}"#);
+    assert_eq!(
+        outcome.unwrap().text,
+        r#"{"action": "accept", "content": {"name": "Ann"}}"#
+    );
 }
 
 #[tokio::test]
@@ -127,8 +152,14 @@ async fn over_a_pipe_a_question_is_declined_while_two_calls_are_open() {
     echo.unwrap();
     let late = late.unwrap();
     assert_eq!(late.text, r#"{"action": "decline"}"#);
-    assert!(late.declined.is_empty(), "nobody can say whose question it was");
-    assert!(of_first.recv().now_or_never().flatten().is_none() && of_second.recv().now_or_never().flatten().is_none());
+    assert!(
+        late.declined.is_empty(),
+        "nobody can say whose question it was"
+    );
+    assert!(
+        of_first.recv().now_or_never().flatten().is_none()
+            && of_second.recv().now_or_never().flatten().is_none()
+    );
 }
 
 #[tokio::test]
@@ -140,15 +171,23 @@ async fn over_a_pipe_nobody_is_asked_after_a_call_that_was_given_up() {
     let (given_up, ()) = tokio::join!(mcp.call(&key, &spec, "forget", &nothing, gone), async {
         // Over the same pipe, so that the first one was written when the last of these is answered.
         for _ in 0..2 {
-            mcp.call(&key, &spec, "echo", &nothing, CallOptions::default()).await.unwrap();
+            mcp.call(&key, &spec, "echo", &nothing, CallOptions::default())
+                .await
+                .unwrap();
         }
         cancel.cancel();
     });
     given_up.unwrap_err();
     let (options, mut questions) = live();
-    let outcome = mcp.call(&key, &spec, "ask", &nothing, options).await.unwrap();
+    let outcome = mcp
+        .call(&key, &spec, "ask", &nothing, options)
+        .await
+        .unwrap();
     assert_eq!(outcome.text, r#"{"action": "decline"}"#);
-    assert!(questions.recv().await.is_none(), "it may be a question of the call before");
+    assert!(
+        questions.recv().await.is_none(),
+        "it may be a question of the call before"
+    );
 }
 
 #[tokio::test]
@@ -160,23 +199,49 @@ async fn the_reference_server_asks_a_form_of_many_fields() {
     let mut heard = ann.listen(&chat, None).await;
     // It adds the tool when it knows that we can ask.
     eventually(async || {
-        ann.get("/v1/agents/desk/tools").await.expect(200).to_string().contains("trigger-elicitation-request")
+        ann.get("/v1/agents/desk/tools")
+            .await
+            .expect(200)
+            .to_string()
+            .contains("trigger-elicitation-request")
     })
     .await;
-    let run = ann.say(&chat, "/call desk trigger-elicitation-request {}").await;
-    let said =
-        ["Ann", "yes", "-", "ann@example.org", "-", "2001-02-03", "7", "2.5", "Joey", "Piano, Bass", "2", "Tuna"];
+    let run = ann
+        .say(&chat, "/call desk trigger-elicitation-request {}")
+        .await;
+    let said = [
+        "Ann",
+        "yes",
+        "-",
+        "ann@example.org",
+        "-",
+        "2001-02-03",
+        "7",
+        "2.5",
+        "Joey",
+        "Piano, Bass",
+        "2",
+        "Tuna",
+    ];
     for (at, text) in said.into_iter().chain(["Dogs"]).enumerate() {
         prompted(&ann, &chat, at + 1).await;
         assert_eq!(ann.say(&chat, text).await, run, "{text}");
     }
     heard.until_run_ends(&run).await;
     let told = texts(&crate::support::offer::parts_of(&ann, &chat, &run).await);
-    for line in ["✅ User provided", "- Name: Ann", "- Email: ann@example.org", "- Favorite Integer: 7", "\"hero-2\""]
-    {
+    for line in [
+        "✅ User provided",
+        "- Name: Ann",
+        "- Email: ann@example.org",
+        "- Favorite Integer: 7",
+        "\"hero-2\"",
+    ] {
         assert!(told.contains(line), "{line}: {told}");
     }
-    assert!(told.contains("\"pet-2\"") && told.contains("It was a dark and stormy night."), "{told}");
+    assert!(
+        told.contains("\"pet-2\"") && told.contains("It was a dark and stormy night."),
+        "{told}"
+    );
 }
 
 #[tokio::test]

@@ -29,9 +29,16 @@ async fn a_form_that_asks_for_a_secret_is_declined_at_once() {
         let ann = world.user("ann", &[]).await;
         let chat = ann.open("desk").await;
         answer(&ann, &chat, "Go").await;
-        assert_eq!(responses(&server)[1], json!({"ask": {"action": "decline"}}), "{fields}");
+        assert_eq!(
+            responses(&server)[1],
+            json!({"ask": {"action": "decline"}}),
+            "{fields}"
+        );
         let told = notices(&ann, &chat).await;
-        assert!(told.starts_with("The server desk asked you for a secret in the chat"), "{told}");
+        assert!(
+            told.starts_with("The server desk asked you for a secret in the chat"),
+            "{told}"
+        );
         assert!(parts(&ann, &chat, "prompt").await.is_empty());
     }
 }
@@ -45,9 +52,18 @@ async fn an_address_is_shown_in_full_with_its_host_and_never_fetched() {
     scripted(&world);
     let (ann, chat) = asked_user(&world).await;
     let prompt = parts(&ann, &chat, "prompt").await.remove(0);
-    assert_eq!((&prompt["url"], &prompt["input"]), (&json!(url), &json!("boolean")));
+    assert_eq!(
+        (&prompt["url"], &prompt["input"]),
+        (&json!(url), &json!("boolean"))
+    );
     let host = format!("127.0.0.1:{}", target.url.port().unwrap());
-    assert!(prompt["text"].as_str().unwrap().contains(&format!("at {host}. Nobody here opens it")), "{prompt}");
+    assert!(
+        prompt["text"]
+            .as_str()
+            .unwrap()
+            .contains(&format!("at {host}. Nobody here opens it")),
+        "{prompt}"
+    );
     answer(&ann, &chat, "yes").await;
     assert_eq!(responses(&server)[1], json!({"go": {"action": "accept"}}));
     assert!(target.methods().is_empty());
@@ -65,16 +81,25 @@ async fn a_user_who_will_not_open_an_address_says_no() {
 
 #[tokio::test]
 async fn an_address_that_hides_where_it_leads_is_shown_to_nobody() {
-    for url in
-        ["javascript:alert(1)", "https://bank.example@evil.example/", "file:///etc/passwd", "https://", "nowhere"]
-    {
+    for url in [
+        "javascript:alert(1)",
+        "https://bank.example@evil.example/",
+        "file:///etc/passwd",
+        "https://",
+        "nowhere",
+    ] {
         let server = asking(1, address(url)).await;
         let world = world(&server.url, OPEN).await;
         scripted(&world);
         let ann = world.user("ann", &[]).await;
         let chat = ann.open("desk").await;
         answer(&ann, &chat, "Go").await;
-        assert!(notices(&ann, &chat).await.contains("nobody can answer here"), "{url}");
+        assert!(
+            notices(&ann, &chat)
+                .await
+                .contains("nobody can answer here"),
+            "{url}"
+        );
         assert!(parts(&ann, &chat, "prompt").await.is_empty(), "{url}");
         assert_eq!(responses(&server).len(), 1);
     }
@@ -94,7 +119,12 @@ async fn what_is_no_question_is_refused() {
         let ann = world.user("ann", &[]).await;
         let chat = ann.open("desk").await;
         answer(&ann, &chat, "Go").await;
-        assert!(notices(&ann, &chat).await.contains("nobody can answer here"), "{request}");
+        assert!(
+            notices(&ann, &chat)
+                .await
+                .contains("nobody can answer here"),
+            "{request}"
+        );
         assert_eq!(responses(&server).len(), 1, "{request}");
     }
 }
@@ -117,13 +147,18 @@ async fn a_server_that_only_wants_to_be_asked_again_is() {
 async fn nobody_is_asked_in_a_run_that_a_program_started() {
     let server = asking(1, name()).await;
     let world = world(&server.url, OPEN).await;
-    world.model.on(|request| super::said(request, "Go").then(|| super::calls([("desk__echo", json!({}))])));
+    world.model.on(|request| {
+        super::said(request, "Go").then(|| super::calls([("desk__echo", json!({}))]))
+    });
     world.model.on(|_| Some(super::text("Sorry.")));
     let ann = world.user("ann", &[]).await;
     let start = json!({"agent_name": "desk", "prompt": "Go", "mode": "sync"});
     let run = ann.post("/v1/runs", start).await.expect(200);
     let heard = super::results(&world.model.last_request()).join("");
-    assert!(heard.contains("input_required") && heard.starts_with("failed"), "{heard} {run}");
+    assert!(
+        heard.contains("input_required") && heard.starts_with("failed"),
+        "{heard} {run}"
+    );
     assert_eq!(responses(&server).len(), 1);
 }
 
@@ -149,7 +184,12 @@ async fn nobody_elses_words_answer_and_another_conversations_are_left_alone() {
     assert_eq!(texts(&answer(&ann, &other, "Hi").await), "Hello.");
     let bob = world.user("bob", &[]).await;
     let path = format!("/v1/conversations/{chat}/messages");
-    assert_eq!(bob.post(&path, json!({"answer": {"field": "name", "value": "Bob"}})).await.status, 404);
+    assert_eq!(
+        bob.post(&path, json!({"answer": {"field": "name", "value": "Bob"}}))
+            .await
+            .status,
+        404
+    );
     assert_eq!(responses(&server).len(), 1);
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use chatelaine::{
-    app::keys::{
+    app::platform::keys::{
         Keys,
         rewrap::{Progress, rewrap},
         rotation,
@@ -22,7 +22,10 @@ use chatelaine::{
 };
 use tokio::sync::Notify;
 
-use super::{Replica, damage, entered, kek, known, opened, pairs, replaced, ring, stored, tenant_keys, value, version};
+use super::{
+    Replica, damage, entered, kek, known, opened, pairs, replaced, ring, stored, tenant_keys,
+    value, version,
+};
 use crate::support::{db::TestDb, world::PATIENCE};
 
 /// A database where `k1` sealed some records, and a replica that has `k2` too.
@@ -52,38 +55,77 @@ async fn rotation_loses_nothing() {
     let operator = operator(&test.db, &["k1", "k2"]);
     rotation::promote(&operator, &kek("k2")).await.unwrap();
     let mut shown = Vec::new();
-    let done = rewrap(&operator, 3, |progress| shown.push(progress.seen)).await.unwrap();
-    assert_eq!(done, Progress { tenant_keys: 1, records: 7, seen: 7, total: 7, unopenable: 0 });
+    let done = rewrap(&operator, 3, |progress| shown.push(progress.seen))
+        .await
+        .unwrap();
+    assert_eq!(
+        done,
+        Progress {
+            tenant_keys: 1,
+            records: 7,
+            seen: 7,
+            total: 7,
+            unopenable: 0
+        }
+    );
     assert_eq!(shown, [0, 3, 6, 7]);
-    assert_eq!(tenant_keys(&test, tenant).await, [version(1, "k2", "opening"), version(2, "k2", "sealing")]);
+    assert_eq!(
+        tenant_keys(&test, tenant).await,
+        [version(1, "k2", "opening"), version(2, "k2", "sealing")]
+    );
     rotation::retire(&operator, &kek("k1")).await.unwrap();
-    assert_eq!(known(&test).await, pairs(&[("k1", "retired"), ("k2", "sealing")]));
+    assert_eq!(
+        known(&test).await,
+        pairs(&[("k1", "retired"), ("k2", "sealing")])
+    );
     // From now on the old key is not even there.
     let replica = Replica::start(&test, &["k2"]).await;
     for (at, credential) in credentials.iter().enumerate() {
         let now = stored(&test.db, credential).await;
-        assert_eq!(replica.keys.open_credential(&now).await.unwrap().expose(), format!("token {at}"));
-        let same = Credential { sealed: credential.sealed.clone(), ..now.clone() };
-        assert_eq!(same, stored_before(credential, &now), "only the sealing changed");
+        assert_eq!(
+            replica.keys.open_credential(&now).await.unwrap().expose(),
+            format!("token {at}")
+        );
+        let same = Credential {
+            sealed: credential.sealed.clone(),
+            ..now.clone()
+        };
+        assert_eq!(
+            same,
+            stored_before(credential, &now),
+            "only the sealing changed"
+        );
         assert_ne!(now.sealed, credential.sealed);
     }
 }
 
 /// A credential as it was made, with the microseconds that Postgres keeps.
 fn stored_before(made: &Credential, now: &Credential) -> Credential {
-    let near = |a: time::OffsetDateTime, b: time::OffsetDateTime| (a - b).abs() < time::Duration::microseconds(2);
+    let near = |a: time::OffsetDateTime, b: time::OffsetDateTime| {
+        (a - b).abs() < time::Duration::microseconds(2)
+    };
     assert!(near(made.created_at, now.created_at) && near(made.updated_at, now.updated_at));
-    Credential { created_at: now.created_at, updated_at: now.updated_at, ..made.clone() }
+    Credential {
+        created_at: now.created_at,
+        updated_at: now.updated_at,
+        ..made.clone()
+    }
 }
 
 #[tokio::test]
 async fn a_second_rewrap_has_nothing_to_do() {
     let (test, _, _replica, _) = household(3).await;
     let operator = operator(&test.db, &["k1", "k2"]);
-    assert_eq!(rewrap(&operator, 2, |_| ()).await.unwrap(), Progress::default());
+    assert_eq!(
+        rewrap(&operator, 2, |_| ()).await.unwrap(),
+        Progress::default()
+    );
     rotation::promote(&operator, &kek("k2")).await.unwrap();
     assert_eq!(rewrap(&operator, 2, |_| ()).await.unwrap().records, 3);
-    assert_eq!(rewrap(&operator, 2, |_| ()).await.unwrap(), Progress::default());
+    assert_eq!(
+        rewrap(&operator, 2, |_| ()).await.unwrap(),
+        Progress::default()
+    );
 }
 
 #[tokio::test]
@@ -93,7 +135,10 @@ async fn a_rewrap_that_was_stopped_is_continued() {
     rotation::promote(&operator, &kek("k2")).await.unwrap();
     let (stop, seen) = (Notify::new(), AtomicUsize::new(0));
     let first = rewrap(&operator, 2, |progress| {
-        seen.store(usize::try_from(progress.records).unwrap(), Ordering::Relaxed);
+        seen.store(
+            usize::try_from(progress.records).unwrap(),
+            Ordering::Relaxed,
+        );
         if progress.records >= 4 {
             stop.notify_one();
         }
@@ -107,9 +152,15 @@ async fn a_rewrap_that_was_stopped_is_continued() {
     let before = seen.load(Ordering::Relaxed);
     assert!((4..10).contains(&before), "{before}");
     let second = rewrap(&operator, 2, |_| ()).await.unwrap();
-    assert!(second.records >= 4 && second.records <= 10 - 4, "{second:?}");
+    assert!(
+        second.records >= 4 && second.records <= 10 - 4,
+        "{second:?}"
+    );
     for (at, credential) in credentials.iter().enumerate() {
-        assert_eq!(opened(&replica.keys, &test.db, credential).await.unwrap(), format!("token {at}"));
+        assert_eq!(
+            opened(&replica.keys, &test.db, credential).await.unwrap(),
+            format!("token {at}")
+        );
     }
     rotation::retire(&operator, &kek("k1")).await.unwrap();
 }
@@ -117,13 +168,25 @@ async fn a_rewrap_that_was_stopped_is_continued() {
 #[tokio::test]
 async fn two_rewraps_at_once_do_no_harm() {
     let (test, tenant, replica, credentials) = household(12).await;
-    let operators = [operator(&test.db, &["k1", "k2"]), operator(&test.db, &["k2", "k1"])];
+    let operators = [
+        operator(&test.db, &["k1", "k2"]),
+        operator(&test.db, &["k2", "k1"]),
+    ];
     rotation::promote(&operators[0], &kek("k2")).await.unwrap();
-    let (one, two) = tokio::join!(rewrap(&operators[0], 2, |_| ()), rewrap(&operators[1], 3, |_| ()));
+    let (one, two) = tokio::join!(
+        rewrap(&operators[0], 2, |_| ()),
+        rewrap(&operators[1], 3, |_| ())
+    );
     assert_eq!(one.unwrap().records + two.unwrap().records, 12);
-    assert_eq!(tenant_keys(&test, tenant).await, [version(1, "k2", "opening"), version(2, "k2", "sealing")]);
+    assert_eq!(
+        tenant_keys(&test, tenant).await,
+        [version(1, "k2", "opening"), version(2, "k2", "sealing")]
+    );
     for (at, credential) in credentials.iter().enumerate() {
-        assert_eq!(opened(&replica.keys, &test.db, credential).await.unwrap(), format!("token {at}"));
+        assert_eq!(
+            opened(&replica.keys, &test.db, credential).await.unwrap(),
+            format!("token {at}")
+        );
     }
 }
 
@@ -142,8 +205,13 @@ async fn a_rotation_under_load_fails_nobody_and_loses_nothing() {
             while !stop.load(Ordering::Relaxed) {
                 rounds += 1;
                 let (seals, opens) = (replicas[(rounds + user) % 2], replicas[rounds % 2]);
-                credential = replaced(&seals.keys, db, &credential, &rounds.to_string()).await.unwrap();
-                assert_eq!(opened(&opens.keys, db, &credential).await.unwrap(), rounds.to_string());
+                credential = replaced(&seals.keys, db, &credential, &rounds.to_string())
+                    .await
+                    .unwrap();
+                assert_eq!(
+                    opened(&opens.keys, db, &credential).await.unwrap(),
+                    rounds.to_string()
+                );
             }
             (credential, rounds)
         }
@@ -159,19 +227,30 @@ async fn a_rotation_under_load_fails_nobody_and_loses_nothing() {
         stop.store(true, Ordering::Relaxed);
     };
     let (users, ()) = tokio::join!(futures_util::future::join_all(users), rotate);
-    assert_eq!(known(&test).await, pairs(&[("k1", "retired"), ("k2", "retired"), ("k3", "sealing")]));
+    assert_eq!(
+        known(&test).await,
+        pairs(&[("k1", "retired"), ("k2", "retired"), ("k3", "sealing")])
+    );
     let left = Replica::start(&test, &["k3"]).await;
     for (credential, rounds) in users {
         assert!(rounds > 1, "nobody was served meanwhile");
-        assert_eq!(opened(&left.keys, &test.db, &credential).await.unwrap(), rounds.to_string());
+        assert_eq!(
+            opened(&left.keys, &test.db, &credential).await.unwrap(),
+            rounds.to_string()
+        );
     }
     assert_eq!(count(&test, tenant, "state = 'quarantined'").await, 0);
     assert_eq!(count(&test, tenant, "true").await, 24);
 }
 
 async fn count(test: &TestDb, tenant: TenantId, condition: &str) -> i64 {
-    let sql = sqlx::AssertSqlSafe(format!("select count(*) from credentials where {condition}"));
-    sqlx::query_scalar(sql).fetch_one(&mut test.as_tenant(tenant).await).await.unwrap()
+    let sql = sqlx::AssertSqlSafe(format!(
+        "select count(*) from credentials where {condition}"
+    ));
+    sqlx::query_scalar(sql)
+        .fetch_one(&mut test.as_tenant(tenant).await)
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -195,10 +274,21 @@ async fn yesterdays_database_works_with_todays_ring() {
     let (test, _, replica, credentials) = household(2).await;
     replica.stop().await;
     // As it was before `k2`, opened by a replica of after the rotation.
-    sqlx::query("delete from keks where id = 'k2'").execute(&mut test.as_system().await).await.unwrap();
+    sqlx::query("delete from keks where id = 'k2'")
+        .execute(&mut test.as_system().await)
+        .await
+        .unwrap();
     let replica = Replica::start(&test, &["k2", "k1"]).await;
-    assert_eq!(known(&test).await, pairs(&[("k1", "opening"), ("k2", "sealing")]));
-    assert_eq!(opened(&replica.keys, &test.db, &credentials[1]).await.unwrap(), "token 1");
+    assert_eq!(
+        known(&test).await,
+        pairs(&[("k1", "opening"), ("k2", "sealing")])
+    );
+    assert_eq!(
+        opened(&replica.keys, &test.db, &credentials[1])
+            .await
+            .unwrap(),
+        "token 1"
+    );
 }
 
 #[tokio::test]
@@ -209,8 +299,16 @@ async fn rewrap_puts_aside_what_cannot_be_opened_and_goes_on() {
     rotation::promote(&operator, &kek("k2")).await.unwrap();
     let done = rewrap(&operator, 2, |_| ()).await.unwrap();
     assert_eq!((done.records, done.seen, done.unopenable), (4, 5, 1));
-    assert_eq!(stored(&test.db, &credentials[2]).await.state, CredentialState::Quarantined);
-    assert_eq!(opened(&replica.keys, &test.db, &credentials[3]).await.unwrap(), "token 3");
+    assert_eq!(
+        stored(&test.db, &credentials[2]).await.state,
+        CredentialState::Quarantined
+    );
+    assert_eq!(
+        opened(&replica.keys, &test.db, &credentials[3])
+            .await
+            .unwrap(),
+        "token 3"
+    );
     // Repaired, it comes back with the next one.
     damage(&test, &credentials[2]).await;
     assert_eq!(rewrap(&operator, 2, |_| ()).await.unwrap().records, 1);
@@ -224,21 +322,43 @@ async fn a_tenants_key_that_is_broken_stops_nobody_else_and_is_kept() {
     let globex = test.tenant("globex").await;
     let operator = operator(&test.db, &["k1", "k2"]);
     let theirs = entered(&operator, &test.db, globex, "theirs").await;
-    sqlx::query("update tenant_keys set wrapped = set_byte(wrapped, 90, get_byte(wrapped, 90) # 1)")
-        .execute(&mut test.as_tenant(tenant).await)
-        .await
-        .unwrap();
+    sqlx::query(
+        "update tenant_keys set wrapped = set_byte(wrapped, 90, get_byte(wrapped, 90) # 1)",
+    )
+    .execute(&mut test.as_tenant(tenant).await)
+    .await
+    .unwrap();
     // A replica without a memory of it: what was entered is put aside, and can be entered again.
     let replica = Replica::start(&test, &["k1", "k2"]).await;
-    assert!(matches!(opened(&replica.keys, &test.db, &credentials[0]).await, Err(Error::Conflict(_))));
-    let again = replaced(&replica.keys, &test.db, &credentials[0], "again").await.unwrap();
-    assert_eq!(opened(&replica.keys, &test.db, &again).await.unwrap(), "again");
+    assert!(matches!(
+        opened(&replica.keys, &test.db, &credentials[0]).await,
+        Err(Error::Conflict(_))
+    ));
+    let again = replaced(&replica.keys, &test.db, &credentials[0], "again")
+        .await
+        .unwrap();
+    assert_eq!(
+        opened(&replica.keys, &test.db, &again).await.unwrap(),
+        "again"
+    );
     rotation::promote(&operator, &kek("k2")).await.unwrap();
-    let done = rewrap(&Keys::new(test.db.clone(), Some(ring(&["k1", "k2"]))), 10, |_| ()).await.unwrap();
+    let done = rewrap(
+        &Keys::new(test.db.clone(), Some(ring(&["k1", "k2"]))),
+        10,
+        |_| (),
+    )
+    .await
+    .unwrap();
     assert_eq!((done.records, done.unopenable), (2, 1));
-    assert_eq!(opened(&replica.keys, &test.db, &theirs).await.unwrap(), "theirs");
+    assert_eq!(
+        opened(&replica.keys, &test.db, &theirs).await.unwrap(),
+        "theirs"
+    );
     let why = refused(rotation::retire(&operator, &kek("k1")).await);
-    assert!(why.starts_with("key k1 is needed: it wraps 1 tenant key, which 1 record needs"), "{why}");
+    assert!(
+        why.starts_with("key k1 is needed: it wraps 1 tenant key, which 1 record needs"),
+        "{why}"
+    );
 }
 
 #[tokio::test]
@@ -252,20 +372,29 @@ async fn a_rejected_credential_stays_rejected_when_it_is_sealed_anew() {
     rotation::promote(&operator, &kek("k2")).await.unwrap();
     assert_eq!(rewrap(&operator, 2, |_| ()).await.unwrap().records, 1);
     let now = stored(&test.db, &credentials[0]).await;
-    assert_eq!((now.state, now.reason.as_deref()), (CredentialState::Rejected, Some("401")));
+    assert_eq!(
+        (now.state, now.reason.as_deref()),
+        (CredentialState::Rejected, Some("401"))
+    );
 }
 
 #[tokio::test]
 async fn a_key_that_is_needed_is_not_retired() {
     let (test, _, _replica, _) = household(3).await;
     let operator = operator(&test.db, &["k1", "k2"]);
-    assert_eq!(refused(rotation::retire(&operator, &kek("k1")).await), "key k1 seals; promote another one first");
+    assert_eq!(
+        refused(rotation::retire(&operator, &kek("k1")).await),
+        "key k1 seals; promote another one first"
+    );
     rotation::promote(&operator, &kek("k2")).await.unwrap();
     assert_eq!(
         refused(rotation::retire(&operator, &kek("k1")).await),
         "key k1 is needed: it wraps 1 tenant key, which 3 records need; run `chatelaine keys rewrap` first"
     );
-    assert_eq!(known(&test).await, pairs(&[("k1", "opening"), ("k2", "sealing")]));
+    assert_eq!(
+        known(&test).await,
+        pairs(&[("k1", "opening"), ("k2", "sealing")])
+    );
 }
 
 #[tokio::test]
@@ -285,7 +414,11 @@ async fn retiring_waits_for_a_tenants_key_that_is_being_made() {
     let (k1, mut watcher) = (kek("k1"), test.as_owner().await);
     let commit_when_waited_for = async {
         let blocked = "select exists (select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database())";
-        while !sqlx::query_scalar::<_, bool>(blocked).fetch_one(&mut watcher).await.unwrap() {
+        while !sqlx::query_scalar::<_, bool>(blocked)
+            .fetch_one(&mut watcher)
+            .await
+            .unwrap()
+        {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         sqlx::query("commit").execute(&mut making).await.unwrap();
@@ -293,8 +426,14 @@ async fn retiring_waits_for_a_tenants_key_that_is_being_made() {
     let waiting = tokio::time::timeout(PATIENCE, commit_when_waited_for);
     let (retired, waited) = tokio::join!(rotation::retire(&operator, &k1), waiting);
     waited.expect("retiring did not wait");
-    assert_eq!(refused(retired), "key k1 still wraps tenants' keys; run `chatelaine keys rewrap`");
-    assert_eq!(known(&test).await, pairs(&[("k1", "opening"), ("k2", "sealing")]));
+    assert_eq!(
+        refused(retired),
+        "key k1 still wraps tenants' keys; run `chatelaine keys rewrap`"
+    );
+    assert_eq!(
+        known(&test).await,
+        pairs(&[("k1", "opening"), ("k2", "sealing")])
+    );
 }
 
 #[tokio::test]
@@ -308,7 +447,10 @@ async fn a_key_that_a_living_replica_lacks_is_not_promoted() {
     );
     rotation::add(&operator, &kek("k2")).await.unwrap();
     let why = refused(rotation::promote(&operator, &kek("k2")).await);
-    assert!(why.starts_with("1 replica is running without key k2"), "{why}");
+    assert!(
+        why.starts_with("1 replica is running without key k2"),
+        "{why}"
+    );
     assert!(why.contains(&old.id.to_string()), "{why}");
     old.stop().await;
     rotation::promote(&operator, &kek("k2")).await.unwrap();
@@ -332,8 +474,15 @@ async fn a_replica_that_was_killed_counts_for_a_minute() {
 async fn a_key_that_was_added_is_the_only_one_of_its_id() {
     let test = TestDb::new().await;
     Replica::start(&test, &["k1"]).await;
-    rotation::add(&operator(&test.db, &["k1", "k2"]), &kek("k2")).await.unwrap();
-    let typo = chatelaine::domain::ring::KeyRing::parse(&format!("k1:{},k2:{}", value("k1"), "ab".repeat(32))).unwrap();
+    rotation::add(&operator(&test.db, &["k1", "k2"]), &kek("k2"))
+        .await
+        .unwrap();
+    let typo = chatelaine::domain::ring::KeyRing::parse(&format!(
+        "k1:{},k2:{}",
+        value("k1"),
+        "ab".repeat(32)
+    ))
+    .unwrap();
     let why = super::refusal(&test, typo).await;
     assert!(why.starts_with("key k2 is wrong"), "{why}");
 }
@@ -351,14 +500,20 @@ async fn a_retired_key_does_not_come_back() {
     assert_eq!(why, "key k1 is retired; give a new key another id");
     // One that is still in a ring is no reason not to start.
     Replica::start(&test, &["k1", "k2"]).await;
-    assert_eq!(known(&test).await, pairs(&[("k1", "retired"), ("k2", "sealing")]));
+    assert_eq!(
+        known(&test).await,
+        pairs(&[("k1", "retired"), ("k2", "sealing")])
+    );
 }
 
 #[tokio::test]
 async fn the_commands_lead_through_a_rotation() {
     let (test, _, replica, _) = household(2).await;
     replica.stop().await;
-    sqlx::query("delete from keks where id = 'k2'").execute(&mut test.as_system().await).await.unwrap();
+    sqlx::query("delete from keks where id = 'k2'")
+        .execute(&mut test.as_system().await)
+        .await
+        .unwrap();
     let mut said = String::new();
     for command in [
         Command::List,
@@ -376,14 +531,20 @@ async fn the_commands_lead_through_a_rotation() {
     let seconds = said.find("sealed anew in ").unwrap() + "sealed anew in ".len();
     let end = seconds + said[seconds..].find(" s\n").unwrap();
     said.replace_range(seconds..end, "[time]");
-    assert!(!said.contains(&value("k1")) && !said.contains(&value("k2")), "{said}");
+    assert!(
+        !said.contains(&value("k1")) && !said.contains(&value("k2")),
+        "{said}"
+    );
     insta::assert_snapshot!(said);
 }
 
 async fn command_output(test: &TestDb, command: Command) -> String {
     let env = Environment::default()
         .with("MCP_CONFIG_ENCRYPTION_KEY", value("k1"))
-        .with("MCP_CONFIG_ENCRYPTION_KEYS", format!("k1:{},k2:{}", value("k1"), value("k2")));
+        .with(
+            "MCP_CONFIG_ENCRYPTION_KEYS",
+            format!("k1:{},k2:{}", value("k1"), value("k2")),
+        );
     let config = Config::from_environment(&env).unwrap();
     let mut out = Vec::new();
     run(command, &test.db, &config, &mut out).await.unwrap();

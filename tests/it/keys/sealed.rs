@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use chatelaine::{
     app::{
-        keys::{
+        platform::keys::{
             Keys,
             contexts::{OfFlow, of_flow},
             rewrap::{Progress, rewrap},
@@ -110,8 +110,14 @@ impl Household {
         })
         .await;
         world.tools_ready().await;
-        let (admin, ann, gate) = (world.admin().await, world.user("ann", &["employee"]).await, Gate::new());
-        let put = admin.request(Method::PUT, "/v1/secrets/token").json(&json!({ "value": "a secret" }));
+        let (admin, ann, gate) = (
+            world.admin().await,
+            world.user("ann", &["employee"]).await,
+            Gate::new(),
+        );
+        let put = admin
+            .request(Method::PUT, "/v1/secrets/token")
+            .json(&json!({ "value": "a secret" }));
         assert_eq!(admin.send(put).await.status, 204);
         let store = json!({
             "id": "store", "url": "https://store.example.org/mcp",
@@ -123,7 +129,11 @@ impl Household {
         let made = admin.post("/v1/admin/webhooks", webhook).await;
         assert_eq!(made.status, 201, "{}", made.text);
         entered(&world.app().keys, &world.db.db, world.tenant.id, "a token").await;
-        ann.ask("bank", &format!("/call bank send_money {}", payment("1.00"))).await;
+        ann.ask(
+            "bank",
+            &format!("/call bank send_money {}", payment("1.00")),
+        )
+        .await;
         let request = ann.get("/v1/approvals?role=requester").await.expect(200)["items"][0].clone();
         let flow = ann.open("mail").await;
         ann.say_and_wait(&flow, "/connect mail").await;
@@ -133,9 +143,20 @@ impl Household {
         ann.say_and_wait(&desk, "Ann").await;
         world.model.reply(text("Done.").gate(1, &gate));
         let start = json!({ "agent_name": "office", "prompt": "hi", "scope": { "context_id": "sprint-42" } });
-        let run = ann.post("/v1/runs", start).await.expect(202)["run_id"].as_str().unwrap().to_owned();
+        let run = ann.post("/v1/runs", start).await.expect(202)["run_id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         gate.reached().await;
-        let household = Self { world, ann, gate, run, request, flow, desk: (server, desk) };
+        let household = Self {
+            world,
+            ann,
+            gate,
+            run,
+            request,
+            flow,
+            desk: (server, desk),
+        };
         household.leave_an_answer().await;
         household
     }
@@ -143,12 +164,24 @@ impl Household {
     /// Puts an answer on its way, where it is for a moment only.
     async fn leave_an_answer(&self) {
         let mut db = self.world.db.as_tenant(self.world.tenant.id).await;
-        let (id, user): (Uuid, String) =
-            sqlx::query_as("select id, user_id from flows").fetch_one(&mut db).await.unwrap();
+        let (id, user): (Uuid, String) = sqlx::query_as("select id, user_id from flows")
+            .fetch_one(&mut db)
+            .await
+            .unwrap();
         let (tenant, user) = (self.world.tenant.id, UserId(user.into()));
         let context = of_flow(tenant, &user, "mail", id, OfFlow::Answer);
-        let sealed = self.world.app().keys.seal(tenant, &context, &Secret::new("an answer")).await.unwrap();
-        sqlx::query("update flows set answer = $1").bind(sealed).execute(&mut db).await.unwrap();
+        let sealed = self
+            .world
+            .app()
+            .keys
+            .seal(tenant, &context, &Secret::new("an answer"))
+            .await
+            .unwrap();
+        sqlx::query("update flows set answer = $1")
+            .bind(sealed)
+            .execute(&mut db)
+            .await
+            .unwrap();
     }
 
     /// What an operator's command has: the same ring, and no memory.
@@ -164,7 +197,10 @@ impl Household {
         let mut versions = BTreeMap::new();
         for (table, column) in COLUMNS {
             let sql = format!("select {column} from {table} where {column} is not null order by 1");
-            let found = sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_all(&mut db).await.unwrap();
+            let found = sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+                .fetch_all(&mut db)
+                .await
+                .unwrap();
             versions.insert(format!("{table}.{column}"), found);
         }
         versions
@@ -172,40 +208,87 @@ impl Household {
 }
 
 fn all(version: i32) -> BTreeMap<String, Vec<i32>> {
-    COLUMNS.iter().map(|(table, column)| (format!("{table}.{column}"), vec![version])).collect()
+    COLUMNS
+        .iter()
+        .map(|(table, column)| (format!("{table}.{column}"), vec![version]))
+        .collect()
 }
 
 #[tokio::test]
 async fn everything_that_is_sealed_is_sealed_anew_and_still_good() {
     let household = Household::new().await;
-    let Household { world, ann, gate, run, request, flow, desk } = &household;
+    let Household {
+        world,
+        ann,
+        gate,
+        run,
+        request,
+        flow,
+        desk,
+    } = &household;
     assert_eq!(household.versions().await, all(1), "each kind once");
     let operator = household.promoted().await;
-    let needed = rotation::retire(&operator, &kek("k1")).await.unwrap_err().to_string();
-    assert!(needed.starts_with("key k1 is needed: it wraps 1 tenant key, which 10 records need;"), "{needed}");
-    assert_eq!(rotation::list(&operator).await.unwrap().1, 0, "no newer version was made yet");
+    let needed = rotation::retire(&operator, &kek("k1"))
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        needed.starts_with("key k1 is needed: it wraps 1 tenant key, which 10 records need;"),
+        "{needed}"
+    );
+    assert_eq!(
+        rotation::list(&operator).await.unwrap().1,
+        0,
+        "no newer version was made yet"
+    );
     let done = rewrap(&operator, 2, |_| ()).await.unwrap();
-    assert_eq!(done, Progress { tenant_keys: 1, records: 10, seen: 10, total: 10, unopenable: 0 });
+    assert_eq!(
+        done,
+        Progress {
+            tenant_keys: 1,
+            records: 10,
+            seen: 10,
+            total: 10,
+            unopenable: 0
+        }
+    );
     assert_eq!(household.versions().await, all(2));
     rotation::retire(&operator, &kek("k1")).await.unwrap();
-    assert_eq!(known(&world.db).await, pairs(&[("k1", "retired"), ("k2", "sealing")]));
+    assert_eq!(
+        known(&world.db).await,
+        pairs(&[("k1", "retired"), ("k2", "sealing")])
+    );
     // From now on with the new key alone.
     let left = Keys::new(world.db.db.clone(), Some(ring(&["k2"])));
     assert_eq!(rewrap(&left, 2, |_| ()).await.unwrap(), Progress::default());
-    let (scope, _) = values::stored(world.app(), world.tenant.id, run.parse().unwrap()).await.unwrap();
+    let (scope, _) = values::stored(world.app(), world.tenant.id, run.parse().unwrap())
+        .await
+        .unwrap();
     assert_eq!(Value::Object(scope), json!({ "context_id": "sprint-42" }));
     let carl = world.user("carl", &["cfo"]).await;
     let path = format!("/v1/approvals/{}", request["id"].as_str().unwrap());
     let decision = json!({ "decision": "approve", "args_sha256": request["args_sha256"] });
-    carl.post(&format!("{path}/decision"), decision).await.expect(200);
+    carl.post(&format!("{path}/decision"), decision)
+        .await
+        .expect(200);
     eventually(async || ann.get(&path).await.expect(200)["state"] == "succeeded").await;
-    assert_eq!(world.bank.executions("send_money"), 1, "the arguments are what they were");
+    assert_eq!(
+        world.bank.executions("send_money"),
+        1,
+        "the arguments are what they were"
+    );
     ann.say_and_wait(flow, "the second").await;
     let said = crate::support::client::plain(ann.messages(flow).await.last().unwrap());
-    assert!(said.contains("unreachable"), "both fields were there to be tried: {said}");
+    assert!(
+        said.contains("unreachable"),
+        "both fields were there to be tried: {said}"
+    );
     ann.say_and_wait(&desk.1, "red").await;
     let sent = offer::asked(&desk.0, "tools/call").remove(1);
-    assert_eq!(sent["inputResponses"]["ask"]["content"], json!({ "color": "red", "name": "Ann" }));
+    assert_eq!(
+        sent["inputResponses"]["ask"]["content"],
+        json!({ "color": "red", "name": "Ann" })
+    );
     gate.open();
     ended(ann, run).await;
 }
@@ -236,15 +319,26 @@ async fn no_column_with_something_sealed_is_forgotten() {
     let sql = "select table_name::text, column_name::text from information_schema.columns
                where table_schema = 'public' and is_generated = 'ALWAYS' and column_name like '%key_version'
                order by 1, 2";
-    let found: Vec<(String, String)> = sqlx::query_as(sql).fetch_all(&mut test.as_owner().await).await.unwrap();
-    let mut expected = COLUMNS.map(|(table, column)| (table.to_owned(), column.to_owned())).to_vec();
+    let found: Vec<(String, String)> = sqlx::query_as(sql)
+        .fetch_all(&mut test.as_owner().await)
+        .await
+        .unwrap();
+    let mut expected = COLUMNS
+        .map(|(table, column)| (table.to_owned(), column.to_owned()))
+        .to_vec();
     // A token that cannot be opened is got anew.
-    expected.insert(0, ("access_tokens".to_owned(), "tenant_key_version".to_owned()));
+    expected.insert(
+        0,
+        ("access_tokens".to_owned(), "tenant_key_version".to_owned()),
+    );
     assert_eq!(found, expected);
     // Other binary columns are hashes, wrapped keys, and ends of those above.
     let sql = "select table_name || '.' || column_name from information_schema.columns
                where table_schema = 'public' and udt_name = 'bytea' and table_name <> '_sqlx_migrations' order by 1";
-    let bytes: Vec<String> = sqlx::query_scalar(sql).fetch_all(&mut test.as_owner().await).await.unwrap();
+    let bytes: Vec<String> = sqlx::query_scalar(sql)
+        .fetch_all(&mut test.as_owner().await)
+        .await
+        .unwrap();
     let sealed = [
         "access_tokens.sealed",
         "approvals.sealed",
@@ -271,5 +365,8 @@ async fn no_column_with_something_sealed_is_forgotten() {
     ];
     let mut expected: Vec<&str> = sealed.into_iter().chain(plain).collect();
     expected.sort_unstable();
-    assert_eq!(bytes, expected, "is the new column sealed? then it belongs into store::sealed");
+    assert_eq!(
+        bytes, expected,
+        "is the new column sealed? then it belongs into store::sealed"
+    );
 }

@@ -3,7 +3,10 @@
 use super::*;
 use crate::support::model::{Index, events, raw};
 
-#[expect(clippy::needless_pass_by_value, reason = "callers write the delta in place")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers write the delta in place"
+)]
 fn chunk(delta: Value, reason: Option<&str>) -> Value {
     json!({ "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": delta, "finish_reason": reason }] })
 }
@@ -11,8 +14,13 @@ fn chunk(delta: Value, reason: Option<&str>) -> Value {
 #[tokio::test]
 async fn calls_are_told_apart_whatever_their_index() {
     let model = ScriptedModel::start().await;
-    for index in [Index::Missing, Index::Gapped, Index::From(7), Index::From(4_000_000_000), Index::From(u64::MAX - 2)]
-    {
+    for index in [
+        Index::Missing,
+        Index::Gapped,
+        Index::From(7),
+        Index::From(4_000_000_000),
+        Index::From(u64::MAX - 2),
+    ] {
         model.reply(
             calls([
                 ("bank__get_balances", json!({ "account": "a" })),
@@ -21,15 +29,26 @@ async fn calls_are_told_apart_whatever_their_index() {
             .index(index),
         );
         let reply = ask(&model.llm(), request()).await.unwrap();
-        let arguments: Vec<&str> = reply.calls.iter().map(|call| call.arguments.as_str()).collect();
-        assert_eq!(arguments, [r#"{"account":"a"}"#, r#"{"account":"b"}"#], "{index:?}");
+        let arguments: Vec<&str> = reply
+            .calls
+            .iter()
+            .map(|call| call.arguments.as_str())
+            .collect();
+        assert_eq!(
+            arguments,
+            [r#"{"account":"a"}"#, r#"{"account":"b"}"#],
+            "{index:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn fragments_of_several_calls_may_be_mixed() {
     let piece = |index: u64, text: &str| {
-        chunk(json!({ "tool_calls": [{ "index": index, "function": { "arguments": text } }] }), None)
+        chunk(
+            json!({ "tool_calls": [{ "index": index, "function": { "arguments": text } }] }),
+            None,
+        )
     };
     let head = |index: u64, name: &str| {
         chunk(
@@ -48,7 +67,13 @@ async fn fragments_of_several_calls_may_be_mixed() {
         chunk(json!({}), Some("tool_calls")),
     ]));
     let reply = ask(&model.llm(), request()).await.unwrap();
-    assert_eq!(reply.calls, [made("call_mixed_0", "first", "{\"a\":1}"), made("call_mixed_1", "second", "{\"b\":2}")]);
+    assert_eq!(
+        reply.calls,
+        [
+            made("call_mixed_0", "first", "{\"a\":1}"),
+            made("call_mixed_1", "second", "{\"b\":2}")
+        ]
+    );
 }
 
 #[tokio::test]
@@ -62,7 +87,14 @@ async fn a_call_without_a_name_is_no_call() {
 #[tokio::test]
 async fn arguments_that_are_not_json_are_kept_as_written() {
     let model = ScriptedModel::start().await;
-    for arguments in ["{\"account\": ", "{'account': 'a'}", "[1, 2]", "\"a\"", "{\"a\": 1} }", "not json"] {
+    for arguments in [
+        "{\"account\": ",
+        "{'account': 'a'}",
+        "[1, 2]",
+        "\"a\"",
+        "{\"a\": 1} }",
+        "not json",
+    ] {
         model.reply(text("").and_call(call("bank__get_balances", arguments)));
         let reply = ask(&model.llm(), request()).await.unwrap();
         assert_eq!(reply.calls[0].arguments, arguments);
@@ -75,7 +107,11 @@ async fn a_call_without_arguments_has_an_empty_object() {
     let model = ScriptedModel::start().await;
     for arguments in ["", " ", "null"] {
         model.reply(text("").and_call(call("bank__get_balances", arguments)));
-        assert_eq!(ask(&model.llm(), request()).await.unwrap().calls[0].arguments, "{}", "{arguments:?}");
+        assert_eq!(
+            ask(&model.llm(), request()).await.unwrap().calls[0].arguments,
+            "{}",
+            "{arguments:?}"
+        );
     }
 }
 
@@ -83,7 +119,10 @@ async fn a_call_without_arguments_has_an_empty_object() {
 async fn a_missing_end_mark_is_forgiven_when_the_model_said_why_it_stopped() {
     let model = ScriptedModel::start().await;
     model.reply(text("all of it").without_done());
-    assert_eq!(ask(&model.llm(), request()).await.unwrap().text, "all of it");
+    assert_eq!(
+        ask(&model.llm(), request()).await.unwrap().text,
+        "all of it"
+    );
 }
 
 #[tokio::test]
@@ -91,7 +130,10 @@ async fn an_answer_that_just_ends_is_truncated() {
     let model = ScriptedModel::start().await;
     model.reply(events([chunk(json!({ "content": "half of " }), None)]));
     let (pieces, end) = collect(models().step(&model.llm(), request())).await;
-    assert_eq!((pieces, end), (vec!["half of ".to_owned()], Err(ModelError::Truncated)));
+    assert_eq!(
+        (pieces, end),
+        (vec!["half of ".to_owned()], Err(ModelError::Truncated))
+    );
 }
 
 #[tokio::test]
@@ -100,7 +142,10 @@ async fn an_answer_whose_connection_breaks_is_truncated() {
     model.reply(text("one two three four").cut(4));
     let (pieces, end) = collect(models().step(&model.llm(), request())).await;
     assert_eq!(end, Err(ModelError::Truncated));
-    assert!("one two three".starts_with(pieces.concat().trim()), "{pieces:?}");
+    assert!(
+        "one two three".starts_with(pieces.concat().trim()),
+        "{pieces:?}"
+    );
     assert_eq!(model.requests().len(), 1, "an answer was asked for twice");
 }
 
@@ -108,17 +153,32 @@ async fn an_answer_whose_connection_breaks_is_truncated() {
 async fn a_call_that_is_cut_is_never_handed_out() {
     let model = ScriptedModel::start().await;
     model.reply(calls([("bank__get_balances", json!({ "account": "a" }))]).cut(4));
-    assert_eq!(ask(&model.llm(), request()).await, Err(ModelError::Truncated));
+    assert_eq!(
+        ask(&model.llm(), request()).await,
+        Err(ModelError::Truncated)
+    );
 }
 
 #[tokio::test]
 async fn an_error_in_the_stream_is_an_error_of_its_kind() {
     let model = ScriptedModel::start().await;
     let cases = [
-        (json!({ "error": { "message": "Overloaded", "type": "overloaded_error" } }), "unavailable"),
-        (json!({ "error": { "message": "too fast", "code": 429 } }), "rate_limited"),
-        (json!({ "error": { "message": "too long", "code": "context_length_exceeded" } }), "bad_request"),
-        (json!({ "error": { "message": "no", "code": "invalid_api_key" } }), "unauthorized"),
+        (
+            json!({ "error": { "message": "Overloaded", "type": "overloaded_error" } }),
+            "unavailable",
+        ),
+        (
+            json!({ "error": { "message": "too fast", "code": 429 } }),
+            "rate_limited",
+        ),
+        (
+            json!({ "error": { "message": "too long", "code": "context_length_exceeded" } }),
+            "bad_request",
+        ),
+        (
+            json!({ "error": { "message": "no", "code": "invalid_api_key" } }),
+            "unauthorized",
+        ),
         (json!({ "error": "something" }), "unavailable"),
     ];
     let asked = cases.len();
@@ -128,7 +188,11 @@ async fn an_error_in_the_stream_is_an_error_of_its_kind() {
         assert_eq!(pieces, ["Let "]);
         assert_eq!(end.unwrap_err().code(), code);
     }
-    assert_eq!(model.requests().len(), asked, "an answer was asked for twice although text was shown");
+    assert_eq!(
+        model.requests().len(),
+        asked,
+        "an answer was asked for twice although text was shown"
+    );
 }
 
 #[tokio::test]
@@ -174,7 +238,11 @@ async fn calls_count_whatever_reason_is_given() {
     for reason in ["stop", "something_new", "function_call"] {
         model.reply(calls([("bank__get_balances", json!({}))]).finish(reason));
         let reply = ask(&model.llm(), request()).await.unwrap();
-        assert_eq!((reply.calls.len(), reply.stop), (1, Stop::ToolCalls), "{reason}");
+        assert_eq!(
+            (reply.calls.len(), reply.stop),
+            (1, Stop::ToolCalls),
+            "{reason}"
+        );
     }
 }
 
@@ -189,9 +257,16 @@ async fn a_filtered_answer_has_no_calls() {
 #[tokio::test]
 async fn an_answer_cut_by_the_token_limit_shows_the_call_as_far_as_it_came() {
     let model = ScriptedModel::start().await;
-    model.reply(text("").and_call(call("bank__get_balances", "{\"account\": \"ab")).finish("length"));
+    model.reply(
+        text("")
+            .and_call(call("bank__get_balances", "{\"account\": \"ab"))
+            .finish("length"),
+    );
     let reply = ask(&model.llm(), request()).await.unwrap();
-    assert_eq!((reply.calls[0].arguments.as_str(), reply.stop), ("{\"account\": \"ab", Stop::Length));
+    assert_eq!(
+        (reply.calls[0].arguments.as_str(), reply.stop),
+        ("{\"account\": \"ab", Stop::Length)
+    );
 }
 
 #[tokio::test]
@@ -203,7 +278,10 @@ async fn reasoning_is_not_part_of_the_answer() {
         chunk(json!({}), Some("stop")),
     ]));
     let (pieces, end) = collect(models().step(&model.llm(), request())).await;
-    assert_eq!((pieces, end.unwrap().text), (vec!["hello".to_owned()], "hello".to_owned()));
+    assert_eq!(
+        (pieces, end.unwrap().text),
+        (vec!["hello".to_owned()], "hello".to_owned())
+    );
 }
 
 #[tokio::test]
@@ -212,6 +290,9 @@ async fn something_that_is_not_a_stream_is_a_protocol_error() {
     model.reply(raw(["<html>welcome</html>"]).header("content-type", "text/html"));
     model.reply(raw(["data: {\"choices\": \n\n"]));
     for _ in 0..2 {
-        assert_eq!(ask(&model.llm(), request()).await.unwrap_err().code(), "protocol");
+        assert_eq!(
+            ask(&model.llm(), request()).await.unwrap_err().code(),
+            "protocol"
+        );
     }
 }

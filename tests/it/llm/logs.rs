@@ -37,7 +37,10 @@ async fn prompts_answers_and_keys_are_not_logged_even_at_trace() {
     // that may be another test's.
     let _second = Dispatch::new(tracing_subscriber::registry());
     let model = ScriptedModel::start().await;
-    model.reply(text("the answer").and_call(call("bank__get_balances", "{\"account\": \"the argument\"}")));
+    model.reply(text("the answer").and_call(call(
+        "bank__get_balances",
+        "{\"account\": \"the argument\"}",
+    )));
     model.reply(error(400, "the complaint"));
     async {
         ask(&model.llm(), request()).await.unwrap();
@@ -46,8 +49,21 @@ async fn prompts_answers_and_keys_are_not_logged_even_at_trace() {
     .with_subscriber(subscriber)
     .await;
     let written = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
-    assert!(written.contains("model request failed"), "our own line is missing: {written}");
-    for private in ["the answer", "the argument", "the complaint", "be brief", "how much", "model-key"] {
-        assert!(!written.contains(private), "{private:?} is in the log: {written}");
+    assert!(
+        written.contains("model request failed"),
+        "our own line is missing: {written}"
+    );
+    for private in [
+        "the answer",
+        "the argument",
+        "the complaint",
+        "be brief",
+        "how much",
+        "model-key",
+    ] {
+        assert!(
+            !written.contains(private),
+            "{private:?} is in the log: {written}"
+        );
     }
 }

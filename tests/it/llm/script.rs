@@ -5,7 +5,14 @@ use crate::support::model::{Request, last_user, results, said, tool_names};
 
 async fn send(model: &ScriptedModel, body: &Value) -> u16 {
     let url = format!("{}/chat/completions", model.base_url());
-    client().post(url).json(body).send().await.unwrap().status().as_u16()
+    client()
+        .post(url)
+        .json(body)
+        .send()
+        .await
+        .unwrap()
+        .status()
+        .as_u16()
 }
 
 fn good() -> Value {
@@ -52,20 +59,44 @@ async fn each_kind_of_wrong_transcript_is_noticed() {
         (but("/messages/1/content", json!(" ")), "is empty"),
         (but("/messages/2", json!(null)), "nobody waits for"),
         (but("/messages/3", json!(null)), "no result"),
-        (but("/messages/3", json!({ "role": "user", "content": "between" })), "stands between"),
-        (but("/messages/4/tool_call_id", json!("2")), "nobody waits for"),
-        (but("/messages/2/tool_calls/1/id", json!("1")), "an id of its own"),
-        (but("/messages/2/tool_calls/0/function/name", json!("a.b")), "legal name"),
-        (but("/messages/2/tool_calls/0/function/arguments", json!("{")), "not an object"),
+        (
+            but(
+                "/messages/3",
+                json!({ "role": "user", "content": "between" }),
+            ),
+            "stands between",
+        ),
+        (
+            but("/messages/4/tool_call_id", json!("2")),
+            "nobody waits for",
+        ),
+        (
+            but("/messages/2/tool_calls/1/id", json!("1")),
+            "an id of its own",
+        ),
+        (
+            but("/messages/2/tool_calls/0/function/name", json!("a.b")),
+            "legal name",
+        ),
+        (
+            but("/messages/2/tool_calls/0/function/arguments", json!("{")),
+            "not an object",
+        ),
         (but("/tools", json!([tool, tool])), "two tools"),
         (but("/tools/0/function/name", json!("")), "legal name"),
-        (but("/tools/0/function/parameters", json!({ "type": "string" })), "schema"),
+        (
+            but("/tools/0/function/parameters", json!({ "type": "string" })),
+            "schema",
+        ),
         (but("/messages/3/content", json!("a canary sang")), "secret"),
     ];
     for (body, expected) in wrong {
         send(&model, &body).await;
         let noticed = model.take_violations().join("\n");
-        assert!(noticed.contains(expected), "{expected:?} is not in {noticed:?}");
+        assert!(
+            noticed.contains(expected),
+            "{expected:?} is not in {noticed:?}"
+        );
     }
 }
 
@@ -86,20 +117,41 @@ async fn dropping_a_model_with_violations_fails_the_test() {
 #[tokio::test]
 async fn rules_let_conversations_run_at_the_same_time() {
     let model = ScriptedModel::start().await;
-    model.on(|request| said(request, "balance").then(|| calls([("bank__get_balances", json!({}))])));
-    model.on(|request| results(request).pop().map(|result| text(format!("You have {result}"))));
+    model
+        .on(|request| said(request, "balance").then(|| calls([("bank__get_balances", json!({}))])));
+    model.on(|request| {
+        results(request)
+            .pop()
+            .map(|result| text(format!("You have {result}")))
+    });
     model.on(|request| Some(text(format!("you said: {}", last_user(request)))));
     let models = models();
-    let with = |history| collect(models.step(&model.llm(), StepRequest { history, ..request() }));
+    let with = |history| {
+        collect(models.step(
+            &model.llm(),
+            StepRequest {
+                history,
+                ..request()
+            },
+        ))
+    };
     let called = vec![
         user("balance?"),
         assistant("", [made("call_rules_01", "bank__get_balances", "{}")]),
         result("call_rules_01", "5"),
     ];
-    let (first, second, third) = tokio::join!(with(vec![user("my balance?")]), with(called), with(vec![user("hello")]));
+    let (first, second, third) = tokio::join!(
+        with(vec![user("my balance?")]),
+        with(called),
+        with(vec![user("hello")])
+    );
     assert_eq!(first.1.unwrap().calls[0].name, "bank__get_balances");
     assert_eq!(second.1.unwrap().text, "You have 5");
     assert_eq!(third.1.unwrap().text, "you said: hello");
     let requests: Vec<Request> = model.wait_for_requests(3).await;
-    assert!(requests.iter().all(|request| tool_names(&request.body) == ["bank__get_balances"]));
+    assert!(
+        requests
+            .iter()
+            .all(|request| tool_names(&request.body) == ["bank__get_balances"])
+    );
 }

@@ -21,10 +21,16 @@ struct Kept {
 
 impl Fake {
     async fn start(content_type: &'static str, body: String) -> Self {
-        let state = Arc::new(Kept { content_type, body, asked: Mutex::default() });
+        let state = Arc::new(Kept {
+            content_type,
+            body,
+            asked: Mutex::default(),
+        });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let base = format!("http://{}", listener.local_addr().unwrap());
-        let app = Router::new().fallback(answer).with_state(Arc::clone(&state));
+        let app = Router::new()
+            .fallback(answer)
+            .with_state(Arc::clone(&state));
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
         Self { state, base }
     }
@@ -56,7 +62,12 @@ impl Fake {
     }
 
     fn asked(&self) -> (Uri, HeaderMap, Value) {
-        self.state.asked.lock().unwrap().pop().expect("nothing was asked")
+        self.state
+            .asked
+            .lock()
+            .unwrap()
+            .pop()
+            .expect("nothing was asked")
     }
 }
 
@@ -85,7 +96,11 @@ fn conversation() -> StepRequest {
         ),
         result("call_wire_0001", "one"),
     ];
-    StepRequest { system: "be brief".to_owned(), history, tools: vec![tool("bank__get_balances", schema)] }
+    StepRequest {
+        system: "be brief".to_owned(),
+        history,
+        tools: vec![tool("bank__get_balances", schema)],
+    }
 }
 
 fn anthropic(stop: &str) -> Vec<Value> {
@@ -108,12 +123,29 @@ fn anthropic(stop: &str) -> Vec<Value> {
 #[tokio::test]
 async fn anthropic_speaks_its_own_wire() {
     let fake = Fake::sse(anthropic("tool_use")).await;
-    let (pieces, reply) =
-        collect(models().step(&fake.llm(Provider::Anthropic, "a-model-nobody-knows", ""), conversation())).await;
+    let (pieces, reply) = collect(models().step(
+        &fake.llm(Provider::Anthropic, "a-model-nobody-knows", ""),
+        conversation(),
+    ))
+    .await;
     let reply = reply.unwrap();
     assert_eq!(pieces, ["Let me ", "look."]);
-    assert_eq!(reply.calls, [made("toolu_01A09q90qw90lq917835lq9", "bank__get_balances", "{\"account\": \"a\"}")]);
-    assert_eq!(reply.usage, Usage { input_tokens: 21, output_tokens: 9, estimated: false });
+    assert_eq!(
+        reply.calls,
+        [made(
+            "toolu_01A09q90qw90lq917835lq9",
+            "bank__get_balances",
+            "{\"account\": \"a\"}"
+        )]
+    );
+    assert_eq!(
+        reply.usage,
+        Usage {
+            input_tokens: 21,
+            output_tokens: 9,
+            estimated: false
+        }
+    );
     let (uri, headers, body) = fake.asked();
     assert_eq!(uri, "/v1/messages");
     assert_eq!(headers["x-api-key"], "wire-key-1");
@@ -127,28 +159,53 @@ async fn anthropic_speaks_its_own_wire() {
     let messages = &body["messages"];
     assert_eq!(messages[1]["content"][0]["type"], "tool_use");
     assert_eq!(messages[1]["content"][0]["input"], json!({ "a": 1 }));
-    assert_eq!(messages[2]["content"][0]["tool_use_id"], messages[1]["content"][0]["id"]);
-    assert_eq!(messages[2]["content"][1]["tool_use_id"], messages[1]["content"][1]["id"]);
+    assert_eq!(
+        messages[2]["content"][0]["tool_use_id"],
+        messages[1]["content"][0]["id"]
+    );
+    assert_eq!(
+        messages[2]["content"][1]["tool_use_id"],
+        messages[1]["content"][1]["id"]
+    );
     assert_eq!(messages[2]["content"][1]["is_error"], true);
 }
 
 #[tokio::test]
 async fn anthropic_may_stop_in_the_middle_or_refuse() {
-    for (stop, expected, calls) in [("max_tokens", Stop::Length, 1), ("refusal", Stop::ContentFilter, 0)] {
+    for (stop, expected, calls) in [
+        ("max_tokens", Stop::Length, 1),
+        ("refusal", Stop::ContentFilter, 0),
+    ] {
         let fake = Fake::sse(anthropic(stop)).await;
-        let reply = ask(&fake.llm(Provider::Anthropic, "claude", "/v1"), conversation()).await.unwrap();
+        let reply = ask(
+            &fake.llm(Provider::Anthropic, "claude", "/v1"),
+            conversation(),
+        )
+        .await
+        .unwrap();
         assert_eq!((reply.stop, reply.calls.len()), (expected, calls));
     }
     let cut = Fake::sse(anthropic("end_turn").into_iter().take(9)).await;
-    assert_eq!(ask(&cut.llm(Provider::Anthropic, "claude", ""), conversation()).await, Err(ModelError::Truncated));
+    assert_eq!(
+        ask(&cut.llm(Provider::Anthropic, "claude", ""), conversation()).await,
+        Err(ModelError::Truncated)
+    );
 }
 
 #[tokio::test]
 async fn anthropic_errors_in_the_stream_are_told_apart() {
     let error = json!({ "type": "error", "error": { "type": "overloaded_error", "message": "Overloaded" } });
     let fake = Fake::sse([error]).await;
-    let error = ask(&fake.llm(Provider::Anthropic, "claude", ""), conversation()).await.unwrap_err();
-    assert_eq!(error, ModelError::Unavailable { reason: "Overloaded".to_owned(), retry_after: None });
+    let error = ask(&fake.llm(Provider::Anthropic, "claude", ""), conversation())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        error,
+        ModelError::Unavailable {
+            reason: "Overloaded".to_owned(),
+            retry_after: None
+        }
+    );
 }
 
 fn gemini(parts: &Value, reason: Option<&str>) -> Value {
@@ -161,25 +218,42 @@ fn gemini(parts: &Value, reason: Option<&str>) -> Value {
 
 #[tokio::test]
 async fn gemini_speaks_its_own_wire_and_has_no_key_in_its_url() {
-    let call = json!({ "functionCall": { "name": "bank__get_balances", "args": { "account": "a" } } });
+    let call =
+        json!({ "functionCall": { "name": "bank__get_balances", "args": { "account": "a" } } });
     let fake = Fake::sse([
         gemini(&json!([{ "text": "Let me " }]), None),
         gemini(&json!([{ "text": "look." }, call, call]), Some("STOP")),
     ])
     .await;
-    let (pieces, reply) =
-        collect(models().step(&fake.llm(Provider::Gemini, "gemini-3-flash-preview", ""), conversation())).await;
+    let (pieces, reply) = collect(models().step(
+        &fake.llm(Provider::Gemini, "gemini-3-flash-preview", ""),
+        conversation(),
+    ))
+    .await;
     let reply = reply.unwrap();
     assert_eq!(pieces.concat(), "Let me look.");
     assert_eq!((reply.stop, reply.calls.len()), (Stop::ToolCalls, 2));
     assert_ne!(reply.calls[0].call_id, reply.calls[1].call_id);
     assert_eq!(reply.calls[0].arguments, r#"{"account":"a"}"#);
-    assert_eq!(reply.usage, Usage { input_tokens: 30, output_tokens: 5, estimated: false });
+    assert_eq!(
+        reply.usage,
+        Usage {
+            input_tokens: 30,
+            output_tokens: 5,
+            estimated: false
+        }
+    );
     let (uri, headers, body) = fake.asked();
-    assert_eq!(uri, "/v1beta/models/gemini-3-flash-preview:streamGenerateContent?alt=sse");
+    assert_eq!(
+        uri,
+        "/v1beta/models/gemini-3-flash-preview:streamGenerateContent?alt=sse"
+    );
     assert_eq!(headers["x-goog-api-key"], "wire-key-1");
     assert_eq!(body["systemInstruction"]["parts"][0]["text"], "be brief");
-    assert_eq!(body["contents"][1]["parts"][0]["functionCall"]["args"], json!({ "a": 1 }));
+    assert_eq!(
+        body["contents"][1]["parts"][0]["functionCall"]["args"],
+        json!({ "a": 1 })
+    );
     assert_eq!(body["contents"][2]["parts"].as_array().unwrap().len(), 2);
     assert!(!body.to_string().contains("$schema"));
 }
@@ -189,7 +263,12 @@ async fn gemini_may_block_the_prompt_or_the_answer() {
     let blocked = Fake::sse([json!({ "promptFeedback": { "blockReason": "SAFETY" } })]).await;
     let cut = Fake::sse([gemini(&json!([{ "text": "So" }]), Some("SAFETY"))]).await;
     for fake in [blocked, cut] {
-        let reply = ask(&fake.llm(Provider::Gemini, "gemini-2.5-flash", "/v1beta"), conversation()).await.unwrap();
+        let reply = ask(
+            &fake.llm(Provider::Gemini, "gemini-2.5-flash", "/v1beta"),
+            conversation(),
+        )
+        .await
+        .unwrap();
         assert_eq!(reply.stop, Stop::ContentFilter);
     }
 }
@@ -202,17 +281,33 @@ async fn ollama_speaks_its_own_wire() {
         json!({ "model": "m", "message": { "role": "assistant", "content": "" }, "done": true, "done_reason": "stop", "prompt_eval_count": 40, "eval_count": 6 }),
     ];
     let fake = Fake::ndjson(&lines).await;
-    let llm = Llm { max_tokens: Some(77), ..fake.llm(Provider::Ollama, "qwen3", "/v1") };
+    let llm = Llm {
+        max_tokens: Some(77),
+        ..fake.llm(Provider::Ollama, "qwen3", "/v1")
+    };
     let (pieces, reply) = collect(models().step(&llm, conversation())).await;
     let reply = reply.unwrap();
     assert_eq!(pieces.concat(), "Let me look.");
-    assert_eq!((reply.stop, reply.calls[0].arguments.as_str()), (Stop::ToolCalls, r#"{"account":"a"}"#));
-    assert_eq!(reply.usage, Usage { input_tokens: 40, output_tokens: 6, estimated: false });
+    assert_eq!(
+        (reply.stop, reply.calls[0].arguments.as_str()),
+        (Stop::ToolCalls, r#"{"account":"a"}"#)
+    );
+    assert_eq!(
+        reply.usage,
+        Usage {
+            input_tokens: 40,
+            output_tokens: 6,
+            estimated: false
+        }
+    );
     let (uri, headers, asked) = fake.asked();
     assert_eq!(uri, "/api/chat");
     assert_eq!(headers["authorization"], "Bearer wire-key-1");
     assert_eq!(asked["options"]["num_predict"], 77);
     assert_eq!(asked["messages"][3]["role"], "tool");
     let cut = Fake::ndjson(&lines[..2]).await;
-    assert_eq!(ask(&cut.llm(Provider::Ollama, "qwen3", ""), conversation()).await, Err(ModelError::Truncated));
+    assert_eq!(
+        ask(&cut.llm(Provider::Ollama, "qwen3", ""), conversation()).await,
+        Err(ModelError::Truncated)
+    );
 }

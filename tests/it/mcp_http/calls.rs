@@ -19,7 +19,13 @@ async fn calls<R: Future<Output = Reply> + Send + 'static>(
 ) -> Scripted {
     Scripted::modern(move |seen| {
         let script = script.clone();
-        async move { if seen.method() == "tools/call" { Some(script(seen).await) } else { None } }
+        async move {
+            if seen.method() == "tools/call" {
+                Some(script(seen).await)
+            } else {
+                None
+            }
+        }
     })
     .await
 }
@@ -28,20 +34,31 @@ async fn calls<R: Future<Output = Reply> + Send + 'static>(
 async fn call(server: &Scripted) -> (Result<String, CallError>, usize) {
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({"n": 1})), options())).await;
-    (outcome.map(|outcome| outcome.text), server.requests("tools/call").len())
+    (
+        outcome.map(|outcome| outcome.text),
+        server.requests("tools/call").len(),
+    )
 }
 
 fn short(request: Duration) -> Timeouts {
-    Timeouts { connect: Duration::from_secs(5), request, ..Timeouts::default() }
+    Timeouts {
+        connect: Duration::from_secs(5),
+        request,
+        ..Timeouts::default()
+    }
 }
 
 #[tokio::test]
 async fn a_warm_call_is_one_request() {
     let server = Scripted::modern(async |_| None).await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
     let before = server.methods().len();
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
     assert_eq!(server.methods()[before..], ["tools/call"]);
 }
 
@@ -49,9 +66,12 @@ async fn a_warm_call_is_one_request() {
 async fn arguments_arrive_as_they_were_spelt() {
     let server = Scripted::modern(async |_| None).await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let arguments = serde_json::from_str(r#"{ "amount": 12345678901234567890.10, "b": "\u00e9" }"#).unwrap();
+    let arguments =
+        serde_json::from_str(r#"{ "amount": 12345678901234567890.10, "b": "\u00e9" }"#).unwrap();
     let arguments: Box<serde_json::value::RawValue> = arguments;
-    mcp.call(&key, &spec, "echo", &arguments, options()).await.unwrap();
+    mcp.call(&key, &spec, "echo", &arguments, options())
+        .await
+        .unwrap();
     let sent = server.requests("tools/call").remove(0);
     assert!(sent.raw.contains(arguments.get()), "{}", sent.raw);
     assert_eq!(sent.headers["authorization"], "Bearer right");
@@ -62,7 +82,10 @@ async fn arguments_arrive_as_they_were_spelt() {
 async fn arguments_that_are_no_object_are_not_sent() {
     let server = Scripted::modern(async |_| None).await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let error = mcp.call(&key, &spec, "echo", &args(&json!([1])), options()).await.unwrap_err();
+    let error = mcp
+        .call(&key, &spec, "echo", &args(&json!([1])), options())
+        .await
+        .unwrap_err();
     assert!(matches!(error, CallError::NotSent(_)));
     assert!(server.methods().is_empty());
 }
@@ -71,31 +94,48 @@ async fn arguments_that_are_no_object_are_not_sent() {
 async fn a_call_whose_connection_breaks_is_not_made_again() {
     let server = calls(async |_| Reply::HangUp).await;
     let (outcome, times) = call(&server).await;
-    assert!(matches!(outcome, Err(CallError::OutcomeUnknown(_))), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(CallError::OutcomeUnknown(_))),
+        "{outcome:?}"
+    );
     assert_eq!(times, 1);
 }
 
 #[tokio::test]
 async fn a_call_whose_answer_breaks_off_is_not_made_again() {
     let server = calls(async |_| {
-        let half = stream::iter([Ok(": hello\n\n".to_owned()), Err(io::Error::other("broken"))]);
+        let half = stream::iter([
+            Ok(": hello\n\n".to_owned()),
+            Err(io::Error::other("broken")),
+        ]);
         events(half)
     })
     .await;
     let (outcome, times) = call(&server).await;
-    assert!(matches!(outcome, Err(CallError::OutcomeUnknown(_))), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(CallError::OutcomeUnknown(_))),
+        "{outcome:?}"
+    );
     assert_eq!(times, 1);
 }
 
 #[tokio::test]
 async fn an_answer_that_is_not_the_protocol_leaves_the_outcome_unknown() {
-    for (content_type, body) in
-        [("application/json", "{}"), ("application/json", "<html>"), ("text/html", "hi"), ("application/json", "")]
-    {
-        let server =
-            calls(move |_| async move { reply(StatusCode::OK, &[("content-type", content_type)], body) }).await;
+    for (content_type, body) in [
+        ("application/json", "{}"),
+        ("application/json", "<html>"),
+        ("text/html", "hi"),
+        ("application/json", ""),
+    ] {
+        let server = calls(move |_| async move {
+            reply(StatusCode::OK, &[("content-type", content_type)], body)
+        })
+        .await;
         let (outcome, times) = call(&server).await;
-        assert!(matches!(outcome, Err(CallError::OutcomeUnknown(_))), "{body}: {outcome:?}");
+        assert!(
+            matches!(outcome, Err(CallError::OutcomeUnknown(_))),
+            "{body}: {outcome:?}"
+        );
         assert_eq!(times, 1);
     }
 }
@@ -104,7 +144,10 @@ async fn an_answer_that_is_not_the_protocol_leaves_the_outcome_unknown() {
 async fn a_call_that_is_taken_and_not_answered_leaves_the_outcome_unknown() {
     let server = calls(async |_| reply(StatusCode::ACCEPTED, &[], "")).await;
     let (outcome, times) = call(&server).await;
-    assert!(matches!(outcome, Err(CallError::OutcomeUnknown(_))), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(CallError::OutcomeUnknown(_))),
+        "{outcome:?}"
+    );
     assert_eq!(times, 1);
 }
 
@@ -112,7 +155,9 @@ async fn a_call_that_is_taken_and_not_answered_leaves_the_outcome_unknown() {
 async fn a_huge_answer_is_not_read_to_its_end() {
     let server = calls(async |seen: Seen| seen.result(text(&"x".repeat(9 * 1024 * 1024)))).await;
     let (outcome, times) = call(&server).await;
-    let Err(CallError::OutcomeUnknown(reason)) = outcome else { panic!("{outcome:?}") };
+    let Err(CallError::OutcomeUnknown(reason)) = outcome else {
+        panic!("{outcome:?}")
+    };
     assert!(reason.contains("exceeds"), "{reason}");
     assert_eq!(times, 1);
 }
@@ -125,7 +170,9 @@ async fn a_huge_event_is_not_read_to_its_end() {
     })
     .await;
     let (outcome, times) = call(&server).await;
-    let Err(CallError::OutcomeUnknown(reason)) = outcome else { panic!("{outcome:?}") };
+    let Err(CallError::OutcomeUnknown(reason)) = outcome else {
+        panic!("{outcome:?}")
+    };
     assert!(reason.contains("exceeds"), "{reason}");
     assert_eq!(times, 1);
 }
@@ -139,7 +186,10 @@ async fn endless_events_end_with_the_cap_of_the_stream() {
     })
     .await;
     let (outcome, times) = call(&server).await;
-    assert!(matches!(outcome, Err(CallError::OutcomeUnknown(_))), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(CallError::OutcomeUnknown(_))),
+        "{outcome:?}"
+    );
     assert_eq!(times, 1);
 }
 
@@ -153,10 +203,21 @@ async fn a_401_or_403_without_any_header_is_definite() {
 
 #[tokio::test]
 async fn a_json_rpc_error_is_a_refusal_whatever_the_status() {
-    for status in [StatusCode::OK, StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND, StatusCode::INTERNAL_SERVER_ERROR] {
-        let server = calls(move |seen: Seen| async move { seen.error(status, -32602, "no such tool") }).await;
+    for status in [
+        StatusCode::OK,
+        StatusCode::BAD_REQUEST,
+        StatusCode::NOT_FOUND,
+        StatusCode::INTERNAL_SERVER_ERROR,
+    ] {
+        let server =
+            calls(move |seen: Seen| async move { seen.error(status, -32602, "no such tool") })
+                .await;
         let (outcome, times) = call(&server).await;
-        let refused = CallError::Refused { code: Some(-32602), message: "no such tool".to_owned(), retry_after: None };
+        let refused = CallError::Refused {
+            code: Some(-32602),
+            message: "no such tool".to_owned(),
+            retry_after: None,
+        };
         assert_eq!((outcome, times), (Err(refused), 1), "{status}");
     }
 }
@@ -164,17 +225,29 @@ async fn a_json_rpc_error_is_a_refusal_whatever_the_status() {
 #[tokio::test]
 async fn a_status_alone_says_whether_the_tool_may_have_run() {
     let server = calls(async |_| reply(StatusCode::BAD_GATEWAY, &[], "<html>")).await;
-    assert!(matches!(call(&server).await, (Err(CallError::OutcomeUnknown(_)), 1)));
+    assert!(matches!(
+        call(&server).await,
+        (Err(CallError::OutcomeUnknown(_)), 1)
+    ));
     let server = calls(async |_| reply(StatusCode::PAYLOAD_TOO_LARGE, &[], "")).await;
-    assert!(matches!(call(&server).await, (Err(CallError::Refused { code: None, .. }), 1)));
+    assert!(matches!(
+        call(&server).await,
+        (Err(CallError::Refused { code: None, .. }), 1)
+    ));
 }
 
 #[tokio::test]
 async fn a_busy_server_says_when_to_come_back() {
-    for status in [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE] {
-        let server = calls(move |_| async move { reply(status, &[("retry-after", "7")], "") }).await;
+    for status in [
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::SERVICE_UNAVAILABLE,
+    ] {
+        let server =
+            calls(move |_| async move { reply(status, &[("retry-after", "7")], "") }).await;
         let (outcome, times) = call(&server).await;
-        let Err(CallError::Refused { retry_after, .. }) = outcome else { panic!("{outcome:?}") };
+        let Err(CallError::Refused { retry_after, .. }) = outcome else {
+            panic!("{outcome:?}")
+        };
         assert_eq!((retry_after, times), (Some(Duration::from_secs(7)), 1));
     }
 }
@@ -191,7 +264,10 @@ async fn a_slow_call_costs_its_own_time_and_the_server_hears_of_it() {
     let (mcp, key) = (mcp(), key());
     let spec = spec_with(server.endpoint(), short(Duration::from_millis(300)));
     let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options())).await;
-    assert_eq!(outcome.unwrap_err(), CallError::TimedOut(Duration::from_millis(300)));
+    assert_eq!(
+        outcome.unwrap_err(),
+        CallError::TimedOut(Duration::from_millis(300))
+    );
     server.until("notifications/cancelled", 1).await;
     assert_eq!(server.requests("tools/call").len(), 1);
 }
@@ -207,12 +283,19 @@ async fn after_a_call_ran_out_of_time_the_server_is_asked_for_a_sign_of_life() {
     })
     .await;
     let (mcp, key) = (mcp(), key());
-    let timeouts =
-        Timeouts { connect: Duration::from_millis(300), request: Duration::from_millis(600), ..Timeouts::default() };
+    let timeouts = Timeouts {
+        connect: Duration::from_millis(300),
+        request: Duration::from_millis(600),
+        ..Timeouts::default()
+    };
     let spec = spec_with(server.endpoint(), timeouts);
-    let first = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await;
+    let first = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .await;
     assert_eq!(first.unwrap_err(), CallError::TimedOut(timeouts.request));
-    let second = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await;
+    let second = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .await;
     assert!(matches!(second.unwrap_err(), CallError::NotSent(_)));
     assert!(matches!(mcp.state(&key), ConnectionState::Down { .. }));
     assert_eq!(server.requests("tools/call").len(), 1);
@@ -221,16 +304,34 @@ async fn after_a_call_ran_out_of_time_the_server_is_asked_for_a_sign_of_life() {
 #[tokio::test]
 async fn a_server_that_was_only_slow_once_goes_on_in_its_session() {
     let server = Scripted::legacy(async |seen: Seen| match seen.method() {
-        "tools/call" if seen.body["params"]["arguments"]["slow"] == true => std::future::pending().await,
+        "tools/call" if seen.body["params"]["arguments"]["slow"] == true => {
+            std::future::pending().await
+        }
         "ping" => Some(seen.result(json!({}))),
         _ => None,
     })
     .await;
     let (mcp, key) = (mcp(), key());
     let spec = spec_with(server.endpoint(), short(Duration::from_millis(300)));
-    mcp.call(&key, &spec, "echo", &args(&json!({"slow": true})), options()).await.unwrap_err();
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
-    assert_eq!((server.requests("ping").len(), server.requests("initialize").len()), (1, 1));
+    mcp.call(
+        &key,
+        &spec,
+        "echo",
+        &args(&json!({"slow": true})),
+        options(),
+    )
+    .await
+    .unwrap_err();
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            server.requests("ping").len(),
+            server.requests("initialize").len()
+        ),
+        (1, 1)
+    );
 }
 
 /// Tells when it is dropped: a request whose connection the client closed.
@@ -255,7 +356,10 @@ async fn a_cancelled_call_closes_its_request() {
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let cancel = CancellationToken::new();
-    let options = CallOptions { cancel: cancel.clone(), ..CallOptions::default() };
+    let options = CallOptions {
+        cancel: cancel.clone(),
+        ..CallOptions::default()
+    };
     let arguments = args(&json!({}));
     let calling = mcp.call(&key, &spec, "echo", &arguments, options);
     let cancelling = async {
@@ -276,7 +380,8 @@ async fn no_more_calls_than_allowed_are_under_way() {
         ..chatelaine::mcp::Options::default()
     });
     let (key, arguments) = (key(), args(&json!({})));
-    let [patient, hasty] = [2000, 100].map(|millis| spec_with(server.endpoint(), short(Duration::from_millis(millis))));
+    let [patient, hasty] = [2000, 100]
+        .map(|millis| spec_with(server.endpoint(), short(Duration::from_millis(millis))));
     let third = async {
         server.until("tools/call", 2).await;
         mcp.call(&key, &hasty, "echo", &arguments, options()).await

@@ -28,7 +28,11 @@ async fn silent() -> Scripted {
 }
 
 fn patience(connect: u64) -> Timeouts {
-    Timeouts { connect: Duration::from_millis(connect), request: Duration::from_secs(10), ..Timeouts::default() }
+    Timeouts {
+        connect: Duration::from_millis(connect),
+        request: Duration::from_secs(10),
+        ..Timeouts::default()
+    }
 }
 
 fn elapsed(since: Instant) -> Duration {
@@ -40,23 +44,41 @@ async fn however_many_ask_a_server_is_connected_once() {
     let server = Scripted::legacy(async |_| None).await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let arguments = args(&json!({}));
-    let calls = join_all((0..20).map(|_| mcp.call(&key, &spec, "echo", &arguments, options()))).await;
+    let calls =
+        join_all((0..20).map(|_| mcp.call(&key, &spec, "echo", &arguments, options()))).await;
     assert!(calls.iter().all(Result::is_ok), "{calls:?}");
-    assert_eq!((server.requests("initialize").len(), server.requests("tools/call").len()), (1, 20));
+    assert_eq!(
+        (
+            server.requests("initialize").len(),
+            server.requests("tools/call").len()
+        ),
+        (1, 20)
+    );
 }
 
 #[tokio::test]
 async fn a_silent_server_costs_its_connect_timeout_once() {
     let server = silent().await;
-    let mcp = mcp_with(Options { first_pause: Duration::from_secs(30), ..Options::default() });
+    let mcp = mcp_with(Options {
+        first_pause: Duration::from_secs(30),
+        ..Options::default()
+    });
     let (key, spec) = (key(), spec_with(server.endpoint(), patience(300)));
     let error = soon(mcp.discover(&key, &spec)).await.unwrap_err();
     assert_eq!(error.kind, McpErrorKind::TimedOut, "{error}");
     let started = clock::instant();
     let error = mcp.discover(&key, &spec).await.unwrap_err();
     assert!(elapsed(started) < Duration::from_millis(100));
-    assert!(error.retry_in.is_some_and(|wait| wait > Duration::from_secs(10)), "{error:?}");
-    let call = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap_err();
+    assert!(
+        error
+            .retry_in
+            .is_some_and(|wait| wait > Duration::from_secs(10)),
+        "{error:?}"
+    );
+    let call = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap_err();
     assert!(matches!(call, CallError::NotSent(_)), "{call:?}");
     assert!(matches!(mcp.state(&key), ConnectionState::Down { .. }));
     assert_eq!(server.methods().len(), 1);
@@ -71,7 +93,10 @@ async fn a_server_that_comes_back_is_used_again_after_its_pause() {
         async move { (!up).then(|| reply(StatusCode::BAD_GATEWAY, &[], "")) }
     })
     .await;
-    let mcp = mcp_with(Options { first_pause: Duration::from_millis(20), ..Options::default() });
+    let mcp = mcp_with(Options {
+        first_pause: Duration::from_millis(20),
+        ..Options::default()
+    });
     let (key, spec) = (key(), spec(server.endpoint()));
     mcp.discover(&key, &spec).await.unwrap_err();
     up.store(true, Ordering::SeqCst);
@@ -111,19 +136,29 @@ async fn whoever_goes_away_does_not_end_connecting_for_the_others() {
 
 #[tokio::test]
 async fn a_definite_no_at_the_handshake_is_told_as_one() {
-    for (status, kind) in
-        [(StatusCode::UNAUTHORIZED, McpErrorKind::Unauthorized), (StatusCode::FORBIDDEN, McpErrorKind::Forbidden)]
-    {
+    for (status, kind) in [
+        (StatusCode::UNAUTHORIZED, McpErrorKind::Unauthorized),
+        (StatusCode::FORBIDDEN, McpErrorKind::Forbidden),
+    ] {
         let server = Scripted::start(move |_| async move { reply(status, &[], "") }).await;
-        let error = mcp().discover(&key(), &spec(server.endpoint())).await.unwrap_err();
+        let error = mcp()
+            .discover(&key(), &spec(server.endpoint()))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind, kind);
     }
 }
 
 #[tokio::test]
 async fn a_page_that_is_no_server_is_told_as_such() {
-    let server = Scripted::start(async |_| reply(StatusCode::OK, &[("content-type", "text/html")], "<html>")).await;
-    let error = mcp().discover(&key(), &spec(server.endpoint())).await.unwrap_err();
+    let server = Scripted::start(async |_| {
+        reply(StatusCode::OK, &[("content-type", "text/html")], "<html>")
+    })
+    .await;
+    let error = mcp()
+        .discover(&key(), &spec(server.endpoint()))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Protocol);
     assert!(error.message.contains("text/html"), "{error}");
 }
@@ -132,7 +167,14 @@ async fn a_page_that_is_no_server_is_told_as_such() {
 async fn a_place_that_the_guard_refuses_is_a_mistake_of_the_pack() {
     let url = "http://10.1.2.3/mcp".parse().unwrap();
     let error = mcp()
-        .discover(&key(), &spec(Endpoint::Remote { transport: Remote::StreamableHttp, url, headers: vec![] }))
+        .discover(
+            &key(),
+            &spec(Endpoint::Remote {
+                transport: Remote::StreamableHttp,
+                url,
+                headers: vec![],
+            }),
+        )
         .await
         .unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Misconfigured, "{error}");
@@ -141,12 +183,23 @@ async fn a_place_that_the_guard_refuses_is_a_mistake_of_the_pack() {
 #[tokio::test]
 async fn a_header_that_cannot_be_sent_is_named_without_its_value() {
     let server = Scripted::modern(async |_| None).await;
-    for (name, value) in [("X-Key", "line\nbreak"), ("Mcp-Session-Id", "break"), ("no spaces", "break")] {
+    for (name, value) in [
+        ("X-Key", "line\nbreak"),
+        ("Mcp-Session-Id", "break"),
+        ("no spaces", "break"),
+    ] {
         let headers = vec![(name.to_owned(), Secret::new(value))];
-        let spec = spec(Endpoint::Remote { transport: Remote::StreamableHttp, url: server.url.clone(), headers });
+        let spec = spec(Endpoint::Remote {
+            transport: Remote::StreamableHttp,
+            url: server.url.clone(),
+            headers,
+        });
         let error = mcp().discover(&key(), &spec).await.unwrap_err();
         assert_eq!(error.kind, McpErrorKind::Misconfigured);
-        assert!(error.message.contains(name) && !error.message.contains("break"), "{error}");
+        assert!(
+            error.message.contains(name) && !error.message.contains("break"),
+            "{error}"
+        );
     }
     assert!(server.methods().is_empty());
 }
@@ -157,17 +210,31 @@ async fn the_era_of_a_server_is_asked_once() {
     let (mcp, spec) = (mcp(), spec(server.endpoint()));
     let first = key();
     mcp.discover(&first, &spec).await.unwrap();
-    let second = chatelaine::mcp::Key { generation: 2, ..first };
+    let second = chatelaine::mcp::Key {
+        generation: 2,
+        ..first
+    };
     mcp.discover(&second, &spec).await.unwrap();
-    assert_eq!((server.requests("server/discover").len(), server.requests("initialize").len()), (1, 2));
+    assert_eq!(
+        (
+            server.requests("server/discover").len(),
+            server.requests("initialize").len()
+        ),
+        (1, 2)
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_answers_anything_to_what_it_does_not_know_is_asked_the_older_way() {
-    let server =
-        Scripted::legacy(async |seen: Seen| (seen.method() == "server/discover").then(|| seen.result(json!({})))).await;
+    let server = Scripted::legacy(async |seen: Seen| {
+        (seen.method() == "server/discover").then(|| seen.result(json!({})))
+    })
+    .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    assert_eq!(mcp.discover(&key, &spec).await.unwrap().protocol, "2025-11-25");
+    assert_eq!(
+        mcp.discover(&key, &spec).await.unwrap().protocol,
+        "2025-11-25"
+    );
 }
 
 #[tokio::test]
@@ -190,10 +257,16 @@ async fn a_server_that_learnt_the_newer_era_is_asked_again() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(old.endpoint()));
-    assert_eq!(mcp.discover(&key, &spec).await.unwrap().protocol, "2025-06-18");
+    assert_eq!(
+        mcp.discover(&key, &spec).await.unwrap().protocol,
+        "2025-06-18"
+    );
     mcp.close(&key).await;
     upgraded.store(true, Ordering::SeqCst);
-    assert_eq!(mcp.discover(&key, &spec).await.unwrap().protocol, "2026-07-28");
+    assert_eq!(
+        mcp.discover(&key, &spec).await.unwrap().protocol,
+        "2026-07-28"
+    );
 }
 
 #[tokio::test]
@@ -202,30 +275,48 @@ async fn a_changed_server_gets_a_new_connection_and_the_old_one_serves_who_holds
     let (mcp, key) = (mcp(), key());
     let old = spec(server.endpoint());
     let headers = vec![("X-New".to_owned(), Secret::new("1"))];
-    let new = spec(Endpoint::Remote { transport: Remote::StreamableHttp, url: server.url.clone(), headers });
+    let new = spec(Endpoint::Remote {
+        transport: Remote::StreamableHttp,
+        url: server.url.clone(),
+        headers,
+    });
     for spec in [&old, &new, &old, &new] {
-        mcp.call(&key, spec, "echo", &args(&json!({})), options()).await.unwrap();
+        mcp.call(&key, spec, "echo", &args(&json!({})), options())
+            .await
+            .unwrap();
     }
     assert_eq!(server.requests("initialize").len(), 2);
-    let new_ones = server.requests("tools/call").iter().filter(|seen| seen.headers.contains_key("x-new")).count();
+    let new_ones = server
+        .requests("tools/call")
+        .iter()
+        .filter(|seen| seen.headers.contains_key("x-new"))
+        .count();
     assert_eq!(new_ones, 2);
 }
 
 #[tokio::test]
 async fn an_idle_connection_is_closed_and_opened_again_when_needed() {
     let server = Scripted::legacy(async |_| None).await;
-    let mcp = mcp_with(Options { idle_ttl: Duration::from_millis(50), ..Options::default() });
+    let mcp = mcp_with(Options {
+        idle_ttl: Duration::from_millis(50),
+        ..Options::default()
+    });
     let (key, spec) = (key(), spec(server.endpoint()));
     mcp.discover(&key, &spec).await.unwrap();
     server.until("DELETE", 1).await;
     assert_eq!(mcp.state(&key), ConnectionState::Idle);
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
 async fn above_the_cap_the_least_recently_used_connection_goes() {
     let server = Scripted::legacy(async |_| None).await;
-    let mcp = mcp_with(Options { max_connections: 2, ..Options::default() });
+    let mcp = mcp_with(Options {
+        max_connections: 2,
+        ..Options::default()
+    });
     let spec = spec(server.endpoint());
     let keys = [key(), key(), key()];
     for key in &keys {
@@ -243,7 +334,10 @@ async fn after_shutdown_sessions_are_ended_and_none_is_opened() {
     mcp.discover(&key, &spec).await.unwrap();
     soon(mcp.shutdown()).await;
     assert_eq!(server.requests("DELETE").len(), 1);
-    assert_eq!(mcp.discover(&key, &spec).await.unwrap_err().kind, McpErrorKind::Closed);
+    assert_eq!(
+        mcp.discover(&key, &spec).await.unwrap_err().kind,
+        McpErrorKind::Closed
+    );
 }
 
 #[tokio::test]
@@ -272,7 +366,10 @@ async fn a_server_that_is_silent_to_the_newer_handshake_is_asked_the_older_way_n
         None
     })
     .await;
-    let mcp = mcp_with(Options { first_pause: Duration::from_millis(1), ..Options::default() });
+    let mcp = mcp_with(Options {
+        first_pause: Duration::from_millis(1),
+        ..Options::default()
+    });
     let (key, spec) = (key(), spec_with(server.endpoint(), patience(300)));
     mcp.discover(&key, &spec).await.unwrap_err();
     let found = async {

@@ -48,7 +48,11 @@ async fn a_broken_tool_keeps_its_siblings() {
     ]});
     let found = discover(&listing(list).await).await.unwrap();
     assert_eq!(names(&found), ["good", "last"]);
-    let dropped: Vec<&str> = found.dropped.iter().map(|why| why.split(':').next().unwrap()).collect();
+    let dropped: Vec<&str> = found
+        .dropped
+        .iter()
+        .map(|why| why.split(':').next().unwrap())
+        .collect();
     let long = format!("tool {:?}", "n".repeat(128));
     let expected = [
         "tool #2",
@@ -90,7 +94,10 @@ async fn the_json_of_a_tool_stays_as_it_came() {
     let found = discover(&server).await.unwrap();
     assert_eq!(found.tools[0].input_schema.get(), schema);
     assert_eq!(found.tools[0].title.as_deref(), Some("N"));
-    assert_eq!(found.tools[0].annotations.as_ref().unwrap().get(), r#"{"readOnlyHint":true}"#);
+    assert_eq!(
+        found.tools[0].annotations.as_ref().unwrap().get(),
+        r#"{"readOnlyHint":true}"#
+    );
 }
 
 #[tokio::test]
@@ -106,7 +113,10 @@ async fn all_pages_are_read() {
     .await;
     let found = discover(&server).await.unwrap();
     assert_eq!(names(&found), ["a", "b", "c"]);
-    assert_eq!((found.ttl, found.public), (Some(Duration::from_secs(5)), true));
+    assert_eq!(
+        (found.ttl, found.public),
+        (Some(Duration::from_secs(5)), true)
+    );
 }
 
 #[tokio::test]
@@ -114,14 +124,20 @@ async fn a_repeated_cursor_ends_the_list() {
     let server = listing(json!({"tools": [tool("a")], "nextCursor": "again"})).await;
     let found = discover(&server).await.unwrap();
     assert_eq!(names(&found), ["a"]);
-    assert!(found.dropped.last().unwrap().contains("repeats a cursor"), "{:?}", found.dropped);
+    assert!(
+        found.dropped.last().unwrap().contains("repeats a cursor"),
+        "{:?}",
+        found.dropped
+    );
     assert_eq!(server.requests("tools/list").len(), 2);
 }
 
 #[tokio::test]
 async fn an_endless_list_is_cut() {
     let server = Scripted::modern(async |seen: Seen| {
-        let page = seen.body["params"]["cursor"].as_str().map_or(0, |page| page.parse::<u32>().unwrap());
+        let page = seen.body["params"]["cursor"]
+            .as_str()
+            .map_or(0, |page| page.parse::<u32>().unwrap());
         let tools: Vec<Value> = (0..150).map(|n| tool(&format!("t{page}_{n}"))).collect();
         (seen.method() == "tools/list")
             .then(|| seen.result(json!({"tools": tools, "nextCursor": (page + 1).to_string()})))
@@ -129,13 +145,23 @@ async fn an_endless_list_is_cut() {
     .await;
     let found = discover(&server).await.unwrap();
     assert_eq!(found.tools.len(), 2000);
-    assert!(found.dropped.last().unwrap().contains("more than 2000 tools"), "{:?}", found.dropped);
+    assert!(
+        found
+            .dropped
+            .last()
+            .unwrap()
+            .contains("more than 2000 tools"),
+        "{:?}",
+        found.dropped
+    );
     assert_eq!(server.requests("tools/list").len(), 14);
 }
 
 #[tokio::test]
 async fn a_list_that_is_none_is_an_error_that_says_so() {
-    let error = discover(&listing(json!({"things": []})).await).await.unwrap_err();
+    let error = discover(&listing(json!({"things": []})).await)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Protocol);
     assert!(error.message.contains("tool list"), "{error}");
 }
@@ -153,9 +179,15 @@ async fn marked_arguments_travel_as_headers_too() {
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(names(&found), ["route"]);
-    assert!(found.dropped[0].starts_with("tool \"bad\": x-mcp-header"), "{:?}", found.dropped);
+    assert!(
+        found.dropped[0].starts_with("tool \"bad\": x-mcp-header"),
+        "{:?}",
+        found.dropped
+    );
     let arguments = args(&json!({"region": " Zürich", "nested": {"n": 7}}));
-    mcp.call(&key, &spec, "route", &arguments, options()).await.unwrap();
+    mcp.call(&key, &spec, "route", &arguments, options())
+        .await
+        .unwrap();
     let sent = &server.requests("tools/call")[0].headers;
     assert_eq!(sent["mcp-param-region"], "=?base64?IFrDvHJpY2g=?=");
     assert_eq!(sent["mcp-param-n"], "7");
@@ -179,15 +211,23 @@ async fn a_server_that_misses_its_headers_is_listed_and_called_again() {
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     let arguments = args(&json!({"region": "eu"}));
-    let outcome = mcp.call(&key, &spec, "route", &arguments, options()).await.unwrap();
-    assert_eq!((outcome.text.as_str(), server.requests("tools/call").len()), ("routed", 2));
+    let outcome = mcp
+        .call(&key, &spec, "route", &arguments, options())
+        .await
+        .unwrap();
+    assert_eq!(
+        (outcome.text.as_str(), server.requests("tools/call").len()),
+        ("routed", 2)
+    );
 }
 
 #[tokio::test]
 async fn a_change_of_tools_is_heard_in_the_older_era() {
     let server = Scripted::legacy(async |seen: Seen| {
-        let changed = event(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
-        (seen.method() == "GET").then(|| events(stream::iter([Ok(changed)]).chain(stream::pending())))
+        let changed =
+            event(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+        (seen.method() == "GET")
+            .then(|| events(stream::iter([Ok(changed)]).chain(stream::pending())))
     })
     .await;
     let (mcp, key) = (mcp(), key());

@@ -12,9 +12,27 @@ async fn a_published_server_of_the_older_era_lists_its_tools_and_answers() {
     assert_eq!(found.era, Era::Legacy);
     assert!(found.dropped.is_empty(), "{:?}", found.dropped);
     assert!(found.tools.iter().any(|tool| tool.name == "echo"));
-    assert!(matches!(mcp.state(&key), ConnectionState::Ready { era: Era::Legacy, .. }));
-    let outcome = mcp.call(&key, &spec, "echo", &args(&json!({"message": "hello"})), options()).await.unwrap();
-    assert_eq!((outcome.text.as_str(), outcome.is_error), ("Echo: hello", false));
+    assert!(matches!(
+        mcp.state(&key),
+        ConnectionState::Ready {
+            era: Era::Legacy,
+            ..
+        }
+    ));
+    let outcome = mcp
+        .call(
+            &key,
+            &spec,
+            "echo",
+            &args(&json!({"message": "hello"})),
+            options(),
+        )
+        .await
+        .unwrap();
+    assert_eq!(
+        (outcome.text.as_str(), outcome.is_error),
+        ("Echo: hello", false)
+    );
 }
 
 #[tokio::test]
@@ -23,11 +41,26 @@ async fn progress_of_a_published_server_arrives_in_order() {
     let spec = spec(server.endpoint(&[]));
     let (progress, mut heard) = mpsc::unbounded_channel();
     let arguments = args(&json!({"duration": 1, "steps": 4}));
-    let options = CallOptions { progress: Some(progress), ..CallOptions::default() };
-    let outcome = mcp.call(&key, &spec, "trigger-long-running-operation", &arguments, options).await.unwrap();
+    let options = CallOptions {
+        progress: Some(progress),
+        ..CallOptions::default()
+    };
+    let outcome = mcp
+        .call(
+            &key,
+            &spec,
+            "trigger-long-running-operation",
+            &arguments,
+            options,
+        )
+        .await
+        .unwrap();
     assert!(!outcome.is_error, "{}", outcome.text);
     let mut steps = Vec::new();
-    while let Some(Progress { progress, total, .. }) = heard.recv().await {
+    while let Some(Progress {
+        progress, total, ..
+    }) = heard.recv().await
+    {
         steps.push((progress, total));
     }
     let expected: Vec<_> = [1.0, 2.0, 3.0, 4.0].map(|step| (step, Some(4.0))).into();
@@ -38,12 +71,22 @@ async fn progress_of_a_published_server_arrives_in_order() {
 async fn images_and_structured_content_of_a_published_server_survive() {
     let (server, mcp, key) = (everything(None).await, mcp(), key());
     let spec = spec(server.endpoint(&[]));
-    let image = mcp.call(&key, &spec, "get-tiny-image", &args(&json!({})), options()).await.unwrap();
+    let image = mcp
+        .call(&key, &spec, "get-tiny-image", &args(&json!({})), options())
+        .await
+        .unwrap();
     assert!(image.text.contains("[image image/png, "), "{}", image.text);
     assert!(image.raw.get().contains("\"type\":\"image\""));
     let arguments = args(&json!({"location": "New York"}));
-    let weather = mcp.call(&key, &spec, "get-structured-content", &arguments, options()).await.unwrap();
-    assert!(weather.raw.get().contains("\"structuredContent\":{"), "{}", weather.raw);
+    let weather = mcp
+        .call(&key, &spec, "get-structured-content", &arguments, options())
+        .await
+        .unwrap();
+    assert!(
+        weather.raw.get().contains("\"structuredContent\":{"),
+        "{}",
+        weather.raw
+    );
 }
 
 #[tokio::test]
@@ -54,7 +97,16 @@ async fn a_published_server_that_was_restarted_is_called_again_in_a_new_session(
     let port = server.port;
     drop(server);
     let _server = everything(Some(port)).await;
-    let outcome = mcp.call(&key, &spec, "echo", &args(&json!({"message": "again"})), options()).await.unwrap();
+    let outcome = mcp
+        .call(
+            &key,
+            &spec,
+            "echo",
+            &args(&json!({"message": "again"})),
+            options(),
+        )
+        .await
+        .unwrap();
     assert_eq!(outcome.text, "Echo: again");
 }
 
@@ -63,22 +115,55 @@ async fn a_published_server_of_the_newer_era_is_spoken_to_without_a_handshake() 
     let (server, mcp, key) = (desk().await, mcp(), key());
     let spec = spec(server.endpoint(&[("Authorization", "Bearer reader-token")]));
     let found = mcp.discover(&key, &spec).await.unwrap();
-    assert_eq!((found.era, found.protocol.as_str()), (Era::Modern, "2026-07-28"));
+    assert_eq!(
+        (found.era, found.protocol.as_str()),
+        (Era::Modern, "2026-07-28")
+    );
     assert_eq!(found.server_name.as_deref(), Some("desk"));
-    let sum = mcp.call(&key, &spec, "add", &args(&json!({"a": 2, "b": 3})), options()).await.unwrap();
+    let sum = mcp
+        .call(
+            &key,
+            &spec,
+            "add",
+            &args(&json!({"a": 2, "b": 3})),
+            options(),
+        )
+        .await
+        .unwrap();
     assert_eq!(sum.text, "5");
     let (progress, mut heard) = mpsc::unbounded_channel();
-    let options = CallOptions { progress: Some(progress), ..CallOptions::default() };
-    mcp.call(&key, &spec, "count", &args(&json!({"to": 3})), options).await.unwrap();
+    let options = CallOptions {
+        progress: Some(progress),
+        ..CallOptions::default()
+    };
+    mcp.call(&key, &spec, "count", &args(&json!({"to": 3})), options)
+        .await
+        .unwrap();
     let first = heard.recv().await.unwrap();
-    assert_eq!(first, Progress { progress: 1.0, total: Some(3.0), message: Some("at 1".to_owned()) });
+    assert_eq!(
+        first,
+        Progress {
+            progress: 1.0,
+            total: Some(3.0),
+            message: Some("at 1".to_owned())
+        }
+    );
 }
 
 #[tokio::test]
 async fn a_tool_that_fails_is_a_result_and_no_error_of_the_call() {
     let (server, mcp, key) = (desk().await, mcp(), key());
     let spec = spec(server.endpoint(&[("Authorization", "Bearer reader-token")]));
-    let outcome = mcp.call(&key, &spec, "fail", &args(&json!({"why": "no reason"})), options()).await.unwrap();
+    let outcome = mcp
+        .call(
+            &key,
+            &spec,
+            "fail",
+            &args(&json!({"why": "no reason"})),
+            options(),
+        )
+        .await
+        .unwrap();
     assert!(outcome.is_error);
     assert!(outcome.text.contains("no reason"), "{}", outcome.text);
 }
@@ -102,6 +187,15 @@ async fn a_wrong_token_is_a_definite_no() {
     let spec = spec(server.endpoint(&[("Authorization", "Bearer wrong")]));
     let error = mcp.discover(&key, &spec).await.unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Unauthorized, "{error}");
-    let error = mcp.call(&key, &spec, "add", &args(&json!({"a": 1, "b": 1})), options()).await.unwrap_err();
+    let error = mcp
+        .call(
+            &key,
+            &spec,
+            "add",
+            &args(&json!({"a": 1, "b": 1})),
+            options(),
+        )
+        .await
+        .unwrap_err();
     assert_eq!(error, CallError::Unauthorized);
 }

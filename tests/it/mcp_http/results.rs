@@ -12,7 +12,15 @@ async fn outcome_of(result: impl Into<String>) -> Result<ToolOutcome, CallError>
         async move { (seen.method() == "tools/call").then(|| seen.raw_result(&result)) }
     })
     .await;
-    mcp().call(&key(), &spec(server.endpoint()), "echo", &args(&json!({})), options()).await
+    mcp()
+        .call(
+            &key(),
+            &spec(server.endpoint()),
+            "echo",
+            &args(&json!({})),
+            options(),
+        )
+        .await
 }
 
 #[tokio::test]
@@ -54,10 +62,17 @@ async fn what_is_no_text_is_named_and_measured() {
 
 #[tokio::test]
 async fn structured_content_is_the_text_when_there_is_none() {
-    let alone = outcome_of(r#"{"content":[],"structuredContent":{"rate": 1.10},"isError":true}"#).await.unwrap();
-    assert_eq!((alone.text.as_str(), alone.is_error), (r#"{"rate": 1.10}"#, true));
+    let alone = outcome_of(r#"{"content":[],"structuredContent":{"rate": 1.10},"isError":true}"#)
+        .await
+        .unwrap();
+    assert_eq!(
+        (alone.text.as_str(), alone.is_error),
+        (r#"{"rate": 1.10}"#, true)
+    );
     let beside =
-        outcome_of(r#"{"content":[{"type":"text","text":"hi"}],"structuredContent":{"rate":1}}"#).await.unwrap();
+        outcome_of(r#"{"content":[{"type":"text","text":"hi"}],"structuredContent":{"rate":1}}"#)
+            .await
+            .unwrap();
     assert_eq!(beside.text, "hi");
 }
 
@@ -75,8 +90,12 @@ async fn a_long_text_is_cut_between_characters_and_says_so() {
 #[tokio::test]
 async fn a_result_that_asks_for_something_is_a_refusal() {
     let error =
-        outcome_of(r#"{"resultType":"input_required","inputRequests":{},"requestState":"s"}"#).await.unwrap_err();
-    let CallError::Refused { message, .. } = error else { panic!("{error:?}") };
+        outcome_of(r#"{"resultType":"input_required","inputRequests":{},"requestState":"s"}"#)
+            .await
+            .unwrap_err();
+    let CallError::Refused { message, .. } = error else {
+        panic!("{error:?}")
+    };
     assert!(message.contains("input_required"), "{message}");
 }
 
@@ -84,6 +103,9 @@ async fn a_result_that_asks_for_something_is_a_refusal() {
 async fn a_result_that_is_no_object_leaves_the_outcome_unknown() {
     for result in ["[]", "7", "\"done\""] {
         let error = outcome_of(result).await.unwrap_err();
-        assert!(matches!(error, CallError::OutcomeUnknown(_)), "{result}: {error:?}");
+        assert!(
+            matches!(error, CallError::OutcomeUnknown(_)),
+            "{result}: {error:?}"
+        );
     }
 }

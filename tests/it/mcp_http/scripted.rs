@@ -49,19 +49,32 @@ impl Seen {
 
     /// A result for this request.
     pub fn result(&self, result: impl Into<Value>) -> Reply {
-        json_reply(StatusCode::OK, &json!({"jsonrpc": "2.0", "id": self.body["id"], "result": result.into()}))
+        json_reply(
+            StatusCode::OK,
+            &json!({"jsonrpc": "2.0", "id": self.body["id"], "result": result.into()}),
+        )
     }
 
     /// A result for this request, spelt out.
     pub fn raw_result(&self, result: &str) -> Reply {
-        let body = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, self.body["id"]);
-        reply(StatusCode::OK, &[("content-type", "application/json")], body)
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#,
+            self.body["id"]
+        );
+        reply(
+            StatusCode::OK,
+            &[("content-type", "application/json")],
+            body,
+        )
     }
 
     /// A JSON-RPC error for this request.
     pub fn error(&self, status: StatusCode, code: i64, message: &str) -> Reply {
         let error = json!({"code": code, "message": message});
-        json_reply(status, &json!({"jsonrpc": "2.0", "id": self.body["id"], "error": error}))
+        json_reply(
+            status,
+            &json!({"jsonrpc": "2.0", "id": self.body["id"], "error": error}),
+        )
     }
 }
 
@@ -99,11 +112,18 @@ impl Scripted {
                 let (script, log, counter) = (script.clone(), log.clone(), counter.clone());
                 connections.spawn(async move {
                     let answer = service_fn(|request| answer(request, &script, &log, &counter));
-                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
+                    let _ = http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), answer)
+                        .await;
                 });
             }
         });
-        Self { url, seen, count, task: task.abort_handle() }
+        Self {
+            url,
+            seen,
+            count,
+            task: task.abort_handle(),
+        }
     }
 
     /// A server of the newer era: one tool `echo`, unless the script says otherwise by returning something.
@@ -153,12 +173,23 @@ impl Scripted {
 
     /// All requests of this method so far.
     pub fn requests(&self, method: &str) -> Vec<Seen> {
-        self.seen.lock().unwrap().iter().filter(|seen| seen.method() == method).cloned().collect()
+        self.seen
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|seen| seen.method() == method)
+            .cloned()
+            .collect()
     }
 
     /// All methods so far, in order.
     pub fn methods(&self) -> Vec<String> {
-        self.seen.lock().unwrap().iter().map(|seen| seen.method().to_owned()).collect()
+        self.seen
+            .lock()
+            .unwrap()
+            .iter()
+            .map(|seen| seen.method().to_owned())
+            .collect()
     }
 
     /// Waits until this method was requested this often.
@@ -184,7 +215,13 @@ async fn answer(
     let raw = String::from_utf8_lossy(&body).into_owned();
     let body = serde_json::from_str(&raw).unwrap_or(Value::Null);
     let path = head.uri.path().to_owned();
-    let seen = Seen { http: head.method, path, headers: head.headers, raw, body };
+    let seen = Seen {
+        http: head.method,
+        path,
+        headers: head.headers,
+        raw,
+        body,
+    };
     log.lock().unwrap().push(seen.clone());
     counter.send_modify(|count| *count += 1);
     match script(seen).await {
@@ -213,12 +250,26 @@ fn legacy(seen: &Seen, sessions: &Mutex<usize>) -> Reply {
                 "protocolVersion": "2025-11-25", "capabilities": {"tools": {"listChanged": true}},
                 "serverInfo": {"name": "scripted", "version": "1"},
             });
-            let body = json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result}).to_string();
+            let body =
+                json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": result}).to_string();
             let session = format!("s{sessions}");
-            reply(StatusCode::OK, &[("content-type", "application/json"), ("mcp-session-id", &session)], body)
+            reply(
+                StatusCode::OK,
+                &[
+                    ("content-type", "application/json"),
+                    ("mcp-session-id", &session),
+                ],
+                body,
+            )
         }
-        "server/discover" => seen.error(StatusCode::BAD_REQUEST, -32000, "Bad Request: Server not initialized"),
-        "notifications/initialized" | "notifications/cancelled" => reply(StatusCode::ACCEPTED, &[], ""),
+        "server/discover" => seen.error(
+            StatusCode::BAD_REQUEST,
+            -32000,
+            "Bad Request: Server not initialized",
+        ),
+        "notifications/initialized" | "notifications/cancelled" => {
+            reply(StatusCode::ACCEPTED, &[], "")
+        }
         "GET" => reply(StatusCode::METHOD_NOT_ALLOWED, &[], ""),
         "DELETE" => reply(StatusCode::OK, &[], ""),
         method => common(seen, method),
@@ -227,7 +278,9 @@ fn legacy(seen: &Seen, sessions: &Mutex<usize>) -> Reply {
 
 fn common(seen: &Seen, method: &str) -> Reply {
     match method {
-        "tools/list" => seen.result(json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]})),
+        "tools/list" => {
+            seen.result(json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}))
+        }
         "tools/call" => seen.result(text(&seen.body["params"]["arguments"].to_string())),
         _ => seen.error(StatusCode::NOT_FOUND, -32601, "Method not found"),
     }
@@ -243,20 +296,32 @@ pub fn reply(status: StatusCode, headers: &[(&str, &str)], body: impl Into<Bytes
     for (name, value) in headers {
         response = response.header(*name, *value);
     }
-    let body = Full::new(body.into()).map_err(|never| match never {}).boxed_unsync();
+    let body = Full::new(body.into())
+        .map_err(|never| match never {})
+        .boxed_unsync();
     Reply::Answer(response.body(body).unwrap())
 }
 
 pub fn json_reply(status: StatusCode, body: &Value) -> Reply {
-    reply(status, &[("content-type", "application/json")], body.to_string())
+    reply(
+        status,
+        &[("content-type", "application/json")],
+        body.to_string(),
+    )
 }
 
 /// Events as they come out of a stream; an error in it breaks the connection.
-pub fn events(events: impl futures_util::Stream<Item = io::Result<String>> + Send + 'static) -> Reply {
+pub fn events(
+    events: impl futures_util::Stream<Item = io::Result<String>> + Send + 'static,
+) -> Reply {
     use futures_util::TryStreamExt;
     let frames = events.map_ok(|event| Frame::data(Bytes::from(event)));
     let response = Response::builder().header("content-type", "text/event-stream");
-    Reply::Answer(response.body(BodyExt::boxed_unsync(StreamBody::new(frames))).unwrap())
+    Reply::Answer(
+        response
+            .body(BodyExt::boxed_unsync(StreamBody::new(frames)))
+            .unwrap(),
+    )
 }
 
 /// One event with this message.

@@ -41,33 +41,73 @@ async fn forgetful(lost: fn() -> Reply) -> (Scripted, Arc<AtomicUsize>) {
 async fn a_session_lost_with_404_is_opened_again_and_the_call_made_once() {
     let (server, executed) = forgetful(|| reply(StatusCode::NOT_FOUND, &[], "")).await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
-    assert_eq!((executed.load(Ordering::SeqCst), server.requests("initialize").len()), (1, 2));
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            executed.load(Ordering::SeqCst),
+            server.requests("initialize").len()
+        ),
+        (1, 2)
+    );
 }
 
 #[tokio::test]
 async fn a_session_lost_with_400_is_opened_again_and_the_call_made_once() {
     let (server, executed) = forgetful(|| {
         let error = json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
-        json_reply(StatusCode::BAD_REQUEST, &json!({"jsonrpc": "2.0", "error": error, "id": null}))
+        json_reply(
+            StatusCode::BAD_REQUEST,
+            &json!({"jsonrpc": "2.0", "error": error, "id": null}),
+        )
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
-    assert_eq!((executed.load(Ordering::SeqCst), server.requests("initialize").len()), (1, 2));
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            executed.load(Ordering::SeqCst),
+            server.requests("initialize").len()
+        ),
+        (1, 2)
+    );
 }
 
 #[tokio::test]
 async fn a_400_that_is_not_about_the_session_is_a_refusal() {
     let (server, executed) = forgetful(|| {
         let error = json!({"code": -32602, "message": "amount must be positive"});
-        json_reply(StatusCode::BAD_REQUEST, &json!({"jsonrpc": "2.0", "error": error, "id": null}))
+        json_reply(
+            StatusCode::BAD_REQUEST,
+            &json!({"jsonrpc": "2.0", "error": error, "id": null}),
+        )
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let error = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap_err();
-    assert!(matches!(error, CallError::Refused { code: Some(-32602), .. }), "{error:?}");
-    assert_eq!((executed.load(Ordering::SeqCst), server.requests("tools/call").len()), (0, 1));
+    let error = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            CallError::Refused {
+                code: Some(-32602),
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert_eq!(
+        (
+            executed.load(Ordering::SeqCst),
+            server.requests("tools/call").len()
+        ),
+        (0, 1)
+    );
 }
 
 #[tokio::test]
@@ -77,7 +117,9 @@ async fn a_server_that_forgets_every_session_is_given_up_after_the_second() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options())).await.unwrap_err();
+    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options()))
+        .await
+        .unwrap_err();
     assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
     assert_eq!(server.requests("tools/call").len(), 2);
 }
@@ -91,7 +133,10 @@ async fn a_session_is_ended_when_its_connection_is_closed() {
     let ended = server.requests("DELETE");
     assert_eq!(ended.len(), 1);
     assert_eq!(
-        (&ended[0].headers["mcp-session-id"], &ended[0].headers["authorization"]),
+        (
+            &ended[0].headers["mcp-session-id"],
+            &ended[0].headers["authorization"]
+        ),
         (&"s1".parse().unwrap(), &"Bearer right".parse().unwrap())
     );
 }
@@ -109,10 +154,14 @@ async fn a_session_lapses_by_itself_where_the_pack_says_so() {
 
 #[tokio::test]
 async fn a_stream_of_changes_that_is_silent_for_too_long_is_asked_for_again() {
-    let server =
-        Scripted::legacy(async |seen: Seen| (seen.method() == "GET").then(|| events(futures_util::stream::pending())))
-            .await;
-    let timeouts = Timeouts { stream_idle: Some(Duration::from_millis(50)), ..Timeouts::default() };
+    let server = Scripted::legacy(async |seen: Seen| {
+        (seen.method() == "GET").then(|| events(futures_util::stream::pending()))
+    })
+    .await;
+    let timeouts = Timeouts {
+        stream_idle: Some(Duration::from_millis(50)),
+        ..Timeouts::default()
+    };
     let (mcp, key, spec) = (mcp(), key(), spec_with(server.endpoint(), timeouts));
     mcp.discover(&key, &spec).await.unwrap();
     server.until("GET", 2).await;
@@ -122,19 +171,41 @@ async fn a_stream_of_changes_that_is_silent_for_too_long_is_asked_for_again() {
 async fn a_call_that_may_be_sent_once_is_not_sent_over_a_second_session() {
     let (server, executed) = forgetful(|| reply(StatusCode::NOT_FOUND, &[], "")).await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let once = || CallOptions { once: Some("request-1".to_owned()), ..options() };
-    let error = mcp.call(&key, &spec, "echo", &args(&json!({})), once()).await.unwrap_err();
+    let once = || CallOptions {
+        once: Some("request-1".to_owned()),
+        ..options()
+    };
+    let error = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), once())
+        .await
+        .unwrap_err();
     assert!(matches!(error, CallError::NotSent(_)), "{error:?}");
-    assert_eq!((executed.load(Ordering::SeqCst), server.requests("tools/call").len()), (0, 1));
+    assert_eq!(
+        (
+            executed.load(Ordering::SeqCst),
+            server.requests("tools/call").len()
+        ),
+        (0, 1)
+    );
 }
 
 #[tokio::test]
 async fn a_call_that_may_be_sent_once_carries_its_key() {
-    for server in [Scripted::legacy(async |_| None).await, Scripted::modern(async |_| None).await] {
+    for server in [
+        Scripted::legacy(async |_| None).await,
+        Scripted::modern(async |_| None).await,
+    ] {
         let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-        let once = CallOptions { once: Some("request-1".to_owned()), ..options() };
-        mcp.call(&key, &spec, "echo", &args(&json!({})), once).await.unwrap();
-        mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+        let once = CallOptions {
+            once: Some("request-1".to_owned()),
+            ..options()
+        };
+        mcp.call(&key, &spec, "echo", &args(&json!({})), once)
+            .await
+            .unwrap();
+        mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+            .await
+            .unwrap();
         let keys: Vec<_> = server
             .requests("tools/call")
             .iter()
@@ -147,14 +218,29 @@ async fn a_call_that_may_be_sent_once_carries_its_key() {
 #[tokio::test]
 async fn a_call_that_may_be_sent_once_follows_no_redirect() {
     let server = Scripted::modern(async |seen| {
-        let elsewhere = || reply(StatusCode::TEMPORARY_REDIRECT, &[("location", "/elsewhere")], "");
+        let elsewhere = || {
+            reply(
+                StatusCode::TEMPORARY_REDIRECT,
+                &[("location", "/elsewhere")],
+                "",
+            )
+        };
         (seen.method() == "tools/call").then(elsewhere)
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let once = CallOptions { once: Some("request-1".to_owned()), ..options() };
-    let error = mcp.call(&key, &spec, "echo", &args(&json!({})), once).await.unwrap_err();
-    assert!(matches!(&error, CallError::Refused { message, .. } if message.contains("307")), "{error:?}");
+    let once = CallOptions {
+        once: Some("request-1".to_owned()),
+        ..options()
+    };
+    let error = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), once)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, CallError::Refused { message, .. } if message.contains("307")),
+        "{error:?}"
+    );
     assert_eq!(server.requests("tools/call").len(), 1);
 }
 
@@ -164,21 +250,38 @@ async fn the_negotiated_revision_and_the_session_ride_on_every_request_after_the
     let server = Scripted::legacy(async |_| None).await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     mcp.discover(&key, &spec).await.unwrap();
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
     let header = |method: &str, name: &str| {
         let seen = server.requests(method);
         assert_eq!(seen.len(), 1, "{method}");
-        seen[0].headers.get(name).map(|value| value.to_str().unwrap().to_owned())
+        seen[0]
+            .headers
+            .get(name)
+            .map(|value| value.to_str().unwrap().to_owned())
     };
-    let order = ["initialize", "notifications/initialized", "tools/list", "tools/call"];
+    let order = [
+        "initialize",
+        "notifications/initialized",
+        "tools/list",
+        "tools/call",
+    ];
     let methods = server.methods();
-    let made: Vec<_> = methods.iter().filter(|method| order.contains(&method.as_str())).collect();
+    let made: Vec<_> = methods
+        .iter()
+        .filter(|method| order.contains(&method.as_str()))
+        .collect();
     assert_eq!(made, order);
     for name in ["mcp-protocol-version", "mcp-session-id"] {
         assert_eq!(header("initialize", name), None, "{name}");
     }
     for method in &order[1..] {
         let carried = ["mcp-protocol-version", "mcp-session-id"].map(|name| header(method, name));
-        assert_eq!(carried, [Some("2025-11-25".to_owned()), Some("s1".to_owned())], "{method}");
+        assert_eq!(
+            carried,
+            [Some("2025-11-25".to_owned()), Some("s1".to_owned())],
+            "{method}"
+        );
     }
 }

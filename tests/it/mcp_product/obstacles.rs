@@ -32,10 +32,15 @@ async fn search() -> Scripted {
 
 /// An AOS project with that server, one where nobody listens, and a skill of each.
 async fn project(search: &Scripted) -> World {
-    let server = format!("id: search\ntransport: http\nurl: {}\ntool_allowlist: [\"web_search\"]\n", search.url);
+    let server = format!(
+        "id: search\ntransport: http\nurl: {}\ntool_allowlist: [\"web_search\"]\n",
+        search.url
+    );
     let gone = "id: gone\ntransport: http\nurl: http://127.0.0.1:9/mcp\n";
     let skill = |id: &str, server: &str| {
-        format!("id: {id}\nname: {id}\nmcp_binding: {{ server: {server}, tools: [\"web_search\"] }}\n")
+        format!(
+            "id: {id}\nname: {id}\nmcp_binding: {{ server: {server}, tools: [\"web_search\"] }}\n"
+        )
     };
     let (found, lost) = (skill("web-search", "search"), skill("lost", "gone"));
     World::with(|setup| {
@@ -59,20 +64,39 @@ async fn a_tool_outside_the_allowlist_is_refused_by_name_before_anything_is_sent
     // One that the server has, and one that may come later.
     for tool in ["web_fetch", "web_search_2"] {
         let sentence = format!("Tool \"{tool}\" is not allowlisted for MCP server \"search\"");
-        assert_eq!(called(&ann, "aos", &format!("/call search {tool}")).await, format!("not executed: {sentence}"));
+        assert_eq!(
+            called(&ann, "aos", &format!("/call search {tool}")).await,
+            format!("not executed: {sentence}")
+        );
     }
-    world.model.reply(calls([("search__web_fetch", json!({}))])).reply(text("I may not."));
+    world
+        .model
+        .reply(calls([("search__web_fetch", json!({}))]))
+        .reply(text("I may not."));
     assert_eq!(ann.ask("aos", "fetch it").await, "I may not.");
-    assert_eq!(tool_names(&world.model.requests()[0].body), ["search__web_search"]);
+    assert_eq!(
+        tool_names(&world.model.requests()[0].body),
+        ["search__web_search"]
+    );
     let told = results(&world.model.last_request()).remove(0);
-    assert_eq!(told, "not executed: Tool \"web_fetch\" is not allowlisted for MCP server \"search\"");
+    assert_eq!(
+        told,
+        "not executed: Tool \"web_fetch\" is not allowlisted for MCP server \"search\""
+    );
     assert_eq!(server.requests("tools/call").len(), 0);
     eventually(async || {
         let lines = audited(&world, "tool.call").await;
-        lines.iter().filter(|line| *line == "search web_fetch denied").count() == 2
+        lines
+            .iter()
+            .filter(|line| *line == "search web_fetch denied")
+            .count()
+            == 2
     })
     .await;
-    assert_eq!(called(&ann, "aos", "/web-search rust").await, r#"{"input":"rust"}"#);
+    assert_eq!(
+        called(&ann, "aos", "/web-search rust").await,
+        r#"{"input":"rust"}"#
+    );
     assert_eq!(server.requests("tools/call").len(), 1);
 }
 
@@ -85,11 +109,23 @@ async fn a_server_that_is_not_there_is_said_not_to_be_available() {
     for name in ["gone", "nowhere", "No \"such\" server"] {
         let line = format!("/call {} web_search", name.replace(' ', "-"));
         let sentence = format!("MCP server {:?} is not available", name.replace(' ', "-"));
-        assert_eq!(called(&ann, "aos", &line).await, format!("not executed: {sentence}"));
+        assert_eq!(
+            called(&ann, "aos", &line).await,
+            format!("not executed: {sentence}")
+        );
     }
-    let ran = ann.post("/v1/agents/aos/skills/lost", json!({ "arguments": { "input": "x" } })).await.expect(502);
+    let ran = ann
+        .post(
+            "/v1/agents/aos/skills/lost",
+            json!({ "arguments": { "input": "x" } }),
+        )
+        .await
+        .expect(502);
     let said = ran["detail"].as_str().unwrap();
-    assert!(said.starts_with("MCP server \"gone\" is not available"), "{ran}");
+    assert!(
+        said.starts_with("MCP server \"gone\" is not available"),
+        "{ran}"
+    );
     assert_eq!(server.requests("tools/call").len(), 0);
 }
 
@@ -103,7 +139,10 @@ async fn a_model_is_told_of_servers_whose_tools_are_not_known_yet() {
     world.model.on(|_| Some(text("Hm.")));
     ann.ask("aos", "What can you do?").await;
     let told = text_of(&world.model.last_request()["messages"][0]);
-    assert!(told.contains("not known yet: gone.") && told.contains("search: web_search"), "{told}");
+    assert!(
+        told.contains("not known yet: gone.") && told.contains("search: web_search"),
+        "{told}"
+    );
     ann.ask("office", "What can you do?").await;
     assert!(text_of(&world.model.last_request()["messages"][0]).contains("You have no tools"));
 }
@@ -112,20 +151,31 @@ async fn a_model_is_told_of_servers_whose_tools_are_not_known_yet() {
 async fn where_roles_decide_an_answer_tells_nothing_of_what_others_may_call() {
     let world = World::with(|setup| {
         let yaml = &mut setup.packs[0].1;
-        *yaml = yaml.replace("- name: bank\n", "- name: bank\n      tools: [get_exchange_rate, send_money]\n");
+        *yaml = yaml.replace(
+            "- name: bank\n",
+            "- name: bank\n      tools: [get_exchange_rate, send_money]\n",
+        );
     })
     .await;
     world.tools_ready().await;
-    let (ann, alice) = (world.user("ann", &["employee"]).await, world.user("alice", &[]).await);
+    let (ann, alice) = (
+        world.user("ann", &["employee"]).await,
+        world.user("alice", &[]).await,
+    );
     // Somebody else's, outside the allowlist, and never heard of.
     for tool in ["send_money", "get_balances", "nonsense"] {
         let said = called(&ann, "bank", &format!("/call bank {tool}")).await;
-        let unknown =
-            format!("not executed: there is no tool \"bank {tool}\" for you; /tools lists those that there are");
+        let unknown = format!(
+            "not executed: there is no tool \"bank {tool}\" for you; /tools lists those that there are"
+        );
         assert_eq!(said, unknown);
     }
     let said = called(&alice, "bank", "/call bank get_balances").await;
     let sentence = "Tool \"get_balances\" is not allowlisted for MCP server \"bank\"";
-    assert_eq!(said, format!("not executed: {sentence}"), "she sees everything of this agent");
+    assert_eq!(
+        said,
+        format!("not executed: {sentence}"),
+        "she sees everything of this agent"
+    );
     assert!(world.bank.books.entries().is_empty());
 }

@@ -41,13 +41,24 @@ tools:
 "#;
 
 fn write(setup: &mut Setup, sse: &Server, socket: &Server) {
-    let filled = |text: &str| text.replace("SSE", sse.url.as_str()).replace("SOCKET", socket.url.as_str());
-    let workspace =
-        filled("mcp_registry:\n  servers:\n    events: { type: remote, url: \"SSE\", timeout_ms: 30000 }\n");
+    let filled = |text: &str| {
+        text.replace("SSE", sse.url.as_str())
+            .replace("SOCKET", socket.url.as_str())
+    };
+    let workspace = filled(
+        "mcp_registry:\n  servers:\n    events: { type: remote, url: \"SSE\", timeout_ms: 30000 }\n",
+    );
     write_agent(setup, "native", &[("agent-pack.yaml", &filled(NATIVE))]);
     write_agent(setup, "holodeck", &[("agent.yaml", &filled(HOLODECK))]);
     write_agent(setup, "holaos", &[("workspace.yaml", &workspace)]);
-    write_agent(setup, "aos", &[("core/mcp/events.yaml", &filled("id: events\ntransport: sse\nurl: SSE\n"))]);
+    write_agent(
+        setup,
+        "aos",
+        &[(
+            "core/mcp/events.yaml",
+            &filled("id: events\ntransport: sse\nurl: SSE\n"),
+        )],
+    );
     setup.env = setup.env.clone().with("TOKEN", "sse-token-0123456789");
 }
 
@@ -62,15 +73,31 @@ async fn servers_over_events_and_over_a_socket_are_called_from_every_format_that
         ("holaos", &["events"]),
         ("aos", &["events"]),
     ] {
-        connections_of(&ann, agent, &servers.iter().map(|server| (*server, "ready")).collect::<Vec<_>>()).await;
+        connections_of(
+            &ann,
+            agent,
+            &servers
+                .iter()
+                .map(|server| (*server, "ready"))
+                .collect::<Vec<_>>(),
+        )
+        .await;
         for server in servers {
-            let said = ann.ask(agent, &format!("/call {server} echo {{\"message\":\"{agent}\"}}")).await;
+            let said = ann
+                .ask(
+                    agent,
+                    &format!("/call {server} echo {{\"message\":\"{agent}\"}}"),
+                )
+                .await;
             assert_eq!(said, format!("Echo: {agent}"), "{server}");
         }
     }
     let chat = ann.open("holodeck").await;
     let mut events = ann.listen(&chat, None).await;
-    let both = [("events__echo", json!({"message": "one"})), ("socket__echo", json!({"message": "two"}))];
+    let both = [
+        ("events__echo", json!({"message": "one"})),
+        ("socket__echo", json!({"message": "two"})),
+    ];
     world.model.reply(calls(both)).reply(text("Both."));
     let run = ann.say(&chat, "say it twice").await;
     let heard = events.until_run_ends(&run).await;
@@ -78,7 +105,10 @@ async fn servers_over_events_and_over_a_socket_are_called_from_every_format_that
         let started = named(&heard, "server_started", server).unwrap();
         assert_eq!(started["transport"], transport);
     }
-    assert_eq!(results(&world.model.last_request()), ["Echo: one", "Echo: two"]);
+    assert_eq!(
+        results(&world.model.last_request()),
+        ["Echo: one", "Echo: two"]
+    );
 }
 
 /// What `npm install` in the folder of the agent would have left there.
@@ -93,9 +123,19 @@ async fn an_agent_yaml_starts_a_package_with_npx_and_hands_it_its_configuration(
     .await;
     let ann = world.user("ann", &[]).await;
     connections_of(&ann, "holodeck", &[("files", "ready")]).await;
-    assert_eq!(ann.ask("holodeck", "/call files echo {\"message\":\"npx\"}").await, "Echo: npx");
+    assert_eq!(
+        ann.ask("holodeck", "/call files echo {\"message\":\"npx\"}")
+            .await,
+        "Echo: npx"
+    );
     let environment = ann.ask("holodeck", "/call files get-env").await;
     let names = ["\"ALLOWED_PATHS\"", "\"MCP_CONFIG\"", "\"PATH\""];
-    assert!(names.iter().all(|name| environment.contains(name)), "{environment}");
-    assert!(!environment.contains("DATABASE_URL"), "nothing of ours: {environment}");
+    assert!(
+        names.iter().all(|name| environment.contains(name)),
+        "{environment}"
+    );
+    assert!(
+        !environment.contains("DATABASE_URL"),
+        "nothing of ours: {environment}"
+    );
 }

@@ -22,7 +22,11 @@ use crate::support::{
 /// The process id of a grandchild that outlives everybody.
 async fn grandchild(mcp: &Mcp, key: &Key) -> String {
     let spec = spec(probe_stdio(&[], &[]));
-    let pid = mcp.call(key, &spec, "spawn", &args(&json!({})), options()).await.unwrap().text;
+    let pid = mcp
+        .call(key, &spec, "spawn", &args(&json!({})), options())
+        .await
+        .unwrap()
+        .text;
     assert!(is_alive(&pid));
     pid
 }
@@ -67,7 +71,12 @@ async fn waiting_for_a_stubborn_child(ledger: &Ledger) -> (Child, Vec<String>) {
     let pack = tempfile::tempdir().unwrap();
     write_pack(pack.path(), ledger);
     let mut command = chatelaine(&["smoke", pack.path().to_str().unwrap()]);
-    let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let process = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     until(|| pids(ledger).len() == 2).await;
     let pids = pids(ledger);
     assert!(pids.iter().all(|pid| is_alive(pid)));
@@ -78,7 +87,8 @@ async fn waiting_for_a_stubborn_child(ledger: &Ledger) -> (Child, Vec<String>) {
 fn pids(ledger: &Ledger) -> Vec<String> {
     let said = fs::read_to_string(ledger.path()).unwrap_or_default();
     let line = said.lines().find_map(|line| line.strip_prefix("pids "));
-    line.map(|pids| pids.split(' ').map(str::to_owned).collect()).unwrap_or_default()
+    line.map(|pids| pids.split(' ').map(str::to_owned).collect())
+        .unwrap_or_default()
 }
 
 fn write_pack(folder: &Path, ledger: &Ledger) {
@@ -99,7 +109,11 @@ fn write_pack(folder: &Path, ledger: &Ledger) {
 }
 
 fn send(signal: Signal, process: &Child) {
-    kill(Pid::from_raw(process.id().expect("it runs").cast_signed()), signal).unwrap();
+    kill(
+        Pid::from_raw(process.id().expect("it runs").cast_signed()),
+        signal,
+    )
+    .unwrap();
 }
 
 #[tokio::test]
@@ -132,20 +146,43 @@ async fn shutdown_ends_a_child_that_ignores_being_asked() {
 async fn closing_ends_what_npx_has_started() {
     let endpoint = Endpoint::Stdio {
         command: "npx".to_owned(),
-        args: ["--no-install", "mcp-server-everything", "stdio"].map(Secret::new).into(),
-        env: std::iter::once(("npm_config_update_notifier".to_owned(), Secret::new("false"))).collect(),
+        args: ["--no-install", "mcp-server-everything", "stdio"]
+            .map(Secret::new)
+            .into(),
+        env: std::iter::once((
+            "npm_config_update_notifier".to_owned(),
+            Secret::new("false"),
+        ))
+        .collect(),
         cwd: Some(folder()),
         encoding: None,
     };
-    let mcp = mcp_with(Options { stdio_commands: vec!["npx".to_owned()], ..Options::default() });
+    let mcp = mcp_with(Options {
+        stdio_commands: vec!["npx".to_owned()],
+        ..Options::default()
+    });
     let (key, spec) = (key(), spec(endpoint));
-    let outcome = mcp.call(&key, &spec, "echo", &args(&json!({"message": "hello"})), options()).await.unwrap();
+    let outcome = mcp
+        .call(
+            &key,
+            &spec,
+            "echo",
+            &args(&json!({"message": "hello"})),
+            options(),
+        )
+        .await
+        .unwrap();
     assert_eq!(outcome.text, "Echo: hello");
     let ours = || {
-        let listed = std::process::Command::new("ps").args(["-axww", "-o", "ppid=,pid=,command="]).output().unwrap();
+        let listed = std::process::Command::new("ps")
+            .args(["-axww", "-o", "ppid=,pid=,command="])
+            .output()
+            .unwrap();
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
         let me = std::process::id().to_string();
-        let npx = listed.lines().find(|line| line.split_whitespace().next() == Some(&me) && line.contains("npm exec"));
+        let npx = listed
+            .lines()
+            .find(|line| line.split_whitespace().next() == Some(&me) && line.contains("npm exec"));
         npx.and_then(|line| line.split_whitespace().nth(1).map(str::to_owned))
     };
     let npx = ours().expect("npx runs");
@@ -157,14 +194,23 @@ async fn closing_ends_what_npx_has_started() {
 
 /// A process and its descendants.
 fn family(of: &str) -> Vec<String> {
-    let listed = std::process::Command::new("ps").args(["-ax", "-o", "ppid=,pid="]).output().unwrap();
+    let listed = std::process::Command::new("ps")
+        .args(["-ax", "-o", "ppid=,pid="])
+        .output()
+        .unwrap();
     let listed = String::from_utf8(listed.stdout).unwrap();
     let mut found = vec![of.to_owned()];
     let mut next = 0;
     while next < found.len() {
         let parent = found[next].clone();
-        let children = listed.lines().filter_map(|line| line.split_whitespace().collect::<Vec<_>>().try_into().ok());
-        found.extend(children.filter(|[ppid, _]: &[&str; 2]| *ppid == parent).map(|[_, pid]| pid.to_owned()));
+        let children = listed
+            .lines()
+            .filter_map(|line| line.split_whitespace().collect::<Vec<_>>().try_into().ok());
+        found.extend(
+            children
+                .filter(|[ppid, _]: &[&str; 2]| *ppid == parent)
+                .map(|[_, pid]| pid.to_owned()),
+        );
         next += 1;
     }
     found

@@ -11,8 +11,23 @@ use crate::support::servers::{args, key, mcp, options, probe_stdio, spec};
 /// The probe with its streams in a Python encoding, and what the pack says of it.
 fn probe(python: &str, label: &str) -> Endpoint {
     let probe = probe_stdio(&[], &[("PYTHONIOENCODING", python)]);
-    let Endpoint::Stdio { command, args, env, cwd, .. } = probe else { unreachable!("a probe is a child") };
-    Endpoint::Stdio { command, args, env, cwd, encoding: Some(label.to_owned()) }
+    let Endpoint::Stdio {
+        command,
+        args,
+        env,
+        cwd,
+        ..
+    } = probe
+    else {
+        unreachable!("a probe is a child")
+    };
+    Endpoint::Stdio {
+        command,
+        args,
+        env,
+        cwd,
+        encoding: Some(label.to_owned()),
+    }
 }
 
 #[tokio::test]
@@ -31,7 +46,16 @@ async fn text_survives_both_ways_in_every_encoding() {
         ("utf-16-be", "utf-16-be", "Zürich ☕ 🦀"),
     ] {
         let (mcp, key, spec) = (mcp(), key(), spec(probe(python, label)));
-        let outcome = mcp.call(&key, &spec, "echo", &args(&json!({"said": said})), options()).await.unwrap();
+        let outcome = mcp
+            .call(
+                &key,
+                &spec,
+                "echo",
+                &args(&json!({"said": said})),
+                options(),
+            )
+            .await
+            .unwrap();
         let back: serde_json::Value = serde_json::from_str(&outcome.text).unwrap();
         assert_eq!(back, json!({"said": said}), "{label}");
         mcp.close(&key).await;
@@ -42,15 +66,27 @@ async fn text_survives_both_ways_in_every_encoding() {
 async fn an_unknown_encoding_is_refused_at_the_launch() {
     for label in ["klingon", "", "utf-7", "iso-2022-kr", "replacement"] {
         let why = encoding::named(label).unwrap_err();
-        assert!(why.contains(&format!("{label:?}")) && why.contains("utf-8"), "{why}");
-        let error = mcp().discover(&key(), &spec(probe("utf-8", label))).await.unwrap_err();
-        assert_eq!((error.kind, &error.message), (McpErrorKind::Misconfigured, &why));
+        assert!(
+            why.contains(&format!("{label:?}")) && why.contains("utf-8"),
+            "{why}"
+        );
+        let error = mcp()
+            .discover(&key(), &spec(probe("utf-8", label)))
+            .await
+            .unwrap_err();
+        assert_eq!(
+            (error.kind, &error.message),
+            (McpErrorKind::Misconfigured, &why)
+        );
     }
 }
 
 #[tokio::test]
 async fn lines_may_end_as_on_windows_and_what_is_no_message_is_left_out() {
     let (mcp, key, spec) = (mcp(), key(), spec(probe_stdio(&["crlf", "chatty"], &[])));
-    let outcome = mcp.call(&key, &spec, "echo", &args(&json!({"n": 1})), options()).await.unwrap();
+    let outcome = mcp
+        .call(&key, &spec, "echo", &args(&json!({"n": 1})), options())
+        .await
+        .unwrap();
     assert_eq!(outcome.text, r#"{"n": 1}"#);
 }

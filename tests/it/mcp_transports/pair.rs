@@ -20,7 +20,9 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use crate::{
     egress::origin::{Origin, ok},
     mcp_http::scripted::{Reply, Scripted, Seen, event, events, reply, text},
-    support::servers::{args, everything, everything_sse, key, mcp, options, soon, spec, spec_with, until},
+    support::servers::{
+        args, everything, everything_sse, key, mcp, options, soon, spec, spec_with, until,
+    },
 };
 
 /// The open stream of a server: what is sent goes out as it is; dropped, the stream ends.
@@ -41,13 +43,17 @@ where
             match (&seen.http, seen.path.as_str()) {
                 (&Method::GET, "/mcp") => {
                     let (sender, receiver) = mpsc::unbounded_channel();
-                    sender.send(Ok(format!("event: endpoint\ndata: {endpoint}\n\n"))).unwrap();
+                    sender
+                        .send(Ok(format!("event: endpoint\ndata: {endpoint}\n\n")))
+                        .unwrap();
                     *line.lock().unwrap() = Some(sender);
                     events(UnboundedReceiverStream::new(receiver).boxed())
                 }
                 (&Method::POST, "/messages") => {
                     let open = line.lock().unwrap().clone();
-                    let Some(open) = open else { return reply(StatusCode::NOT_FOUND, &[], "") };
+                    let Some(open) = open else {
+                        return reply(StatusCode::NOT_FOUND, &[], "");
+                    };
                     match script(seen.clone(), open.clone()).await {
                         Some(reply) => reply,
                         None => answer(&seen, &open),
@@ -77,16 +83,29 @@ fn answer(seen: &Seen, line: &Line) -> Reply {
 
 fn say(line: &Line, id: &Value, result: &Value) {
     // The stream may be gone.
-    let _ = line.send(Ok(event(&json!({"jsonrpc": "2.0", "id": id, "result": result}))));
+    let _ = line.send(Ok(event(
+        &json!({"jsonrpc": "2.0", "id": id, "result": result}),
+    )));
 }
 
 fn endpoint(server: &Scripted) -> Endpoint {
-    let headers = vec![("Authorization".to_owned(), Secret::new("Bearer hunter2-hunter2"))];
-    Endpoint::Remote { transport: Remote::Sse, url: server.url.clone(), headers }
+    let headers = vec![(
+        "Authorization".to_owned(),
+        Secret::new("Bearer hunter2-hunter2"),
+    )];
+    Endpoint::Remote {
+        transport: Remote::Sse,
+        url: server.url.clone(),
+        headers,
+    }
 }
 
 fn posts(server: &Scripted, path: &str, method: &str) -> usize {
-    server.requests(method).iter().filter(|seen| seen.path == path).count()
+    server
+        .requests(method)
+        .iter()
+        .filter(|seen| seen.path == path)
+        .count()
 }
 
 #[tokio::test]
@@ -97,19 +116,49 @@ async fn a_published_server_answers_and_says_how_far_it_is() {
     assert_eq!(found.era, Era::Legacy);
     assert!(found.tools.iter().any(|tool| tool.name == "echo"));
     let (progress, mut heard) = mpsc::unbounded_channel();
-    let options = CallOptions { progress: Some(progress), ..CallOptions::default() };
+    let options = CallOptions {
+        progress: Some(progress),
+        ..CallOptions::default()
+    };
     let arguments = args(&json!({"duration": 1, "steps": 2}));
-    let outcome = mcp.call(&key, &spec, "trigger-long-running-operation", &arguments, options).await.unwrap();
+    let outcome = mcp
+        .call(
+            &key,
+            &spec,
+            "trigger-long-running-operation",
+            &arguments,
+            options,
+        )
+        .await
+        .unwrap();
     assert!(!outcome.is_error, "{}", outcome.text);
-    let step = |progress| Some(Progress { progress, total: Some(2.0), message: None });
-    assert_eq!((heard.recv().await, heard.recv().await), (step(1.0), step(2.0)));
+    let step = |progress| {
+        Some(Progress {
+            progress,
+            total: Some(2.0),
+            message: None,
+        })
+    };
+    assert_eq!(
+        (heard.recv().await, heard.recv().await),
+        (step(1.0), step(2.0))
+    );
 }
 
 #[tokio::test]
 async fn an_address_that_ends_in_sse_is_tried_both_ways_whatever_the_pack_calls_it() {
     let (server, mcp, key) = (everything_sse().await, mcp(), key());
     let spec = spec(server.over(Remote::StreamableHttp));
-    let outcome = mcp.call(&key, &spec, "echo", &args(&json!({"message": "hello"})), options()).await.unwrap();
+    let outcome = mcp
+        .call(
+            &key,
+            &spec,
+            "echo",
+            &args(&json!({"message": "hello"})),
+            options(),
+        )
+        .await
+        .unwrap();
     assert_eq!(outcome.text, "Echo: hello");
 }
 
@@ -117,7 +166,16 @@ async fn an_address_that_ends_in_sse_is_tried_both_ways_whatever_the_pack_calls_
 async fn a_server_of_streamable_http_that_a_pack_calls_sse_is_spoken_to_that_way() {
     let (server, mcp, key) = (everything(None).await, mcp(), key());
     let spec = spec(server.over(Remote::Sse));
-    let outcome = mcp.call(&key, &spec, "echo", &args(&json!({"message": "hello"})), options()).await.unwrap();
+    let outcome = mcp
+        .call(
+            &key,
+            &spec,
+            "echo",
+            &args(&json!({"message": "hello"})),
+            options(),
+        )
+        .await
+        .unwrap();
     assert_eq!(outcome.text, "Echo: hello");
 }
 
@@ -129,8 +187,19 @@ async fn streamable_http_is_tried_once_and_the_way_that_worked_is_remembered() {
     mcp.discover(&first, &spec).await.unwrap();
     let tried = posts(&server, "/mcp", "initialize") + posts(&server, "/mcp", "server/discover");
     assert!(tried > 0);
-    mcp.discover(&Key { generation: 2, ..first }, &spec).await.unwrap();
-    assert_eq!(posts(&server, "/mcp", "initialize") + posts(&server, "/mcp", "server/discover"), tried);
+    mcp.discover(
+        &Key {
+            generation: 2,
+            ..first
+        },
+        &spec,
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        posts(&server, "/mcp", "initialize") + posts(&server, "/mcp", "server/discover"),
+        tried
+    );
     assert_eq!(posts(&server, "/messages", "initialize"), 2);
 }
 
@@ -138,10 +207,20 @@ async fn streamable_http_is_tried_once_and_the_way_that_worked_is_remembered() {
 async fn credentials_go_with_the_stream_and_with_every_message() {
     let (server, _line) = pair("/messages", async |_, _| None).await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
-    for method in ["GET", "initialize", "notifications/initialized", "tools/call"] {
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
+    for method in [
+        "GET",
+        "initialize",
+        "notifications/initialized",
+        "tools/call",
+    ] {
         for seen in server.requests(method) {
-            assert_eq!(seen.headers["authorization"], "Bearer hunter2-hunter2", "{method}");
+            assert_eq!(
+                seen.headers["authorization"], "Bearer hunter2-hunter2",
+                "{method}"
+            );
         }
         assert!(!server.requests(method).is_empty(), "{method}");
     }
@@ -152,22 +231,42 @@ async fn an_endpoint_at_another_origin_is_not_used() {
     let spy = Origin::start(|_| ok("reached")).await;
     let place: &'static str = String::from(spy.url("/messages")).leak();
     let (server, _line) = pair(place, async |_, _| None).await;
-    let error = mcp().discover(&key(), &spec(endpoint(&server))).await.unwrap_err();
+    let error = mcp()
+        .discover(&key(), &spec(endpoint(&server)))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind, McpErrorKind::Protocol);
-    assert!(error.message.starts_with("the server names an endpoint at another origin"), "{error}");
+    assert!(
+        error
+            .message
+            .starts_with("the server names an endpoint at another origin"),
+        "{error}"
+    );
     assert_eq!(spy.accepted(), 0);
 }
 
 #[tokio::test]
 async fn a_definite_no_to_the_stream_is_told_as_one() {
-    for (status, kind) in
-        [(StatusCode::UNAUTHORIZED, McpErrorKind::Unauthorized), (StatusCode::FORBIDDEN, McpErrorKind::Forbidden)]
-    {
+    for (status, kind) in [
+        (StatusCode::UNAUTHORIZED, McpErrorKind::Unauthorized),
+        (StatusCode::FORBIDDEN, McpErrorKind::Forbidden),
+    ] {
         let server = Scripted::start(move |seen| async move {
-            reply(if seen.http == Method::GET { status } else { StatusCode::METHOD_NOT_ALLOWED }, &[], "")
+            reply(
+                if seen.http == Method::GET {
+                    status
+                } else {
+                    StatusCode::METHOD_NOT_ALLOWED
+                },
+                &[],
+                "",
+            )
         })
         .await;
-        let error = mcp().discover(&key(), &spec(endpoint(&server))).await.unwrap_err();
+        let error = mcp()
+            .discover(&key(), &spec(endpoint(&server)))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind, kind, "{error}");
     }
 }
@@ -179,7 +278,10 @@ async fn a_definite_no_to_a_call_is_told_as_one() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    let error = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap_err();
+    let error = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap_err();
     assert_eq!(error, CallError::Unauthorized);
 }
 
@@ -194,12 +296,28 @@ async fn a_call_whose_stream_ends_is_not_made_again_and_the_next_one_opens_a_new
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({"fatal": true})), options())).await.unwrap_err();
+    let error = soon(mcp.call(
+        &key,
+        &spec,
+        "echo",
+        &args(&json!({"fatal": true})),
+        options(),
+    ))
+    .await
+    .unwrap_err();
     assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
     assert_eq!(server.requests("tools/call").len(), 1);
     drop(line);
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
-    assert_eq!((server.requests("tools/call").len(), server.requests("GET").len()), (2, 2));
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            server.requests("tools/call").len(),
+            server.requests("GET").len()
+        ),
+        (2, 2)
+    );
 }
 
 #[tokio::test]
@@ -219,8 +337,13 @@ async fn a_session_that_is_lost_is_opened_again_and_the_call_made_once() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
-    assert_eq!((*executed.lock().unwrap(), server.requests("GET").len()), (2, 2));
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
+    assert_eq!(
+        (*executed.lock().unwrap(), server.requests("GET").len()),
+        (2, 2)
+    );
 }
 
 #[tokio::test]
@@ -230,12 +353,17 @@ async fn an_answer_counts_although_nonsense_follows_it_at_once() {
             return None;
         }
         let answer = json!({"jsonrpc": "2.0", "id": seen.body["id"], "result": text("counts")});
-        let _ = line.send(Ok(format!("{}nonsense without a colon\n\n", event(&answer))));
+        let _ = line.send(Ok(format!(
+            "{}nonsense without a colon\n\n",
+            event(&answer)
+        )));
         Some(reply(StatusCode::ACCEPTED, &[], ""))
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options())).await.unwrap();
+    let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options()))
+        .await
+        .unwrap();
     assert_eq!(outcome.text, "counts");
 }
 
@@ -250,14 +378,19 @@ async fn an_event_that_is_too_large_ends_the_connection() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options())).await.unwrap_err();
+    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options()))
+        .await
+        .unwrap_err();
     assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_stream_that_is_silent_for_too_long_is_given_up() {
     let (server, _line) = pair("/messages", async |_, _| None).await;
-    let timeouts = Timeouts { stream_idle: Some(Duration::from_millis(200)), ..Timeouts::default() };
+    let timeouts = Timeouts {
+        stream_idle: Some(Duration::from_millis(200)),
+        ..Timeouts::default()
+    };
     let (mcp, key, spec) = (mcp(), key(), spec_with(endpoint(&server), timeouts));
     mcp.discover(&key, &spec).await.unwrap();
     until(|| mcp.state(&key) == chatelaine::mcp::ConnectionState::Idle).await;
@@ -269,26 +402,52 @@ async fn a_credential_that_the_server_says_back_is_hidden() {
         if seen.method() != "tools/call" {
             return None;
         }
-        say(&line, &seen.body["id"], &text(seen.headers["authorization"].to_str().unwrap()));
+        say(
+            &line,
+            &seen.body["id"],
+            &text(seen.headers["authorization"].to_str().unwrap()),
+        );
         Some(reply(StatusCode::ACCEPTED, &[], ""))
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    let outcome = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
-    assert!(!outcome.text.contains("hunter2") && !outcome.raw.get().contains("hunter2"), "{}", outcome.text);
+    let outcome = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
+    assert!(
+        !outcome.text.contains("hunter2") && !outcome.raw.get().contains("hunter2"),
+        "{}",
+        outcome.text
+    );
 }
 
 #[tokio::test]
 async fn a_call_that_may_be_sent_once_follows_no_redirect() {
     let (server, _line) = pair("/messages", async |seen: Seen, _| {
-        let elsewhere = || reply(StatusCode::TEMPORARY_REDIRECT, &[("location", "/messages?again")], "");
+        let elsewhere = || {
+            reply(
+                StatusCode::TEMPORARY_REDIRECT,
+                &[("location", "/messages?again")],
+                "",
+            )
+        };
         (seen.method() == "tools/call").then(elsewhere)
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(endpoint(&server)));
-    let once = CallOptions { once: Some("request-1".to_owned()), ..options() };
-    let error = mcp.call(&key, &spec, "echo", &args(&json!({})), once).await.unwrap_err();
-    assert!(matches!(&error, CallError::Refused { message, .. } if message.contains("307")), "{error:?}");
+    let once = CallOptions {
+        once: Some("request-1".to_owned()),
+        ..options()
+    };
+    let error = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), once)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, CallError::Refused { message, .. } if message.contains("307")),
+        "{error:?}"
+    );
     assert_eq!(server.requests("tools/call").len(), 1);
 }
 
@@ -302,7 +461,12 @@ async fn a_server_that_never_names_its_endpoint_costs_the_time_to_connect() {
         }
     })
     .await;
-    let timeouts = Timeouts { connect: Duration::from_millis(200), ..Timeouts::default() };
-    let error = soon(mcp().discover(&key(), &spec_with(endpoint(&server), timeouts))).await.unwrap_err();
+    let timeouts = Timeouts {
+        connect: Duration::from_millis(200),
+        ..Timeouts::default()
+    };
+    let error = soon(mcp().discover(&key(), &spec_with(endpoint(&server), timeouts)))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind, McpErrorKind::TimedOut, "{error}");
 }

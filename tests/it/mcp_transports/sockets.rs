@@ -51,10 +51,15 @@ impl Drop for Sockets {
 
 impl Sockets {
     /// Serves with a script; `None` is answered as an ordinary server of the older era would.
-    pub(super) async fn start(script: impl Fn(&Value, &HeaderMap) -> Option<Say> + Send + Sync + 'static) -> Self {
+    pub(super) async fn start(
+        script: impl Fn(&Value, &HeaderMap) -> Option<Say> + Send + Sync + 'static,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("ws://{}/mcp", listener.local_addr().unwrap())).unwrap();
-        let (seen, shakes) = (Arc::<Mutex<Vec<Value>>>::default(), Arc::<Mutex<Vec<HeaderMap>>>::default());
+        let (seen, shakes) = (
+            Arc::<Mutex<Vec<Value>>>::default(),
+            Arc::<Mutex<Vec<HeaderMap>>>::default(),
+        );
         let (log, opened, script) = (seen.clone(), shakes.clone(), Arc::new(script));
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
@@ -63,26 +68,40 @@ impl Sockets {
                 connections.spawn(async move {
                     let mut headers = HeaderMap::new();
                     #[expect(clippy::result_large_err, reason = "the shape is the library's")]
-                    let shake = |request: &Request, mut answer: Response| -> Result<Response, ErrorResponse> {
+                    let shake = |request: &Request,
+                                 mut answer: Response|
+                     -> Result<Response, ErrorResponse> {
                         headers = request.headers().clone();
-                        answer.headers_mut().insert("sec-websocket-protocol", "mcp".parse().unwrap());
+                        answer
+                            .headers_mut()
+                            .insert("sec-websocket-protocol", "mcp".parse().unwrap());
                         Ok(answer)
                     };
-                    let Ok(mut socket) = accept_hdr_async(stream, shake).await else { return };
+                    let Ok(mut socket) = accept_hdr_async(stream, shake).await else {
+                        return;
+                    };
                     opened.lock().unwrap().push(headers.clone());
                     while let Some(Ok(message)) = socket.next().await {
-                        let Ok(message) = serde_json::from_str::<Value>(message.to_text().unwrap_or_default()) else {
+                        let Ok(message) =
+                            serde_json::from_str::<Value>(message.to_text().unwrap_or_default())
+                        else {
                             continue;
                         };
                         log.lock().unwrap().push(message.clone());
                         let id = &message["id"];
-                        let said = match script(&message, &headers).unwrap_or_else(|| ordinary(&message)) {
+                        let said = match script(&message, &headers)
+                            .unwrap_or_else(|| ordinary(&message))
+                        {
                             Say::Result(result) => {
-                                json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string().into()
+                                json!({"jsonrpc": "2.0", "id": id, "result": result})
+                                    .to_string()
+                                    .into()
                             }
                             Say::Error(code, why) => {
                                 let error = json!({"code": code, "message": why});
-                                json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string().into()
+                                json!({"jsonrpc": "2.0", "id": id, "error": error})
+                                    .to_string()
+                                    .into()
                             }
                             Say::Raw(message) => message,
                             Say::Nothing => continue,
@@ -96,17 +115,34 @@ impl Sockets {
                 });
             }
         });
-        Self { url, seen, shakes, task: task.abort_handle() }
+        Self {
+            url,
+            seen,
+            shakes,
+            task: task.abort_handle(),
+        }
     }
 
     pub(super) fn endpoint(&self) -> Endpoint {
-        let headers = vec![("Authorization".to_owned(), Secret::new("Bearer hunter2-hunter2"))];
-        Endpoint::Remote { transport: Remote::WebSocket, url: self.url.clone(), headers }
+        let headers = vec![(
+            "Authorization".to_owned(),
+            Secret::new("Bearer hunter2-hunter2"),
+        )];
+        Endpoint::Remote {
+            transport: Remote::WebSocket,
+            url: self.url.clone(),
+            headers,
+        }
     }
 
     /// How often this method was requested.
     pub(super) fn count(&self, method: &str) -> usize {
-        self.seen.lock().unwrap().iter().filter(|seen| seen["method"] == method).count()
+        self.seen
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|seen| seen["method"] == method)
+            .count()
     }
 
     /// The headers of each handshake.
@@ -120,7 +156,9 @@ fn ordinary(message: &Value) -> Say {
         "initialize" => Say::Result(json!({
             "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"},
         })),
-        "tools/list" => Say::Result(json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]})),
+        "tools/list" => {
+            Say::Result(json!({"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]}))
+        }
         "tools/call" => Say::Result(text(&message["params"]["arguments"].to_string())),
         _ if message.get("id").is_none() => Say::Nothing,
         _ => Say::Error(-32601, "Method not found"),

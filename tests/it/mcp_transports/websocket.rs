@@ -23,12 +23,33 @@ async fn a_published_gateway_answers_and_says_how_far_it_is() {
     let found = mcp.discover(&key, &spec).await.unwrap();
     assert_eq!(found.era, Era::Legacy);
     let (progress, mut heard) = mpsc::unbounded_channel();
-    let options = CallOptions { progress: Some(progress), ..CallOptions::default() };
+    let options = CallOptions {
+        progress: Some(progress),
+        ..CallOptions::default()
+    };
     let arguments = args(&json!({"duration": 1, "steps": 2}));
-    let outcome = mcp.call(&key, &spec, "trigger-long-running-operation", &arguments, options).await.unwrap();
+    let outcome = mcp
+        .call(
+            &key,
+            &spec,
+            "trigger-long-running-operation",
+            &arguments,
+            options,
+        )
+        .await
+        .unwrap();
     assert!(!outcome.is_error, "{}", outcome.text);
-    let step = |progress| Some(Progress { progress, total: Some(2.0), message: None });
-    assert_eq!((heard.recv().await, heard.recv().await), (step(1.0), step(2.0)));
+    let step = |progress| {
+        Some(Progress {
+            progress,
+            total: Some(2.0),
+            message: None,
+        })
+    };
+    assert_eq!(
+        (heard.recv().await, heard.recv().await),
+        (step(1.0), step(2.0))
+    );
 }
 
 #[tokio::test]
@@ -39,8 +60,14 @@ async fn a_handshake_offers_the_language_and_carries_the_headers() {
     let shakes = server.shakes();
     assert_eq!(shakes.len(), 1);
     assert_eq!(
-        (&shakes[0]["sec-websocket-protocol"], &shakes[0]["authorization"]),
-        (&"mcp".parse().unwrap(), &"Bearer hunter2-hunter2".parse().unwrap())
+        (
+            &shakes[0]["sec-websocket-protocol"],
+            &shakes[0]["authorization"]
+        ),
+        (
+            &"mcp".parse().unwrap(),
+            &"Bearer hunter2-hunter2".parse().unwrap()
+        )
     );
 }
 
@@ -62,12 +89,18 @@ async fn a_server_of_the_newer_era_is_spoken_to_without_a_handshake() {
 
 #[tokio::test]
 async fn a_server_that_hangs_up_at_the_newer_handshake_is_asked_the_older_way() {
-    let server = Sockets::start(|message, _| (message["method"] == "server/discover").then_some(Say::HangUp)).await;
+    let server = Sockets::start(|message, _| {
+        (message["method"] == "server/discover").then_some(Say::HangUp)
+    })
+    .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
     assert_eq!(mcp.discover(&key, &spec).await.unwrap().era, Era::Legacy);
     mcp.close(&key).await;
     mcp.discover(&key, &spec).await.unwrap();
-    assert_eq!((server.count("server/discover"), server.count("initialize")), (1, 2));
+    assert_eq!(
+        (server.count("server/discover"), server.count("initialize")),
+        (1, 2)
+    );
 }
 
 #[tokio::test]
@@ -79,7 +112,11 @@ async fn a_definite_no_to_the_handshake_is_told_as_one() {
         (StatusCode::NOT_FOUND, McpErrorKind::Protocol),
     ] {
         let server = Scripted::start(move |_| async move { reply(status, &[], "") }).await;
-        let endpoint = Endpoint::Remote { transport: Remote::WebSocket, url: server.url.clone(), headers: vec![] };
+        let endpoint = Endpoint::Remote {
+            transport: Remote::WebSocket,
+            url: server.url.clone(),
+            headers: vec![],
+        };
         let error = mcp().discover(&key(), &spec(endpoint)).await.unwrap_err();
         assert_eq!(error.kind, kind, "{error}");
     }
@@ -90,21 +127,42 @@ async fn a_handshake_is_not_led_to_another_origin() {
     let spy = Origin::start(|_| ok("reached")).await;
     let elsewhere = String::from(spy.url("/mcp"));
     let server = Origin::start(move |_| redirect(307, &elsewhere)).await;
-    let endpoint = Endpoint::Remote { transport: Remote::WebSocket, url: server.url("/mcp"), headers: vec![] };
+    let endpoint = Endpoint::Remote {
+        transport: Remote::WebSocket,
+        url: server.url("/mcp"),
+        headers: vec![],
+    };
     let error = mcp().discover(&key(), &spec(endpoint)).await.unwrap_err();
-    assert!(error.message.contains("it would open a WebSocket at another origin"), "{error}");
+    assert!(
+        error
+            .message
+            .contains("it would open a WebSocket at another origin"),
+        "{error}"
+    );
     assert_eq!(spy.accepted(), 0);
 }
 
 #[tokio::test]
 async fn a_call_whose_socket_breaks_is_not_made_again_and_the_next_one_opens_a_new_socket() {
-    let server =
-        Sockets::start(|message, _| (message["params"]["arguments"]["fatal"] == true).then_some(Say::HangUp)).await;
+    let server = Sockets::start(|message, _| {
+        (message["params"]["arguments"]["fatal"] == true).then_some(Say::HangUp)
+    })
+    .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({"fatal": true})), options())).await.unwrap_err();
+    let error = soon(mcp.call(
+        &key,
+        &spec,
+        "echo",
+        &args(&json!({"fatal": true})),
+        options(),
+    ))
+    .await
+    .unwrap_err();
     assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
     assert_eq!(server.count("tools/call"), 1);
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
     assert_eq!((server.count("tools/call"), server.shakes().len()), (2, 2));
 }
 
@@ -115,7 +173,9 @@ async fn a_message_that_is_too_large_ends_the_connection() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options())).await.unwrap_err();
+    let error = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options()))
+        .await
+        .unwrap_err();
     assert!(matches!(error, CallError::OutcomeUnknown(_)), "{error:?}");
     assert_eq!(server.count("tools/call"), 1);
 }
@@ -132,19 +192,32 @@ async fn messages_that_are_none_are_left_out_and_bytes_are_read_as_text() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let outcome = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
+    let outcome = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
     assert_eq!(outcome.text, "in bytes");
 }
 
 #[tokio::test]
 async fn a_server_that_gives_no_sign_of_life_is_given_up() {
-    let server = Sockets::start(|message, _| (message["method"] == "tools/list").then_some(Say::Freeze)).await;
-    let timeouts = Timeouts { stream_idle: Some(Duration::from_millis(300)), ..Timeouts::default() };
+    let server =
+        Sockets::start(|message, _| (message["method"] == "tools/list").then_some(Say::Freeze))
+            .await;
+    let timeouts = Timeouts {
+        stream_idle: Some(Duration::from_millis(300)),
+        ..Timeouts::default()
+    };
     let (mcp, key, spec) = (mcp(), key(), spec_with(server.endpoint(), timeouts));
-    let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options())).await.unwrap();
+    let outcome = soon(mcp.call(&key, &spec, "echo", &args(&json!({})), options()))
+        .await
+        .unwrap();
     assert_eq!(outcome.text, "{}");
     tokio::time::sleep(Duration::from_millis(900)).await;
-    assert!(matches!(mcp.state(&key), ConnectionState::Ready { .. }), "it answers pings");
+    assert!(
+        matches!(mcp.state(&key), ConnectionState::Ready { .. }),
+        "it answers pings"
+    );
     soon(mcp.discover(&key, &spec)).await.unwrap_err();
     until(|| !matches!(mcp.state(&key), ConnectionState::Ready { .. })).await;
 }
@@ -157,6 +230,13 @@ async fn a_credential_that_the_server_says_back_is_hidden() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    let outcome = mcp.call(&key, &spec, "echo", &args(&json!({})), options()).await.unwrap();
-    assert!(!outcome.text.contains("hunter2") && !outcome.raw.get().contains("hunter2"), "{}", outcome.text);
+    let outcome = mcp
+        .call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
+    assert!(
+        !outcome.text.contains("hunter2") && !outcome.raw.get().contains("hunter2"),
+        "{}",
+        outcome.text
+    );
 }

@@ -28,7 +28,9 @@ fn pack(servers: &[(&str, &Scripted)]) -> (String, String) {
     let mut entries = String::new();
     for (name, server) in servers {
         let url = &server.url;
-        let known = format!("transport: streamable-http, url: \"{url}\", toolAccess: {{ default: public }}");
+        let known = format!(
+            "transport: streamable-http, url: \"{url}\", toolAccess: {{ default: public }}"
+        );
         writeln!(entries, "    - {{ name: {name}, {known} }}").unwrap();
     }
     let yaml = format!(
@@ -49,8 +51,19 @@ const LONGER: &str = concat!(
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab"
 );
-const FILES: &[&str] =
-    &["read.file", "read/file", "read file", "read_file", "Read.File", "lesen-ä", "読む", "a__b", "x.", LONG, LONGER];
+const FILES: &[&str] = &[
+    "read.file",
+    "read/file",
+    "read file",
+    "read_file",
+    "Read.File",
+    "lesen-ä",
+    "読む",
+    "a__b",
+    "x.",
+    LONG,
+    LONGER,
+];
 const SECOND: &[&str] = &["read.file", "read_file"];
 
 /// `(server, tool, name)` of everything that a user may call, once all of it is known.
@@ -65,7 +78,13 @@ async fn listed(world: &World, count: usize) -> Vec<(String, String, String)> {
                 .iter()
                 .flat_map(|server| {
                     let tools = server["tools"].as_array().unwrap().iter();
-                    tools.map(|tool| (text(&server["server"]), text(&tool["tool"]), text(&tool["name"])))
+                    tools.map(|tool| {
+                        (
+                            text(&server["server"]),
+                            text(&tool["tool"]),
+                            text(&tool["name"]),
+                        )
+                    })
                 })
                 .collect();
             if tools.len() == count {
@@ -81,15 +100,26 @@ async fn listed(world: &World, count: usize) -> Vec<(String, String, String)> {
 async fn whatever_a_server_calls_its_tools_the_model_can_call_each_of_them() {
     assert_eq!((LONG.len(), LONGER.len()), (128, 128));
     let (files, second) = (server(FILES).await, server(SECOND).await);
-    let world = World::with(|setup| setup.packs.push(pack(&[("files", &files), ("2nd", &second)]))).await;
+    let world = World::with(|setup| {
+        setup
+            .packs
+            .push(pack(&[("files", &files), ("2nd", &second)]))
+    })
+    .await;
     let tools = listed(&world, FILES.len() + SECOND.len()).await;
     let names: HashSet<&str> = tools.iter().map(|(_, _, name)| name.as_str()).collect();
     assert_eq!(names.len(), tools.len(), "{tools:?}");
     let ann = world.user("ann", &[]).await;
     for (of, tool, name) in &tools {
         let speakable = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-        assert!(name.len() <= 64 && name.bytes().all(speakable) && !name.as_bytes()[0].is_ascii_digit(), "{name}");
-        world.model.reply(calls([(name, json!({"n": 1}))])).reply(text("Done."));
+        assert!(
+            name.len() <= 64 && name.bytes().all(speakable) && !name.as_bytes()[0].is_ascii_digit(),
+            "{name}"
+        );
+        world
+            .model
+            .reply(calls([(name, json!({"n": 1}))]))
+            .reply(text("Done."));
         assert_eq!(ann.ask("odd", "go").await, "Done.");
         let asked = if of == "files" { &files } else { &second };
         let last = asked.requests("tools/call").pop().unwrap();
@@ -98,6 +128,8 @@ async fn whatever_a_server_calls_its_tools_the_model_can_call_each_of_them() {
     }
     let total = files.requests("tools/call").len() + second.requests("tools/call").len();
     assert_eq!(total, tools.len(), "each was called once");
-    let offered: HashSet<String> = tool_names(&world.model.requests()[0].body).into_iter().collect();
+    let offered: HashSet<String> = tool_names(&world.model.requests()[0].body)
+        .into_iter()
+        .collect();
     assert_eq!(offered, names.into_iter().map(str::to_owned).collect());
 }

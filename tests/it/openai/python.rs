@@ -15,21 +15,36 @@ const PYTHON: &str = "tests/servers/.venv/bin/python";
 
 #[tokio::test]
 async fn the_official_python_client_works_unchanged() {
-    assert!(Path::new(PYTHON).exists(), "the Python client is not installed; run tests/servers/install.sh");
+    assert!(
+        Path::new(PYTHON).exists(),
+        "the Python client is not installed; run tests/servers/install.sh"
+    );
     let world = World::start().await;
     world.tools_ready().await;
-    let rate = calls([("bank__get_exchange_rate", json!({ "from": "EUR", "to": "USD" }))]);
+    let rate = calls([(
+        "bank__get_exchange_rate",
+        json!({ "from": "EUR", "to": "USD" }),
+    )]);
     world.model.reply(text("You have 5 euros.").usage(11, 7));
-    world.model.reply(rate).reply(text("A euro is 1.08 dollars.").usage(5, 3));
+    world
+        .model
+        .reply(rate)
+        .reply(text("A euro is 1.08 dollars.").usage(5, 3));
     world.model.reply(text("Asynchronously."));
-    world.model.reply(error(400, "on holiday")).reply(error(400, "on holiday"));
+    world
+        .model
+        .reply(error(400, "on holiday"))
+        .reply(error(400, "on holiday"));
     let ann = world.user("ann", &["employee"]).await;
     let program = Command::new(PYTHON)
         .args(["tests/it/openai/client.py", &format!("{}/v1", world.url)])
         .env("OPENAI_API_KEY", ann.token())
         .output();
     let output = program.await.unwrap();
-    let (out, trouble) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (out, trouble) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
     assert!(output.status.success(), "{out}\n{trouble}");
     let seen: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
     let expected = json!({
@@ -50,5 +65,9 @@ async fn the_official_python_client_works_unchanged() {
     assert!(tokens >= 8, "{tokens}");
     seen["streamed"]["tokens"] = json!([8]);
     assert_eq!(seen, expected);
-    assert_eq!(world.model.requests().len(), 6, "the client did not try a failed run again");
+    assert_eq!(
+        world.model.requests().len(),
+        6,
+        "the client did not try a failed run again"
+    );
 }

@@ -12,23 +12,103 @@ use crate::support::{
 type Case = (fn(&mut Value), &'static str, &'static str, &'static str);
 
 const CASES: [Case; 17] = [
-    (|body| body["model"] = json!("gpt-4o"), "model", "model_not_found", "model \"gpt-4o\" not found"),
-    (|body| body["model"] = json!(7), "model", "invalid", "expected a string"),
-    (|body| _ = body.as_object_mut().unwrap().remove("model"), "body", "invalid", "missing field `model`"),
-    (|body| body["messages"] = json!([]), "messages", "invalid", "last message"),
-    (|body| body["messages"] = json!("hi"), "messages", "invalid", "expected a sequence"),
-    (|body| body["messages"][0]["role"] = json!("robot"), "messages[0].role", "invalid", "\"robot\" is not one of"),
-    (|body| body["messages"][0]["role"] = json!("assistant"), "messages", "invalid", "last message"),
-    (|body| body["messages"][0]["content"] = json!(" "), "messages[0].content", "invalid", "blank"),
-    (|body| body["messages"][0]["content"] = json!("a\0"), "messages[0].content", "invalid", "U+0000"),
-    (|body| body["messages"][0]["content"] = json!(3), "messages[0].content", "invalid", "text or a list"),
-    (|body| body["messages"][0]["content"] = picture(), "messages[0].content[1].type", "invalid", "\"image_url\""),
-    (|body| body["messages"][0]["content"] = json!([{}]), "messages[0].content[0].type", "invalid", "missing"),
+    (
+        |body| body["model"] = json!("gpt-4o"),
+        "model",
+        "model_not_found",
+        "model \"gpt-4o\" not found",
+    ),
+    (
+        |body| body["model"] = json!(7),
+        "model",
+        "invalid",
+        "expected a string",
+    ),
+    (
+        |body| _ = body.as_object_mut().unwrap().remove("model"),
+        "body",
+        "invalid",
+        "missing field `model`",
+    ),
+    (
+        |body| body["messages"] = json!([]),
+        "messages",
+        "invalid",
+        "last message",
+    ),
+    (
+        |body| body["messages"] = json!("hi"),
+        "messages",
+        "invalid",
+        "expected a sequence",
+    ),
+    (
+        |body| body["messages"][0]["role"] = json!("robot"),
+        "messages[0].role",
+        "invalid",
+        "\"robot\" is not one of",
+    ),
+    (
+        |body| body["messages"][0]["role"] = json!("assistant"),
+        "messages",
+        "invalid",
+        "last message",
+    ),
+    (
+        |body| body["messages"][0]["content"] = json!(" "),
+        "messages[0].content",
+        "invalid",
+        "blank",
+    ),
+    (
+        |body| body["messages"][0]["content"] = json!("a\0"),
+        "messages[0].content",
+        "invalid",
+        "U+0000",
+    ),
+    (
+        |body| body["messages"][0]["content"] = json!(3),
+        "messages[0].content",
+        "invalid",
+        "text or a list",
+    ),
+    (
+        |body| body["messages"][0]["content"] = picture(),
+        "messages[0].content[1].type",
+        "invalid",
+        "\"image_url\"",
+    ),
+    (
+        |body| body["messages"][0]["content"] = json!([{}]),
+        "messages[0].content[0].type",
+        "invalid",
+        "missing",
+    ),
     (|body| body["n"] = json!(2), "n", "invalid", "only 1"),
-    (|body| body["tools"] = json!([{ "type": "function" }]), "tools", "invalid", "run on the server"),
-    (|body| body["functions"] = json!([{ "name": "f" }]), "functions", "invalid", "run on the server"),
-    (|body| body["response_format"] = json!({ "type": "json_object" }), "response_format", "invalid", "only `text`"),
-    (|body| body["stream"] = json!("yes"), "stream", "invalid", "expected a boolean"),
+    (
+        |body| body["tools"] = json!([{ "type": "function" }]),
+        "tools",
+        "invalid",
+        "run on the server",
+    ),
+    (
+        |body| body["functions"] = json!([{ "name": "f" }]),
+        "functions",
+        "invalid",
+        "run on the server",
+    ),
+    (
+        |body| body["response_format"] = json!({ "type": "json_object" }),
+        "response_format",
+        "invalid",
+        "only `text`",
+    ),
+    (
+        |body| body["stream"] = json!("yes"),
+        "stream",
+        "invalid",
+        "expected a boolean",
+    ),
 ];
 
 fn picture() -> Value {
@@ -43,14 +123,29 @@ async fn every_refusal_names_the_parameter_and_the_reason() {
         let mut body = request(&["hi"]);
         change(&mut body);
         let answer = ann.post(PATH, body.clone()).await;
-        assert_eq!(answer.status, if code == "model_not_found" { 404 } else { 400 }, "{body}: {}", answer.text);
+        assert_eq!(
+            answer.status,
+            if code == "model_not_found" { 404 } else { 400 },
+            "{body}: {}",
+            answer.text
+        );
         let error = &answer.json()["error"];
         assert_eq!(error["type"], "invalid_request_error", "{body}: {error}");
-        assert_eq!((&error["param"], &error["code"]), (&json!(param), &json!(code)), "{body}: {error}");
-        assert!(error["message"].as_str().unwrap().contains(message), "{body}: {error}");
+        assert_eq!(
+            (&error["param"], &error["code"]),
+            (&json!(param), &json!(code)),
+            "{body}: {error}"
+        );
+        assert!(
+            error["message"].as_str().unwrap().contains(message),
+            "{body}: {error}"
+        );
     }
     assert!(world.model.requests().is_empty());
-    assert_eq!(ann.get("/v1/conversations").await.expect(200)["items"], json!([]));
+    assert_eq!(
+        ann.get("/v1/conversations").await.expect(200)["items"],
+        json!([])
+    );
 }
 
 #[tokio::test]
@@ -69,9 +164,16 @@ async fn a_wrong_key_and_a_wrong_path_speak_openai_too() {
 async fn a_failed_run_is_an_error_that_is_not_tried_again() {
     let world = World::start().await;
     world.model.reply(error(400, "this model is on holiday"));
-    let answer = world.user("ann", &[]).await.post(PATH, request(&["hi"])).await;
+    let answer = world
+        .user("ann", &[])
+        .await
+        .post(PATH, request(&["hi"]))
+        .await;
     let body = answer.expect(502);
-    assert_eq!((&body["error"]["type"], &body["error"]["code"]), (&json!("server_error"), &json!("run_failed")));
+    assert_eq!(
+        (&body["error"]["type"], &body["error"]["code"]),
+        (&json!("server_error"), &json!("run_failed"))
+    );
     assert_eq!(answer.header("x-should-retry"), "false");
     assert_eq!(world.model.requests().len(), 1);
 }
@@ -83,7 +185,11 @@ async fn a_run_that_fails_in_a_stream_ends_it_with_an_error_and_no_done() {
     let (chunks, done) = stream(&world.user("ann", &[]).await, request(&["hi"])).await;
     assert!(!done);
     assert_eq!(chunks.last().unwrap()["error"]["code"], "run_failed");
-    assert_eq!(content(&chunks), "", "the reason is said once, as the error");
+    assert_eq!(
+        content(&chunks),
+        "",
+        "the reason is said once, as the error"
+    );
 }
 
 #[tokio::test]
@@ -99,8 +205,13 @@ async fn a_cancelled_run_is_told() {
     gate.reached().await;
     let conversations = ann.get("/v1/conversations").await.expect(200);
     let id = conversations["items"][0]["id"].as_str().unwrap();
-    let run = ann.messages(id).await[0]["run_id"].as_str().unwrap().to_owned();
-    ann.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.expect(202);
+    let run = ann.messages(id).await[0]["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    ann.post(&format!("/v1/runs/{run}/cancel"), json!({}))
+        .await
+        .expect(202);
     let answer = asking.await.unwrap();
     assert_eq!(answer.expect(409)["error"]["code"], "run_cancelled");
     assert_eq!(answer.header("x-should-retry"), "false");
@@ -118,7 +229,12 @@ async fn a_stop_tells_who_waits_where_the_answer_will_be() {
     let answer = asking.await.unwrap();
     let body = answer.expect(503);
     assert_eq!(body["error"]["code"], "stopping");
-    assert!(body["error"]["message"].as_str().unwrap().contains(answer.header("x-conversation-id")));
+    assert!(
+        body["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains(answer.header("x-conversation-id"))
+    );
     gate.open();
     world.stop().await;
 }

@@ -10,11 +10,21 @@ use super::{env, write_pack};
 #[test]
 fn every_broken_pack_is_told_what_is_wrong_and_what_to_write() {
     let folder = Path::new("tests/it/packs/broken");
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.retain(|file| {
+        file.extension()
+            .is_some_and(|extension| extension == "yaml")
+    });
     files.sort();
     assert!(files.len() >= 30);
-    let env = env(&[("TOKEN", "t0ken-value"), ("TOKEN_WITH_LINE_BREAK", "t0ken-value\n"), ("EMPTY", "")]);
+    let env = env(&[
+        ("TOKEN", "t0ken-value"),
+        ("TOKEN_WITH_LINE_BREAK", "t0ken-value\n"),
+        ("EMPTY", ""),
+    ]);
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path("broken");
     settings.set_prepend_module_to_snapshot(false);
@@ -24,7 +34,10 @@ fn every_broken_pack_is_told_what_is_wrong_and_what_to_write() {
         let report = packs::check(&file, &env, None);
         assert_eq!(report.is_ok(), name == "only-warnings", "{report}");
         let told = report.to_string();
-        assert!(!told.contains("t0ken-value") && !told.contains("hunter2"), "{told}");
+        assert!(
+            !told.contains("t0ken-value") && !told.contains("hunter2"),
+            "{told}"
+        );
         settings.bind(|| insta::assert_snapshot!(name, told));
     }
 }
@@ -61,13 +74,23 @@ fn a_report_can_be_read_by_programs() {
 fn of_a_very_long_line_only_what_is_around_the_mistake_is_shown() {
     let root = tempfile::tempdir().unwrap();
     let (before, after) = ("ä".repeat(5_000), "b".repeat(200_000));
-    let text = format!("metadata: {{ id: demo, description: {before}, defaultLanguage: 5, displayName: {after} }}\n");
+    let text = format!(
+        "metadata: {{ id: demo, description: {before}, defaultLanguage: 5, displayName: {after} }}\n"
+    );
     write_pack(root.path(), "demo", &text);
     let report = packs::check(root.path(), &env(&[]), None);
-    let problem = report.problems.iter().find(|problem| problem.path == "metadata.defaultLanguage").unwrap();
+    let problem = report
+        .problems
+        .iter()
+        .find(|problem| problem.path == "metadata.defaultLanguage")
+        .unwrap();
     let excerpt = problem.excerpt.as_ref().unwrap();
     assert!(excerpt.text.chars().count() < 200, "{report}");
-    assert_eq!(excerpt.text.chars().nth(excerpt.mark - 1), Some('5'), "{report}");
+    assert_eq!(
+        excerpt.text.chars().nth(excerpt.mark - 1),
+        Some('5'),
+        "{report}"
+    );
 }
 
 proptest! {

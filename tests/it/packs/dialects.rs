@@ -13,21 +13,43 @@ use chatelaine::{
 
 use super::{MINIMAL, checked, env, errors, folder_of, load_files, open};
 
-const WORKSPACE: &str = "mcp_registry:\n  servers:\n    a: { type: remote, url: \"https://a.example.org/mcp\" }\n";
-const AGENT: &str = "tools:\n  - { type: mcp, name: a, description: d, server: s, command: uvx, args: [s] }\n";
+const WORKSPACE: &str =
+    "mcp_registry:\n  servers:\n    a: { type: remote, url: \"https://a.example.org/mcp\" }\n";
+const AGENT: &str =
+    "tools:\n  - { type: mcp, name: a, description: d, server: s, command: uvx, args: [s] }\n";
 const AOS: &str = "id: a\ntransport: http\nurl: https://a.example.org/mcp\n";
 /// One pack of each, with one server `a`.
-const ALL: [(&str, &str); 3] = [("workspace.yaml", WORKSPACE), ("agent.yaml", AGENT), ("core/mcp/a.yaml", AOS)];
+const ALL: [(&str, &str); 3] = [
+    ("workspace.yaml", WORKSPACE),
+    ("agent.yaml", AGENT),
+    ("core/mcp/a.yaml", AOS),
+];
 
 #[test]
 fn a_folder_holds_one_pack() {
     let native = ("agent-pack.yaml", MINIMAL);
-    let told = |files: &[(&str, &str)]| checked(files, &env(&[])).to_string().lines().next().unwrap().to_owned();
+    let told = |files: &[(&str, &str)]| {
+        checked(files, &env(&[]))
+            .to_string()
+            .lines()
+            .next()
+            .unwrap()
+            .to_owned()
+    };
     let hint = "; keep one of them, or give each a folder of its own";
     for (files, names) in [
-        ([native, ALL[0]], "agent-pack.yaml (agent-pack) and workspace.yaml (holaOS)"),
-        ([ALL[0], ALL[1]], "workspace.yaml (holaOS) and agent.yaml (HoloDeck)"),
-        ([ALL[1], ALL[2]], "core/mcp/a.yaml (AOS) and agent.yaml (HoloDeck)"),
+        (
+            [native, ALL[0]],
+            "agent-pack.yaml (agent-pack) and workspace.yaml (holaOS)",
+        ),
+        (
+            [ALL[0], ALL[1]],
+            "workspace.yaml (holaOS) and agent.yaml (HoloDeck)",
+        ),
+        (
+            [ALL[1], ALL[2]],
+            "core/mcp/a.yaml (AOS) and agent.yaml (HoloDeck)",
+        ),
     ] {
         let expected = format!("error: there are two packs in this folder: {names}{hint}");
         assert!(told(&files).ends_with(&expected), "{}", told(&files));
@@ -38,17 +60,28 @@ fn a_folder_holds_one_pack() {
 fn the_folder_gives_the_id_and_the_words_are_neutral() {
     for file in ALL {
         let pack = load_files(&[file], &env(&[]));
-        assert_eq!((pack.id().as_str(), pack.metadata.display_name.as_str()), ("demo", "demo"));
+        assert_eq!(
+            (pack.id().as_str(), pack.metadata.display_name.as_str()),
+            ("demo", "demo")
+        );
         assert_eq!(pack.metadata.default_language, "en");
-        assert!(pack.flows.authentication.required && pack.flows.authentication.roles_attribute.is_none());
-        assert!(open(&pack.servers[0], "anything"), "every tool for every user of the tenant");
+        assert!(
+            pack.flows.authentication.required
+                && pack.flows.authentication.roles_attribute.is_none()
+        );
+        assert!(
+            open(&pack.servers[0], "anything"),
+            "every tool for every user of the tenant"
+        );
     }
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("my agent")).unwrap();
     fs::write(root.path().join("my agent/agent.yaml"), AGENT).unwrap();
     let report = chatelaine::packs::check(root.path(), &env(&[]), None).to_string();
     assert!(
-        report.contains("the name of the folder is the id of the pack: \"my agent\" is not a valid agent id"),
+        report.contains(
+            "the name of the folder is the id of the pack: \"my agent\" is not a valid agent id"
+        ),
         "{report}"
     );
 }
@@ -57,8 +90,12 @@ fn the_folder_gives_the_id_and_the_words_are_neutral() {
 fn one_file_is_enough_to_name_a_pack() {
     for file in &ALL[..2] {
         let root = folder_of(&[*file]);
-        let library = Library::load(&root.path().join("demo").join(file.0), &env(&[]), None).unwrap();
-        assert_eq!(library.snapshot().packs().next().unwrap().id().as_str(), "demo");
+        let library =
+            Library::load(&root.path().join("demo").join(file.0), &env(&[]), None).unwrap();
+        assert_eq!(
+            library.snapshot().packs().next().unwrap().id().as_str(),
+            "demo"
+        );
     }
 }
 
@@ -69,14 +106,39 @@ fn model(variables: &[(&str, &str)]) -> Pack {
 #[test]
 fn the_model_is_the_environments_or_none() {
     assert_eq!(model(&[]).llm.provider, Provider::None);
-    assert_eq!(model(&[("LLM_PROVIDER", "none"), ("OPENAI_API_KEY", "sk")]).llm.provider, Provider::None);
+    assert_eq!(
+        model(&[("LLM_PROVIDER", "none"), ("OPENAI_API_KEY", "sk")])
+            .llm
+            .provider,
+        Provider::None
+    );
     let llm = model(&[("OPENAI_API_KEY", "sk")]).llm;
-    assert_eq!((llm.provider, llm.model.as_str()), (Provider::Openai, "gpt-5-mini"));
+    assert_eq!(
+        (llm.provider, llm.model.as_str()),
+        (Provider::Openai, "gpt-5-mini")
+    );
     assert_eq!(llm.api_key.unwrap().expose(), "sk");
-    let llm = model(&[("LLM_PROVIDER", "anthropic"), ("LLM_MODEL", "m"), ("ANTHROPIC_API_KEY", "ak")]).llm;
-    assert_eq!((llm.provider, llm.model.as_str(), llm.api_key.unwrap().expose()), (Provider::Anthropic, "m", "ak"));
+    let llm = model(&[
+        ("LLM_PROVIDER", "anthropic"),
+        ("LLM_MODEL", "m"),
+        ("ANTHROPIC_API_KEY", "ak"),
+    ])
+    .llm;
+    assert_eq!(
+        (
+            llm.provider,
+            llm.model.as_str(),
+            llm.api_key.unwrap().expose()
+        ),
+        (Provider::Anthropic, "m", "ak")
+    );
     let url = "http://localhost:1234/v1";
-    let llm = model(&[("LLM_PROVIDER", "openai"), ("LLM_MODEL", "m"), ("OPENAI_BASE_URL", url)]).llm;
+    let llm = model(&[
+        ("LLM_PROVIDER", "openai"),
+        ("LLM_MODEL", "m"),
+        ("OPENAI_BASE_URL", url),
+    ])
+    .llm;
     assert_eq!((llm.base_url.unwrap().as_str(), llm.api_key), (url, None));
 }
 
@@ -86,9 +148,18 @@ const ACCESS: &str = "authentication: { rolesAttribute: roles, adminUsers: [alic
 fn a_native_file_beside_it_tightens_any_of_them() {
     for file in ALL {
         let pack = load_files(&[file, ("access.yaml", ACCESS)], &env(&[]));
-        assert_eq!(pack.flows.authentication.roles_attribute.as_deref(), Some("roles"));
-        let staff = Standing { roles: ["staff".to_owned()].into(), admin: false };
-        assert!(matches!(decide(&pack.servers[0], &staff, "read"), Decision::Approve(_)));
+        assert_eq!(
+            pack.flows.authentication.roles_attribute.as_deref(),
+            Some("roles")
+        );
+        let staff = Standing {
+            roles: ["staff".to_owned()].into(),
+            admin: false,
+        };
+        assert!(matches!(
+            decide(&pack.servers[0], &staff, "read"),
+            Decision::Approve(_)
+        ));
         assert!(!open(&pack.servers[0], "read"));
         assert_eq!(pack.flows.authentication.admin_users, ["alice@example.org"]);
     }
@@ -97,7 +168,13 @@ fn a_native_file_beside_it_tightens_any_of_them() {
 #[test]
 fn what_is_wrong_with_that_file_is_said_at_its_lines() {
     let report = checked(
-        &[ALL[0], ("access.yaml", "toolAccess:\n  b: { default: none }\n  a: { default: publik }\nroles: {}\n")],
+        &[
+            ALL[0],
+            (
+                "access.yaml",
+                "toolAccess:\n  b: { default: none }\n  a: { default: publik }\nroles: {}\n",
+            ),
+        ],
         &env(&[]),
     );
     insta::assert_snapshot!(report, @r#"
@@ -110,7 +187,10 @@ fn what_is_wrong_with_that_file_is_said_at_its_lines() {
     1 pack: 2 errors, 0 warnings
     "#);
     let native = [("agent-pack.yaml", MINIMAL), ("access.yaml", ACCESS)];
-    assert_eq!(errors(&native, &env(&[])), [": this file is for packs of other formats"]);
+    assert_eq!(
+        errors(&native, &env(&[])),
+        [": this file is for packs of other formats"]
+    );
 }
 
 /// A problem that only the native rules know is told where the author wrote it.
@@ -159,7 +239,14 @@ fn servers_from_the_environment_stand_in_for_those_of_any_format() {
         let root = folder_of(&[file]);
         let library = Library::load(root.path(), &env(&[]), Some(&servers)).unwrap();
         let shelf = library.snapshot();
-        let ids: Vec<_> = shelf.packs().next().unwrap().servers.iter().map(|server| server.id.to_string()).collect();
+        let ids: Vec<_> = shelf
+            .packs()
+            .next()
+            .unwrap()
+            .servers
+            .iter()
+            .map(|server| server.id.to_string())
+            .collect();
         assert_eq!(ids, ["b"]);
     }
 }
@@ -182,16 +269,33 @@ fn reloaded(files: &[(&str, &str)], changed: (&str, &str), env: &Environment) ->
 #[test]
 fn a_change_of_any_file_is_a_new_version() {
     let second = AOS.replace("id: a", "id: b");
-    assert_eq!(reloaded(&[ALL[2]], ("core/mcp/b.yaml", &second), &env(&[])).servers.len(), 2);
+    assert_eq!(
+        reloaded(&[ALL[2]], ("core/mcp/b.yaml", &second), &env(&[]))
+            .servers
+            .len(),
+        2
+    );
     let skill = "id: s\nmcp_binding: { server: a, tools: [t] }\n";
-    assert_eq!(reloaded(&[ALL[2]], ("core/skills/s/skill.yaml", skill), &env(&[])).skills.len(), 1);
+    assert_eq!(
+        reloaded(&[ALL[2]], ("core/skills/s/skill.yaml", skill), &env(&[]))
+            .skills
+            .len(),
+        1
+    );
     for file in ALL {
-        let tight = reloaded(&[file], ("access.yaml", "toolAccess: { a: { default: none } }\n"), &env(&[]));
+        let tight = reloaded(
+            &[file],
+            ("access.yaml", "toolAccess: { a: { default: none } }\n"),
+            &env(&[]),
+        );
         assert!(!open(&tight.servers[0], "anything"));
     }
     let other = WORKSPACE.replace("a.example.org", "b.example.org");
     assert_eq!(
-        reloaded(&[ALL[0]], ("workspace.yaml", &other), &env(&[])).servers[0].url().unwrap().host_str(),
+        reloaded(&[ALL[0]], ("workspace.yaml", &other), &env(&[])).servers[0]
+            .url()
+            .unwrap()
+            .host_str(),
         Some("b.example.org")
     );
 }
@@ -210,11 +314,20 @@ fn a_broken_new_version_leaves_the_last_good_one_in_force() {
 #[test]
 fn an_empty_file_is_told_what_its_own_format_starts_with() {
     for (file, hint) in [
-        ("agent-pack.yaml", "a pack starts with `metadata: { id: … }`"),
+        (
+            "agent-pack.yaml",
+            "a pack starts with `metadata: { id: … }`",
+        ),
         ("workspace.yaml", "write `mcp_registry: { servers: … }`"),
         ("agent.yaml", "write `name`, `description` and `tools`"),
-        ("core/mcp/a.yaml", "write `id`, `transport` and `command` or `url`"),
-        ("core/skills/a/skill.yaml", "write `id`, `name` and `mcp_binding`"),
+        (
+            "core/mcp/a.yaml",
+            "write `id`, `transport` and `command` or `url`",
+        ),
+        (
+            "core/skills/a/skill.yaml",
+            "write `id`, `name` and `mcp_binding`",
+        ),
     ] {
         for text in ["", "# nothing\n"] {
             let report = checked(&[(file, text)], &env(&[]));

@@ -15,10 +15,17 @@ const AOS: [(&str, &str); 3] = [
         "core/mcp/files.yaml",
         "id: files\ndescription: Files of the project\ntransport: stdio\ncommand: npx\nargs: [-y, files-server, hunter2]\nenv: { KEY: hunter2, PATHS: \"${PATHS}\" }\n",
     ),
-    ("core/skills/web-search/skill.yaml", "id: web-search\nmcp_binding: { server: search, tools: [web_search] }\n"),
+    (
+        "core/skills/web-search/skill.yaml",
+        "id: web-search\nmcp_binding: { server: search, tools: [web_search] }\n",
+    ),
 ];
 
-fn explained(files: &[(&str, &str)], variables: &[(&str, &str)], servers: Option<&Secret>) -> String {
+fn explained(
+    files: &[(&str, &str)],
+    variables: &[(&str, &str)],
+    servers: Option<&Secret>,
+) -> String {
     let root = folder_of(files);
     let text = packs::explain(&root.path().join("demo"), &env(variables), servers).unwrap();
     text.replace(&root.path().display().to_string(), "packs")
@@ -27,7 +34,10 @@ fn explained(files: &[(&str, &str)], variables: &[(&str, &str)], servers: Option
 #[test]
 fn a_pack_is_printed_with_where_each_value_comes_from() {
     let text = explained(&AOS, &[("SEARCH_TOKEN", "s3cret-value")], None);
-    assert!(!text.contains("hunter2") && !text.contains("s3cret-value"), "{text}");
+    assert!(
+        !text.contains("hunter2") && !text.contains("s3cret-value"),
+        "{text}"
+    );
     let text = text.split("memory:").next().unwrap().trim_end();
     insta::assert_snapshot!(text, @r#"
     # packs/demo (AOS)
@@ -90,7 +100,10 @@ fn a_native_pack_is_printed_with_its_defaults() {
         "{MINIMAL}mcp:\n  servers:\n    - {{ name: docs, transport: streamable-http, url: \"https://docs.example.org/mcp?key=hunter2\", headers: {{ A: \"Bearer ${{T}}\", B: \"hunter2-${{T}}\" }}, toolAccess: {{ default: public }} }}\n"
     );
     let text = explained(&[("agent-pack.yaml", &text)], &[("T", "t0ken")], None);
-    assert!(!text.contains("hunter2") && !text.contains("t0ken"), "{text}");
+    assert!(
+        !text.contains("hunter2") && !text.contains("t0ken"),
+        "{text}"
+    );
     insta::assert_snapshot!(text, @r#"
     # packs/demo/agent-pack.yaml (agent-pack)
     metadata:
@@ -134,10 +147,28 @@ fn a_native_pack_is_printed_with_its_defaults() {
 /// Also the defaults that are filled in: what is printed is a pack, when nothing had to be masked.
 #[test]
 fn what_is_printed_reads_as_the_same_pack() {
-    let names = ["LLM_MODEL", "OPENAI_API_KEY", "BANK_TOKEN", "WISE_API_TOKEN", "CONTEXT7_API_KEY", "MCP_TIME_COMMAND"];
-    let env = names.iter().fold(env(&[("LLM_PROVIDER", "openai")]), |env, name| env.with(*name, "value"));
-    let urls = ["OPENAI_BASE_URL", "BANK_MCP_URL", "NOTES_MCP_URL", "WISE_MCP_URL"];
-    let env = urls.iter().fold(env, |env, name| env.with(*name, "https://x.example.org/v1"));
+    let names = [
+        "LLM_MODEL",
+        "OPENAI_API_KEY",
+        "BANK_TOKEN",
+        "WISE_API_TOKEN",
+        "CONTEXT7_API_KEY",
+        "MCP_TIME_COMMAND",
+    ];
+    let env = names
+        .iter()
+        .fold(env(&[("LLM_PROVIDER", "openai")]), |env, name| {
+            env.with(*name, "value")
+        });
+    let urls = [
+        "OPENAI_BASE_URL",
+        "BANK_MCP_URL",
+        "NOTES_MCP_URL",
+        "WISE_MCP_URL",
+    ];
+    let env = urls
+        .iter()
+        .fold(env, |env, name| env.with(*name, "https://x.example.org/v1"));
     let read = |root: &Path| {
         let library = packs::Library::load(root, &env, None).unwrap();
         chatelaine::domain::pack::Pack::clone(library.snapshot().packs().next().unwrap())
@@ -157,14 +188,22 @@ fn servers_from_the_environment_are_named_as_such() {
         r#"[{"name":"b","transport":"stdio","command":"x","env":{"K":"hunter2"},"toolAccess":{"default":"public"}}]"#,
     );
     let text = explained(&AOS[..2], &[], Some(&servers));
-    assert!(text.contains("name: b # MCP_SERVERS_CONFIG:1") && !text.contains("hunter2"), "{text}");
+    assert!(
+        text.contains("name: b # MCP_SERVERS_CONFIG:1") && !text.contains("hunter2"),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_broken_pack_is_not_explained_but_reported() {
     let root = folder_of(&[("agent.yaml", "tools: [{ type: mcp }]")]);
-    let error = packs::explain(root.path(), &env(&[]), None).unwrap_err().to_string();
-    assert!(error.contains("ValidationError: 'server' must be a non-empty identifier"), "{error}");
+    let error = packs::explain(root.path(), &env(&[]), None)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("ValidationError: 'server' must be a non-empty identifier"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -7,7 +7,10 @@ use chatelaine::{
         pack::{Pack, Provider},
         policy::{ApprovalPolicy, DefaultAccess, ToolPattern},
         secret::Secret,
-        server::{AccessMode, Choice, Endpoint, FieldKind, Remote, ServerSpec, Timeouts, UserField, UserHeader},
+        server::{
+            AccessMode, Choice, Endpoint, FieldKind, Remote, ServerSpec, Timeouts, UserField,
+            UserHeader,
+        },
     },
     packs::Library,
 };
@@ -15,7 +18,10 @@ use chatelaine::{
 use super::{MINIMAL, env, headers, load, load_with, server, server_with, write_pack};
 
 fn patterns(tools: &[&str]) -> Vec<ToolPattern> {
-    tools.iter().map(|tool| ToolPattern((*tool).to_owned())).collect()
+    tools
+        .iter()
+        .map(|tool| ToolPattern((*tool).to_owned()))
+        .collect()
 }
 
 fn with_llm(llm: &str) -> Pack {
@@ -33,24 +39,42 @@ fn the_least_pack_has_the_documented_defaults() {
     let authentication = pack.flows.authentication;
     assert!(authentication.required && authentication.admin_users.is_empty());
     assert_eq!(authentication.user_id_attribute, "sub");
-    assert_eq!((authentication.roles_attribute, authentication.default_role), (None, None));
+    assert_eq!(
+        (authentication.roles_attribute, authentication.default_role),
+        (None, None)
+    );
     assert!(pack.servers.is_empty());
 }
 
 #[test]
 fn metadata_names_and_describes_the_pack() {
     let metadata = "{ id: wise-agent, displayName: Wise agent, description: Money, tags: [a, b], defaultLanguage: es }";
-    let pack = load(&MINIMAL.replace("{ id: demo }", metadata).replace("{ en: {} }", "{ es: {}, en: {} }"));
+    let pack = load(
+        &MINIMAL
+            .replace("{ id: demo }", metadata)
+            .replace("{ en: {} }", "{ es: {}, en: {} }"),
+    );
     let metadata = pack.metadata;
     assert_eq!(metadata.id.as_str(), "wise-agent");
-    assert_eq!((metadata.display_name.as_str(), metadata.description.as_str()), ("Wise agent", "Money"));
+    assert_eq!(
+        (
+            metadata.display_name.as_str(),
+            metadata.description.as_str()
+        ),
+        ("Wise agent", "Money")
+    );
     assert_eq!(metadata.tags, ["a", "b"]);
     assert_eq!(metadata.default_language, "es");
 }
 
 #[test]
 fn the_only_language_is_the_default_one() {
-    assert_eq!(load(&MINIMAL.replace("en:", "pt-BR:")).metadata.default_language, "pt-BR");
+    assert_eq!(
+        load(&MINIMAL.replace("en:", "pt-BR:"))
+            .metadata
+            .default_language,
+        "pt-BR"
+    );
 }
 
 #[test]
@@ -58,7 +82,10 @@ fn languages_hold_greeting_prompt_and_strings() {
     let texts = "{ en: { greetingMessage: \"Hello {userName}\", systemPrompt: Be brief, strings: { SAVED: Saved, NONE: \"\" } } }";
     let pack = load(&MINIMAL.replace("{ en: {} }", texts));
     let language = pack.language(None);
-    assert_eq!(language.greeting_message.as_deref(), Some("Hello {userName}"));
+    assert_eq!(
+        language.greeting_message.as_deref(),
+        Some("Hello {userName}")
+    );
     assert_eq!(language.system_prompt.as_deref(), Some("Be brief"));
     assert_eq!(language.strings["SAVED"], "Saved");
     assert_eq!(language.strings["NONE"], "");
@@ -70,38 +97,78 @@ fn llm_chooses_and_tunes_the_model() {
         "{ provider: anthropic, model: m, baseUrl: \"https://m.example.org/v1\", apiKey: \"${TOKEN}\", agentPrompt: More, temperature: 0.3, maxTokens: 2048, maxSteps: 5 }",
     )
     .llm;
-    assert_eq!((llm.provider, llm.model.as_str()), (Provider::Anthropic, "m"));
+    assert_eq!(
+        (llm.provider, llm.model.as_str()),
+        (Provider::Anthropic, "m")
+    );
     assert_eq!(llm.base_url.unwrap().as_str(), "https://m.example.org/v1");
     assert_eq!(llm.api_key.unwrap().expose(), "t0ken");
     assert_eq!(llm.agent_prompt.as_deref(), Some("More"));
-    assert_eq!((llm.temperature, llm.max_tokens, llm.max_steps), (Some(0.3), Some(2048), 5));
+    assert_eq!(
+        (llm.temperature, llm.max_tokens, llm.max_steps),
+        (Some(0.3), Some(2048), 5)
+    );
 }
 
 #[test]
 fn every_provider_has_its_word() {
-    let provider = |word: &str| with_llm(&format!("{{ provider: {word}, model: m }}")).llm.provider;
+    let provider = |word: &str| {
+        with_llm(&format!("{{ provider: {word}, model: m }}"))
+            .llm
+            .provider
+    };
     let all = ["openai", "anthropic", "gemini", "ollama", "none"].map(provider);
-    assert_eq!(all, [Provider::Openai, Provider::Anthropic, Provider::Gemini, Provider::Ollama, Provider::None]);
+    assert_eq!(
+        all,
+        [
+            Provider::Openai,
+            Provider::Anthropic,
+            Provider::Gemini,
+            Provider::Ollama,
+            Provider::None
+        ]
+    );
     assert_eq!(with_llm("{ model: m }").llm.provider, Provider::Openai);
 }
 
 #[test]
 fn an_empty_variable_means_no_base_url_no_key_and_no_model() {
-    let llm = with_llm("{ provider: none, model: \"${EMPTY}\", baseUrl: \"${EMPTY}\", apiKey: \"${EMPTY}\" }").llm;
-    assert_eq!((llm.model.as_str(), llm.base_url, llm.api_key), ("", None, None));
+    let llm = with_llm(
+        "{ provider: none, model: \"${EMPTY}\", baseUrl: \"${EMPTY}\", apiKey: \"${EMPTY}\" }",
+    )
+    .llm;
+    assert_eq!(
+        (llm.model.as_str(), llm.base_url, llm.api_key),
+        ("", None, None)
+    );
 }
 
 #[test]
 fn memory_bounds_the_history() {
-    assert_eq!(load(&format!("{MINIMAL}memory: {{ window: 7 }}\n")).memory.window, 7);
+    assert_eq!(
+        load(&format!("{MINIMAL}memory: {{ window: 7 }}\n"))
+            .memory
+            .window,
+        7
+    );
 }
 
 #[test]
 fn welcome_says_a_text_of_the_pack() {
-    let pack = MINIMAL.replace("en: {}", "en: { greetingMessage: Hi, strings: { HELLO: Hello } }");
-    let welcome = |flow: &str| load(&format!("{pack}flows: {{ welcome: {flow} }}\n")).flows.welcome;
+    let pack = MINIMAL.replace(
+        "en: {}",
+        "en: { greetingMessage: Hi, strings: { HELLO: Hello } }",
+    );
+    let welcome = |flow: &str| {
+        load(&format!("{pack}flows: {{ welcome: {flow} }}\n"))
+            .flows
+            .welcome
+    };
     let greeting = welcome("{ enabled: true }");
-    assert_eq!((greeting.enabled, greeting.template_key.as_str()), (true, "greetingMessage"));
+    assert_eq!(
+        (greeting.enabled, greeting.template_key.as_str()),
+        (true, "greetingMessage")
+    );
     assert_eq!(welcome("{ templateKey: HELLO }").template_key, "HELLO");
     assert!(welcome("{ templateKey: HELLO }").enabled);
     assert!(!welcome("{ enabled: false, templateKey: NONE }").enabled);
@@ -110,7 +177,9 @@ fn welcome_says_a_text_of_the_pack() {
 #[test]
 fn authentication_says_who_is_who() {
     let flow = "{ required: false, userIdAttribute: email, rolesAttribute: groups, defaultRole: user, adminUsers: [alice@example.org, \"${TOKEN}\"] }";
-    let authentication = load(&format!("{MINIMAL}flows: {{ authentication: {flow} }}\n")).flows.authentication;
+    let authentication = load(&format!("{MINIMAL}flows: {{ authentication: {flow} }}\n"))
+        .flows
+        .authentication;
     assert!(!authentication.required);
     assert_eq!(authentication.user_id_attribute, "email");
     assert_eq!(authentication.roles_attribute.as_deref(), Some("groups"));
@@ -124,8 +193,13 @@ fn a_server_over_http_has_an_address_and_headers() {
         "transport: streamable-http\nurl: https://docs.example.org/mcp?a=1\nheaders: { Authorization: \"Bearer ${TOKEN}\", X-Plain: \"a$${b}\" }\ntoolAccess: {}",
     );
     assert_eq!(spec.id.as_str(), "docs");
-    assert_eq!(headers(&spec), [("Authorization", "Bearer t0ken"), ("X-Plain", "a${b}")]);
-    let Endpoint::Remote { url, .. } = &spec.endpoint else { panic!("not over HTTP") };
+    assert_eq!(
+        headers(&spec),
+        [("Authorization", "Bearer t0ken"), ("X-Plain", "a${b}")]
+    );
+    let Endpoint::Remote { url, .. } = &spec.endpoint else {
+        panic!("not over HTTP")
+    };
     assert_eq!(url.as_str(), "https://docs.example.org/mcp?a=1");
 }
 
@@ -133,14 +207,21 @@ fn a_server_over_http_has_an_address_and_headers() {
 fn a_server_is_shared_optional_and_patient_unless_it_says_otherwise() {
     let spec = server("transport: stdio\ncommand: docs\ntoolAccess: {}");
     assert_eq!(spec.access_mode, AccessMode::AdminControlled);
-    assert_eq!((spec.required, spec.timeouts, spec.tools), (false, Timeouts::default(), None));
+    assert_eq!(
+        (spec.required, spec.timeouts, spec.tools),
+        (false, Timeouts::default(), None)
+    );
     let spec = server(
         "transport: stdio\ncommand: docs\ntoolAccess: {}\nrequired: true\naccessMode: admin-controlled\ntimeouts: { connectSeconds: 2, requestSeconds: 0.5 }\ntools: []",
     );
     assert!(spec.required);
     assert_eq!(
         spec.timeouts,
-        Timeouts { connect: Duration::from_secs(2), request: Duration::from_millis(500), stream_idle: None }
+        Timeouts {
+            connect: Duration::from_secs(2),
+            request: Duration::from_millis(500),
+            stream_idle: None
+        }
     );
     assert_eq!(spec.tools, Some(Vec::new()));
 }
@@ -157,12 +238,36 @@ fn a_child_has_a_command_arguments_variables_and_a_folder() {
     let file = "# comment\nexport A=file\nB=\"two words\" # said\nC='pa$$word'\nD=a\\$b\nE=\n";
     fs::write(root.path().join("demo/vars/docs.env"), file).unwrap();
     let library = Library::load(root.path(), &env(&[("TOKEN", "t0ken")]), None).unwrap();
-    let endpoint = library.snapshot().packs().next().unwrap().servers[0].endpoint.clone();
-    let Endpoint::Stdio { command, args, env, cwd, .. } = endpoint else { panic!("not a child") };
+    let endpoint = library.snapshot().packs().next().unwrap().servers[0]
+        .endpoint
+        .clone();
+    let Endpoint::Stdio {
+        command,
+        args,
+        env,
+        cwd,
+        ..
+    } = endpoint
+    else {
+        panic!("not a child")
+    };
     assert_eq!(command, "/usr/bin/docs");
-    assert_eq!(args.iter().map(Secret::expose).collect::<Vec<_>>(), ["--key", "t0ken"]);
-    let env: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.expose())).collect();
-    let expected = [("A", "own"), ("B", "two words"), ("C", "pa$$word"), ("D", "a$b"), ("E", ""), ("T", "t0ken")];
+    assert_eq!(
+        args.iter().map(Secret::expose).collect::<Vec<_>>(),
+        ["--key", "t0ken"]
+    );
+    let env: Vec<_> = env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.expose()))
+        .collect();
+    let expected = [
+        ("A", "own"),
+        ("B", "two words"),
+        ("C", "pa$$word"),
+        ("D", "a$b"),
+        ("E", ""),
+        ("T", "t0ken"),
+    ];
     assert_eq!(env, expected);
     assert_eq!(cwd, Some(root.path().join("demo/work")));
 }
@@ -176,29 +281,67 @@ fn an_env_file_behind_a_link_stays_in_the_folder() {
     write_pack(root.path(), "demo", &text);
     fs::write(root.path().join("out.env"), "A=1\n").unwrap();
     std::os::unix::fs::symlink("../out.env", root.path().join("demo/in.env")).unwrap();
-    let error = Library::load(root.path(), &env(&[]), None).err().unwrap().to_string();
-    assert!(error.contains("\"in.env\" leads out of the folder of the pack"), "{error}");
+    let error = Library::load(root.path(), &env(&[]), None)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("\"in.env\" leads out of the folder of the pack"),
+        "{error}"
+    );
 }
 
 #[test]
 fn tools_is_an_allowlist_of_patterns() {
-    let spec = server("transport: stdio\ncommand: docs\ntools: [search, \"list_*\"]\ntoolAccess: {}");
+    let spec =
+        server("transport: stdio\ncommand: docs\ntools: [search, \"list_*\"]\ntoolAccess: {}");
     assert_eq!(spec.tools, Some(patterns(&["search", "list_*"])));
 }
 
 #[test]
 fn tool_access_is_absent_legacy_or_by_role() {
-    let access = |lines: &str| server(&format!("transport: stdio\ncommand: docs\n{lines}")).tool_access;
+    let access =
+        |lines: &str| server(&format!("transport: stdio\ncommand: docs\n{lines}")).tool_access;
     assert_eq!(access(""), None);
-    let words = ["none", "all", "public", "admin"]
-        .map(|word| access(&format!("toolAccess: {{ default: {word} }}")).unwrap().default);
-    assert_eq!(words, [DefaultAccess::None, DefaultAccess::All, DefaultAccess::Public, DefaultAccess::Admin]);
-    assert_eq!(access("toolAccess: {}").unwrap().default, DefaultAccess::None);
+    let words = ["none", "all", "public", "admin"].map(|word| {
+        access(&format!("toolAccess: {{ default: {word} }}"))
+            .unwrap()
+            .default
+    });
+    assert_eq!(
+        words,
+        [
+            DefaultAccess::None,
+            DefaultAccess::All,
+            DefaultAccess::Public,
+            DefaultAccess::Admin
+        ]
+    );
+    assert_eq!(
+        access("toolAccess: {}").unwrap().default,
+        DefaultAccess::None
+    );
     let legacy = access("toolAccess: { default: admin, public: [search, \"read_*\"] }").unwrap();
-    assert_eq!((legacy.public, legacy.roles), (patterns(&["search", "read_*"]), None));
-    let roles = access("toolAccess: { roles: { guest: [search], boss: [] } }").unwrap().roles.unwrap();
-    assert_eq!((&roles["guest"], &roles["boss"]), (&patterns(&["search"]), &Vec::new()));
-    assert_eq!(access("toolAccess: { roles: {} }").unwrap().roles.unwrap().len(), 0);
+    assert_eq!(
+        (legacy.public, legacy.roles),
+        (patterns(&["search", "read_*"]), None)
+    );
+    let roles = access("toolAccess: { roles: { guest: [search], boss: [] } }")
+        .unwrap()
+        .roles
+        .unwrap();
+    assert_eq!(
+        (&roles["guest"], &roles["boss"]),
+        (&patterns(&["search"]), &Vec::new())
+    );
+    assert_eq!(
+        access("toolAccess: { roles: {} }")
+            .unwrap()
+            .roles
+            .unwrap()
+            .len(),
+        0
+    );
 }
 
 #[test]
@@ -229,7 +372,10 @@ fn personal(fields: &str) -> ServerSpec {
 }
 
 fn label(texts: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
-    texts.iter().map(|(language, text)| ((*language).to_owned(), (*text).to_owned())).collect()
+    texts
+        .iter()
+        .map(|(language, text)| ((*language).to_owned(), (*text).to_owned()))
+        .collect()
 }
 
 #[test]
@@ -244,7 +390,10 @@ fn a_personal_server_asks_for_a_token() {
         label: label(&[("en", "Your token"), ("es", "Tu token")]),
         required: true,
         options: Vec::new(),
-        header: Some(UserHeader { name: "Authorization".to_owned(), template: "Bearer {value}".to_owned() }),
+        header: Some(UserHeader {
+            name: "Authorization".to_owned(),
+            template: "Bearer {value}".to_owned(),
+        }),
         env_name: None,
         query_name: None,
     };
@@ -254,9 +403,15 @@ fn a_personal_server_asks_for_a_token() {
 #[test]
 fn several_fields_may_feed_one_header() {
     let fields = personal("{ name: user, label: Name }, { name: token, type: secret, headerName: X-Auth, headerTemplate: \"Basic {base64(user:token)}\" }").user_config;
-    assert_eq!((fields[0].kind, &fields[0].header), (FieldKind::Text, &None));
+    assert_eq!(
+        (fields[0].kind, &fields[0].header),
+        (FieldKind::Text, &None)
+    );
     assert_eq!(fields[0].label, label(&[("en", "Name")]));
-    let header = UserHeader { name: "X-Auth".to_owned(), template: "Basic {base64(user:token)}".to_owned() };
+    let header = UserHeader {
+        name: "X-Auth".to_owned(),
+        template: "Basic {base64(user:token)}".to_owned(),
+    };
     assert_eq!(fields[1].header, Some(header));
     assert_eq!(fields[1].label, label(&[("en", "token")]));
 }
@@ -264,10 +419,19 @@ fn several_fields_may_feed_one_header() {
 #[test]
 fn a_select_offers_options() {
     let fields = personal("{ name: region, type: select, required: false, queryName: r, options: [eu, { value: us, label: { en: America } }] }").user_config;
-    assert_eq!((fields[0].kind, fields[0].required), (FieldKind::Select, false));
+    assert_eq!(
+        (fields[0].kind, fields[0].required),
+        (FieldKind::Select, false)
+    );
     assert_eq!(fields[0].query_name.as_deref(), Some("r"));
-    let choice = |value: &str, text: &str| Choice { value: value.to_owned(), label: label(&[("en", text)]) };
-    assert_eq!(fields[0].options, [choice("eu", "eu"), choice("us", "America")]);
+    let choice = |value: &str, text: &str| Choice {
+        value: value.to_owned(),
+        label: label(&[("en", text)]),
+    };
+    assert_eq!(
+        fields[0].options,
+        [choice("eu", "eu"), choice("us", "America")]
+    );
 }
 
 #[test]
@@ -276,29 +440,48 @@ fn a_personal_child_gets_variables() {
         "transport: stdio\ncommand: docs\naccessMode: user-controlled\ntoolAccess: {}\nuserConfig: { fields: [{ name: key, type: text, envName: API_KEY }, { name: site, type: url, envName: SITE }, { name: beta, type: boolean, envName: BETA }] }",
     );
     assert_eq!(spec.user_config[0].env_name.as_deref(), Some("API_KEY"));
-    assert_eq!([spec.user_config[1].kind, spec.user_config[2].kind], [FieldKind::Url, FieldKind::Boolean]);
+    assert_eq!(
+        [spec.user_config[1].kind, spec.user_config[2].kind],
+        [FieldKind::Url, FieldKind::Boolean]
+    );
 }
 
 #[test]
 fn a_header_without_a_template_carries_the_value_itself() {
     let fields = personal("{ name: key, headerName: X-Key }").user_config;
-    assert_eq!(fields[0].header, Some(UserHeader { name: "X-Key".to_owned(), template: "{value}".to_owned() }));
+    assert_eq!(
+        fields[0].header,
+        Some(UserHeader {
+            name: "X-Key".to_owned(),
+            template: "{value}".to_owned()
+        })
+    );
 }
 
 #[test]
 fn variables_may_stand_for_numbers_and_booleans() {
-    let text = MINIMAL
-        .replace("{ provider: none }", "{ provider: \"${P}\", temperature: \"${T}\", maxSteps: \"${S}\" }")
-        + "memory: { window: \"1${S}\" }\nflows: { authentication: { required: \"${R}\" } }\n";
-    let pack = load_with(&text, &env(&[("P", "none"), ("T", "0.5"), ("S", "4"), ("R", "false")])).unwrap();
-    assert_eq!((pack.llm.temperature, pack.llm.max_steps, pack.memory.window), (Some(0.5), 4, 14));
+    let text = MINIMAL.replace(
+        "{ provider: none }",
+        "{ provider: \"${P}\", temperature: \"${T}\", maxSteps: \"${S}\" }",
+    ) + "memory: { window: \"1${S}\" }\nflows: { authentication: { required: \"${R}\" } }\n";
+    let pack = load_with(
+        &text,
+        &env(&[("P", "none"), ("T", "0.5"), ("S", "4"), ("R", "false")]),
+    )
+    .unwrap();
+    assert_eq!(
+        (pack.llm.temperature, pack.llm.max_steps, pack.memory.window),
+        (Some(0.5), 4, 14)
+    );
     assert!(!pack.flows.authentication.required);
 }
 
 #[test]
 fn variables_are_replaced_in_values_and_nowhere_else() {
-    let text =
-        format!("# ${{NOT_SET}}\n{}", MINIMAL.replace("en: {}", "en: { strings: { \"${TOKEN}\": \"${TOKEN}\" } }"));
+    let text = format!(
+        "# ${{NOT_SET}}\n{}",
+        MINIMAL.replace("en: {}", "en: { strings: { \"${TOKEN}\": \"${TOKEN}\" } }")
+    );
     let pack = load(&text);
     assert_eq!(pack.language(None).strings["${TOKEN}"], "t0ken");
 }
@@ -314,19 +497,32 @@ fn a_value_that_looks_like_a_reference_arrives_as_it_is() {
 fn aliases_and_block_texts_work() {
     let text = "metadata: { id: demo }\nlanguages:\n  en: &texts\n    systemPrompt: |\n      Be brief.\n      Be kind.\n  es: *texts\nllm: { provider: none }\n";
     let pack = load(text);
-    assert_eq!(pack.language(Some("es")).system_prompt.as_deref(), Some("Be brief.\nBe kind.\n"));
+    assert_eq!(
+        pack.language(Some("es")).system_prompt.as_deref(),
+        Some("Be brief.\nBe kind.\n")
+    );
 }
 
 #[test]
 fn every_transport_has_its_word() {
     let remote = |word: &str, url: &str| {
-        let spec = server(&format!("transport: {word}\nurl: {url}\nheaders: {{ A: b }}\ntoolAccess: {{}}"));
-        let Endpoint::Remote { transport, .. } = spec.endpoint else { panic!("not remote") };
+        let spec = server(&format!(
+            "transport: {word}\nurl: {url}\nheaders: {{ A: b }}\ntoolAccess: {{}}"
+        ));
+        let Endpoint::Remote { transport, .. } = spec.endpoint else {
+            panic!("not remote")
+        };
         transport
     };
-    assert_eq!(remote("streamable-http", "https://docs.example.org"), Remote::StreamableHttp);
+    assert_eq!(
+        remote("streamable-http", "https://docs.example.org"),
+        Remote::StreamableHttp
+    );
     assert_eq!(remote("sse", "https://docs.example.org/sse"), Remote::Sse);
-    assert_eq!(remote("websocket", "wss://docs.example.org"), Remote::WebSocket);
+    assert_eq!(
+        remote("websocket", "wss://docs.example.org"),
+        Remote::WebSocket
+    );
 }
 
 #[test]
@@ -345,17 +541,29 @@ fn a_child_may_have_an_encoding_and_a_configuration() {
     let spec = server(
         "transport: stdio\ncommand: docs\nencoding: latin1\nconfig: { a: [1, \"${TOKEN}\"], b: { c: true } }\ntoolAccess: {}",
     );
-    let Endpoint::Stdio { encoding, env, .. } = spec.endpoint else { panic!("not a child") };
+    let Endpoint::Stdio { encoding, env, .. } = spec.endpoint else {
+        panic!("not a child")
+    };
     assert_eq!(encoding.as_deref(), Some("latin1"));
-    assert_eq!(env["MCP_CONFIG"].expose(), r#"{"a":[1,"t0ken"],"b":{"c":true}}"#);
+    assert_eq!(
+        env["MCP_CONFIG"].expose(),
+        r#"{"a":[1,"t0ken"],"b":{"c":true}}"#
+    );
     let spec = server("transport: stdio\ncommand: docs\nencoding: UTF-8\ntoolAccess: {}");
-    let Endpoint::Stdio { encoding, .. } = spec.endpoint else { panic!("not a child") };
+    let Endpoint::Stdio { encoding, .. } = spec.endpoint else {
+        panic!("not a child")
+    };
     assert_eq!(encoding, None);
 }
 
 #[test]
 fn parameters_may_be_spelled_as_in_the_registry_document() {
     assert!(
-        load(&format!("{MINIMAL}params_schema: {{ topic: {{ required: true }} }}\n")).params.unwrap()["topic"].required
+        load(&format!(
+            "{MINIMAL}params_schema: {{ topic: {{ required: true }} }}\n"
+        ))
+        .params
+        .unwrap()["topic"]
+            .required
     );
 }

@@ -23,11 +23,20 @@ fn variables() -> Environment {
         "API_KEY",
         "CLOUD_API_KEY",
     ];
-    names.iter().fold(env(&[]), |env, name| env.with(*name, format!("value-of-{name}")))
+    names.iter().fold(env(&[]), |env, name| {
+        env.with(*name, format!("value-of-{name}"))
+    })
 }
 
 fn load(path: &Path, env: &Environment) -> Pack {
-    Pack::clone(Library::load(path, env, None).unwrap().snapshot().packs().next().unwrap())
+    Pack::clone(
+        Library::load(path, env, None)
+            .unwrap()
+            .snapshot()
+            .packs()
+            .next()
+            .unwrap(),
+    )
 }
 
 /// Imports a folder, puts the native pack in the place of the original and compares. Answers what was written.
@@ -36,7 +45,11 @@ fn round(files: &[(&str, &str)], env: &Environment) -> String {
     let folder = root.path().join("demo");
     let original = load(&folder, env);
     let imported = packs::import(&folder, env).unwrap();
-    assert!(imported.compared && !imported.text.contains("value-of-"), "{}", imported.text);
+    assert!(
+        imported.compared && !imported.text.contains("value-of-"),
+        "{}",
+        imported.text
+    );
     let moved = root.path().join("elsewhere/demo");
     fs::create_dir_all(moved.parent().unwrap()).unwrap();
     fs::rename(&folder, &moved).unwrap();
@@ -46,7 +59,11 @@ fn round(files: &[(&str, &str)], env: &Environment) -> String {
         fs::copy(moved.join(needed), folder.join(needed)).unwrap();
     }
     let copy = load(&folder, env);
-    assert!(copy.same_as(&original), "{}\n{copy:#?}\n{original:#?}", imported.text);
+    assert!(
+        copy.same_as(&original),
+        "{}\n{copy:#?}\n{original:#?}",
+        imported.text
+    );
     imported.text
 }
 
@@ -55,17 +72,26 @@ fn every_snippet_of_the_documents_comes_out_the_same() {
     let folder = Path::new("tests/it/documents");
     let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
     for snippet in ["01", "03", "04"] {
-        round(&[("workspace.yaml", &read(&format!("holaos/{snippet}.yaml")))], &variables());
+        round(
+            &[("workspace.yaml", &read(&format!("holaos/{snippet}.yaml")))],
+            &variables(),
+        );
     }
     for number in (2..=13).filter(|number| *number != 6) {
         let text = read(&format!("holodeck/{number:02}.yaml"));
-        round(&[("agent.yaml", &text), (".env", "A=secret\n")], &variables());
+        round(
+            &[("agent.yaml", &text), (".env", "A=secret\n")],
+            &variables(),
+        );
     }
     let servers = read("aos/01.yaml");
     let (files, search) = servers.split_once("# http server").unwrap();
     let skill = read("aos/02.yaml");
-    let files =
-        [("core/mcp/files.yaml", files), ("core/mcp/search.yaml", search), ("core/skills/s/skill.yaml", &skill)];
+    let files = [
+        ("core/mcp/files.yaml", files),
+        ("core/mcp/search.yaml", search),
+        ("core/skills/s/skill.yaml", &skill),
+    ];
     round(&files, &variables());
 }
 
@@ -73,7 +99,10 @@ fn every_snippet_of_the_documents_comes_out_the_same() {
 fn what_is_written_reads_well_and_keeps_the_comments() {
     let workspace = "# Our servers\nmcp_registry:\n  servers:\n    # Documentation of libraries\n    context7: # shared\n      type: remote\n      url: https://mcp.context7.com/mcp # public\n      headers:\n        # rotate in May\n        CONTEXT7_API_KEY: \"{env:CONTEXT7_API_KEY}\"\n    shell:\n      type: local\n      command: [sh, -c, \"echo ${HOME}\"]\n  allowlist:\n    tool_ids:\n      - context7.lookup # enough\n  catalog:\n    workspace.read: { module_path: tools, symbol: read }\n# the end\n";
     let access = "# only staff\nauthentication: { rolesAttribute: roles }\ntoolAccess:\n  shell: { roles: { staff: [run] } } # not for guests\n";
-    let text = round(&[("workspace.yaml", workspace), ("access.yaml", access)], &variables());
+    let text = round(
+        &[("workspace.yaml", workspace), ("access.yaml", access)],
+        &variables(),
+    );
     insta::assert_snapshot!(text, @r#"
     # Imported from workspace.yaml, access.yaml (holaOS).
     # workspace.yaml:19: the end
@@ -127,12 +156,27 @@ fn nothing_is_overwritten_and_a_native_pack_is_left_alone() {
     let folder = root.path().join("demo");
     let imported = packs::import(&folder, &env(&[])).unwrap();
     let error = imported.write_to(&folder).unwrap_err().to_string();
-    assert!(error.contains("has a pack already") && error.contains("agent.yaml"), "{error}");
+    assert!(
+        error.contains("has a pack already") && error.contains("agent.yaml"),
+        "{error}"
+    );
     let other = root.path().join("other");
     imported.write_to(&other).unwrap();
-    assert!(imported.write_to(&other).unwrap_err().to_string().contains("has a pack already"));
+    assert!(
+        imported
+            .write_to(&other)
+            .unwrap_err()
+            .to_string()
+            .contains("has a pack already")
+    );
     fs::write(other.join("agent-pack.yaml"), MINIMAL).unwrap();
-    assert!(packs::import(&other, &env(&[])).err().unwrap().to_string().ends_with("is a native pack already"));
+    assert!(
+        packs::import(&other, &env(&[]))
+            .err()
+            .unwrap()
+            .to_string()
+            .ends_with("is a native pack already")
+    );
     assert!(packs::import(&root.path().join("none"), &env(&[])).is_err());
 }
 
@@ -141,12 +185,21 @@ fn variables_need_not_be_set() {
     let workspace = "mcp_registry: { servers: { a: { type: remote, url: \"https://x.example.org\", headers: { K: \"a {env:NOT_SET} $5\" } } } }\n";
     let root = folder_of(&[("workspace.yaml", workspace)]);
     let imported = packs::import(root.path(), &env(&[])).unwrap();
-    assert!(!imported.compared && imported.text.contains("K: \"a ${NOT_SET} $5\""), "{}", imported.text);
+    assert!(
+        !imported.compared && imported.text.contains("K: \"a ${NOT_SET} $5\""),
+        "{}",
+        imported.text
+    );
 }
 
 fn program(folder: &Path, arguments: &[&str]) -> (bool, String) {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_chatelaine"));
-    let done = command.args(arguments).current_dir(folder).env("MCP_TOKEN", "value-of-it").output().unwrap();
+    let done = command
+        .args(arguments)
+        .current_dir(folder)
+        .env("MCP_TOKEN", "value-of-it")
+        .output()
+        .unwrap();
     let told = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
     assert!(!told.contains("value-of-it"), "{told}");
     (done.status.success(), told)
@@ -157,14 +210,28 @@ fn the_program_checks_imports_and_explains() {
     let agent = "tools:\n  - { type: mcp, name: a, description: Does it, server: s, command: uvx, args: [s], envFile: .env, env: { T: \"${MCP_TOKEN}\" } }\n";
     let root = folder_of(&[("agent.yaml", agent), (".env", "K=hunter2\n")]);
     let (good, told) = program(&root.path().join("demo"), &["check", "agent.yaml"]);
-    assert!(good && told.contains("demo (HoloDeck)\n  a  stdio uvx: all tools; everyone\n"), "{told}");
+    assert!(
+        good && told.contains("demo (HoloDeck)\n  a  stdio uvx: all tools; everyone\n"),
+        "{told}"
+    );
     let (good, told) = program(root.path(), &["import", "demo", "--to", "native/demo"]);
-    assert!(good && told.contains("written: native/demo/agent-pack.yaml\nit needs .env beside it"), "{told}");
+    assert!(
+        good && told.contains("written: native/demo/agent-pack.yaml\nit needs .env beside it"),
+        "{told}"
+    );
     let (good, told) = program(root.path(), &["import", "demo", "--to", "native/demo"]);
     assert!(!good && told.contains("has a pack already"), "{told}");
-    fs::copy(root.path().join("demo/.env"), root.path().join("native/demo/.env")).unwrap();
+    fs::copy(
+        root.path().join("demo/.env"),
+        root.path().join("native/demo/.env"),
+    )
+    .unwrap();
     let (good, told) = program(root.path(), &["explain", "native/demo"]);
-    assert!(good && told.contains("T: \"${MCP_TOKEN}\" # agent-pack.yaml:") && !told.contains("hunter2"), "{told}");
+    assert!(
+        good && told.contains("T: \"${MCP_TOKEN}\" # agent-pack.yaml:")
+            && !told.contains("hunter2"),
+        "{told}"
+    );
 }
 
 /// Text that is hard on YAML.

@@ -28,11 +28,20 @@ fn library(packs: &[&str]) -> (TempDir, Library) {
 }
 
 fn ids(library: &Library) -> Vec<String> {
-    library.snapshot().packs().map(|pack| pack.id().to_string()).collect()
+    library
+        .snapshot()
+        .packs()
+        .map(|pack| pack.id().to_string())
+        .collect()
 }
 
 fn description(library: &Library, id: &str) -> String {
-    library.get(&AgentId::parse(id).unwrap()).unwrap().metadata.description.clone()
+    library
+        .get(&AgentId::parse(id).unwrap())
+        .unwrap()
+        .metadata
+        .description
+        .clone()
 }
 
 fn names(ids: &[AgentId]) -> Vec<&str> {
@@ -41,8 +50,12 @@ fn names(ids: &[AgentId]) -> Vec<&str> {
 
 /// What refuses the start, with the temporary folder named `packs`.
 fn refused(root: &Path) -> String {
-    let error = Library::load(root, &env(&[]), None).err().expect("the start is refused");
-    error.to_string().replace(&root.display().to_string(), "packs")
+    let error = Library::load(root, &env(&[]), None)
+        .err()
+        .expect("the start is refused");
+    error
+        .to_string()
+        .replace(&root.display().to_string(), "packs")
 }
 
 #[test]
@@ -50,10 +63,17 @@ fn all_packs_of_a_folder_are_loaded() {
     let (root, _) = library(&["a", "b"]);
     fs::create_dir_all(root.path().join("capabilities")).unwrap();
     fs::create_dir_all(root.path().join("..data")).unwrap();
-    fs::rename(root.path().join("b/agent-pack.yaml"), root.path().join("b/agent-pack.yml")).unwrap();
+    fs::rename(
+        root.path().join("b/agent-pack.yaml"),
+        root.path().join("b/agent-pack.yml"),
+    )
+    .unwrap();
     let library = Library::load(root.path(), &env(&[]), None).unwrap();
     assert_eq!(ids(&library), ["a", "b"]);
-    assert_eq!(library.get(&AgentId::parse("a").unwrap()).unwrap().folder, root.path().join("a"));
+    assert_eq!(
+        library.get(&AgentId::parse("a").unwrap()).unwrap().folder,
+        root.path().join("a")
+    );
     assert!(library.get(&AgentId::parse("c").unwrap()).is_none());
 }
 
@@ -128,7 +148,11 @@ fn two_files_in_one_folder_and_other_bytes_than_text_are_refused() {
     let (root, _) = library(&["a"]);
     fs::write(root.path().join("a/agent-pack.yml"), MINIMAL).unwrap();
     write_pack(root.path(), "b", "");
-    fs::write(root.path().join("b/agent-pack.yaml"), b"metadata: { id: b }\nlanguages: \xff\n").unwrap();
+    fs::write(
+        root.path().join("b/agent-pack.yaml"),
+        b"metadata: { id: b }\nlanguages: \xff\n",
+    )
+    .unwrap();
     insta::assert_snapshot!(refused(root.path()), @r#"
     the packs do not load
     packs/a: error: there are both agent-pack.yaml and agent-pack.yml; remove one of them
@@ -142,7 +166,9 @@ fn a_folder_with_another_name_than_the_pack_is_only_odd() {
     let root = tempfile::tempdir().unwrap();
     write_pack(root.path(), "somewhere", MINIMAL);
     let report = chatelaine::packs::check(root.path(), &env(&[]), None);
-    let told = report.to_string().replace(&root.path().display().to_string(), "packs");
+    let told = report
+        .to_string()
+        .replace(&root.path().display().to_string(), "packs");
     insta::assert_snapshot!(told, @r#"
     packs/somewhere/agent-pack.yaml:1:17: warning: metadata.id: the folder has another name, "somewhere"; give both the same name, so that people find the pack
       1 | metadata: { id: demo }
@@ -183,7 +209,14 @@ fn a_changed_pack_is_served_from_the_next_snapshot_on() {
     let change = library.reload();
     assert_eq!(names(&change.changed), ["a"]);
     assert_eq!(description(&library, "a"), "new");
-    assert_eq!(before.get(&AgentId::parse("a").unwrap()).unwrap().metadata.description, "old");
+    assert_eq!(
+        before
+            .get(&AgentId::parse("a").unwrap())
+            .unwrap()
+            .metadata
+            .description,
+        "old"
+    );
 }
 
 #[test]
@@ -193,7 +226,10 @@ fn a_broken_new_version_is_told_and_the_last_good_one_stays() {
     write_pack(root.path(), "b", &pack("b", "new"));
     let change = library.reload();
     assert_eq!(change.report.errors(), 2);
-    assert_eq!((description(&library, "a"), description(&library, "b")), ("old".to_owned(), "new".to_owned()));
+    assert_eq!(
+        (description(&library, "a"), description(&library, "b")),
+        ("old".to_owned(), "new".to_owned())
+    );
     write_pack(root.path(), "a", &pack("a", "mended"));
     assert!(library.reload().report.is_ok());
     assert_eq!(description(&library, "a"), "mended");
@@ -205,7 +241,10 @@ fn packs_come_and_go_with_their_folders() {
     write_pack(root.path(), "c", &pack("c", "new"));
     fs::remove_dir_all(root.path().join("a")).unwrap();
     let change = library.reload();
-    assert_eq!((names(&change.added), names(&change.removed)), (vec!["c"], vec!["a"]));
+    assert_eq!(
+        (names(&change.added), names(&change.removed)),
+        (vec!["c"], vec!["a"])
+    );
     assert_eq!(ids(&library), ["b", "c"]);
 }
 
@@ -215,7 +254,10 @@ fn a_newcomer_cannot_take_the_id_of_a_pack_that_serves() {
     write_pack(root.path(), "a", &pack("b", "impostor"));
     let change = library.reload();
     assert_eq!(change.report.errors(), 2);
-    assert_eq!((ids(&library), description(&library, "b")), (vec!["b".to_owned()], "old".to_owned()));
+    assert_eq!(
+        (ids(&library), description(&library, "b")),
+        (vec!["b".to_owned()], "old".to_owned())
+    );
 }
 
 #[test]
@@ -233,7 +275,11 @@ fn fifty_packs_load() {
     let bank = fs::read_to_string("packs/bank/agent-pack.yaml").unwrap();
     for number in 0..50 {
         let id = format!("bank-{number}");
-        write_pack(root.path(), &id, &bank.replacen("id: bank", &format!("id: {id}"), 1));
+        write_pack(
+            root.path(),
+            &id,
+            &bank.replacen("id: bank", &format!("id: {id}"), 1),
+        );
     }
     let env = env(&[
         ("BANK_MCP_URL", "http://127.0.0.1:9000/mcp"),
@@ -249,8 +295,13 @@ fn fifty_packs_load() {
     assert_eq!(ids(&library).len(), 50);
 }
 
-async fn next(changes: &mut tokio::sync::broadcast::Receiver<std::sync::Arc<Change>>) -> std::sync::Arc<Change> {
-    tokio::time::timeout(Duration::from_secs(20), changes.recv()).await.expect("a change is noticed").unwrap()
+async fn next(
+    changes: &mut tokio::sync::broadcast::Receiver<std::sync::Arc<Change>>,
+) -> std::sync::Arc<Change> {
+    tokio::time::timeout(Duration::from_secs(20), changes.recv())
+        .await
+        .expect("a change is noticed")
+        .unwrap()
 }
 
 #[tokio::test]
@@ -264,13 +315,19 @@ async fn watching_notices_a_changed_file_and_stops_when_cancelled() {
     write_pack(root.path(), "a", &pack("a", "new"));
     assert_eq!(names(&next(&mut changes).await.changed), ["a"]);
     cancel.cancel();
-    tokio::time::timeout(Duration::from_secs(20), watch).await.expect("watching stops").unwrap();
+    tokio::time::timeout(Duration::from_secs(20), watch)
+        .await
+        .expect("watching stops")
+        .unwrap();
 }
 
 /// A pack may be several files; a new one is noticed as well.
 #[tokio::test]
 async fn watching_notices_a_new_file_of_a_pack() {
-    let root = super::folder_of(&[("core/mcp/a.yaml", "id: a\ntransport: http\nurl: https://a.example.org\n")]);
+    let root = super::folder_of(&[(
+        "core/mcp/a.yaml",
+        "id: a\ntransport: http\nurl: https://a.example.org\n",
+    )]);
     let library = Library::load(root.path(), &env(&[]), None).unwrap();
     let (mut changes, cancel) = (library.changes(), CancellationToken::new());
     let watched = library.clone();
@@ -278,9 +335,17 @@ async fn watching_notices_a_new_file_of_a_pack() {
         let cancel = cancel.clone();
         async move { watched.reload_on_change(cancel).await }
     });
-    fs::write(root.path().join("demo/core/mcp/b.yaml"), "id: b\ntransport: stdio\ncommand: b\n").unwrap();
+    fs::write(
+        root.path().join("demo/core/mcp/b.yaml"),
+        "id: b\ntransport: stdio\ncommand: b\n",
+    )
+    .unwrap();
     assert_eq!(names(&next(&mut changes).await.changed), ["demo"]);
-    fs::write(root.path().join("demo/access.yaml"), "toolAccess: { b: { default: none } }\n").unwrap();
+    fs::write(
+        root.path().join("demo/access.yaml"),
+        "toolAccess: { b: { default: none } }\n",
+    )
+    .unwrap();
     assert_eq!(names(&next(&mut changes).await.changed), ["demo"]);
     cancel.cancel();
 }
@@ -292,7 +357,11 @@ async fn watching_notices_swapped_links() {
     let mount = root.path().join("a");
     for version in ["old", "new"] {
         fs::create_dir_all(mount.join(format!("..{version}"))).unwrap();
-        fs::write(mount.join(format!("..{version}/agent-pack.yaml")), pack("a", version)).unwrap();
+        fs::write(
+            mount.join(format!("..{version}/agent-pack.yaml")),
+            pack("a", version),
+        )
+        .unwrap();
     }
     symlink("..old", mount.join("..data")).unwrap();
     symlink("..data/agent-pack.yaml", mount.join("agent-pack.yaml")).unwrap();
@@ -325,7 +394,9 @@ async fn a_hangup_reloads() {
     write_pack(root.path(), "a", &pack("a", "new"));
     let hang_up = async {
         loop {
-            let kill = Command::new("kill").args(["-HUP", &std::process::id().to_string()]).status();
+            let kill = Command::new("kill")
+                .args(["-HUP", &std::process::id().to_string()])
+                .status();
             assert!(kill.unwrap().success());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -379,7 +450,10 @@ fn a_file_that_is_none_refuses_the_start_and_a_name_nearly_right_is_told() {
 fn a_file_of_any_size_is_refused_without_being_read() {
     let (root, _) = library(&["a"]);
     // Nobody has that much memory; on disk it takes no room.
-    fs::File::create(root.path().join("a/agent-pack.yaml")).unwrap().set_len(1 << 42).unwrap();
+    fs::File::create(root.path().join("a/agent-pack.yaml"))
+        .unwrap()
+        .set_len(1 << 42)
+        .unwrap();
     insta::assert_snapshot!(refused(root.path()), @r#"
     the packs do not load
     packs/a/agent-pack.yaml: error: is larger than 1 MiB; make it smaller

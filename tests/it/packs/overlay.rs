@@ -26,11 +26,19 @@ fn load(root: &Path, json: &str) -> Library {
 fn told(root: &Path, json: &str) -> String {
     let report = packs::check(root, &env(&[("TOKEN", "t0ken")]), Some(&Secret::new(json)));
     assert!(!report.is_ok());
-    report.to_string().replace(&root.display().to_string(), "packs")
+    report
+        .to_string()
+        .replace(&root.display().to_string(), "packs")
 }
 
 fn servers(library: &Library, id: &str) -> Vec<String> {
-    library.get(&AgentId::parse(id).unwrap()).unwrap().servers.iter().map(|server| server.id.to_string()).collect()
+    library
+        .get(&AgentId::parse(id).unwrap())
+        .unwrap()
+        .servers
+        .iter()
+        .map(|server| server.id.to_string())
+        .collect()
 }
 
 const DOCS: &str = r#"{"name":"docs","transport":"streamable-http","url":"https://docs.example.org/mcp",
@@ -43,7 +51,10 @@ fn an_array_replaces_the_servers_of_every_pack() {
     assert_eq!(servers(&library, "a"), ["docs"]);
     assert_eq!(servers(&library, "b"), ["docs"]);
     let pack = library.get(&AgentId::parse("b").unwrap()).unwrap();
-    assert_eq!(headers(&pack.servers[0]), [("Authorization", "Bearer t0ken")]);
+    assert_eq!(
+        headers(&pack.servers[0]),
+        [("Authorization", "Bearer t0ken")]
+    );
 }
 
 #[test]
@@ -64,9 +75,14 @@ fn an_empty_array_takes_all_servers_away() {
 fn relative_paths_start_in_the_folder_of_each_pack() {
     let root = two_packs();
     std::fs::create_dir(root.path().join("a/work")).unwrap();
-    let json = r#"{"a":[{"name":"x","transport":"stdio","command":"x","cwd":"work","toolAccess":{}}]}"#;
-    let pack = load(root.path(), json).get(&AgentId::parse("a").unwrap()).unwrap();
-    let Endpoint::Stdio { cwd, .. } = &pack.servers[0].endpoint else { panic!("not stdio") };
+    let json =
+        r#"{"a":[{"name":"x","transport":"stdio","command":"x","cwd":"work","toolAccess":{}}]}"#;
+    let pack = load(root.path(), json)
+        .get(&AgentId::parse("a").unwrap())
+        .unwrap();
+    let Endpoint::Stdio { cwd, .. } = &pack.servers[0].endpoint else {
+        panic!("not stdio")
+    };
     assert_eq!(cwd.as_deref(), Some(root.path().join("a/work").as_path()));
 }
 
@@ -87,8 +103,13 @@ fn json_may_be_laid_out_in_any_way() {
     let json = format!(
         "[\n{{\n\"name\":\"docs\",\n\t\"transport\":\t\"streamable-http\",\"url\":\"https:\\/\\/docs.example.org\",\n\t\t\"headers\":{{\"X-Long\":\"{token}\",\"X-Escaped\":\"\\u0061\\\"\\\\\"}}\n\t,\"toolAccess\":{{}}}}\n]\n"
     );
-    let pack = load(root.path(), &json).get(&AgentId::parse("a").unwrap()).unwrap();
-    assert_eq!(headers(&pack.servers[0]), [("X-Long", token.as_str()), ("X-Escaped", "a\"\\")]);
+    let pack = load(root.path(), &json)
+        .get(&AgentId::parse("a").unwrap())
+        .unwrap();
+    assert_eq!(
+        headers(&pack.servers[0]),
+        [("X-Long", token.as_str()), ("X-Escaped", "a\"\\")]
+    );
 }
 
 #[test]

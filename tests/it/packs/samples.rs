@@ -43,9 +43,18 @@ fn all_load_without_a_warning_when_their_variables_are_set() {
 #[test]
 fn each_variable_is_needed_and_named_when_it_is_not_set() {
     for (missing, _) in VARIABLES {
-        let others: Vec<_> = VARIABLES.iter().filter(|(name, _)| name != missing).copied().collect();
+        let others: Vec<_> = VARIABLES
+            .iter()
+            .filter(|(name, _)| name != missing)
+            .copied()
+            .collect();
         let report = packs::check(Path::new("packs"), &env(&others), None);
-        assert!(report.to_string().contains(&format!("variable `{missing}` is not set")), "{report}");
+        assert!(
+            report
+                .to_string()
+                .contains(&format!("variable `{missing}` is not set")),
+            "{report}"
+        );
     }
 }
 
@@ -66,7 +75,10 @@ fn the_bank_runs_without_a_model_and_with_one() {
         .with("OPENAI_BASE_URL", "http://127.0.0.1:11434/v1")
         .with("OPENAI_API_KEY", "");
     let with = sample("bank", &env).llm;
-    assert_eq!((with.provider, with.model.as_str()), (Provider::Openai, "qwen3:0.6b"));
+    assert_eq!(
+        (with.provider, with.model.as_str()),
+        (Provider::Openai, "qwen3:0.6b")
+    );
     assert_eq!(with.base_url.unwrap().as_str(), "http://127.0.0.1:11434/v1");
     assert!(with.api_key.is_none());
 }
@@ -85,14 +97,42 @@ fn the_bank_gives_each_role_its_tools() {
         "create_invoice",
     ];
     let seen = |role: &str| {
-        let who = Standing { roles: BTreeSet::from([role.to_owned()]), admin: false };
-        tools.iter().filter(|tool| !matches!(decide(server, &who, tool), Decision::Deny(_))).count()
+        let who = Standing {
+            roles: BTreeSet::from([role.to_owned()]),
+            admin: false,
+        };
+        tools
+            .iter()
+            .filter(|tool| !matches!(decide(server, &who, tool), Decision::Deny(_)))
+            .count()
     };
-    assert_eq!([seen("guest"), seen("employee"), seen("finance"), seen("other")], [2, 5, 7, 0]);
-    let finance = Standing { roles: BTreeSet::from(["finance".to_owned()]), admin: false };
-    assert!(matches!(decide(server, &finance, "create_invoice"), Decision::Approve(_)));
-    assert!(matches!(decide(server, &finance, "send_money"), Decision::Approve(_)));
-    assert_eq!(decide(server, &finance, "get_balances"), Decision::Allow { self_approved: false });
+    assert_eq!(
+        [
+            seen("guest"),
+            seen("employee"),
+            seen("finance"),
+            seen("other")
+        ],
+        [2, 5, 7, 0]
+    );
+    let finance = Standing {
+        roles: BTreeSet::from(["finance".to_owned()]),
+        admin: false,
+    };
+    assert!(matches!(
+        decide(server, &finance, "create_invoice"),
+        Decision::Approve(_)
+    ));
+    assert!(matches!(
+        decide(server, &finance, "send_money"),
+        Decision::Approve(_)
+    ));
+    assert_eq!(
+        decide(server, &finance, "get_balances"),
+        Decision::Allow {
+            self_approved: false
+        }
+    );
 }
 
 #[test]
@@ -100,7 +140,13 @@ fn the_bank_greets_in_three_languages() {
     let pack = sample("bank", &env(VARIABLES));
     for locale in ["en", "es", "fr"] {
         let texts = pack.language(Some(locale));
-        assert!(texts.greeting_message.as_ref().unwrap().contains("{userName}"));
+        assert!(
+            texts
+                .greeting_message
+                .as_ref()
+                .unwrap()
+                .contains("{userName}")
+        );
         assert!(texts.system_prompt.is_some());
     }
 }

@@ -73,7 +73,10 @@ fn pointers(value: &Value, at: &str, found: &mut Vec<String>) {
     };
     match value {
         Value::Object(map) => map.iter().for_each(|(key, value)| each(key, value)),
-        Value::Array(items) => items.iter().enumerate().for_each(|(index, value)| each(&index.to_string(), value)),
+        Value::Array(items) => items
+            .iter()
+            .enumerate()
+            .for_each(|(index, value)| each(&index.to_string(), value)),
         _ => {}
     }
 }
@@ -88,7 +91,10 @@ const CANARIES: [&str; 5] = [
 ];
 
 fn assert_silent(told: &str, canary: &str, pointer: &str) {
-    assert!(!told.contains("canary") && !told.contains("7777777"), "{pointer} with {canary:?} is told:\n{told}");
+    assert!(
+        !told.contains("canary") && !told.contains("7777777"),
+        "{pointer} with {canary:?} is told:\n{told}"
+    );
 }
 
 #[test]
@@ -96,7 +102,11 @@ fn the_pack_with_every_field_loads() {
     let root = tempfile::tempdir().unwrap();
     fs::create_dir(root.path().join("demo")).unwrap();
     fs::write(root.path().join("demo/child.env"), "A=b\n").unwrap();
-    fs::write(root.path().join("demo/agent-pack.yaml"), everything().to_string()).unwrap();
+    fs::write(
+        root.path().join("demo/agent-pack.yaml"),
+        everything().to_string(),
+    )
+    .unwrap();
     let report = packs::check(root.path(), &env(&[]), None);
     assert_eq!(report.to_string(), "1 pack: 0 errors, 0 warnings");
 }
@@ -124,7 +134,13 @@ fn a_value_in_any_field_is_never_part_of_a_problem() {
 }
 
 /// Checks and loads; answers whether the packs are good.
-fn look(root: &std::path::Path, env: &Environment, servers: Option<&Secret>, canary: &str, pointer: &str) -> bool {
+fn look(
+    root: &std::path::Path,
+    env: &Environment,
+    servers: Option<&Secret>,
+    canary: &str,
+    pointer: &str,
+) -> bool {
     let report = packs::check(root, env, servers);
     assert_silent(&report.to_string(), canary, pointer);
     assert_silent(&serde_json::to_string(&report).unwrap(), canary, pointer);
@@ -151,7 +167,13 @@ fn servers_from_the_environment_are_never_quoted() {
             let env = env(&[("CANARY", canary), ("TOKEN", "t")]);
             let mut servers = servers();
             *servers.pointer_mut(pointer).unwrap() = Value::from("${CANARY}");
-            look(root.path(), &env, Some(&Secret::new(servers.to_string())), canary, pointer);
+            look(
+                root.path(),
+                &env,
+                Some(&Secret::new(servers.to_string())),
+                canary,
+                pointer,
+            );
         }
     }
 }
@@ -162,14 +184,19 @@ fn a_value_is_never_told_whatever_the_format() {
     let workspace = "mcp_registry: { servers: { a: { type: remote, url: \"https://a.example.org\", headers: { K: \"x {env:CANARY}\" } }, b: { type: local, command: [x], environment: { K: \"{env:CANARY}\" } } } }\n";
     let agent = "name: \"${CANARY}\"\ndescription: \"${CANARY}\"\nmodel: { provider: openai, name: \"${CANARY}\", endpoint: \"${CANARY}\", api_key: \"${CANARY}\" }\ninstructions: \"${CANARY}\"\ntools:\n  - { type: mcp, name: \"${CANARY}\", description: \"${CANARY}\", server: s, command: uvx, args: [\"${CANARY}\"], env: { K: \"${CANARY}\" }, envFile: \"${CANARY}\", encoding: \"${CANARY}\", config: { k: \"${CANARY}\" } }\n  - { type: mcp, name: b, description: d, server: s, transport: sse, url: \"${CANARY}\", headers: { K: \"${CANARY}\" } }\n";
     let aos = "schema: aos/mcp/v1\nid: main\nservers:\n  - { id: a, transport: stdio, command: x, env: { K: \"${CANARY}\" } }\n  - { id: b, transport: http, url: \"https://b.example.org\", auth_ref: CANARY }\n";
-    for file in [("workspace.yaml", workspace), ("agent.yaml", agent), ("core/mcp/a.yaml", aos)] {
+    for file in [
+        ("workspace.yaml", workspace),
+        ("agent.yaml", agent),
+        ("core/mcp/a.yaml", aos),
+    ] {
         for canary in CANARIES {
             let root = super::folder_of(&[file]);
             let env = env(&[("CANARY", canary), ("TOKEN", "t")]);
             look(root.path(), &env, None, canary, file.0);
             for told in [
                 packs::explain(root.path(), &env, None).unwrap_or_else(|error| error.to_string()),
-                packs::import(root.path(), &env).map_or_else(|error| error.to_string(), |imported| imported.text),
+                packs::import(root.path(), &env)
+                    .map_or_else(|error| error.to_string(), |imported| imported.text),
             ] {
                 assert_silent(&told, canary, file.0);
             }
@@ -184,9 +211,12 @@ fn headers_arguments_variables_and_keys_cannot_be_printed() {
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("child.env"), "A=canary\n").unwrap();
     let mut pack = everything();
-    for pointer in
-        ["/llm/apiKey", "/mcp/servers/0/headers/Authorization", "/mcp/servers/1/args/0", "/mcp/servers/1/env/E"]
-    {
+    for pointer in [
+        "/llm/apiKey",
+        "/mcp/servers/0/headers/Authorization",
+        "/mcp/servers/1/args/0",
+        "/mcp/servers/1/env/E",
+    ] {
         *pack.pointer_mut(pointer).unwrap() = Value::from("${CANARY}");
     }
     fs::write(folder.join("agent-pack.yaml"), pack.to_string()).unwrap();
@@ -200,9 +230,13 @@ fn headers_arguments_variables_and_keys_cannot_be_printed() {
 /// there twice, a slip in a field's name, a list in place of a map, or no valid YAML at all.
 #[test]
 fn a_literal_secret_is_never_quoted_however_the_pack_is_broken() {
-    let native = |lines: &str| format!("metadata: {{ id: demo }}\nlanguages: {{ en: {{}} }}\n{lines}\n");
-    let server =
-        |lines: &str| native(&format!("llm: {{ provider: none }}\nmcp:\n  servers:\n    - name: a\n      {lines}\n"));
+    let native =
+        |lines: &str| format!("metadata: {{ id: demo }}\nlanguages: {{ en: {{}} }}\n{lines}\n");
+    let server = |lines: &str| {
+        native(&format!(
+            "llm: {{ provider: none }}\nmcp:\n  servers:\n    - name: a\n      {lines}\n"
+        ))
+    };
     let broken = [
         server("headers: { Authorization: Bearer a, Authorization: Bearer hunter2 }"),
         server("headers: \"Authorization: Bearer hunter2\""),
@@ -228,25 +262,57 @@ fn a_literal_secret_is_never_quoted_however_the_pack_is_broken() {
     ];
     let of = |file: &'static str, text: &str| (file, text.to_owned());
     let holaos = "mcp_registry: { servers: { a: { type: remote, url: \"https://a.example.org\", ";
-    let holodeck =
-        "name: n\ndescription: d\ntools:\n  - { type: mcp, name: a, server: s, description: d, command: npx, ";
+    let holodeck = "name: n\ndescription: d\ntools:\n  - { type: mcp, name: a, server: s, description: d, command: npx, ";
     let aos = "id: a\ntransport: stdio\n";
     let others = [
-        of("workspace.yaml", &format!("{holaos}headers: {{ K: a, K: hunter2 }} }} }} }}")),
-        of("workspace.yaml", &format!("{holaos}headers: [\"K=hunter2\"] }} }} }}")),
-        of("workspace.yaml", &format!("{holaos}headers: {{ K: [hunter2] }} }} }} }}")),
-        of("workspace.yaml", "mcp_registry: { servers: { a: { type: local, command: \"npx --key hunter2\" } } }"),
-        of("workspace.yaml", "mcp_registry: { servers: { a: { type: local, command: [npx, 5, hunter2] } } }"),
-        of("agent.yaml", &format!("{holodeck}env: {{ A: 5, B: [hunter2] }} }}")),
-        of("agent.yaml", "name: n\ndescription: d\nmodel: { provider: moon, name: m, api_key: hunter2 }\ntools: []"),
-        of("core/mcp/a.yaml", &format!("{aos}command: npx\nenviron: {{ K: hunter2 }}")),
-        of("core/mcp/a.yaml", &format!("{aos}command: npx\nenv: {{ K: hunter2, L: 5 }}")),
+        of(
+            "workspace.yaml",
+            &format!("{holaos}headers: {{ K: a, K: hunter2 }} }} }} }}"),
+        ),
+        of(
+            "workspace.yaml",
+            &format!("{holaos}headers: [\"K=hunter2\"] }} }} }}"),
+        ),
+        of(
+            "workspace.yaml",
+            &format!("{holaos}headers: {{ K: [hunter2] }} }} }} }}"),
+        ),
+        of(
+            "workspace.yaml",
+            "mcp_registry: { servers: { a: { type: local, command: \"npx --key hunter2\" } } }",
+        ),
+        of(
+            "workspace.yaml",
+            "mcp_registry: { servers: { a: { type: local, command: [npx, 5, hunter2] } } }",
+        ),
+        of(
+            "agent.yaml",
+            &format!("{holodeck}env: {{ A: 5, B: [hunter2] }} }}"),
+        ),
+        of(
+            "agent.yaml",
+            "name: n\ndescription: d\nmodel: { provider: moon, name: m, api_key: hunter2 }\ntools: []",
+        ),
+        of(
+            "core/mcp/a.yaml",
+            &format!("{aos}command: npx\nenviron: {{ K: hunter2 }}"),
+        ),
+        of(
+            "core/mcp/a.yaml",
+            &format!("{aos}command: npx\nenv: {{ K: hunter2, L: 5 }}"),
+        ),
     ];
     let native = broken.into_iter().map(|text| ("agent-pack.yaml", text));
     for (file, text) in native.chain(others) {
         let report = checked(&[(file, &text)], &env(&[]));
-        assert!(report.problems.iter().any(|problem| problem.at.is_some()) && !report.is_ok(), "{text}\n{report}");
+        assert!(
+            report.problems.iter().any(|problem| problem.at.is_some()) && !report.is_ok(),
+            "{text}\n{report}"
+        );
         assert!(!report.to_string().contains("hunter2"), "{text}\n{report}");
-        assert!(!serde_json::to_string(&report).unwrap().contains("hunter2"), "{text}\n{report}");
+        assert!(
+            !serde_json::to_string(&report).unwrap().contains("hunter2"),
+            "{text}\n{report}"
+        );
     }
 }

@@ -4,8 +4,16 @@ use chatelaine::domain::template::{Template, TemplateError};
 use proptest::prelude::*;
 
 fn resolve(text: &str, values: &[(&str, &str)]) -> String {
-    let value = |name: &str| values.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
-    Template::parse(text).unwrap().resolve(|reference| value(&reference.key)).unwrap()
+    let value = |name: &str| {
+        values
+            .iter()
+            .find(|(key, _)| *key == name)
+            .map(|(_, value)| *value)
+    };
+    Template::parse(text)
+        .unwrap()
+        .resolve(|reference| value(&reference.key))
+        .unwrap()
 }
 
 #[test]
@@ -18,23 +26,43 @@ fn references_are_replaced_wherever_they_stand() {
 
 #[test]
 fn two_dollars_write_a_literal_brace_and_other_dollars_are_themselves() {
-    assert_eq!(resolve("$${A} costs 5$ or $5 or $$", &[]), "${A} costs 5$ or $5 or $$");
+    assert_eq!(
+        resolve("$${A} costs 5$ or $5 or $$", &[]),
+        "${A} costs 5$ or $5 or $$"
+    );
     assert_eq!(resolve("$$${A}", &[]), "$${A}");
 }
 
 #[test]
 fn what_is_not_a_reference_is_an_error() {
     assert_eq!(Template::parse("a ${B"), Err(TemplateError::Unclosed));
-    assert_eq!(Template::parse("${}"), Err(TemplateError::BadName(String::new())));
-    assert_eq!(Template::parse("${A:-b}"), Err(TemplateError::BadName("A…".to_owned())));
-    assert_eq!(Template::parse("${1A}"), Err(TemplateError::BadName("1A".to_owned())));
-    assert_eq!(Template::parse("${scope.a}"), Err(TemplateError::UnknownSource("scope.a".to_owned())));
+    assert_eq!(
+        Template::parse("${}"),
+        Err(TemplateError::BadName(String::new()))
+    );
+    assert_eq!(
+        Template::parse("${A:-b}"),
+        Err(TemplateError::BadName("A…".to_owned()))
+    );
+    assert_eq!(
+        Template::parse("${1A}"),
+        Err(TemplateError::BadName("1A".to_owned()))
+    );
+    assert_eq!(
+        Template::parse("${scope.a}"),
+        Err(TemplateError::UnknownSource("scope.a".to_owned()))
+    );
 }
 
 #[test]
 fn every_missing_variable_is_named_once() {
-    let missing = Template::parse("${B} ${A} ${C} ${B}").unwrap().resolve(|r| (r.key == "C").then_some("c"));
-    assert_eq!(missing.unwrap_err().to_string(), "no value for `${A}`, `${B}`");
+    let missing = Template::parse("${B} ${A} ${C} ${B}")
+        .unwrap()
+        .resolve(|r| (r.key == "C").then_some("c"));
+    assert_eq!(
+        missing.unwrap_err().to_string(),
+        "no value for `${A}`, `${B}`"
+    );
 }
 
 /// Text rich in what matters to a template.

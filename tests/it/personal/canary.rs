@@ -21,12 +21,14 @@ const CANARY: &str = "canary+T0ken/with=odd\"chars-71c4";
 pub fn spellings(secret: &str) -> Vec<String> {
     let standard = base64::engine::general_purpose::STANDARD.encode(secret);
     let url_safe = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(secret);
-    let json = serde_json::to_string(secret).unwrap().trim_matches('"').to_owned();
+    let json = serde_json::to_string(secret)
+        .unwrap()
+        .trim_matches('"')
+        .to_owned();
     let hex = hex::encode(secret);
-    let percent = hex
-        .as_bytes()
-        .chunks(2)
-        .fold(String::new(), |all, pair| all + "%" + &String::from_utf8_lossy(pair).to_uppercase());
+    let percent = hex.as_bytes().chunks(2).fold(String::new(), |all, pair| {
+        all + "%" + &String::from_utf8_lossy(pair).to_uppercase()
+    });
     let form: String = url::form_urlencoded::byte_serialize(secret.as_bytes()).collect();
     vec![
         secret.to_owned(),
@@ -42,32 +44,44 @@ pub fn spellings(secret: &str) -> Vec<String> {
 
 fn assert_clean(place: &str, found: &str) {
     for spelling in spellings(CANARY) {
-        assert!(!found.contains(&spelling), "{place} holds the secret as {spelling:?}");
+        assert!(
+            !found.contains(&spelling),
+            "{place} holds the secret as {spelling:?}"
+        );
     }
 }
 
 /// A place where something may be written, and something that is surely there.
 fn assert_searched(place: &str, found: &str, control: &str) {
-    assert!(found.contains(control), "{place} was not read; {control:?} is not in it:\n{found:.2000}");
+    assert!(
+        found.contains(control),
+        "{place} was not read; {control:?} is not in it:\n{found:.2000}"
+    );
     assert_clean(place, found);
 }
 
 /// Every row of every table, as text. For the end of a test: the locks are off afterwards.
 pub async fn everything_stored(db: &TestDb) -> String {
     let mut db = db.as_owner().await;
-    let tables: Vec<String> = sqlx::query_scalar("select tablename::text from pg_tables where schemaname = 'public'")
-        .fetch_all(&mut db)
-        .await
-        .unwrap();
+    let tables: Vec<String> =
+        sqlx::query_scalar("select tablename::text from pg_tables where schemaname = 'public'")
+            .fetch_all(&mut db)
+            .await
+            .unwrap();
     let mut all = String::new();
     for table in tables {
         // Its owner sees every tenant's rows from here on.
         let open = format!("alter table \"{table}\" no force row level security");
-        sqlx::query(sqlx::AssertSqlSafe(open)).execute(&mut db).await.unwrap();
-        let rows: Vec<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(format!("select t::text from \"{table}\" t")))
-            .fetch_all(&mut db)
+        sqlx::query(sqlx::AssertSqlSafe(open))
+            .execute(&mut db)
             .await
             .unwrap();
+        let rows: Vec<String> = sqlx::query_scalar(sqlx::AssertSqlSafe(format!(
+            "select t::text from \"{table}\" t"
+        )))
+        .fetch_all(&mut db)
+        .await
+        .unwrap();
         writeln!(all, "{table}: {rows:?}\n{}", rows.join("\n")).unwrap();
     }
     all
@@ -80,25 +94,45 @@ async fn a_secret_is_in_no_message_model_request_result_or_row() {
     let world = notes.world().await;
     let ann = world.user("ann", &[]).await;
     enter(&ann, "notes", CANARY).await.expect(200);
-    enter(&ann, "notes", &format!("{CANARY}-wrong")).await.expect(422);
+    enter(&ann, "notes", &format!("{CANARY}-wrong"))
+        .await
+        .expect(422);
     let chat = ann.open("notes").await;
     for spelling in ["raw", "base64", "hex", "url", "inside"] {
-        world.model.reply(calls([("notes__echo_token", json!({ "spelling": spelling }))])).reply(text("Done."));
+        world
+            .model
+            .reply(calls([(
+                "notes__echo_token",
+                json!({ "spelling": spelling }),
+            )]))
+            .reply(text("Done."));
         ann.say_and_wait(&chat, "go").await;
     }
-    world.model.reply(calls([("notes__fail_with_token", json!({}))])).reply(text("It failed."));
+    world
+        .model
+        .reply(calls([("notes__fail_with_token", json!({}))]))
+        .reply(text("It failed."));
     ann.say_and_wait(&chat, "go").await;
     notes.revoke(CANARY);
-    world.model.reply(calls([("notes__whoami", json!({}))])).reply(text("Refused."));
+    world
+        .model
+        .reply(calls([("notes__whoami", json!({}))]))
+        .reply(text("Refused."));
     ann.say_and_wait(&chat, "go").await;
     let messages = serde_json::to_string(&ann.messages(&chat).await).unwrap();
-    assert!(messages.matches("••••").count() >= 6, "the server did give it back: {messages}");
+    assert!(
+        messages.matches("••••").count() >= 6,
+        "the server did give it back: {messages}"
+    );
     assert_clean("the conversation", &messages);
     for request in world.model.requests() {
         assert_clean("a model request", &request.body.to_string());
     }
     let stored = everything_stored(&world.db).await;
-    assert!(stored.contains("sealed") || stored.contains("credentials: [\""), "the rows were read");
+    assert!(
+        stored.contains("sealed") || stored.contains("credentials: [\""),
+        "the rows were read"
+    );
     assert!(stored.contains("fail_with_token"), "the rows were read");
     assert_clean("the database", &stored);
     assert_clean("the metrics", &world.nobody().get("/metrics").await.text);
@@ -107,7 +141,8 @@ async fn a_secret_is_in_no_message_model_request_result_or_row() {
 #[test]
 fn every_spelling_is_found() {
     for spelling in spellings(CANARY) {
-        let found = std::panic::catch_unwind(|| assert_clean("a text", &format!("before{spelling}after")));
+        let found =
+            std::panic::catch_unwind(|| assert_clean("a text", &format!("before{spelling}after")));
         assert!(found.is_err(), "{spelling:?} is not found");
     }
 }
@@ -138,7 +173,11 @@ struct Talk {
 
 impl Talk {
     async fn open(client: &Client) -> Self {
-        Self { client: client.clone(), chat: client.open("notes").await, heard: Vec::new() }
+        Self {
+            client: client.clone(),
+            chat: client.open("notes").await,
+            heard: Vec::new(),
+        }
     }
 
     async fn say(&mut self, text: &str) {
@@ -151,7 +190,9 @@ impl Talk {
 /// Everything that is refused, with the secret in it.
 async fn errors(client: &Client) -> String {
     let put = |path: &str, body: String| {
-        let request = client.request(http::Method::PUT, path).header("content-type", "application/json");
+        let request = client
+            .request(http::Method::PUT, path)
+            .header("content-type", "application/json");
         client.send(request.body(body))
     };
     let fields = |value: serde_json::Value| json!({ "fields": { "token": value } }).to_string();
@@ -163,9 +204,17 @@ async fn errors(client: &Client) -> String {
         (path, fields(json!(format!("{CANARY}\nmore"))), 400),
         (path, fields(json!([CANARY])), 400),
         (path, json!({ "fields": CANARY }).to_string(), 400),
-        (path, json!({ "fields": { "token": "a" }, "extra": CANARY }).to_string(), 400),
+        (
+            path,
+            json!({ "fields": { "token": "a" }, "extra": CANARY }).to_string(),
+            400,
+        ),
         (path, fields(json!(CANARY)).replace('}', ""), 400),
-        ("/v1/agents/notes/connections/nowhere", fields(json!(CANARY)), 404),
+        (
+            "/v1/agents/notes/connections/nowhere",
+            fields(json!(CANARY)),
+            404,
+        ),
     ] {
         let refused = put(path, body).await;
         assert_eq!(refused.status, status, "{}", refused.text);
@@ -180,18 +229,44 @@ async fn page(client: &Client, url: &str) -> String {
     let mut messages = Vec::new();
     let mut say = async |text: &str| {
         messages.push(json!({ "role": "user", "content": text }));
-        let asked = client.post("/v1/chat/completions", json!({ "model": "notes", "messages": messages })).await;
-        let said = asked.expect(200)["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
+        let asked = client
+            .post(
+                "/v1/chat/completions",
+                json!({ "model": "notes", "messages": messages }),
+            )
+            .await;
+        let said = asked.expect(200)["choices"][0]["message"]["content"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         messages.push(json!({ "role": "assistant", "content": said }));
         said
     };
     let asked = say("/connect notes").await;
-    let link = asked.lines().last().unwrap().strip_prefix(url).expect("a link").to_owned();
-    let form: String = url::form_urlencoded::Serializer::new(String::new()).append_pair("token", CANARY).finish();
+    let link = asked
+        .lines()
+        .last()
+        .unwrap()
+        .strip_prefix(url)
+        .expect("a link")
+        .to_owned();
+    let form: String = url::form_urlencoded::Serializer::new(String::new())
+        .append_pair("token", CANARY)
+        .finish();
     let nobody = Client::new(url, None);
-    let request = nobody.request(http::Method::POST, &link).header("content-type", "application/x-www-form-urlencoded");
+    let request = nobody
+        .request(http::Method::POST, &link)
+        .header("content-type", "application/x-www-form-urlencoded");
     let sent = nobody.send(request.body(form)).await;
-    let code = sent.text.split_once("<output>").expect("a code").1.split_once('<').unwrap().0.to_owned();
+    let code = sent
+        .text
+        .split_once("<output>")
+        .expect("a code")
+        .1
+        .split_once('<')
+        .unwrap()
+        .0
+        .to_owned();
     seen += &(asked + &sent.text + &say(&code).await);
     seen
 }
@@ -201,7 +276,9 @@ async fn a_secret_is_in_nothing_that_the_program_writes_even_at_trace() {
     let notes = Notes::start().await;
     notes.grant(CANARY, "ann", &["read", "write"]);
     let child = CHILD.replace("SCRIPT", everything_script().to_str().unwrap());
-    let world = notes.world_with(|setup| setup.packs.push(("child".to_owned(), child))).await;
+    let world = notes
+        .world_with(|setup| setup.packs.push(("child".to_owned(), child)))
+        .await;
     let ann = world.user("ann", &[]).await;
     let world = world.stop().await;
     let program = Program::serve(&world, KEY, &["NOTES_URL", "MODEL_URL"]).await;
@@ -214,36 +291,66 @@ async fn a_secret_is_in_nothing_that_the_program_writes_even_at_trace() {
         talk.say(entered).await;
     }
     for spelling in ["raw", "base64", "hex", "url", "inside"] {
-        world.model.reply(calls([("notes__echo_token", json!({ "spelling": spelling }))])).reply(text("Done."));
+        world
+            .model
+            .reply(calls([(
+                "notes__echo_token",
+                json!({ "spelling": spelling }),
+            )]))
+            .reply(text("Done."));
         talk.say("go").await;
     }
-    world.model.reply(calls([("notes__fail_with_token", json!({}))])).reply(text("It failed."));
+    world
+        .model
+        .reply(calls([("notes__fail_with_token", json!({}))]))
+        .reply(text("It failed."));
     talk.say("go").await;
     assert_searched("the page", &page(&ann, &program.url).await, "✅");
 
     enter(&ann, "child", CANARY).await.expect(200);
     let environment = ann.ask("child", "/call notes get-env").await;
-    assert_searched("a child's answer", &environment, "\"CHILD_TOKEN\": \"••••\"");
-    assert_searched("a command line", &program.children().await, "server-everything");
+    assert_searched(
+        "a child's answer",
+        &environment,
+        "\"CHILD_TOKEN\": \"••••\"",
+    );
+    assert_searched(
+        "a command line",
+        &program.children().await,
+        "server-everything",
+    );
 
     notes.revoke(CANARY);
-    world.model.reply(calls([("notes__whoami", json!({}))])).reply(text("Refused."));
+    world
+        .model
+        .reply(calls([("notes__whoami", json!({}))]))
+        .reply(text("Refused."));
     talk.say("go").await;
 
     let heard: Vec<&str> = talk.heard.iter().map(|event| event.text.as_str()).collect();
     let heard = heard.join("\n");
-    assert!(heard.matches("••••").count() >= 6, "the server did give it back: {heard}");
+    assert!(
+        heard.matches("••••").count() >= 6,
+        "the server did give it back: {heard}"
+    );
     assert_searched("an event", &heard, "credential_rejected");
     for request in world.model.requests() {
         assert_searched("a model request", &request.body.to_string(), "\"messages\"");
     }
     let metrics = ann.get("/metrics").await.text;
-    assert_searched("the metrics", &metrics, "chatelaine_credentials_marked_total");
+    assert_searched(
+        "the metrics",
+        &metrics,
+        "chatelaine_credentials_marked_total",
+    );
     let log = program.stop().await;
     assert_searched("the log", &log, " TRACE ");
     assert_searched("the log", &log, "a user's credential needs their attention");
     let stored = everything_stored(&world.db).await;
-    let audit = stored.lines().find(|line| line.starts_with("audit: ")).expect("the audit was read");
+    let audit = stored
+        .lines()
+        .find(|line| line.starts_with("audit: "))
+        .expect("the audit was read");
     assert_searched("the audit", audit, "fail_with_token");
     assert_searched("the database", &stored, "credentials: [\"");
 }

@@ -18,12 +18,20 @@ async fn say(client: &Client, chat: &str, text: &str) -> Vec<Value> {
     let run = client.say_and_wait(chat, text).await;
     assert_eq!(run["status"], "succeeded", "{run}");
     let messages = client.messages(chat).await;
-    let answers = messages.iter().filter(|message| message["run_id"] == run["id"] && message["role"] != "user");
-    answers.flat_map(|message| message["parts"].as_array().unwrap().clone()).collect()
+    let answers = messages
+        .iter()
+        .filter(|message| message["run_id"] == run["id"] && message["role"] != "user");
+    answers
+        .flat_map(|message| message["parts"].as_array().unwrap().clone())
+        .collect()
 }
 
 fn texts(parts: &[Value]) -> String {
-    parts.iter().map(|part| part["text"].as_str().unwrap()).collect::<Vec<_>>().join("\n")
+    parts
+        .iter()
+        .map(|part| part["text"].as_str().unwrap())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[tokio::test]
@@ -34,13 +42,25 @@ async fn a_user_connects_a_server_step_by_step() {
     let chat = ann.open("notes").await;
     let list = say(&ann, &chat, "/connect").await;
     assert_eq!(list[0]["type"], "choices");
-    assert_eq!(list[0]["choices"], json!([{ "value": "notes", "label": "⚠️ notes – not connected" }]));
+    assert_eq!(
+        list[0]["choices"],
+        json!([{ "value": "notes", "label": "⚠️ notes – not connected" }])
+    );
     let asked = say(&ann, &chat, "1").await;
-    assert_eq!((&asked[0]["type"], &asked[0]["secret"]), (&json!("prompt"), &json!(true)));
-    assert!(texts(&asked).starts_with("notes: Your token of Notes?"), "{asked:?}");
+    assert_eq!(
+        (&asked[0]["type"], &asked[0]["secret"]),
+        (&json!("prompt"), &json!(true))
+    );
+    assert!(
+        texts(&asked).starts_with("notes: Your token of Notes?"),
+        "{asked:?}"
+    );
     let done = say(&ann, &chat, "reader-token-1").await;
     assert!(texts(&done).starts_with("✅"), "{done:?}");
-    assert!(tools(&ann, "notes").await.contains(&"whoami".to_owned()), "in the very next toolbox");
+    assert!(
+        tools(&ann, "notes").await.contains(&"whoami".to_owned()),
+        "in the very next toolbox"
+    );
     let list = say(&ann, &chat, "/connect").await;
     assert_eq!(list[0]["choices"][0]["label"], "✅ notes – connected");
 }
@@ -49,19 +69,37 @@ async fn a_user_connects_a_server_step_by_step() {
 async fn a_typed_secret_is_kept_nowhere_but_sealed() {
     let notes = Notes::start().await;
     let world = notes.world().await;
-    world.model.forbid("reader-token-1").on(|_| Some(text("Fine.")));
+    world
+        .model
+        .forbid("reader-token-1")
+        .on(|_| Some(text("Fine.")));
     let ann = world.user("ann", &[]).await;
     let chat = ann.open("notes").await;
     let mut events = ann.listen(&chat, None).await;
     say(&ann, &chat, "/connect notes").await;
-    let posted = ann.post(&format!("/v1/conversations/{chat}/messages"), json!({ "text": "reader-token-1" })).await;
+    let posted = ann
+        .post(
+            &format!("/v1/conversations/{chat}/messages"),
+            json!({ "text": "reader-token-1" }),
+        )
+        .await;
     assert!(!posted.text.contains("reader-token-1"), "{}", posted.text);
     let run = posted.expect(202)["run"]["id"].as_str().unwrap().to_owned();
     let heard = events.until_run_ends(&run).await;
-    assert!(heard.iter().all(|event| !event.text.contains("reader-token-1")));
+    assert!(
+        heard
+            .iter()
+            .all(|event| !event.text.contains("reader-token-1"))
+    );
     let messages = ann.messages(&chat).await;
-    let said: Vec<_> = messages.iter().filter(|message| message["role"] == "user").collect();
-    assert_eq!(said[1]["parts"], json!([{ "type": "text", "text": "••••" }]));
+    let said: Vec<_> = messages
+        .iter()
+        .filter(|message| message["role"] == "user")
+        .collect();
+    assert_eq!(
+        said[1]["parts"],
+        json!([{ "type": "text", "text": "••••" }])
+    );
     ann.say_and_wait(&chat, "hello").await;
     let stored = super::canary::everything_stored(&world.db).await;
     assert!(stored.contains("••••") && !stored.contains("reader-token-1"));
@@ -75,7 +113,10 @@ async fn a_wrong_token_is_answered_with_the_reason_and_the_old_one_stays() {
     let chat = ann.open("notes").await;
     say(&ann, &chat, "/connect notes").await;
     let failed = texts(&say(&ann, &chat, "not-a-token").await);
-    assert!(failed.starts_with("⚠️ notes is not connected (unauthorized)"), "{failed}");
+    assert!(
+        failed.starts_with("⚠️ notes is not connected (unauthorized)"),
+        "{failed}"
+    );
     assert_eq!(connection(&ann, "notes").await["state"], "not_configured");
     say(&ann, &chat, "/connect notes").await;
     say(&ann, &chat, "reader-token-1").await;
@@ -94,10 +135,20 @@ async fn cancel_ends_a_flow_at_every_step() {
     let chat = ann.open("notes").await;
     for beginning in ["/connect", "/connect notes"] {
         say(&ann, &chat, beginning).await;
-        assert_eq!(texts(&say(&ann, &chat, "/cancel").await), "Cancelled. Nothing was changed.");
-        assert_eq!(texts(&say(&ann, &chat, "1").await), "Hello.", "said to the agent");
+        assert_eq!(
+            texts(&say(&ann, &chat, "/cancel").await),
+            "Cancelled. Nothing was changed."
+        );
+        assert_eq!(
+            texts(&say(&ann, &chat, "1").await),
+            "Hello.",
+            "said to the agent"
+        );
     }
-    assert_eq!(texts(&say(&ann, &chat, "/cancel").await), "There is nothing to cancel.");
+    assert_eq!(
+        texts(&say(&ann, &chat, "/cancel").await),
+        "There is nothing to cancel."
+    );
 }
 
 #[tokio::test]
@@ -156,14 +207,20 @@ async fn what_was_entered_and_never_sent_is_deleted() {
         say(&ann, chat, "/connect notes").await;
     }
     let mut db = world.db.as_tenant(world.tenant.id).await;
-    sqlx::query("update flows set expires_at = now() - interval '2 hours' where conversation_id = $1::uuid")
-        .bind(&old)
-        .execute(&mut db)
+    sqlx::query(
+        "update flows set expires_at = now() - interval '2 hours' where conversation_id = $1::uuid",
+    )
+    .bind(&old)
+    .execute(&mut db)
+    .await
+    .unwrap();
+    chatelaine::app::chat::flows::forget_old(world.app())
         .await
         .unwrap();
-    chatelaine::app::flows::forget_old(world.app()).await.unwrap();
-    let left: Vec<String> =
-        sqlx::query_scalar("select conversation_id::text from flows").fetch_all(&mut db).await.unwrap();
+    let left: Vec<String> = sqlx::query_scalar("select conversation_id::text from flows")
+        .fetch_all(&mut db)
+        .await
+        .unwrap();
     assert_eq!(left, [new]);
 }
 
@@ -175,7 +232,11 @@ async fn a_conversation_of_somebody_elses_flow_is_left_alone() {
     let ann = world.user("ann", &[]).await;
     let (first, second) = (ann.open("notes").await, ann.open("notes").await);
     say(&ann, &first, "/connect notes").await;
-    assert_eq!(texts(&say(&ann, &second, "hi").await), "Hello.", "the other tab is not asked anything");
+    assert_eq!(
+        texts(&say(&ann, &second, "hi").await),
+        "Hello.",
+        "the other tab is not asked anything"
+    );
     assert!(texts(&say(&ann, &first, "reader-token-1").await).starts_with("✅"));
 }
 
@@ -190,7 +251,10 @@ async fn disconnect_forgets_what_was_entered() {
     assert!(texts(&say(&ann, &chat, "/disconnect notes").await).contains("is disconnected"));
     assert_eq!(tools(&ann, "notes").await, [""; 0]);
     assert!(texts(&say(&ann, &chat, "/disconnect notes").await).contains("have not connected"));
-    assert_eq!(say(&ann, &chat, "/connect nowhere").await[1]["type"], "choices");
+    assert_eq!(
+        say(&ann, &chat, "/connect nowhere").await[1]["type"],
+        "choices"
+    );
 }
 
 /// Several fields of every kind, in Spanish with a region; a header of two of them.
@@ -218,7 +282,10 @@ mcp:
 async fn several_fields_are_asked_one_by_one_and_each_is_checked() {
     let notes = Notes::start().await;
     let world = World::with(|setup| {
-        setup.env = setup.env.clone().with("NOTES_URL", notes.server.url.as_str());
+        setup.env = setup
+            .env
+            .clone()
+            .with("NOTES_URL", notes.server.url.as_str());
         setup.config.ring = ring();
         setup.packs = vec![("many".to_owned(), MANY.to_owned())];
     })
@@ -226,21 +293,39 @@ async fn several_fields_are_asked_one_by_one_and_each_is_checked() {
     let ann = world.user("ann", &[]).await;
     let chat = ann.open("many").await;
     let region = say(&ann, &chat, "/connect many").await;
-    assert_eq!(texts(&region), "many : Région\nAu choix : Europe, us", "the pack's language");
+    assert_eq!(
+        texts(&region),
+        "many : Région\nAu choix : Europe, us",
+        "the pack's language"
+    );
     let again = say(&ann, &chat, "Asia").await;
-    assert!(texts(&again).contains("Ce n'est aucune des options."), "{again:?}");
+    assert!(
+        texts(&again).contains("Ce n'est aucune des options."),
+        "{again:?}"
+    );
     assert!(texts(&say(&ann, &chat, "europe").await).contains("Beta"));
     assert!(texts(&say(&ann, &chat, "peut-être").await).contains("oui ou non"));
     assert!(texts(&say(&ann, &chat, "oui").await).contains("Page"));
     assert!(texts(&say(&ann, &chat, "nowhere").await).contains("https://"));
     let token = say(&ann, &chat, "-").await;
-    assert!(texts(&token).starts_with("many : token"), "the name of a field without a label: {token:?}");
+    assert!(
+        texts(&token).starts_with("many : token"),
+        "the name of a field without a label: {token:?}"
+    );
     let done = texts(&say(&ann, &chat, "reader-token-1").await);
     assert!(done.contains("est connecté"), "{done}");
     let messages = ann.messages(&chat).await;
-    let typed: Vec<_> =
-        messages.iter().filter(|m| m["role"] == json!(Role::User)).map(|m| m["parts"][0]["text"].clone()).collect();
+    let typed: Vec<_> = messages
+        .iter()
+        .filter(|m| m["role"] == json!(Role::User))
+        .map(|m| m["parts"][0]["text"].clone())
+        .collect();
     assert_eq!(typed.last().unwrap(), "••••");
-    assert!(typed.contains(&json!("oui")), "what is no secret is kept as it was said");
-    tokio::time::timeout(Duration::from_secs(5), async { world.stop().await }).await.expect("it stops in time");
+    assert!(
+        typed.contains(&json!("oui")),
+        "what is no secret is kept as it was said"
+    );
+    tokio::time::timeout(Duration::from_secs(5), async { world.stop().await })
+        .await
+        .expect("it stops in time");
 }

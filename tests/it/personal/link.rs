@@ -13,15 +13,27 @@ struct OpenAi {
 
 impl OpenAi {
     async fn new(world: &World, user: &str) -> Self {
-        Self { client: world.user(user, &[]).await, messages: Vec::new() }
+        Self {
+            client: world.user(user, &[]).await,
+            messages: Vec::new(),
+        }
     }
 
     async fn say(&mut self, text: &str) -> String {
-        self.messages.push(json!({ "role": "user", "content": text }));
+        self.messages
+            .push(json!({ "role": "user", "content": text }));
         let body = json!({ "model": "notes", "messages": self.messages });
-        let answer = self.client.post("/v1/chat/completions", body).await.expect(200);
-        let said = answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned();
-        self.messages.push(json!({ "role": "assistant", "content": said }));
+        let answer = self
+            .client
+            .post("/v1/chat/completions", body)
+            .await
+            .expect(200);
+        let said = answer["choices"][0]["message"]["content"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        self.messages
+            .push(json!({ "role": "assistant", "content": said }));
         said
     }
 }
@@ -29,18 +41,25 @@ impl OpenAi {
 /// The path of the link in a text.
 fn link(text: &str, world: &World) -> String {
     let address = text.lines().last().unwrap();
-    address.strip_prefix(&world.url).unwrap_or_else(|| panic!("no link in {text:?}")).to_owned()
+    address
+        .strip_prefix(&world.url)
+        .unwrap_or_else(|| panic!("no link in {text:?}"))
+        .to_owned()
 }
 
 async fn send(world: &World, path: &str, form: &str) -> (u16, String) {
     let request = world.nobody().request(http::Method::POST, path);
-    let request = request.header("content-type", "application/x-www-form-urlencoded").body(form.to_owned());
+    let request = request
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(form.to_owned());
     let answer = world.nobody().send(request).await;
     (answer.status, answer.text)
 }
 
 fn code(page: &str) -> String {
-    let (_, rest) = page.split_once("<output>").unwrap_or_else(|| panic!("no code in {page}"));
+    let (_, rest) = page
+        .split_once("<output>")
+        .unwrap_or_else(|| panic!("no code in {page}"));
     rest.split_once('<').unwrap().0.to_owned()
 }
 
@@ -55,23 +74,33 @@ async fn a_client_that_keeps_what_is_typed_gets_a_page() {
     assert_eq!(page.status, 200);
     let policy = page.header("content-security-policy");
     assert!(
-        policy.starts_with("default-src 'none'; style-src 'sha256-") && policy.contains("form-action 'self'"),
+        policy.starts_with("default-src 'none'; style-src 'sha256-")
+            && policy.contains("form-action 'self'"),
         "{policy}"
     );
     for forbidden in ["<script", "http://", "https://", "<img", "<link"] {
         assert!(!page.text.contains(forbidden), "{forbidden}: {}", page.text);
     }
     assert!(
-        page.text.contains("<label for=\"f0\">Your token of Notes?</label><input type=\"password\""),
+        page.text
+            .contains("<label for=\"f0\">Your token of Notes?</label><input type=\"password\""),
         "{}",
         page.text
     );
     let (status, sent) = send(&world, &path, "token=reader-token-1").await;
     assert_eq!(status, 200, "{sent}");
     assert!(!sent.contains("reader-token-1"));
-    assert_eq!(connection(&ann.client, "notes").await["state"], "not_configured", "not before the code is named");
+    assert_eq!(
+        connection(&ann.client, "notes").await["state"],
+        "not_configured",
+        "not before the code is named"
+    );
     assert!(ann.say(&code(&sent)).await.starts_with("✅"));
-    assert!(tools(&ann.client, "notes").await.contains(&"whoami".to_owned()));
+    assert!(
+        tools(&ann.client, "notes")
+            .await
+            .contains(&"whoami".to_owned())
+    );
 }
 
 #[tokio::test]
@@ -82,7 +111,10 @@ async fn a_link_works_once() {
     let path = link(&ann.say("/connect notes").await, &world);
     let (status, again) = send(&world, &path, "token=").await;
     assert_eq!(status, 422);
-    assert!(again.contains("role=\"alert\""), "an empty field does not use it up: {again}");
+    assert!(
+        again.contains("role=\"alert\""),
+        "an empty field does not use it up: {again}"
+    );
     assert_eq!(send(&world, &path, "token=reader-token-1").await.0, 200);
     assert_eq!(send(&world, &path, "token=reader-token-2").await.0, 404);
     world.nobody().get(&path).await.expect(404);
@@ -114,8 +146,15 @@ async fn a_secret_typed_into_such_a_client_is_refused_and_kept_nowhere() {
     ann.say("/connect notes").await;
     let refused = ann.say("reader-token-1").await;
     assert!(refused.contains("replace it at its server"), "{refused}");
-    assert_eq!(connection(&ann.client, "notes").await["state"], "not_configured");
-    assert!(!super::canary::everything_stored(&world.db).await.contains("reader-token-1"));
+    assert_eq!(
+        connection(&ann.client, "notes").await["state"],
+        "not_configured"
+    );
+    assert!(
+        !super::canary::everything_stored(&world.db)
+            .await
+            .contains("reader-token-1")
+    );
 }
 
 #[tokio::test]
@@ -127,7 +166,9 @@ async fn what_somebody_else_filled_in_does_not_count_without_the_code() {
     let path = link(&eve.say("/connect notes").await, &world);
     // Ann was made to follow Eve's link, and names its code where she was told to: in her own chat.
     let (_, sent) = send(&world, &path, "token=reader-token-1").await;
-    world.model.on(|_| Some(crate::support::model::text("What code?")));
+    world
+        .model
+        .on(|_| Some(crate::support::model::text("What code?")));
     assert_eq!(ann.say(&code(&sent)).await, "What code?");
     let mut wrong = code(&sent).parse::<u32>().unwrap();
     for _ in 0..5 {
@@ -135,6 +176,12 @@ async fn what_somebody_else_filled_in_does_not_count_without_the_code() {
         eve.say(&format!("{wrong:06}")).await;
     }
     let late = eve.say(&code(&sent)).await;
-    assert!(!late.starts_with("✅"), "after five wrong ones the right one is worth nothing: {late}");
-    assert_eq!(connection(&eve.client, "notes").await["state"], "not_configured");
+    assert!(
+        !late.starts_with("✅"),
+        "after five wrong ones the right one is worth nothing: {late}"
+    );
+    assert_eq!(
+        connection(&eve.client, "notes").await["state"],
+        "not_configured"
+    );
 }

@@ -38,11 +38,18 @@ async fn a_good_api_key_brings_the_tools_and_a_wrong_one_is_unauthorized() {
     let server = proxy(None, "key-of-the-proxy").await;
     let world = world(&server).await;
     let ann = world.user("ann", &[]).await;
-    assert_eq!(enter(&ann, "proxy", "some-other-key").await.expect(422)["code"], "unauthorized");
+    assert_eq!(
+        enter(&ann, "proxy", "some-other-key").await.expect(422)["code"],
+        "unauthorized"
+    );
     assert_eq!(tools(&ann, "proxy").await, [""; 0]);
     enter(&ann, "proxy", "key-of-the-proxy").await.expect(200);
     assert!(tools(&ann, "proxy").await.contains(&"echo".to_owned()));
-    assert_eq!(ann.ask("proxy", "/call notes echo {\"message\":\"hi\"}").await, "Echo: hi");
+    assert_eq!(
+        ann.ask("proxy", "/call notes echo {\"message\":\"hi\"}")
+            .await,
+        "Echo: hi"
+    );
 }
 
 #[tokio::test]
@@ -56,11 +63,20 @@ async fn an_api_key_that_is_no_longer_good_is_marked_at_its_next_use() {
     let _server = proxy(Some(port), "its-next-key").await;
     // The first may find the old connection gone, which says nothing of the key.
     for _ in 0..2 {
-        ann.ask("proxy", "/call notes echo {\"message\":\"hi\"}").await;
+        ann.ask("proxy", "/call notes echo {\"message\":\"hi\"}")
+            .await;
     }
     let seen = connection(&ann, "proxy").await;
-    assert_eq!((&seen["state"], &seen["reason"]), (&json!("needs_attention"), &json!("rejected")), "{seen}");
+    assert_eq!(
+        (&seen["state"], &seen["reason"]),
+        (&json!("needs_attention"), &json!("rejected")),
+        "{seen}"
+    );
     assert_eq!(tools(&ann, "proxy").await, [""; 0]);
     enter(&ann, "proxy", "its-next-key").await.expect(200);
-    assert_eq!(ann.ask("proxy", "/call notes echo {\"message\":\"hi\"}").await, "Echo: hi");
+    assert_eq!(
+        ann.ask("proxy", "/call notes echo {\"message\":\"hi\"}")
+            .await,
+        "Echo: hi"
+    );
 }

@@ -21,12 +21,19 @@ async fn without_a_credential_a_personal_server_has_no_tools() {
     let ann = world.user("ann", &[]).await;
     assert_eq!(tools(&ann, "notes").await, [""; 0]);
     let seen = connection(&ann, "notes").await;
-    assert_eq!((seen["state"].as_str(), seen["kind"].as_str()), (Some("not_configured"), Some("personal")));
+    assert_eq!(
+        (seen["state"].as_str(), seen["kind"].as_str()),
+        (Some("not_configured"), Some("personal"))
+    );
     assert_eq!(
         seen["fields"],
         json!([{ "name": "token", "type": "secret", "label": "Your token of Notes?", "required": true }])
     );
-    assert_eq!(notes.count("tools/list"), 0, "nobody connects without a credential");
+    assert_eq!(
+        notes.count("tools/list"),
+        0,
+        "nobody connects without a credential"
+    );
 }
 
 #[tokio::test]
@@ -36,7 +43,11 @@ async fn a_good_token_brings_the_tools_and_never_comes_back() {
     let ann = world.user("ann", &[]).await;
     let entered = enter(&ann, "notes", "writer-token-1").await;
     assert_eq!(entered.expect(200)["state"], "configured");
-    assert!(tools(&ann, "notes").await.contains(&"write_note".to_owned()));
+    assert!(
+        tools(&ann, "notes")
+            .await
+            .contains(&"write_note".to_owned())
+    );
     assert_eq!(ann.ask("notes", "/call notes whoami").await, "writer1");
     for answer in [entered, ann.get("/v1/agents/notes/connections/notes").await] {
         assert!(!answer.text.contains("writer-token-1"), "{}", answer.text);
@@ -80,13 +91,25 @@ async fn a_good_token_replaces_the_one_before_at_once() {
 async fn a_second_user_does_not_discover_a_shared_catalog_again() {
     let notes = Notes::start().await;
     let world = notes.world().await;
-    let (ann, bob, eve) = (world.user("ann", &[]).await, world.user("bob", &[]).await, world.user("eve", &[]).await);
+    let (ann, bob, eve) = (
+        world.user("ann", &[]).await,
+        world.user("bob", &[]).await,
+        world.user("eve", &[]).await,
+    );
     enter(&ann, "notes", "writer-token-1").await.expect(200);
     enter(&bob, "notes", "reader-token-1").await.expect(200);
     assert_eq!(tools(&bob, "notes").await, tools(&ann, "notes").await);
-    assert_eq!(bob.ask("notes", "/call notes whoami").await, "reader1", "with their own token");
+    assert_eq!(
+        bob.ask("notes", "/call notes whoami").await,
+        "reader1",
+        "with their own token"
+    );
     assert_eq!(notes.count("tools/list"), 1);
-    assert_eq!(tools(&eve, "notes").await, [""; 0], "nothing without a credential, whatever is known");
+    assert_eq!(
+        tools(&eve, "notes").await,
+        [""; 0],
+        "nothing without a credential, whatever is known"
+    );
     enter(&eve, "notes", "not-a-token").await.expect(422);
 }
 
@@ -97,8 +120,16 @@ async fn a_per_user_catalog_shows_each_user_their_own_tools() {
     let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
     enter(&ann, "private", "writer-token-1").await.expect(200);
     enter(&bob, "private", "reader-token-1").await.expect(200);
-    assert!(tools(&ann, "private").await.contains(&"write_note".to_owned()));
-    assert!(!tools(&bob, "private").await.contains(&"write_note".to_owned()));
+    assert!(
+        tools(&ann, "private")
+            .await
+            .contains(&"write_note".to_owned())
+    );
+    assert!(
+        !tools(&bob, "private")
+            .await
+            .contains(&"write_note".to_owned())
+    );
     assert_eq!(notes.count("tools/list"), 2);
 }
 
@@ -111,17 +142,33 @@ async fn a_revoked_token_takes_its_tools_away_and_its_user_is_told_once() {
     enter(&bob, "notes", "reader-token-2").await.expect(200);
     notes.revoke("reader-token-1");
     let chat = ann.open("notes").await;
-    world.model.reply(calls([("notes__whoami", json!({}))])).reply(text("Gone.")).reply(text("Still gone."));
+    world
+        .model
+        .reply(calls([("notes__whoami", json!({}))]))
+        .reply(text("Gone."))
+        .reply(text("Still gone."));
     ann.say_and_wait(&chat, "who am I?").await;
     ann.say_and_wait(&chat, "and now?").await;
     let said = serde_json::to_string(&ann.messages(&chat).await).unwrap();
     assert_eq!(said.matches("credential_rejected").count(), 1, "{said}");
     let requests = world.model.requests();
     assert!(requests[0].body.to_string().contains("notes__whoami"));
-    assert!(!requests[1].body["tools"].to_string().contains("notes__whoami"), "gone in the very next step");
+    assert!(
+        !requests[1].body["tools"]
+            .to_string()
+            .contains("notes__whoami"),
+        "gone in the very next step"
+    );
     let seen = connection(&ann, "notes").await;
-    assert_eq!((seen["state"].as_str(), seen["reason"].as_str()), (Some("needs_attention"), Some("rejected")));
-    assert_eq!(bob.ask("notes", "/call notes whoami").await, "reader2", "others notice nothing");
+    assert_eq!(
+        (seen["state"].as_str(), seen["reason"].as_str()),
+        (Some("needs_attention"), Some("rejected"))
+    );
+    assert_eq!(
+        bob.ask("notes", "/call notes whoami").await,
+        "reader2",
+        "others notice nothing"
+    );
 }
 
 #[tokio::test]
@@ -133,7 +180,10 @@ async fn a_rejected_credential_is_good_again_when_its_test_succeeds() {
     notes.revoke("reader-token-1");
     let path = "/v1/agents/notes/connections/notes/test";
     let tested = ann.post(path, json!({})).await.expect(200);
-    assert_eq!((tested["ok"].as_bool(), tested["reason"].as_str()), (Some(false), Some("unauthorized")));
+    assert_eq!(
+        (tested["ok"].as_bool(), tested["reason"].as_str()),
+        (Some(false), Some("unauthorized"))
+    );
     assert_eq!(tools(&ann, "notes").await, [""; 0]);
     notes.grant("reader-token-1", "reader1", &["read"]);
     assert_eq!(ann.post(path, json!({})).await.expect(200)["ok"], true);
@@ -149,8 +199,14 @@ async fn an_outage_changes_nothing() {
     let before = tools(&ann, "notes").await;
     drop(notes);
     let said = ann.ask("notes", "/call notes whoami").await;
-    assert!(said.contains("failed") || said.contains("outcome unknown"), "{said}");
-    let tested = ann.post("/v1/agents/notes/connections/notes/test", json!({})).await.expect(200);
+    assert!(
+        said.contains("failed") || said.contains("outcome unknown"),
+        "{said}"
+    );
+    let tested = ann
+        .post("/v1/agents/notes/connections/notes/test", json!({}))
+        .await
+        .expect(200);
     assert_eq!(tested["reason"], "unreachable");
     assert_eq!(tools(&ann, "notes").await, before);
     assert_ne!(connection(&ann, "notes").await["state"], "needs_attention");
@@ -162,12 +218,19 @@ async fn what_is_removed_is_gone() {
     let world = notes.world().await;
     let ann = world.user("ann", &[]).await;
     enter(&ann, "notes", "reader-token-1").await.expect(200);
-    ann.delete("/v1/agents/notes/connections/notes").await.expect(204);
+    ann.delete("/v1/agents/notes/connections/notes")
+        .await
+        .expect(204);
     assert_eq!(tools(&ann, "notes").await, [""; 0]);
     assert_eq!(connection(&ann, "notes").await["state"], "not_configured");
     let said = ann.ask("notes", "/call notes whoami").await;
-    assert_eq!(said, "not executed: notes is not connected; type /connect notes");
-    ann.delete("/v1/agents/notes/connections/notes").await.expect(204);
+    assert_eq!(
+        said,
+        "not executed: notes is not connected; type /connect notes"
+    );
+    ann.delete("/v1/agents/notes/connections/notes")
+        .await
+        .expect(204);
     let rows: i64 = sqlx::query_scalar("select count(*) from credentials")
         .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
         .await
@@ -181,14 +244,25 @@ async fn another_replica_learns_of_every_change_within_a_moment() {
     let world = notes.world().await;
     let ann = world.user("ann", &[]).await;
     let db = Db::connect(&world.db.url, 8).await.unwrap();
-    let second = Service::start(world.config.clone(), &world.env, db).await.unwrap();
-    let there = Client::new(&format!("http://{}", second.address), Some(&ann.token().to_owned().into()));
-    assert_eq!(tools(&there, "notes").await, [""; 0], "asked before, so that it is remembered there");
+    let second = Service::start(world.config.clone(), &world.env, db)
+        .await
+        .unwrap();
+    let there = Client::new(
+        &format!("http://{}", second.address),
+        Some(&ann.token().to_owned().into()),
+    );
+    assert_eq!(
+        tools(&there, "notes").await,
+        [""; 0],
+        "asked before, so that it is remembered there"
+    );
     enter(&ann, "notes", "reader-token-1").await.expect(200);
     eventually(async || there.ask("notes", "/call notes whoami").await == "reader1").await;
     enter(&ann, "notes", "reader-token-2").await.expect(200);
     eventually(async || there.ask("notes", "/call notes whoami").await == "reader2").await;
-    ann.delete("/v1/agents/notes/connections/notes").await.expect(204);
+    ann.delete("/v1/agents/notes/connections/notes")
+        .await
+        .expect(204);
     eventually(async || tools(&there, "notes").await.is_empty()).await;
     second.stop().await.unwrap();
 }
@@ -200,7 +274,9 @@ async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, asked).await.expect("the other replica has not heard of it");
+    tokio::time::timeout(PATIENCE, asked)
+        .await
+        .expect("the other replica has not heard of it");
 }
 
 #[tokio::test]
@@ -228,7 +304,10 @@ async fn reason_at(url: &str, token: &str) -> String {
     })
     .await;
     let ann = world.user("ann", &[]).await;
-    enter(&ann, "notes", token).await.expect(422)["code"].as_str().unwrap().to_owned()
+    enter(&ann, "notes", token).await.expect(422)["code"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 #[tokio::test]
@@ -259,18 +338,38 @@ async fn values_that_cannot_be_used_are_refused_by_name_and_not_repeated() {
     let notes = Notes::start().await;
     let world = notes.world().await;
     let ann = world.user("ann", &[]).await;
-    for token in ["", "  ", "s3cret\r\nX-Evil: 1", "s3cret\nmore", "s3cret\0", &"s3cret".repeat(2000)] {
+    for token in [
+        "",
+        "  ",
+        "s3cret\r\nX-Evil: 1",
+        "s3cret\nmore",
+        "s3cret\0",
+        &"s3cret".repeat(2000),
+    ] {
         let refused = enter(&ann, "notes", token).await;
         assert_eq!(refused.expect(400)["field"], "fields.token");
         assert!(!refused.text.contains("s3cret"), "{}", refused.text);
     }
-    let put = |body| ann.send(ann.request(http::Method::PUT, "/v1/agents/notes/connections/notes").json(&body));
-    for body in [json!({ "fields": "s3cret" }), json!({ "fields": { "token": ["s3cret"] } })] {
+    let put = |body| {
+        ann.send(
+            ann.request(http::Method::PUT, "/v1/agents/notes/connections/notes")
+                .json(&body),
+        )
+    };
+    for body in [
+        json!({ "fields": "s3cret" }),
+        json!({ "fields": { "token": ["s3cret"] } }),
+    ] {
         let refused = put(body).await;
         refused.expect(400);
         assert!(!refused.text.contains("s3cret"), "{}", refused.text);
     }
-    assert_eq!(put(json!({ "fields": { "token": "a", "other": "b" } })).await.expect(400)["field"], "fields.other");
+    assert_eq!(
+        put(json!({ "fields": { "token": "a", "other": "b" } }))
+            .await
+            .expect(400)["field"],
+        "fields.other"
+    );
 }
 
 #[tokio::test]
@@ -279,8 +378,14 @@ async fn explain_names_the_missing_credential() {
     let world = notes.world().await;
     let (ann, root) = (world.user("ann", &[]).await, world.user("root", &[]).await);
     enter(&ann, "notes", "reader-token-1").await.expect(200);
-    let explained = root.get("/v1/agents/notes/tools?explain=true").await.expect(200);
+    let explained = root
+        .get("/v1/agents/notes/tools?explain=true")
+        .await
+        .expect(200);
     let denied = explained["items"][0]["denied"].as_array().unwrap();
     assert!(!denied.is_empty());
-    assert!(denied.iter().all(|tool| tool["reason"] == "no_credential"), "{denied:?}");
+    assert!(
+        denied.iter().all(|tool| tool["reason"] == "no_credential"),
+        "{denied:?}"
+    );
 }

@@ -20,36 +20,63 @@ fn spec(fields: &str) -> ServerSpec {
 }
 
 fn values(spec: &ServerSpec, entered: &[(&str, &str)]) -> Result<Values, Fault> {
-    let entered: BTreeMap<_, _> = entered.iter().map(|(k, v)| ((*k).to_owned(), Secret::new(*v))).collect();
+    let entered: BTreeMap<_, _> = entered
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), Secret::new(*v)))
+        .collect();
     Values::check(&spec.user_config, &entered).map_err(|unfit| unfit.fault)
 }
 
 fn endpoint(spec: &ServerSpec, entered: &[(&str, &str)]) -> (String, Vec<(String, String)>) {
     let made = effective(spec, &values(spec, entered).unwrap()).unwrap();
-    let Endpoint::Remote { url, headers, .. } = made.endpoint else { panic!("it was http") };
-    (url.to_string(), headers.into_iter().map(|(name, value)| (name, value.expose().to_owned())).collect())
+    let Endpoint::Remote { url, headers, .. } = made.endpoint else {
+        panic!("it was http")
+    };
+    (
+        url.to_string(),
+        headers
+            .into_iter()
+            .map(|(name, value)| (name, value.expose().to_owned()))
+            .collect(),
+    )
 }
 
 fn header(spec: &ServerSpec, entered: &[(&str, &str)], name: &str) -> Option<String> {
-    endpoint(spec, entered).1.into_iter().find(|(other, _)| other == name).map(|(_, value)| value)
+    endpoint(spec, entered)
+        .1
+        .into_iter()
+        .find(|(other, _)| other == name)
+        .map(|(_, value)| value)
 }
 
 const TOKEN: &str = "    - { name: token, type: secret, headerTemplate: 'Bearer {value}' }\n";
-const BASIC: &str =
-    "    - { name: user }\n    - { name: token, type: secret, headerTemplate: 'Basic {base64(user:token)}' }\n";
+const BASIC: &str = "    - { name: user }\n    - { name: token, type: secret, headerTemplate: 'Basic {base64(user:token)}' }\n";
 
 #[test]
 fn a_value_goes_into_its_header_in_place_of_the_packs() {
     let (_, headers) = endpoint(&spec(TOKEN), &[("token", "t0p")]);
-    assert_eq!(headers, [("X-Other".into(), "kept".into()), ("Authorization".into(), "Bearer t0p".into())]);
+    assert_eq!(
+        headers,
+        [
+            ("X-Other".into(), "kept".into()),
+            ("Authorization".into(), "Bearer t0p".into())
+        ]
+    );
 }
 
 #[test]
 fn several_fields_feed_one_header() {
-    let value = header(&spec(BASIC), &[("user", "ann"), ("token", "t0p")], "Authorization");
+    let value = header(
+        &spec(BASIC),
+        &[("user", "ann"), ("token", "t0p")],
+        "Authorization",
+    );
     assert_eq!(value.unwrap(), "Basic YW5uOnQwcA==");
     let named = "    - { name: a }\n    - { name: b, headerName: X-Both, headerTemplate: '{a}-{value}-{b}' }\n";
-    assert_eq!(header(&spec(named), &[("a", "1"), ("b", "2")], "X-Both").unwrap(), "1-2-2");
+    assert_eq!(
+        header(&spec(named), &[("a", "1"), ("b", "2")], "X-Both").unwrap(),
+        "1-2-2"
+    );
 }
 
 #[test]
@@ -64,7 +91,9 @@ fn a_variable_of_a_child_gets_the_value() {
     let lines = "transport: stdio\ncommand: /bin/true\nenv: { TOKEN: old, KEPT: yes }\naccessMode: user-controlled\nuserConfig: { fields: [{ name: token, type: secret, envName: TOKEN }] }";
     let spec = server_with(lines, &env(&[]));
     let made = effective(&spec, &values(&spec, &[("token", "new")]).unwrap()).unwrap();
-    let Endpoint::Stdio { env, .. } = made.endpoint else { panic!("it was a child") };
+    let Endpoint::Stdio { env, .. } = made.endpoint else {
+        panic!("it was a child")
+    };
     assert_eq!(env["TOKEN"].expose(), "new");
     assert_eq!(env.len(), 2);
 }
@@ -73,7 +102,10 @@ fn a_variable_of_a_child_gets_the_value() {
 fn a_header_of_an_absent_optional_value_is_left_out() {
     let spec = spec("    - { name: org, required: false, headerName: X-Org }\n");
     assert_eq!(header(&spec, &[], "X-Org"), None);
-    assert_eq!(header(&spec, &[("org", " acme ")], "X-Org").unwrap(), "acme");
+    assert_eq!(
+        header(&spec, &[("org", " acme ")], "X-Org").unwrap(),
+        "acme"
+    );
 }
 
 #[test]
@@ -101,7 +133,10 @@ fn a_value_that_no_header_can_carry_is_refused() {
 fn sealing_and_back_is_the_same() {
     let spec = spec(BASIC);
     let entered = values(&spec, &[("user", "{\"a\"}"), ("token", "\\u0041\"")]).unwrap();
-    assert_eq!(Values::from_sealable(&entered.to_sealable()).unwrap(), entered);
+    assert_eq!(
+        Values::from_sealable(&entered.to_sealable()).unwrap(),
+        entered
+    );
     assert!(!format!("{entered:?}").contains("u0041"));
 }
 
@@ -160,11 +195,19 @@ proptest! {
 #[test]
 fn a_secret_is_found_in_json_that_is_text_in_json() {
     let spec = spec(TOKEN);
-    let made = effective(&spec, &values(&spec, &[("token", "t0p\"s\\cret/e")]).unwrap()).unwrap();
+    let made = effective(
+        &spec,
+        &values(&spec, &[("token", "t0p\"s\\cret/e")]).unwrap(),
+    )
+    .unwrap();
     let scrubber = Scrubber::of(&made);
     let mut text = "t0p\"s\\cret/e".to_owned();
     for depth in 0..=3 {
-        assert_eq!(scrubber.text(&format!("<{text}>")).unwrap(), format!("<{MASK}>"), "wrapped {depth} times");
+        assert_eq!(
+            scrubber.text(&format!("<{text}>")).unwrap(),
+            format!("<{MASK}>"),
+            "wrapped {depth} times"
+        );
         let quoted = serde_json::to_string(&text).unwrap();
         text = quoted[1..quoted.len() - 1].to_owned();
     }
@@ -173,8 +216,13 @@ fn a_secret_is_found_in_json_that_is_text_in_json() {
 #[test]
 fn json_stays_json_when_it_is_scrubbed() {
     let scrubber = Scrubber::new(&[Secret::new("say \"hi\"/there")]);
-    let raw = serde_json::value::to_raw_value(&serde_json::json!({ "a": "say \"hi\"/there", "b": 1 })).unwrap();
-    assert_eq!(scrubber.json(raw).get(), format!(r#"{{"a":"{MASK}","b":1}}"#));
+    let raw =
+        serde_json::value::to_raw_value(&serde_json::json!({ "a": "say \"hi\"/there", "b": 1 }))
+            .unwrap();
+    assert_eq!(
+        scrubber.json(raw).get(),
+        format!(r#"{{"a":"{MASK}","b":1}}"#)
+    );
 }
 
 #[test]
@@ -182,15 +230,26 @@ fn what_is_no_secret_is_not_looked_for() {
     let spec = spec(
         "    - { name: beta, type: boolean, headerName: X-Beta }\n    - { name: token, type: secret, headerTemplate: 'Bearer {value}' }\n",
     );
-    let made = effective(&spec, &values(&spec, &[("beta", "true"), ("token", "t0p-s3cret")]).unwrap()).unwrap();
+    let made = effective(
+        &spec,
+        &values(&spec, &[("beta", "true"), ("token", "t0p-s3cret")]).unwrap(),
+    )
+    .unwrap();
     assert_eq!(Scrubber::of(&made).text(r#"{"listChanged":true}"#), None);
 }
 
 #[test]
 fn what_was_entered_as_text_is_not_blanked() {
     let spec = spec(BASIC);
-    let made = effective(&spec, &values(&spec, &[("user", "annabel"), ("token", "t0p-s3cret")]).unwrap()).unwrap();
+    let made = effective(
+        &spec,
+        &values(&spec, &[("user", "annabel"), ("token", "t0p-s3cret")]).unwrap(),
+    )
+    .unwrap();
     let scrubber = Scrubber::of(&made);
     assert_eq!(scrubber.text("hello annabel"), None);
-    assert_eq!(scrubber.text("Basic YW5uYWJlbDp0MHAtczNjcmV0").unwrap(), format!("Basic {MASK}"));
+    assert_eq!(
+        scrubber.text("Basic YW5uYWJlbDp0MHAtczNjcmV0").unwrap(),
+        format!("Basic {MASK}")
+    );
 }

@@ -28,7 +28,9 @@ struct Two {
 impl Two {
     async fn start(delay: Duration) -> Self {
         let bank = start_slow_bank(None, delay).await;
-        let world = world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", bank.url.clone())).await;
+        let world =
+            world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", bank.url.clone()))
+                .await;
         let doomed = world.replica().await;
         while doomed.app.connections.count().0 < 2 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -36,7 +38,14 @@ impl Two {
         let here = world.user("fin", &["finance"]).await;
         let there = here.at(&doomed.url);
         let id = here.open("bank").await;
-        Self { world, doomed, bank, here, there, id }
+        Self {
+            world,
+            doomed,
+            bank,
+            here,
+            there,
+            id,
+        }
     }
 
     async fn end_of(&self, run: &str) -> Value {
@@ -48,15 +57,27 @@ impl Two {
 async fn a_kill_in_the_middle_of_an_answer_costs_nothing_but_time() {
     let two = Two::start(Duration::ZERO).await;
     let gate = Gate::new();
-    two.world.model.reply(text("Half of it").gate(2, &gate)).reply(text("All of it."));
+    two.world
+        .model
+        .reply(text("Half of it").gate(2, &gate))
+        .reply(text("All of it."));
     let mut events = two.here.listen(&two.id, None).await;
     let run = two.there.say(&two.id, "hi").await;
     gate.reached().await;
-    let Two { doomed, world, here, id, .. } = two;
+    let Two {
+        doomed,
+        world,
+        here,
+        id,
+        ..
+    } = two;
     doomed.kill();
     let heard = events.until_run_ends(&run).await;
     let at = |name: &str| heard.iter().position(|event| event.name == name);
-    assert!(at("reset") < at("delta"), "whoever saw half an answer is told to forget it");
+    assert!(
+        at("reset") < at("delta"),
+        "whoever saw half an answer is told to forget it"
+    );
     assert_eq!(ended(&here, &run).await["status"], "succeeded");
     let said: Vec<_> = here.messages(&id).await.iter().skip(1).map(plain).collect();
     assert_eq!(said, ["hi", "All of it."]);
@@ -66,14 +87,27 @@ async fn a_kill_in_the_middle_of_an_answer_costs_nothing_but_time() {
 #[tokio::test]
 async fn a_kill_in_the_middle_of_a_call_leaves_it_unknown_and_made_once() {
     let two = Two::start(Duration::from_secs(3)).await;
-    two.world.model.reply(calls([("bank__send_money", payment("8.00"))])).reply(text("Please check."));
+    two.world
+        .model
+        .reply(calls([("bank__send_money", payment("8.00"))]))
+        .reply(text("Please check."));
     let run = two.there.say(&two.id, "pay").await;
     eventually(async || two.bank.executions("send_money") == 1).await;
-    let Two { doomed, world, here, id, bank, .. } = two;
+    let Two {
+        doomed,
+        world,
+        here,
+        id,
+        bank,
+        ..
+    } = two;
     doomed.kill();
     assert_eq!(ended(&here, &run).await["status"], "succeeded");
     let results_kept = tool_results(&here, &id).await;
-    assert_eq!((results_kept.len(), &results_kept[0]["status"]), (1, &json!("outcome_unknown")));
+    assert_eq!(
+        (results_kept.len(), &results_kept[0]["status"]),
+        (1, &json!("outcome_unknown"))
+    );
     assert!(results(&world.model.last_request())[0].contains("was not repeated"));
     assert_eq!(bank.executions("send_money"), 1);
 }
@@ -82,16 +116,33 @@ async fn a_kill_in_the_middle_of_a_call_leaves_it_unknown_and_made_once() {
 async fn a_kill_in_the_middle_of_several_calls_keeps_what_was_answered() {
     let two = Two::start(Duration::from_secs(3)).await;
     // The first is refused at once; the other two are under way.
-    let wanted =
-        [("bank__send_money", json!({})), ("bank__send_money", payment("1.00")), ("bank__get_balances", json!({}))];
-    two.world.model.reply(calls(wanted)).reply(text("Please check."));
+    let wanted = [
+        ("bank__send_money", json!({})),
+        ("bank__send_money", payment("1.00")),
+        ("bank__get_balances", json!({})),
+    ];
+    two.world
+        .model
+        .reply(calls(wanted))
+        .reply(text("Please check."));
     let run = two.there.say(&two.id, "pay").await;
     eventually(async || two.bank.books.entries().len() == 2).await;
     eventually(async || tool_results(&two.here, &two.id).await.len() == 1).await;
-    let Two { doomed, world, here, id, bank, .. } = two;
+    let Two {
+        doomed,
+        world,
+        here,
+        id,
+        bank,
+        ..
+    } = two;
     doomed.kill();
     ended(&here, &run).await;
-    let mut statuses: Vec<_> = tool_results(&here, &id).await.iter().map(|result| result["status"].clone()).collect();
+    let mut statuses: Vec<_> = tool_results(&here, &id)
+        .await
+        .iter()
+        .map(|result| result["status"].clone())
+        .collect();
     statuses.sort_by_key(ToString::to_string);
     assert_eq!(statuses, ["denied", "outcome_unknown", "outcome_unknown"]);
     assert_eq!(results(&world.model.last_request()).len(), 3);
@@ -102,29 +153,63 @@ async fn a_kill_in_the_middle_of_several_calls_keeps_what_was_answered() {
 async fn a_kill_between_two_steps_goes_on_with_the_second() {
     let two = Two::start(Duration::ZERO).await;
     let gate = Gate::new();
-    two.world.model.reply(calls([("bank__send_money", payment("9.00"))]));
-    two.world.model.reply(text("never heard").gate(0, &gate)).reply(text("Sent."));
+    two.world
+        .model
+        .reply(calls([("bank__send_money", payment("9.00"))]));
+    two.world
+        .model
+        .reply(text("never heard").gate(0, &gate))
+        .reply(text("Sent."));
     let run = two.there.say(&two.id, "pay").await;
     gate.reached().await;
-    let Two { doomed, world, here, id, bank, .. } = two;
+    let Two {
+        doomed,
+        world,
+        here,
+        id,
+        bank,
+        ..
+    } = two;
     doomed.kill();
     let run = ended(&here, &run).await;
-    assert_eq!((&run["status"], &run["steps"]), (&json!("succeeded"), &json!(2)), "the first step is not taken again");
+    assert_eq!(
+        (&run["status"], &run["steps"]),
+        (&json!("succeeded"), &json!(2)),
+        "the first step is not taken again"
+    );
     assert_eq!(tool_results(&here, &id).await[0]["status"], "succeeded");
     let requests = world.model.requests();
-    assert_eq!(requests[1].body["messages"], requests[2].body["messages"], "it is asked what it was asked before");
+    assert_eq!(
+        requests[1].body["messages"], requests[2].body["messages"],
+        "it is asked what it was asked before"
+    );
     assert_eq!(bank.executions("send_money"), 1);
 }
 
 #[tokio::test]
 async fn a_kill_during_a_command_does_not_call_again_and_tells_the_user() {
     let two = Two::start(Duration::from_secs(3)).await;
-    let run = two.there.say(&two.id, &format!("/call bank send_money {}", payment("2.00"))).await;
+    let run = two
+        .there
+        .say(
+            &two.id,
+            &format!("/call bank send_money {}", payment("2.00")),
+        )
+        .await;
     eventually(async || two.bank.executions("send_money") == 1).await;
-    let Two { doomed, here, id, bank, .. } = two;
+    let Two {
+        doomed,
+        here,
+        id,
+        bank,
+        ..
+    } = two;
     doomed.kill();
     assert_eq!(ended(&here, &run).await["status"], "succeeded");
-    assert_eq!(roles(&here, &id).await, ["system", "user", "assistant", "tool", "system"]);
+    assert_eq!(
+        roles(&here, &id).await,
+        ["system", "user", "assistant", "tool", "system"]
+    );
     assert!(plain(here.messages(&id).await.last().unwrap()).contains("outcome unknown"));
     assert_eq!(bank.executions("send_money"), 1);
 }
@@ -136,9 +221,16 @@ async fn a_run_that_was_cancelled_at_a_dead_replica_is_not_taken_up() {
     two.world.model.reply(text("never heard").gate(1, &gate));
     let run = two.there.say(&two.id, "hi").await;
     gate.reached().await;
-    let Two { doomed, world, here, .. } = two;
+    let Two {
+        doomed,
+        world,
+        here,
+        ..
+    } = two;
     doomed.kill();
-    here.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.expect(202);
+    here.post(&format!("/v1/runs/{run}/cancel"), json!({}))
+        .await
+        .expect(202);
     assert_eq!(ended(&here, &run).await["status"], "cancelled");
     assert_eq!(world.model.requests().len(), 1);
 }
@@ -147,11 +239,17 @@ async fn a_run_that_was_cancelled_at_a_dead_replica_is_not_taken_up() {
 async fn what_waited_behind_a_dead_run_is_answered_after_it() {
     let two = Two::start(Duration::ZERO).await;
     let gate = Gate::new();
-    two.world.model.reply(text("never heard").gate(1, &gate)).reply(text("One.")).reply(text("Two."));
+    two.world
+        .model
+        .reply(text("never heard").gate(1, &gate))
+        .reply(text("One."))
+        .reply(text("Two."));
     let first = two.there.say(&two.id, "one").await;
     gate.reached().await;
     let second = two.here.say(&two.id, "two").await;
-    let Two { doomed, here, id, .. } = two;
+    let Two {
+        doomed, here, id, ..
+    } = two;
     doomed.kill();
     ended(&here, &first).await;
     ended(&here, &second).await;
@@ -178,13 +276,22 @@ async fn a_run_that_breaks_off_again_and_again_is_given_up() {
     let Two { doomed, here, .. } = two;
     doomed.kill();
     let run = ended(&here, &run).await;
-    assert!(run["error"].as_str().unwrap().contains("broke off several times"), "{run}");
+    assert!(
+        run["error"]
+            .as_str()
+            .unwrap()
+            .contains("broke off several times"),
+        "{run}"
+    );
 }
 
 #[tokio::test]
 async fn a_replica_that_lost_its_lease_writes_nothing_more() {
     let two = Two::start(Duration::from_secs(2)).await;
-    two.world.model.reply(calls([("bank__get_exchange_rate", pair())])).reply(text("From the second."));
+    two.world
+        .model
+        .reply(calls([("bank__get_exchange_rate", pair())]))
+        .reply(text("From the second."));
     let run = two.there.say(&two.id, "rate?").await;
     eventually(async || two.bank.executions("get_exchange_rate") == 1).await;
     // As if its clock had stood still: the other one takes over while the first still works.
@@ -194,8 +301,18 @@ async fn a_replica_that_lost_its_lease_writes_nothing_more() {
         .await
         .unwrap();
     assert_eq!(two.end_of(&run).await["status"], "succeeded");
-    let statuses: Vec<_> =
-        tool_results(&two.here, &two.id).await.iter().map(|result| result["status"].clone()).collect();
-    assert_eq!(statuses, ["outcome_unknown"], "the late answer of the first is not written");
-    assert_eq!(roles(&two.here, &two.id).await, ["system", "user", "assistant", "tool", "assistant"]);
+    let statuses: Vec<_> = tool_results(&two.here, &two.id)
+        .await
+        .iter()
+        .map(|result| result["status"].clone())
+        .collect();
+    assert_eq!(
+        statuses,
+        ["outcome_unknown"],
+        "the late answer of the first is not written"
+    );
+    assert_eq!(
+        roles(&two.here, &two.id).await,
+        ["system", "user", "assistant", "tool", "assistant"]
+    );
 }

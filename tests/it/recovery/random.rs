@@ -29,20 +29,23 @@ fn pay(request: &Value) -> Option<Reply> {
     if last["role"] != "user" {
         return Some(text("That is what became of it."));
     }
-    let asked = messages.iter().rev().take_while(|message| message["role"] == "user").map(text_of);
+    let asked = messages
+        .iter()
+        .rev()
+        .take_while(|message| message["role"] == "user")
+        .map(text_of);
     let asked = asked.collect::<Vec<_>>().into_iter().rev();
-    Some(
-        asked.fold(text("I will."), |reply, amount| {
-            reply.and_call(call("bank__send_money", payment(&amount).to_string()))
-        }),
-    )
+    Some(asked.fold(text("I will."), |reply, amount| {
+        reply.and_call(call("bank__send_money", payment(&amount).to_string()))
+    }))
 }
 
 /// A life of some seconds; the runs and messages that came of it are checked.
 async fn live(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let bank = start_slow_bank(None, Duration::from_millis(60)).await;
-    let world = world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", bank.url.clone())).await;
+    let world =
+        world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", bank.url.clone())).await;
     world.model.on(pay);
     let fin = world.user("fin", &["finance"]).await;
     let conversations = [fin.open("bank").await, fin.open("bank").await];
@@ -52,8 +55,17 @@ async fn live(seed: u64) {
         let id = &conversations[random.random_range(0..2)];
         match random.random_range(0..10) {
             0..=5 => {
-                let there = other.as_ref().filter(|_| random.random_bool(0.7)).map(|other| fin.at(&other.url));
-                runs.insert(there.as_ref().unwrap_or(&fin).say(id, &format!("1.{at:02}")).await);
+                let there = other
+                    .as_ref()
+                    .filter(|_| random.random_bool(0.7))
+                    .map(|other| fin.at(&other.url));
+                runs.insert(
+                    there
+                        .as_ref()
+                        .unwrap_or(&fin)
+                        .say(id, &format!("1.{at:02}"))
+                        .await,
+                );
             }
             6 => {
                 if let Some(run) = runs.iter().last() {
@@ -74,9 +86,14 @@ async fn live(seed: u64) {
     check(&world, &fin, &conversations).await;
     let mut made = BTreeMap::new();
     for entry in bank.books.entries() {
-        *made.entry(entry.arguments["amount"].to_string()).or_insert(0) += 1;
+        *made
+            .entry(entry.arguments["amount"].to_string())
+            .or_insert(0) += 1;
     }
-    assert!(made.values().all(|times| *times == 1), "seed {seed}: paid twice: {made:?}");
+    assert!(
+        made.values().all(|times| *times == 1),
+        "seed {seed}: paid twice: {made:?}"
+    );
 }
 
 async fn check(world: &World, client: &Client, conversations: &[String]) {
@@ -91,13 +108,22 @@ async fn check(world: &World, client: &Client, conversations: &[String]) {
                 }
             }
         }
-        assert!(results.values().all(|balance| *balance == 0), "a call without its one result: {results:?}");
-        let seqs: Vec<i64> = sqlx::query_scalar("select seq from events where conversation_id = $1::uuid order by seq")
-            .bind(id)
-            .fetch_all(&mut world.db.as_tenant(world.tenant.id).await)
-            .await
-            .unwrap();
-        assert_eq!(seqs, (1..=i64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>(), "no event is missing");
+        assert!(
+            results.values().all(|balance| *balance == 0),
+            "a call without its one result: {results:?}"
+        );
+        let seqs: Vec<i64> = sqlx::query_scalar(
+            "select seq from events where conversation_id = $1::uuid order by seq",
+        )
+        .bind(id)
+        .fetch_all(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+        assert_eq!(
+            seqs,
+            (1..=i64::try_from(seqs.len()).unwrap()).collect::<Vec<_>>(),
+            "no event is missing"
+        );
     }
     world.model.assert_clean();
 }

@@ -33,7 +33,11 @@ impl Example {
         let folder = root.path().join("demo");
         fs::create_dir_all(folder.join("registry")).unwrap();
         fs::create_dir_all(root.path().join("capabilities")).unwrap();
-        fs::write(folder.join("agent-pack.yaml"), format!("{MINIMAL}{}", self.agent.trim())).unwrap();
+        fs::write(
+            folder.join("agent-pack.yaml"),
+            format!("{MINIMAL}{}", self.agent.trim()),
+        )
+        .unwrap();
         for (at, entry) in self.entries.iter().enumerate() {
             fs::write(folder.join(format!("registry/{at}.json")), entry).unwrap();
         }
@@ -55,12 +59,26 @@ impl Example {
             .runner("http://127.0.0.1:54321/mcp");
         let (mut servers, secrets) = (Map::new(), std::collections::BTreeMap::new());
         for reference in &pack.references {
-            let entry = pack.entries.iter().find(|entry| entry.id == reference.entry).expect("an entry of the example");
-            let sources = Sources { env, rules: Rules::Operator, secrets: &secrets, run: &run };
+            let entry = pack
+                .entries
+                .iter()
+                .find(|entry| entry.id == reference.entry)
+                .expect("an entry of the example");
+            let sources = Sources {
+                env,
+                rules: Rules::Operator,
+                secrets: &secrets,
+                run: &run,
+            };
             let resolved = resolve(entry, reference, sources).map_err(|error| error.to_string())?;
-            let Endpoint::Remote { url, .. } = &resolved.spec.endpoint else { panic!("not over HTTP") };
-            let config: Map<String, Value> =
-                resolved.config.iter().map(|key| (key.key.clone(), key.value.expose().into())).collect();
+            let Endpoint::Remote { url, .. } = &resolved.spec.endpoint else {
+                panic!("not over HTTP")
+            };
+            let config: Map<String, Value> = resolved
+                .config
+                .iter()
+                .map(|key| (key.key.clone(), key.value.expose().into()))
+                .collect();
             let server = json!({ "type": "http", "url": url.as_str(), "config": config });
             servers.insert(resolved.alias.to_string(), server);
         }
@@ -124,7 +142,10 @@ fn example_1_a_context_store_with_scoping() {
     }
   }
 }"#;
-    assert_eq!(example.resolved(request, &env(&[])).unwrap(), promised(expected));
+    assert_eq!(
+        example.resolved(request, &env(&[])).unwrap(),
+        promised(expected)
+    );
 }
 
 pub const ATLASSIAN: &str = r#"{
@@ -177,7 +198,10 @@ fn example_2_atlassian_with_an_api_key() {
     }
   }
 }"#;
-    let env = env(&[("ATLASSIAN_API_KEY", "sk-xxxx-actual-key-from-coordinator-env")]);
+    let env = env(&[(
+        "ATLASSIAN_API_KEY",
+        "sk-xxxx-actual-key-from-coordinator-env",
+    )]);
     assert_eq!(example.resolved(request, &env).unwrap(), promised(expected));
 }
 
@@ -204,7 +228,10 @@ pub const ORCHESTRATION: &str = r#"{
 fn example_3_the_orchestrator() {
     let example = Example {
         entries: &[ORCHESTRATOR, CONTEXT_STORE],
-        capabilities: &[("orchestration", ORCHESTRATION), ("research-capability", RESEARCH)],
+        capabilities: &[
+            ("orchestration", ORCHESTRATION),
+            ("research-capability", RESEARCH),
+        ],
         agent: r#"
 "capabilities": ["orchestration", "research-capability"]
 "params_schema": {
@@ -235,7 +262,10 @@ fn example_3_the_orchestrator() {
     }
   }
 }"#;
-    assert_eq!(example.resolved(request, &env(&[])).unwrap(), promised(expected));
+    assert_eq!(
+        example.resolved(request, &env(&[])).unwrap(),
+        promised(expected)
+    );
 }
 
 pub const NEO4J: &str = r#"{
@@ -264,7 +294,8 @@ fn example_4_agents_share_a_server_with_different_config() {
     }
   }
 "#;
-    let alpha = r#"{"agent_name": "team-alpha-analyst", "scope": {"team_partition": "team-alpha"}}"#;
+    let alpha =
+        r#"{"agent_name": "team-alpha-analyst", "scope": {"team_partition": "team-alpha"}}"#;
     let beta = r#"{"agent_name": "team-beta-analyst", "scope": {"team_partition": "team-beta"}}"#;
     let nobody = r#"{"agent_name": "global-analyst", "scope": {}}"#;
     for (agent, request, config) in [
@@ -272,7 +303,11 @@ fn example_4_agents_share_a_server_with_different_config() {
         (team, beta, json!({ "partition": "team-beta" })),
         (global, nobody, json!({})),
     ] {
-        let example = Example { entries: &[NEO4J], capabilities: &[], agent };
+        let example = Example {
+            entries: &[NEO4J],
+            capabilities: &[],
+            agent,
+        };
         let resolved = example.resolved(request, &env(&[])).unwrap();
         assert_eq!(resolved["mcpServers"]["kg"]["config"], config, "{request}");
     }
@@ -296,31 +331,49 @@ const VALIDATED: Example = Example {
 
 #[test]
 fn a_missing_optional_value_leaves_its_key_out() {
-    let resolved = VALIDATED.resolved(r#"{ "scope": {"context_id": "ctx-123"} }"#, &env(&[])).unwrap();
-    assert_eq!(resolved["mcpServers"]["docs"]["config"], json!({ "context_id": "ctx-123" }));
+    let resolved = VALIDATED
+        .resolved(r#"{ "scope": {"context_id": "ctx-123"} }"#, &env(&[]))
+        .unwrap();
+    assert_eq!(
+        resolved["mcpServers"]["docs"]["config"],
+        json!({ "context_id": "ctx-123" })
+    );
 }
 
 #[test]
 fn a_missing_required_value_is_said_in_the_documents_words() {
     let missing = "Missing required value: scope.context_id for config key 'context_id'";
-    for request in ["{}", r#"{ "scope": {"workflow_id": "w"} }"#, r#"{ "scope": {"context_id": null} }"#] {
+    for request in [
+        "{}",
+        r#"{ "scope": {"workflow_id": "w"} }"#,
+        r#"{ "scope": {"context_id": null} }"#,
+    ] {
         assert_eq!(VALIDATED.resolved(request, &env(&[])).unwrap_err(), missing);
     }
     // A server that is asked to limit itself to nothing may take it for no limit.
-    assert_eq!(VALIDATED.resolved(r#"{ "scope": {"context_id": " "} }"#, &env(&[])).unwrap_err(), missing);
+    assert_eq!(
+        VALIDATED
+            .resolved(r#"{ "scope": {"context_id": " "} }"#, &env(&[]))
+            .unwrap_err(),
+        missing
+    );
 }
 
 #[test]
 fn the_resolution_example_comes_out_as_it_says() {
     let example = Example {
-        entries: &[r#"{"id": "context-store", "url": "http://localhost:9501/mcp",
+        entries: &[
+            r#"{"id": "context-store", "url": "http://localhost:9501/mcp",
           "config_schema": {"context_id": {"type": "string"}, "api_key": {"type": "string", "sensitive": true}},
-          "default_config": {"context_id": "default", "api_key": "${env.CONTEXT_STORE_API_KEY}"}}"#],
+          "default_config": {"context_id": "default", "api_key": "${env.CONTEXT_STORE_API_KEY}"}}"#,
+        ],
         capabilities: &[("research-tools", RESEARCH)],
         agent: r#""capabilities": ["research-tools"]"#,
     };
     let env = env(&[("CONTEXT_STORE_API_KEY", "sk-xxxx-actual-key")]);
-    let resolved = example.resolved(r#"{"scope": {"context_id": "project-alpha"}}"#, &env).unwrap();
+    let resolved = example
+        .resolved(r#"{"scope": {"context_id": "project-alpha"}}"#, &env)
+        .unwrap();
     let expected = json!({ "api_key": "sk-xxxx-actual-key", "context_id": "project-alpha" });
     assert_eq!(resolved["mcpServers"]["docs"]["config"], expected);
 }
@@ -341,9 +394,18 @@ fn later_levels_win_and_null_takes_a_key_away() {
 "mcpServers": {"docs": {"ref": "store", "config": {"c": "agent", "a": null}}}"#,
     };
     let resolved = example.resolved("{}", &env(&[])).unwrap();
-    assert_eq!(resolved["mcpServers"]["docs"]["config"], json!({ "b": "capability", "c": "agent" }));
+    assert_eq!(
+        resolved["mcpServers"]["docs"]["config"],
+        json!({ "b": "capability", "c": "agent" })
+    );
     let pack = example.load();
     let merged = merge(&pack.entries[0], &pack.references[0]).unwrap();
-    let origins: Vec<_> = merged.values().map(|key| key.origin.as_ref().unwrap().to_string()).collect();
-    assert_eq!(origins, ["agent", "capability one", "agent", "capability one"]);
+    let origins: Vec<_> = merged
+        .values()
+        .map(|key| key.origin.as_ref().unwrap().to_string())
+        .collect();
+    assert_eq!(
+        origins,
+        ["agent", "capability one", "agent", "capability one"]
+    );
 }

@@ -10,7 +10,11 @@ use crate::packs::{MINIMAL, env};
 /// What is said of a pack with these lines, its capabilities and registry files.
 fn said(lines: &str, files: &[(&str, &str)]) -> String {
     let root = tempfile::tempdir().unwrap();
-    for (name, text) in files.iter().copied().chain([("demo/agent-pack.yaml", format!("{MINIMAL}{lines}").as_str())]) {
+    for (name, text) in files
+        .iter()
+        .copied()
+        .chain([("demo/agent-pack.yaml", format!("{MINIMAL}{lines}").as_str())])
+    {
         let path = root.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
@@ -22,45 +26,107 @@ fn said(lines: &str, files: &[(&str, &str)]) -> String {
 fn mistakes_are_named_with_file_line_and_remedy() {
     let capability = |text| [("capabilities/one.yaml", text)];
     for (lines, files, expected) in [
-        ("mcpServers: { d: { config: {} } }", &[][..], "mcpServers.d.ref: missing; name an entry of the registry"),
-        ("mcpServers: { d: { ref: ../x } }", &[], "is not the id of an MCP server"),
+        (
+            "mcpServers: { d: { config: {} } }",
+            &[][..],
+            "mcpServers.d.ref: missing; name an entry of the registry",
+        ),
+        (
+            "mcpServers: { d: { ref: ../x } }",
+            &[],
+            "is not the id of an MCP server",
+        ),
         (
             "mcpServers: { d: { ref: aa, url: \"https://x.org\" } }",
             &[],
             "a server is not written out here; define it in the registry",
         ),
-        ("mcpServers: { d: { ref: aa, command: npx } }", &[], "a server is not written out here"),
-        ("mcpServers: { d: { ref: aa, config: { k: \"${TOKEN}\" } } }", &[], "write `${env.TOKEN}`"),
-        ("mcpServers: { d: { ref: aa, config: { k: \"${vault.x}\" } } }", &[], "there is no source \"vault\""),
-        ("mcpServers: { d: { ref: aa, config: { k: \"${user.x}\" } } }", &[], "cannot be used here"),
-        ("mcpServers: { d: { ref: aa, access: public } }", &[], "unknown field \"access\"; valid fields:"),
-        ("mcpServers: { \"a b\": { ref: aa } }", &[], "is not a valid server id"),
-        ("mcpServers: { d: { ref: aa } }", &[], "there is no `toolAccess` for d"),
+        (
+            "mcpServers: { d: { ref: aa, command: npx } }",
+            &[],
+            "a server is not written out here",
+        ),
+        (
+            "mcpServers: { d: { ref: aa, config: { k: \"${TOKEN}\" } } }",
+            &[],
+            "write `${env.TOKEN}`",
+        ),
+        (
+            "mcpServers: { d: { ref: aa, config: { k: \"${vault.x}\" } } }",
+            &[],
+            "there is no source \"vault\"",
+        ),
+        (
+            "mcpServers: { d: { ref: aa, config: { k: \"${user.x}\" } } }",
+            &[],
+            "cannot be used here",
+        ),
+        (
+            "mcpServers: { d: { ref: aa, access: public } }",
+            &[],
+            "unknown field \"access\"; valid fields:",
+        ),
+        (
+            "mcpServers: { \"a b\": { ref: aa } }",
+            &[],
+            "is not a valid server id",
+        ),
+        (
+            "mcpServers: { d: { ref: aa } }",
+            &[],
+            "there is no `toolAccess` for d",
+        ),
         (
             "mcpServers: { d: { ref: aa } }\nmcp: { servers: [{ name: D, transport: streamable-http, url: \"https://x.org\" }] }",
             &[],
             "there is a server d under `mcp.servers`",
         ),
-        ("capabilities: [absent]", &[], "the capability absent cannot be read"),
-        ("capabilities: [../demo/agent-pack]", &[], "is not the name of a capability"),
+        (
+            "capabilities: [absent]",
+            &[],
+            "the capability absent cannot be read",
+        ),
+        (
+            "capabilities: [../demo/agent-pack]",
+            &[],
+            "is not the name of a capability",
+        ),
         (
             "capabilities: [one]",
             &capability("mcpServers: { d: { ref: aa, config: { k: \"${params.x}\" } } }"),
             "one.yaml:1:42: error: mcpServers.d.config.k: `${params.x}` cannot be used here",
         ),
-        ("capabilities: [one]", &capability("servers: {}"), "unknown field \"servers\""),
+        (
+            "capabilities: [one]",
+            &capability("servers: {}"),
+            "unknown field \"servers\"",
+        ),
         (
             "capabilities: [one]\nmcpServers: { d: { ref: bb } }",
             &capability("mcpServers: { d: { ref: aa } }"),
             "d refers to aa elsewhere",
         ),
-        ("", &[("demo/registry/a.json", "{\"id\": \"aa\"}")], "a.json: error: missing field `url`"),
         (
             "",
-            &[("demo/registry/a.json", "{\"id\": \"aa\", \"url\": \"https://x.org\", \"default_config\": {\"k\": 1}}")],
+            &[("demo/registry/a.json", "{\"id\": \"aa\"}")],
+            "a.json: error: missing field `url`",
+        ),
+        (
+            "",
+            &[(
+                "demo/registry/a.json",
+                "{\"id\": \"aa\", \"url\": \"https://x.org\", \"default_config\": {\"k\": 1}}",
+            )],
             "default_config.k: is not a key of `config_schema`",
         ),
-        ("", &[("demo/registry/a.json", "{\"id\": \"aa\", \"url\": \"ws://x.org\"}")], "url: has another scheme"),
+        (
+            "",
+            &[(
+                "demo/registry/a.json",
+                "{\"id\": \"aa\", \"url\": \"ws://x.org\"}",
+            )],
+            "url: has another scheme",
+        ),
     ] {
         let said = said(lines, files);
         assert!(said.contains(expected), "{lines} {files:?}\n{said}");
@@ -71,7 +137,10 @@ fn mistakes_are_named_with_file_line_and_remedy() {
 fn a_literal_in_a_configuration_is_not_quoted_back() {
     let lines = "mcpServers: { d: { ref: aa, config: { key: sk-0123456789 }, nonsense: 1 } }";
     let said = said(lines, &[]);
-    assert!(said.contains("unknown field \"nonsense\"") && !said.contains("sk-0123456789"), "{said}");
+    assert!(
+        said.contains("unknown field \"nonsense\"") && !said.contains("sk-0123456789"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -83,10 +152,26 @@ fn a_capability_brings_its_prompt_and_is_watched() {
         fs::write(path, text).unwrap();
     };
     let pack = "metadata: { id: demo }\nlanguages: { en: {} }\nllm: { provider: none, agentPrompt: Mine. }\n";
-    write("demo/agent-pack.yaml", &format!("{pack}capabilities: [research]\n"));
-    write("capabilities/research.yaml", "prompt: \"Look in the documents.\"\n");
+    write(
+        "demo/agent-pack.yaml",
+        &format!("{pack}capabilities: [research]\n"),
+    );
+    write(
+        "capabilities/research.yaml",
+        "prompt: \"Look in the documents.\"\n",
+    );
     let library = Library::load(root.path(), &env(&[]), None).unwrap();
-    let prompt = || library.snapshot().packs().next().unwrap().llm.agent_prompt.clone().unwrap();
+    let prompt = || {
+        library
+            .snapshot()
+            .packs()
+            .next()
+            .unwrap()
+            .llm
+            .agent_prompt
+            .clone()
+            .unwrap()
+    };
     assert_eq!(prompt(), "Mine.\n\nLook in the documents.");
     write("capabilities/research.yaml", "prompt: \"Look twice.\"\n");
     assert_eq!(library.reload().changed.len(), 1);
@@ -106,12 +191,17 @@ fn the_agent_says_last_who_may_use_a_server() {
 "mcpServers": {"D": {"ref": "aa", "toolAccess": {"default": "none"}}}"#,
     };
     let pack = example.load();
-    let [reference] = &pack.references[..] else { panic!("{:?}", pack.references) };
+    let [reference] = &pack.references[..] else {
+        panic!("{:?}", pack.references)
+    };
     assert_eq!((reference.alias.as_str(), reference.levels.len()), ("d", 2));
     assert_eq!(reference.tools.as_ref().unwrap()[0].0, "a*");
     assert!(reference.required);
     let access = reference.tool_access.as_ref().unwrap();
-    assert_eq!(access.default, chatelaine::domain::policy::DefaultAccess::None);
+    assert_eq!(
+        access.default,
+        chatelaine::domain::policy::DefaultAccess::None
+    );
 }
 
 #[test]
@@ -120,14 +210,22 @@ fn check_knows_the_servers_that_capabilities_bring_and_who_may_use_them() {
       "jira": {"ref": "atlassian", "tools": ["get_*"], "toolAccess": {"roles": {"staff": ["get_*"]}}}}}"#;
     let root = tempfile::tempdir().unwrap();
     let agent = "flows: { authentication: { rolesAttribute: roles } }\ncapabilities: [one]\nmcpServers: { docs: { ref: context-store, config: { k: v } } }";
-    for (name, text) in [("demo/agent-pack.yaml", &*format!("{MINIMAL}{agent}")), ("capabilities/one.yaml", capability)]
-    {
+    for (name, text) in [
+        ("demo/agent-pack.yaml", &*format!("{MINIMAL}{agent}")),
+        ("capabilities/one.yaml", capability),
+    ] {
         let path = root.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
     let report = check(root.path(), &env(&[("TOKEN", "t0ken")]), None);
     let understood = report.understood[0].to_string();
-    assert!(understood.contains("\n  docs  registry context-store: all tools; everyone"), "{understood}");
-    assert!(understood.contains("\n  jira  registry atlassian: get_*; by role\n  roles: staff"), "{understood}");
+    assert!(
+        understood.contains("\n  docs  registry context-store: all tools; everyone"),
+        "{understood}"
+    );
+    assert!(
+        understood.contains("\n  jira  registry atlassian: get_*; by role\n  roles: staff"),
+        "{understood}"
+    );
 }

@@ -34,21 +34,35 @@ async fn a_server_is_told_its_configuration_and_the_model_is_not() {
     .await;
     let (admin, ann) = (world.admin().await, world.user("ann", &[]).await);
     world.model.forbid("granted-1").forbid("ctx-default");
-    let defaults = json!({ "context_id": "ctx-default", "zone": "registry's", "api_key": "${env.GRANTED}" });
-    admin.post("/mcp-servers", entry("context-store", &bank.url, schema(), defaults)).await.expect(201);
+    let defaults =
+        json!({ "context_id": "ctx-default", "zone": "registry's", "api_key": "${env.GRANTED}" });
+    admin
+        .post(
+            "/mcp-servers",
+            entry("context-store", &bank.url, schema(), defaults),
+        )
+        .await
+        .expect(201);
     offered(&ann, "reader", "docs").await;
     let arguments = json!({ "from": "EUR", "to": "USD" }).to_string();
-    world.model.reply(text("I look.").and_call(call("docs__get_exchange_rate", arguments)));
+    world
+        .model
+        .reply(text("I look.").and_call(call("docs__get_exchange_rate", arguments)));
     world.model.reply(text("Done."));
     assert_eq!(ann.ask("reader", "EUR to USD?").await, "Done.");
     assert_eq!(bank.executions(), 1);
     let told = ["x-context-id", "x-zone", "x-api-key"].map(|name| bank.last(name));
-    assert_eq!(told, ["ctx-default", "agent's", "granted-1"].map(|text| Some(text.to_owned())));
+    assert_eq!(
+        told,
+        ["ctx-default", "agent's", "granted-1"].map(|text| Some(text.to_owned()))
+    );
     world.model.assert_clean();
     let seen = ann.get("/v1/agents/reader/servers").await;
     assert_eq!(seen.expect(200)["items"][0]["connection"]["state"], "ready");
     assert!(!seen.text.contains("ctx-default"), "{}", seen.text);
-    ann.get("/v1/agents/reader/servers?explain=true").await.expect(403);
+    ann.get("/v1/agents/reader/servers?explain=true")
+        .await
+        .expect(403);
 }
 
 #[tokio::test]
@@ -61,16 +75,35 @@ async fn a_change_reaches_every_replica_within_seconds() {
     .await;
     let (admin, ann) = (world.admin().await, world.user("ann", &[]).await);
     let replica = world.replica().await;
-    let at = |url: &str, context: &str| entry("context-store", url, schema(), json!({ "context_id": context }));
-    admin.post("/mcp-servers", at(&first.url, "one")).await.expect(201);
+    let at = |url: &str, context: &str| {
+        entry(
+            "context-store",
+            url,
+            schema(),
+            json!({ "context_id": context }),
+        )
+    };
+    admin
+        .post("/mcp-servers", at(&first.url, "one"))
+        .await
+        .expect(201);
     offered(&ann, "reader", "docs").await;
     offered(&ann.at(&replica.url), "reader", "docs").await;
-    put(&admin, "/mcp-servers/context-store", &at(&second.url, "two")).await.expect(200);
+    put(
+        &admin,
+        "/mcp-servers/context-store",
+        &at(&second.url, "two"),
+    )
+    .await
+    .expect(200);
     let changed = chatelaine::domain::clock::instant();
     for url in [&world.url, &replica.url] {
         let at_replica = admin.at(url);
         eventually("the new address is in force", async || {
-            let seen = at_replica.get("/v1/agents/reader/servers?explain=true").await.expect(200);
+            let seen = at_replica
+                .get("/v1/agents/reader/servers?explain=true")
+                .await
+                .expect(200);
             seen["items"][0]["explained"]["url"] == second.url
         })
         .await;
@@ -79,8 +112,16 @@ async fn a_change_reaches_every_replica_within_seconds() {
         second.all("x-context-id") == ["two"] && second.seen.lock().unwrap().len() >= 2
     })
     .await;
-    assert!(changed.elapsed().as_secs() < 10, "it took {:?}", changed.elapsed());
-    assert_eq!(first.all("x-context-id"), ["one"], "the old server hears nothing of the new configuration");
+    assert!(
+        changed.elapsed().as_secs() < 10,
+        "it took {:?}",
+        changed.elapsed()
+    );
+    assert_eq!(
+        first.all("x-context-id"),
+        ["one"],
+        "the old server hears nothing of the new configuration"
+    );
 }
 
 #[tokio::test]
@@ -97,8 +138,17 @@ async fn the_view_says_where_each_value_is_from() {
     let admin = world.admin().await;
     let defaults = json!({ "context_id": "default", "zone": "eu", "api_key": "${env.GRANTED}" });
     let url = "https://store.example.org/mcp";
-    admin.post("/mcp-servers", entry("context-store", url, schema(), defaults)).await.expect(201);
-    let seen = admin.get("/v1/agents/reader/servers?explain=true").await.expect(200);
+    admin
+        .post(
+            "/mcp-servers",
+            entry("context-store", url, schema(), defaults),
+        )
+        .await
+        .expect(201);
+    let seen = admin
+        .get("/v1/agents/reader/servers?explain=true")
+        .await
+        .expect(200);
     let docs = &seen["items"][0];
     assert_eq!(
         (&docs["server"], &docs["ref"], &docs["per_run"]),
@@ -114,7 +164,10 @@ async fn the_view_says_where_each_value_is_from() {
     ]);
     assert_eq!(docs["explained"]["config"], expected);
     let gone = seen["items"][1]["explained"]["problem"].as_str().unwrap();
-    assert_eq!(gone, "Failed to resolve MCP server 'gone' (ref: nowhere): Not found in registry");
+    assert_eq!(
+        gone,
+        "Failed to resolve MCP server 'gone' (ref: nowhere): Not found in registry"
+    );
 }
 
 #[tokio::test]
@@ -130,15 +183,35 @@ async fn a_tenants_server_is_sent_no_variable_that_was_not_granted() {
     })
     .await;
     let admin = world.admin().await;
-    admin.post("/mcp-servers", entry("context-store", &bank.url, schema(), json!({}))).await.expect(201);
-    let seen = admin.get("/v1/agents/reader/servers?explain=true").await.expect(200);
-    let problem = seen["items"][0]["explained"]["problem"].as_str().unwrap();
-    assert!(problem.contains("OPERATORS_OWN is not granted to the registry"), "{problem}");
-    let schema_only = json!({ "context_id": { "type": "string" }, "api_key": { "type": "string" } });
-    put(&admin, "/mcp-servers/context-store", &entry("context-store", &bank.url, schema_only, json!({})))
+    admin
+        .post(
+            "/mcp-servers",
+            entry("context-store", &bank.url, schema(), json!({})),
+        )
+        .await
+        .expect(201);
+    let seen = admin
+        .get("/v1/agents/reader/servers?explain=true")
         .await
         .expect(200);
-    admin.get("/v1/agents/reader/servers?explain=true").await.expect(200);
+    let problem = seen["items"][0]["explained"]["problem"].as_str().unwrap();
+    assert!(
+        problem.contains("OPERATORS_OWN is not granted to the registry"),
+        "{problem}"
+    );
+    let schema_only =
+        json!({ "context_id": { "type": "string" }, "api_key": { "type": "string" } });
+    put(
+        &admin,
+        "/mcp-servers/context-store",
+        &entry("context-store", &bank.url, schema_only, json!({})),
+    )
+    .await
+    .expect(200);
+    admin
+        .get("/v1/agents/reader/servers?explain=true")
+        .await
+        .expect(200);
     assert!(bank.seen.lock().unwrap().is_empty(), "nothing was sent");
 }
 
@@ -157,10 +230,18 @@ async fn an_entry_beside_the_pack_is_the_operators_and_no_tenant_changes_it() {
     })
     .await;
     let (admin, ann) = (world.admin().await, world.user("ann", &[]).await);
-    let theirs = entry("context-store", &tenants.url, schema(), json!({ "context_id": "tenants" }));
+    let theirs = entry(
+        "context-store",
+        &tenants.url,
+        schema(),
+        json!({ "context_id": "tenants" }),
+    );
     admin.post("/mcp-servers", theirs).await.expect(201);
     offered(&ann, "reader", "docs").await;
-    assert_eq!(operators.last("x-api-key").as_deref(), Some("operator-0123456789"));
+    assert_eq!(
+        operators.last("x-api-key").as_deref(),
+        Some("operator-0123456789")
+    );
     assert!(tenants.seen.lock().unwrap().is_empty());
     admin.delete("/mcp-servers/context-store").await.expect(204);
 }
@@ -176,7 +257,12 @@ async fn two_tenants_reach_servers_of_their_own_by_the_same_name() {
     .await;
     let (admin, other) = (world.admin().await, other_admin(&world).await);
     for (admin, bank, name) in [(&admin, &ours, "ours"), (&other, &theirs, "theirs")] {
-        let body = entry("context-store", &bank.url, schema(), json!({ "context_id": name }));
+        let body = entry(
+            "context-store",
+            &bank.url,
+            schema(),
+            json!({ "context_id": name }),
+        );
         admin.post("/mcp-servers", body).await.expect(201);
     }
     offered(&world.user("ann", &[]).await, "bank", "docs").await;
@@ -196,20 +282,35 @@ async fn the_view_says_what_no_run_will_bring() {
     })
     .await;
     let admin = world.admin().await;
-    let schema =
-        json!({ "zone": { "type": "string", "required": true }, "api_key": { "type": "string", "required": true } });
+    let schema = json!({ "zone": { "type": "string", "required": true }, "api_key": { "type": "string", "required": true } });
     let url = "https://store.example.org/mcp";
-    let mut body = entry("store", url, schema, json!({ "api_key": { "$secret": "key" } }));
+    let mut body = entry(
+        "store",
+        url,
+        schema,
+        json!({ "api_key": { "$secret": "key" } }),
+    );
     admin.post("/mcp-servers", body.clone()).await.expect(201);
     let problem = async || {
-        let seen = admin.get("/v1/agents/reader/servers?explain=true").await.expect(200);
+        let seen = admin
+            .get("/v1/agents/reader/servers?explain=true")
+            .await
+            .expect(200);
         seen["items"][0]["explained"]["problem"].clone()
     };
-    assert_eq!(problem().await, "Missing required value: $secret key for config key 'api_key'");
-    put(&admin, "/v1/secrets/key", &json!({ "value": "v" })).await.expect(204);
+    assert_eq!(
+        problem().await,
+        "Missing required value: $secret key for config key 'api_key'"
+    );
+    put(&admin, "/v1/secrets/key", &json!({ "value": "v" }))
+        .await
+        .expect(204);
     assert_eq!(problem().await, json!(null), "the rest is a run's to bring");
     body["auth"] = json!({ "type": "oauth2_client_credentials", "token_url": "https://login.example.org/token",
         "client_id": "id", "client_secret": { "$secret": "other" } });
     put(&admin, "/mcp-servers/store", &body).await.expect(200);
-    assert_eq!(problem().await, "auth of MCP server 'docs': missing value: $secret other");
+    assert_eq!(
+        problem().await,
+        "auth of MCP server 'docs': missing value: $secret other"
+    );
 }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use chatelaine::{
     app::{
-        gate::{self, Call, Target},
-        registry::{self, Unresolved},
-        tools,
+        servers::registry::{self, Unresolved},
+        tools::{
+            gate::{self, Call, Target},
+            toolset,
+        },
     },
     domain::{
         ids::{AgentId, RunId},
@@ -38,13 +40,27 @@ async fn world(bank: &Watched) -> World {
     })
     .await;
     let schema = json!({ "context_id": { "type": "string", "required": true }, "workflow_id": { "type": "string" } });
-    let body = entry("context-store", &bank.url, schema, json!({ "context_id": "default" }));
-    world.admin().await.post("/mcp-servers", body).await.expect(201);
+    let body = entry(
+        "context-store",
+        &bank.url,
+        schema,
+        json!({ "context_id": "default" }),
+    );
+    world
+        .admin()
+        .await
+        .post("/mcp-servers", body)
+        .await
+        .expect(201);
     world
 }
 
 fn base(world: &World) -> Arc<Pack> {
-    world.app().library.get(&AgentId::parse("reader").unwrap()).unwrap()
+    world
+        .app()
+        .library
+        .get(&AgentId::parse("reader").unwrap())
+        .unwrap()
 }
 
 fn scope(values: &Value) -> RunValues {
@@ -63,15 +79,22 @@ fn principal(world: &World) -> Principal {
 
 /// Calls a tool as a run with these values would.
 async fn called(world: &World, values: &RunValues) -> ToolResult {
-    let pack = registry::pack_for_run(world.app(), world.tenant.id, &base(world), values).await.unwrap();
+    let pack = registry::pack_for_run(world.app(), world.tenant.id, &base(world), values)
+        .await
+        .unwrap();
     let principal = principal(world);
-    let toolbox = tools::toolbox(world.app(), &principal, &pack).await.unwrap();
+    let toolbox = toolset::toolbox(world.app(), &principal, &pack)
+        .await
+        .unwrap();
     let call = Call {
         principal: &principal,
         toolbox: &toolbox,
         run: RunId::new(),
         call_id: "c1",
-        target: Target::Pair { server: "docs", tool: "get_exchange_rate" },
+        target: Target::Pair {
+            server: "docs",
+            tool: "get_exchange_rate",
+        },
         arguments: Ok(json!({ "from": "EUR", "to": "USD" })),
         irregularity: None,
         progress: mpsc::unbounded_channel().0,
@@ -85,11 +108,19 @@ async fn called(world: &World, values: &RunValues) -> ToolResult {
 async fn a_server_that_needs_a_runs_values_is_there_within_runs_only() {
     let bank = Watched::start().await;
     let world = world(&bank).await;
-    let outside = registry::pack_for(world.app(), world.tenant.id, &base(&world)).await.unwrap();
+    let outside = registry::pack_for(world.app(), world.tenant.id, &base(&world))
+        .await
+        .unwrap();
     assert!(outside.servers.is_empty());
     let ann = world.user("ann", &[]).await;
-    assert_eq!(ann.get("/v1/agents/reader/tools").await.expect(200)["items"], json!([]));
-    assert!(bank.seen.lock().unwrap().is_empty(), "nobody connects without the values");
+    assert_eq!(
+        ann.get("/v1/agents/reader/tools").await.expect(200)["items"],
+        json!([])
+    );
+    assert!(
+        bank.seen.lock().unwrap().is_empty(),
+        "nobody connects without the values"
+    );
     let result = called(&world, &scope(&json!({ "context_id": "sprint-42" }))).await;
     assert_eq!(result.status, CallStatus::Succeeded, "{}", result.text);
     assert_eq!(bank.last("x-context-id").as_deref(), Some("sprint-42"));
@@ -102,40 +133,74 @@ async fn runs_with_other_values_share_no_connection() {
     let world = world(&bank).await;
     let [a, b] = ["a", "b"].map(|id| scope(&json!({ "context_id": id, "workflow_id": 7 })));
     let both = tokio::join!(called(&world, &a), called(&world, &b));
-    assert_eq!((both.0.status, both.1.status), (CallStatus::Succeeded, CallStatus::Succeeded));
+    assert_eq!(
+        (both.0.status, both.1.status),
+        (CallStatus::Succeeded, CallStatus::Succeeded)
+    );
     assert_eq!(bank.all("x-context-id"), ["a", "b"]);
     assert_eq!(bank.all("x-workflow-id"), ["7"]);
     let keys = async |values: &RunValues| {
-        let resolved = registry::resolve(world.app(), world.tenant.id, &base(&world), values).await.unwrap();
+        let resolved = registry::resolve(world.app(), world.tenant.id, &base(&world), values)
+            .await
+            .unwrap();
         assert!(resolved[0].per_run);
         resolved[0].spec.scope.clone()
     };
     assert_ne!(keys(&a).await, keys(&b).await);
-    assert_eq!(keys(&a).await, keys(&scope(&json!({ "context_id": "a", "workflow_id": "7" }))).await);
+    assert_eq!(
+        keys(&a).await,
+        keys(&scope(&json!({ "context_id": "a", "workflow_id": "7" }))).await
+    );
     let before = bank.seen.lock().unwrap().len();
     called(&world, &a).await;
-    assert_eq!(bank.seen.lock().unwrap().len(), before + 1, "a warm call is one request");
+    assert_eq!(
+        bank.seen.lock().unwrap().len(),
+        before + 1,
+        "a warm call is one request"
+    );
 }
 
 #[tokio::test]
 async fn a_run_without_a_required_value_is_refused_in_the_documents_words() {
     let bank = Watched::start().await;
     let world = world(&bank).await;
-    let refused = registry::resolve(world.app(), world.tenant.id, &base(&world), &scope(&json!({}))).await;
-    let Err(Unresolved::Config(error @ ResolveError::Missing { .. })) = refused else { panic!("it was resolved") };
-    assert_eq!(error.to_string(), "Missing required value: scope.context_id for config key 'context_id'");
+    let refused = registry::resolve(
+        world.app(),
+        world.tenant.id,
+        &base(&world),
+        &scope(&json!({})),
+    )
+    .await;
+    let Err(Unresolved::Config(error @ ResolveError::Missing { .. })) = refused else {
+        panic!("it was resolved")
+    };
+    assert_eq!(
+        error.to_string(),
+        "Missing required value: scope.context_id for config key 'context_id'"
+    );
     let error = chatelaine::domain::error::Error::from(error);
-    assert_eq!((error.code(), error.to_string().split(": ").next().unwrap()), ("invalid", "scope.context_id"));
+    assert_eq!(
+        (error.code(), error.to_string().split(": ").next().unwrap()),
+        ("invalid", "scope.context_id")
+    );
 }
 
 #[tokio::test]
 async fn a_value_of_a_run_is_kept_out_of_what_the_server_says() {
     let bank = Watched::start().await;
     let world = world(&bank).await;
-    let (pack, values) = (base(&world), scope(&json!({ "context_id": "tok-en-0123456789" })));
-    let resolved = registry::resolve(world.app(), world.tenant.id, &pack, &values).await.unwrap();
+    let (pack, values) = (
+        base(&world),
+        scope(&json!({ "context_id": "tok-en-0123456789" })),
+    );
+    let resolved = registry::resolve(world.app(), world.tenant.id, &pack, &values)
+        .await
+        .unwrap();
     let spec = &resolved[0].spec;
     let scrubber = chatelaine::domain::scrub::Scrubber::of(spec);
-    assert_eq!(scrubber.text("it is tok-en-0123456789!").as_deref(), Some("it is ••••!"));
+    assert_eq!(
+        scrubber.text("it is tok-en-0123456789!").as_deref(),
+        Some("it is ••••!")
+    );
     assert!(!format!("{spec:?}").contains("tok-en-0123456789"));
 }

@@ -42,12 +42,23 @@ mcpServers:
 "#;
 
 fn search(place: &str, found: &str, control: &str) {
-    assert!(found.contains(control), "{place} was not read; {control:?} is not in it:\n{found:.3000}");
+    assert!(
+        found.contains(control),
+        "{place} was not read; {control:?} is not in it:\n{found:.3000}"
+    );
     for canary in [SCOPE, SECRET, GRANTED, CLIENT, TOKEN] {
         for spelling in spellings(canary) {
             let at = found.find(&spelling);
-            let around = at.map(|at| found[at.saturating_sub(200)..].chars().take(500).collect::<String>());
-            assert!(around.is_none(), "{place} holds {canary} as {spelling:?}: {around:?}");
+            let around = at.map(|at| {
+                found[at.saturating_sub(200)..]
+                    .chars()
+                    .take(500)
+                    .collect::<String>()
+            });
+            assert!(
+                around.is_none(),
+                "{place} holds {canary} as {spelling:?}: {around:?}"
+            );
         }
     }
 }
@@ -55,7 +66,10 @@ fn search(place: &str, found: &str, control: &str) {
 fn looks(request: &Value) -> Option<Reply> {
     let last = request["messages"].as_array()?.last()?;
     if last["role"] == "user" && text_of(last) == "rate?" {
-        return Some(calls([("docs__get_exchange_rate", json!({ "from": "EUR", "to": "USD" }))]));
+        return Some(calls([(
+            "docs__get_exchange_rate",
+            json!({ "from": "EUR", "to": "USD" }),
+        )]));
     }
     if last["role"] == "tool" && !last.to_string().contains("session_id") {
         return Some(text("Looked up."));
@@ -90,10 +104,14 @@ async fn errors(ann: &Client, admin: &Client) -> String {
         refused.expect(400);
         bodies += &refused.text;
     }
-    for body in
-        [json!({ "value": [SECRET] }), json!({ "value": "", "else": SECRET }), json!({ "value": SECRET.repeat(1000) })]
-    {
-        let request = admin.request(http::Method::PUT, "/v1/secrets/store-key").json(&body);
+    for body in [
+        json!({ "value": [SECRET] }),
+        json!({ "value": "", "else": SECRET }),
+        json!({ "value": SECRET.repeat(1000) }),
+    ] {
+        let request = admin
+            .request(http::Method::PUT, "/v1/secrets/store-key")
+            .json(&body);
         let refused = admin.send(request).await;
         refused.expect(400);
         bodies += &refused.text;
@@ -108,12 +126,20 @@ async fn defined(bank: &Watched) -> (crate::support::world::Stopped, Client, Cli
         open_localhost(setup);
         setup.packs.push(("spy".to_owned(), SPY.to_owned()));
         setup.config.registry_env = vec!["EXTERNAL_*".to_owned(), "GRANTED".to_owned()];
-        let env = setup.env.clone().with("EXTERNAL_CLIENT_ID", "client-1").with("EXTERNAL_CLIENT_SECRET", CLIENT);
-        setup.env = env.with("GRANTED", GRANTED).with("CHATELAINE_REGISTRY_ENV", "EXTERNAL_*,GRANTED");
+        let env = setup
+            .env
+            .clone()
+            .with("EXTERNAL_CLIENT_ID", "client-1")
+            .with("EXTERNAL_CLIENT_SECRET", CLIENT);
+        setup.env = env
+            .with("GRANTED", GRANTED)
+            .with("CHATELAINE_REGISTRY_ENV", "EXTERNAL_*,GRANTED");
     })
     .await;
     let (admin, ann) = (world.admin().await, world.user("ann", &[]).await);
-    let secret = admin.request(http::Method::PUT, "/v1/secrets/store-key").json(&json!({ "value": SECRET }));
+    let secret = admin
+        .request(http::Method::PUT, "/v1/secrets/store-key")
+        .json(&json!({ "value": SECRET }));
     admin.send(secret).await.expect(204);
     let mut entry = external(bank, &endpoint);
     entry["config_schema"] = json!({
@@ -129,19 +155,35 @@ async fn defined(bank: &Watched) -> (crate::support::world::Stopped, Client, Cli
 async fn what_only_servers_may_know_is_in_nothing_that_the_program_writes_even_at_trace() {
     let bank = Watched::echoing().await;
     let (world, admin, ann) = defined(&bank).await;
-    let variables =
-        ["MODEL_URL", "BANK_URL", "GRANTED", "EXTERNAL_CLIENT_ID", "EXTERNAL_CLIENT_SECRET", "CHATELAINE_REGISTRY_ENV"];
+    let variables = [
+        "MODEL_URL",
+        "BANK_URL",
+        "GRANTED",
+        "EXTERNAL_CLIENT_ID",
+        "EXTERNAL_CLIENT_SECRET",
+        "CHATELAINE_REGISTRY_ENV",
+    ];
     let program = Program::serve(&world, &"5e".repeat(32), &variables).await;
     let (admin, ann) = (admin.at(&program.url), ann.at(&program.url));
     let errors = errors(&ann, &admin).await;
-    search("an error", &errors, "Missing required value: scope.context_id");
+    search(
+        "an error",
+        &errors,
+        "Missing required value: scope.context_id",
+    );
 
     let mut heard = String::new();
-    for prompt in ["rate?".to_owned(), start("spy", "rate?", "sync"), start("spy", "rate?", "async_callback")] {
-        let body =
-            json!({ "agent_name": "spy", "prompt": prompt, "scope": { "context_id": SCOPE, "deep": { "k": SCOPE } } });
+    for prompt in [
+        "rate?".to_owned(),
+        start("spy", "rate?", "sync"),
+        start("spy", "rate?", "async_callback"),
+    ] {
+        let body = json!({ "agent_name": "spy", "prompt": prompt, "scope": { "context_id": SCOPE, "deep": { "k": SCOPE } } });
         let begun = ann.post("/runs", body).await;
-        let (run, session) = (begun.expect(202)["run_id"].clone(), begun.json()["session_id"].clone());
+        let (run, session) = (
+            begun.expect(202)["run_id"].clone(),
+            begun.json()["session_id"].clone(),
+        );
         let (run, session) = (run.as_str().unwrap(), session.as_str().unwrap());
         let events = ann.listen(session, Some(0)).await.until_run_ends(run).await;
         heard.extend(events.into_iter().map(|event| event.text));
@@ -152,7 +194,10 @@ async fn what_only_servers_may_know_is_in_nothing_that_the_program_writes_even_a
     let told = ["x-context-id", "x-grant", "x-key"].map(|name| bank.last(name).unwrap_or_default());
     assert_eq!(told, [SCOPE, GRANTED, SECRET], "the server does know");
     assert_eq!(bank.last("authorization"), Some(format!("Bearer {TOKEN}")));
-    assert!(heard.matches("••••").count() >= 4, "the server did give them back: {heard}");
+    assert!(
+        heard.matches("••••").count() >= 4,
+        "the server did give them back: {heard}"
+    );
     search("an event", &heard, "Looked up.");
     for request in world.model.requests() {
         search("a model request", &request.body.to_string(), "\"messages\"");
@@ -172,5 +217,8 @@ async fn what_only_servers_may_know_is_in_nothing_that_the_program_writes_even_a
     search("the log", &program.stop().await, " TRACE ");
     let stored = everything_stored(&world.db).await;
     search("the database", &stored, "access_tokens: [\"");
-    assert!(stored.contains("external-api") && stored.contains("get_exchange_rate"), "the rows were read");
+    assert!(
+        stored.contains("external-api") && stored.contains("get_exchange_rate"),
+        "the rows were read"
+    );
 }

@@ -16,10 +16,21 @@ async fn what_a_child_has_asked_consent_for_goes_with_the_session_of_its_parent(
     let body = json!({ "agent_name": "lead", "prompt": start("payer", "pay", "async_poll") });
     let lead = ann.post("/runs", body).await.expect(202);
     let request = waiting(&carl).await;
-    ann.delete(&format!("/v1/conversations/{}", lead["session_id"].as_str().unwrap())).await.expect(204);
+    ann.delete(&format!(
+        "/v1/conversations/{}",
+        lead["session_id"].as_str().unwrap()
+    ))
+    .await
+    .expect(204);
     assert_eq!(approve(&carl, &request).await, 409);
     eventually(async || state(&carl, &request).await == "cancelled").await;
-    assert_eq!((world.bank.executions("send_money"), sessions(&ann).await.len()), (0, 0));
+    assert_eq!(
+        (
+            world.bank.executions("send_money"),
+            sessions(&ann).await.len()
+        ),
+        (0, 0)
+    );
 }
 
 #[tokio::test]
@@ -29,13 +40,28 @@ async fn a_session_is_deleted_while_everything_below_it_works() {
         let body = json!({ "agent_name": "lead", "prompt": start("payer", "pay", "async_poll") });
         let lead = ann.post("/runs", body).await.expect(202);
         tokio::time::sleep(Duration::from_millis(150 * round)).await;
-        ann.delete(&format!("/v1/conversations/{}", lead["session_id"].as_str().unwrap())).await.expect(204);
+        ann.delete(&format!(
+            "/v1/conversations/{}",
+            lead["session_id"].as_str().unwrap()
+        ))
+        .await
+        .expect(204);
     });
     futures_util::future::join_all(deleted).await;
     eventually(async || {
         let asked = carl.get("/v1/approvals").await.expect(200);
-        asked["items"].as_array().unwrap().iter().all(|request| request["state"] == "cancelled")
+        asked["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|request| request["state"] == "cancelled")
     })
     .await;
-    assert_eq!((world.bank.executions("send_money"), sessions(&ann).await.len()), (0, 0));
+    assert_eq!(
+        (
+            world.bank.executions("send_money"),
+            sessions(&ann).await.len()
+        ),
+        (0, 0)
+    );
 }

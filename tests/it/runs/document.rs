@@ -27,7 +27,9 @@ languages: {{ en: {{ systemPrompt: "You are {id}." }} }}
 llm: {{ provider: openai, model: scripted, baseUrl: "${{MODEL_URL}}", apiKey: model-key-0123456789 }}
 "#
     );
-    setup.packs.push((id.to_owned(), format!("{head}{}\n", lines.trim())));
+    setup
+        .packs
+        .push((id.to_owned(), format!("{head}{}\n", lines.trim())));
 }
 
 fn capability(setup: &Setup, name: &str, document: &str) {
@@ -42,7 +44,12 @@ async fn define(world: &World, entry: &str, server: Option<&Watched>) {
     if let Some(server) = server {
         entry["url"] = server.url.clone().into();
     }
-    world.admin().await.post("/mcp-servers", entry).await.expect(201);
+    world
+        .admin()
+        .await
+        .post("/mcp-servers", entry)
+        .await
+        .expect(201);
 }
 
 /// Asks its server for a rate, whatever it is asked; started by another it does the same. Else it obeys.
@@ -56,10 +63,15 @@ fn looks_up(request: &Value) -> Option<Reply> {
     // Behind an order stand the parameters of the run.
     if let Some((order, _)) = said.split_once('\n').filter(|_| said.starts_with("do ")) {
         let (tool, arguments) = order[3..].split_once(' ').unwrap();
-        return Some(calls([(&*format!("orchestrator__{tool}"), serde_json::from_str(arguments).unwrap())]));
+        return Some(calls([(
+            &*format!("orchestrator__{tool}"),
+            serde_json::from_str(arguments).unwrap(),
+        )]));
     }
     match (tool, last["role"].as_str()) {
-        (Some(tool), Some("user")) if !orders => Some(calls([(&*tool, json!({ "from": "EUR", "to": "USD" }))])),
+        (Some(tool), Some("user")) if !orders => {
+            Some(calls([(&*tool, json!({ "from": "EUR", "to": "USD" }))]))
+        }
         (_, Some("tool")) if !last.to_string().contains("session_id") => Some(text("Looked up.")),
         _ => obedient(request),
     }
@@ -87,7 +99,11 @@ async fn example_2_atlassian_is_told_its_key_and_projects_and_the_model_is_not()
     })
     .await;
     define(&world, ATLASSIAN, Some(&jira)).await;
-    world.model.on(looks_up).forbid("ALPHA").forbid("sk-atlassian");
+    world
+        .model
+        .on(looks_up)
+        .forbid("ALPHA")
+        .forbid("sk-atlassian");
     let request = r#"{
   "agent_name": "project-assistant",
   "params": {"task": "List open bugs"},
@@ -95,14 +111,22 @@ async fn example_2_atlassian_is_told_its_key_and_projects_and_the_model_is_not()
 }"#;
     let ran = run(&world.user("ann", &[]).await, request).await;
     assert_eq!(ran["result"], "Looked up.");
-    assert!(world.model.requests()[0].body.to_string().contains("List open bugs"));
+    assert!(
+        world.model.requests()[0]
+            .body
+            .to_string()
+            .contains("List open bugs")
+    );
     let told = ["x-api-key", "x-jira-projects"].map(|name| jira.last(name).unwrap());
     assert_eq!(told, ["sk-atlassian-0123456789", "ALPHA,BETA"]);
     assert_eq!(jira.executions(), 1);
     // Optional, and not given: left out, with everything that was sent for this run.
     let none = r#"{"agent_name": "project-assistant", "params": {"task": "List open bugs"}}"#;
     run(&world.user("ann", &[]).await, none).await;
-    assert_eq!((jira.all("x-jira-projects").len(), jira.executions()), (1, 2));
+    assert_eq!(
+        (jira.all("x-jira-projects").len(), jira.executions()),
+        (1, 2)
+    );
 }
 
 #[tokio::test]
@@ -111,38 +135,65 @@ async fn example_4_three_agents_share_a_server_and_see_their_own_part_of_it() {
     let world = World::with(|setup| {
         open_localhost(setup);
         for (id, config) in [
-            ("team-alpha-analyst", r#"{"partition": "${scope.team_partition}"}"#),
-            ("team-beta-analyst", r#"{"partition": "${scope.team_partition}"}"#),
+            (
+                "team-alpha-analyst",
+                r#"{"partition": "${scope.team_partition}"}"#,
+            ),
+            (
+                "team-beta-analyst",
+                r#"{"partition": "${scope.team_partition}"}"#,
+            ),
             ("global-analyst", "{}"),
         ] {
-            let kg = format!(r#"{{"ref": "neo4j", "config": {config}, "toolAccess": {{"default": "public"}}}}"#);
+            let kg = format!(
+                r#"{{"ref": "neo4j", "config": {config}, "toolAccess": {{"default": "public"}}}}"#
+            );
             agent(setup, id, &format!(r#""mcpServers": {{"kg": {kg}}}"#));
         }
     })
     .await;
     define(&world, NEO4J, Some(&graph)).await;
-    world.model.on(looks_up).forbid("team-alpha\"").forbid("partition");
+    world
+        .model
+        .on(looks_up)
+        .forbid("team-alpha\"")
+        .forbid("partition");
     let ann = world.user("ann", &[]).await;
     crate::turn::eventually(async || {
-        ann.get("/v1/agents/global-analyst/tools").await.text.contains("get_exchange_rate")
+        ann.get("/v1/agents/global-analyst/tools")
+            .await
+            .text
+            .contains("get_exchange_rate")
     })
     .await;
     // The document's requests, and a prompt: without one there is nothing to do.
     for (request, parts) in [
-        (r#"{"agent_name": "team-alpha-analyst", "scope": {"team_partition": "team-alpha"}}"#, &["team-alpha"][..]),
+        (
+            r#"{"agent_name": "team-alpha-analyst", "scope": {"team_partition": "team-alpha"}}"#,
+            &["team-alpha"][..],
+        ),
         (
             r#"{"agent_name": "team-beta-analyst", "scope": {"team_partition": "team-beta"}}"#,
             &["team-alpha", "team-beta"],
         ),
-        (r#"{"agent_name": "global-analyst", "scope": {}}"#, &["team-alpha", "team-beta"]),
+        (
+            r#"{"agent_name": "global-analyst", "scope": {}}"#,
+            &["team-alpha", "team-beta"],
+        ),
     ] {
-        ann.post("/runs", serde_json::from_str(request).unwrap()).await.expect(400);
+        ann.post("/runs", serde_json::from_str(request).unwrap())
+            .await
+            .expect(400);
         let asked = request.replacen('{', r#"{"prompt": "map", "#, 1);
         assert_eq!(run(&ann, &asked).await["result"], "Looked up.", "{request}");
         assert_eq!(graph.all("x-partition"), parts);
     }
     assert_eq!(graph.executions(), 3);
-    assert_eq!(graph.last("x-partition").as_deref(), Some("team-beta"), "the third was sent without");
+    assert_eq!(
+        graph.last("x-partition").as_deref(),
+        Some("team-beta"),
+        "the third was sent without"
+    );
 }
 
 /// Example 3: an agent that starts others, and one that looks things up.
@@ -167,7 +218,11 @@ async fn researchers(store: &Watched) -> World {
     .await;
     define(&world, CONTEXT_STORE, Some(store)).await;
     define(&world, ORCHESTRATOR, None).await;
-    world.model.on(looks_up).forbid("project-123").forbid("wf-789");
+    world
+        .model
+        .on(looks_up)
+        .forbid("project-123")
+        .forbid("wf-789");
     world
 }
 
@@ -193,21 +248,45 @@ async fn example_3_a_child_has_the_scope_in_every_mode_and_so_has_its_own_child(
     world.model.on(|_| None);
     let ann = world.user("ann", &[]).await;
     let start = |mode: &str, prompt: &str| {
-        order("start_agent_session", &json!({ "agent_name": "detail-researcher", "prompt": prompt, "mode": mode }))
+        order(
+            "start_agent_session",
+            &json!({ "agent_name": "detail-researcher", "prompt": prompt, "mode": mode }),
+        )
     };
     let deep = start("sync", "Research OAuth2");
-    let orders =
-        [("sync", "Research OAuth2"), ("async_poll", "Research OAuth2"), ("async_callback", "x"), ("sync", &deep)];
+    let orders = [
+        ("sync", "Research OAuth2"),
+        ("async_poll", "Research OAuth2"),
+        ("async_callback", "x"),
+        ("sync", &deep),
+    ];
     for (before, (mode, prompt)) in orders.into_iter().enumerate() {
-        let begun = ann.post("/runs", request(&start(mode, prompt))).await.expect(202);
+        let begun = ann
+            .post("/runs", request(&start(mode, prompt)))
+            .await
+            .expect(202);
         let lead = ended(&ann, begun["run_id"].as_str().unwrap()).await;
-        let said = lead["result"].as_str().unwrap_or_else(|| panic!("{lead}")).to_owned();
+        let said = lead["result"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{lead}"))
+            .to_owned();
         let child = came_to(&said);
-        assert_eq!(child["status"], if mode == "sync" { "finished" } else { "pending" }, "{said}");
+        assert_eq!(
+            child["status"],
+            if mode == "sync" {
+                "finished"
+            } else {
+                "pending"
+            },
+            "{said}"
+        );
         eventually(async || store.executions() == before + 1).await;
         if mode == "async_callback" {
             let session = begun["session_id"].as_str().unwrap();
-            eventually(async || said_in(&ann, session).await.last().unwrap() == "I heard of 1 that ended.").await;
+            eventually(async || {
+                said_in(&ann, session).await.last().unwrap() == "I heard of 1 that ended."
+            })
+            .await;
         }
     }
     assert_eq!(store.all("x-context-id"), ["project-123"]);
@@ -218,15 +297,28 @@ async fn example_3_a_child_has_the_scope_in_every_mode_and_so_has_its_own_child(
 async fn a_reference_to_nothing_is_refused_before_anything_is_created() {
     let world = World::with(|setup| {
         open_localhost(setup);
-        agent(setup, "lost", r#""mcpServers": {"d": {"ref": "zz", "toolAccess": {"default": "public"}}}"#);
+        agent(
+            setup,
+            "lost",
+            r#""mcpServers": {"d": {"ref": "zz", "toolAccess": {"default": "public"}}}"#,
+        );
     })
     .await;
     let ann = world.user("ann", &[]).await;
-    let refused = ann.post("/runs", json!({ "agent_name": "lost", "prompt": "x" })).await.expect(400);
+    let refused = ann
+        .post("/runs", json!({ "agent_name": "lost", "prompt": "x" }))
+        .await
+        .expect(400);
     let sentence = "Failed to resolve MCP server 'd' (ref: zz): Not found in registry";
-    assert!(refused["detail"].as_str().unwrap().contains(sentence), "{refused}");
+    assert!(
+        refused["detail"].as_str().unwrap().contains(sentence),
+        "{refused}"
+    );
     assert_eq!(refused["field"], "mcpServers.d.ref");
-    assert_eq!(ann.get("/v1/conversations").await.expect(200)["items"], json!([]));
+    assert_eq!(
+        ann.get("/v1/conversations").await.expect(200)["items"],
+        json!([])
+    );
 }
 
 #[tokio::test]
@@ -236,7 +328,11 @@ async fn a_value_may_be_a_part_of_a_header() {
         open_localhost(setup);
         let config = r#"{"token": "Bearer ${scope.t}", "run": "${runtime.run_id}"}"#;
         let tool = r#""toolAccess": {"default": "public"}"#;
-        agent(setup, "bearer", &format!(r#""mcpServers": {{"d": {{"ref": "guarded", "config": {config}, {tool}}}}}"#));
+        agent(
+            setup,
+            "bearer",
+            &format!(r#""mcpServers": {{"d": {{"ref": "guarded", "config": {config}, {tool}}}}}"#),
+        );
     })
     .await;
     let entry = r#"{"id": "guarded", "url": "", "config_schema": {
@@ -244,7 +340,14 @@ async fn a_value_may_be_a_part_of_a_header() {
     define(&world, entry, Some(&server)).await;
     world.model.on(looks_up);
     let ann = world.user("ann", &[]).await;
-    let ran = run(&ann, r#"{"agent_name": "bearer", "prompt": "x", "scope": {"t": "T-0123456789"}}"#).await;
-    assert_eq!(server.last("authorization").as_deref(), Some("Bearer T-0123456789"));
+    let ran = run(
+        &ann,
+        r#"{"agent_name": "bearer", "prompt": "x", "scope": {"t": "T-0123456789"}}"#,
+    )
+    .await;
+    assert_eq!(
+        server.last("authorization").as_deref(),
+        Some("Bearer T-0123456789")
+    );
     assert_eq!(server.last("x-run").as_deref(), ran["run_id"].as_str());
 }

@@ -13,14 +13,21 @@ use crate::support::{
 async fn generations_are_bounded() {
     let world = world_with(|setup: &mut Setup| setup.config.run_depth = 2).await;
     let ann = world.user("ann", &[]).await;
-    let deep = start("lead", &start("lead", &start("worker", "too deep", "sync"), "sync"), "sync");
+    let deep = start(
+        "lead",
+        &start("lead", &start("worker", "too deep", "sync"), "sync"),
+        "sync",
+    );
     let child = came_to(&run(&ann, "lead", &deep).await);
     let grandchild = came_to(child["result"].as_str().unwrap());
     assert_eq!(
         grandchild["result"],
         "It came to: not started: agents may start agents 2 generations deep at most; do this yourself"
     );
-    let sessions = ann.get("/v1/conversations?include=children").await.expect(200);
+    let sessions = ann
+        .get("/v1/conversations?include=children")
+        .await
+        .expect(200);
     assert_eq!(sessions["items"].as_array().unwrap().len(), 3);
 }
 
@@ -33,8 +40,14 @@ async fn the_children_of_a_run_are_bounded_however_many_are_started_at_once() {
     .await;
     let ann = world.user("ann", &[]).await;
     let started = said_by_four(&ann, &world).await;
-    let refused = started.iter().filter(|said| said.contains("one run may start 2 runs at most")).count();
-    let finished = started.iter().filter(|said| said.contains("finished")).count();
+    let refused = started
+        .iter()
+        .filter(|said| said.contains("one run may start 2 runs at most"))
+        .count();
+    let finished = started
+        .iter()
+        .filter(|said| said.contains("finished"))
+        .count();
     assert_eq!((finished, refused), (2, 2), "{started:?}");
 }
 
@@ -43,13 +56,29 @@ async fn said_by_four(client: &Client, world: &World) -> Vec<String> {
     let one = json!({ "agent_name": "worker", "prompt": "x" });
     let tool = "orchestrator__start_agent_session";
     let four = move |request: &Value| {
-        let last = request["messages"].as_array().unwrap().last().unwrap().clone();
-        (text_of(&last) == "four")
-            .then(|| calls([(tool, one.clone()), (tool, one.clone()), (tool, one.clone()), (tool, one.clone())]))
+        let last = request["messages"]
+            .as_array()
+            .unwrap()
+            .last()
+            .unwrap()
+            .clone();
+        (text_of(&last) == "four").then(|| {
+            calls([
+                (tool, one.clone()),
+                (tool, one.clone()),
+                (tool, one.clone()),
+                (tool, one.clone()),
+            ])
+        })
     };
     world.model.on(four).on(super::obedient);
     run(client, "lead", "four").await;
-    let with_results = world.model.requests().into_iter().rev().find(|request| results(&request.body).len() == 4);
+    let with_results = world
+        .model
+        .requests()
+        .into_iter()
+        .rev()
+        .find(|request| results(&request.body).len() == 4);
     results(&with_results.unwrap().body)
 }
 
@@ -57,15 +86,32 @@ async fn said_by_four(client: &Client, world: &World) -> Vec<String> {
 async fn a_process_with_one_place_works_on_what_is_waited_for() {
     let world = world_with(|setup: &mut Setup| setup.config.runs_at_once = 1).await;
     let ann = world.user("ann", &[]).await;
-    let child = came_to(&run(&ann, "lead", &start("lead", &start("worker", "x", "sync"), "sync")).await);
-    assert_eq!(came_to(child["result"].as_str().unwrap())["result"], "Done: x");
+    let child = came_to(
+        &run(
+            &ann,
+            "lead",
+            &start("lead", &start("worker", "x", "sync"), "sync"),
+        )
+        .await,
+    );
+    assert_eq!(
+        came_to(child["result"].as_str().unwrap())["result"],
+        "Done: x"
+    );
 }
 
 #[tokio::test]
 async fn a_whole_tree_is_bounded() {
     let world = world_with(|setup: &mut Setup| setup.config.run_tree = 2).await;
     let ann = world.user("ann", &[]).await;
-    let child = came_to(&run(&ann, "lead", &start("lead", &start("worker", "x", "sync"), "sync")).await);
+    let child = came_to(
+        &run(
+            &ann,
+            "lead",
+            &start("lead", &start("worker", "x", "sync"), "sync"),
+        )
+        .await,
+    );
     assert_eq!(
         child["result"],
         "It came to: not started: a tree of runs may have 2 runs at most; finish with what there is"
@@ -82,17 +128,31 @@ async fn whoever_has_used_all_of_today_is_told_when_there_is_more() {
     let body = json!({ "agent_name": "worker", "prompt": "three" });
     for answer in [
         ann.post("/runs", body).await,
-        ann.post(&format!("/v1/conversations/{id}/messages"), json!({ "text": "three" })).await,
+        ann.post(
+            &format!("/v1/conversations/{id}/messages"),
+            json!({ "text": "three" }),
+        )
+        .await,
     ] {
         let problem = answer.expect(429);
         assert_eq!(problem["code"], "limited");
-        assert_eq!(problem["detail"], "you have used all 2 runs of today; there is more at 00:00 UTC");
+        assert_eq!(
+            problem["detail"],
+            "you have used all 2 runs of today; there is more at 00:00 UTC"
+        );
         let after: u64 = answer.header("retry-after").parse().unwrap();
         assert!((1..=86_400).contains(&after));
     }
-    ann.post(&format!("/v1/conversations/{id}/messages"), json!({ "text": "/help" })).await.expect(202);
+    ann.post(
+        &format!("/v1/conversations/{id}/messages"),
+        json!({ "text": "/help" }),
+    )
+    .await
+    .expect(202);
     ann.delete(&format!("/v1/conversations/{id}")).await;
-    ann.post("/runs", json!({ "agent_name": "worker", "prompt": "four" })).await.expect(429);
+    ann.post("/runs", json!({ "agent_name": "worker", "prompt": "four" }))
+        .await
+        .expect(429);
     run(&bob, "worker", "another's").await;
 }
 
@@ -102,8 +162,13 @@ async fn a_tenants_tokens_are_limited_for_everybody_and_for_children_too() {
     let world = world_with(|setup: &mut Setup| setup.config.daily.tenant_tokens = Some(18)).await;
     let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
     let said = run(&ann, "lead", &start("worker", "x", "sync")).await;
-    assert_eq!(said, "It came to: your organisation has used all 18 tokens of today; there is more at 00:00 UTC");
-    bob.post("/runs", json!({ "agent_name": "worker", "prompt": "x" })).await.expect(429);
+    assert_eq!(
+        said,
+        "It came to: your organisation has used all 18 tokens of today; there is more at 00:00 UTC"
+    );
+    bob.post("/runs", json!({ "agent_name": "worker", "prompt": "x" }))
+        .await
+        .expect(429);
     let id = world.stranger("eve").await.open("bank").await;
     world.stranger("eve").await.say_and_wait(&id, "hi").await;
 }
@@ -111,10 +176,22 @@ async fn a_tenants_tokens_are_limited_for_everybody_and_for_children_too() {
 #[tokio::test]
 async fn what_was_used_is_listed_by_user_and_agent_and_outlives_conversations() {
     let world = world_with(|_| {}).await;
-    let (ann, bob, admin) = (world.user("ann", &[]).await, world.user("bob", &[]).await, world.admin().await);
-    let ran = run_with(&ann, json!({ "agent_name": "lead", "prompt": order("list_agent_sessions", &json!({})) })).await;
+    let (ann, bob, admin) = (
+        world.user("ann", &[]).await,
+        world.user("bob", &[]).await,
+        world.admin().await,
+    );
+    let ran = run_with(
+        &ann,
+        json!({ "agent_name": "lead", "prompt": order("list_agent_sessions", &json!({})) }),
+    )
+    .await;
     run(&bob, "worker", "x").await;
-    ann.delete(&format!("/v1/conversations/{}", ran["session_id"].as_str().unwrap())).await;
+    ann.delete(&format!(
+        "/v1/conversations/{}",
+        ran["session_id"].as_str().unwrap()
+    ))
+    .await;
     let used = |path: &'static str| {
         let admin = admin.clone();
         async move { admin.get(path).await.expect(200)["items"].clone() }
@@ -127,5 +204,8 @@ async fn what_was_used_is_listed_by_user_and_agent_and_outlives_conversations() 
     crate::turn::eventually(async || used("/v1/admin/usage").await == expected).await;
     assert_eq!(used("/v1/admin/usage?since=2026-01-01").await, expected);
     assert_eq!(used("/v1/admin/usage?until=2026-01-01").await, json!([]));
-    admin.get("/v1/admin/usage?since=yesterday").await.expect(400);
+    admin
+        .get("/v1/admin/usage?since=yesterday")
+        .await
+        .expect(400);
 }

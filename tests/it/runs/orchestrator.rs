@@ -1,7 +1,7 @@
 //! The seven tools, as an agent uses them, and the door behind them.
 
 use chatelaine::{
-    app::orchestrator,
+    app::servers::orchestrator,
     domain::{ids::AgentId, server::Endpoint},
 };
 use serde_json::{Value, json};
@@ -37,7 +37,10 @@ async fn an_agent_that_names_the_orchestrator_has_its_seven_tools() {
     let connections = ann.get("/v1/agents/lead/connections").await.expect(200);
     assert_eq!(connections["items"][0]["state"], "ready");
     run(&ann, "worker", "hello").await;
-    assert!(tool_names(&world.model.last_request()).is_empty(), "who does not name it has none");
+    assert!(
+        tool_names(&world.model.last_request()).is_empty(),
+        "who does not name it has none"
+    );
 }
 
 #[tokio::test]
@@ -45,10 +48,21 @@ async fn blueprints_are_the_agents_of_the_user_with_their_params() {
     let world = world().await;
     let ann = world.user("ann", &[]).await;
     let listed = came_to(&run(&ann, "lead", &order("list_agent_blueprints", &json!({}))).await);
-    let names: Vec<_> = listed["blueprints"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect();
-    assert_eq!(names, ["bank", "lead", "office", "sprint-researcher", "worker"]);
+    let names: Vec<_> = listed["blueprints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].clone())
+        .collect();
+    assert_eq!(
+        names,
+        ["bank", "lead", "office", "sprint-researcher", "worker"]
+    );
     let schema = &listed["blueprints"][3]["params_schema"];
-    assert_eq!(*schema, json!({ "topic": { "type": "string", "required": true } }));
+    assert_eq!(
+        *schema,
+        json!({ "topic": { "type": "string", "required": true } })
+    );
 }
 
 #[tokio::test]
@@ -56,9 +70,16 @@ async fn a_child_that_is_waited_for_brings_its_result() {
     let world = world().await;
     let ann = world.user("ann", &[]).await;
     let child = came_to(&run(&ann, "lead", &start("worker", "dig here", "sync")).await);
-    assert_eq!((&child["status"], &child["result"]), (&json!("finished"), &json!("Done: dig here")));
+    assert_eq!(
+        (&child["status"], &child["result"]),
+        (&json!("finished"), &json!("Done: dig here"))
+    );
     let session = child["session_id"].as_str().unwrap();
-    assert_eq!(said_in(&ann, session).await, ["dig here", "Done: dig here"], "it is the user's own session");
+    assert_eq!(
+        said_in(&ann, session).await,
+        ["dig here", "Done: dig here"],
+        "it is the user's own session"
+    );
 }
 
 #[tokio::test]
@@ -75,20 +96,36 @@ async fn a_grandchild_is_started_by_a_child() {
 async fn a_child_is_polled_resumed_and_read() {
     let world = world().await;
     let ann = world.user("ann", &[]).await;
-    let first = run_with(&ann, json!({ "agent_name": "lead", "prompt": start("worker", "one", "async_poll") })).await;
+    let first = run_with(
+        &ann,
+        json!({ "agent_name": "lead", "prompt": start("worker", "one", "async_poll") }),
+    )
+    .await;
     let child = came_to(first["result"].as_str().unwrap());
     assert_eq!(child["status"], "pending");
     let session = child["session_id"].as_str().unwrap();
     let say = async |prompt: String| {
         let body = json!({ "type": "resume_session", "session_id": first["session_id"], "prompt": prompt });
-        run_with(&ann, body).await["result"].as_str().unwrap().to_owned()
+        run_with(&ann, body).await["result"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     eventually(async || said_in(&ann, session).await.len() == 2).await;
-    let status = order("get_agent_session_status", &json!({ "session_id": session }));
+    let status = order(
+        "get_agent_session_status",
+        &json!({ "session_id": session }),
+    );
     eventually(async || came_to(&say(status.clone()).await)["status"] == "finished").await;
-    let result = order("get_agent_session_result", &json!({ "session_id": session }));
+    let result = order(
+        "get_agent_session_result",
+        &json!({ "session_id": session }),
+    );
     assert_eq!(came_to(&say(result.clone()).await)["result"], "Done: one");
-    let resume = order("resume_agent_session", &json!({ "session_id": session, "prompt": "two" }));
+    let resume = order(
+        "resume_agent_session",
+        &json!({ "session_id": session, "prompt": "two" }),
+    );
     assert_eq!(came_to(&say(resume).await)["result"], "Done: two");
     assert_eq!(came_to(&say(result).await)["result"], "Done: two");
     let listed = came_to(&say(order("list_agent_sessions", &json!({}))).await);
@@ -102,16 +139,34 @@ async fn a_result_asked_for_too_early_is_refused_with_the_status() {
     let ann = world.user("ann", &[]).await;
     let gate = Gate::new();
     let held = gate.clone();
-    world.model.on(move |request| (last(request) == "slowly").then(|| text("There.").gate(0, &held)));
+    world
+        .model
+        .on(move |request| (last(request) == "slowly").then(|| text("There.").gate(0, &held)));
     world.model.on(super::obedient);
-    let first =
-        run_with(&ann, json!({ "agent_name": "lead", "prompt": start("worker", "slowly", "async_poll") })).await;
-    let session = came_to(first["result"].as_str().unwrap())["session_id"].as_str().unwrap().to_owned();
+    let first = run_with(
+        &ann,
+        json!({ "agent_name": "lead", "prompt": start("worker", "slowly", "async_poll") }),
+    )
+    .await;
+    let session = came_to(first["result"].as_str().unwrap())["session_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     gate.reached().await;
-    let ask = order("get_agent_session_result", &json!({ "session_id": session }));
-    let body = json!({ "type": "resume_session", "session_id": first["session_id"], "prompt": ask });
-    let said = run_with(&ann, body).await["result"].as_str().unwrap().to_owned();
-    assert_eq!(said, format!("It came to: Session not finished: {session} (status: running)"));
+    let ask = order(
+        "get_agent_session_result",
+        &json!({ "session_id": session }),
+    );
+    let body =
+        json!({ "type": "resume_session", "session_id": first["session_id"], "prompt": ask });
+    let said = run_with(&ann, body).await["result"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        said,
+        format!("It came to: Session not finished: {session} (status: running)")
+    );
     gate.open();
 }
 
@@ -151,8 +206,16 @@ async fn what_a_tool_refuses_is_said_in_the_documents_words() {
             json!({ "agent_name": "worker" }),
             "prompt is empty; say what the agent is to do".to_owned(),
         ),
-        ("get_agent_session_status", json!({ "session_id": nobody }), format!("Session not found: {nobody}")),
-        ("get_agent_session_result", json!({ "session_id": "x" }), "Session not found: x".to_owned()),
+        (
+            "get_agent_session_status",
+            json!({ "session_id": nobody }),
+            format!("Session not found: {nobody}"),
+        ),
+        (
+            "get_agent_session_result",
+            json!({ "session_id": "x" }),
+            "Session not found: x".to_owned(),
+        ),
         (
             "resume_agent_session",
             json!({ "session_id": nobody, "prompt": "x" }),
@@ -173,7 +236,10 @@ async fn a_child_is_not_given_more_than_it_may_be() {
     world.model.on(super::obedient);
     let ann = world.user("ann", &[]).await;
     let said = run(&ann, "lead", "huge").await;
-    assert_eq!(said, "It came to: Parameters too large: 100002 characters (max 100000)");
+    assert_eq!(
+        said,
+        "It came to: Parameters too large: 100002 characters (max 100000)"
+    );
 }
 
 #[tokio::test]
@@ -187,33 +253,74 @@ async fn a_session_that_this_one_did_not_start_is_not_found() {
         let said = told(&ann, tool, json!({ "session_id": session })).await;
         assert_eq!(said, format!("Session not found: {session}"));
     }
-    let said = told(&ann, "resume_agent_session", json!({ "session_id": session, "prompt": "x" })).await;
+    let said = told(
+        &ann,
+        "resume_agent_session",
+        json!({ "session_id": session, "prompt": "x" }),
+    )
+    .await;
     assert_eq!(said, format!("Session not found: {session}"));
-    assert_eq!(told(&ann, "list_agent_sessions", json!({})).await, r#"{"sessions":[]}"#);
-    assert_eq!(said_in(&ann, session).await.len(), 2, "nothing was said to it");
+    assert_eq!(
+        told(&ann, "list_agent_sessions", json!({})).await,
+        r#"{"sessions":[]}"#
+    );
+    assert_eq!(
+        said_in(&ann, session).await.len(),
+        2,
+        "nothing was said to it"
+    );
 }
 
 #[tokio::test]
 async fn to_delete_all_sessions_needs_consent_and_is_done_once_it_is_given() {
     let world = world().await;
-    let (ann, boss) = (world.user("ann", &[]).await, world.user("boss", &["admin"]).await);
-    let first = run_with(&ann, json!({ "agent_name": "lead", "prompt": start("worker", "one", "sync") })).await;
-    let child = came_to(first["result"].as_str().unwrap())["session_id"].as_str().unwrap().to_owned();
+    let (ann, boss) = (
+        world.user("ann", &[]).await,
+        world.user("boss", &["admin"]).await,
+    );
+    let first = run_with(
+        &ann,
+        json!({ "agent_name": "lead", "prompt": start("worker", "one", "sync") }),
+    )
+    .await;
+    let child = came_to(first["result"].as_str().unwrap())["session_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let lead = first["session_id"].as_str().unwrap();
     let delete = order("delete_all_agent_sessions", &json!({}));
     let body = json!({ "type": "resume_session", "session_id": lead, "prompt": delete });
     run_with(&ann, body).await;
-    assert_eq!(tool_results(&ann, lead).await.last().unwrap()["status"], "awaiting_approval");
-    ann.get(&format!("/v1/conversations/{child}")).await.expect(200);
+    assert_eq!(
+        tool_results(&ann, lead).await.last().unwrap()["status"],
+        "awaiting_approval"
+    );
+    ann.get(&format!("/v1/conversations/{child}"))
+        .await
+        .expect(200);
     let waiting = boss.get("/v1/approvals").await.expect(200);
     let request = &waiting["items"][0];
     let decision = json!({ "decision": "approve", "args_sha256": request["args_sha256"] });
     let id = request["id"].as_str().unwrap();
-    boss.post(&format!("/v1/approvals/{id}/decision"), decision).await.expect(200);
+    boss.post(&format!("/v1/approvals/{id}/decision"), decision)
+        .await
+        .expect(200);
     eventually(async || ann.get(&format!("/v1/conversations/{child}")).await.status == 404).await;
-    eventually(async || ann.get(&format!("/v1/approvals/{id}")).await.json()["state"] == "succeeded").await;
-    ann.get(&format!("/v1/conversations/{lead}")).await.expect(200);
-    eventually(async || world.model.requests().iter().any(|request| said(&request.body, r#"{\"deleted\":1}"#))).await;
+    eventually(async || {
+        ann.get(&format!("/v1/approvals/{id}")).await.json()["state"] == "succeeded"
+    })
+    .await;
+    ann.get(&format!("/v1/conversations/{lead}"))
+        .await
+        .expect(200);
+    eventually(async || {
+        world
+            .model
+            .requests()
+            .iter()
+            .any(|request| said(&request.body, r#"{\"deleted\":1}"#))
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -228,11 +335,17 @@ async fn an_admin_of_tools_deletes_their_own_sessions_and_those_below_them() {
     let child = came_to(first["result"].as_str().unwrap());
     let grandchild = came_to(child["result"].as_str().unwrap());
     let delete = order("delete_all_agent_sessions", &json!({}));
-    let body = json!({ "type": "resume_session", "session_id": first["session_id"], "prompt": delete });
-    assert_eq!(came_to(run_with(&boss, body).await["result"].as_str().unwrap()), json!({ "deleted": 1 }));
+    let body =
+        json!({ "type": "resume_session", "session_id": first["session_id"], "prompt": delete });
+    assert_eq!(
+        came_to(run_with(&boss, body).await["result"].as_str().unwrap()),
+        json!({ "deleted": 1 })
+    );
     for gone in [&child, &grandchild] {
         let id = gone["session_id"].as_str().unwrap();
-        boss.get(&format!("/v1/conversations/{id}")).await.expect(404);
+        boss.get(&format!("/v1/conversations/{id}"))
+            .await
+            .expect(404);
     }
 }
 
@@ -243,12 +356,30 @@ async fn nobody_is_told_anything_at_the_door_without_a_runs_token() {
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
     let tenant = world.tenant.id;
-    let made_up = format!("Bearer {tenant}.{}.{}", uuid::Uuid::now_v7(), "0".repeat(64));
+    let made_up = format!(
+        "Bearer {tenant}.{}.{}",
+        uuid::Uuid::now_v7(),
+        "0".repeat(64)
+    );
     let ann = world.user("ann", &[]).await;
     let ran = run_with(&ann, json!({ "agent_name": "worker", "prompt": "x" })).await;
-    let ended = format!("Bearer {tenant}.{}.{}", ran["run_id"].as_str().unwrap(), "0".repeat(64));
-    for token in ["", "Bearer ", "Bearer x.y.z", &made_up, &ended, &format!("Bearer {}", ann.token())] {
-        let request = http.post(url.clone()).header("accept", "application/json, text/event-stream").json(&list);
+    let ended = format!(
+        "Bearer {tenant}.{}.{}",
+        ran["run_id"].as_str().unwrap(),
+        "0".repeat(64)
+    );
+    for token in [
+        "",
+        "Bearer ",
+        "Bearer x.y.z",
+        &made_up,
+        &ended,
+        &format!("Bearer {}", ann.token()),
+    ] {
+        let request = http
+            .post(url.clone())
+            .header("accept", "application/json, text/event-stream")
+            .json(&list);
         let answer = request.header("authorization", token).send().await.unwrap();
         assert_eq!(answer.status(), 401, "{token}");
         assert_eq!(answer.text().await.unwrap(), "");
@@ -269,16 +400,29 @@ async fn no_other_server_may_be_at_the_orchestrators_address() {
     assert_eq!(world.model.requests().len(), 0);
     // The model is at loopback too, but its address was named by the operator in the pack.
     let child = came_to(&run(&ann, "lead", &start("worker", "x", "sync")).await);
-    assert_eq!(child["status"], "finished", "its own client goes there all the same");
+    assert_eq!(
+        child["status"], "finished",
+        "its own client goes there all the same"
+    );
 }
 
 #[tokio::test]
 async fn the_token_of_a_run_is_seen_by_no_model_and_gone_with_the_run() {
     let world = world().await;
     let ann = world.user("ann", &[]).await;
-    let ran = run_with(&ann, json!({ "agent_name": "lead", "prompt": start("worker", "x", "sync") })).await;
+    let ran = run_with(
+        &ann,
+        json!({ "agent_name": "lead", "prompt": start("worker", "x", "sync") }),
+    )
+    .await;
     let prefix = format!("{}.{}.", world.tenant.id, ran["run_id"].as_str().unwrap());
-    assert!(world.model.requests().iter().all(|request| !request.body.to_string().contains(&prefix)));
+    assert!(
+        world
+            .model
+            .requests()
+            .iter()
+            .all(|request| !request.body.to_string().contains(&prefix))
+    );
     let hashes: Vec<Vec<Vec<u8>>> = sqlx::query_scalar("select token_hashes from runs")
         .fetch_all(&mut world.db.as_tenant(world.tenant.id).await)
         .await
@@ -294,18 +438,33 @@ async fn a_client_of_the_older_protocol_is_answered_too_while_its_run_is_at_work
     let gate = Gate::new();
     world.model.reply(text("Hm.").gate(0, &gate));
     let ann = world.user("ann", &[]).await;
-    let begun = ann.post("/runs", json!({ "agent_name": "lead", "prompt": "x" })).await.expect(202);
+    let begun = ann
+        .post("/runs", json!({ "agent_name": "lead", "prompt": "x" }))
+        .await
+        .expect(202);
     gate.reached().await;
     let agent = AgentId::parse("lead").unwrap();
     let pack = world.app().library.get(&agent).unwrap();
     let run = begun["run_id"].as_str().unwrap().parse().unwrap();
-    let reached = orchestrator::reach(world.app(), world.tenant.id, &agent, &pack.servers[0], run).await.unwrap().1;
-    let Endpoint::Remote { url, headers, .. } = &reached.endpoint else { panic!("it is reached over HTTP") };
+    let reached = orchestrator::reach(world.app(), world.tenant.id, &agent, &pack.servers[0], run)
+        .await
+        .unwrap()
+        .1;
+    let Endpoint::Remote { url, headers, .. } = &reached.endpoint else {
+        panic!("it is reached over HTTP")
+    };
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     let ask = async |id: u8, method: &str, params: Value| {
         let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        let request = http.post(url.clone()).header("accept", "application/json, text/event-stream").json(&body);
-        request.header("authorization", headers[0].1.expose()).send().await.unwrap()
+        let request = http
+            .post(url.clone())
+            .header("accept", "application/json, text/event-stream")
+            .json(&body);
+        request
+            .header("authorization", headers[0].1.expose())
+            .send()
+            .await
+            .unwrap()
     };
     let hello = json!({
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
@@ -313,15 +472,25 @@ async fn a_client_of_the_older_protocol_is_answered_too_while_its_run_is_at_work
     let hello: Value = ask(1, "initialize", hello).await.json().await.unwrap();
     assert_eq!(hello["result"]["protocolVersion"], "2025-11-25");
     let listed: Value = ask(2, "tools/list", json!({})).await.json().await.unwrap();
-    let mut names: Vec<_> =
-        listed["result"]["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect();
+    let mut names: Vec<_> = listed["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].clone())
+        .collect();
     names.sort_by_key(ToString::to_string);
     assert_eq!(names, TOOLS);
-    let call =
-        json!({ "name": "start_agent_session", "arguments": { "agent_name": "worker", "prompt": "x", "scope": {} } });
+    let call = json!({ "name": "start_agent_session", "arguments": { "agent_name": "worker", "prompt": "x", "scope": {} } });
     let called: Value = ask(3, "tools/call", call).await.json().await.unwrap();
-    assert_eq!(called["result"]["isError"], true, "what the schema does not know is not taken past the gate either");
+    assert_eq!(
+        called["result"]["isError"], true,
+        "what the schema does not know is not taken past the gate either"
+    );
     gate.open();
     crate::turn::ended(&ann, begun["run_id"].as_str().unwrap()).await;
-    assert_eq!(ask(4, "tools/list", json!({})).await.status(), 401, "the token is good for as long as the run is");
+    assert_eq!(
+        ask(4, "tools/list", json!({})).await.status(),
+        401,
+        "the token is good for as long as the run is"
+    );
 }

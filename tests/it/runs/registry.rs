@@ -36,7 +36,10 @@ mcpServers:
 fn asking(request: &Value) -> Option<Reply> {
     let last = request["messages"].as_array()?.last()?;
     if last["role"] == "user" && crate::support::model::text_of(last) == "rate?" {
-        return Some(calls([("docs__get_exchange_rate", json!({ "from": "EUR", "to": "USD" }))]));
+        return Some(calls([(
+            "docs__get_exchange_rate",
+            json!({ "from": "EUR", "to": "USD" }),
+        )]));
     }
     if last["role"] == "tool" && !last.to_string().contains("session_id") {
         return Some(text("Looked up."));
@@ -54,9 +57,20 @@ async fn world(store: &Watched) -> World {
     .await;
     let admin = world.admin().await;
     let schema = json!({ "context_id": { "type": "string", "required": true } });
-    admin.post("/mcp-servers", entry("context-store", &store.url, schema, json!({}))).await.expect(201);
+    admin
+        .post(
+            "/mcp-servers",
+            entry("context-store", &store.url, schema, json!({})),
+        )
+        .await
+        .expect(201);
     let schema = json!({ "run_id": { "type": "string", "required": true, "internal": true } });
-    let orchestrator = entry("orchestrator", "${runner.orchestrator_mcp_url}", schema, json!({}));
+    let orchestrator = entry(
+        "orchestrator",
+        "${runner.orchestrator_mcp_url}",
+        schema,
+        json!({}),
+    );
     admin.post("/mcp-servers", orchestrator).await.expect(201);
     world.model.on(asking).forbid("sprint-42");
     world
@@ -67,8 +81,7 @@ async fn the_server_of_a_run_is_told_its_scope_and_the_model_is_not() {
     let store = Watched::start().await;
     let world = world(&store).await;
     let ann = world.user("ann", &[]).await;
-    let body =
-        json!({ "agent_name": "scoped", "prompt": "rate?", "scope": { "context_id": "sprint-42" }, "mode": "sync" });
+    let body = json!({ "agent_name": "scoped", "prompt": "rate?", "scope": { "context_id": "sprint-42" }, "mode": "sync" });
     let ran = ann.post("/runs", body).await;
     assert_eq!(ran.expect(200)["result"], "Looked up.");
     assert!(!ran.text.contains("sprint-42"), "{}", ran.text);
@@ -80,16 +93,44 @@ async fn a_run_without_a_required_value_is_the_documents_400_and_nothing_is_crea
     let store = Watched::start().await;
     let world = world(&store).await;
     let ann = world.user("ann", &[]).await;
-    let refused = ann.post("/runs", json!({ "agent_name": "scoped", "prompt": "rate?", "scope": {} })).await;
+    let refused = ann
+        .post(
+            "/runs",
+            json!({ "agent_name": "scoped", "prompt": "rate?", "scope": {} }),
+        )
+        .await;
     let body = refused.expect(400);
-    assert!(refused.text.contains("Missing required value: scope.context_id for config key 'context_id'"), "{body}");
+    assert!(
+        refused
+            .text
+            .contains("Missing required value: scope.context_id for config key 'context_id'"),
+        "{body}"
+    );
     // Its clients read `error`, everybody else `detail`.
-    assert_eq!((&body["error"], refused.header("content-type")), (&body["detail"], "application/problem+json"));
-    let unfit = ann.post("/runs", json!({ "agent_name": "scoped", "prompt": "x", "scope": [] })).await.expect(400);
-    assert_eq!((&unfit["error"], &unfit["detail"]), (&json!("scope: must be an object"), &json!("must be an object")));
+    assert_eq!(
+        (&body["error"], refused.header("content-type")),
+        (&body["detail"], "application/problem+json")
+    );
+    let unfit = ann
+        .post(
+            "/runs",
+            json!({ "agent_name": "scoped", "prompt": "x", "scope": [] }),
+        )
+        .await
+        .expect(400);
+    assert_eq!(
+        (&unfit["error"], &unfit["detail"]),
+        (
+            &json!("scope: must be an object"),
+            &json!("must be an object")
+        )
+    );
     let elsewhere = ann.get("/v1/conversations?limit=0").await.expect(400);
     assert_eq!(elsewhere["error"], json!(null));
-    assert_eq!(ann.get("/v1/conversations").await.expect(200)["items"], json!([]));
+    assert_eq!(
+        ann.get("/v1/conversations").await.expect(200)["items"],
+        json!([])
+    );
 }
 
 #[tokio::test]
@@ -98,9 +139,11 @@ async fn a_child_has_the_scope_of_its_parent_at_a_server_of_the_registry() {
     let world = world(&store).await;
     let ann = world.user("ann", &[]).await;
     let prompt = start("scoped", "rate?", "sync");
-    let body =
-        json!({ "agent_name": "leading", "prompt": prompt, "scope": { "context_id": "sprint-42" }, "mode": "sync" });
+    let body = json!({ "agent_name": "leading", "prompt": prompt, "scope": { "context_id": "sprint-42" }, "mode": "sync" });
     let ran = ann.post("/runs", body).await.expect(200);
-    assert_eq!(came_to(ran["result"].as_str().unwrap())["result"], "Looked up.");
+    assert_eq!(
+        came_to(ran["result"].as_str().unwrap())["result"],
+        "Looked up."
+    );
     assert_eq!(store.last("x-context-id").as_deref(), Some("sprint-42"));
 }

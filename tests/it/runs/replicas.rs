@@ -32,7 +32,9 @@ async fn a_session_of_another_replica_is_told() {
     let world = World::with(super::add_packs).await;
     let gate = Gate::new();
     let held = gate.clone();
-    world.model.on(move |request| (last(request) == "slowly").then(|| text("There.").gate(0, &held)));
+    world
+        .model
+        .on(move |request| (last(request) == "slowly").then(|| text("There.").gate(0, &held)));
     world.model.on(super::obedient);
     let other = world.replica().await;
     let here = world.user("ann", &[]).await;
@@ -42,8 +44,14 @@ async fn a_session_of_another_replica_is_told() {
     let session = lead["session_id"].as_str().unwrap();
     gate.reached().await;
     gate.open();
-    eventually(async || said_in(&here, session).await.last().unwrap() == "I heard of 1 that ended.").await;
-    let child = came_to(lead["result"].as_str().unwrap())["session_id"].as_str().unwrap().to_owned();
+    eventually(async || {
+        said_in(&here, session).await.last().unwrap() == "I heard of 1 that ended."
+    })
+    .await;
+    let child = came_to(lead["result"].as_str().unwrap())["session_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let body = json!({ "type": "resume_session", "session_id": child, "prompt": "more" });
     assert_eq!(run_with(&here, body).await["result"], "Done: more");
 }
@@ -55,7 +63,8 @@ async fn a_child_whose_replica_dies_is_taken_over_with_its_scope_and_calls_back_
     let held = gate.clone();
     let first = std::sync::atomic::AtomicBool::new(true);
     world.model.on(move |request| {
-        let first = last(request) == "slowly" && first.swap(false, std::sync::atomic::Ordering::SeqCst);
+        let first =
+            last(request) == "slowly" && first.swap(false, std::sync::atomic::Ordering::SeqCst);
         first.then(|| text("never heard").gate(1, &held))
     });
     world.model.on(super::obedient);
@@ -69,21 +78,35 @@ async fn a_child_whose_replica_dies_is_taken_over_with_its_scope_and_calls_back_
     gate.reached().await;
     doomed.kill();
     let session = lead["session_id"].as_str().unwrap();
-    let child = came_to(lead["result"].as_str().unwrap())["session_id"].as_str().unwrap().to_owned();
-    let run = here.messages(&child).await[0]["run_id"].as_str().unwrap().to_owned();
+    let child = came_to(lead["result"].as_str().unwrap())["session_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let run = here.messages(&child).await[0]["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert_eq!(ended(&here, &run).await["result"], "Done: slowly");
-    eventually(async || said_in(&here, session).await.last().unwrap() == "I heard of 1 that ended.").await;
+    eventually(async || {
+        said_in(&here, session).await.last().unwrap() == "I heard of 1 that ended."
+    })
+    .await;
     let held = async || {
         let mut db = world.db.as_tenant(world.tenant.id).await;
-        let held: i64 = sqlx::query_scalar("select count(*) from runs where has_scope or awaits_callback")
-            .fetch_one(&mut db)
-            .await
-            .unwrap();
+        let held: i64 =
+            sqlx::query_scalar("select count(*) from runs where has_scope or awaits_callback")
+                .fetch_one(&mut db)
+                .await
+                .unwrap();
         held
     };
     eventually(async || held().await == 0).await;
-    let told =
-        here.messages(session).await.iter().filter(|message| message["parts"][0]["type"] == "agent_callback").count();
+    let told = here
+        .messages(session)
+        .await
+        .iter()
+        .filter(|message| message["parts"][0]["type"] == "agent_callback")
+        .count();
     assert_eq!(told, 1);
 }
 
@@ -92,7 +115,9 @@ async fn a_parent_whose_replica_dies_while_it_waits_hears_that_it_does_not_know_
     let world = short_leases().await;
     let gate = Gate::new();
     let held = gate.clone();
-    world.model.on(move |request| (last(request) == "slowly").then(|| text("There.").gate(0, &held)));
+    world
+        .model
+        .on(move |request| (last(request) == "slowly").then(|| text("There.").gate(0, &held)));
     world.model.on(super::obedient);
     let doomed = world.replica().await;
     let here = world.user("ann", &[]).await;
@@ -103,13 +128,24 @@ async fn a_parent_whose_replica_dies_while_it_waits_hears_that_it_does_not_know_
     doomed.kill();
     gate.open();
     let parent = ended(&here, lead["run_id"].as_str().unwrap()).await;
-    assert!(parent["result"].as_str().unwrap().contains("outcome unknown"), "{parent}");
+    assert!(
+        parent["result"]
+            .as_str()
+            .unwrap()
+            .contains("outcome unknown"),
+        "{parent}"
+    );
     let session = lead["session_id"].as_str().unwrap();
     let ask = super::order("list_agent_sessions", &json!({}));
     let body = json!({ "type": "resume_session", "session_id": session, "prompt": ask });
     eventually(async || {
-        let listed = came_to(run_with(&here, body.clone()).await["result"].as_str().unwrap());
-        listed["sessions"].as_array().unwrap().len() == 1 && listed["sessions"][0]["status"] == "finished"
+        let listed = came_to(
+            run_with(&here, body.clone()).await["result"]
+                .as_str()
+                .unwrap(),
+        );
+        listed["sessions"].as_array().unwrap().len() == 1
+            && listed["sessions"][0]["status"] == "finished"
     })
     .await;
 }
@@ -127,5 +163,11 @@ async fn what_a_process_did_not_tell_before_it_ended_is_told_by_the_clock() {
         .execute(&mut world.db.as_tenant(world.tenant.id).await)
         .await
         .unwrap();
-    eventually(async || said_in(&ann, &session).await.last().is_some_and(|said| said.starts_with("I heard"))).await;
+    eventually(async || {
+        said_in(&ann, &session)
+            .await
+            .last()
+            .is_some_and(|said| said.starts_with("I heard"))
+    })
+    .await;
 }

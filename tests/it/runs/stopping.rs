@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use chatelaine::{
     app::{
-        orchestrator::Speaker,
+        accounts::sessions as signing,
         runs::{
             ending,
             starting::{By, Target, Wanted, begin},
         },
-        sessions as signing,
+        servers::orchestrator::Speaker,
     },
     domain::{
         ids::{RunId, UserId},
@@ -57,14 +57,19 @@ async fn gated_with(
     let held = gate.clone();
     world.model.on(move |request| say(request, &held));
     let held = gate.clone();
-    world.model.on(move |request| (last(request) == "slowly").then(|| text("never heard").gate(0, &held)));
+    world
+        .model
+        .on(move |request| (last(request) == "slowly").then(|| text("never heard").gate(0, &held)));
     world.model.on(super::obedient);
     (world, gate)
 }
 
 /// Every session of the user, those of agents too, the oldest first.
 pub async fn sessions(client: &Client) -> Vec<Value> {
-    let listed = client.get("/v1/conversations?include=children&limit=100").await.expect(200);
+    let listed = client
+        .get("/v1/conversations?include=children&limit=100")
+        .await
+        .expect(200);
     let mut sessions = listed["items"].as_array().unwrap().clone();
     sessions.reverse();
     sessions
@@ -72,12 +77,20 @@ pub async fn sessions(client: &Client) -> Vec<Value> {
 
 /// The run that the first message of a session opened.
 async fn run_of(client: &Client, session: &Value) -> String {
-    let id = session.as_str().unwrap_or_else(|| session["id"].as_str().unwrap());
-    client.messages(id).await[0]["run_id"].as_str().unwrap().to_owned()
+    let id = session
+        .as_str()
+        .unwrap_or_else(|| session["id"].as_str().unwrap());
+    client.messages(id).await[0]["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 async fn stop(client: &Client, run: &str) -> Value {
-    client.post(&format!("/runs/{run}/cancel"), json!({})).await.expect(202)
+    client
+        .post(&format!("/runs/{run}/cancel"), json!({}))
+        .await
+        .expect(202)
 }
 
 /// What became of the first run of every session, the oldest first.
@@ -85,7 +98,12 @@ async fn fates(client: &Client) -> Vec<String> {
     let mut fates = Vec::new();
     for session in sessions(client).await {
         let run = run_of(client, &session).await;
-        fates.push(ended(client, &run).await["status"].as_str().unwrap().to_owned());
+        fates.push(
+            ended(client, &run).await["status"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        );
     }
     fates
 }
@@ -95,13 +113,20 @@ async fn three_generations_stop_together() {
     let (world, gate) = gated(|_| {}).await;
     let ann = world.user("ann", &[]).await;
     let prompt = start("lead", &start("worker", "slowly", "sync"), "sync");
-    let begun = ann.post("/runs", json!({ "agent_name": "lead", "prompt": prompt })).await.expect(202);
+    let begun = ann
+        .post("/runs", json!({ "agent_name": "lead", "prompt": prompt }))
+        .await
+        .expect(202);
     gate.reached().await;
     let asked = world.model.requests().len();
     stop(&ann, begun["run_id"].as_str().unwrap()).await;
     assert_eq!(fates(&ann).await, ["cancelled"; 3]);
     world.model.wait_for_hangups(1).await;
-    assert_eq!(world.model.requests().len(), asked, "no model is asked anything more");
+    assert_eq!(
+        world.model.requests().len(),
+        asked,
+        "no model is asked anything more"
+    );
 }
 
 #[tokio::test]
@@ -121,18 +146,39 @@ async fn children_on_another_replica_stop_too() {
 async fn a_run_that_is_over_is_stopped_for_what_it_has_left_behind_and_nobody_is_called_back() {
     let (world, gate) = gated(|_| {}).await;
     let ann = world.user("ann", &[]).await;
-    let body = json!({ "agent_name": "lead", "prompt": start("worker", "slowly", "async_callback") });
+    let body =
+        json!({ "agent_name": "lead", "prompt": start("worker", "slowly", "async_callback") });
     let lead = run_with(&ann, body).await;
-    let (run, session) = (lead["run_id"].as_str().unwrap(), lead["session_id"].as_str().unwrap());
+    let (run, session) = (
+        lead["run_id"].as_str().unwrap(),
+        lead["session_id"].as_str().unwrap(),
+    );
     gate.reached().await;
     let said = said_in(&ann, session).await;
-    assert_eq!(stop(&ann, run).await["status"], "succeeded", "the run itself was over");
+    assert_eq!(
+        stop(&ann, run).await["status"],
+        "succeeded",
+        "the run itself was over"
+    );
     assert_eq!(fates(&ann).await, ["succeeded", "cancelled"]);
     let child = run_of(&ann, &sessions(&ann).await[1]).await;
     ending::settle(world.app(), world.tenant.id, child.parse().unwrap()).await;
-    assert_eq!(said_in(&ann, session).await, said, "whoever stops it all is not answered");
-    let over = ann.post(&format!("/runs/{run}/cancel"), json!({})).await.expect(409);
-    assert!(over["detail"].as_str().unwrap().contains("is already succeeded"), "{over}");
+    assert_eq!(
+        said_in(&ann, session).await,
+        said,
+        "whoever stops it all is not answered"
+    );
+    let over = ann
+        .post(&format!("/runs/{run}/cancel"), json!({}))
+        .await
+        .expect(409);
+    assert!(
+        over["detail"]
+            .as_str()
+            .unwrap()
+            .contains("is already succeeded"),
+        "{over}"
+    );
 }
 
 #[tokio::test]
@@ -147,9 +193,17 @@ async fn a_child_that_has_finished_stays_as_it_is() {
     )
     .await;
     let ann = world.user("ann", &[]).await;
-    let lead = ann.post("/runs", json!({ "agent_name": "lead", "prompt": "both" })).await.expect(202);
+    let lead = ann
+        .post("/runs", json!({ "agent_name": "lead", "prompt": "both" }))
+        .await
+        .expect(202);
     gate.reached().await;
-    eventually(async || !tool_results(&ann, lead["session_id"].as_str().unwrap()).await.is_empty()).await;
+    eventually(async || {
+        !tool_results(&ann, lead["session_id"].as_str().unwrap())
+            .await
+            .is_empty()
+    })
+    .await;
     stop(&ann, lead["run_id"].as_str().unwrap()).await;
     let mut fates = fates(&ann).await;
     fates[1..].sort();
@@ -169,23 +223,44 @@ async fn a_child_that_waits_for_a_place_never_begins() {
     gate.reached().await;
     stop(&ann, lead["run_id"].as_str().unwrap()).await;
     assert_eq!(fates(&ann).await, ["cancelled"; 2]);
-    assert!(world.model.requests().iter().all(|request| last(&request.body) != "later"));
+    assert!(
+        world
+            .model
+            .requests()
+            .iter()
+            .all(|request| last(&request.body) != "later")
+    );
 }
 
 #[tokio::test]
 async fn a_run_that_was_asked_to_stop_before_anybody_took_it_ends_without_its_model() {
     let (world, gate) = gated(|_| {}).await;
     let ann = world.user("ann", &[]).await;
-    let first = ann.post("/runs", json!({ "agent_name": "worker", "prompt": "slowly" })).await.expect(202);
+    let first = ann
+        .post(
+            "/runs",
+            json!({ "agent_name": "worker", "prompt": "slowly" }),
+        )
+        .await
+        .expect(202);
     gate.reached().await;
     let session = first["session_id"].as_str().unwrap();
     let body = json!({ "type": "resume_session", "session_id": session, "prompt": "unheard" });
-    let second = ann.post("/runs", body).await.expect(202)["run_id"].as_str().unwrap().to_owned();
+    let second = ann.post("/runs", body).await.expect(202)["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     // As if whoever stopped it had died right after.
     mark(&world, &second).await;
     gate.open();
     assert_eq!(ended(&ann, &second).await["status"], "cancelled");
-    assert!(world.model.requests().iter().all(|request| last(&request.body) != "unheard"));
+    assert!(
+        world
+            .model
+            .requests()
+            .iter()
+            .all(|request| last(&request.body) != "unheard")
+    );
 }
 
 /// Asks a run to stop behind the program's back.
@@ -206,35 +281,62 @@ async fn a_run_that_is_being_stopped_starts_nothing() {
     mark(&world, lead["run_id"].as_str().unwrap()).await;
     let session = lead["session_id"].as_str().unwrap().parse().unwrap();
     let run = lead["run_id"].as_str().unwrap().parse().unwrap();
-    let speaker = Speaker { run, session, principal: principal(&world) };
+    let speaker = Speaker {
+        run,
+        session,
+        principal: principal(&world),
+    };
     let wanted = Wanted {
-        target: Target::Start { agent: "worker".to_owned() },
+        target: Target::Start {
+            agent: "worker".to_owned(),
+        },
         prompt: "dig".to_owned(),
         params: Map::new(),
         scope: Map::new(),
         callback: None,
         parent_session: Some(session),
     };
-    let refused = begin(world.app(), By::Run { speaker: &speaker, waits: false }, wanted).await.unwrap_err();
-    assert_eq!(refused.to_string(), "not started: the run that wants it is being stopped");
+    let refused = begin(
+        world.app(),
+        By::Run {
+            speaker: &speaker,
+            waits: false,
+        },
+        wanted,
+    )
+    .await
+    .unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "not started: the run that wants it is being stopped"
+    );
     assert_eq!(sessions(&ann).await.len(), 1);
 }
 
 /// Ann, as the program knows her.
 fn principal(world: &World) -> Principal {
     let user = UserId("ann".into());
-    Principal { tenant: world.tenant.id, user, authenticated: true, claims: std::sync::Arc::default(), locale: None }
+    Principal {
+        tenant: world.tenant.id,
+        user,
+        authenticated: true,
+        claims: std::sync::Arc::default(),
+        locale: None,
+    }
 }
 
 #[tokio::test]
 async fn whoever_signs_out_is_not_called_back() {
     let (world, gate) = gated(|_| {}).await;
     let ann = world.user("ann", &[]).await;
-    let body = json!({ "agent_name": "lead", "prompt": start("worker", "slowly", "async_callback") });
+    let body =
+        json!({ "agent_name": "lead", "prompt": start("worker", "slowly", "async_callback") });
     let lead = run_with(&ann, body).await;
     gate.reached().await;
     let child = run_of(&ann, &sessions(&ann).await[1]).await;
-    signing::end(world.app(), &principal(&world), RunId::new()).await.unwrap();
+    signing::end(world.app(), &principal(&world), RunId::new())
+        .await
+        .unwrap();
     let ann = world.user("ann", &[]).await;
     assert_eq!(ended(&ann, &child).await["status"], "cancelled");
     ending::settle(world.app(), world.tenant.id, child.parse().unwrap()).await;
@@ -262,16 +364,31 @@ fn paying(request: &Value, gate: &Gate) -> Option<Reply> {
     match last(request).as_str() {
         "pay" | "pay and wait" => Some(calls([("bank__send_money", payment("8.00"))])),
         _ if called(request, "You lead.") => Some(text("unheard").gate(0, gate)),
-        _ if called(request, "You pay.") && last_user(request) == "pay and wait" => Some(text("unheard").gate(0, gate)),
+        _ if called(request, "You pay.") && last_user(request) == "pay and wait" => {
+            Some(text("unheard").gate(0, gate))
+        }
         _ => None,
     }
 }
 
 /// Ann, the one who may approve, and the gate.
 pub async fn payers() -> (World, Gate, Client, Client) {
-    let (world, gate) = gated_with(|setup| setup.packs.push(("payer".to_owned(), PAYER.to_owned())), paying).await;
-    let (ann, carl) = (world.user("ann", &[]).await, world.user("carl", &["cfo"]).await);
-    eventually(async || carl.get("/v1/agents/payer/tools").await.text.contains("send_money")).await;
+    let (world, gate) = gated_with(
+        |setup| setup.packs.push(("payer".to_owned(), PAYER.to_owned())),
+        paying,
+    )
+    .await;
+    let (ann, carl) = (
+        world.user("ann", &[]).await,
+        world.user("carl", &["cfo"]).await,
+    );
+    eventually(async || {
+        carl.get("/v1/agents/payer/tools")
+            .await
+            .text
+            .contains("send_money")
+    })
+    .await;
     (world, gate, ann, carl)
 }
 
@@ -289,11 +406,24 @@ pub async fn waiting(client: &Client) -> Value {
 /// Whether it can be approved.
 pub async fn approve(client: &Client, request: &Value) -> u16 {
     let path = format!("/v1/approvals/{}/decision", request["id"].as_str().unwrap());
-    client.post(&path, json!({ "decision": "approve", "args_sha256": request["args_sha256"] })).await.status
+    client
+        .post(
+            &path,
+            json!({ "decision": "approve", "args_sha256": request["args_sha256"] }),
+        )
+        .await
+        .status
 }
 
 pub async fn state(client: &Client, request: &Value) -> Value {
-    client.get(&format!("/v1/approvals/{}", request["id"].as_str().unwrap())).await.expect(200)["state"].clone()
+    client
+        .get(&format!(
+            "/v1/approvals/{}",
+            request["id"].as_str().unwrap()
+        ))
+        .await
+        .expect(200)["state"]
+        .clone()
 }
 
 #[tokio::test]
@@ -304,14 +434,22 @@ async fn what_a_child_has_asked_consent_for_is_taken_back_with_its_parent() {
     gate.reached().await;
     let request = waiting(&carl).await;
     let child = sessions(&ann).await[1].clone();
-    assert_eq!(ended(&ann, &run_of(&ann, &child).await).await["status"], "succeeded", "the child is over");
+    assert_eq!(
+        ended(&ann, &run_of(&ann, &child).await).await["status"],
+        "succeeded",
+        "the child is over"
+    );
     stop(&ann, lead["run_id"].as_str().unwrap()).await;
     assert_eq!(approve(&carl, &request).await, 409, "from that moment on");
     eventually(async || state(&carl, &request).await == "cancelled").await;
     let session = child["id"].as_str().unwrap();
     let told = json!(ann.messages(session).await.last().unwrap()).to_string();
     assert!(told.contains("was taken back by ann"), "{told}");
-    let told = world.model.requests().iter().any(|request| request.body.to_string().contains("cancelled"));
+    let told = world
+        .model
+        .requests()
+        .iter()
+        .any(|request| request.body.to_string().contains("cancelled"));
     assert!(!told, "no turn of the child follows");
     assert_eq!(world.bank.executions("send_money"), 0);
     // Whoever goes on with the child all the same has a model that knows.
@@ -324,10 +462,15 @@ async fn what_a_child_has_asked_consent_for_is_taken_back_with_its_parent() {
 #[tokio::test]
 async fn what_was_taken_back_by_somebody_who_died_right_after_is_ended_by_the_clock() {
     let (world, _, ann, carl) = payers().await;
-    ann.post("/runs", json!({ "agent_name": "payer", "prompt": "pay" })).await.expect(202);
+    ann.post("/runs", json!({ "agent_name": "payer", "prompt": "pay" }))
+        .await
+        .expect(202);
     let request = waiting(&carl).await;
     let mut db = world.db.as_tenant(world.tenant.id).await;
-    sqlx::query("update approvals set withdrawn_by = 'ann'").execute(&mut db).await.unwrap();
+    sqlx::query("update approvals set withdrawn_by = 'ann'")
+        .execute(&mut db)
+        .await
+        .unwrap();
     assert_eq!(approve(&carl, &request).await, 409);
     eventually(async || state(&carl, &request).await == "cancelled").await;
 }
@@ -335,7 +478,13 @@ async fn what_was_taken_back_by_somebody_who_died_right_after_is_ended_by_the_cl
 #[tokio::test]
 async fn what_a_run_has_asked_consent_for_is_taken_back_when_it_is_stopped() {
     let (world, gate, ann, carl) = payers().await;
-    let begun = ann.post("/runs", json!({ "agent_name": "payer", "prompt": "pay and wait" })).await.expect(202);
+    let begun = ann
+        .post(
+            "/runs",
+            json!({ "agent_name": "payer", "prompt": "pay and wait" }),
+        )
+        .await
+        .expect(202);
     gate.reached().await;
     let request = waiting(&carl).await;
     let run = begun["run_id"].as_str().unwrap();
@@ -343,31 +492,63 @@ async fn what_a_run_has_asked_consent_for_is_taken_back_when_it_is_stopped() {
     assert_eq!(approve(&carl, &request).await, 409);
     assert_eq!(ended(&ann, run).await["status"], "cancelled");
     eventually(async || state(&carl, &request).await == "cancelled").await;
-    assert_eq!((world.bank.executions("send_money"), world.model.requests().len()), (0, 2));
+    assert_eq!(
+        (
+            world.bank.executions("send_money"),
+            world.model.requests().len()
+        ),
+        (0, 2)
+    );
 }
 
 #[tokio::test]
 async fn a_chats_list_holds_no_session_that_an_agent_started() {
     let (world, _) = gated(|_| {}).await;
     let ann = world.user("ann", &[]).await;
-    let lead = run_with(&ann, json!({ "agent_name": "lead", "prompt": start("worker", "x", "sync") })).await;
+    let lead = run_with(
+        &ann,
+        json!({ "agent_name": "lead", "prompt": start("worker", "x", "sync") }),
+    )
+    .await;
     let child = came_to(lead["result"].as_str().unwrap())["session_id"].clone();
     let listed = ann.get("/v1/conversations").await.expect(200)["items"].clone();
-    assert_eq!(listed.as_array().unwrap().len(), 1, "what a program started for the user is theirs to go on with");
-    assert_eq!((&listed[0]["id"], &listed[0]["parent_id"]), (&lead["session_id"], &Value::Null));
+    assert_eq!(
+        listed.as_array().unwrap().len(),
+        1,
+        "what a program started for the user is theirs to go on with"
+    );
+    assert_eq!(
+        (&listed[0]["id"], &listed[0]["parent_id"]),
+        (&lead["session_id"], &Value::Null)
+    );
     let all = sessions(&ann).await;
-    assert_eq!((&all[1]["id"], &all[1]["parent_id"]), (&child, &lead["session_id"]));
-    ann.get(&format!("/v1/conversations/{}", child.as_str().unwrap())).await.expect(200);
-    let wrong = ann.get("/v1/conversations?include=everything").await.expect(400);
+    assert_eq!(
+        (&all[1]["id"], &all[1]["parent_id"]),
+        (&child, &lead["session_id"])
+    );
+    ann.get(&format!("/v1/conversations/{}", child.as_str().unwrap()))
+        .await
+        .expect(200);
+    let wrong = ann
+        .get("/v1/conversations?include=everything")
+        .await
+        .expect(400);
     assert_eq!(wrong["field"], "include");
 }
 
 #[tokio::test]
 async fn a_parent_that_fails_does_not_stop_its_children() {
-    let (world, gate) =
-        gated_with(|_| {}, |request, _| called(request, "You lead.").then(|| error(400, "no such model"))).await;
+    let (world, gate) = gated_with(
+        |_| {},
+        |request, _| called(request, "You lead.").then(|| error(400, "no such model")),
+    )
+    .await;
     let ann = world.user("ann", &[]).await;
-    let lead = run_with(&ann, json!({ "agent_name": "lead", "prompt": start("worker", "slowly", "async_poll") })).await;
+    let lead = run_with(
+        &ann,
+        json!({ "agent_name": "lead", "prompt": start("worker", "slowly", "async_poll") }),
+    )
+    .await;
     assert_eq!(lead["status"], "failed");
     gate.reached().await;
     gate.open();

@@ -8,14 +8,35 @@ use crate::{
 
 /// Asks for a payment; the path of the run, and the run as it waits.
 async fn asked(client: &Client, amount: &str) -> (String, Value) {
-    let waits = client.post("/v1/agents/bank/skills/pay", json!({ "arguments": payment(amount) })).await.expect(202);
+    let waits = client
+        .post(
+            "/v1/agents/bank/skills/pay",
+            json!({ "arguments": payment(amount) }),
+        )
+        .await
+        .expect(202);
     assert_eq!(waits["status"], "awaiting_approval", "{waits}");
-    (format!("/v1/agents/bank/skills/pay/runs/{}", waits["run_id"].as_str().unwrap()), waits)
+    (
+        format!(
+            "/v1/agents/bank/skills/pay/runs/{}",
+            waits["run_id"].as_str().unwrap()
+        ),
+        waits,
+    )
 }
 
 async fn decide(client: &Client, approval: &Value, decision: &str) {
-    let path = format!("/v1/approvals/{}/decision", approval["id"].as_str().unwrap());
-    client.post(&path, json!({ "decision": decision, "args_sha256": approval["args_sha256"] })).await.expect(200);
+    let path = format!(
+        "/v1/approvals/{}/decision",
+        approval["id"].as_str().unwrap()
+    );
+    client
+        .post(
+            &path,
+            json!({ "decision": decision, "args_sha256": approval["args_sha256"] }),
+        )
+        .await
+        .expect(200);
 }
 
 /// The run once it waits no more.
@@ -32,38 +53,66 @@ async fn settled(client: &Client, path: &str) -> Value {
 #[tokio::test]
 async fn a_call_that_needs_consent_waits_and_its_outcome_is_the_runs() {
     let house = House::new().await;
-    let (ann, carl) = (house.world.user("ann", &["employee"]).await, house.world.user("carl", &["cfo"]).await);
+    let (ann, carl) = (
+        house.world.user("ann", &["employee"]).await,
+        house.world.user("carl", &["cfo"]).await,
+    );
     let (path, waits) = asked(&ann, "12.50").await;
-    assert_eq!((&waits["approval"]["state"], &waits["approval"]["tool"]), (&json!("pending"), &json!("send_money")));
+    assert_eq!(
+        (&waits["approval"]["state"], &waits["approval"]["tool"]),
+        (&json!("pending"), &json!("send_money"))
+    );
     assert_eq!(house.world.bank.executions("send_money"), 0);
     decide(&carl, &waits["approval"], "approve").await;
     let done = settled(&ann, &path).await;
-    assert_eq!((&done["status"], &done["approval"]["state"]), (&json!("succeeded"), &json!("succeeded")));
-    assert!(done["text"].as_str().unwrap().contains("\"amount\":\"12.50\""), "{done}");
+    assert_eq!(
+        (&done["status"], &done["approval"]["state"]),
+        (&json!("succeeded"), &json!("succeeded"))
+    );
+    assert!(
+        done["text"]
+            .as_str()
+            .unwrap()
+            .contains("\"amount\":\"12.50\""),
+        "{done}"
+    );
     assert_eq!(house.world.bank.executions("send_money"), 1);
-    assert!(house.world.model.requests().is_empty(), "no model was asked and none is told");
+    assert!(
+        house.world.model.requests().is_empty(),
+        "no model was asked and none is told"
+    );
 }
 
 #[tokio::test]
 async fn a_call_that_nobody_consents_to_is_refused() {
     let house = House::new().await;
-    let (ann, carl) = (house.world.user("ann", &["employee"]).await, house.world.user("carl", &["cfo"]).await);
+    let (ann, carl) = (
+        house.world.user("ann", &["employee"]).await,
+        house.world.user("carl", &["cfo"]).await,
+    );
     let (path, waits) = asked(&ann, "12.50").await;
     decide(&carl, &waits["approval"], "reject").await;
     let done = settled(&ann, &path).await;
-    assert_eq!((&done["status"], &done["approval"]["state"]), (&json!("refused"), &json!("rejected")));
+    assert_eq!(
+        (&done["status"], &done["approval"]["state"]),
+        (&json!("refused"), &json!("rejected"))
+    );
     assert_eq!(house.world.bank.executions("send_money"), 0);
 }
 
 #[tokio::test]
 async fn the_same_call_waits_once_and_both_runs_hear_of_it() {
     let house = House::new().await;
-    let (ann, carl) = (house.world.user("ann", &["employee"]).await, house.world.user("carl", &["cfo"]).await);
+    let (ann, carl) = (
+        house.world.user("ann", &["employee"]).await,
+        house.world.user("carl", &["cfo"]).await,
+    );
     let (first, waits) = asked(&ann, "12.50").await;
     let (second, again) = asked(&ann, "12.50").await;
     assert_eq!(waits["approval"]["id"], again["approval"]["id"]);
     decide(&carl, &waits["approval"], "approve").await;
-    let texts = [settled(&ann, &first).await, settled(&ann, &second).await].map(|done| done["text"].clone());
+    let texts = [settled(&ann, &first).await, settled(&ann, &second).await]
+        .map(|done| done["text"].clone());
     assert!(texts[0].as_str().unwrap().contains("12.50"), "{texts:?}");
     assert_eq!(texts[0], texts[1]);
     assert_eq!(house.world.bank.executions("send_money"), 1);

@@ -10,7 +10,10 @@ use crate::{
 async fn said(client: &Client, line: &str) -> (Value, String) {
     let conversation = client.open("bank").await;
     let run = client.say_and_wait(&conversation, line).await;
-    (run, plain(client.messages(&conversation).await.last().unwrap()))
+    (
+        run,
+        plain(client.messages(&conversation).await.last().unwrap()),
+    )
 }
 
 #[tokio::test]
@@ -18,20 +21,47 @@ async fn a_skill_is_one_call_and_no_model() {
     let house = House::new().await;
     let ann = house.world.user("ann", &["employee"]).await;
     let conversation = ann.open("bank").await;
-    let run = ann.say_and_wait(&conversation, "/web-search rust async").await;
-    assert_eq!((&run["status"], &run["kind"]), (&json!("succeeded"), &json!("command")));
+    let run = ann
+        .say_and_wait(&conversation, "/web-search rust async")
+        .await;
+    assert_eq!(
+        (&run["status"], &run["kind"]),
+        (&json!("succeeded"), &json!("command"))
+    );
     assert_eq!(house.searched(), [json!({ "input": "rust async" })]);
-    assert_eq!(house.search.requests("tools/call")[0].body["params"]["name"], "web_search", "the first of its tools");
-    assert_eq!(plain(ann.messages(&conversation).await.last().unwrap()), "first hit\nsecond hit");
-    assert_eq!(roles(&ann, &conversation).await, ["user", "assistant", "tool", "system"]);
-    assert_eq!(tool_results(&ann, &conversation).await[0]["status"], "succeeded");
-    assert!(house.world.model.requests().is_empty(), "no model was asked");
-    let line: (String, String, String, String) =
-        sqlx::query_as("select server, tool, outcome, run_id::text from audit where action = 'tool.call'")
-            .fetch_one(&mut house.world.db.as_tenant(house.world.tenant.id).await)
-            .await
-            .unwrap();
-    let expected = ("search", "web_search", "succeeded", run["id"].as_str().unwrap());
+    assert_eq!(
+        house.search.requests("tools/call")[0].body["params"]["name"],
+        "web_search",
+        "the first of its tools"
+    );
+    assert_eq!(
+        plain(ann.messages(&conversation).await.last().unwrap()),
+        "first hit\nsecond hit"
+    );
+    assert_eq!(
+        roles(&ann, &conversation).await,
+        ["user", "assistant", "tool", "system"]
+    );
+    assert_eq!(
+        tool_results(&ann, &conversation).await[0]["status"],
+        "succeeded"
+    );
+    assert!(
+        house.world.model.requests().is_empty(),
+        "no model was asked"
+    );
+    let line: (String, String, String, String) = sqlx::query_as(
+        "select server, tool, outcome, run_id::text from audit where action = 'tool.call'",
+    )
+    .fetch_one(&mut house.world.db.as_tenant(house.world.tenant.id).await)
+    .await
+    .unwrap();
+    let expected = (
+        "search",
+        "web_search",
+        "succeeded",
+        run["id"].as_str().unwrap(),
+    );
     assert_eq!((&*line.0, &*line.1, &*line.2, &*line.3), expected);
 }
 
@@ -41,11 +71,21 @@ async fn an_object_is_the_arguments_themselves() {
     let ann = house.world.user("ann", &["employee"]).await;
     said(&ann, r#"/web-search {"repo":"x","input":"go"}"#).await;
     said(&ann, "/web-search").await;
-    assert_eq!(house.searched(), [json!({ "repo": "x", "input": "go" }), json!({})]);
+    assert_eq!(
+        house.searched(),
+        [json!({ "repo": "x", "input": "go" }), json!({})]
+    );
     let (run, words) = said(&ann, "/web-search {repo: x}").await;
     assert_eq!(run["status"], "succeeded");
-    assert!(words.starts_with("What stands in braces is not one JSON object"), "{words}");
-    assert_eq!(house.searched().len(), 2, "what looks like arguments is not searched for as text");
+    assert!(
+        words.starts_with("What stands in braces is not one JSON object"),
+        "{words}"
+    );
+    assert_eq!(
+        house.searched().len(),
+        2,
+        "what looks like arguments is not searched for as text"
+    );
 }
 
 #[tokio::test]
@@ -53,7 +93,10 @@ async fn what_a_tool_says_in_structure_goes_before_its_words() {
     let house = House::new().await;
     let ann = house.world.user("ann", &["employee"]).await;
     let (_, words) = said(&ann, "/structured x").await;
-    assert_eq!(serde_json::from_str::<Value>(&words).unwrap(), json!({ "hits": [1, 2] }));
+    assert_eq!(
+        serde_json::from_str::<Value>(&words).unwrap(),
+        json!({ "hits": [1, 2] })
+    );
 }
 
 #[tokio::test]
@@ -61,7 +104,10 @@ async fn a_tool_that_fails_makes_the_skill_fail_with_its_words() {
     let house = House::new().await;
     let ann = house.world.user("ann", &["employee"]).await;
     let (run, words) = said(&ann, "/broken x").await;
-    assert_eq!((&run["status"], &run["error"]), (&json!("failed"), &json!("the index is on fire")));
+    assert_eq!(
+        (&run["status"], &run["error"]),
+        (&json!("failed"), &json!("the index is on fire"))
+    );
     assert_eq!(words, "the index is on fire");
 }
 
@@ -71,13 +117,23 @@ async fn a_dead_server_fails_openly_and_no_model_takes_its_place() {
     let ann = house.world.user("ann", &["employee"]).await;
     let (run, words) = said(&ann, "/nowhere x").await;
     assert_eq!(run["status"], "failed");
-    assert!(words.starts_with("MCP server \"dead\" is not available"), "{words}");
+    assert!(
+        words.starts_with("MCP server \"dead\" is not available"),
+        "{words}"
+    );
     let (run, words) = said(&ann, "/lost x").await;
     assert_eq!(run["status"], "failed");
     assert!(words.starts_with("outcome unknown: "), "{words}");
-    assert_eq!(house.searched().len(), 1, "what may have been done is not done again");
+    assert_eq!(
+        house.searched().len(),
+        1,
+        "what may have been done is not done again"
+    );
     for (line, told) in [
-        ("/call dead anything {}", "not executed: MCP server \"dead\" is not available"),
+        (
+            "/call dead anything {}",
+            "not executed: MCP server \"dead\" is not available",
+        ),
         (
             "/call search nonsense {}",
             "not executed: there is no tool \"search nonsense\" for you; /tools lists those that there are",
@@ -102,13 +158,22 @@ async fn a_skill_whose_tool_one_may_not_call_is_no_command() {
 #[tokio::test]
 async fn help_menu_and_tools_name_the_skills_that_one_may_run() {
     let house = House::new().await;
-    let (ann, guest) = (house.world.user("ann", &["employee"]).await, house.world.guest().await);
+    let (ann, guest) = (
+        house.world.user("ann", &["employee"]).await,
+        house.world.guest().await,
+    );
     for command in ["/help", "/tools"] {
         let (_, words) = said(&ann, command).await;
         assert!(words.contains("/web-search – Searches the web"), "{words}");
-        assert!(words.contains("/pay – Pay (needs approval by cfo)"), "{words}");
+        assert!(
+            words.contains("/pay – Pay (needs approval by cfo)"),
+            "{words}"
+        );
         let (_, words) = said(&guest, command).await;
-        assert!(words.contains("/rate – Rate") && !words.contains("/pay"), "{words}");
+        assert!(
+            words.contains("/rate – Rate") && !words.contains("/pay"),
+            "{words}"
+        );
     }
     for (client, pays) in [(&ann, true), (&guest, false)] {
         let conversation = client.open("bank").await;

@@ -36,7 +36,12 @@ pub async fn start_bank(token: Option<&str>) -> Bank {
 /// The same, with a while between an execution and its answer.
 pub async fn start_slow_bank(token: Option<&str>, delay: Duration) -> Bank {
     let books = Arc::new(Books::open(None).unwrap());
-    let router = http::router(tools::Bank::new(books.clone(), delay), books.clone(), token.map(str::to_owned), &[]);
+    let router = http::router(
+        tools::Bank::new(books.clone(), delay),
+        books.clone(),
+        token.map(str::to_owned),
+        &[],
+    );
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, router).await });
@@ -46,7 +51,11 @@ pub async fn start_slow_bank(token: Option<&str>, delay: Duration) -> Bank {
 impl Bank {
     /// How often a tool was executed.
     pub fn executions(&self, tool: &str) -> usize {
-        self.books.entries().iter().filter(|entry| entry.tool == tool).count()
+        self.books
+            .entries()
+            .iter()
+            .filter(|entry| entry.tool == tool)
+            .count()
     }
 }
 
@@ -59,10 +68,20 @@ pub struct BankProcess {
 impl BankProcess {
     /// `arguments` as `examples/bank` takes them: `--token`, `--ledger`, `--delay-ms`, `--listen`.
     pub fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(bank_program()).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new(bank_program())
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let url = line.trim().strip_prefix("listening on ").expect("the bank says where it listens").to_owned();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let url = line
+            .trim()
+            .strip_prefix("listening on ")
+            .expect("the bank says where it listens")
+            .to_owned();
         Self { url, child }
     }
 }
@@ -94,14 +113,22 @@ pub fn bank_program() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let env = Environment::from_process();
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--example", "bank"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        build
+            .args(["build", "--quiet", "--example", "bank"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
         // What cargo adds for a test would make build scripts that look at it (ring's) run again, for a minute.
-        build.env_clear().envs(KEPT.iter().filter_map(|name| Some((name, env.get(name)?))));
+        build
+            .env_clear()
+            .envs(KEPT.iter().filter_map(|name| Some((name, env.get(name)?))));
         let built = build.status();
         assert!(built.unwrap().success(), "the bank does not compile");
         // target/debug/deps/it-… → target/debug/examples/bank
         let tests = std::env::current_exe().unwrap();
-        tests.parent().and_then(Path::parent).unwrap().join("examples/bank")
+        tests
+            .parent()
+            .and_then(Path::parent)
+            .unwrap()
+            .join("examples/bank")
     });
     &PROGRAM
 }
@@ -118,7 +145,9 @@ mod tests {
     use super::*;
 
     fn params(tool: &'static str, arguments: Value) -> CallToolRequestParams {
-        let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
+        let Value::Object(arguments) = arguments else {
+            panic!("arguments are an object")
+        };
         CallToolRequestParams::new(tool).with_arguments(arguments)
     }
 
@@ -130,7 +159,9 @@ mod tests {
     async fn the_bank_serves_both_protocol_eras() {
         crypto();
         let bank = start_bank(None).await;
-        let modern = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
+        let modern = ClientLifecycleMode::Discover {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+        };
         for mode in [ClientLifecycleMode::Initialize, modern] {
             let transport = StreamableHttpClientTransport::from_uri(bank.url.clone());
             let client = ().serve_with_lifecycle(transport, mode).await.unwrap();
@@ -138,7 +169,10 @@ mod tests {
             assert_eq!(tools.len(), 8);
             let call = params("get_exchange_rate", json!({ "from": "EUR", "to": "USD" }));
             let result = client.call_tool(call).await.unwrap();
-            assert_eq!(result.structured_content, Some(json!({ "from": "EUR", "to": "USD", "rate": "1.085000" })));
+            assert_eq!(
+                result.structured_content,
+                Some(json!({ "from": "EUR", "to": "USD", "rate": "1.085000" }))
+            );
             client.cancel().await.unwrap();
         }
         assert_eq!(bank.executions("get_exchange_rate"), 2);
@@ -150,7 +184,10 @@ mod tests {
         let bank = start_bank(Some("secret")).await;
         let transport = StreamableHttpClientTransport::from_uri(bank.url.clone());
         let error = ().serve(transport).await.err().unwrap();
-        assert!(format!("{error:?}").contains("401") || format!("{error:?}").contains("AuthRequired"), "{error:?}");
+        assert!(
+            format!("{error:?}").contains("401") || format!("{error:?}").contains("AuthRequired"),
+            "{error:?}"
+        );
     }
 
     #[tokio::test]
@@ -171,8 +208,20 @@ mod tests {
     async fn the_banks_program_says_where_it_listens() {
         crypto();
         let bank = BankProcess::start(&["--listen", "127.0.0.1:0"]);
-        let client = ().serve(StreamableHttpClientTransport::from_uri(bank.url.clone())).await.unwrap();
-        assert_eq!(client.peer_info().unwrap().server_info.clone().unwrap().name, "bank");
+        let client =
+            ().serve(StreamableHttpClientTransport::from_uri(bank.url.clone()))
+                .await
+                .unwrap();
+        assert_eq!(
+            client
+                .peer_info()
+                .unwrap()
+                .server_info
+                .clone()
+                .unwrap()
+                .name,
+            "bank"
+        );
         client.cancel().await.unwrap();
     }
 }

@@ -43,7 +43,9 @@ impl Answer {
 
     /// A header as text, empty when it is not there.
     pub fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
     }
 }
 
@@ -51,8 +53,16 @@ impl Client {
     pub fn new(url: &str, token: Option<&Secret>) -> Self {
         // Fails when another test was first, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
-        let mut client = Self { http, url: url.to_owned(), headers: HeaderMap::new() };
+        let http = reqwest::Client::builder()
+            .no_proxy()
+            .timeout(PATIENCE)
+            .build()
+            .unwrap();
+        let mut client = Self {
+            http,
+            url: url.to_owned(),
+            headers: HeaderMap::new(),
+        };
         if let Some(token) = token {
             client = client.with_header("authorization", &format!("Bearer {}", token.expose()));
         }
@@ -61,29 +71,45 @@ impl Client {
 
     /// The same person, sending one more header each time.
     pub fn with_header(mut self, name: &str, value: &str) -> Self {
-        self.headers.insert(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap());
+        self.headers.insert(
+            name.parse::<HeaderName>().unwrap(),
+            HeaderValue::from_str(value).unwrap(),
+        );
         self
     }
 
     /// The same person at another replica.
     pub fn at(&self, url: &str) -> Self {
-        Self { url: url.to_owned(), ..self.clone() }
+        Self {
+            url: url.to_owned(),
+            ..self.clone()
+        }
     }
 
     /// The bearer token, for programs that a test starts.
     pub fn token(&self) -> &str {
-        self.headers[header::AUTHORIZATION].to_str().unwrap().strip_prefix("Bearer ").unwrap()
+        self.headers[header::AUTHORIZATION]
+            .to_str()
+            .unwrap()
+            .strip_prefix("Bearer ")
+            .unwrap()
     }
 
     /// For what the other methods do not send.
     pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
-        self.http.request(method, format!("{}{path}", self.url)).headers(self.headers.clone())
+        self.http
+            .request(method, format!("{}{path}", self.url))
+            .headers(self.headers.clone())
     }
 
     pub async fn send(&self, request: reqwest::RequestBuilder) -> Answer {
         let answer = request.send().await.unwrap();
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
-        Answer { status, headers, text: answer.text().await.unwrap() }
+        Answer {
+            status,
+            headers,
+            text: answer.text().await.unwrap(),
+        }
     }
 
     pub async fn get(&self, path: &str) -> Answer {
@@ -91,7 +117,8 @@ impl Client {
     }
 
     pub async fn post(&self, path: &str, body: Value) -> Answer {
-        self.send(self.request(Method::POST, path).json(&body)).await
+        self.send(self.request(Method::POST, path).json(&body))
+            .await
     }
 
     pub async fn delete(&self, path: &str) -> Answer {
@@ -100,13 +127,21 @@ impl Client {
 
     /// Opens a conversation; answers its id.
     pub async fn open(&self, agent: &str) -> String {
-        let conversation = self.post("/v1/conversations", json!({ "agent": agent })).await.expect(201);
+        let conversation = self
+            .post("/v1/conversations", json!({ "agent": agent }))
+            .await
+            .expect(201);
         conversation["id"].as_str().unwrap().to_owned()
     }
 
     /// Says something; answers the id of the run.
     pub async fn say(&self, conversation: &str, text: &str) -> String {
-        let posted = self.post(&format!("/v1/conversations/{conversation}/messages"), json!({ "text": text })).await;
+        let posted = self
+            .post(
+                &format!("/v1/conversations/{conversation}/messages"),
+                json!({ "text": text }),
+            )
+            .await;
         posted.expect(202)["run"]["id"].as_str().unwrap().to_owned()
     }
 
@@ -127,13 +162,21 @@ impl Client {
 
     /// The first hundred messages.
     pub async fn messages(&self, conversation: &str) -> Vec<Value> {
-        let page = self.get(&format!("/v1/conversations/{conversation}/messages?limit=100")).await.expect(200);
+        let page = self
+            .get(&format!(
+                "/v1/conversations/{conversation}/messages?limit=100"
+            ))
+            .await
+            .expect(200);
         page["items"].as_array().unwrap().clone()
     }
 
     /// Listens to a conversation, after a durable event or from now on.
     pub async fn listen(&self, conversation: &str, last: Option<i64>) -> Events {
-        let mut request = self.request(Method::GET, &format!("/v1/conversations/{conversation}/events"));
+        let mut request = self.request(
+            Method::GET,
+            &format!("/v1/conversations/{conversation}/events"),
+        );
         if let Some(last) = last {
             request = request.header("last-event-id", last);
         }
@@ -164,19 +207,29 @@ impl Events {
     pub fn of(answer: reqwest::Response) -> Self {
         assert_eq!(answer.status(), 200);
         assert_eq!(answer.headers()["content-type"], "text/event-stream");
-        Self { stream: Box::pin(SseStream::from_bytes_stream(answer.bytes_stream())) }
+        Self {
+            stream: Box::pin(SseStream::from_bytes_stream(answer.bytes_stream())),
+        }
     }
 
     /// The next event that carries something; `None` at the end.
     pub async fn next(&mut self) -> Option<Event> {
         loop {
-            let next = tokio::time::timeout(PATIENCE, self.stream.next()).await.expect("no event came");
+            let next = tokio::time::timeout(PATIENCE, self.stream.next())
+                .await
+                .expect("no event came");
             let sse = next?.expect("the stream broke");
             if let Some(text) = sse.data {
                 let data = serde_json::from_str(&text).unwrap_or_default();
                 let tag = sse.id.filter(|id| !id.is_empty());
                 let id = tag.as_ref().and_then(|tag| tag.parse().ok());
-                return Some(Event { id, tag, name: sse.event.unwrap_or_default(), data, text });
+                return Some(Event {
+                    id,
+                    tag,
+                    name: sse.event.unwrap_or_default(),
+                    data,
+                    text,
+                });
             }
         }
     }
@@ -187,7 +240,11 @@ impl Events {
         loop {
             let event = self.next().await.expect("the stream ended before the run");
             let of_run = event.name == "run" && event.data["run_id"] == run;
-            let ended = of_run && matches!(event.data["status"].as_str(), Some("succeeded" | "failed" | "cancelled"));
+            let ended = of_run
+                && matches!(
+                    event.data["status"].as_str(),
+                    Some("succeeded" | "failed" | "cancelled")
+                );
             heard.push(event);
             if ended {
                 return heard;
@@ -209,5 +266,7 @@ impl Events {
 pub fn plain(message: &Value) -> String {
     let said = message["parts"].as_array().unwrap().iter();
     let said = said.filter(|part| part["type"] == "text" || part["type"] == "notice");
-    said.map(|part| part["text"].as_str().unwrap()).collect::<Vec<_>>().join("\n")
+    said.map(|part| part["text"].as_str().unwrap())
+        .collect::<Vec<_>>()
+        .join("\n")
 }

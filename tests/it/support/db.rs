@@ -42,7 +42,12 @@ impl TestDb {
     pub async fn new() -> Self {
         let cluster = CLUSTER.get_or_init(Cluster::start).await;
         let name = format!("chatelaine_test_{}", Uuid::now_v7().simple());
-        order(&cluster.url, format!("create database {name} template {}", cluster.template)).await.unwrap();
+        order(
+            &cluster.url,
+            format!("create database {name} template {}", cluster.template),
+        )
+        .await
+        .unwrap();
         let url = Secret::new(cluster.database(&name));
         let db = Db::connect(&url, CONNECTIONS).await.unwrap();
         Self { db, url, name }
@@ -67,7 +72,10 @@ impl TestDb {
 
     /// A connection that sees what a transaction of `tenant` sees.
     pub async fn as_tenant(&self, tenant: TenantId) -> PgConnection {
-        self.with(format!("set role chatelaine_tenant; set app.tenant_id = '{tenant}'")).await
+        self.with(format!(
+            "set role chatelaine_tenant; set app.tenant_id = '{tenant}'"
+        ))
+        .await
     }
 
     /// A connection that sees what a transaction of the program itself sees.
@@ -77,7 +85,10 @@ impl TestDb {
 
     async fn with(&self, sql: String) -> PgConnection {
         let mut connection = self.as_owner().await;
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+        sqlx::raw_sql(AssertSqlSafe(sql))
+            .execute(&mut connection)
+            .await
+            .unwrap();
         connection
     }
 }
@@ -86,10 +97,17 @@ impl Drop for TestDb {
     /// On a thread of its own, since the test's runtime may be ending. A failure leaves a database behind, no more.
     fn drop(&mut self) {
         let Some(cluster) = CLUSTER.get() else { return };
-        let (url, sql) = (cluster.url.clone(), format!("drop database if exists {} with (force)", self.name));
+        let (url, sql) = (
+            cluster.url.clone(),
+            format!("drop database if exists {} with (force)", self.name),
+        );
         let sweep = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-            let order = async { tokio::time::timeout(Duration::from_secs(10), order(&url, sql)).await };
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .ok()?;
+            let order =
+                async { tokio::time::timeout(Duration::from_secs(10), order(&url, sql)).await };
             runtime.block_on(order).ok()?.ok()
         };
         let _ = std::thread::spawn(sweep).join();
@@ -99,14 +117,21 @@ impl Drop for TestDb {
 impl Cluster {
     async fn start() -> Self {
         let env = Environment::from_process();
-        let (url, server) = match env.get("CHATELAINE_TEST_DATABASE_URL").filter(|url| !url.is_empty()) {
+        let (url, server) = match env
+            .get("CHATELAINE_TEST_DATABASE_URL")
+            .filter(|url| !url.is_empty())
+        {
             Some(url) => (Url::parse(url).unwrap(), None),
             None => {
                 let server = PrivatePostgres::throwaway(&env).await.unwrap();
                 (Url::parse(server.url().expose()).unwrap(), Some(server))
             }
         };
-        let mut cluster = Self { url, template: template_name(), _server: server };
+        let mut cluster = Self {
+            url,
+            template: template_name(),
+            _server: server,
+        };
         cluster.make_template().await;
         cluster
     }
@@ -114,21 +139,34 @@ impl Cluster {
     /// Makes the template unless it is there. Another process may be at it: who renames first wins.
     async fn make_template(&mut self) {
         let mut connection = PgConnection::connect(self.url.as_str()).await.unwrap();
-        let exists: bool = sqlx::query_scalar("select exists (select from pg_database where datname = $1)")
-            .bind(&self.template)
-            .fetch_one(&mut connection)
-            .await
-            .unwrap();
+        let exists: bool =
+            sqlx::query_scalar("select exists (select from pg_database where datname = $1)")
+                .bind(&self.template)
+                .fetch_one(&mut connection)
+                .await
+                .unwrap();
         connection.close().await.unwrap();
         if exists {
             return;
         }
         let new = format!("{}_{}", self.template, Uuid::now_v7().simple());
-        order(&self.url, format!("create database {new}")).await.unwrap();
-        Db::connect(&Secret::new(self.database(&new)), 1).await.unwrap().close().await;
-        let renamed = order(&self.url, format!("alter database {new} rename to {}", self.template)).await;
+        order(&self.url, format!("create database {new}"))
+            .await
+            .unwrap();
+        Db::connect(&Secret::new(self.database(&new)), 1)
+            .await
+            .unwrap()
+            .close()
+            .await;
+        let renamed = order(
+            &self.url,
+            format!("alter database {new} rename to {}", self.template),
+        )
+        .await;
         if renamed.is_err() {
-            order(&self.url, format!("drop database {new} with (force)")).await.unwrap();
+            order(&self.url, format!("drop database {new} with (force)"))
+                .await
+                .unwrap();
         }
     }
 
@@ -142,7 +180,10 @@ impl Cluster {
 /// Changes with every migration, so that a server that outlives the tests never hands out an old schema.
 fn template_name() -> String {
     let mut hash = 0_u64;
-    for byte in MIGRATIONS.iter().flat_map(|migration| migration.checksum.iter()) {
+    for byte in MIGRATIONS
+        .iter()
+        .flat_map(|migration| migration.checksum.iter())
+    {
         hash = hash.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*byte);
     }
     format!("chatelaine_template_{hash:016x}")
@@ -151,6 +192,8 @@ fn template_name() -> String {
 /// Runs one statement on a connection of its own.
 async fn order(url: &Url, sql: String) -> Result<(), sqlx::Error> {
     let mut connection = PgConnection::connect(url.as_str()).await?;
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await?;
+    sqlx::raw_sql(AssertSqlSafe(sql))
+        .execute(&mut connection)
+        .await?;
     connection.close().await
 }

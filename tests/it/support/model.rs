@@ -81,10 +81,17 @@ impl ScriptedModel {
         let address = listener.local_addr().unwrap();
         let app = Router::new()
             .route("/v1/chat/completions", post(complete))
-            .route("/v1/models", get(async || axum::Json(json!({ "object": "list", "data": [] }))))
+            .route(
+                "/v1/models",
+                get(async || axum::Json(json!({ "object": "list", "data": [] }))),
+            )
             .with_state(Arc::clone(&inner));
         let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self { inner, address, server }
+        Self {
+            inner,
+            address,
+            server,
+        }
     }
 
     /// What a pack's `llm.baseUrl` should be.
@@ -148,7 +155,11 @@ impl ScriptedModel {
     /// Fails when a transcript was wrong.
     pub fn assert_clean(&self) {
         let violations = self.inner.violations.lock().unwrap();
-        assert!(violations.is_empty(), "the model was sent wrong transcripts:\n{}", violations.join("\n"));
+        assert!(
+            violations.is_empty(),
+            "the model was sent wrong transcripts:\n{}",
+            violations.join("\n")
+        );
     }
 
     /// What is wrong so far, for tests of the model itself; they are then forgotten.
@@ -168,30 +179,54 @@ impl Drop for ScriptedModel {
 
 async fn reached(counter: &watch::Sender<usize>, count: usize, what: &str) {
     let mut counter = counter.subscribe();
-    let waited = tokio::time::timeout(PATIENCE, counter.wait_for(|seen| *seen >= count)).await.is_ok();
-    assert!(waited, "{} {what} in {PATIENCE:?}, expected {count}", *counter.borrow());
+    let waited = tokio::time::timeout(PATIENCE, counter.wait_for(|seen| *seen >= count))
+        .await
+        .is_ok();
+    assert!(
+        waited,
+        "{} {what} in {PATIENCE:?}, expected {count}",
+        *counter.borrow()
+    );
 }
 
-async fn complete(State(inner): State<Arc<Inner>>, headers: HeaderMap, body: Bytes) -> Response<Body> {
-    let body: Value = serde_json::from_slice(&body).unwrap_or_else(|error| json!({ "not JSON": error.to_string() }));
+async fn complete(
+    State(inner): State<Arc<Inner>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response<Body> {
+    let body: Value = serde_json::from_slice(&body)
+        .unwrap_or_else(|error| json!({ "not JSON": error.to_string() }));
     let mut wrong = transcript::violations(&body);
     for secret in inner.forbidden.lock().unwrap().iter() {
-        let in_header = headers.values().any(|value| String::from_utf8_lossy(value.as_bytes()).contains(secret));
+        let in_header = headers
+            .values()
+            .any(|value| String::from_utf8_lossy(value.as_bytes()).contains(secret));
         if in_header || body.to_string().contains(secret) {
             wrong.push("it holds a forbidden secret".to_owned());
         }
     }
-    let rule = inner.rules.lock().unwrap().iter().find_map(|rule| rule(&body));
-    let reply = rule.or_else(|| inner.queue.lock().unwrap().pop_front()).unwrap_or_else(|| {
-        wrong.push("no answer was scripted for it".to_owned());
-        error(400, "no answer was scripted")
-    });
+    let rule = inner
+        .rules
+        .lock()
+        .unwrap()
+        .iter()
+        .find_map(|rule| rule(&body));
+    let reply = rule
+        .or_else(|| inner.queue.lock().unwrap().pop_front())
+        .unwrap_or_else(|| {
+            wrong.push("no answer was scripted for it".to_owned());
+            error(400, "no answer was scripted")
+        });
     let number = {
         let mut journal = inner.journal.lock().unwrap();
         journal.push(Request { headers, body });
         journal.len()
     };
-    inner.violations.lock().unwrap().extend(wrong.into_iter().map(|what| format!("request {number}: {what}")));
+    inner.violations.lock().unwrap().extend(
+        wrong
+            .into_iter()
+            .map(|what| format!("request {number}: {what}")),
+    );
     inner.seen.send_modify(|seen| *seen += 1);
     let serial = inner.next_id.fetch_add(1, Ordering::Relaxed);
     respond(reply, serial, &inner)
@@ -205,8 +240,13 @@ fn respond(reply: Reply, serial: usize, inner: &Arc<Inner>) -> Response<Body> {
     if !reply.headers.iter().any(|(name, _)| name == "content-type") {
         response = response.header("content-type", "text/event-stream");
     }
-    let hangup = Hangup { inner: Arc::clone(inner), ended: false };
-    response.body(Body::from_stream(reply.stream(serial, hangup))).unwrap()
+    let hangup = Hangup {
+        inner: Arc::clone(inner),
+        ended: false,
+    };
+    response
+        .body(Body::from_stream(reply.stream(serial, hangup)))
+        .unwrap()
 }
 
 /// Notices that a client went away while an answer was being sent.

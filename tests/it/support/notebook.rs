@@ -25,12 +25,19 @@ impl Notebook {
     /// Knows `erin-token`, which may do everything, and `fred-token`, which may read.
     pub async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (tokens, file) = (folder.path().join("tokens.json"), folder.path().join("notes.json"));
+        let (tokens, file) = (
+            folder.path().join("tokens.json"),
+            folder.path().join("notes.json"),
+        );
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let router = http::router(Book::open(Some(file)).unwrap().into(), tokens.clone(), &[]);
         tokio::spawn(async move { axum::serve(listener, router).await });
-        let notebook = Self { url, tokens, folder };
+        let notebook = Self {
+            url,
+            tokens,
+            folder,
+        };
         notebook.know(
             r#"{ "erin-token": { "name": "erin", "scopes": ["read", "write"] },
                  "fred-token": { "name": "fred", "scopes": ["read"] } }"#,

@@ -52,8 +52,14 @@ impl Notes {
         std::fs::write(&log, "").unwrap();
         std::fs::write(&tokens, "{}").unwrap();
         let mut command = Command::new(venv("python"));
-        command.arg(folder().join("notes.py")).arg(&tokens).arg(&log);
-        let notes = Self { server: start(command).await, files };
+        command
+            .arg(folder().join("notes.py"))
+            .arg(&tokens)
+            .arg(&log);
+        let notes = Self {
+            server: start(command).await,
+            files,
+        };
         for (token, user, scopes) in [
             ("reader-token-1", "reader1", &["read"][..]),
             ("reader-token-2", "reader2", &["read"]),
@@ -69,7 +75,8 @@ impl Notes {
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeMap<String, Value>)) {
-        let mut tokens = serde_json::from_str(&std::fs::read_to_string(self.tokens()).unwrap()).unwrap();
+        let mut tokens =
+            serde_json::from_str(&std::fs::read_to_string(self.tokens()).unwrap()).unwrap();
         change(&mut tokens);
         let new = self.files.path().join("new");
         std::fs::write(&new, serde_json::to_string(&tokens).unwrap()).unwrap();
@@ -77,7 +84,9 @@ impl Notes {
     }
 
     pub fn grant(&self, token: &str, user: &str, scopes: &[&str]) {
-        self.change(|tokens| drop(tokens.insert(token.to_owned(), json!({ "user": user, "scopes": scopes }))));
+        self.change(|tokens| {
+            drop(tokens.insert(token.to_owned(), json!({ "user": user, "scopes": scopes })))
+        });
     }
 
     pub fn revoke(&self, token: &str) {
@@ -97,7 +106,10 @@ impl Notes {
 
     pub async fn world_with(&self, change: impl FnOnce(&mut Setup)) -> World {
         World::with(|setup| {
-            setup.env = setup.env.clone().with("NOTES_URL", self.server.url.as_str());
+            setup.env = setup
+                .env
+                .clone()
+                .with("NOTES_URL", self.server.url.as_str());
             setup.config.ring = ring();
             setup.packs = vec![pack("notes", "shared"), pack("private", "per-user")];
             change(setup);
@@ -108,7 +120,10 @@ impl Notes {
 
 /// A pack whose one server is [`Notes`] at `${NOTES_URL}`.
 pub fn pack(id: &str, catalog: &str) -> (String, String) {
-    (id.to_owned(), PACK.replace("ID", id).replace("CATALOG", catalog))
+    (
+        id.to_owned(),
+        PACK.replace("ID", id).replace("CATALOG", catalog),
+    )
 }
 
 pub fn ring() -> Option<chatelaine::domain::ring::KeyRing> {

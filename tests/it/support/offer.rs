@@ -67,21 +67,38 @@ pub async fn answer(client: &Client, chat: &str, text: &str) -> Vec<Value> {
 /// What was said in a run by anybody but the user.
 pub async fn parts_of(client: &Client, chat: &str, run: &str) -> Vec<Value> {
     let messages = client.messages(chat).await;
-    let answers = messages.iter().filter(|message| message["run_id"] == run && message["role"] != "user");
-    answers.flat_map(|message| message["parts"].as_array().unwrap().clone()).collect()
+    let answers = messages
+        .iter()
+        .filter(|message| message["run_id"] == run && message["role"] != "user");
+    answers
+        .flat_map(|message| message["parts"].as_array().unwrap().clone())
+        .collect()
 }
 
 pub fn texts(parts: &[Value]) -> String {
-    parts.iter().filter_map(|part| part["text"].as_str()).collect::<Vec<_>>().join("\n")
+    parts
+        .iter()
+        .filter_map(|part| part["text"].as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The lines of the audit trail with this action, as `server tool outcome`.
 pub async fn audited(world: &World, action: &str) -> Vec<String> {
     let admin = world.admin().await;
-    let page = admin.get(&format!("/v1/admin/audit?action={action}&limit=100")).await.expect(200);
+    let page = admin
+        .get(&format!("/v1/admin/audit?action={action}&limit=100"))
+        .await
+        .expect(200);
     let member = |line: &Value, name: &str| line[name].as_str().unwrap_or_default().to_owned();
-    let line =
-        |line: &Value| format!("{} {} {}", member(line, "server"), member(line, "tool"), member(line, "outcome"));
+    let line = |line: &Value| {
+        format!(
+            "{} {} {}",
+            member(line, "server"),
+            member(line, "tool"),
+            member(line, "outcome")
+        )
+    };
     page["items"].as_array().unwrap().iter().map(line).collect()
 }
 

@@ -28,7 +28,11 @@ pub fn chatelaine(arguments: &[&str]) -> Command {
     let env = Environment::from_process();
     let mut command = Command::new(env!("CARGO_BIN_EXE_chatelaine"));
     command.args(arguments).env_clear().kill_on_drop(true);
-    command.envs(["PATH", "HOME"].iter().filter_map(|name| Some((name, env.get(name)?))));
+    command.envs(
+        ["PATH", "HOME"]
+            .iter()
+            .filter_map(|name| Some((name, env.get(name)?))),
+    );
     command
 }
 
@@ -40,20 +44,40 @@ impl Program {
             .env("CHATELAINE_LISTEN", "127.0.0.1:0")
             .env("CHATELAINE_DATA", &world.config.data)
             .env("CHATELAINE_PACKS", &world.config.packs)
-            .env("CHATELAINE_EGRESS_ALLOW", world.config.egress_allow.join(","))
-            .env("CHATELAINE_STDIO_COMMANDS", world.config.stdio_commands.join(","))
+            .env(
+                "CHATELAINE_EGRESS_ALLOW",
+                world.config.egress_allow.join(","),
+            )
+            .env(
+                "CHATELAINE_STDIO_COMMANDS",
+                world.config.stdio_commands.join(","),
+            )
             .env("CHATELAINE_LOG", "trace")
             .env("DATABASE_URL", world.db.url.expose())
             .env("MCP_CONFIG_ENCRYPTION_KEY", key)
-            .envs(variables.iter().filter_map(|name| Some((name, world.env.get(name)?))));
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            .envs(
+                variables
+                    .iter()
+                    .filter_map(|name| Some((name, world.env.get(name)?))),
+            );
+        let mut process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let said = Arc::<Mutex<String>>::default();
         let (found, mut address) = watch::channel(None);
         let found = Arc::new(found);
-        tokio::spawn(listen(process.stdout.take().unwrap(), said.clone(), found.clone()));
+        tokio::spawn(listen(
+            process.stdout.take().unwrap(),
+            said.clone(),
+            found.clone(),
+        ));
         tokio::spawn(listen(process.stderr.take().unwrap(), said.clone(), found));
         let address = tokio::time::timeout(PATIENCE, address.wait_for(Option::is_some)).await;
-        let address = address.unwrap_or_else(|_| panic!("it does not serve: {}", said.lock().unwrap()));
+        let address =
+            address.unwrap_or_else(|_| panic!("it does not serve: {}", said.lock().unwrap()));
         let url = format!("http://{}", address.unwrap().as_deref().unwrap());
         Self { url, process, said }
     }
@@ -65,7 +89,11 @@ impl Program {
 
     /// The command lines of its descendants, one a line.
     pub async fn children(&self) -> String {
-        let listed = Command::new("ps").args(["-axww", "-o", "pid=,ppid=,command="]).output().await.unwrap();
+        let listed = Command::new("ps")
+            .args(["-axww", "-o", "pid=,ppid=,command="])
+            .output()
+            .await
+            .unwrap();
         let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
         let rows: Vec<(u32, u32, &str)> = listed.lines().filter_map(row).collect();
         let mut family = vec![self.process.id().expect("it runs")];
@@ -83,8 +111,15 @@ impl Program {
     /// Asks it to stop, and gives everything it has said until its end.
     pub async fn stop(mut self) -> String {
         let pid = self.process.id().expect("it runs").cast_signed();
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGTERM).unwrap();
-        tokio::time::timeout(PATIENCE, self.process.wait()).await.expect("it does not stop").unwrap();
+        nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(pid),
+            nix::sys::signal::Signal::SIGTERM,
+        )
+        .unwrap();
+        tokio::time::timeout(PATIENCE, self.process.wait())
+            .await
+            .expect("it does not stop")
+            .unwrap();
         // The readers are at most a moment behind.
         tokio::time::timeout(PATIENCE, async {
             while Arc::strong_count(&self.said) > 1 {
@@ -105,7 +140,11 @@ fn row(line: &str) -> Option<(u32, u32, &str)> {
 }
 
 /// Keeps what is said, and looks for the address.
-async fn listen(output: impl AsyncRead + Unpin, said: Arc<Mutex<String>>, found: Arc<watch::Sender<Option<String>>>) {
+async fn listen(
+    output: impl AsyncRead + Unpin,
+    said: Arc<Mutex<String>>,
+    found: Arc<watch::Sender<Option<String>>>,
+) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         if let Some((_, address)) = line.split_once("listening address=") {

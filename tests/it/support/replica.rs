@@ -26,7 +26,11 @@ pub struct Replica {
 
 impl Replica {
     pub async fn start(config: &Config, env: &Environment, database: &Secret) -> Self {
-        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let (tell, told) = oneshot::channel::<(SocketAddr, Arc<App>)>();
         let (config, env, database) = (config.clone(), env.clone(), database.clone());
         runtime.spawn(async move {
@@ -36,7 +40,11 @@ impl Replica {
             std::future::pending::<()>().await;
         });
         let (address, app) = told.await.expect("the replica does not start");
-        Self { url: format!("http://{address}"), app, runtime: Some(runtime) }
+        Self {
+            url: format!("http://{address}"),
+            app,
+            runtime: Some(runtime),
+        }
     }
 
     /// Ends it as a SIGKILL would: every task stops where it is, nothing is written or told to anybody.

@@ -38,7 +38,10 @@ pub fn mcp_with(options: Options) -> Mcp {
 }
 
 pub fn mcp() -> Mcp {
-    mcp_with(Options { stdio_commands: vec!["node".to_owned()], ..Options::default() })
+    mcp_with(Options {
+        stdio_commands: vec!["node".to_owned()],
+        ..Options::default()
+    })
 }
 
 /// A key that no other test has.
@@ -86,7 +89,9 @@ pub fn options() -> CallOptions {
 
 /// Waits for something that must happen soon.
 pub async fn soon<T>(future: impl Future<Output = T>) -> T {
-    timeout(Duration::from_secs(20), future).await.expect("it did not happen within 20 s")
+    timeout(Duration::from_secs(20), future)
+        .await
+        .expect("it did not happen within 20 s")
 }
 
 /// Polls until it holds.
@@ -109,13 +114,24 @@ pub struct Server {
 impl Server {
     /// The endpoint with these headers.
     pub fn endpoint(&self, headers: &[(&str, &str)]) -> Endpoint {
-        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
-        Endpoint::Remote { transport: Remote::StreamableHttp, url: self.url.clone(), headers }
+        let headers = headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), Secret::new(*value)))
+            .collect();
+        Endpoint::Remote {
+            transport: Remote::StreamableHttp,
+            url: self.url.clone(),
+            headers,
+        }
     }
 
     /// The endpoint over this transport, without headers.
     pub fn over(&self, transport: Remote) -> Endpoint {
-        Endpoint::Remote { transport, url: self.url.clone(), headers: Vec::new() }
+        Endpoint::Remote {
+            transport,
+            url: self.url.clone(),
+            headers: Vec::new(),
+        }
     }
 }
 
@@ -123,14 +139,20 @@ impl Server {
 pub async fn everything(port: Option<u16>) -> Server {
     let port = port.unwrap_or_else(free_port);
     let mut command = Command::new("node");
-    command.arg(everything_script()).arg("streamableHttp").env("PORT", port.to_string());
+    command
+        .arg(everything_script())
+        .arg("streamableHttp")
+        .env("PORT", port.to_string());
     start(command).await
 }
 
 /// npm `@modelcontextprotocol/server-everything` over HTTP with SSE as in revision 2024-11-05.
 pub async fn everything_sse() -> Server {
     let mut command = Command::new("node");
-    command.arg(everything_script()).arg("sse").env("PORT", free_port().to_string());
+    command
+        .arg(everything_script())
+        .arg("sse")
+        .env("PORT", free_port().to_string());
     let mut server = start(command).await;
     server.url.set_path("/sse");
     server
@@ -139,9 +161,20 @@ pub async fn everything_sse() -> Server {
 /// npm `supergateway` with a WebSocket, in front of server-everything over stdio.
 pub async fn gateway() -> Server {
     let mut command = Command::new("node");
-    command.arg(installed(folder().join("node_modules/supergateway/dist/index.js")));
-    command.args(["--outputTransport", "ws", "--messagePath", "/message", "--port", &free_port().to_string()]);
-    command.arg("--stdio").arg(format!("node {} stdio", everything_script().display()));
+    command.arg(installed(
+        folder().join("node_modules/supergateway/dist/index.js"),
+    ));
+    command.args([
+        "--outputTransport",
+        "ws",
+        "--messagePath",
+        "/message",
+        "--port",
+        &free_port().to_string(),
+    ]);
+    command
+        .arg("--stdio")
+        .arg(format!("node {} stdio", everything_script().display()));
     let mut server = start(command).await;
     server.url.set_path("/message");
     server.url.set_scheme("ws").unwrap();
@@ -153,13 +186,30 @@ pub async fn gateway() -> Server {
 pub async fn proxy(port: Option<u16>, key: &str) -> Server {
     let port = port.unwrap_or_else(free_port);
     let mut command = Command::new("node");
-    command.arg(installed(folder().join("node_modules/mcp-proxy/dist/bin/mcp-proxy.mjs")));
-    command.args(["--host", "127.0.0.1", "--server", "stream", "--apiKey", key, "--port", &port.to_string()]);
-    command.args(["--", "node"]).arg(everything_script()).arg("stdio");
+    command.arg(installed(
+        folder().join("node_modules/mcp-proxy/dist/bin/mcp-proxy.mjs"),
+    ));
+    command.args([
+        "--host",
+        "127.0.0.1",
+        "--server",
+        "stream",
+        "--apiKey",
+        key,
+        "--port",
+        &port.to_string(),
+    ]);
+    command
+        .args(["--", "node"])
+        .arg(everything_script())
+        .arg("stdio");
     let server = start(command).await;
     // It says so a moment before it listens.
     soon(async {
-        while tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+        while tokio::net::TcpStream::connect(("127.0.0.1", port))
+            .await
+            .is_err()
+        {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
@@ -190,33 +240,61 @@ pub fn everything_stdio() -> Endpoint {
 
 /// The published `mcp-server-time` as a child.
 pub fn time_stdio() -> Endpoint {
-    stdio(venv("mcp-server-time").to_str().unwrap(), ["--local-timezone", "UTC"])
+    stdio(
+        venv("mcp-server-time").to_str().unwrap(),
+        ["--local-timezone", "UTC"],
+    )
 }
 
 /// `tests/servers/desk.py` as a child.
 pub fn desk_stdio() -> Endpoint {
-    stdio(venv("python").to_str().unwrap(), [folder().join("desk.py").to_str().unwrap(), "--stdio"])
+    stdio(
+        venv("python").to_str().unwrap(),
+        [folder().join("desk.py").to_str().unwrap(), "--stdio"],
+    )
 }
 
 /// `tests/servers/probe.py` as a child, behaving as the words say.
 pub fn probe_stdio(behaviour: &[&str], env: &[(&str, &str)]) -> Endpoint {
     let script = folder().join("probe.py");
     let args = std::iter::once(script.to_str().unwrap()).chain(behaviour.iter().copied());
-    let Endpoint::Stdio { command, args, cwd, .. } = stdio(venv("python").to_str().unwrap(), args) else {
+    let Endpoint::Stdio {
+        command, args, cwd, ..
+    } = stdio(venv("python").to_str().unwrap(), args)
+    else {
         unreachable!("just made")
     };
-    let env = env.iter().map(|(name, value)| ((*name).to_owned(), Secret::new(*value))).collect();
-    Endpoint::Stdio { command, args, env, cwd, encoding: None }
+    let env = env
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), Secret::new(*value)))
+        .collect();
+    Endpoint::Stdio {
+        command,
+        args,
+        env,
+        cwd,
+        encoding: None,
+    }
 }
 
 fn stdio<'a>(command: &str, args: impl IntoIterator<Item = &'a str>) -> Endpoint {
     let args = args.into_iter().map(Secret::new).collect();
-    Endpoint::Stdio { command: command.to_owned(), args, env: BTreeMap::new(), cwd: None, encoding: None }
+    Endpoint::Stdio {
+        command: command.to_owned(),
+        args,
+        env: BTreeMap::new(),
+        cwd: None,
+        encoding: None,
+    }
 }
 
 /// A port that was free a moment ago.
 fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 pub fn folder() -> PathBuf {
@@ -232,7 +310,11 @@ pub fn venv(program: &str) -> PathBuf {
 }
 
 fn installed(path: PathBuf) -> PathBuf {
-    assert!(path.exists(), "{} is missing; run tests/servers/install.sh", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing; run tests/servers/install.sh",
+        path.display()
+    );
     path
 }
 
@@ -244,21 +326,34 @@ pub async fn start(mut command: Command) -> Server {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .unwrap_or_else(|error| panic!("cannot start {command:?}: {error}; run tests/servers/install.sh"));
+        .unwrap_or_else(|error| {
+            panic!("cannot start {command:?}: {error}; run tests/servers/install.sh")
+        });
     let (found, mut ports) = mpsc::channel(2);
     tokio::spawn(drain(process.stdout.take().unwrap(), found.clone()));
     tokio::spawn(drain(process.stderr.take().unwrap(), found));
-    let port = timeout(START, ports.recv()).await.unwrap_or_else(|_| panic!("{command:?} is silent after {START:?}"));
-    let port = port.unwrap_or_else(|| panic!("{command:?} ended before it listened; run tests/servers/install.sh"));
+    let port = timeout(START, ports.recv())
+        .await
+        .unwrap_or_else(|_| panic!("{command:?} is silent after {START:?}"));
+    let port = port.unwrap_or_else(|| {
+        panic!("{command:?} ended before it listened; run tests/servers/install.sh")
+    });
     let url = Url::parse(&format!("http://127.0.0.1:{port}/mcp")).unwrap();
-    Server { url, port, _process: process }
+    Server {
+        url,
+        port,
+        _process: process,
+    }
 }
 
 /// Reads all output, so that the server never waits for a reader, and tells the port when a line names it.
 async fn drain(output: impl AsyncRead + Send + Unpin, found: mpsc::Sender<u16>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(port) = line.split_once(" on port ").and_then(|(_, port)| port.trim().parse().ok()) {
+        if let Some(port) = line
+            .split_once(" on port ")
+            .and_then(|(_, port)| port.trim().parse().ok())
+        {
             // Only the first one is waited for.
             let _ = found.try_send(port);
         }

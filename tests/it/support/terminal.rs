@@ -28,15 +28,34 @@ impl Terminal {
     pub fn piped(url: &str, person: &Client) -> Self {
         let (stdin, input) = std::io::pipe().unwrap();
         let (output, stdout) = std::io::pipe().unwrap();
-        Self::start(url, person, [stdin.into(), stdout.into()], input.into(), output.into(), None)
+        Self::start(
+            url,
+            person,
+            [stdin.into(), stdout.into()],
+            input.into(),
+            output.into(),
+            None,
+        )
     }
 
     /// A pseudo-terminal, where a person would type.
     pub fn real(url: &str, person: &Client) -> Self {
-        let size = Winsize { ws_row: 50, ws_col: 160, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize {
+            ws_row: 50,
+            ws_col: 160,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
         let pty = openpty(Some(&size), None).unwrap();
         let ends = [pty.slave.try_clone().unwrap(), pty.slave];
-        Self::start(url, person, ends, pty.master.try_clone().unwrap(), pty.master, Some(("\r", "\u{4}")))
+        Self::start(
+            url,
+            person,
+            ends,
+            pty.master.try_clone().unwrap(),
+            pty.master,
+            Some(("\r", "\u{4}")),
+        )
     }
 
     fn start(
@@ -48,7 +67,11 @@ impl Terminal {
         keys: Option<(&'static str, &'static str)>,
     ) -> Self {
         let mut command = chatelaine(&["chat", "--agent", "bank", "--url", url]);
-        command.env("CHATELAINE_TOKEN", person.token()).stdin(stdin).stdout(stdout).stderr(Stdio::inherit());
+        command
+            .env("CHATELAINE_TOKEN", person.token())
+            .stdin(stdin)
+            .stdout(stdout)
+            .stderr(Stdio::inherit());
         let process = command.spawn().unwrap();
         let (said, shown) = watch::channel(Vec::new());
         // A terminal whose other end is closed is an error and the end.
@@ -58,11 +81,21 @@ impl Terminal {
                 said.send_modify(|said| said.extend_from_slice(&piece[..read]));
             }
         });
-        Self { process, input: Some(input.into()), shown, at: 0, keys }
+        Self {
+            process,
+            input: Some(input.into()),
+            shown,
+            at: 0,
+            keys,
+        }
     }
 
     pub fn types(&mut self, text: &str) {
-        self.input.as_mut().expect("it has not ended").write_all(text.as_bytes()).unwrap();
+        self.input
+            .as_mut()
+            .expect("it has not ended")
+            .write_all(text.as_bytes())
+            .unwrap();
     }
 
     pub fn enters(&mut self, line: &str) {
@@ -76,13 +109,24 @@ impl Terminal {
         let caller = std::panic::Location::caller();
         async move {
             let end = |shown: &[u8]| {
-                let found = shown.windows(text.len()).position(|window| window == text.as_bytes());
+                let found = shown
+                    .windows(text.len())
+                    .position(|window| window == text.as_bytes());
                 found.map(|found| found + text.len())
             };
             let at = self.at;
-            let found = tokio::time::timeout(PATIENCE, self.shown.wait_for(|shown| end(&shown[at..]).is_some()));
-            let found = found.await.ok().and_then(Result::ok).and_then(|shown| end(&shown[at..]));
-            let Some(found) = found else { panic!("{caller}: {text:?} is not shown: {}", self.all()) };
+            let found = tokio::time::timeout(
+                PATIENCE,
+                self.shown.wait_for(|shown| end(&shown[at..]).is_some()),
+            );
+            let found = found
+                .await
+                .ok()
+                .and_then(Result::ok)
+                .and_then(|shown| end(&shown[at..]));
+            let Some(found) = found else {
+                panic!("{caller}: {text:?} is not shown: {}", self.all())
+            };
             self.at += found;
         }
     }
@@ -105,7 +149,9 @@ impl Terminal {
     /// Waits until it leaves by itself.
     pub async fn left(mut self) -> String {
         let status = tokio::time::timeout(PATIENCE, self.process.wait()).await;
-        let status = status.unwrap_or_else(|_| panic!("it does not end: {}", self.all())).unwrap();
+        let status = status
+            .unwrap_or_else(|_| panic!("it does not end: {}", self.all()))
+            .unwrap();
         assert!(status.success(), "{status}: {}", self.all());
         // The reader ends with the output.
         let _ = tokio::time::timeout(PATIENCE, self.shown.wait_for(|_| false)).await;

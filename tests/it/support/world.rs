@@ -102,9 +102,15 @@ impl World {
     /// The same, after `change` to the settings.
     pub async fn with(change: impl FnOnce(&mut Setup)) -> Self {
         log_if_asked();
-        let (model, bank, db) = (ScriptedModel::start().await, start_bank(None).await, TestDb::new().await);
+        let (model, bank, db) = (
+            ScriptedModel::start().await,
+            start_bank(None).await,
+            TestDb::new().await,
+        );
         let folder = tempfile::tempdir().unwrap();
-        let env = Environment::default().with("MODEL_URL", model.base_url()).with("BANK_URL", bank.url.clone());
+        let env = Environment::default()
+            .with("MODEL_URL", model.base_url())
+            .with("BANK_URL", bank.url.clone());
         let config = Config {
             listen: ([127, 0, 0, 1], 0).into(),
             data: folder.path().join("data"),
@@ -113,21 +119,45 @@ impl World {
             egress_allow: vec!["127.0.0.1".to_owned()],
             ..Config::from_environment(&Environment::default()).unwrap()
         };
-        let packs = vec![("bank".to_owned(), BANK.to_owned()), ("office".to_owned(), OFFICE.to_owned())];
+        let packs = vec![
+            ("bank".to_owned(), BANK.to_owned()),
+            ("office".to_owned(), OFFICE.to_owned()),
+        ];
         let mut setup = Setup { config, env, packs };
         change(&mut setup);
         for (id, yaml) in &setup.packs {
             write_pack(&setup.config.packs, id, yaml);
         }
         let clock = chatelaine::domain::clock::Clock::System;
-        let tenant = accounts::add_tenant(&db.db, &clock, "acme", None, true).await.unwrap();
-        let other = accounts::add_tenant(&db.db, &clock, "globex", Some(vec![AgentId::parse("bank").unwrap()]), false)
+        let tenant = accounts::add_tenant(&db.db, &clock, "acme", None, true)
             .await
             .unwrap();
-        let service = Service::start(setup.config.clone(), &setup.env, db.db.clone()).await.unwrap();
+        let other = accounts::add_tenant(
+            &db.db,
+            &clock,
+            "globex",
+            Some(vec![AgentId::parse("bank").unwrap()]),
+            false,
+        )
+        .await
+        .unwrap();
+        let service = Service::start(setup.config.clone(), &setup.env, db.db.clone())
+            .await
+            .unwrap();
         let url = format!("http://{}", service.address);
         let Setup { config, env, .. } = setup;
-        Self { model, bank, url, tenant, other, config, env, service, db, folder }
+        Self {
+            model,
+            bank,
+            url,
+            tenant,
+            other,
+            config,
+            env,
+            service,
+            db,
+            folder,
+        }
     }
 
     pub fn app(&self) -> &Arc<App> {
@@ -136,9 +166,29 @@ impl World {
 
     /// Stops the process in order, as a signal would.
     pub async fn stop(self) -> Stopped {
-        let Self { model, bank, tenant, other, config, env, service, db, folder, .. } = self;
+        let Self {
+            model,
+            bank,
+            tenant,
+            other,
+            config,
+            env,
+            service,
+            db,
+            folder,
+            ..
+        } = self;
         service.stop().await.unwrap();
-        Stopped { model, bank, tenant, other, config, env, db, folder }
+        Stopped {
+            model,
+            bank,
+            tenant,
+            other,
+            config,
+            env,
+            db,
+            folder,
+        }
     }
 
     /// Writes a pack into the folder of the packs, or a new version of it.
@@ -153,7 +203,9 @@ impl World {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, ready).await.expect("the bank is not connected, once for each tenant");
+        tokio::time::timeout(PATIENCE, ready)
+            .await
+            .expect("the bank is not connected, once for each tenant");
     }
 
     /// Somebody with these roles.
@@ -164,7 +216,16 @@ impl World {
     /// Somebody of the tenant with this description.
     pub async fn someone(&self, person: &development::Person) -> Client {
         let (now, life) = (self.app().clock.now(), time::Duration::hours(1));
-        let token = development::token(&self.db.db, &self.config.data, &self.tenant, person, now, life).await.unwrap();
+        let token = development::token(
+            &self.db.db,
+            &self.config.data,
+            &self.tenant,
+            person,
+            now,
+            life,
+        )
+        .await
+        .unwrap();
         self.client(&token)
     }
 
@@ -185,28 +246,52 @@ impl World {
 
     async fn person(&self, tenant: &Tenant, user: &str, roles: &[&str], admin: bool) -> Client {
         let roles = roles.iter().map(|role| (*role).to_owned()).collect();
-        let person = development::Person { user: user.to_owned(), roles, admin, ..Default::default() };
+        let person = development::Person {
+            user: user.to_owned(),
+            roles,
+            admin,
+            ..Default::default()
+        };
         let (now, life) = (self.app().clock.now(), time::Duration::hours(1));
-        let token = development::token(&self.db.db, &self.config.data, tenant, &person, now, life).await.unwrap();
+        let token = development::token(&self.db.db, &self.config.data, tenant, &person, now, life)
+            .await
+            .unwrap();
         self.client(&token)
     }
 
     /// A frontend's key, speaking for one of its users.
     pub async fn frontend(&self, user: &str) -> Client {
         let speaker = Speaker::Frontend(FrontendHeaders::open_webui());
-        let key = self.key("frontend", Scopes::of([Scope::Chat]), speaker).await;
-        self.client(&key).with_header(&FrontendHeaders::open_webui().user_id, user)
+        let key = self
+            .key("frontend", Scopes::of([Scope::Chat]), speaker)
+            .await;
+        self.client(&key)
+            .with_header(&FrontendHeaders::open_webui().user_id, user)
     }
 
     /// A key of the tenant.
     pub async fn key(&self, name: &str, scopes: Scopes, speaker: Speaker) -> Secret {
-        let new = NewKey { name: name.to_owned(), scopes, speaker, expires_at: None };
-        accounts::create_key(&self.db.db, &self.app().clock, self.tenant.id, new).await.unwrap().secret
+        let new = NewKey {
+            name: name.to_owned(),
+            scopes,
+            speaker,
+            expires_at: None,
+        };
+        accounts::create_key(&self.db.db, &self.app().clock, self.tenant.id, new)
+            .await
+            .unwrap()
+            .secret
     }
 
     /// Somebody without a token of their own, who asked for a guest's.
     pub async fn guest(&self) -> Client {
-        let answer = self.nobody().post("/v1/guests", serde_json::json!({ "tenant": self.tenant.name })).await;
+        let answer = self
+            .nobody()
+            .post(
+                "/v1/guests",
+                serde_json::json!({ "tenant": self.tenant.name }),
+            )
+            .await;
         self.client(&Secret::new(answer.expect(201)["token"].as_str().unwrap()))
     }
 
@@ -234,11 +319,33 @@ pub struct Stopped {
 impl Stopped {
     /// Starts the product again on what it left behind. Tokens stay good.
     pub async fn start(self) -> World {
-        let Self { model, bank, tenant, other, config, env, mut db, folder } = self;
+        let Self {
+            model,
+            bank,
+            tenant,
+            other,
+            config,
+            env,
+            mut db,
+            folder,
+        } = self;
         db.db = Db::connect(&db.url, 8).await.unwrap();
-        let service = Service::start(config.clone(), &env, db.db.clone()).await.unwrap();
+        let service = Service::start(config.clone(), &env, db.db.clone())
+            .await
+            .unwrap();
         let url = format!("http://{}", service.address);
-        World { model, bank, url, tenant, other, config, env, service, db, folder }
+        World {
+            model,
+            bank,
+            url,
+            tenant,
+            other,
+            config,
+            env,
+            service,
+            db,
+            folder,
+        }
     }
 }
 
@@ -246,7 +353,10 @@ impl Stopped {
 fn log_if_asked() {
     let env = Environment::from_process();
     if let Some(filter) = env.get("CHATELAINE_TEST_LOG") {
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_test_writer()
+            .try_init();
     }
 }
 

@@ -22,15 +22,23 @@ pub enum Fault {
 pub fn drawn(amount: &Amount) -> Vec<Fault> {
     let of = |fault, number: usize| std::iter::repeat_n(fault, number);
     let (freezes, crashes) = ((amount.kills * 3 / 10).max(1), (amount.kills / 5).max(1));
-    let mut faults: Vec<_> =
-        of(Fault::Kill, amount.kills).chain(of(Fault::Freeze, freezes)).chain(of(Fault::Crash, crashes)).collect();
+    let mut faults: Vec<_> = of(Fault::Kill, amount.kills)
+        .chain(of(Fault::Freeze, freezes))
+        .chain(of(Fault::Crash, crashes))
+        .collect();
     faults.shuffle(&mut StdRng::seed_from_u64(amount.seed));
     faults
 }
 
 /// Lets each fault strike when a random one of its share of the requests has just begun. No request begins before
 /// the fault of its share is due, so none of the work outruns the faults, nor they the work.
-pub async fn strike(amount: &Amount, faults: &[Fault], people: &People, fleet: &mut Fleet, database: &mut Database) {
+pub async fn strike(
+    amount: &Amount,
+    faults: &[Fault],
+    people: &People,
+    fleet: &mut Fleet,
+    database: &mut Database,
+) {
     let mut random = StdRng::seed_from_u64(amount.seed ^ 1);
     let share = amount.requests.div_ceil(faults.len());
     for (at, fault) in faults.iter().enumerate() {
@@ -40,7 +48,11 @@ pub async fn strike(amount: &Amount, faults: &[Fault], people: &People, fleet: &
         let replica = random.random_range(0..fleet.size());
         match fault {
             Fault::Kill => fleet.kill(replica).await,
-            Fault::Freeze => fleet.freeze(replica, LEASE.mul_f64(random.random_range(1.2..2.0))).await,
+            Fault::Freeze => {
+                fleet
+                    .freeze(replica, LEASE.mul_f64(random.random_range(1.2..2.0)))
+                    .await
+            }
             Fault::Crash => database.crash().await,
         }
         people.struck();

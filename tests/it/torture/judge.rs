@@ -53,25 +53,44 @@ impl Evidence {
         open: Vec<Uuid>,
     ) -> Self {
         type Row = (Uuid, String, String, Vec<u8>, i32, Option<OffsetDateTime>);
-        let rows: Vec<Row> =
-            people.rows("select id, code, state, args_sha256, min_approvals, finished_at from approvals").await;
+        let rows: Vec<Row> = people
+            .rows("select id, code, state, args_sha256, min_approvals, finished_at from approvals")
+            .await;
         let last = rows.iter().filter_map(|row| row.5).max().unwrap_or(calm);
         let requests = rows.into_iter().map(|(id, code, state, hash, least, _)| {
-            let (state, args_sha256) = (State::parse(&state).unwrap(), canonical::hash_of_row(hash).unwrap());
+            let (state, args_sha256) = (
+                State::parse(&state).unwrap(),
+                canonical::hash_of_row(hash).unwrap(),
+            );
             let min_approvals = usize::try_from(least).unwrap();
             let (votes, words) = (Vec::new(), Vec::new());
-            (id, Request { code, state, args_sha256, min_approvals, votes, sent: None, words })
+            (
+                id,
+                Request {
+                    code,
+                    state,
+                    args_sha256,
+                    min_approvals,
+                    votes,
+                    sent: None,
+                    words,
+                },
+            )
         });
         let mut requests: BTreeMap<_, _> = requests.collect();
-        let votes: Vec<(Uuid, String, String, Option<String>)> =
-            people.rows("select approval_id, approver, choice, reason from approval_votes").await;
+        let votes: Vec<(Uuid, String, String, Option<String>)> = people
+            .rows("select approval_id, approver, choice, reason from approval_votes")
+            .await;
         for (id, by, choice, reason) in votes {
             let request = requests.get_mut(&id).expect("a vote names its request");
-            request.votes.push((by, choice == "approve", reason.unwrap_or_default()));
+            request
+                .votes
+                .push((by, choice == "approve", reason.unwrap_or_default()));
         }
         for life in lives {
             let request = requests.get_mut(&life.approval);
-            let request = request.unwrap_or_else(|| panic!("request {} was shown, and it is gone", life.approval));
+            let request = request
+                .unwrap_or_else(|| panic!("request {} was shown, and it is gone", life.approval));
             (request.sent, request.words) = (Some(life.args_sha256), life.words);
         }
         let executed = ledger.iter().map(|entry| Executed {
@@ -79,7 +98,12 @@ impl Evidence {
             args_sha256: canonical::hash(&canonical::text(&entry.arguments).unwrap()),
         });
         let settled_after = (last - calm).max(time::Duration::ZERO);
-        Self { requests, ledger: executed.collect(), open, settled_after }
+        Self {
+            requests,
+            ledger: executed.collect(),
+            open,
+            settled_after,
+        }
     }
 
     /// Everything that must not be, each in a sentence that names the request.
@@ -93,11 +117,18 @@ impl Evidence {
         for executed in &self.ledger {
             *times.entry(executed.args_sha256).or_default() += 1;
             if !requests_of.contains_key(&executed.args_sha256) {
-                complaints.push(format!("executed with arguments that nobody asked for: {}", executed.what));
+                complaints.push(format!(
+                    "executed with arguments that nobody asked for: {}",
+                    executed.what
+                ));
             }
         }
         for (id, request) in &self.requests {
-            let named = format!("request {} ({id}), {}", request.code, request.state.as_str());
+            let named = format!(
+                "request {} ({id}), {}",
+                request.code,
+                request.state.as_str()
+            );
             let times = times.get(&request.args_sha256).copied().unwrap_or_default();
             let mut complain = |what: String| complaints.push(format!("{named}: {what}"));
             if requests_of[&request.args_sha256] > 1 {
@@ -106,13 +137,22 @@ impl Evidence {
             if request.sent.is_some_and(|sent| sent != request.args_sha256) {
                 complain("its arguments are not those that were sent".to_owned());
             }
-            executions(request, times).into_iter().for_each(&mut complain);
+            executions(request, times)
+                .into_iter()
+                .for_each(&mut complain);
             votes(request).into_iter().for_each(&mut complain);
-            request.words.iter().filter_map(|word| broken_promise(request, word)).for_each(&mut complain);
+            request
+                .words
+                .iter()
+                .filter_map(|word| broken_promise(request, word))
+                .for_each(&mut complain);
         }
         for id in &self.open {
             let request = &self.requests[id];
-            complaints.push(format!("request {} ({id}): still open long after the faults", request.code));
+            complaints.push(format!(
+                "request {} ({id}): still open long after the faults",
+                request.code
+            ));
         }
         complaints
     }
@@ -130,7 +170,11 @@ fn executions(request: &Request, times: usize) -> Option<String> {
 
 /// Approved is what enough people approved, and nothing else is.
 fn votes(request: &Request) -> Option<String> {
-    let approvals = request.votes.iter().filter(|(_, approve, _)| *approve).count();
+    let approvals = request
+        .votes
+        .iter()
+        .filter(|(_, approve, _)| *approve)
+        .count();
     let enough = approvals >= request.min_approvals;
     let approved = match request.state {
         State::Approved
@@ -151,13 +195,28 @@ fn broken_promise(request: &Request, word: &Word) -> Option<String> {
     let seen = match &word.heard {
         Heard::Yes(state) => *state,
         Heard::No => return None,
-        Heard::Nonsense(answer) => return Some(format!("{by} wanted to {choice:?} and was told {answer}")),
+        Heard::Nonsense(answer) => {
+            return Some(format!("{by} wanted to {choice:?} and was told {answer}"));
+        }
     };
-    let kept = |approve| request.votes.iter().any(|vote| vote.0 == by && vote.1 == approve);
+    let kept = |approve| {
+        request
+            .votes
+            .iter()
+            .any(|vote| vote.0 == by && vote.1 == approve)
+    };
     // Two words of one person with the same choice are one vote, with the reason of the first.
     let reason = |approve| {
-        let said = |reason: &str| request.words.iter().any(|word| word.by.name() == by && word.reason == reason);
-        request.votes.iter().any(|vote| vote.0 == by && vote.1 == approve && said(&vote.2))
+        let said = |reason: &str| {
+            request
+                .words
+                .iter()
+                .any(|word| word.by.name() == by && word.reason == reason)
+        };
+        request
+            .votes
+            .iter()
+            .any(|vote| vote.0 == by && vote.1 == approve && said(&vote.2))
     };
     let holds = match choice {
         Choice::Approve => kept(true) && reason(true),
@@ -165,10 +224,17 @@ fn broken_promise(request: &Request, word: &Word) -> Option<String> {
         Choice::Cancel => request.state == State::Cancelled,
     };
     if !holds {
-        return Some(format!("{by} was told that their {choice:?} is done, and it is not"));
+        return Some(format!(
+            "{by} was told that their {choice:?} is done, and it is not"
+        ));
     }
     let went_on = seen == request.state || seen.is_open();
-    (!went_on).then(|| format!("{by} was shown it as {}, which is no state to leave", seen.as_str()))
+    (!went_on).then(|| {
+        format!(
+            "{by} was shown it as {}, which is no state to leave",
+            seen.as_str()
+        )
+    })
 }
 
 #[cfg(test)]
@@ -178,7 +244,12 @@ mod tests {
     const CHIEF: Who = Who::Chief(0);
 
     /// A request that ended so, which its chief approved, with words of theirs, and so many executions.
-    fn evidence(state: State, approvals: usize, words: &[(Choice, Heard)], times: usize) -> Evidence {
+    fn evidence(
+        state: State,
+        approvals: usize,
+        words: &[(Choice, Heard)],
+        times: usize,
+    ) -> Evidence {
         let word = |(choice, heard): &(Choice, Heard)| Word {
             by: CHIEF,
             choice: *choice,
@@ -190,11 +261,16 @@ mod tests {
             state,
             args_sha256: [1; 32],
             min_approvals: 1,
-            votes: (0..approvals).map(|_| (CHIEF.name(), true, "why".to_owned())).collect(),
+            votes: (0..approvals)
+                .map(|_| (CHIEF.name(), true, "why".to_owned()))
+                .collect(),
             sent: Some([1; 32]),
             words: words.iter().map(word).collect(),
         };
-        let executed = (0..times).map(|_| Executed { what: "send_money".to_owned(), args_sha256: [1; 32] });
+        let executed = (0..times).map(|_| Executed {
+            what: "send_money".to_owned(),
+            args_sha256: [1; 32],
+        });
         Evidence {
             requests: [(Uuid::nil(), request)].into(),
             ledger: executed.collect(),
@@ -209,9 +285,15 @@ mod tests {
 
     #[test]
     fn what_was_done_once_with_consent_is_fine() {
-        let heard = [(Choice::Approve, Heard::Yes(State::Approved)), (Choice::Cancel, Heard::No)];
+        let heard = [
+            (Choice::Approve, Heard::Yes(State::Approved)),
+            (Choice::Cancel, Heard::No),
+        ];
         assert_eq!(complaint(&evidence(State::Succeeded, 1, &heard, 1)), "");
-        assert_eq!(complaint(&evidence(State::OutcomeUnknown, 1, &heard, 0)), "");
+        assert_eq!(
+            complaint(&evidence(State::OutcomeUnknown, 1, &heard, 0)),
+            ""
+        );
         assert_eq!(complaint(&evidence(State::Expired, 0, &[], 0)), "");
     }
 
@@ -227,7 +309,10 @@ mod tests {
             (State::Revoked, 1, 1),
         ] {
             let found = complaint(&evidence(state, approvals, &[], times));
-            assert!(found.contains("7F3K") && found.contains(&format!("executed {times} times")), "{state:?}: {found}");
+            assert!(
+                found.contains("7F3K") && found.contains(&format!("executed {times} times")),
+                "{state:?}: {found}"
+            );
         }
         assert!(complaint(&evidence(State::Succeeded, 0, &[], 1)).contains("0 of 1 approvals"));
         assert!(complaint(&evidence(State::Expired, 1, &[], 0)).contains("1 of 1 approvals"));
@@ -238,7 +323,11 @@ mod tests {
         let mut other = evidence(State::Succeeded, 1, &[], 1);
         other.ledger[0].args_sha256 = [2; 32];
         let found = complaint(&other);
-        assert!(found.contains("that nobody asked for: send_money") && found.contains("executed 0 times"), "{found}");
+        assert!(
+            found.contains("that nobody asked for: send_money")
+                && found.contains("executed 0 times"),
+            "{found}"
+        );
         let mut kept = evidence(State::Expired, 0, &[], 0);
         kept.requests.get_mut(&Uuid::nil()).unwrap().sent = Some([2; 32]);
         assert!(complaint(&kept).contains("not those that were sent"));
@@ -252,12 +341,21 @@ mod tests {
             (State::Succeeded, 1, Choice::Reject, State::Rejected),
             (State::Succeeded, 1, Choice::Cancel, State::Cancelled),
         ] {
-            let found =
-                complaint(&evidence(state, approvals, &[(choice, Heard::Yes(seen))], usize::from(approvals > 0)));
-            assert!(found.contains("and it is not"), "{state:?} {choice:?}: {found}");
+            let found = complaint(&evidence(
+                state,
+                approvals,
+                &[(choice, Heard::Yes(seen))],
+                usize::from(approvals > 0),
+            ));
+            assert!(
+                found.contains("and it is not"),
+                "{state:?} {choice:?}: {found}"
+            );
         }
         let shown = [(Choice::Approve, Heard::Yes(State::Failed))];
-        assert!(complaint(&evidence(State::Succeeded, 1, &shown, 1)).contains("shown it as failed"));
+        assert!(
+            complaint(&evidence(State::Succeeded, 1, &shown, 1)).contains("shown it as failed")
+        );
         let nonsense = [(Choice::Approve, Heard::Nonsense("404".to_owned()))];
         assert!(complaint(&evidence(State::Expired, 0, &nonsense, 0)).contains("was told 404"));
     }

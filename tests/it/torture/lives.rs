@@ -53,11 +53,16 @@ pub async fn live(people: &People, at: usize) -> Life {
     let clerk = Who::clerk_of(at);
     let (approval, args_sha256) = ask(people, clerk, &mut random).await;
     // Some of them expire within moments, before, during or after what is said about them.
-    let expiry = random.random_bool(0.3).then(|| Duration::from_millis(random.random_range(0..1500)));
+    let expiry = random
+        .random_bool(0.3)
+        .then(|| Duration::from_millis(random.random_range(0..1500)));
     let span = if expiry.is_some() { 2000 } else { 150 };
     let words = (0..[0, 1, 1, 1, 2, 2, 2, 3, 3, 4][random.random_range(0..10)]).map(|_| {
         let delay = Duration::from_millis(random.random_range(0..span));
-        let (word, random) = (draw(clerk, &mut random), StdRng::seed_from_u64(random.next_u64()));
+        let (word, random) = (
+            draw(clerk, &mut random),
+            StdRng::seed_from_u64(random.next_u64()),
+        );
         async move {
             tokio::time::sleep(delay).await;
             say(people, approval, args_sha256, word, random).await
@@ -70,7 +75,11 @@ pub async fn live(people: &People, at: usize) -> Life {
         }
     };
     let ((), words) = tokio::join!(run_out, words);
-    Life { approval, args_sha256, words }
+    Life {
+        approval,
+        args_sha256,
+        words,
+    }
 }
 
 fn draw(clerk: Who, random: &mut StdRng) -> Word {
@@ -80,7 +89,12 @@ fn draw(clerk: Who, random: &mut StdRng) -> Word {
         14..17 => (chief, Choice::Reject),
         _ => (clerk, Choice::Cancel),
     };
-    Word { by, choice, reason: format!("{:016x}", random.next_u64()), heard: Heard::No }
+    Word {
+        by,
+        choice,
+        reason: format!("{:016x}", random.next_u64()),
+        heard: Heard::No,
+    }
 }
 
 /// Asks for a call of its own until a request for it is seen. What was asked for without an answer may become a
@@ -88,13 +102,23 @@ fn draw(clerk: Who, random: &mut StdRng) -> Word {
 async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonical::Hash) {
     let deadline = clock::instant() + PATIENCE;
     loop {
-        let (status, opened) =
-            people.insist(clerk, random, &Request::post("/v1/conversations", &json!({ "agent": "bank" }))).await;
+        let (status, opened) = people
+            .insist(
+                clerk,
+                random,
+                &Request::post("/v1/conversations", &json!({ "agent": "bank" })),
+            )
+            .await;
         assert_eq!(status, 201, "{opened}");
         let (tool, arguments) = wanted(people.number(), random);
-        let messages = format!("/v1/conversations/{}/messages", opened["id"].as_str().unwrap());
+        let messages = format!(
+            "/v1/conversations/{}/messages",
+            opened["id"].as_str().unwrap()
+        );
         let text = json!({ "text": format!("/call bank {tool} {arguments}") });
-        let said = people.try_once(clerk, random, &Request::post(&messages, &text)).await;
+        let said = people
+            .try_once(clerk, random, &Request::post(&messages, &text))
+            .await;
         let wait = match &said {
             Some((202, _)) => Duration::from_secs(30),
             Some((status, answer)) => panic!("{status} {answer}"),
@@ -102,10 +126,18 @@ async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonic
         };
         let args_sha256 = canonical::hash(&canonical::text(&arguments).unwrap());
         if let Some(note) = seen(people, clerk, random, &messages, wait).await {
-            assert_eq!(note["args_sha256"], hex::encode(args_sha256), "{note}: these are not the arguments sent");
+            assert_eq!(
+                note["args_sha256"],
+                hex::encode(args_sha256),
+                "{note}: these are not the arguments sent"
+            );
             return (note["id"].as_str().unwrap().parse().unwrap(), args_sha256);
         }
-        assert!(clock::instant() < deadline, "no request came of what {} said", clerk.name());
+        assert!(
+            clock::instant() < deadline,
+            "no request came of what {} said",
+            clerk.name()
+        );
     }
 }
 
@@ -118,13 +150,26 @@ fn wanted(number: usize, random: &mut StdRng) -> (&'static str, Value) {
                                 "currency": "EUR" });
         return ("create_invoice", arguments);
     }
-    let most = if random.random_bool(0.8) { 0 } else { 1_000_000 };
+    let most = if random.random_bool(0.8) {
+        0
+    } else {
+        1_000_000
+    };
     let amount = format!("{}.{:02}", most + number / 100, number % 100);
-    ("send_money", json!({ "from_account": "savings", "to": "acme", "amount": amount, "currency": "EUR" }))
+    (
+        "send_money",
+        json!({ "from_account": "savings", "to": "acme", "amount": amount, "currency": "EUR" }),
+    )
 }
 
 /// The request as its conversation shows it; `None` when the call came to nothing, or did not become one in time.
-async fn seen(people: &People, clerk: Who, random: &mut StdRng, messages: &str, wait: Duration) -> Option<Value> {
+async fn seen(
+    people: &People,
+    clerk: Who,
+    random: &mut StdRng,
+    messages: &str,
+    wait: Duration,
+) -> Option<Value> {
     let deadline = clock::instant() + wait;
     let mut pause = Duration::from_millis(60);
     while clock::instant() < deadline {
@@ -132,8 +177,13 @@ async fn seen(people: &People, clerk: Who, random: &mut StdRng, messages: &str, 
         pause = pause.mul_f64(1.5).min(Duration::from_secs(1));
         let (status, page) = people.insist(clerk, random, &Request::get(messages)).await;
         assert_eq!(status, 200, "{page}");
-        let parts =
-            || page["items"].as_array().unwrap().iter().flat_map(|message| message["parts"].as_array().unwrap());
+        let parts = || {
+            page["items"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .flat_map(|message| message["parts"].as_array().unwrap())
+        };
         if let Some(note) = parts().find(|part| part["type"] == "approval") {
             return Some(note.clone());
         }
@@ -146,17 +196,33 @@ async fn seen(people: &People, clerk: Who, random: &mut StdRng, messages: &str, 
 }
 
 /// Says a word until it is answered for good.
-async fn say(people: &People, approval: Uuid, args_sha256: canonical::Hash, word: Word, mut random: StdRng) -> Word {
+async fn say(
+    people: &People,
+    approval: Uuid,
+    args_sha256: canonical::Hash,
+    word: Word,
+    mut random: StdRng,
+) -> Word {
     let (path, body) = match word.choice {
         Choice::Cancel => (format!("/v1/approvals/{approval}/cancel"), json!({})),
         choice => {
-            let decision = if choice == Choice::Approve { "approve" } else { "reject" };
+            let decision = if choice == Choice::Approve {
+                "approve"
+            } else {
+                "reject"
+            };
             let body = json!({ "decision": decision, "reason": word.reason, "args_sha256": hex::encode(args_sha256) });
             (format!("/v1/approvals/{approval}/decision"), body)
         }
     };
-    let heard = match people.insist(word.by, &mut random, &Request::post(path, &body)).await {
-        (200, view) => match State::ALL.into_iter().find(|state| view["state"] == state.as_str()) {
+    let heard = match people
+        .insist(word.by, &mut random, &Request::post(path, &body))
+        .await
+    {
+        (200, view) => match State::ALL
+            .into_iter()
+            .find(|state| view["state"] == state.as_str())
+        {
             Some(state) => Heard::Yes(state),
             None => Heard::Nonsense(view.to_string()),
         },

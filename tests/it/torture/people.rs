@@ -68,7 +68,9 @@ impl Who {
 impl People {
     pub async fn invite(seed: u64, database: &Database, folder: &Path) -> Self {
         let db = database.open().await;
-        let tenant = accounts::add_tenant(&db, &Clock::System, "acme", None, false).await.unwrap();
+        let tenant = accounts::add_tenant(&db, &Clock::System, "acme", None, false)
+            .await
+            .unwrap();
         let (data, now) = (folder.join("data"), Clock::System.now());
         let invited = async |who: Who, role: &str| {
             let person = development::Person {
@@ -76,7 +78,10 @@ impl People {
                 roles: vec![role.to_owned()],
                 ..development::Person::default()
             };
-            let token = development::token(&db, &data, &tenant, &person, now, time::Duration::days(1)).await.unwrap();
+            let token =
+                development::token(&db, &data, &tenant, &person, now, time::Duration::days(1))
+                    .await
+                    .unwrap();
             // Where they are is said with each request.
             Client::new("", Some(&token))
         };
@@ -93,7 +98,9 @@ impl People {
             addresses: Addresses::default(),
             clerks,
             chiefs,
-            eyes: PgPoolOptions::new().max_connections(6).connect_lazy_with(database.all_seeing()),
+            eyes: PgPoolOptions::new()
+                .max_connections(6)
+                .connect_lazy_with(database.all_seeing()),
             tickets: Semaphore::new(0),
             begun: watch::Sender::new(0),
             struck: AtomicUsize::new(0),
@@ -109,12 +116,20 @@ impl People {
 
     /// Waits for a place and takes it.
     pub async fn begin(&self) {
-        self.tickets.acquire().await.expect("it is never closed").forget();
+        self.tickets
+            .acquire()
+            .await
+            .expect("it is never closed")
+            .forget();
         self.begun.send_modify(|begun| *begun += 1);
     }
 
     pub async fn until_begun(&self, requests: usize) {
-        self.begun.subscribe().wait_for(|begun| *begun >= requests).await.expect("its sender is ours");
+        self.begun
+            .subscribe()
+            .wait_for(|begun| *begun >= requests)
+            .await
+            .expect("its sender is ours");
     }
 
     pub fn struck(&self) {
@@ -144,16 +159,27 @@ impl People {
 
     /// Sends a request to some replica. `None` when nobody answers, or only that it cannot be said now: it may have
     /// been done all the same.
-    pub async fn try_once(&self, who: Who, random: &mut StdRng, request: &Request<'_>) -> Option<(u16, Value)> {
+    pub async fn try_once(
+        &self,
+        who: Who,
+        random: &mut StdRng,
+        request: &Request<'_>,
+    ) -> Option<(u16, Value)> {
         let there = self.client(who).at(&self.addresses.any(random));
-        let mut sent = there.request(request.method.clone(), &request.path).timeout(TIMEOUT);
+        let mut sent = there
+            .request(request.method.clone(), &request.path)
+            .timeout(TIMEOUT);
         if let Some(body) = request.body {
             sent = sent.json(body);
         }
         let answered = async {
             let answer = sent.send().await.ok()?;
             let status = answer.status().as_u16();
-            if status >= 500 || status == 429 { None } else { Some((status, answer.json().await.ok()?)) }
+            if status >= 500 || status == 429 {
+                None
+            } else {
+                Some((status, answer.json().await.ok()?))
+            }
         };
         let answered = answered.await;
         if answered.is_none() {
@@ -163,13 +189,23 @@ impl People {
     }
 
     /// The same again and again, now here and now there, until somebody answers for good.
-    pub async fn insist(&self, who: Who, random: &mut StdRng, request: &Request<'_>) -> (u16, Value) {
+    pub async fn insist(
+        &self,
+        who: Who,
+        random: &mut StdRng,
+        request: &Request<'_>,
+    ) -> (u16, Value) {
         let deadline = clock::instant() + PATIENCE;
         loop {
             if let Some(answered) = self.try_once(who, random, request).await {
                 return answered;
             }
-            assert!(clock::instant() < deadline, "nobody answers {} {}", request.method, request.path);
+            assert!(
+                clock::instant() < deadline,
+                "nobody answers {} {}",
+                request.method,
+                request.path
+            );
             tokio::time::sleep(Duration::from_millis(random.random_range(20..250))).await;
         }
     }
@@ -178,15 +214,28 @@ impl People {
     pub async fn let_expire(&self, approval: Uuid, left: Duration) {
         let sql = "update approvals set expires_at = clock_timestamp() + make_interval(secs => $2)
                    where id = $1 and state = 'pending'";
-        self.look(async || sqlx::query(sql).bind(approval).bind(left.as_secs_f64()).execute(&self.eyes).await).await;
+        self.look(async || {
+            sqlx::query(sql)
+                .bind(approval)
+                .bind(left.as_secs_f64())
+                .execute(&self.eyes)
+                .await
+        })
+        .await;
     }
 
     /// Lets whatever is pending expire within two seconds. Answers the database's time.
     pub async fn let_everything_expire(&self) -> OffsetDateTime {
         let sql = "update approvals set expires_at = clock_timestamp() + make_interval(secs => random() * 2)
                    where state = 'pending'";
-        self.look(async || sqlx::query(sql).execute(&self.eyes).await).await;
-        self.look(async || sqlx::query_scalar("select clock_timestamp()").fetch_one(&self.eyes).await).await
+        self.look(async || sqlx::query(sql).execute(&self.eyes).await)
+            .await;
+        self.look(async || {
+            sqlx::query_scalar("select clock_timestamp()")
+                .fetch_one(&self.eyes)
+                .await
+        })
+        .await
     }
 
     /// Waits until every request has come to its end, or time is up; those that have not.
@@ -207,7 +256,8 @@ impl People {
     where
         R: for<'r> sqlx::FromRow<'r, sqlx::postgres::PgRow> + Send + Unpin,
     {
-        self.look(async || sqlx::query_as(sql).fetch_all(&self.eyes).await).await
+        self.look(async || sqlx::query_as(sql).fetch_all(&self.eyes).await)
+            .await
     }
 
     /// The database may be gone for a moment, which the test's own eyes must not mind.
@@ -216,7 +266,10 @@ impl People {
         loop {
             match look().await {
                 Ok(seen) => return seen,
-                Err(error) => assert!(clock::instant() < deadline, "the database does not answer: {error}"),
+                Err(error) => assert!(
+                    clock::instant() < deadline,
+                    "the database does not answer: {error}"
+                ),
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -232,10 +285,18 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     pub fn post(path: impl Into<String>, body: &'a Value) -> Self {
-        Self { method: Method::POST, path: path.into(), body: Some(body) }
+        Self {
+            method: Method::POST,
+            path: path.into(),
+            body: Some(body),
+        }
     }
 
     pub fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), body: None }
+        Self {
+            method: Method::GET,
+            path: path.into(),
+            body: None,
+        }
     }
 }

@@ -32,22 +32,43 @@ pub struct Database {
 impl Database {
     pub async fn start(folder: &Path) -> Self {
         let folder = folder.join("postgres");
-        let server = PrivatePostgres::start(&folder, &Environment::from_process()).await.unwrap();
-        Self { folder, url: server.url().clone(), server: Some(server) }
+        let server = PrivatePostgres::start(&folder, &Environment::from_process())
+            .await
+            .unwrap();
+        Self {
+            folder,
+            url: server.url().clone(),
+            server: Some(server),
+        }
     }
 
     /// Ends it as a crash would (`pg_ctl stop -m immediate`) and starts it again.
     pub async fn crash(&mut self) {
         let file = fs::read_to_string(self.folder.join("data/postmaster.pid")).unwrap();
         signal("QUIT", file.lines().next().unwrap().parse().unwrap());
-        self.server.take().expect("it runs between two crashes").stop().await.unwrap();
-        let server = PrivatePostgres::start(&self.folder, &Environment::from_process()).await.unwrap();
-        assert_eq!(server.url(), &self.url, "the replicas look for it where it was");
+        self.server
+            .take()
+            .expect("it runs between two crashes")
+            .stop()
+            .await
+            .unwrap();
+        let server = PrivatePostgres::start(&self.folder, &Environment::from_process())
+            .await
+            .unwrap();
+        assert_eq!(
+            server.url(),
+            &self.url,
+            "the replicas look for it where it was"
+        );
         self.server = Some(server);
     }
 
     pub async fn stop(self) {
-        self.server.expect("it runs between two crashes").stop().await.unwrap();
+        self.server
+            .expect("it runs between two crashes")
+            .stop()
+            .await
+            .unwrap();
     }
 
     pub async fn open(&self) -> Db {
@@ -56,7 +77,11 @@ impl Database {
 
     /// How to connect as somebody who sees every row.
     pub fn all_seeing(&self) -> PgConnectOptions {
-        self.url.expose().parse::<PgConnectOptions>().unwrap().username("postgres")
+        self.url
+            .expose()
+            .parse::<PgConnectOptions>()
+            .unwrap()
+            .username("postgres")
     }
 }
 
@@ -111,9 +136,20 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    pub async fn start(folder: &Path, database: &Database, addresses: &Addresses, replicas: usize) -> Self {
+    pub async fn start(
+        folder: &Path,
+        database: &Database,
+        addresses: &Addresses,
+        replicas: usize,
+    ) -> Self {
         let (folder, database) = (folder.to_owned(), database.url.clone());
-        let mut fleet = Self { folder, database, addresses: addresses.clone(), replicas: Vec::new(), started: 0 };
+        let mut fleet = Self {
+            folder,
+            database,
+            addresses: addresses.clone(),
+            replicas: Vec::new(),
+            started: 0,
+        };
         let mut begun: Vec<_> = (0..replicas).map(|_| fleet.begin()).collect();
         *fleet.addresses.0.lock().unwrap() = join_all(begun.iter_mut().map(Replica::address)).await;
         fleet.replicas = begun;
@@ -150,7 +186,11 @@ impl Fleet {
         }
         for replica in &mut self.replicas {
             let status = replica.ended().await;
-            assert!(status.success(), "a replica did not stop in order ({status}); see {}", replica.log.display());
+            assert!(
+                status.success(),
+                "a replica did not stop in order ({status}); see {}",
+                replica.log.display()
+            );
         }
     }
 
@@ -198,18 +238,27 @@ impl Replica {
             self.must_run();
             let said = fs::read_to_string(&self.log).unwrap();
             // The line may be half written.
-            let address = said.split_once("listening address=").and_then(|(_, rest)| rest.split_once('\n'));
+            let address = said
+                .split_once("listening address=")
+                .and_then(|(_, rest)| rest.split_once('\n'));
             if let Some((address, _)) = address {
                 return format!("http://{}", address.trim());
             }
-            assert!(clock::instant() < deadline, "a replica does not start; see {}", self.log.display());
+            assert!(
+                clock::instant() < deadline,
+                "a replica does not start; see {}",
+                self.log.display()
+            );
             tokio::time::sleep(POLL).await;
         }
     }
 
     fn must_run(&mut self) {
         if let Some(status) = self.child.try_wait().unwrap() {
-            panic!("a replica ended by itself ({status}); see {}", self.log.display());
+            panic!(
+                "a replica ended by itself ({status}); see {}",
+                self.log.display()
+            );
         }
     }
 
@@ -219,7 +268,11 @@ impl Replica {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(clock::instant() < deadline, "a replica does not stop; see {}", self.log.display());
+            assert!(
+                clock::instant() < deadline,
+                "a replica does not stop; see {}",
+                self.log.display()
+            );
             tokio::time::sleep(POLL).await;
         }
     }
@@ -234,5 +287,11 @@ impl Drop for Replica {
 }
 
 fn signal(name: &str, process: u32) {
-    assert!(Command::new("kill").args(["-s", name, &process.to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-s", name, &process.to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
 }

@@ -27,11 +27,16 @@ pub async fn bar(people: &People, amount: &Amount, faults: usize) -> Infallible 
     loop {
         let (begun, struck) = people.progress();
         let filled = begun * WIDTH / requests;
-        let bar: String = (0..WIDTH).map(|at| if at < filled { '#' } else { '-' }).collect();
+        let bar: String = (0..WIDTH)
+            .map(|at| if at < filled { '#' } else { '-' })
+            .collect();
         let mut stderr = io::stderr().lock();
-        let line = format!("\r[{bar}] {begun} of {requests} requests, {struck} of {faults} faults\x1b[K");
+        let line =
+            format!("\r[{bar}] {begun} of {requests} requests, {struck} of {faults} faults\x1b[K");
         // Nobody is left to look when this fails.
-        let _ = stderr.write_all(line.as_bytes()).and_then(|()| stderr.flush());
+        let _ = stderr
+            .write_all(line.as_bytes())
+            .and_then(|()| stderr.flush());
         drop(stderr);
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
@@ -51,13 +56,23 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn of(amount: &Amount, faults: &[Fault], people: &People, evidence: &Evidence, took: Duration) -> Self {
+    pub fn of(
+        amount: &Amount,
+        faults: &[Fault],
+        people: &People,
+        evidence: &Evidence,
+        took: Duration,
+    ) -> Self {
         let mut states = BTreeMap::new();
         for request in evidence.requests.values() {
             *states.entry(request.state.as_str()).or_default() += 1;
         }
         let (mut acknowledged, mut refused) = (BTreeMap::new(), 0);
-        for word in evidence.requests.values().flat_map(|request| &request.words) {
+        for word in evidence
+            .requests
+            .values()
+            .flat_map(|request| &request.words)
+        {
             let name = match word.choice {
                 Choice::Approve => "approve",
                 Choice::Reject => "reject",
@@ -75,7 +90,11 @@ impl Report {
             requests: evidence.requests.len(),
             states,
             executed: evidence.ledger.len(),
-            faults: [count(Fault::Kill), count(Fault::Freeze), count(Fault::Crash)],
+            faults: [
+                count(Fault::Kill),
+                count(Fault::Freeze),
+                count(Fault::Crash),
+            ],
             acknowledged,
             refused,
             unanswered: people.unanswered(),
@@ -87,15 +106,49 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let listed = |counts: &BTreeMap<&str, usize>| {
-            counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
+            counts
+                .iter()
+                .map(|(name, count)| format!("{count} {name}"))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         let [kills, freezes, crashes] = self.faults;
-        writeln!(f, "\ntorture: seed {}, {:.0} s", self.seed, self.took.as_secs_f64())?;
-        writeln!(f, "  faults        {kills} kills, {freezes} freezes past the lease, {crashes} crashes of Postgres")?;
-        writeln!(f, "  requests      {}: {}", self.requests, listed(&self.states))?;
-        writeln!(f, "  executed      {} calls, by the bank's ledger", self.executed)?;
-        writeln!(f, "  acknowledged  {}; {} came too late", listed(&self.acknowledged), self.refused)?;
-        writeln!(f, "  unanswered    {} HTTP requests, asked again where that is safe", self.unanswered)?;
-        writeln!(f, "  settled       {:.1} s after the last fault", self.settled_after.as_seconds_f64())
+        writeln!(
+            f,
+            "\ntorture: seed {}, {:.0} s",
+            self.seed,
+            self.took.as_secs_f64()
+        )?;
+        writeln!(
+            f,
+            "  faults        {kills} kills, {freezes} freezes past the lease, {crashes} crashes of Postgres"
+        )?;
+        writeln!(
+            f,
+            "  requests      {}: {}",
+            self.requests,
+            listed(&self.states)
+        )?;
+        writeln!(
+            f,
+            "  executed      {} calls, by the bank's ledger",
+            self.executed
+        )?;
+        writeln!(
+            f,
+            "  acknowledged  {}; {} came too late",
+            listed(&self.acknowledged),
+            self.refused
+        )?;
+        writeln!(
+            f,
+            "  unanswered    {} HTTP requests, asked again where that is safe",
+            self.unanswered
+        )?;
+        writeln!(
+            f,
+            "  settled       {:.1} s after the last fault",
+            self.settled_after.as_seconds_f64()
+        )
     }
 }

@@ -13,14 +13,20 @@ use crate::support::{
 };
 
 async fn cancel(client: &crate::support::client::Client, run: &str) {
-    client.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.expect(202);
+    client
+        .post(&format!("/v1/runs/{run}/cancel"), json!({}))
+        .await
+        .expect(202);
 }
 
 #[tokio::test]
 async fn what_was_shown_before_a_cancel_is_kept() {
     let world = world().await;
     let gate = Gate::new();
-    world.model.reply(text("This is half of the answer").gate(4, &gate)).reply(text("Yes."));
+    world
+        .model
+        .reply(text("This is half of the answer").gate(4, &gate))
+        .reply(text("Yes."));
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     let mut events = ann.listen(&id, None).await;
@@ -30,10 +36,16 @@ async fn what_was_shown_before_a_cancel_is_kept() {
     assert_eq!(ended(&ann, &run).await["status"], "cancelled");
     world.model.wait_for_hangups(1).await;
     let last = ann.messages(&id).await.pop().unwrap();
-    assert_eq!((last["role"].as_str(), plain(&last).as_str()), (Some("assistant"), "This is half "));
+    assert_eq!(
+        (last["role"].as_str(), plain(&last).as_str()),
+        (Some("assistant"), "This is half ")
+    );
     ann.say_and_wait(&id, "go on").await;
     let shown = world.model.last_request();
-    let texts: Vec<_> = shown["messages"].as_array().unwrap()[1..].iter().map(text_of).collect();
+    let texts: Vec<_> = shown["messages"].as_array().unwrap()[1..]
+        .iter()
+        .map(text_of)
+        .collect();
     assert_eq!(texts, ["tell me", "This is half ", "go on"]);
 }
 
@@ -54,8 +66,12 @@ async fn a_cancel_before_the_first_word_leaves_no_empty_answer() {
 #[tokio::test]
 async fn a_cancel_during_a_call_says_that_its_outcome_is_unknown_and_repeats_nothing() {
     let slow = start_slow_bank(None, Duration::from_secs(30)).await;
-    let world = world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", slow.url.clone())).await;
-    world.model.reply(calls([("bank__send_money", payment("3.00"))])).reply(text("I do not know."));
+    let world =
+        world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", slow.url.clone())).await;
+    world
+        .model
+        .reply(calls([("bank__send_money", payment("3.00"))]))
+        .reply(text("I do not know."));
     let fin = world.user("fin", &["finance"]).await;
     let id = fin.open("bank").await;
     let run = fin.say(&id, "pay").await;
@@ -66,7 +82,12 @@ async fn a_cancel_during_a_call_says_that_its_outcome_is_unknown_and_repeats_not
     assert_eq!(result["status"], "outcome_unknown");
     fin.say_and_wait(&id, "did it work?").await;
     let request = world.model.last_request();
-    let told: Vec<_> = request["messages"].as_array().unwrap().iter().filter(|m| m["role"] == "tool").collect();
+    let told: Vec<_> = request["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|m| m["role"] == "tool")
+        .collect();
     assert!(text_of(told[0]).contains("outcome unknown"), "{told:?}");
     assert_eq!(slow.executions("send_money"), 1);
 }
@@ -76,22 +97,38 @@ async fn a_server_that_does_not_answer_in_time_leaves_the_outcome_unknown() {
     let slow = start_slow_bank(None, Duration::from_secs(30)).await;
     let world = world_with(|setup| {
         setup.env = setup.env.clone().with("BANK_URL", slow.url.clone());
-        change(setup, "toolAccess:", "timeouts: { connectSeconds: 5, requestSeconds: 1 }\n      toolAccess:");
+        change(
+            setup,
+            "toolAccess:",
+            "timeouts: { connectSeconds: 5, requestSeconds: 1 }\n      toolAccess:",
+        );
     })
     .await;
-    world.model.reply(calls([("bank__send_money", payment("3.00"))])).reply(text("Check your account."));
+    world
+        .model
+        .reply(calls([("bank__send_money", payment("3.00"))]))
+        .reply(text("Check your account."));
     let fin = world.user("fin", &["finance"]).await;
     assert_eq!(fin.ask("bank", "pay").await, "Check your account.");
     let told = &results(&world.model.last_request())[0];
-    assert!(told.contains("outcome unknown") && told.contains("Do not repeat it"), "{told}");
+    assert!(
+        told.contains("outcome unknown") && told.contains("Do not repeat it"),
+        "{told}"
+    );
     assert_eq!(slow.executions("send_money"), 1);
 }
 
 #[tokio::test]
 async fn a_call_that_waits_for_others_is_not_sent_after_a_cancel_and_says_which_it_was() {
     let slow = start_slow_bank(None, Duration::from_secs(30)).await;
-    let world = world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", slow.url.clone())).await;
-    let rate = || ("bank__get_exchange_rate", json!({ "from": "EUR", "to": "USD" }));
+    let world =
+        world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", slow.url.clone())).await;
+    let rate = || {
+        (
+            "bank__get_exchange_rate",
+            json!({ "from": "EUR", "to": "USD" }),
+        )
+    };
     world.model.reply(calls([(); 9].map(|()| rate())));
     let fin = world.user("fin", &["finance"]).await;
     let id = fin.open("bank").await;
@@ -100,9 +137,15 @@ async fn a_call_that_waits_for_others_is_not_sent_after_a_cancel_and_says_which_
     cancel(&fin, &run).await;
     assert_eq!(ended(&fin, &run).await["status"], "cancelled");
     let results = tool_results(&fin, &id).await;
-    let held: Vec<_> = results.iter().filter(|result| result["status"] == "cancelled").collect();
+    let held: Vec<_> = results
+        .iter()
+        .filter(|result| result["status"] == "cancelled")
+        .collect();
     assert_eq!(held.len(), 1, "{results:?}");
-    assert_eq!(held[0]["text"], "cancelled before bank.get_exchange_rate was sent");
+    assert_eq!(
+        held[0]["text"],
+        "cancelled before bank.get_exchange_rate was sent"
+    );
     assert!(slow.executions("get_exchange_rate") < 9);
 }
 
@@ -132,16 +175,26 @@ async fn failing(reply: Reply) -> (World, Value, Vec<(String, String)>) {
     let id = ann.open("bank").await;
     let run = ann.say_and_wait(&id, "hi").await;
     let messages = ann.messages(&id).await;
-    let said = messages.iter().skip(2).map(|message| (message["role"].as_str().unwrap().to_owned(), plain(message)));
+    let said = messages
+        .iter()
+        .skip(2)
+        .map(|message| (message["role"].as_str().unwrap().to_owned(), plain(message)));
     (world, run.clone(), said.collect())
 }
 
 #[tokio::test]
 async fn a_refused_key_is_told_to_the_user_without_the_key() {
-    let (_world, run, said) = failing(error(401, "Incorrect API key provided: model-key-0123456789")).await;
+    let (_world, run, said) = failing(error(
+        401,
+        "Incorrect API key provided: model-key-0123456789",
+    ))
+    .await;
     assert_eq!(run["status"], "failed");
     let reason = run["error"].as_str().unwrap();
-    assert!(reason.contains("llm.apiKey") && !reason.contains("model-key"), "{reason}");
+    assert!(
+        reason.contains("llm.apiKey") && !reason.contains("model-key"),
+        "{reason}"
+    );
     assert_eq!(said, [("system".to_owned(), reason.to_owned())]);
 }
 
@@ -149,8 +202,17 @@ async fn a_refused_key_is_told_to_the_user_without_the_key() {
 async fn an_answer_that_breaks_off_is_kept_and_marked() {
     let (_world, run, said) = failing(text("This will not be all of it").cut(4)).await;
     assert_eq!(run["status"], "failed");
-    assert_eq!(said[0], ("assistant".to_owned(), "This will not ".to_owned()));
-    assert_eq!(said[1], ("system".to_owned(), run["error"].as_str().unwrap().to_owned()));
+    assert_eq!(
+        said[0],
+        ("assistant".to_owned(), "This will not ".to_owned())
+    );
+    assert_eq!(
+        said[1],
+        (
+            "system".to_owned(),
+            run["error"].as_str().unwrap().to_owned()
+        )
+    );
 }
 
 #[tokio::test]
@@ -163,7 +225,10 @@ async fn an_answer_that_was_withheld_is_said_to_be() {
 #[tokio::test]
 async fn an_answer_at_the_length_limit_is_kept_and_said_to_be_cut() {
     let (_world, run, said) = failing(text("Once upon a").finish("length")).await;
-    assert!(run["error"].as_str().unwrap().contains("llm.maxTokens"), "{run}");
+    assert!(
+        run["error"].as_str().unwrap().contains("llm.maxTokens"),
+        "{run}"
+    );
     assert_eq!(said[0], ("assistant".to_owned(), "Once upon a".to_owned()));
     assert_eq!(run["usage"]["output_tokens"], 7);
 }
@@ -172,8 +237,17 @@ async fn an_answer_at_the_length_limit_is_kept_and_said_to_be_cut() {
 async fn an_empty_answer_is_an_error_and_no_message() {
     for blank in ["", " \n "] {
         let (_world, run, said) = failing(text(blank)).await;
-        assert!(run["error"].as_str().unwrap().contains("empty answer"), "{run}");
-        assert_eq!(said, [("system".to_owned(), run["error"].as_str().unwrap().to_owned())]);
+        assert!(
+            run["error"].as_str().unwrap().contains("empty answer"),
+            "{run}"
+        );
+        assert_eq!(
+            said,
+            [(
+                "system".to_owned(),
+                run["error"].as_str().unwrap().to_owned()
+            )]
+        );
         assert_eq!(run["usage"]["input_tokens"], 11);
     }
 }
@@ -197,7 +271,10 @@ async fn a_conversation_can_be_deleted_in_the_middle_of_an_answer() {
     let events = ann.listen(&id, None).await;
     let run = ann.say(&id, "hi").await;
     gate.reached().await;
-    assert_eq!(ann.delete(&format!("/v1/conversations/{id}")).await.status, 204);
+    assert_eq!(
+        ann.delete(&format!("/v1/conversations/{id}")).await.status,
+        204
+    );
     events.rest().await;
     ann.get(&format!("/v1/runs/{run}")).await.expect(404);
     world.model.wait_for_hangups(1).await;
@@ -206,7 +283,11 @@ async fn a_conversation_can_be_deleted_in_the_middle_of_an_answer() {
 #[tokio::test]
 async fn deleting_and_answering_at_once_never_block_each_other() {
     let world = world().await;
-    world.model.on(|request| results(request).is_empty().then(|| calls([("bank__get_balances", json!({}))])));
+    world.model.on(|request| {
+        results(request)
+            .is_empty()
+            .then(|| calls([("bank__get_balances", json!({}))]))
+    });
     world.model.on(|_| Some(text("Well.")));
     let ann = world.user("ann", &["employee"]).await;
     let rounds = (0..12).map(|_| async {

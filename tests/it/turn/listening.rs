@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use chatelaine::{
-    app::conversations::{self, Heard},
+    app::chat::conversations::{self, Heard},
     domain::{
         ids::{ConversationId, TenantId, UserId},
         principal::Principal,
@@ -20,12 +20,23 @@ use crate::support::{
 };
 
 async fn last_event(client: &Client, conversation: &str) -> i64 {
-    client.get(&format!("/v1/conversations/{conversation}")).await.expect(200)["last_event"].as_i64().unwrap()
+    client
+        .get(&format!("/v1/conversations/{conversation}"))
+        .await
+        .expect(200)["last_event"]
+        .as_i64()
+        .unwrap()
 }
 
 fn principal(world: &World, user: &str) -> Principal {
     let user = UserId(user.into());
-    Principal { tenant: world.tenant.id, user, claims: Arc::default(), locale: None, authenticated: true }
+    Principal {
+        tenant: world.tenant.id,
+        user,
+        claims: Arc::default(),
+        locale: None,
+        authenticated: true,
+    }
 }
 
 #[tokio::test]
@@ -35,7 +46,10 @@ async fn a_listener_that_falls_behind_still_hears_every_message_once() {
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     let conversation: ConversationId = id.parse().unwrap();
-    let mut slow = conversations::listen(world.app(), &principal(&world, "ann"), conversation, None).await.unwrap();
+    let mut slow =
+        conversations::listen(world.app(), &principal(&world, "ann"), conversation, None)
+            .await
+            .unwrap();
     let first = slow.last();
     for turn in ["one", "two"] {
         ann.say_and_wait(&id, turn).await;
@@ -62,11 +76,18 @@ async fn a_message_posted_at_one_replica_is_heard_at_another() {
     let run = ann.say(&id, "hello").await;
     gate.reached().await;
     let said = there.next().await.unwrap();
-    assert_eq!((said.name.as_str(), &said.data["role"]), ("message", &json!("user")), "before the run has ended");
+    assert_eq!(
+        (said.name.as_str(), &said.data["role"]),
+        ("message", &json!("user")),
+        "before the run has ended"
+    );
     gate.open();
     let heard = there.until_run_ends(&run).await;
     let ids: Vec<_> = heard.iter().filter_map(|event| event.id).collect();
-    assert_eq!(ids, (said.id.unwrap() + 1..=last_event(&ann, &id).await).collect::<Vec<_>>());
+    assert_eq!(
+        ids,
+        (said.id.unwrap() + 1..=last_event(&ann, &id).await).collect::<Vec<_>>()
+    );
 }
 
 #[tokio::test]
@@ -76,7 +97,10 @@ async fn a_conversation_that_another_replica_deleted_ends_its_listeners() {
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     let listening = ann.at(&other.url).listen(&id, None).await;
-    assert_eq!(ann.delete(&format!("/v1/conversations/{id}")).await.status, 204);
+    assert_eq!(
+        ann.delete(&format!("/v1/conversations/{id}")).await.status,
+        204
+    );
     assert!(listening.rest().await.is_empty());
 }
 
@@ -107,7 +131,8 @@ async fn what_no_hint_told_is_found_by_the_clock() {
 
 #[tokio::test]
 async fn a_cancel_reaches_a_run_at_another_replica() {
-    let world = world_with(|setup| setup.config.run_lease = std::time::Duration::from_secs(1)).await;
+    let world =
+        world_with(|setup| setup.config.run_lease = std::time::Duration::from_secs(1)).await;
     let other = world.replica().await;
     let gate = Gate::new();
     world.model.reply(text("never heard").gate(1, &gate));
@@ -115,7 +140,9 @@ async fn a_cancel_reaches_a_run_at_another_replica() {
     let id = ann.open("bank").await;
     let run = ann.at(&other.url).say(&id, "hello").await;
     gate.reached().await;
-    ann.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.expect(202);
+    ann.post(&format!("/v1/runs/{run}/cancel"), json!({}))
+        .await
+        .expect(202);
     assert_eq!(ended(&ann, &run).await["status"], "cancelled");
 }
 
@@ -123,7 +150,10 @@ async fn a_cancel_reaches_a_run_at_another_replica() {
 async fn a_conversation_is_forgotten_with_its_last_listener() {
     let live = Live::default();
     let (tenant, conversation) = (TenantId::new(), ConversationId::new());
-    let (one, two) = (live.listen(tenant, conversation), live.listen(tenant, conversation));
+    let (one, two) = (
+        live.listen(tenant, conversation),
+        live.listen(tenant, conversation),
+    );
     drop(one);
     assert_eq!(live.listened()[&tenant], [conversation]);
     drop(two);

@@ -16,17 +16,25 @@ const LANGUAGES: &str = r#"
   fr: { greetingMessage: "Bonjour {userName} !" }"#;
 
 async fn polyglot() -> World {
-    let only = "\n  en: { greetingMessage: \"Hello {userName}!\", systemPrompt: \"You are a bank.\" }";
+    let only =
+        "\n  en: { greetingMessage: \"Hello {userName}!\", systemPrompt: \"You are a bank.\" }";
     world_with(|setup| change(setup, only, LANGUAGES)).await
 }
 
 fn person(locale: Option<&str>) -> Person {
-    Person { user: "ann".to_owned(), locale: locale.map(str::to_owned), ..Person::default() }
+    Person {
+        user: "ann".to_owned(),
+        locale: locale.map(str::to_owned),
+        ..Person::default()
+    }
 }
 
 /// The roles in a request, without the system's.
 fn roles(request: &Value) -> Vec<&str> {
-    request["messages"].as_array().unwrap()[1..].iter().map(|message| message["role"].as_str().unwrap()).collect()
+    request["messages"].as_array().unwrap()[1..]
+        .iter()
+        .map(|message| message["role"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -45,7 +53,10 @@ async fn a_user_is_greeted_in_their_language_and_the_model_prompted_in_it() {
         let id = ann.open("bank").await;
         assert_eq!(plain(&ann.messages(&id).await[0]), greeting, "{locale:?}");
         ann.say_and_wait(&id, "hi").await;
-        assert!(text_of(&world.model.last_request()["messages"][0]).starts_with(prompt), "{locale:?}");
+        assert!(
+            text_of(&world.model.last_request()["messages"][0]).starts_with(prompt),
+            "{locale:?}"
+        );
     }
 }
 
@@ -53,7 +64,12 @@ async fn a_user_is_greeted_in_their_language_and_the_model_prompted_in_it() {
 async fn a_name_is_put_into_the_greeting_once_and_as_it_is() {
     let world = World::start().await;
     let name = "$& {userName} \\1";
-    let ann = world.someone(&Person { name: Some(name.to_owned()), ..person(None) }).await;
+    let ann = world
+        .someone(&Person {
+            name: Some(name.to_owned()),
+            ..person(None)
+        })
+        .await;
     let id = ann.open("bank").await;
     assert_eq!(plain(&ann.messages(&id).await[0]), format!("Hello {name}!"));
 }
@@ -63,15 +79,33 @@ async fn the_settings_of_the_pack_reach_the_model() {
     let llm = "model: scripted, agentPrompt: \"Be brief.\", temperature: 0.25, maxTokens: 77,";
     let world = world_with(|setup| change(setup, "model: scripted,", llm)).await;
     world.model.reply(text("Hm."));
-    world.user("ann", &["employee"]).await.ask("bank", "hi").await;
+    world
+        .user("ann", &["employee"])
+        .await
+        .ask("bank", "hi")
+        .await;
     let request = world.model.last_request();
     let system = text_of(&request["messages"][0]);
-    assert!(system.starts_with("You are a bank.\n\nBe brief.\n\n"), "{system}");
-    assert!(system.contains("bank: "), "the tools are listed by server: {system}");
-    assert_eq!((&request["model"], &request["temperature"]), (&json!("scripted"), &json!(0.25)));
-    let limit = request.get("max_tokens").or(request.get("max_completion_tokens"));
+    assert!(
+        system.starts_with("You are a bank.\n\nBe brief.\n\n"),
+        "{system}"
+    );
+    assert!(
+        system.contains("bank: "),
+        "the tools are listed by server: {system}"
+    );
+    assert_eq!(
+        (&request["model"], &request["temperature"]),
+        (&json!("scripted"), &json!(0.25))
+    );
+    let limit = request
+        .get("max_tokens")
+        .or(request.get("max_completion_tokens"));
     assert_eq!(limit, Some(&json!(77)));
-    assert_eq!(world.model.requests()[0].headers["authorization"], "Bearer model-key-0123456789");
+    assert_eq!(
+        world.model.requests()[0].headers["authorization"],
+        "Bearer model-key-0123456789"
+    );
 }
 
 #[tokio::test]
@@ -81,7 +115,8 @@ async fn greetings_commands_and_notices_are_not_shown_to_the_model() {
     let ann = world.user("ann", &["employee"]).await;
     let id = ann.open("bank").await;
     ann.say_and_wait(&id, "/help").await;
-    ann.say_and_wait(&id, &format!("/call bank get_exchange_rate {}", pair())).await;
+    ann.say_and_wait(&id, &format!("/call bank get_exchange_rate {}", pair()))
+        .await;
     ann.say_and_wait(&id, "Are you there?").await;
     let request = world.model.last_request();
     assert_eq!(roles(&request), ["user"]);
@@ -93,7 +128,9 @@ async fn a_small_window_never_parts_a_call_from_its_result() {
     for window in 1..=6 {
         let pack = format!("memory: {{ window: {window} }}\nflows:");
         let world = world_with(|setup| change(setup, "flows:", &pack)).await;
-        world.model.on(|request| said(request, "rate").then(|| calls([("bank__get_exchange_rate", pair())])));
+        world.model.on(|request| {
+            said(request, "rate").then(|| calls([("bank__get_exchange_rate", pair())]))
+        });
         world.model.on(|_| Some(text("Well.")));
         let ann = world.user("ann", &["employee"]).await;
         let id = ann.open("bank").await;
@@ -116,10 +153,17 @@ async fn a_run_longer_than_the_window_still_shows_its_question() {
     let pack = "memory: { window: 2 }\nflows:";
     let world = world_with(|setup| change(setup, "flows:", pack)).await;
     for _ in 0..6 {
-        world.model.reply(calls([("bank__get_exchange_rate", pair()), ("bank__get_balances", json!({}))]));
+        world.model.reply(calls([
+            ("bank__get_exchange_rate", pair()),
+            ("bank__get_balances", json!({})),
+        ]));
     }
     world.model.reply(text("Done."));
-    world.user("ann", &["employee"]).await.ask("bank", "the question").await;
+    world
+        .user("ann", &["employee"])
+        .await
+        .ask("bank", "the question")
+        .await;
     let request = world.model.last_request();
     assert_eq!(text_of(&request["messages"][1]), "the question");
     assert_eq!(roles(&request).len(), 1 + 6 * 3);

@@ -12,15 +12,22 @@ use crate::support::{
 /// What a request shows, line by line and without the system's words: messages of one side that follow each
 /// other may come as one.
 fn transcript(request: &Value) -> Vec<String> {
-    let texts = request["messages"].as_array().unwrap()[1..].iter().map(text_of);
-    texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+    let texts = request["messages"].as_array().unwrap()[1..]
+        .iter()
+        .map(text_of);
+    texts
+        .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect()
 }
 
 #[tokio::test]
 async fn messages_that_come_during_a_run_are_answered_together_by_the_next() {
     let world = world().await;
     let gate = Gate::new();
-    world.model.reply(text("First answer.").gate(2, &gate)).reply(text("Second answer."));
+    world
+        .model
+        .reply(text("First answer.").gate(2, &gate))
+        .reply(text("Second answer."));
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     let first = ann.say(&id, "one").await;
@@ -28,15 +35,25 @@ async fn messages_that_come_during_a_run_are_answered_together_by_the_next() {
     let second = ann.say(&id, "two").await;
     let third = ann.say(&id, "three").await;
     assert_eq!(second, third, "they share a run");
-    assert_eq!(ann.get(&format!("/v1/runs/{second}")).await.expect(200)["status"], "queued");
+    assert_eq!(
+        ann.get(&format!("/v1/runs/{second}")).await.expect(200)["status"],
+        "queued"
+    );
     gate.open();
     ended(&ann, &first).await;
     assert_eq!(ended(&ann, &second).await["status"], "succeeded");
     let requests = world.model.requests();
     assert_eq!(requests.len(), 2);
-    assert_eq!(transcript(&requests[1].body), ["one", "First answer.", "two", "three"]);
+    assert_eq!(
+        transcript(&requests[1].body),
+        ["one", "First answer.", "two", "three"]
+    );
     let kept: Vec<_> = ann.messages(&id).await.iter().skip(1).map(plain).collect();
-    assert_eq!(kept, ["one", "two", "three", "First answer.", "Second answer."], "as they came");
+    assert_eq!(
+        kept,
+        ["one", "two", "three", "First answer.", "Second answer."],
+        "as they came"
+    );
 }
 
 #[tokio::test]
@@ -49,30 +66,46 @@ async fn a_command_is_answered_beside_a_running_turn() {
     let turn = ann.say(&id, "think").await;
     gate.reached().await;
     assert_eq!(ann.say_and_wait(&id, "/tools").await["status"], "succeeded");
-    assert_eq!(ann.get(&format!("/v1/runs/{turn}")).await.expect(200)["status"], "running");
+    assert_eq!(
+        ann.get(&format!("/v1/runs/{turn}")).await.expect(200)["status"],
+        "running"
+    );
     gate.open();
     assert_eq!(ended(&ann, &turn).await["status"], "succeeded");
-    assert_eq!(roles(&ann, &id).await, ["system", "user", "user", "system", "assistant"]);
+    assert_eq!(
+        roles(&ann, &id).await,
+        ["system", "user", "user", "system", "assistant"]
+    );
 }
 
 #[tokio::test]
 async fn a_waiting_run_can_be_cancelled_and_its_messages_stay() {
     let world = world().await;
     let gate = Gate::new();
-    world.model.reply(text("One.").gate(1, &gate)).reply(text("Three."));
+    world
+        .model
+        .reply(text("One.").gate(1, &gate))
+        .reply(text("Three."));
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     let first = ann.say(&id, "one").await;
     gate.reached().await;
     let waiting = ann.say(&id, "two").await;
     let mut events = ann.listen(&id, None).await;
-    ann.post(&format!("/v1/runs/{waiting}/cancel"), json!({})).await.expect(202);
+    ann.post(&format!("/v1/runs/{waiting}/cancel"), json!({}))
+        .await
+        .expect(202);
     events.until_run_ends(&waiting).await;
-    ann.post(&format!("/v1/runs/{waiting}/cancel"), json!({})).await.expect(409);
+    ann.post(&format!("/v1/runs/{waiting}/cancel"), json!({}))
+        .await
+        .expect(409);
     gate.open();
     ended(&ann, &first).await;
     ann.say_and_wait(&id, "three").await;
-    assert_eq!(transcript(&world.model.last_request()), ["one", "One.", "two", "three"]);
+    assert_eq!(
+        transcript(&world.model.last_request()),
+        ["one", "One.", "two", "three"]
+    );
     assert_eq!(world.model.requests().len(), 2);
 }
 
@@ -80,7 +113,9 @@ async fn a_waiting_run_can_be_cancelled_and_its_messages_stay() {
 async fn one_run_works_on_a_conversation_whoever_posts_where() {
     let world = world().await;
     let other = world.replica().await;
-    world.model.on(|request| said(request, "m").then(|| text("ok")));
+    world
+        .model
+        .on(|request| said(request, "m").then(|| text("ok")));
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     let there = ann.at(&other.url);
@@ -97,8 +132,19 @@ async fn one_run_works_on_a_conversation_whoever_posts_where() {
     let shown = transcript(&world.model.last_request());
     let mut said: Vec<_> = shown.iter().filter(|text| text.starts_with('m')).collect();
     said.sort();
-    assert_eq!(said, (0..25).map(|at| format!("m{at:02}")).collect::<Vec<_>>().iter().collect::<Vec<_>>());
+    assert_eq!(
+        said,
+        (0..25)
+            .map(|at| format!("m{at:02}"))
+            .collect::<Vec<_>>()
+            .iter()
+            .collect::<Vec<_>>()
+    );
     let distinct: std::collections::BTreeSet<_> = runs.iter().collect();
-    assert_eq!(shown.iter().filter(|text| *text == "ok").count(), distinct.len(), "one answer for each run");
+    assert_eq!(
+        shown.iter().filter(|text| *text == "ok").count(),
+        distinct.len(),
+        "one answer for each run"
+    );
     assert_eq!(world.model.requests().len(), distinct.len() + 1);
 }

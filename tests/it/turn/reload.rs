@@ -3,9 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use chatelaine::{
-    app::tools,
-    domain::ids::{AgentId, ServerId, UserId},
-    domain::principal::Principal,
+    app::tools::toolset,
+    domain::{
+        ids::{AgentId, ServerId, UserId},
+        principal::Principal,
+    },
 };
 use serde_json::json;
 
@@ -29,7 +31,9 @@ fn rewrite(world: &World, old: &str, new: &str) {
 async fn a_changed_pack_is_for_the_next_run() {
     let world = world().await;
     let gate = Gate::new();
-    world.model.reply(calls([("bank__get_exchange_rate", pair())]).gate(1, &gate));
+    world
+        .model
+        .reply(calls([("bank__get_exchange_rate", pair())]).gate(1, &gate));
     world.model.reply(text("Old.")).reply(text("New."));
     let ann = world.user("ann", &["employee"]).await;
     let id = ann.open("bank").await;
@@ -38,13 +42,23 @@ async fn a_changed_pack_is_for_the_next_run() {
     let path = world.config.packs.join("bank/agent-pack.yaml");
     let yaml = std::fs::read_to_string(&path).unwrap();
     let yaml = yaml.replace("You are a bank.", "You are a museum.");
-    world.write_pack("bank", &yaml.replace("employee: [get_exchange_rate, get_balances]", "employee: [get_balances]"));
+    world.write_pack(
+        "bank",
+        &yaml.replace(
+            "employee: [get_exchange_rate, get_balances]",
+            "employee: [get_balances]",
+        ),
+    );
     world.app().library.reload();
     gate.open();
     ended(&ann, &run).await;
     let request = world.model.last_request();
     assert!(text_of(&request["messages"][0]).starts_with("You are a bank."));
-    assert_eq!(tool_names(&request).len(), 2, "the run keeps what it began with");
+    assert_eq!(
+        tool_names(&request).len(),
+        2,
+        "the run keeps what it began with"
+    );
     assert!(results(&request)[0].contains("1.085000"));
     ann.say_and_wait(&id, "and now?").await;
     let request = world.model.last_request();
@@ -77,20 +91,37 @@ async fn a_pack_that_goes_lets_its_running_answer_end_and_its_conversations_be_r
     gate.open();
     assert_eq!(ended(&ann, &run).await["status"], "succeeded");
     let failed = ended(&ann, &waiting).await;
-    assert!(failed["error"].as_str().unwrap().contains("agent \"bank\" not found"), "{failed}");
+    assert!(
+        failed["error"]
+            .as_str()
+            .unwrap()
+            .contains("agent \"bank\" not found"),
+        "{failed}"
+    );
     let messages = ann.messages(&id).await;
     assert_eq!(messages.len(), 5, "greeting, two questions, answer, notice");
     let path = format!("/v1/conversations/{id}/messages");
-    ann.post(&path, json!({ "text": "hello?" })).await.expect(404);
+    ann.post(&path, json!({ "text": "hello?" }))
+        .await
+        .expect(404);
 }
 
 #[tokio::test]
 async fn a_server_that_moves_does_not_cut_off_the_call_under_way() {
-    let (slow, next) = (start_slow_bank(None, Duration::from_secs(3)).await, start_bank(None).await);
+    let (slow, next) = (
+        start_slow_bank(None, Duration::from_secs(3)).await,
+        start_bank(None).await,
+    );
     let url = slow.url.clone();
     let world = world_with(|setup: &mut Setup| change(setup, "${BANK_URL}", &url)).await;
-    world.model.reply(calls([("bank__send_money", payment("4.00"))])).reply(text("Sent."));
-    world.model.reply(calls([("bank__get_exchange_rate", pair())])).reply(text("Known."));
+    world
+        .model
+        .reply(calls([("bank__send_money", payment("4.00"))]))
+        .reply(text("Sent."));
+    world
+        .model
+        .reply(calls([("bank__get_exchange_rate", pair())]))
+        .reply(text("Known."));
     let fin = world.user("fin", &["finance"]).await;
     let id = fin.open("bank").await;
     let run = fin.say(&id, "pay").await;
@@ -99,7 +130,13 @@ async fn a_server_that_moves_does_not_cut_off_the_call_under_way() {
     assert_eq!(ended(&fin, &run).await["status"], "succeeded");
     assert_eq!(tool_results(&fin, &id).await[0]["status"], "succeeded");
     fin.say_and_wait(&id, "rate?").await;
-    assert_eq!((next.executions("get_exchange_rate"), slow.executions("get_exchange_rate")), (1, 0));
+    assert_eq!(
+        (
+            next.executions("get_exchange_rate"),
+            slow.executions("get_exchange_rate")
+        ),
+        (1, 0)
+    );
 }
 
 #[tokio::test]
@@ -107,23 +144,42 @@ async fn an_old_version_is_not_kept_in_memory() {
     let world = world().await;
     let agent = AgentId::parse("bank").unwrap();
     let user = UserId("ann".into());
-    let who = Principal { tenant: world.tenant.id, user, claims: Arc::default(), locale: None, authenticated: true };
+    let who = Principal {
+        tenant: world.tenant.id,
+        user,
+        claims: Arc::default(),
+        locale: None,
+        authenticated: true,
+    };
     let toolbox = async || {
         let pack = world.app().library.get(&agent).unwrap();
-        tools::toolbox(world.app(), &who, &pack).await.unwrap().len()
+        toolset::toolbox(world.app(), &who, &pack)
+            .await
+            .unwrap()
+            .len()
     };
     toolbox().await;
     let old = Arc::downgrade(&world.app().library.get(&agent).unwrap());
     let bank = ServerId::parse("bank").unwrap();
-    let catalog = world.app().connections.catalog(world.tenant.id, &agent, &bank);
+    let catalog = world
+        .app()
+        .connections
+        .catalog(world.tenant.id, &agent, &bank);
     let catalog = Arc::downgrade(&catalog.unwrap());
     std::fs::remove_dir_all(world.config.packs.join("office")).unwrap();
-    rewrite(&world, "- name: bank\n", "- name: bank\n      timeouts: { connectSeconds: 4, requestSeconds: 60 }\n");
+    rewrite(
+        &world,
+        "- name: bank\n",
+        "- name: bank\n      timeouts: { connectSeconds: 4, requestSeconds: 60 }\n",
+    );
     // The cache lets go of what was replaced a little later, as it is used.
     eventually(async || {
         toolbox().await;
         old.upgrade().is_none()
     })
     .await;
-    assert!(catalog.upgrade().is_some(), "its tools serve until the changed server has answered");
+    assert!(
+        catalog.upgrade().is_some(),
+        "its tools serve until the changed server has answered"
+    );
 }

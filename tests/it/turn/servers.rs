@@ -19,7 +19,11 @@ use crate::{
 
 /// An address of this machine where nobody listens.
 async fn nowhere() -> std::net::SocketAddr {
-    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+    TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap()
 }
 
 async fn states(client: &Client) -> Vec<String> {
@@ -35,22 +39,42 @@ async fn states(client: &Client) -> Vec<String> {
 #[tokio::test]
 async fn a_server_that_is_down_at_the_start_is_used_when_it_comes() {
     let address = nowhere().await;
-    let world =
-        World::with(|setup| setup.env = setup.env.clone().with("BANK_URL", format!("http://{address}/mcp"))).await;
-    world.model.on(|request| results(request).is_empty().then(|| text("Nothing to use.")));
+    let world = World::with(|setup| {
+        setup.env = setup
+            .env
+            .clone()
+            .with("BANK_URL", format!("http://{address}/mcp"))
+    })
+    .await;
+    world
+        .model
+        .on(|request| results(request).is_empty().then(|| text("Nothing to use.")));
     let ann = world.user("ann", &["employee"]).await;
     eventually(async || states(&ann).await == ["down"]).await;
-    assert_eq!(ann.ask("bank", "rate?").await, "Nothing to use.", "the agent works without it");
+    assert_eq!(
+        ann.ask("bank", "rate?").await,
+        "Nothing to use.",
+        "the agent works without it"
+    );
     assert!(tool_names(&world.model.last_request()).is_empty());
     let id = ann.open("bank").await;
     ann.say_and_wait(&id, "/tools").await;
-    assert!(plain(ann.messages(&id).await.last().unwrap()).contains("bank – not reachable at the moment"));
+    assert!(
+        plain(ann.messages(&id).await.last().unwrap())
+            .contains("bank – not reachable at the moment")
+    );
     let books = std::sync::Arc::new(Books::open(None).unwrap());
     let listener = TcpListener::bind(address).await.unwrap();
-    let router = router(Bank::new(books.clone(), std::time::Duration::ZERO), books.clone(), None, &[]);
+    let router = router(
+        Bank::new(books.clone(), std::time::Duration::ZERO),
+        books.clone(),
+        None,
+        &[],
+    );
     tokio::spawn(async move { axum::serve(listener, router).await });
     eventually(async || states(&ann).await == ["ready"]).await;
-    ann.say_and_wait(&id, &format!("/call bank get_exchange_rate {}", pair())).await;
+    ann.say_and_wait(&id, &format!("/call bank get_exchange_rate {}", pair()))
+        .await;
     assert_eq!(books.entries().len(), 1);
 }
 
@@ -58,7 +82,9 @@ async fn a_server_that_is_down_at_the_start_is_used_when_it_comes() {
 async fn known_tools_are_listed_after_a_restart_although_their_server_is_down() {
     let world = world().await;
     let mut stopped = world.stop().await;
-    stopped.env = stopped.env.with("BANK_URL", format!("http://{}/mcp", nowhere().await));
+    stopped.env = stopped
+        .env
+        .with("BANK_URL", format!("http://{}/mcp", nowhere().await));
     let world = stopped.start().await;
     let ann = world.user("ann", &["employee"]).await;
     let tools = async || {
@@ -67,11 +93,17 @@ async fn known_tools_are_listed_after_a_restart_although_their_server_is_down() 
         plain(ann.messages(&id).await.last().unwrap()).contains("get_balances")
     };
     eventually(tools).await;
-    world.model.reply(calls([("bank__get_balances", json!({}))])).reply(text("It is away."));
+    world
+        .model
+        .reply(calls([("bank__get_balances", json!({}))]))
+        .reply(text("It is away."));
     assert_eq!(ann.ask("bank", "balance?").await, "It is away.");
     let told = &results(&world.model.last_request())[0];
     let certain = "failed: MCP server \"bank\" is not available: ";
-    assert!(told.starts_with(certain), "nothing was sent, which is certain: {told}");
+    assert!(
+        told.starts_with(certain),
+        "nothing was sent, which is certain: {told}"
+    );
 }
 
 #[tokio::test]
@@ -84,8 +116,13 @@ async fn a_server_that_goes_is_found_down_by_its_first_call_and_found_again() {
         tokio::spawn(async move { axum::serve(listener, router).await })
     };
     let bank = serve(TcpListener::bind(address).await.unwrap());
-    let world =
-        world_with(|setup| setup.env = setup.env.clone().with("BANK_URL", format!("http://{address}/mcp"))).await;
+    let world = world_with(|setup| {
+        setup.env = setup
+            .env
+            .clone()
+            .with("BANK_URL", format!("http://{address}/mcp"))
+    })
+    .await;
     let ann = world.user("ann", &["employee"]).await;
     let id = ann.open("bank").await;
     bank.abort();
@@ -112,12 +149,20 @@ async fn tools_that_change_are_offered_from_then_on() {
         async move {
             match seen.method() {
                 "GET" => {
-                    let changed = event(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
+                    let changed = event(
+                        &json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}),
+                    );
                     Some(events(stream::iter([Ok(changed)]).chain(stream::pending())))
                 }
                 "tools/list" => {
-                    let name = if count.fetch_add(1, Ordering::SeqCst) < 2 { "before" } else { "after" };
-                    Some(seen.result(json!({"tools": [{"name": name, "inputSchema": {"type": "object"}}]})))
+                    let name = if count.fetch_add(1, Ordering::SeqCst) < 2 {
+                        "before"
+                    } else {
+                        "after"
+                    };
+                    Some(seen.result(
+                        json!({"tools": [{"name": name, "inputSchema": {"type": "object"}}]}),
+                    ))
                 }
                 _ => None,
             }
@@ -137,7 +182,10 @@ async fn tools_that_change_are_offered_from_then_on() {
         tool_names(&world.model.last_request()) == ["bank__after"]
     })
     .await;
-    assert!(listed.load(Ordering::SeqCst) < 12, "a server that says so again and again is not asked each time");
+    assert!(
+        listed.load(Ordering::SeqCst) < 12,
+        "a server that says so again and again is not asked each time"
+    );
 }
 
 #[tokio::test]
@@ -145,12 +193,21 @@ async fn a_start_fails_when_a_required_server_is_down() {
     let address = nowhere().await;
     let world = world().await;
     let mut stopped = world.stop().await;
-    stopped.env = stopped.env.with("BANK_URL", format!("http://{address}/mcp"));
+    stopped.env = stopped
+        .env
+        .with("BANK_URL", format!("http://{address}/mcp"));
     let path = stopped.config.packs.join("bank/agent-pack.yaml");
     let yaml = std::fs::read_to_string(&path).unwrap();
-    std::fs::write(&path, yaml.replace("- name: bank\n", "- name: bank\n      required: true\n")).unwrap();
-    let db = chatelaine::store::Db::connect(&stopped.db.url, 4).await.unwrap();
-    let started = chatelaine::cli::serve::Service::start(stopped.config.clone(), &stopped.env, db).await;
+    std::fs::write(
+        &path,
+        yaml.replace("- name: bank\n", "- name: bank\n      required: true\n"),
+    )
+    .unwrap();
+    let db = chatelaine::store::Db::connect(&stopped.db.url, 4)
+        .await
+        .unwrap();
+    let started =
+        chatelaine::cli::serve::Service::start(stopped.config.clone(), &stopped.env, db).await;
     let error = started.err().expect("it started").to_string();
     assert!(error.contains("server bank is `required: true`"), "{error}");
 }
@@ -163,9 +220,15 @@ async fn one_server_that_is_down_does_not_take_the_others_with_it() {
     );
     let world = World::with(|setup| change(setup, "servers:\n", &second)).await;
     world.tools_ready().await;
-    world.model.reply(text("").and_call(call("bank__get_balances", "{}"))).reply(text("Much."));
+    world
+        .model
+        .reply(text("").and_call(call("bank__get_balances", "{}")))
+        .reply(text("Much."));
     let ann = world.user("ann", &["employee"]).await;
     eventually(async || states(&ann).await == ["down", "ready"]).await;
     assert_eq!(ann.ask("bank", "balance?").await, "Much.");
-    assert!(matches!(world.app().connections.count(), (2, 2)), "two tenants have one of each");
+    assert!(
+        matches!(world.app().connections.count(), (2, 2)),
+        "two tenants have one of each"
+    );
 }

@@ -21,10 +21,16 @@ use super::{HEADER, array, bytes};
 fn what_another_program_sealed_opens() {
     for golden in golden() {
         let (ring, key) = (golden.ring(), golden.key());
-        assert_eq!(hex::encode(vault::check_value(ring.first())), golden.check_value);
+        assert_eq!(
+            hex::encode(vault::check_value(ring.first())),
+            golden.check_value
+        );
         let opened = vault::open(&key, &golden.context(), &bytes(&golden.sealed)).unwrap();
         assert_eq!(opened.expose(), golden.plaintext);
-        assert_eq!(vault::key_version(&bytes(&golden.sealed)), Ok(golden.version));
+        assert_eq!(
+            vault::key_version(&bytes(&golden.sealed)),
+            Ok(golden.version)
+        );
     }
 }
 
@@ -35,10 +41,18 @@ fn what_is_sealed_opens_for_a_reader_written_from_the_specification() {
         let secret = Secret::new(golden.plaintext.clone());
         let sealed = vault::seal(&golden.key(), &context, &secret);
         assert_eq!(sealed.len(), HEADER + golden.plaintext.len() + 16);
-        assert_eq!(sealed[..7], [&[1, 0, 1][..], &golden.version.to_be_bytes()].concat());
+        assert_eq!(
+            sealed[..7],
+            [&[1, 0, 1][..], &golden.version.to_be_bytes()].concat()
+        );
         let kek: [u8; 32] = array(&golden.kek);
         let owner = [golden.kek_id.as_bytes(), context.tenant.0.as_bytes()];
-        let tenant_key = read(b"chatelaine CV1 tenant key", &kek, &owner, &bytes(&golden.wrapped));
+        let tenant_key = read(
+            b"chatelaine CV1 tenant key",
+            &kek,
+            &owner,
+            &bytes(&golden.wrapped),
+        );
         let belongings = [
             context.tenant.0.as_bytes(),
             context.user.as_str().as_bytes(),
@@ -46,7 +60,12 @@ fn what_is_sealed_opens_for_a_reader_written_from_the_specification() {
             context.credential.as_bytes(),
             &context.generation.to_be_bytes()[..],
         ];
-        let opened = read(b"chatelaine CV1 record", &tenant_key.try_into().unwrap(), &belongings, &sealed);
+        let opened = read(
+            b"chatelaine CV1 record",
+            &tenant_key.try_into().unwrap(),
+            &belongings,
+            &sealed,
+        );
         assert_eq!(opened, golden.plaintext.as_bytes());
     }
 }
@@ -62,14 +81,20 @@ fn read(info: &[u8], key: &[u8; 32], belongings: &[&[u8]], sealed: &[u8]) -> Vec
         aad.extend(u32::try_from(field.len()).unwrap().to_be_bytes());
         aad.extend(*field);
     }
-    let opened =
-        cipher::decrypt(&own_key.try_into().unwrap(), &nonce.try_into().unwrap(), &aad, &sealed[83..]).unwrap();
+    let opened = cipher::decrypt(
+        &own_key.try_into().unwrap(),
+        &nonce.try_into().unwrap(),
+        &aad,
+        &sealed[83..],
+    )
+    .unwrap();
     opened.to_vec()
 }
 
 /// RFC 2104, for keys of at most one block.
 fn hmac(key: &[u8], data: &[&[u8]]) -> Vec<u8> {
-    let padded = |with: u8| -> Vec<u8> { (0..64).map(|at| key.get(at).unwrap_or(&0) ^ with).collect() };
+    let padded =
+        |with: u8| -> Vec<u8> { (0..64).map(|at| key.get(at).unwrap_or(&0) ^ with).collect() };
     let inner = Sha256::digest([padded(0x36), data.concat()].concat());
     Sha256::digest([padded(0x5c), inner.to_vec()].concat()).to_vec()
 }
@@ -100,7 +125,13 @@ impl Golden {
     }
 
     fn key(&self) -> TenantKey {
-        vault::unwrap(self.ring().first(), self.tenant, self.version, &bytes(&self.wrapped)).unwrap()
+        vault::unwrap(
+            self.ring().first(),
+            self.tenant,
+            self.version,
+            &bytes(&self.wrapped),
+        )
+        .unwrap()
     }
 
     fn context(&self) -> Context {

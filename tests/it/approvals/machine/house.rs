@@ -7,8 +7,8 @@ use chatelaine::{
     app::{
         App, Background,
         accounts::add_tenant,
-        approvals::{self, Asked, Verdict, execution},
-        keys,
+        platform::keys,
+        tools::approvals::{self, Asked, Verdict, execution},
     },
     domain::{
         approval::{Approval, State},
@@ -68,7 +68,12 @@ impl Premises {
         write_pack(&folder, false);
         let (app, idle) = App::build(config, &env, test.db.clone()).unwrap();
         keys::standing::enter(&app.keys, app.replica).await.unwrap();
-        Self { app, _idle: idle, test, folder }
+        Self {
+            app,
+            _idle: idle,
+            test,
+            folder,
+        }
     }
 
     /// Says how strict the pack is from now on.
@@ -81,9 +86,18 @@ impl Premises {
     pub async fn house(&self) -> House {
         self.set_strict(false);
         let name = format!("t{}", Uuid::now_v7().simple());
-        let tenant = add_tenant(&self.test.db, &Clock::System, &name, None, false).await.unwrap().id;
+        let tenant = add_tenant(&self.test.db, &Clock::System, &name, None, false)
+            .await
+            .unwrap()
+            .id;
         let connection = Mutex::new(self.test.as_tenant(tenant).await);
-        House { app: self.app.clone(), db: self.test.db.clone(), tenant, connection, kept: Vec::new() }
+        House {
+            app: self.app.clone(),
+            db: self.test.db.clone(),
+            tenant,
+            connection,
+            kept: Vec::new(),
+        }
     }
 }
 
@@ -121,7 +135,13 @@ impl House {
     fn person(&self, at: usize, roles: &[&str]) -> Principal {
         let claims: Map<String, Value> = [("roles".to_owned(), json!(roles))].into_iter().collect();
         let user = UserId(PEOPLE[at].name.into());
-        Principal { tenant: self.tenant, user, claims: Arc::new(claims), locale: None, authenticated: true }
+        Principal {
+            tenant: self.tenant,
+            user,
+            claims: Arc::new(claims),
+            locale: None,
+            authenticated: true,
+        }
     }
 
     /// Who they are when they decide. They ask as employees, before they were given their roles.
@@ -131,10 +151,16 @@ impl House {
 
     pub async fn ask(&mut self, call: Call) -> Answer {
         let principal = self.person(call.by, &["employee"]);
-        let (agent, server) = (AgentId::parse("bank").unwrap(), ServerId::parse("bank").unwrap());
+        let (agent, server) = (
+            AgentId::parse("bank").unwrap(),
+            ServerId::parse("bank").unwrap(),
+        );
         let pack = self.app.library.get(&agent).unwrap();
-        let Decision::Approve(policy) = decide(&pack.servers[0], &principal.standing(&pack), TOOLS[call.tool].name)
-        else {
+        let Decision::Approve(policy) = decide(
+            &pack.servers[0],
+            &principal.standing(&pack),
+            TOOLS[call.tool].name,
+        ) else {
             panic!("every tool of the pack needs consent")
         };
         let arguments = format!(r#"{{"amount":"{}.00"}}"#, call.amount);
@@ -159,8 +185,15 @@ impl House {
         };
         match approvals::request(&self.app, asked).await {
             Ok((approval, true)) => {
-                let Approval { id, args_sha256, .. } = approval;
-                self.kept.push(Kept { id, args_sha256, claims: Vec::new(), started: 0 });
+                let Approval {
+                    id, args_sha256, ..
+                } = approval;
+                self.kept.push(Kept {
+                    id,
+                    args_sha256,
+                    claims: Vec::new(),
+                    started: 0,
+                });
                 Answer::Kept(self.kept.len() - 1, true)
             }
             Ok((approval, false)) => Answer::Kept(self.number(approval.id), false),
@@ -169,7 +202,10 @@ impl House {
     }
 
     fn number(&self, id: ApprovalId) -> usize {
-        self.kept.iter().position(|kept| kept.id == id).expect("every request was asked for here")
+        self.kept
+            .iter()
+            .position(|kept| kept.id == id)
+            .expect("every request was asked for here")
     }
 
     /// Does all of it at once.
@@ -178,15 +214,24 @@ impl House {
         let mut answers = Vec::new();
         for (deed, (answer, claimed)) in deeds.iter().zip(done) {
             self.kept[at].claims.extend(claimed);
-            self.kept[at].started +=
-                usize::from(matches!(deed, Deed::Hold(_, Held::Start)) && answer == Answer::Was(true));
+            self.kept[at].started += usize::from(
+                matches!(deed, Deed::Hold(_, Held::Start)) && answer == Answer::Was(true),
+            );
             answers.push(answer);
         }
         assert!(self.kept[at].started <= 1, "request {at} was sent twice");
-        if deeds.iter().any(|deed| matches!(deed, Deed::Hold(_, Held::PutOff))) {
+        if deeds
+            .iter()
+            .any(|deed| matches!(deed, Deed::Hold(_, Held::PutOff)))
+        {
             // The pause is of some seconds; here only the steps say when it is over.
             let set = "lease_until = lease_until + interval '1 h'";
-            self.set(at, set, "lease_until > clock_timestamp() - interval '30 min'").await;
+            self.set(
+                at,
+                set,
+                "lease_until > clock_timestamp() - interval '30 min'",
+            )
+            .await;
         }
         answers
     }
@@ -194,11 +239,29 @@ impl House {
     async fn one(&self, at: usize, deed: Deed, newest: usize) -> (Answer, Option<Approval>) {
         let (app, tenant, kept) = (&self.app, self.tenant, &self.kept[at]);
         let answer = match deed {
-            Deed::Decide { by, choice, right_hash } => {
-                let args_sha256 = if right_hash { kept.args_sha256 } else { [7; 32] };
+            Deed::Decide {
+                by,
+                choice,
+                right_hash,
+            } => {
+                let args_sha256 = if right_hash {
+                    kept.args_sha256
+                } else {
+                    [7; 32]
+                };
                 let decided = async {
                     let approver = approvals::approver(app, &self.decider(by)).await?;
-                    approvals::decide(app, &approver, kept.id, &Verdict { choice, reason: None, args_sha256 }).await
+                    approvals::decide(
+                        app,
+                        &approver,
+                        kept.id,
+                        &Verdict {
+                            choice,
+                            reason: None,
+                            args_sha256,
+                        },
+                    )
+                    .await
                 };
                 state(decided.await)
             }
@@ -214,17 +277,36 @@ impl House {
                 let claimed = execution::claim(app, tenant, kept.id).await.unwrap();
                 return (Answer::Was(claimed.is_some()), claimed);
             }
-            Deed::Hold(back, held) if back < newest => self.hold(held, &kept.claims[newest - back - 1]).await,
+            Deed::Hold(back, held) if back < newest => {
+                self.hold(held, &kept.claims[newest - back - 1]).await
+            }
             Deed::Hold(..) => Answer::Done,
             Deed::Expire => was(execution::expire(app, tenant, kept.id).await),
             Deed::Lapse => was(execution::lapse(app, tenant, kept.id).await),
             Deed::GiveUp => was(execution::give_up(app, tenant, kept.id).await),
-            Deed::Overdue => self.set(at, "expires_at = clock_timestamp() - interval '1 s'", "true").await,
+            Deed::Overdue => {
+                self.set(
+                    at,
+                    "expires_at = clock_timestamp() - interval '1 s'",
+                    "true",
+                )
+                .await
+            }
             Deed::WindowOver => {
-                self.set(at, "lapses_at = clock_timestamp() - interval '1 s'", "lapses_at is not null").await
+                self.set(
+                    at,
+                    "lapses_at = clock_timestamp() - interval '1 s'",
+                    "lapses_at is not null",
+                )
+                .await
             }
             Deed::LeaseOver => {
-                self.set(at, "lease_until = clock_timestamp() - interval '1 day'", "lease_until is not null").await
+                self.set(
+                    at,
+                    "lease_until = clock_timestamp() - interval '1 day'",
+                    "lease_until is not null",
+                )
+                .await
             }
         };
         (answer, None)
@@ -255,7 +337,11 @@ impl House {
     async fn set(&self, at: usize, set: &str, when: &str) -> Answer {
         let sql = format!("update approvals set {set} where id = $1 and {when}");
         let mut connection = self.connection.lock().await;
-        sqlx::query(AssertSqlSafe(sql)).bind(self.kept[at].id.0).execute(&mut *connection).await.unwrap();
+        sqlx::query(AssertSqlSafe(sql))
+            .bind(self.kept[at].id.0)
+            .execute(&mut *connection)
+            .await
+            .unwrap();
         Answer::Done
     }
 
@@ -263,16 +349,34 @@ impl House {
     pub async fn look(&self, person: usize) -> Seen {
         let (rows, trail) = self.rows().await;
         let mut system = self.db.system().await.unwrap();
-        let due = store::approvals::due(&mut system, i64::from(u16::MAX)).await.unwrap();
+        let due = store::approvals::due(&mut system, i64::from(u16::MAX))
+            .await
+            .unwrap();
         drop(system);
-        let own = due.into_iter().filter(|(tenant, ..)| *tenant == self.tenant);
-        let mut due: Vec<(usize, State)> = own.map(|(_, id, state)| (self.number(id), state)).collect();
+        let own = due
+            .into_iter()
+            .filter(|(tenant, ..)| *tenant == self.tenant);
+        let mut due: Vec<(usize, State)> =
+            own.map(|(_, id, state)| (self.number(id), state)).collect();
         due.sort_by_key(|(at, _)| *at);
         let person = self.decider(person);
         let own = approvals::own_open_count(&self.app, &person).await.unwrap();
-        let badges = (own, approvals::decidable_count(&self.app, &person).await.unwrap());
-        let view = View { requests: rows.iter().map(request).collect(), trail, due, badges };
-        Seen { view, fixed: rows.into_iter().map(fixed).collect() }
+        let badges = (
+            own,
+            approvals::decidable_count(&self.app, &person)
+                .await
+                .unwrap(),
+        );
+        let view = View {
+            requests: rows.iter().map(request).collect(),
+            trail,
+            due,
+            badges,
+        };
+        Seen {
+            view,
+            fixed: rows.into_iter().map(fixed).collect(),
+        }
     }
 
     async fn rows(&self) -> (Vec<Value>, Vec<(String, String, String)>) {
@@ -287,15 +391,20 @@ impl House {
              from approvals a order by id",
         );
         let rows = rows.fetch_all(&mut *connection).await.unwrap();
-        let trail =
-            sqlx::query_as("select action, actor, outcome from audit where action like 'approval.%' order by id");
+        let trail = sqlx::query_as(
+            "select action, actor, outcome from audit where action like 'approval.%' order by id",
+        );
         (rows, trail.fetch_all(&mut *connection).await.unwrap())
     }
 }
 
 fn request(row: &Value) -> Request {
     let request: Request = serde_json::from_value(row.clone()).unwrap();
-    assert_eq!(row["voters"], json!(request.votes.len()), "somebody voted twice");
+    assert_eq!(
+        row["voters"],
+        json!(request.votes.len()),
+        "somebody voted twice"
+    );
     request
 }
 
@@ -335,16 +444,30 @@ fn fixed(row: Value) -> (Value, Option<Value>) {
         "window_over",
         "lease_over",
     ];
-    let Value::Object(row) = row else { panic!("a row is an object") };
-    let open = ["pending", "approved", "executing"].iter().any(|state| row["state"] == *state);
-    let once = row.iter().filter(|(column, _)| ONCE.contains(&column.as_str()));
-    let once = Value::Object(once.map(|(column, value)| (column.clone(), value.clone())).collect());
-    let end = row.into_iter().filter(|(column, _)| !LATER.contains(&column.as_str()));
+    let Value::Object(row) = row else {
+        panic!("a row is an object")
+    };
+    let open = ["pending", "approved", "executing"]
+        .iter()
+        .any(|state| row["state"] == *state);
+    let once = row
+        .iter()
+        .filter(|(column, _)| ONCE.contains(&column.as_str()));
+    let once = Value::Object(
+        once.map(|(column, value)| (column.clone(), value.clone()))
+            .collect(),
+    );
+    let end = row
+        .into_iter()
+        .filter(|(column, _)| !LATER.contains(&column.as_str()));
     (once, (!open).then(|| Value::Object(end.collect())))
 }
 
 fn state(done: Result<Approval>) -> Answer {
-    done.map_or_else(|error| refused(&error), |approval| Answer::Is(approval.state))
+    done.map_or_else(
+        |error| refused(&error),
+        |approval| Answer::Is(approval.state),
+    )
 }
 
 fn was(done: Result<bool>) -> Answer {

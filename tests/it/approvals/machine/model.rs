@@ -131,7 +131,10 @@ impl Model {
         if let Some(same) = open.iter().find(same) {
             return Answer::Kept(*same, false);
         }
-        let own = open.iter().filter(|at| self.calls[**at].by == call.by).count();
+        let own = open
+            .iter()
+            .filter(|at| self.calls[**at].by == call.by)
+            .count();
         if own >= OF_USER || open.len() >= OF_TENANT {
             return Answer::Refused("conflict");
         }
@@ -162,7 +165,11 @@ impl Model {
     pub fn act(&mut self, at: usize, deed: Deed, newest: usize) -> Answer {
         let request = &mut self.requests[at];
         match deed {
-            Deed::Decide { by, choice, right_hash } => self.decide(at, &PEOPLE[by], choice, right_hash),
+            Deed::Decide {
+                by,
+                choice,
+                right_hash,
+            } => self.decide(at, &PEOPLE[by], choice, right_hash),
             Deed::Cancel { by } => self.cancel(at, &PEOPLE[by]),
             Deed::Record { by, happened } => self.record(at, &PEOPLE[by], happened),
             Deed::Claim => {
@@ -215,7 +222,11 @@ impl Model {
             return Answer::Refused("conflict");
         }
         if let Some(before) = request.votes.get(by.name) {
-            return if *before == choice { Answer::Is(request.state) } else { Answer::Refused("conflict") };
+            return if *before == choice {
+                Answer::Is(request.state)
+            } else {
+                Answer::Refused("conflict")
+            };
         }
         if request.state != State::Pending || request.overdue {
             return Answer::Refused("conflict");
@@ -227,7 +238,11 @@ impl Model {
             return Answer::Refused("conflict");
         }
         request.votes.insert(by.name.to_owned(), choice);
-        let approvals = request.votes.values().filter(|vote| **vote == Choice::Approve).count();
+        let approvals = request
+            .votes
+            .values()
+            .filter(|vote| **vote == Choice::Approve)
+            .count();
         if choice == Choice::Reject {
             request.decided_by = Some(by.name.to_owned());
             self.turn(at, State::Rejected);
@@ -236,7 +251,15 @@ impl Model {
             request.window_over = Some(false);
             self.turn(at, State::Approved);
         }
-        self.note(at, if choice == Choice::Approve { "approved" } else { "rejected" }, by.name);
+        self.note(
+            at,
+            if choice == Choice::Approve {
+                "approved"
+            } else {
+                "rejected"
+            },
+            by.name,
+        );
         Answer::Is(self.requests[at].state)
     }
 
@@ -264,7 +287,11 @@ impl Model {
         }
         if let Some(first) = &request.recorded_by {
             let again = first == by.name && request.recorded_happened == Some(happened);
-            return if again { Answer::Is(request.state) } else { Answer::Refused("conflict") };
+            return if again {
+                Answer::Is(request.state)
+            } else {
+                Answer::Refused("conflict")
+            };
         }
         if request.state != State::OutcomeUnknown {
             return Answer::Refused("conflict");
@@ -278,7 +305,10 @@ impl Model {
     fn hold(&mut self, at: usize, held: Held, fence: usize) -> Answer {
         let request = &mut self.requests[at];
         let holds = request.fence == fence;
-        let (approved, executing) = (request.state == State::Approved, request.state == State::Executing);
+        let (approved, executing) = (
+            request.state == State::Approved,
+            request.state == State::Executing,
+        );
         let requester = PEOPLE[self.calls[at].by].name;
         if !holds {
             self.fenced.push(request.state);
@@ -330,7 +360,11 @@ impl Model {
 
     fn turn(&mut self, at: usize, to: State) {
         let request = &mut self.requests[at];
-        assert!(request.state.can_become(to), "the model itself: {:?} → {to:?}", request.state);
+        assert!(
+            request.state.can_become(to),
+            "the model itself: {:?} → {to:?}",
+            request.state
+        );
         self.turns.push((request.state, to));
         request.state = to;
         if to != State::Executing {
@@ -340,18 +374,23 @@ impl Model {
 
     fn note(&mut self, at: usize, action: &str, actor: &str) {
         let outcome = self.requests[at].state.as_str().to_owned();
-        self.trail.push((format!("approval.{action}"), actor.to_owned(), outcome));
+        self.trail
+            .push((format!("approval.{action}"), actor.to_owned(), outcome));
     }
 
     /// With the badges of this person.
     pub fn view(&self, person: usize) -> View {
         let person = &PEOPLE[person];
-        let due = self.requests.iter().enumerate().filter(|(_, request)| match request.state {
-            State::Pending => request.overdue,
-            State::Approved => request.lease_over != Some(false),
-            State::Executing => request.lease_over == Some(true),
-            _ => false,
-        });
+        let due = self
+            .requests
+            .iter()
+            .enumerate()
+            .filter(|(_, request)| match request.state {
+                State::Pending => request.overdue,
+                State::Approved => request.lease_over != Some(false),
+                State::Executing => request.lease_over == Some(true),
+                _ => false,
+            });
         View {
             requests: self.requests.clone(),
             trail: self.trail.clone(),
@@ -361,18 +400,25 @@ impl Model {
     }
 
     fn own(&self, person: &Person) -> i64 {
-        let own = self.requests.iter().filter(|request| is_open(request.state) && request.requester == person.name);
+        let own = self
+            .requests
+            .iter()
+            .filter(|request| is_open(request.state) && request.requester == person.name);
         i64::try_from(own.count()).unwrap()
     }
 
     fn waiting(&self, person: &Person) -> i64 {
-        let waiting = self.requests.iter().zip(&self.calls).filter(|(request, call)| {
-            request.state == State::Pending
-                && !request.overdue
-                && person.may(call.tool)
-                && (request.requester != person.name || request.self_approval)
-                && !request.votes.contains_key(person.name)
-        });
+        let waiting = self
+            .requests
+            .iter()
+            .zip(&self.calls)
+            .filter(|(request, call)| {
+                request.state == State::Pending
+                    && !request.overdue
+                    && person.may(call.tool)
+                    && (request.requester != person.name || request.self_approval)
+                    && !request.votes.contains_key(person.name)
+            });
         i64::try_from(waiting.count()).unwrap()
     }
 }
@@ -380,5 +426,9 @@ impl Model {
 /// To a person without any such role, and to the requester, who knows of the request, it is forbidden; to others it
 /// is not there.
 fn refused(by: &Person, own: bool) -> Answer {
-    Answer::Refused(if by.roles.is_empty() || own { "forbidden" } else { "not_found" })
+    Answer::Refused(if by.roles.is_empty() || own {
+        "forbidden"
+    } else {
+        "not_found"
+    })
 }

@@ -53,18 +53,28 @@ pub enum Index {
 
 /// Says `text`, a word at a time.
 pub fn text(text: impl Into<String>) -> Reply {
-    Reply::new(Content::Answer { text: text.into(), calls: Vec::new() })
+    Reply::new(Content::Answer {
+        text: text.into(),
+        calls: Vec::new(),
+    })
 }
 
 /// Calls tools, all at once, with ids of its own.
 pub fn calls<const N: usize>(wanted: [(&str, Value); N]) -> Reply {
     let calls = wanted.map(|(name, arguments)| call(name, arguments.to_string()));
-    Reply::new(Content::Answer { text: String::new(), calls: calls.into() })
+    Reply::new(Content::Answer {
+        text: String::new(),
+        calls: calls.into(),
+    })
 }
 
 /// One call with its arguments as text, which need not be JSON. For [`Reply::and_call`].
 pub fn call(name: &str, arguments: impl Into<String>) -> Call {
-    Call { id: None, name: name.to_owned(), arguments: arguments.into() }
+    Call {
+        id: None,
+        name: name.to_owned(),
+        arguments: arguments.into(),
+    }
 }
 
 impl Call {
@@ -77,7 +87,9 @@ impl Call {
 /// An error status with a provider's usual body.
 pub fn error(status: u16, message: &str) -> Reply {
     let body = json!({ "error": { "message": message, "type": "scripted", "code": null } });
-    raw([body.to_string()]).status(status).header("content-type", "application/json")
+    raw([body.to_string()])
+        .status(status)
+        .header("content-type", "application/json")
 }
 
 /// These events as they are, each on its `data:` line; neither an end nor `[DONE]` is added.
@@ -87,7 +99,9 @@ pub fn events<const N: usize>(events: [Value; N]) -> Reply {
 
 /// These bytes as they are, one chunk each.
 pub fn raw<const N: usize>(chunks: [impl Into<Vec<u8>>; N]) -> Reply {
-    Reply::new(Content::Raw(chunks.map(|chunk| Bytes::from(chunk.into())).into()))
+    Reply::new(Content::Raw(
+        chunks.map(|chunk| Bytes::from(chunk.into())).into(),
+    ))
 }
 
 impl Reply {
@@ -182,7 +196,11 @@ impl Reply {
     }
 
     /// The body; an error in it cuts the connection.
-    pub(super) fn stream(self, serial: usize, hangup: Hangup) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    pub(super) fn stream(
+        self,
+        serial: usize,
+        hangup: Hangup,
+    ) -> impl Stream<Item = io::Result<Bytes>> + Send {
         let pieces = self.pieces(serial).into_iter();
         stream::unfold((pieces, hangup), async |(mut pieces, mut hangup)| {
             loop {
@@ -194,7 +212,10 @@ impl Reply {
                         // What was said so far goes out before the connection does.
                         tokio::task::yield_now().await;
                         hangup.ended = true;
-                        return Some((Err(io::Error::other("cut by the script")), (pieces, hangup)));
+                        return Some((
+                            Err(io::Error::other("cut by the script")),
+                            (pieces, hangup),
+                        ));
                     }
                     None => {
                         hangup.ended = true;
@@ -208,8 +229,14 @@ impl Reply {
     fn pieces(&self, serial: usize) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = self.lines(serial).into_iter().map(Piece::Bytes).collect();
         if let Some(size) = self.chunk {
-            let whole: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
-            pieces = whole.chunks(size).map(|chunk| Piece::Bytes(Bytes::copy_from_slice(chunk))).collect();
+            let whole: Vec<u8> = pieces
+                .iter()
+                .flat_map(|piece| piece.bytes().to_vec())
+                .collect();
+            pieces = whole
+                .chunks(size)
+                .map(|chunk| Piece::Bytes(Bytes::copy_from_slice(chunk)))
+                .collect();
         }
         if let Some((after, gate)) = &self.gate {
             pieces.insert(*after, Piece::Gate(gate.clone()));
@@ -230,7 +257,10 @@ impl Reply {
             Content::Events(events) => events.clone(),
             Content::Answer { text, calls } => self.answer(text, calls, serial),
         };
-        let mut lines: Vec<Bytes> = events.iter().map(|event| Bytes::from(format!("data: {event}\n\n"))).collect();
+        let mut lines: Vec<Bytes> = events
+            .iter()
+            .map(|event| Bytes::from(format!("data: {event}\n\n")))
+            .collect();
         if self.done {
             lines.push(Bytes::from_static(b"data: [DONE]\n\n"));
         }
@@ -246,13 +276,27 @@ impl Reply {
             })
         };
         let mut events = vec![chunk(json!({ "role": "assistant", "content": "" }), None)];
-        events.extend(text.split_inclusive(' ').map(|word| chunk(json!({ "content": word }), None)));
+        events.extend(
+            text.split_inclusive(' ')
+                .map(|word| chunk(json!({ "content": word }), None)),
+        );
         for (at, call) in calls.iter().enumerate() {
             let fragments = self.fragments(call, at, serial);
-            events.extend(fragments.into_iter().map(|fragment| chunk(json!({ "tool_calls": [fragment] }), None)));
+            events.extend(
+                fragments
+                    .into_iter()
+                    .map(|fragment| chunk(json!({ "tool_calls": [fragment] }), None)),
+            );
         }
-        let reason = if calls.is_empty() { "stop" } else { "tool_calls" };
-        events.push(chunk(json!({}), Some(self.finish.as_deref().unwrap_or(reason))));
+        let reason = if calls.is_empty() {
+            "stop"
+        } else {
+            "tool_calls"
+        };
+        events.push(chunk(
+            json!({}),
+            Some(self.finish.as_deref().unwrap_or(reason)),
+        ));
         if let Some((input, output)) = self.usage {
             events.push(json!({
                 "id": format!("chatcmpl-{serial}"), "object": "chat.completion.chunk", "choices": [],
@@ -263,7 +307,10 @@ impl Reply {
     }
 
     fn fragments(&self, call: &Call, at: usize, serial: usize) -> Vec<Value> {
-        let id = call.id.clone().unwrap_or_else(|| format!("call_{serial:04}_{at:04}"));
+        let id = call
+            .id
+            .clone()
+            .unwrap_or_else(|| format!("call_{serial:04}_{at:04}"));
         let mut head = json!({ "id": id, "type": "function", "function": { "name": call.name, "arguments": "" } });
         let at = at as u64;
         let index = match self.index {
@@ -277,7 +324,10 @@ impl Reply {
         };
         head["index"] = json!(index);
         let middle = call.arguments.len() / 2;
-        let middle = (0..=middle).rev().find(|at| call.arguments.is_char_boundary(*at)).unwrap_or(0);
+        let middle = (0..=middle)
+            .rev()
+            .find(|at| call.arguments.is_char_boundary(*at))
+            .unwrap_or(0);
         let (left, right) = call.arguments.split_at(middle);
         let rest = |text: &str| json!({ "index": index, "function": { "arguments": text } });
         vec![head, rest(left), rest(right)]
@@ -320,7 +370,9 @@ impl Gate {
     /// Waits until an answer stands at the gate.
     pub async fn reached(&self) {
         let mut reached = self.reached.subscribe();
-        let stood = tokio::time::timeout(PATIENCE, reached.wait_for(|count| *count > 0)).await.is_ok();
+        let stood = tokio::time::timeout(PATIENCE, reached.wait_for(|count| *count > 0))
+            .await
+            .is_ok();
         assert!(stood, "no answer came to the gate in {PATIENCE:?}");
     }
 

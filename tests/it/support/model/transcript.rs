@@ -26,7 +26,9 @@ fn tools(body: &Value, wrong: &mut Vec<String>) {
     for tool in array(&body["tools"]) {
         let name = tool["function"]["name"].as_str().unwrap_or_default();
         if tool["type"] != "function" || !legal(name) {
-            wrong.push(format!("the tool {name:?} is not a function with a legal name"));
+            wrong.push(format!(
+                "the tool {name:?} is not a function with a legal name"
+            ));
         }
         if !names.insert(name) {
             wrong.push(format!("two tools are named {name:?}"));
@@ -40,7 +42,10 @@ fn tools(body: &Value, wrong: &mut Vec<String>) {
 
 fn messages(body: &Value, wrong: &mut Vec<String>) {
     let messages = array(&body["messages"]);
-    if messages.first().is_none_or(|first| first["role"] != "system") {
+    if messages
+        .first()
+        .is_none_or(|first| first["role"] != "system")
+    {
         wrong.push("the first message is not the system's".to_owned());
     }
     let mut waiting: Vec<&str> = Vec::new();
@@ -50,16 +55,22 @@ fn messages(body: &Value, wrong: &mut Vec<String>) {
             let id = message["tool_call_id"].as_str().unwrap_or_default();
             match waiting.iter().position(|call| *call == id) {
                 Some(index) => drop(waiting.remove(index)),
-                None => wrong.push(format!("message {at} is a result of {id:?}, which nobody waits for")),
+                None => wrong.push(format!(
+                    "message {at} is a result of {id:?}, which nobody waits for"
+                )),
             }
         } else if !waiting.is_empty() {
-            wrong.push(format!("message {at} stands between calls and their results: {waiting:?}"));
+            wrong.push(format!(
+                "message {at} stands between calls and their results: {waiting:?}"
+            ));
             waiting.clear();
         }
         let blank = text_of(message).trim().is_empty();
         match role {
             "assistant" => waiting = assistant(at, message, blank, wrong),
-            "system" | "user" | "tool" if blank => wrong.push(format!("message {at} of {role} is empty")),
+            "system" | "user" | "tool" if blank => {
+                wrong.push(format!("message {at} of {role} is empty"))
+            }
             "system" | "user" | "tool" => {}
             other => wrong.push(format!("message {at} has the role {other:?}")),
         }
@@ -69,23 +80,39 @@ fn messages(body: &Value, wrong: &mut Vec<String>) {
     }
 }
 
-fn assistant<'a>(at: usize, message: &'a Value, blank: bool, wrong: &mut Vec<String>) -> Vec<&'a str> {
+fn assistant<'a>(
+    at: usize,
+    message: &'a Value,
+    blank: bool,
+    wrong: &mut Vec<String>,
+) -> Vec<&'a str> {
     let calls = array(&message["tool_calls"]);
     if blank && calls.is_empty() {
         wrong.push(format!("message {at} of the assistant is empty"));
     }
     let mut ids = Vec::new();
     for call in calls {
-        let (id, name) = (call["id"].as_str().unwrap_or_default(), call["function"]["name"].as_str());
+        let (id, name) = (
+            call["id"].as_str().unwrap_or_default(),
+            call["function"]["name"].as_str(),
+        );
         if id.is_empty() || ids.contains(&id) {
-            wrong.push(format!("message {at} has a call without an id of its own: {id:?}"));
+            wrong.push(format!(
+                "message {at} has a call without an id of its own: {id:?}"
+            ));
         }
         if !name.is_some_and(legal) {
-            wrong.push(format!("message {at} calls {name:?}, which is not a legal name"));
+            wrong.push(format!(
+                "message {at} calls {name:?}, which is not a legal name"
+            ));
         }
-        let arguments = call["function"]["arguments"].as_str().and_then(|text| serde_json::from_str(text).ok());
+        let arguments = call["function"]["arguments"]
+            .as_str()
+            .and_then(|text| serde_json::from_str(text).ok());
         if !arguments.is_some_and(|arguments: Value| arguments.is_object()) {
-            wrong.push(format!("message {at} calls {name:?} with arguments that are not an object"));
+            wrong.push(format!(
+                "message {at} calls {name:?} with arguments that are not an object"
+            ));
         }
         ids.push(id);
     }
@@ -93,7 +120,10 @@ fn assistant<'a>(at: usize, message: &'a Value, blank: bool, wrong: &mut Vec<Str
 }
 
 fn legal(name: &str) -> bool {
-    (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
 fn array(value: &Value) -> &[Value] {
@@ -104,14 +134,19 @@ fn array(value: &Value) -> &[Value] {
 pub fn text_of(message: &Value) -> String {
     match &message["content"] {
         Value::String(text) => text.clone(),
-        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        Value::Array(parts) => parts
+            .iter()
+            .filter_map(|part| part["text"].as_str())
+            .collect(),
         _ => String::new(),
     }
 }
 
 /// The newest text of the user.
 pub fn last_user(request: &Value) -> String {
-    let user = array(&request["messages"]).iter().rfind(|message| message["role"] == "user");
+    let user = array(&request["messages"])
+        .iter()
+        .rfind(|message| message["role"] == "user");
     user.map(text_of).unwrap_or_default()
 }
 
@@ -124,11 +159,22 @@ pub fn said(request: &Value, words: &str) -> bool {
 /// The texts of the results that came since the last text of the user.
 pub fn results(request: &Value) -> Vec<String> {
     let messages = array(&request["messages"]);
-    let since = messages.iter().rposition(|message| message["role"] == "user").map_or(0, |at| at + 1);
-    messages[since..].iter().filter(|message| message["role"] == "tool").map(text_of).collect()
+    let since = messages
+        .iter()
+        .rposition(|message| message["role"] == "user")
+        .map_or(0, |at| at + 1);
+    messages[since..]
+        .iter()
+        .filter(|message| message["role"] == "tool")
+        .map(text_of)
+        .collect()
 }
 
 /// The names of the tools that were offered.
 pub fn tool_names(request: &Value) -> Vec<String> {
-    array(&request["tools"]).iter().filter_map(|tool| tool["function"]["name"].as_str()).map(str::to_owned).collect()
+    array(&request["tools"])
+        .iter()
+        .filter_map(|tool| tool["function"]["name"].as_str())
+        .map(str::to_owned)
+        .collect()
 }

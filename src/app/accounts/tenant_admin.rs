@@ -1,0 +1,163 @@
+//! Tenants over the API, for the operator: what [`accounts`] does with their rows, told to every replica.
+//!
+//! A tenant that is suspended or removed stops at once where it was done and elsewhere with the hint, within five
+//! seconds without it ([`sessions::tenant_changed`]).
+
+use serde::Serialize;
+use time::OffsetDateTime;
+
+use super::{sessions, usage};
+use crate::app::{App, accounts};
+use crate::{
+    domain::{
+        account::Tenant,
+        error::{Error, Result},
+        ids::TenantId,
+        principal::{Admin, Operator},
+        usage::{Limits, Used},
+    },
+    store::hints::Hint,
+};
+
+pub use crate::app::accounts::{NewTenant, TenantChange};
+
+/// A tenant as the operator sees it.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct TenantView {
+    pub id: TenantId,
+    pub name: String,
+    pub display_name: String,
+    /// Absent: every agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agents: Option<Vec<String>>,
+    pub guests: bool,
+    pub suspended: bool,
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        with = "time::serde::rfc3339::option"
+    )]
+    pub suspended_at: Option<OffsetDateTime>,
+    /// Its own limits of a day.
+    pub limits: Limits,
+    /// Those that are in force, with the installation's settings. Absent: no limit.
+    pub in_force: InForce,
+    /// What its users have used since 00:00 UTC; only when one tenant is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub used_today: Option<Used>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
+pub struct InForce {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs_per_user: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_user: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs_per_tenant: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_tenant: Option<i64>,
+}
+
+fn view(app: &App, tenant: Tenant) -> TenantView {
+    let daily = tenant.limits.over(&app.config.daily);
+    let in_force = InForce {
+        runs_per_user: daily.user_runs,
+        tokens_per_user: daily.user_tokens,
+        runs_per_tenant: daily.tenant_runs,
+        tokens_per_tenant: daily.tenant_tokens,
+    };
+    let Tenant {
+        id,
+        name,
+        display_name,
+        agents,
+        guests,
+        suspended_at,
+        limits,
+        created_at,
+    } = tenant;
+    let (suspended, used_today) = (suspended_at.is_some(), None);
+    let display_name = display_name.unwrap_or_else(|| name.clone());
+    TenantView {
+        id,
+        name,
+        display_name,
+        agents,
+        guests,
+        suspended,
+        suspended_at,
+        limits,
+        in_force,
+        used_today,
+        created_at,
+    }
+}
+
+pub async fn create(app: &App, _: &Operator, new: NewTenant) -> Result<TenantView> {
+    let tenant = accounts::create_tenant(&app.db, &app.clock, new).await?;
+    Ok(view(app, tenant))
+}
+
+/// By name, those after `after` only.
+pub async fn list(
+    app: &App,
+    _: &Operator,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<TenantView>> {
+    let tenants = accounts::page_of_tenants(&app.db, after, limit).await?;
+    Ok(tenants
+        .into_iter()
+        .map(|tenant| view(app, tenant))
+        .collect())
+}
+
+pub async fn get(app: &App, _: &Operator, name: &str) -> Result<TenantView> {
+    let tenant = accounts::find_tenant(&app.db, name).await?;
+    let used_today = Some(usage::of_tenant_today(app, tenant.id).await?);
+    Ok(TenantView {
+        used_today,
+        ..view(app, tenant)
+    })
+}
+
+/// Changes a tenant. What runs for one that is suspended is asked to stop.
+pub async fn change(
+    app: &App,
+    _: &Operator,
+    name: &str,
+    change: TenantChange,
+) -> Result<TenantView> {
+    let (tenant, changed) = accounts::change_tenant(&app.db, &app.clock, name, change).await?;
+    // Even if it was suspended before: whoever did that may have been cut off.
+    if changed || tenant.suspended_at.is_some() {
+        tell(app, tenant.id).await?;
+    }
+    Ok(view(app, tenant))
+}
+
+/// Removes a tenant with everything that it has. `confirm` is its name, once more.
+pub async fn remove(app: &App, _: &Operator, name: &str, confirm: Option<&str>) -> Result<()> {
+    let tenant = accounts::find_tenant(&app.db, name).await?;
+    if confirm != Some(name) {
+        let why = format!(
+            "must be {name:?}: its users' conversations and credentials, its keys, issuers, servers and audit trail \
+             are removed with it, and nothing of that can be brought back"
+        );
+        return Err(Error::invalid("confirm", why));
+    }
+    accounts::remove_tenant(&app.db, tenant.id).await?;
+    tell(app, tenant.id).await
+}
+
+/// The power to manage this tenant.
+pub async fn admin(app: &App, operator: &Operator, name: &str) -> Result<Admin> {
+    Ok(operator.admin_of(accounts::find_tenant(&app.db, name).await?.id))
+}
+
+async fn tell(app: &App, tenant: TenantId) -> Result<()> {
+    let _ = app.hints.send(Hint::Tenant { tenant });
+    sessions::tenant_changed(app, tenant).await
+}

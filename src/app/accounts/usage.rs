@@ -1,0 +1,49 @@
+//! What was used, and that nobody uses more than they may. Counted in Postgres by day (UTC), for all replicas; asked
+//! when a turn begins, so that what is under way may go somewhat beyond.
+
+use time::Date;
+
+use crate::app::App;
+use crate::{
+    domain::{
+        error::{Error, Result},
+        ids::{TenantId, UserId},
+        principal::{Admin, Principal},
+        usage::{Line, Used},
+    },
+    store::{self, Tx},
+};
+
+/// `Limited` when the principal or their tenant has used all of today's, by the tenant's own limits where it has
+/// some; `Suspended` when the tenant is. Both as of now, on every replica.
+pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> {
+    let tenant = store::tenants::get(tx, principal.tenant)
+        .await?
+        .ok_or_else(|| Error::not_found("tenant"))?;
+    tenant.require_active()?;
+    let daily = tenant.limits.over(&app.config.daily);
+    if !daily.is_any() {
+        return Ok(());
+    }
+    let (user, tenant) = store::usage::today(tx, &principal.user).await?;
+    daily.admit(user, tenant, app.clock.now())
+}
+
+/// What everybody of a tenant has used today.
+pub async fn of_tenant_today(app: &App, tenant: TenantId) -> Result<Used> {
+    let mut tx = app.db.tenant(tenant).await?;
+    // No user has the empty id.
+    Ok(store::usage::today(&mut tx, &UserId("".into())).await?.1)
+}
+
+/// What was used in a tenant, by user and agent, from a day on and before another one.
+pub async fn list(
+    app: &App,
+    admin: &Admin,
+    since: Option<Date>,
+    until: Option<Date>,
+    limit: i64,
+) -> Result<Vec<Line>> {
+    let mut tx = app.db.tenant(admin.tenant()).await?;
+    store::usage::list(&mut tx, since, until, limit).await
+}

@@ -1,0 +1,11 @@
+//! What happens in a conversation: its messages, the agent loop, commands, prompts to the user, menus.
+
+pub mod agent_loop;
+pub mod commands;
+pub mod conversations;
+pub mod elicitations;
+pub mod flows;
+pub mod menu;
+pub mod prompts;
+pub mod resources;
+pub mod transcript;

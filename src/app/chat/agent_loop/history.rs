@@ -1,0 +1,90 @@
+//! What the model is told of the conversation so far: the last messages, never a call without its result
+//! or a result without its call.
+
+use std::collections::HashMap;
+
+use crate::{
+    domain::{
+        ids::RunId,
+        message::{Message, Part, Role, ToolResult},
+    },
+    llm::{ModelCall, Turn},
+};
+
+/// The last `window` messages as the model reads them, beginning with what a user said; what the current
+/// run has written is always among them.
+pub(super) fn turns(messages: &[Message], window: usize, run: RunId) -> Vec<Turn> {
+    let current = messages
+        .iter()
+        .position(|message| message.run_id == Some(run))
+        .unwrap_or(messages.len());
+    let wanted = messages.len().saturating_sub(window).min(current);
+    let start =
+        (wanted..=current).find(|at| messages.get(*at).is_some_and(|m| m.role == Role::User));
+    let shown = &messages[start.unwrap_or(current)..];
+    let mut results: HashMap<&str, &ToolResult> = HashMap::new();
+    for part in shown.iter().flat_map(|message| &message.parts) {
+        if let Part::ToolResult(result) = part {
+            results.insert(&result.call_id, result);
+        }
+    }
+    shown
+        .iter()
+        .flat_map(|message| turns_of(message, &results))
+        .collect()
+}
+
+fn turns_of(message: &Message, results: &HashMap<&str, &ToolResult>) -> Vec<Turn> {
+    match message.role {
+        Role::User => vec![Turn::User(message.plain())],
+        Role::Assistant => with_results(message, results),
+        // Results stand behind their calls, whatever order they came in.
+        Role::Tool => Vec::new(),
+        // The program's words are for people, but for the outcome of a call that had to wait.
+        Role::System => message.parts.iter().filter_map(outcome_of).collect(),
+    }
+}
+
+fn outcome_of(part: &Part) -> Option<Turn> {
+    match part {
+        Part::Approval(note) => Some(Turn::User(note.for_model())),
+        Part::AgentCallback(callback) => Some(Turn::User(callback.for_model())),
+        Part::CallOutcome(outcome) => Some(Turn::User(outcome.for_model())),
+        _ => None,
+    }
+}
+
+/// What the assistant said and called, then each result in the order of the calls.
+fn with_results(message: &Message, results: &HashMap<&str, &ToolResult>) -> Vec<Turn> {
+    let mut calls = Vec::new();
+    let mut answers = Vec::new();
+    for part in &message.parts {
+        let Part::ToolCall(call) = part else { continue };
+        calls.push(ModelCall {
+            call_id: call.call_id.clone(),
+            name: call.name.clone(),
+            arguments: match &call.arguments {
+                // Not JSON when the model sent it. Providers want an object back, and the result says what was wrong.
+                serde_json::Value::Object(_) => call.arguments.to_string(),
+                _ => "{}".to_owned(),
+            },
+        });
+        let result = results.get(call.call_id.as_str());
+        answers.push(Turn::ToolResult {
+            call_id: call.call_id.clone(),
+            name: call.name.clone(),
+            text: result.map_or_else(
+                || "outcome unknown".to_owned(),
+                |result| result.text.clone(),
+            ),
+            is_error: result.is_none_or(|result| {
+                result.status != crate::domain::message::CallStatus::Succeeded
+            }),
+        });
+    }
+    let said = Turn::Assistant {
+        text: message.plain(),
+        calls,
+    };
+    std::iter::once(said).chain(answers).collect()
+}

@@ -1,0 +1,197 @@
+//! The page behind a one-time link, for frontends that keep what their users type. Opening it changes nothing
+//! (programs look at links, too); sending it uses the link up. What was sent counts only when the user
+//! names the page's code in their conversation: whoever else filled the page in does not know that
+//! conversation, and whoever else has that conversation does not know the code.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+
+use super::{OfFlow, answers, context, hash};
+use crate::{
+    app::{App, servers::agents},
+    domain::{
+        error::{Error, Result},
+        flow::{Flow, Step},
+        pack::Pack,
+        personal::{Unfit, Values},
+        principal::Principal,
+        secret::Secret,
+        server::{FieldKind, ServerSpec},
+        texts::{self, Key},
+    },
+    store,
+};
+
+/// What the page asks for, in the user's language.
+pub struct Form {
+    pub language: String,
+    pub title: String,
+    pub send: String,
+    pub fields: Vec<Entry>,
+}
+
+/// One field of the page.
+pub struct Entry {
+    pub name: String,
+    pub kind: FieldKind,
+    pub label: String,
+    pub required: bool,
+    /// Value and label.
+    pub options: Vec<(String, String)>,
+    /// Why it has to be entered again.
+    pub fault: Option<String>,
+}
+
+/// What became of a page that was sent.
+pub enum Sent {
+    /// The code to name in the conversation, and the sentence that says so.
+    Code {
+        language: String,
+        title: String,
+        text: String,
+        code: String,
+    },
+    /// Something has to be entered again.
+    Again(Form),
+}
+
+/// A link that nobody guesses.
+pub(super) fn token() -> String {
+    URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())
+}
+
+/// Where a browser finds the page.
+pub(super) fn address(app: &App, token: &str) -> String {
+    format!(
+        "{}/connect/{token}",
+        app.config.public_url.trim_end_matches('/')
+    )
+}
+
+/// The form behind a link; `NotFound` when it was used or is too old.
+pub async fn open(app: &App, token: &str) -> Result<Form> {
+    let page = Page::find(app, token).await?;
+    Ok(page.form(None))
+}
+
+/// Takes in what the form brought.
+pub async fn send(app: &App, token: &str, entered: &BTreeMap<String, Secret>) -> Result<Sent> {
+    let page = Page::find(app, token).await?;
+    let values = match Values::check(&page.spec().user_config, entered) {
+        Ok(values) => values,
+        Err(unfit) => return Ok(Sent::Again(page.form(Some(&unfit)))),
+    };
+    let sealed = app
+        .keys
+        .seal(
+            page.principal.tenant,
+            &context(&page.principal, &page.flow, OfFlow::Entered),
+            &values.to_sealable(),
+        )
+        .await?;
+    let code = format!("{:06}", rand::random_range(0..1_000_000));
+    let mut tx = app.db.tenant(page.principal.tenant).await?;
+    if !store::flows::page_sent(&mut tx, page.flow.id, &sealed, &hash(&code)).await? {
+        return Err(gone());
+    }
+    tx.commit().await?;
+    let texts = texts::of(&page.pack, &page.principal);
+    Ok(Sent::Code {
+        language: page.language(),
+        title: texts.say(Key::PageTitle, &[("server", page.spec().id.as_str())]),
+        text: texts.say(Key::PageCode, &[]),
+        code,
+    })
+}
+
+fn gone() -> Error {
+    Error::not_found("this link; it was used already or is too old")
+}
+
+/// A flow that waits for its page.
+struct Page {
+    flow: Flow,
+    principal: Principal,
+    pack: Arc<Pack>,
+    server: String,
+}
+
+impl Page {
+    async fn find(app: &App, token: &str) -> Result<Self> {
+        let mut tx = app.db.system().await?;
+        let found = store::flows::by_link(&mut tx, &hash(token)).await?;
+        drop(tx);
+        let (tenant, id) = found.ok_or_else(gone)?;
+        let mut tx = app.db.tenant(tenant).await?;
+        let flow = store::flows::by_id(&mut tx, id).await?.ok_or_else(gone)?;
+        drop(tx);
+        if flow.step != Step::Page || flow.expires_at <= app.clock.now() {
+            return Err(gone());
+        }
+        let principal = Principal {
+            tenant,
+            user: flow.user.clone(),
+            claims: Arc::default(),
+            locale: flow.locale.clone(),
+            authenticated: true,
+        };
+        let pack = agents::pack(app, &principal, flow.agent.as_str())
+            .await
+            .map_err(|_| gone())?;
+        let server = flow
+            .server
+            .clone()
+            .filter(|server| pack.server(server).is_some())
+            .ok_or_else(gone)?;
+        Ok(Self {
+            flow,
+            principal,
+            pack,
+            server,
+        })
+    }
+
+    fn spec(&self) -> &ServerSpec {
+        self.pack
+            .server(&self.server)
+            .expect("looked for when the page was found")
+    }
+
+    fn language(&self) -> String {
+        self.principal
+            .locale
+            .clone()
+            .unwrap_or_else(|| self.pack.metadata.default_language.clone())
+    }
+
+    fn form(&self, unfit: Option<&Unfit>) -> Form {
+        let texts = texts::of(&self.pack, &self.principal);
+        let locale = self.principal.locale.as_deref();
+        let entry = |field: &crate::domain::server::UserField| {
+            let fault = unfit.filter(|unfit| unfit.field == field.name);
+            let offered = answers::options(&self.pack, locale, field);
+            Entry {
+                name: field.name.clone(),
+                kind: field.kind,
+                label: self
+                    .pack
+                    .text(&field.label, locale)
+                    .unwrap_or(&field.name)
+                    .to_owned(),
+                required: field.required,
+                options: offered
+                    .into_iter()
+                    .map(|choice| (choice.value, choice.label))
+                    .collect(),
+                fault: fault.map(|unfit| texts.say(answers::words_for_fault(unfit.fault), &[])),
+            }
+        };
+        Form {
+            language: self.language(),
+            title: texts.say(Key::PageTitle, &[("server", &self.server)]),
+            send: texts.say(Key::PageSend, &[]),
+            fields: self.spec().user_config.iter().map(entry).collect(),
+        }
+    }
+}

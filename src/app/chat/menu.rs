@@ -1,0 +1,142 @@
+//! An agent's menu as one user sees it now. Choosing an item is saying its command, after the same question
+//! was asked again: is it theirs to choose?
+
+use serde::Serialize;
+
+use super::flows;
+use crate::app::{
+    App,
+    servers::{agents, credentials},
+    tools::approvals,
+};
+use crate::{
+    app::servers::connections::State,
+    domain::{
+        error::{Error, Result},
+        ids::ConversationId,
+        menu::{Action, Circumstances, Item, Label},
+        pack::Pack,
+        principal::Principal,
+        server::AccessMode,
+        texts::{self, Key},
+    },
+    store,
+};
+
+/// An item as a frontend shows it.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct ItemView {
+    pub id: String,
+    /// In the caller's language.
+    pub label: String,
+    pub action: Action,
+    /// How many things wait behind it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub badge: Option<i64>,
+    /// What can be typed instead.
+    pub command: &'static str,
+}
+
+/// The items that the principal may choose now; in one conversation, where it is said which.
+pub async fn list(
+    app: &App,
+    principal: &Principal,
+    agent: &str,
+    conversation: Option<ConversationId>,
+) -> Result<Vec<ItemView>> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let now = circumstances(app, principal, &pack, conversation).await?;
+    let shown = pack.flows.menu.iter().filter(|item| item.is_visible(now));
+    Ok(shown
+        .map(|item| view(&pack, principal, item, now))
+        .collect())
+}
+
+/// The command of an item, for a principal to whom it is shown now.
+pub async fn choose(
+    app: &App,
+    principal: &Principal,
+    conversation: ConversationId,
+    item: &str,
+) -> Result<&'static str> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let agent = store::conversations::get(&mut tx, &principal.user, conversation, false)
+        .await?
+        .agent;
+    drop(tx);
+    let items = list(app, principal, agent.as_str(), Some(conversation)).await?;
+    let chosen = items.into_iter().find(|shown| shown.id == item);
+    chosen
+        .map(|item| item.command)
+        .ok_or_else(|| Error::not_found(format!("menu item {item:?} for you at the moment")))
+}
+
+async fn circumstances(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    conversation: Option<ConversationId>,
+) -> Result<Circumstances> {
+    let personal_servers = pack
+        .servers
+        .iter()
+        .any(|server| server.access_mode == AccessMode::UserControlled);
+    if !principal.authenticated {
+        return Ok(Circumstances {
+            personal_servers,
+            ..Circumstances::default()
+        });
+    }
+    let mut now = Circumstances {
+        authenticated: true,
+        personal_servers,
+        pending_approvals: approvals::decidable_count(app, principal).await?,
+        approval_requests: approvals::own_open_count(app, principal).await?,
+        ..Circumstances::default()
+    };
+    if personal_servers {
+        let views = credentials::views(app, principal, pack).await?;
+        let unfit = views
+            .iter()
+            .filter(|view| matches!(view.state, State::NeedsAttention { .. }))
+            .count();
+        now.needs_attention = i64::try_from(unfit).unwrap_or(i64::MAX);
+        now.configuring = flows::is_open(app, principal, pack.id(), conversation).await?;
+    }
+    Ok(now)
+}
+
+fn view(pack: &Pack, principal: &Principal, item: &Item, now: Circumstances) -> ItemView {
+    let texts = texts::of(pack, principal);
+    let locale = principal.locale.as_deref();
+    let label = match &item.label {
+        Label::BuiltIn => texts.say(name(item.action), &[]),
+        Label::Texts(labels) => pack.text(labels, locale).unwrap_or(&item.id).to_owned(),
+        Label::Key(key) => {
+            let own = pack
+                .language(locale)
+                .strings
+                .get(key)
+                .or_else(|| pack.language(None).strings.get(key));
+            own.unwrap_or(&item.id).to_owned()
+        }
+    };
+    ItemView {
+        id: item.id.clone(),
+        label,
+        action: item.action,
+        badge: item.count(now),
+        command: item.action.command(),
+    }
+}
+
+fn name(action: Action) -> Key {
+    match action {
+        Action::Authenticate => Key::MenuAuthenticate,
+        Action::Logout => Key::MenuLogout,
+        Action::McpConfig => Key::MenuMcpConfig,
+        Action::AbortConfig => Key::MenuAbortConfig,
+        Action::PendingApprovals => Key::MenuPendingApprovals,
+        Action::MyApprovalRequests => Key::MenuMyApprovalRequests,
+    }
+}

@@ -1,0 +1,252 @@
+//! Resources that tool results of a conversation linked to: for the user over the API, for the model by a tool that is
+//! there only when something was linked. Both read exactly those addresses, from the server that named them, and only
+//! while the user may use the tool whose result it was.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::{json, value::to_raw_value};
+
+use crate::app::{
+    App,
+    servers::agents,
+    tools::{
+        gate::reading::{self, Asking},
+        toolset::{self, Toolbox, clipped},
+    },
+};
+use crate::{
+    domain::{
+        error::{Error, Result},
+        ids::{ConversationId, RunId},
+        message::{CallStatus, ToolCall, ToolResult},
+        principal::Principal,
+        resource::{Content, Link, Resource},
+    },
+    llm::ToolDef,
+    store,
+};
+
+/// The name of the model's tool. A server's tools are called `<server>__<tool>`, so none of them has it.
+pub const TOOL: &str = "read_resource";
+/// Characters of an address that is repeated to whoever made it up.
+const SHOWN: usize = 200;
+
+/// A resource that a tool's result linked to.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ResourceView {
+    pub server: String,
+    /// The tool whose result it was.
+    pub tool: String,
+    pub uri: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mime_type: Option<String>,
+    /// Only where one resource was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contents: Option<Vec<Content>>,
+}
+
+/// Which resource: where two servers name the same address, the one that linked it last counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Which<'a> {
+    pub uri: &'a str,
+    pub server: Option<&'a str>,
+}
+
+impl ResourceView {
+    fn of(link: Link, contents: Option<Vec<Content>>) -> Self {
+        let Link {
+            server,
+            tool,
+            linked,
+        } = link;
+        Self {
+            server,
+            tool,
+            uri: linked.uri,
+            name: linked.name,
+            mime_type: linked.mime_type,
+            contents,
+        }
+    }
+}
+
+/// What the conversation's tool results linked to, the newest first.
+pub async fn list(
+    app: &Arc<App>,
+    principal: &Principal,
+    id: ConversationId,
+) -> Result<Vec<ResourceView>> {
+    let toolbox = toolbox(app, principal, id).await?;
+    let links = links(app, principal, id, None)
+        .await?
+        .into_iter()
+        .filter(|link| is_open(&toolbox, link));
+    Ok(links.map(|link| ResourceView::of(link, None)).collect())
+}
+
+/// Reads one of them.
+pub async fn read(
+    app: &Arc<App>,
+    principal: &Principal,
+    id: ConversationId,
+    which: Which<'_>,
+) -> Result<ResourceView> {
+    let toolbox = toolbox(app, principal, id).await?;
+    let Some(link) = find(app, principal, &toolbox, id, which).await? else {
+        return Err(Error::not_found(format!(
+            "a tool result of this conversation that links to {:?}",
+            shown(&which)
+        )));
+    };
+    let asking = Asking {
+        principal,
+        toolbox: &toolbox,
+        run: None,
+    };
+    let read = fetch(app, &asking, &link)
+        .await
+        .map_err(Error::Unavailable)?;
+    Ok(ResourceView::of(link, Some(read.contents)))
+}
+
+/// The model's tool, when there is something to read.
+pub async fn definition(
+    app: &App,
+    principal: &Principal,
+    toolbox: &Toolbox,
+    id: ConversationId,
+) -> Result<Option<ToolDef>> {
+    if toolbox.is_empty()
+        || !links(app, principal, id, None)
+            .await?
+            .iter()
+            .any(|link| is_open(toolbox, link))
+    {
+        return Ok(None);
+    }
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "uri": { "type": "string", "description": "exactly as the result said it" },
+            "server": { "type": "string", "description": "whose it is, if several servers linked to the same uri" },
+        },
+        "required": ["uri"],
+    });
+    Ok(Some(ToolDef {
+        name: TOOL.to_owned(),
+        description: "Reads a resource that a tool result of this conversation linked to. No other uri can be read."
+            .to_owned(),
+        schema: to_raw_value(&schema).map_err(Error::internal)?.into(),
+    }))
+}
+
+/// Answers a call of the model's tool.
+pub async fn call(
+    app: &Arc<App>,
+    asking: &Asking<'_>,
+    id: ConversationId,
+    run: RunId,
+    call: &ToolCall,
+) -> Result<ToolResult> {
+    let asking = Asking {
+        run: Some(run),
+        ..*asking
+    };
+    let result = |status, text| ToolResult {
+        call_id: call.call_id.clone(),
+        status,
+        text,
+        raw: None,
+        approval: None,
+    };
+    let Some(uri) = call
+        .arguments
+        .get("uri")
+        .and_then(serde_json::Value::as_str)
+    else {
+        return Ok(result(
+            CallStatus::Denied,
+            format!("not read: {TOOL} needs the argument `uri`"),
+        ));
+    };
+    let which = Which {
+        uri,
+        server: call
+            .arguments
+            .get("server")
+            .and_then(serde_json::Value::as_str),
+    };
+    let Some(link) = find(app, asking.principal, asking.toolbox, id, which).await? else {
+        let text = format!(
+            "not read: no tool result of this conversation links to {:?}",
+            shown(&which)
+        );
+        return Ok(result(CallStatus::Denied, text));
+    };
+    Ok(match fetch(app, &asking, &link).await {
+        Ok(read) => result(CallStatus::Succeeded, read.text.replace('\0', "\u{fffd}")),
+        Err(reason) => result(CallStatus::Failed, format!("failed: {reason}")),
+    })
+}
+
+async fn fetch(app: &Arc<App>, asking: &Asking<'_>, link: &Link) -> Result<Resource, String> {
+    let gone = || format!("the server {} is not there any more", link.server);
+    let (spec, _) = asking
+        .toolbox
+        .by_pair(&link.server, &link.tool)
+        .ok_or_else(gone)?;
+    reading::resource(app, asking, spec, &link.tool, &link.linked.uri).await
+}
+
+async fn find(
+    app: &App,
+    principal: &Principal,
+    toolbox: &Toolbox,
+    id: ConversationId,
+    which: Which<'_>,
+) -> Result<Option<Link>> {
+    if which.uri.contains('\0') {
+        return Ok(None);
+    }
+    let mut links = links(app, principal, id, Some(which.uri))
+        .await?
+        .into_iter();
+    Ok(links.find(|link| {
+        which.server.is_none_or(|server| server == link.server) && is_open(toolbox, link)
+    }))
+}
+
+/// Whether the user may still use the tool whose result it was, by the same decision as for calls.
+fn is_open(toolbox: &Toolbox, link: &Link) -> bool {
+    toolbox.by_pair(&link.server, &link.tool).is_some()
+}
+
+async fn links(
+    app: &App,
+    principal: &Principal,
+    id: ConversationId,
+    uri: Option<&str>,
+) -> Result<Vec<Link>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::resources::list(&mut tx, id, uri).await
+}
+
+/// The toolbox of the principal at the agent of their conversation.
+async fn toolbox(
+    app: &Arc<App>,
+    principal: &Principal,
+    id: ConversationId,
+) -> Result<Arc<Toolbox>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
+    drop(tx);
+    let pack = agents::pack(app, principal, conversation.agent.as_str()).await?;
+    toolset::toolbox(app, principal, &pack).await
+}
+
+fn shown(which: &Which<'_>) -> String {
+    clipped(which.uri, SHOWN)
+}

@@ -1,0 +1,6 @@
+//! What every use case needs: the audit trail, webhooks, encryption keys, health.
+
+pub mod audit;
+pub mod health;
+pub mod keys;
+pub mod webhooks;

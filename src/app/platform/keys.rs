@@ -1,0 +1,343 @@
+//! Sealing and opening for everybody: which key, from where. The keys of the ring come with the settings,
+//! the tenants' keys lie wrapped in Postgres and are unwrapped once per process and time.
+//!
+//! A tenant's new version is made when something is to be sealed and the key of the ring that seals has
+//! changed. Versions are never deleted, so a replica that still seals with the one before loses nothing;
+//! `rewrap` brings such records along the next time.
+
+pub mod contexts;
+pub mod folder;
+pub mod rewrap;
+pub mod rotation;
+pub mod standing;
+
+use std::{sync::Arc, time::Duration};
+
+use moka::future::Cache;
+
+use crate::app::App;
+use crate::{
+    domain::{
+        audit::{Fact, SYSTEM},
+        credential::{Credential, CredentialState},
+        error::{Error, Result},
+        ids::{KekId, TenantId, UserId, WebhookId},
+        ring::{Kek, KeyRing},
+        secret::Secret,
+    },
+    store::{self, Db, Tx, tenant_keys::WrappedKey},
+    vault::{self, Context, TenantKey, Unopenable},
+};
+
+/// A version's key does not change; this is how long it may lie in memory.
+const OPENED_FOR: Duration = Duration::from_secs(600);
+/// After this time a replica notices that another version seals.
+const SEALS_FOR: Duration = Duration::from_secs(30);
+/// Tenants' keys in memory, of each kind.
+const AT_MOST: u64 = 10_000;
+/// Looks at a version that another replica is making at the same time.
+const TRIES: u8 = 5;
+
+/// The vault of a process. Cheap to clone; clones share what they have unwrapped.
+#[derive(Clone)]
+pub struct Keys {
+    db: Db,
+    ring: Option<KeyRing>,
+    versions: Cache<(TenantId, u32), Arc<TenantKey>>,
+    sealing: Cache<TenantId, Arc<TenantKey>>,
+}
+
+/// Why something was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It does not open, now or later: to be quarantined.
+    #[error("the stored value cannot be opened: {0}")]
+    Unopenable(#[from] Unopenable),
+    /// It was not tried, or not to the end.
+    #[error(transparent)]
+    Failed(#[from] Error),
+}
+
+impl From<OpenError> for Error {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Unopenable(_) => {
+                Self::Conflict("what is stored cannot be opened; enter it again".to_owned())
+            }
+            OpenError::Failed(error) => error,
+        }
+    }
+}
+
+/// Seals for a context of this tenant.
+pub async fn seal(
+    app: &App,
+    tenant: TenantId,
+    context: &Context,
+    plaintext: &Secret,
+) -> Result<Vec<u8>> {
+    app.keys.seal(tenant, context, plaintext).await
+}
+
+/// Opens what was sealed for the same context.
+pub async fn open(
+    app: &App,
+    tenant: TenantId,
+    context: &Context,
+    sealed: &[u8],
+) -> Result<Secret, OpenError> {
+    app.keys.open(tenant, context, sealed).await
+}
+
+/// What a credential is sealed for.
+pub fn context(credential: &Credential) -> Context {
+    Context {
+        tenant: credential.tenant,
+        user: credential.user.clone(),
+        scope: format!("{}/{}", credential.agent, credential.server),
+        credential: credential.id.0,
+        generation: credential.generation,
+    }
+}
+
+/// What the secret of a webhook is sealed for.
+pub fn context_of_webhook(tenant: TenantId, id: WebhookId) -> Context {
+    Context {
+        tenant,
+        user: UserId("".into()),
+        scope: "webhook".to_owned(),
+        credential: id.0,
+        generation: 1,
+    }
+}
+
+/// Opens a credential. One that cannot be opened is quarantined: it stays, and its user is asked to enter it
+/// again (`Conflict`).
+pub async fn open_credential(app: &App, credential: &Credential) -> Result<Secret> {
+    app.keys.open_credential(credential).await
+}
+
+async fn quarantine(db: &Db, credential: &Credential, why: Unopenable) -> Result<()> {
+    if credential.state == CredentialState::Quarantined {
+        return Ok(());
+    }
+    let mut tx = db.tenant(credential.tenant).await?;
+    let (id, reason) = (credential.id, why.to_string());
+    let state = CredentialState::Quarantined;
+    let changed = store::credentials::set_state(
+        &mut tx,
+        id,
+        credential.generation,
+        state,
+        Some(&reason),
+        None,
+    )
+    .await?;
+    if changed && credential.state != state {
+        let fact = Fact::new(SYSTEM, "credential.quarantined")
+            .at(credential.agent.as_str(), credential.server.as_str());
+        store::audit::record(&mut tx, credential.tenant, &fact.detail(&reason)).await?;
+    }
+    tx.commit().await?;
+    if changed {
+        tracing::error!(tenant = %credential.tenant, credential = %id, reason, "a credential cannot be opened; it is put aside");
+    }
+    Ok(())
+}
+
+impl Keys {
+    pub fn new(db: Db, ring: Option<KeyRing>) -> Self {
+        let versions = Cache::builder()
+            .max_capacity(AT_MOST)
+            .time_to_live(OPENED_FOR)
+            .build();
+        let sealing = Cache::builder()
+            .max_capacity(AT_MOST)
+            .time_to_live(SEALS_FOR)
+            .build();
+        Self {
+            db,
+            ring,
+            versions,
+            sealing,
+        }
+    }
+
+    /// Whether anything can be sealed.
+    pub fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    pub async fn seal(
+        &self,
+        tenant: TenantId,
+        context: &Context,
+        plaintext: &Secret,
+    ) -> Result<Vec<u8>> {
+        same_tenant(tenant, context)?;
+        self.ring()?;
+        let key = match self.sealing.get(&tenant).await {
+            Some(key) => key,
+            None => self.sealing_now(tenant).await?,
+        };
+        Ok(vault::seal(&key, context, plaintext))
+    }
+
+    pub async fn open(
+        &self,
+        tenant: TenantId,
+        context: &Context,
+        sealed: &[u8],
+    ) -> Result<Secret, OpenError> {
+        same_tenant(tenant, context)?;
+        let key = self.version(tenant, vault::key_version(sealed)?).await?;
+        Ok(vault::open(&key, context, sealed)?)
+    }
+
+    /// As [`open_credential`].
+    pub async fn open_credential(&self, credential: &Credential) -> Result<Secret> {
+        let opened = self
+            .open(credential.tenant, &context(credential), &credential.sealed)
+            .await;
+        if let Err(OpenError::Unopenable(why)) = opened {
+            quarantine(&self.db, credential, why).await?;
+        }
+        Ok(opened?)
+    }
+
+    /// A version of the tenant's key.
+    async fn version(&self, tenant: TenantId, version: u32) -> Result<Arc<TenantKey>, OpenError> {
+        if let Some(key) = self.versions.get(&(tenant, version)).await {
+            return Ok(key);
+        }
+        let mut tx = self.db.tenant(tenant).await?;
+        let stored = store::tenant_keys::get(&mut tx, tenant, version).await?;
+        drop(tx);
+        let stored = stored.ok_or(Unopenable::UnknownVersion(version))?;
+        self.unwrapped(tenant, &stored).await
+    }
+
+    /// The version that seals the tenant's records, as the database says now; a new one if there is none that
+    /// the key of the ring in force wraps.
+    async fn sealing_now(&self, tenant: TenantId) -> Result<Arc<TenantKey>> {
+        for _ in 0..TRIES {
+            let mut tx = self.db.tenant(tenant).await?;
+            let stored = store::tenant_keys::sealing(&mut tx, tenant).await?;
+            let kek = store::tenant_keys::sealing_kek(&mut tx).await?;
+            let kek = kek.ok_or_else(|| {
+                closed("no key of the ring seals yet; start a replica, which adds it")
+            })?;
+            let usable = match &stored {
+                Some(stored) if stored.kek == kek => self.usable(tenant, stored).await?,
+                _ => None,
+            };
+            let key = match usable {
+                Some(key) => key,
+                None => {
+                    let version = stored.map_or(1, |stored| stored.version + 1);
+                    let Some(key) = self.made(tx, tenant, version, kek).await? else {
+                        continue;
+                    };
+                    key
+                }
+            };
+            self.sealing.insert(tenant, key.clone()).await;
+            return Ok(key);
+        }
+        let reason = "other replicas are making a key for this tenant; try again".to_owned();
+        Err(Error::Busy {
+            reason,
+            retry_after: Duration::from_secs(1),
+        })
+    }
+
+    /// Unwraps a version to seal with. One that is broken is left to those who have a copy: `None`.
+    async fn usable(
+        &self,
+        tenant: TenantId,
+        stored: &WrappedKey,
+    ) -> Result<Option<Arc<TenantKey>>> {
+        match self.unwrapped(tenant, stored).await {
+            Ok(key) => Ok(Some(key)),
+            Err(OpenError::Unopenable(_)) => Ok(None),
+            Err(OpenError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// A new version, put in force; `None` when another replica was first.
+    async fn made(
+        &self,
+        mut tx: Tx,
+        tenant: TenantId,
+        version: u32,
+        kek: KekId,
+    ) -> Result<Option<Arc<TenantKey>>> {
+        let key = Arc::new(TenantKey::generate(version));
+        let new = WrappedKey {
+            version,
+            wrapped: vault::wrap(self.kek(&kek)?, tenant, &key),
+            kek,
+        };
+        if !store::tenant_keys::insert(&mut tx, tenant, &new).await? {
+            return Ok(None);
+        }
+        let detail = format!("version {version}, wrapped with {}", new.kek);
+        store::audit::record(
+            &mut tx,
+            tenant,
+            &Fact::new(SYSTEM, "tenant_key.created").detail(&detail),
+        )
+        .await?;
+        tx.commit().await?;
+        tracing::info!(%tenant, version, key = %new.kek, "a tenant's key was made");
+        self.versions.insert((tenant, version), key.clone()).await;
+        Ok(Some(key))
+    }
+
+    /// Unwraps a version, and remembers it for a while.
+    async fn unwrapped(
+        &self,
+        tenant: TenantId,
+        stored: &WrappedKey,
+    ) -> Result<Arc<TenantKey>, OpenError> {
+        let key = vault::unwrap(self.kek(&stored.kek)?, tenant, stored.version, &stored.wrapped).inspect_err(|why| {
+            tracing::error!(%tenant, version = stored.version, key = %stored.kek, %why, "a tenant's key cannot be unwrapped");
+        })?;
+        let key = Arc::new(key);
+        self.versions
+            .insert((tenant, key.version), key.clone())
+            .await;
+        Ok(key)
+    }
+
+    fn kek(&self, id: &KekId) -> Result<&Kek> {
+        let kek = self.ring()?.get(id);
+        kek.ok_or_else(|| {
+            closed(&format!(
+                "key {id} is not in the ring; add it to MCP_CONFIG_ENCRYPTION_KEYS"
+            ))
+        })
+    }
+
+    fn ring(&self) -> Result<&KeyRing> {
+        self.ring.as_ref().ok_or_else(|| closed(MISSING))
+    }
+}
+
+/// What to do when there is no ring.
+const MISSING: &str = "there is no key to protect credentials with; set MCP_CONFIG_ENCRYPTION_KEY to 64 hex \
+                       digits (`openssl rand -hex 32` makes them), and keep a copy in a safe place";
+
+fn closed(why: &str) -> Error {
+    Error::Unavailable(why.to_owned())
+}
+
+fn same_tenant(tenant: TenantId, context: &Context) -> Result<()> {
+    if context.tenant == tenant {
+        return Ok(());
+    }
+    Err(Error::internal(anyhow::anyhow!(
+        "a context of tenant {} was used by {tenant}",
+        context.tenant
+    )))
+}

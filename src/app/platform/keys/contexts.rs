@@ -1,0 +1,144 @@
+//! What everything is sealed for, other than credentials and webhooks ([`super::context`],
+//! [`super::context_of_webhook`]). In one place, since a record is sealed anew here too: what opens it there must be
+//! the same. No two kinds share a scope, so that none opens as another.
+
+use uuid::Uuid;
+
+use crate::{
+    domain::ids::{RunId, TenantId, UserId},
+    store::sealed::{Kind, Sealed},
+    vault::Context,
+};
+
+/// The sensitive values of a server's definition, in one version of it.
+pub fn of_entry(tenant: TenantId, entry: &str, id: Uuid, version: i64) -> Context {
+    of_registry(tenant, format!("mcp-server:{entry}"), id, version)
+}
+
+/// A tenant's secret, in one version of it.
+pub fn of_secret(tenant: TenantId, name: &str, id: Uuid, version: i64) -> Context {
+    of_registry(tenant, format!("secret:{name}"), id, version)
+}
+
+/// An access token that replicas share, in one version of it. Its row is not sealed anew: one that cannot be opened is
+/// fetched again.
+pub fn of_access_token(tenant: TenantId, id: Uuid, version: i64) -> Context {
+    of_registry(tenant, "access-token".to_owned(), id, version)
+}
+
+fn of_registry(tenant: TenantId, scope: String, credential: Uuid, version: i64) -> Context {
+    let user = UserId("registry".into());
+    Context {
+        tenant,
+        user,
+        scope,
+        credential,
+        generation: version.cast_unsigned(),
+    }
+}
+
+/// The arguments of a call that waits for approval. The scope has one part more than a credential's, so that neither
+/// opens as the other.
+pub fn of_approval(
+    tenant: TenantId,
+    user: &UserId,
+    agent: &str,
+    server: &str,
+    id: Uuid,
+) -> Context {
+    let scope = format!("approval/{agent}/{server}");
+    Context {
+        tenant,
+        user: user.clone(),
+        scope,
+        credential: id,
+        generation: 1,
+    }
+}
+
+/// The scope of a tree of runs, by the run that began it.
+pub fn of_scope(tenant: TenantId, root: RunId) -> Context {
+    // No user has the empty id.
+    Context {
+        tenant,
+        user: UserId("".into()),
+        scope: "run/scope".to_owned(),
+        credential: root.0,
+        generation: 1,
+    }
+}
+
+/// Which of a flow's two sealed values: they must not be taken for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfFlow {
+    /// What was entered so far.
+    Entered = 1,
+    /// An answer on its way to the run that takes it in.
+    Answer = 2,
+}
+
+pub fn of_flow(tenant: TenantId, user: &UserId, agent: &str, id: Uuid, which: OfFlow) -> Context {
+    let scope = format!("{agent}/flow");
+    Context {
+        tenant,
+        user: user.clone(),
+        scope,
+        credential: id,
+        generation: which as u64,
+    }
+}
+
+/// Which of an elicitation's two sealed values: they must not be taken for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OfElicitation {
+    /// The call, the questions and the server's own state.
+    Asked = 1,
+    /// What was answered so far.
+    Entered = 2,
+}
+
+/// Bound to user, agent and server: a row that was altered opens for nobody.
+pub fn of_elicitation(
+    tenant: TenantId,
+    user: &UserId,
+    (agent, server): (&str, &str),
+    id: Uuid,
+    which: OfElicitation,
+) -> Context {
+    let scope = format!("elicitation/{agent}/{server}");
+    Context {
+        tenant,
+        user: user.clone(),
+        scope,
+        credential: id,
+        generation: which as u64,
+    }
+}
+
+/// The same of a row, whatever it is.
+pub(super) fn of_row(tenant: TenantId, row: &Sealed) -> Context {
+    let (id, user) = (row.id, UserId(row.user.as_str().into()));
+    match row.kind {
+        Kind::Webhook => super::context_of_webhook(tenant, crate::domain::ids::WebhookId(id)),
+        Kind::Entry => of_entry(tenant, &row.name, id, row.version),
+        Kind::Secret => of_secret(tenant, &row.name, id, row.version),
+        Kind::Approval => of_approval(tenant, &user, &row.agent, &row.name, id),
+        Kind::Scope => of_scope(tenant, RunId(id)),
+        Kind::Entered => of_flow(tenant, &user, &row.agent, id, OfFlow::Entered),
+        Kind::Answer => of_flow(tenant, &user, &row.agent, id, OfFlow::Answer),
+        Kind::Asked => of_elicitation(
+            tenant,
+            &user,
+            (&row.agent, &row.name),
+            id,
+            OfElicitation::Asked,
+        ),
+        Kind::Answered => of_elicitation(
+            tenant,
+            &user,
+            (&row.agent, &row.name),
+            id,
+            OfElicitation::Entered,
+        ),
+    }
+}

@@ -1,0 +1,243 @@
+//! Brings along what an older key protects: every tenant's key is wrapped with the key of the ring that seals
+//! now, and every record is sealed anew with the tenant's newest version.
+//!
+//! In short transactions, while everybody serves. Nothing is remembered between them: what is left to do is
+//! seen from the rows, so a run that was stopped anywhere is continued by the next one, and two at once do
+//! no harm. A record that changes in the meantime is left to who changed it.
+
+use super::{Keys, OpenError, closed, context, contexts, quarantine};
+use crate::{
+    domain::{
+        audit::{Fact, OPERATOR},
+        credential::Credential,
+        error::Result,
+        ids::{CredentialId, TenantId},
+        ring::Kek,
+    },
+    store::{self, tenant_keys::WrappedKey},
+    vault::{self, TenantKey},
+};
+
+/// Records in one transaction, unless asked otherwise.
+pub const BATCH: u16 = 256;
+
+/// What was done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Versions of tenants' keys that were wrapped anew.
+    pub tenant_keys: u64,
+    /// Records that were sealed anew.
+    pub records: u64,
+    /// Records that were looked at, of `total`.
+    pub seen: u64,
+    /// Records that were to do at the start.
+    pub total: u64,
+    /// Records that cannot be opened. They are kept; of credentials, users are asked to enter them again.
+    pub unopenable: u64,
+}
+
+/// Wraps and seals everything anew that needs it; says after each batch how far it is.
+pub async fn rewrap(
+    keys: &Keys,
+    batch: u16,
+    mut say: impl FnMut(&Progress) + Send,
+) -> Result<Progress> {
+    let mut progress = Progress::default();
+    let mut tx = keys.db.system().await?;
+    let tenants = store::tenant_keys::tenants(&mut tx).await?;
+    drop(tx);
+    for tenant in &tenants {
+        // First the new version, so that nothing new is sealed with the one that is left behind.
+        keys.sealing_now(*tenant).await?;
+        progress.tenant_keys += wrap_anew(keys, *tenant).await?;
+    }
+    progress.total = stale(keys, &tenants).await?;
+    say(&progress);
+    for tenant in tenants {
+        seal_anew(keys, tenant, batch, &mut progress, &mut say).await?;
+        seal_others_anew(keys, tenant, batch, &mut progress, &mut say).await?;
+    }
+    Ok(progress)
+}
+
+/// Wraps the tenant's older versions with the key of the ring that seals now.
+async fn wrap_anew(keys: &Keys, tenant: TenantId) -> Result<u64> {
+    let mut tx = keys.db.tenant(tenant).await?;
+    let id = store::tenant_keys::sealing_kek(&mut tx).await?;
+    let id =
+        id.ok_or_else(|| closed("no key of the ring seals yet; start a replica, which adds it"))?;
+    let kek: &Kek = keys.kek(&id)?;
+    let mut wrapped = 0;
+    for old in store::tenant_keys::not_wrapped_with(&mut tx, tenant, &id).await? {
+        let key = match vault::unwrap(keys.kek(&old.kek)?, tenant, old.version, &old.wrapped) {
+            Ok(key) => key,
+            Err(why) => {
+                let (version, kek) = (old.version, &old.kek);
+                tracing::error!(%tenant, version, key = %kek, %why, "a tenant's key cannot be unwrapped; it stays as it is");
+                continue;
+            }
+        };
+        let new = WrappedKey {
+            version: key.version,
+            kek: id.clone(),
+            wrapped: vault::wrap(kek, tenant, &key),
+        };
+        wrapped += u64::from(store::tenant_keys::rewrap(&mut tx, tenant, &old.kek, &new).await?);
+    }
+    if wrapped > 0 {
+        let detail = format!("{wrapped}, with {id}");
+        store::audit::record(
+            &mut tx,
+            tenant,
+            &Fact::new(OPERATOR, "tenant_key.rewrapped").detail(&detail),
+        )
+        .await?;
+    }
+    tx.commit().await?;
+    Ok(wrapped)
+}
+
+/// Seals the tenant's records anew that are not sealed with its newest version.
+async fn seal_anew(
+    keys: &Keys,
+    tenant: TenantId,
+    batch: u16,
+    progress: &mut Progress,
+    say: &mut (impl FnMut(&Progress) + Send),
+) -> Result<()> {
+    let newest = keys.sealing_now(tenant).await?;
+    let mut after: Option<CredentialId> = None;
+    loop {
+        let mut tx = keys.db.tenant(tenant).await?;
+        let read = store::credentials::not_sealed_with(
+            &mut tx,
+            tenant,
+            newest.version,
+            after,
+            i64::from(batch),
+        )
+        .await?;
+        drop(tx);
+        let Some(last) = read.last() else {
+            return Ok(());
+        };
+        after = Some(last.id);
+        let seen = read.len() as u64;
+        let (opened, resealed, unopenable) = resealed(keys, &newest, read).await?;
+        let mut tx = keys.db.tenant(tenant).await?;
+        let changed = store::credentials::reseal(&mut tx, tenant, &opened, &resealed).await?;
+        if changed > 0 {
+            let detail = format!("{changed}, with version {}", newest.version);
+            store::audit::record(
+                &mut tx,
+                tenant,
+                &Fact::new(OPERATOR, "credential.resealed").detail(&detail),
+            )
+            .await?;
+        }
+        tx.commit().await?;
+        progress.records += changed;
+        progress.seen += seen;
+        progress.unopenable += unopenable;
+        say(progress);
+    }
+}
+
+/// The same for everything else that is sealed ([`store::sealed`]). What cannot be opened stays as it is: whoever
+/// needs it is told so.
+async fn seal_others_anew(
+    keys: &Keys,
+    tenant: TenantId,
+    batch: u16,
+    progress: &mut Progress,
+    say: &mut (impl FnMut(&Progress) + Send),
+) -> Result<()> {
+    let newest = keys.sealing_now(tenant).await?;
+    let mut after = None;
+    loop {
+        let mut tx = keys.db.tenant(tenant).await?;
+        let read = store::sealed::not_sealed_with(&mut tx, newest.version, after, i64::from(batch))
+            .await?;
+        drop(tx);
+        let Some(last) = read.last() else {
+            return Ok(());
+        };
+        after = Some((last.kind, last.id));
+        let mut resealed = Vec::with_capacity(read.len());
+        for row in &read {
+            let context = contexts::of_row(tenant, row);
+            match keys.open(tenant, &context, &row.sealed).await {
+                Ok(plaintext) => resealed.push((row, vault::seal(&newest, &context, &plaintext))),
+                Err(OpenError::Unopenable(why)) => {
+                    progress.unopenable += 1;
+                    let (kind, id) = (row.kind, row.id);
+                    tracing::error!(%tenant, ?kind, %id, %why, "a sealed value cannot be opened; it stays as it is");
+                }
+                Err(OpenError::Failed(error)) => return Err(error),
+            }
+        }
+        let mut tx = keys.db.tenant(tenant).await?;
+        let mut changed = 0;
+        for (row, sealed) in resealed {
+            changed += u64::from(store::sealed::reseal(&mut tx, row, &sealed).await?);
+        }
+        if changed > 0 {
+            let detail = format!("{changed}, with version {}", newest.version);
+            store::audit::record(
+                &mut tx,
+                tenant,
+                &Fact::new(OPERATOR, "record.resealed").detail(&detail),
+            )
+            .await?;
+        }
+        tx.commit().await?;
+        progress.records += changed;
+        progress.seen += read.len() as u64;
+        say(progress);
+    }
+}
+
+/// How many records of all tenants are not sealed with the newest version of their tenant's key.
+pub(super) async fn stale(keys: &Keys, tenants: &[TenantId]) -> Result<u64> {
+    let mut stale = 0;
+    for tenant in tenants {
+        let mut tx = keys.db.tenant(*tenant).await?;
+        let newest = store::tenant_keys::sealing(&mut tx, *tenant)
+            .await?
+            .map(|key| key.version);
+        let sealed = store::sealed::by_version(&mut tx).await?;
+        stale += sealed
+            .iter()
+            .filter(|(version, _)| Some(**version) != newest)
+            .map(|(_, count)| count)
+            .sum::<u64>();
+    }
+    Ok(stale)
+}
+
+/// Those that could be opened, the same sealed anew, and how many could not be opened.
+async fn resealed(
+    keys: &Keys,
+    newest: &TenantKey,
+    read: Vec<Credential>,
+) -> Result<(Vec<Credential>, Vec<Vec<u8>>, u64)> {
+    let (mut opened, mut resealed, mut unopenable) = (Vec::new(), Vec::new(), 0);
+    for credential in read {
+        let context = context(&credential);
+        match keys
+            .open(credential.tenant, &context, &credential.sealed)
+            .await
+        {
+            Ok(plaintext) => {
+                resealed.push(vault::seal(newest, &context, &plaintext));
+                opened.push(credential);
+            }
+            Err(OpenError::Unopenable(why)) => {
+                unopenable += 1;
+                quarantine(&keys.db, &credential, why).await?;
+            }
+            Err(OpenError::Failed(error)) => return Err(error),
+        }
+    }
+    Ok((opened, resealed, unopenable))
+}

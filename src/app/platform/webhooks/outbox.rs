@@ -1,0 +1,258 @@
+//! The outbox's way out. Each replica looks for messages whose time has come, claims them with a lease, sends them
+//! and writes down how it went. Whatever breaks off is sent again when its lease ends, with the same id: a receiver
+//! may hear something twice, and is never told less than what is in the outbox.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+
+use super::Place;
+use crate::{
+    app::{App, platform::keys},
+    domain::{
+        audit::{Fact, SYSTEM},
+        error::Result,
+        webhook,
+    },
+    egress::{Limits, Request, Response, parse_url},
+    store::{
+        self,
+        deliveries::{Claimed, Tried},
+    },
+};
+
+/// How often the outbox is looked at.
+const FLOOR: Duration = Duration::from_secs(1);
+/// Messages looked up at once.
+const BATCH: i64 = 64;
+/// For one try, from the look-up to the last byte of the answer.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// After this time without an outcome a message is sent by somebody else.
+const LEASE: Duration = Duration::from_secs(30);
+/// Bytes of an answer that are read, so that its connection can be used again. Nobody looks at them.
+const MAX_ANSWER: usize = 64 * 1024;
+/// How long messages are kept that are not to be sent any more.
+const KEEP_DAYS: i32 = 7;
+const TIDY: Duration = Duration::from_secs(3600);
+/// Messages forgotten in one transaction.
+const FORGET: i64 = 1000;
+
+/// Sends messages as their time comes, until the process stops.
+pub async fn deliver(app: Arc<App>) {
+    let mut look = tokio::time::interval(FLOOR);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut more = false;
+    loop {
+        tokio::select! {
+            _ = look.tick() => {}
+            () = app.webhooks.freed.notified(), if more => {}
+            () = app.shutdown.cancelled() => return,
+        }
+        more = match take_up(&app).await {
+            Ok(more) => more,
+            Err(error) => {
+                tracing::warn!(%error, "cannot look for messages to webhooks; trying again");
+                false
+            }
+        };
+    }
+}
+
+/// Starts to send what is due and has a place; whether more may be due that has none.
+async fn take_up(app: &Arc<App>) -> Result<bool> {
+    while !app.shutdown.is_cancelled() {
+        if app.webhooks.places.available_permits() == 0 {
+            return Ok(true);
+        }
+        let busy = app.webhooks.busy();
+        let mut tx = app.db.system().await?;
+        let due = store::deliveries::due(&mut tx, &busy, BATCH).await?;
+        drop(tx);
+        if due.is_empty() {
+            return Ok(!busy.is_empty());
+        }
+        for due in due {
+            let Some(place) = Place::take(app, due.webhook) else {
+                continue;
+            };
+            let mut tx = app.db.tenant(due.tenant).await?;
+            let claimed = store::deliveries::claim(&mut tx, &due, LEASE).await?;
+            tx.commit().await?;
+            if let Some(claimed) = claimed {
+                app.tasks.spawn(async move { send(&place, &claimed).await });
+            }
+        }
+    }
+    Ok(false)
+}
+
+async fn send(place: &Place, claimed: &Claimed) {
+    let tried = attempt(&place.app, claimed, true).await;
+    if let Err(error) = settle(&place.app, claimed, &tried).await {
+        tracing::warn!(delivery = %claimed.id, %error, "how a message was sent cannot be written; it is sent again");
+    }
+}
+
+/// Sends a message once; `again`: whether there may be another try.
+pub(super) async fn attempt(app: &App, claimed: &Claimed, again: bool) -> Tried {
+    let (status, error, asked) = match exchange(app, claimed).await {
+        Ok(answer) => {
+            let header = answer
+                .headers
+                .get(header::RETRY_AFTER)
+                .and_then(|value| value.to_str().ok());
+            let asked = header.and_then(|header| webhook::retry_after(header, app.clock.now()));
+            let status = answer.status;
+            read_away(answer).await;
+            (Some(status), objection(status), asked)
+        }
+        Err(reason) => (None, Some(reason), None),
+    };
+    let over = error.is_none() || !again || claimed.disabled || status == Some(StatusCode::GONE);
+    let tries = u32::try_from(claimed.attempt).unwrap_or(webhook::TRIES);
+    let pause = if over {
+        None
+    } else {
+        webhook::pause(tries, rand::random(), asked)
+    };
+    Tried {
+        status: status.map(|status| status.as_u16()),
+        error,
+        again: pause,
+    }
+}
+
+/// What is wrong with an answer, if anything is.
+fn objection(status: StatusCode) -> Option<String> {
+    match status {
+        status if status.is_success() => None,
+        StatusCode::GONE => {
+            Some("the receiver answered 410 Gone; nothing more is sent to it".to_owned())
+        }
+        status if status.is_redirection() => Some(format!(
+            "the receiver answered {}; redirects are not followed",
+            status.as_u16()
+        )),
+        status => Some(format!("the receiver answered {}", status.as_u16())),
+    }
+}
+
+/// One signed request. The reason of a failure names the host and nothing else.
+async fn exchange(app: &App, claimed: &Claimed) -> Result<Response, String> {
+    if claimed.disabled {
+        return Err("the webhook is disabled".to_owned());
+    }
+    let place = keys::context_of_webhook(claimed.tenant, claimed.webhook);
+    let secret = app
+        .keys
+        .open(claimed.tenant, &place, &claimed.sealed)
+        .await
+        .map_err(|error| error.to_string())?;
+    let url = parse_url(&claimed.url).map_err(|error| error.to_string())?;
+    let (id, now) = (claimed.id.to_string(), app.clock.now().unix_timestamp());
+    let body = webhook::body(&claimed.event, claimed.created_at, &claimed.payload);
+    let signature = webhook::sign(&secret, &id, now, &body)?;
+    let mut headers = HeaderMap::new();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/json"),
+    );
+    for (name, value) in [
+        ("webhook-id", id),
+        ("webhook-timestamp", now.to_string()),
+        ("webhook-signature", signature),
+    ] {
+        headers.insert(
+            name,
+            HeaderValue::from_str(&value).expect("ids, numbers and base64 are header values"),
+        );
+    }
+    let limits = Limits {
+        deadline: Some(DEADLINE),
+        max_body: usize::MAX,
+        redirects: 0,
+        ..Limits::default()
+    };
+    let request = Request {
+        method: Method::POST,
+        headers,
+        body: Bytes::from(body),
+        limits,
+        ..Request::get(url)
+    };
+    app.webhooks
+        .egress
+        .send(request)
+        .await
+        .map_err(|error| error.to_string())
+}
+
+async fn read_away(answer: Response) {
+    let (mut body, mut read) = (answer.body, 0);
+    while read < MAX_ANSWER
+        && let Some(Ok(chunk)) = body.next().await
+    {
+        read += chunk.len();
+    }
+}
+
+/// Writes down how a try ended. A receiver that is gone for good is not told anything any more.
+pub(super) async fn settle(app: &App, claimed: &Claimed, tried: &Tried) -> Result<()> {
+    let mut tx = app.db.tenant(claimed.tenant).await?;
+    if !store::deliveries::finish(&mut tx, claimed, tried).await? {
+        return Ok(());
+    }
+    let gone = tried.status == Some(StatusCode::GONE.as_u16());
+    if gone && store::webhooks::disable(&mut tx, claimed.tenant, claimed.webhook).await? {
+        let detail = format!("{}: 410", claimed.webhook);
+        let fact = Fact::new(SYSTEM, "webhook.disabled").detail(&detail);
+        store::audit::record(&mut tx, claimed.tenant, &fact).await?;
+    }
+    tx.commit().await?;
+    let outcome = match (&tried.error, tried.again) {
+        (None, _) => "delivered",
+        (Some(_), Some(_)) => "again",
+        (Some(_), None) => "failed",
+    };
+    metrics::counter!("chatelaine_webhook_tries_total", "outcome" => outcome).increment(1);
+    if let (Some(reason), None) = (&tried.error, tried.again) {
+        tracing::warn!(webhook = %claimed.webhook, delivery = %claimed.id, reason, "a message to a webhook is given up");
+    }
+    Ok(())
+}
+
+/// Forgets old messages every hour, until the process stops.
+pub async fn tidy(app: Arc<App>) {
+    let mut look = tokio::time::interval(TIDY);
+    loop {
+        tokio::select! {
+            _ = look.tick() => {}
+            () = app.shutdown.cancelled() => return,
+        }
+        if let Err(error) = forget_old(&app).await {
+            tracing::warn!(%error, "old messages to webhooks are not forgotten; trying again in an hour");
+        }
+    }
+}
+
+/// Forgets the messages of all tenants that are old and not to be sent any more; how many.
+pub async fn forget_old(app: &App) -> Result<u64> {
+    let mut tx = app.db.system().await?;
+    let tenants = store::deliveries::with_old(&mut tx, KEEP_DAYS).await?;
+    drop(tx);
+    let mut forgotten = 0;
+    for tenant in tenants {
+        loop {
+            let mut tx = app.db.tenant(tenant).await?;
+            let some = store::deliveries::prune(&mut tx, tenant, KEEP_DAYS, FORGET).await?;
+            tx.commit().await?;
+            forgotten += some;
+            if some == 0 || app.shutdown.is_cancelled() {
+                break;
+            }
+        }
+    }
+    Ok(forgotten)
+}

@@ -1,0 +1,350 @@
+//! Who works on what: runs that this process has claimed at birth, runs that wait, and runs whose worker
+//! died. Also the two loops that make replicas hear of each other: hints, and a look each second.
+
+pub mod approvals;
+
+use std::{
+    collections::{HashMap, HashSet},
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use crate::app::{
+    App,
+    accounts::sessions,
+    chat::{agent_loop::Work, conversations::FLOOR},
+    runs,
+    servers::{credentials, orchestrator, registry},
+};
+use crate::{
+    domain::{
+        error::{Error, Result},
+        ids::{ConversationId, RunId, TenantId},
+        run::ClaimedRun,
+    },
+    store::{self, hints::Hint},
+};
+
+/// Runs looked up at once.
+const BATCH: i64 = 32;
+/// A tool that was called may answer this long after a stop was asked for.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// The runs at work in this process, to be cancelled.
+#[derive(Default)]
+pub struct Running(Mutex<HashMap<RunId, CancellationToken>>);
+
+impl Running {
+    fn add(&self, id: RunId) -> CancellationToken {
+        let token = CancellationToken::new();
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id, token.clone());
+        token
+    }
+
+    fn remove(&self, id: RunId) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&id);
+    }
+
+    /// Whether a run is at work here.
+    pub fn has(&self, id: RunId) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains_key(&id)
+    }
+
+    /// Cancels a run if it is at work here.
+    pub fn cancel(&self, id: RunId) {
+        if let Some(token) = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(&id)
+        {
+            token.cancel();
+        }
+    }
+}
+
+/// A run that this process has claimed, with its place. A run that another one waits for has that one's.
+pub type Claim = (ClaimedRun, Option<OwnedSemaphorePermit>);
+
+/// Starts runs as they come, and looks for others when there is a place, until the process stops.
+pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Claim>) {
+    let mut look = tokio::time::interval(FLOOR);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            Some((run, permit)) = inbox.recv() => start(&app, run, permit, false),
+            _ = look.tick() => {
+                if let Err(error) = take_up(&app).await {
+                    tracing::warn!(%error, "cannot look for waiting runs; trying again");
+                }
+            }
+            () = app.shutdown.cancelled() => break,
+        }
+    }
+    // Claimed in the last moment: handed back.
+    inbox.close();
+    while let Some((run, _permit)) = inbox.recv().await {
+        give_back(&app, &run).await;
+    }
+}
+
+/// Claims runs that nobody works on.
+async fn take_up(app: &Arc<App>) -> Result<()> {
+    if app.places.available_permits() == 0 {
+        return Ok(());
+    }
+    let mut tx = app.db.system().await?;
+    let found = store::runs::claimable(&mut tx, BATCH).await?;
+    drop(tx);
+    for (tenant, id) in found {
+        match take(app, tenant, id).await {
+            Ok(true) => {}
+            Ok(false) => break,
+            // The others need not wait for one that cannot be read.
+            Err(error) => {
+                tracing::warn!(run = %id, %error, "a run could not be claimed; trying again")
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Claims one run; `false` when this process has no place.
+async fn take(app: &Arc<App>, tenant: TenantId, id: RunId) -> Result<bool> {
+    let Ok(permit) = app.places.clone().try_acquire_owned() else {
+        return Ok(false);
+    };
+    let mut tx = app.db.tenant(tenant).await?;
+    let claimed =
+        store::runs::claim(&mut tx, tenant, id, app.replica, app.config.run_lease).await?;
+    tx.commit().await?;
+    if let Some((run, stopping)) = claimed {
+        if run.attempt > 1 {
+            tracing::info!(run = %run.id, attempt = run.attempt, "taking over a run whose worker is gone");
+        }
+        start(app, run, Some(permit), stopping);
+    }
+    Ok(true)
+}
+
+/// Works on a run in a task of its own; `stopping`: only to its end.
+fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<OwnedSemaphorePermit>, stopping: bool) {
+    let app = app.clone();
+    let tracker = app.tasks.clone();
+    tracker.spawn(async move {
+        let cancel = app.running.add(run.id);
+        if stopping {
+            cancel.cancel();
+        }
+        let work = Work { app: app.clone(), run: run.clone(), cancel: cancel.clone() };
+        let worked = tokio::select! {
+            worked = AssertUnwindSafe(work.finish()).catch_unwind() => worked,
+            () = hold(&app, &run, &cancel) => Ok(Err(Error::Conflict("the lease was lost".to_owned()))),
+        };
+        app.running.remove(run.id);
+        drop(permit);
+        orchestrator::forget(&app, run.id).await;
+        match worked {
+            Ok(Ok(())) => {
+                follow_up(&app, &run).await;
+                runs::ending::settle(&app, run.tenant, run.id).await;
+            }
+            Ok(Err(Error::Conflict(reason))) => {
+                tracing::info!(run = %run.id, reason, "a run is left to another worker");
+                give_back(&app, &run).await;
+            }
+            Ok(Err(error)) => tracing::error!(run = %run.id, error = ?error, "a run broke off; it is taken up again"),
+            Err(_) => tracing::error!(run = %run.id, "a run panicked; it is taken up again when its lease ends"),
+        }
+    });
+}
+
+/// Keeps the lease and listens for a wish to cancel. Returns when the lease is lost, or when the process
+/// has waited long enough for this run at its end.
+async fn hold(app: &App, run: &ClaimedRun, cancel: &CancellationToken) {
+    let beat = (app.config.run_lease / 3).min(Duration::from_secs(2));
+    let mut beaten_at = tokio::time::Instant::now();
+    let mut stopping = None;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(beat) => {}
+            () = app.shutdown.cancelled(), if stopping.is_none() => {
+                stopping = Some(tokio::time::Instant::now() + GRACE);
+            }
+        }
+        if stopping.is_some_and(|end| tokio::time::Instant::now() >= end) {
+            return;
+        }
+        let beaten = async {
+            let mut tx = app.db.tenant(run.tenant).await?;
+            let cancelled = store::runs::heartbeat(&mut tx, run, app.config.run_lease).await?;
+            tx.commit().await?;
+            Ok(cancelled)
+        };
+        let now = tokio::time::Instant::now();
+        match beaten.await {
+            Ok(cancelled) => {
+                beaten_at = now;
+                if cancelled {
+                    cancel.cancel();
+                }
+            }
+            Err(Error::Conflict(_)) => return,
+            // Another replica may be at it by now: nothing more may be sent from here.
+            Err(_) if beaten_at.elapsed() >= app.config.run_lease => return,
+            Err(error) => {
+                tracing::warn!(run = %run.id, %error, "a sign of life could not be written; trying again")
+            }
+        }
+    }
+}
+
+/// The next turn of the conversation, if a message waited for this one.
+async fn follow_up(app: &Arc<App>, run: &ClaimedRun) {
+    if app.shutdown.is_cancelled() {
+        return;
+    }
+    let next = async {
+        let mut tx = app.db.tenant(run.tenant).await?;
+        store::runs::waiting(&mut tx, run.conversation).await
+    };
+    let taken = match next.await {
+        Ok(Some(id)) => take(app, run.tenant, id).await.map(|_| ()),
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = taken {
+        tracing::warn!(%error, "the next turn is not started at once; it is found within a second");
+    }
+}
+
+async fn give_back(app: &App, run: &ClaimedRun) {
+    let given = async {
+        let mut tx = app.db.tenant(run.tenant).await?;
+        store::runs::release(&mut tx, run).await?;
+        tx.commit().await
+    };
+    if let Err(error) = given.await {
+        tracing::warn!(run = %run.id, %error, "a run could not be handed back; it is taken up when its lease ends");
+    }
+}
+
+/// Sends hints to the other replicas, many in one statement.
+pub async fn send_hints(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Hint>) {
+    let mut batch = Vec::new();
+    loop {
+        tokio::select! {
+            received = inbox.recv_many(&mut batch, 1024) => if received == 0 { return },
+            () = app.shutdown.cancelled() => return,
+        }
+        let distinct: Vec<Hint> = batch
+            .drain(..)
+            .collect::<HashSet<_>>()
+            .into_iter()
+            .collect();
+        if let Err(error) = app.db.hint(app.replica, &distinct).await {
+            tracing::debug!(%error, "a hint was not sent; the others look within a second");
+        }
+    }
+}
+
+/// Hears the hints of the others, and reconnects when it must.
+pub async fn hear_hints(app: Arc<App>) {
+    let hear = async {
+        loop {
+            let heard = async {
+                let mut hints = app.db.hints(app.replica).await?;
+                loop {
+                    match hints.next().await? {
+                        Hint::Conversation {
+                            tenant,
+                            conversation,
+                        } => app.live.look(tenant, conversation),
+                        Hint::Credentials {
+                            tenant,
+                            agent,
+                            user,
+                        } => {
+                            credentials::changed_elsewhere(&app, tenant, &agent, &user).await;
+                        }
+                        Hint::Approvals { tenant } => app.live.approvals_changed(tenant),
+                        Hint::SignedOut { tenant, user } => {
+                            app.accounts.signed_out(tenant, &user).await;
+                            credentials::close_all(&app, tenant, &user).await?;
+                        }
+                        Hint::Tenant { tenant } => sessions::tenant_changed(&app, tenant).await?,
+                        Hint::Registry { tenant } => registry::changed(&app, tenant).await,
+                        Hint::Catalog {
+                            tenant,
+                            agent,
+                            server,
+                            scope,
+                        } => {
+                            credentials::catalog_changed_elsewhere(
+                                &app, tenant, agent, server, scope,
+                            )
+                            .await;
+                        }
+                    }
+                }
+            };
+            let broken: Result<()> = heard.await;
+            if let Err(error) = broken {
+                tracing::debug!(%error, "hints are not heard; looking by the clock meanwhile");
+            }
+            tokio::time::sleep(FLOOR).await;
+        }
+    };
+    tokio::select! {
+        () = hear => {}
+        () = app.shutdown.cancelled() => {}
+    }
+}
+
+/// Once a second: which of the conversations that somebody listens to have news? One query per tenant.
+pub async fn look_by_the_clock(app: Arc<App>) {
+    let mut known: HashMap<ConversationId, i64> = HashMap::new();
+    while !app.shutdown.is_cancelled() {
+        let listened = app.live.listened();
+        let mut seen = HashMap::with_capacity(known.len());
+        for (tenant, ids) in listened {
+            let looked: Result<HashMap<_, _>> = async {
+                let mut tx = app.db.tenant(tenant).await?;
+                Ok(store::conversations::last_events(&mut tx, &ids)
+                    .await?
+                    .into_iter()
+                    .collect())
+            }
+            .await;
+            let Ok(last) = looked else { continue };
+            for id in ids {
+                // One that is not there any more is news, too. One that is new here may have news that came
+                // between the listener's own look and this one.
+                let last = last.get(&id).copied();
+                if last.is_none() || known.get(&id) != last.as_ref() {
+                    app.live.look(tenant, id);
+                }
+                seen.extend(last.map(|last| (id, last)));
+            }
+        }
+        known = seen;
+        tokio::select! {
+            () = tokio::time::sleep(FLOOR) => {}
+            () = app.shutdown.cancelled() => {}
+        }
+    }
+}

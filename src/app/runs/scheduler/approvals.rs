@@ -1,0 +1,177 @@
+//! Approved calls at work, and the sweep: what is overdue is recorded, what nobody executes is taken up, what an
+//! executor left behind is given up for unknown. Whether something may be approved never depends on it.
+
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures_util::FutureExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::GRACE;
+use crate::{
+    app::{
+        App,
+        chat::conversations::FLOOR,
+        tools::{approvals::execution, gate},
+    },
+    domain::{
+        approval::{Approval, State},
+        error::{Error, Result},
+        ids::{ApprovalId, TenantId},
+    },
+    store,
+};
+
+/// Approved calls of this process that are under way at once.
+const AT_ONCE: usize = 32;
+/// Requests looked up at once.
+const BATCH: i64 = 64;
+
+/// Executes what was approved here at once, and looks each second for what else wants something done, until the
+/// process stops.
+pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>) {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let mut look = tokio::time::interval(FLOOR);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            Some((tenant, id)) = inbox.recv() => {
+                if let Ok(place) = places.clone().try_acquire_owned() {
+                    start(&app, tenant, id, place);
+                }
+            }
+            _ = look.tick() => {
+                if let Err(error) = sweep(&app, &places).await {
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    tracing::warn!(error, "cannot look for approvals; trying again");
+                }
+            }
+            () = app.shutdown.cancelled() => return,
+        }
+    }
+}
+
+/// Does for every request what its state and the time ask for.
+async fn sweep(app: &Arc<App>, places: &Arc<Semaphore>) -> Result<()> {
+    let mut tx = app.db.system().await?;
+    let due = store::approvals::due(&mut tx, BATCH).await?;
+    drop(tx);
+    for (tenant, id, state) in due {
+        let done = match state {
+            State::Pending => match execution::withdraw(app, tenant, id).await {
+                Ok(false) => execution::expire(app, tenant, id).await,
+                withdrawn => withdrawn,
+            },
+            State::Executing => execution::give_up(app, tenant, id).await,
+            _ => match execution::lapse(app, tenant, id).await {
+                Ok(false) => {
+                    if let Ok(place) = places.clone().try_acquire_owned() {
+                        start(app, tenant, id, place);
+                    }
+                    Ok(false)
+                }
+                lapsed => lapsed,
+            },
+        };
+        // The others need not wait for one that cannot be written.
+        if let Err(error) = done {
+            tracing::warn!(approval = %id, %error, "a request for approval could not be brought on; trying again");
+        }
+    }
+    Ok(())
+}
+
+/// Executes a request in a task of its own, if it is free.
+fn start(app: &Arc<App>, tenant: TenantId, id: ApprovalId, place: OwnedSemaphorePermit) {
+    let app = app.clone();
+    let tracker = app.tasks.clone();
+    tracker.spawn(async move {
+        let _place = place;
+        match AssertUnwindSafe(Box::pin(execute(&app, tenant, id))).catch_unwind().await {
+            Ok(Ok(())) => {}
+            Ok(Err(Error::Conflict(reason))) => {
+                tracing::info!(approval = %id, reason, "an approval is left to another");
+            }
+            Ok(Err(error)) => {
+                let error = format!("{:#}", anyhow::Error::from(error));
+                tracing::error!(approval = %id, error, "an approved call broke off; it is never made twice");
+            }
+            Err(_) => tracing::error!(approval = %id, "an approved call panicked; it is never made twice"),
+        }
+    });
+}
+
+async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<()> {
+    let Some(approval) = execution::claim(app, tenant, id).await? else {
+        return execution::withdraw(app, tenant, id).await.map(|_| ());
+    };
+    let cancel = CancellationToken::new();
+    let result = tokio::select! {
+        result = gate::approved::call(app, &approval, cancel.clone()) => result?,
+        never = hold(app, &approval, &cancel) => match never {},
+    };
+    let Some(result) = result else { return Ok(()) };
+    // The call was made; that is worth some patience with the database.
+    let mut pause = Duration::from_millis(100);
+    loop {
+        match execution::finish(app, &approval, &result).await {
+            Err(Error::Internal(_) | Error::Busy { .. }) if pause < app.config.run_lease => {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            finished => return finished,
+        }
+    }
+}
+
+/// Keeps the lease as long as the call goes on. When it is lost, the call is left to end: its answer is evidence.
+/// A process that stops waits a while for it and then gives it up.
+async fn hold(
+    app: &App,
+    approval: &Approval,
+    cancel: &CancellationToken,
+) -> std::convert::Infallible {
+    let beat = (app.config.run_lease / 3).min(Duration::from_secs(2));
+    let mut end = None;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(beat) => {}
+            () = app.shutdown.cancelled(), if end.is_none() => end = Some(tokio::time::Instant::now() + GRACE),
+        }
+        if end.is_some_and(|end| tokio::time::Instant::now() >= end) {
+            cancel.cancel();
+        }
+        match execution::heartbeat(app, approval).await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::warn!(approval = %approval.id, "the lease of an approved call was lost");
+                return std::future::pending().await;
+            }
+            Err(error) => {
+                tracing::warn!(approval = %approval.id, %error, "a sign of life could not be written")
+            }
+        }
+    }
+}
+
+/// Once a second: in which of the tenants whose approvals somebody listens to is there news? Hints say so sooner.
+pub async fn look_by_the_clock(app: Arc<App>) {
+    let mut known = std::collections::HashMap::new();
+    while !app.shutdown.is_cancelled() {
+        for tenant in app.live.watched_approvals() {
+            let looked: Result<_> = async {
+                let mut tx = app.db.tenant(tenant).await?;
+                store::approvals::changed_last(&mut tx).await
+            }
+            .await;
+            let Ok(now) = looked else { continue };
+            if known.insert(tenant, now) != Some(now) {
+                app.live.approvals_changed(tenant);
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(FLOOR) => {}
+            () = app.shutdown.cancelled() => {}
+        }
+    }
+}

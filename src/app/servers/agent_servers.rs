@@ -1,0 +1,239 @@
+//! The servers that an agent takes from the registry, as people see them: where they are, what they are given, and
+//! who said so. Sensitive values are masked, and a value of a run is shown as the reference that it comes from.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{agents, connections::State, registry};
+use crate::app::App;
+use crate::domain::{
+    error::{Error, Result},
+    pack::Pack,
+    principal::Principal,
+    registry::{
+        ConfigValue, Entry, KeySchema, Kind, ServerRef,
+        merge::{MergedKey, depends_on_run, merge},
+        resolve::header_of,
+    },
+    scrub::MASK,
+    template::{Reference, Source},
+};
+
+/// One server that an agent takes from the registry.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct ServerView {
+    /// What the agent calls it.
+    pub server: String,
+    /// The entry of the registry.
+    pub r#ref: String,
+    pub name: String,
+    pub description: String,
+    /// It is another one for each run, and there only within runs.
+    pub per_run: bool,
+    /// The keys of a run's scope that it is told of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scope: Vec<ScopeView>,
+    /// How its connection is, where it is the same for every run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection: Option<State>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explained: Option<Explained>,
+}
+
+/// A key of a run's scope, for whoever starts runs.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct ScopeView {
+    pub key: String,
+    /// Without it no run of the agent is created.
+    pub required: bool,
+    /// As the definition's `scope_schema` has it.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+}
+
+/// What only those see who run the agent.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct Explained {
+    /// With its placeholders; absent when the entry is not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    /// Why it cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Every key that the server takes.
+    pub config: Vec<KeyView>,
+}
+
+/// A key of a server's configuration and where its value comes from.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct KeyView {
+    pub key: String,
+    /// As it was written; `••••` when it is sensitive, absent when there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub value: Option<Value>,
+    /// `registry default`, `capability <name>`, `agent` or `framework`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+    /// The origin in a sentence: `overrides registry default (default)`, `from registry default`.
+    pub note: String,
+    /// The header that carries it.
+    pub header: String,
+    #[serde(flatten)]
+    pub schema: KeySchema,
+}
+
+/// The servers that an agent takes from the registry. `explain` is for a principal that the pack names in
+/// `adminUsers`, or with the right to administrate (`operator`).
+pub async fn list(
+    app: &App,
+    principal: &Principal,
+    agent: &str,
+    explain: bool,
+    operator: bool,
+) -> Result<Vec<ServerView>> {
+    let pack = agents::pack(app, principal, agent).await?;
+    if explain && !operator && !principal.standing(&pack).admin {
+        return Err(Error::Forbidden(
+            "`explain` is for the pack's adminUsers and for keys with the `admin` scope".to_owned(),
+        ));
+    }
+    if pack.references.is_empty() {
+        return Ok(Vec::new());
+    }
+    let shelf = registry::shelf(app, principal.tenant).await?;
+    let view = |reference| view(app, principal, &shelf, &pack, reference, explain);
+    Ok(pack.references.iter().map(view).collect())
+}
+
+fn view(
+    app: &App,
+    principal: &Principal,
+    shelf: &registry::Shelf,
+    pack: &Pack,
+    reference: &ServerRef,
+    explain: bool,
+) -> ServerView {
+    let entry = registry::entry_of(app, shelf, pack, reference).map(|(entry, _)| entry);
+    let merged = entry.and_then(|entry| merge(entry, reference).ok());
+    let definition = entry.map(|entry| &entry.definition);
+    let spec = pack
+        .servers
+        .iter()
+        .find(|server| server.id == reference.alias);
+    let explained = explain.then(|| Explained {
+        url: definition.map(|definition| definition.url.clone()),
+        problem: registry::trouble(app, shelf, pack, reference),
+        config: entry
+            .zip(merged.as_ref())
+            .map(|(entry, keys)| {
+                keys.iter()
+                    .map(|(key, merged)| key_view(entry, key, merged))
+                    .collect()
+            })
+            .unwrap_or_default(),
+    });
+    ServerView {
+        server: reference.alias.to_string(),
+        r#ref: reference.entry.to_string(),
+        name: definition.map_or_else(
+            || reference.entry.to_string(),
+            |definition| definition.name.clone(),
+        ),
+        description: definition
+            .map(|definition| definition.description.clone())
+            .unwrap_or_default(),
+        scope: entry
+            .zip(merged.as_ref())
+            .map(|(entry, keys)| scope(entry, keys))
+            .unwrap_or_default(),
+        per_run: entry
+            .zip(merged.as_ref())
+            .is_some_and(|(entry, keys)| depends_on_run(entry, keys)),
+        connection: spec.map(|spec| app.connections.view(principal.tenant, pack, spec).state),
+        explained,
+    }
+}
+
+fn key_view(entry: &Entry, key: &str, merged: &MergedKey) -> KeyView {
+    let schema = entry.definition.config_schema[key].clone();
+    let masked = |value: &ConfigValue| {
+        if schema.sensitive && !value.only_refers() {
+            Value::from(MASK)
+        } else {
+            value.written().clone()
+        }
+    };
+    let value = merged.value.as_ref().map(masked);
+    let earlier: Vec<String> = merged
+        .before
+        .iter()
+        .rev()
+        .map(|(origin, value)| match value.as_ref().map(masked) {
+            Some(Value::String(text)) => format!("{origin} ({text})"),
+            Some(other) => format!("{origin} ({other})"),
+            None => format!("{origin} (removed)"),
+        })
+        .collect();
+    let note = match (&merged.origin, &value, earlier.is_empty()) {
+        (None, ..) => "not set".to_owned(),
+        (Some(origin), None, true) => format!("removed by {origin}"),
+        (Some(origin), None, false) => format!("removed by {origin}, was {}", earlier.join(", ")),
+        (Some(origin), Some(_), true) => format!("from {origin}"),
+        (Some(_), Some(_), false) => format!("overrides {}", earlier.join(", ")),
+    };
+    KeyView {
+        key: key.to_owned(),
+        value,
+        origin: merged.origin.as_ref().map(ToString::to_string),
+        note,
+        header: header_of(entry, key),
+        schema,
+    }
+}
+
+/// What the configuration refers to, and what the definition says beside that.
+fn scope(entry: &Entry, keys: &BTreeMap<String, MergedKey>) -> Vec<ScopeView> {
+    let mut found: BTreeMap<String, bool> = BTreeMap::new();
+    let mut refer = |reference: &Reference, required: bool| {
+        if reference.source == Source::Scope {
+            *found.entry(reference.key.clone()).or_default() |= required;
+        }
+    };
+    entry
+        .url
+        .references()
+        .for_each(|reference| refer(reference, true));
+    for (key, merged) in keys {
+        let required = entry.definition.config_schema[key].required;
+        let references = merged
+            .value
+            .as_ref()
+            .map(ConfigValue::references)
+            .unwrap_or_default();
+        for reference in &references {
+            refer(reference, required);
+        }
+    }
+    let said = &entry.definition.scope_schema;
+    for key in said.keys() {
+        found.entry(key.clone()).or_default();
+    }
+    let view = |(key, required): (String, bool)| {
+        let schema = said.get(&key);
+        let description = schema
+            .map(|schema| schema.description.clone())
+            .unwrap_or_default();
+        ScopeView {
+            kind: schema.map(|schema| schema.kind),
+            description,
+            key,
+            required,
+        }
+    };
+    found.into_iter().map(view).collect()
+}

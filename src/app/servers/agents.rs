@@ -1,0 +1,95 @@
+//! Which agents a principal may talk to: a pack that serves their tenant, and, for a guest, one that
+//! does not require authentication.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::registry;
+use crate::app::App;
+use crate::domain::{
+    account::Tenant,
+    error::{Error, Result},
+    ids::AgentId,
+    pack::Pack,
+    principal::Principal,
+};
+
+/// An agent as a frontend lists it.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct AgentView {
+    pub id: String,
+    pub display_name: String,
+    pub description: String,
+    pub tags: Vec<String>,
+    /// Languages that the agent has texts in; the first is its default.
+    pub languages: Vec<String>,
+    /// Guests may not talk to it.
+    pub requires_authentication: bool,
+}
+
+impl From<&Pack> for AgentView {
+    fn from(pack: &Pack) -> Self {
+        let default = &pack.metadata.default_language;
+        let others = pack.languages.keys().filter(|tag| *tag != default).cloned();
+        Self {
+            id: pack.id().to_string(),
+            display_name: pack.metadata.display_name.clone(),
+            description: pack.metadata.description.clone(),
+            tags: pack.metadata.tags.clone(),
+            languages: std::iter::once(default.clone()).chain(others).collect(),
+            requires_authentication: pack.flows.authentication.required,
+        }
+    }
+}
+
+/// The agents that the principal may talk to, by id.
+pub async fn list(app: &App, principal: &Principal) -> Result<Vec<AgentView>> {
+    let tenant = app.accounts.tenant(principal.tenant).await?;
+    let packs = app.library.snapshot();
+    let usable = packs
+        .packs()
+        .filter(|pack| tenant.serves(pack.id()) && admits(pack, principal));
+    Ok(usable.map(|pack| AgentView::from(&**pack)).collect())
+}
+
+/// One of them.
+pub async fn get(app: &App, principal: &Principal, agent: &str) -> Result<AgentView> {
+    Ok(AgentView::from(&*pack(app, principal, agent).await?))
+}
+
+/// The pack behind an agent that the principal may talk to: the snapshot that a run keeps. Among its servers are
+/// those that it takes from the tenant's registry.
+pub async fn pack(app: &App, principal: &Principal, agent: &str) -> Result<Arc<Pack>> {
+    let tenant = app.accounts.tenant(principal.tenant).await?;
+    tenant.require_active()?;
+    let pack = pack_of(app, &tenant, principal, agent)?;
+    registry::pack_for(app, tenant.id, &pack).await
+}
+
+/// The pack as its author wrote it, where the tenant is known: within a transaction, where nothing else may wait for the database.
+pub(in crate::app) fn pack_of(
+    app: &App,
+    tenant: &Tenant,
+    principal: &Principal,
+    agent: &str,
+) -> Result<Arc<Pack>> {
+    let unknown = || Error::not_found(format!("agent {agent:?}"));
+    let id = AgentId::parse(agent).map_err(|_| unknown())?;
+    let pack = app
+        .library
+        .get(&id)
+        .filter(|pack| tenant.serves(pack.id()))
+        .ok_or_else(unknown)?;
+    if admits(&pack, principal) {
+        Ok(pack)
+    } else {
+        Err(Error::Forbidden(format!(
+            "agent {agent:?} is for signed-in users only; sign in and try again"
+        )))
+    }
+}
+
+fn admits(pack: &Pack, principal: &Principal) -> bool {
+    principal.authenticated || !pack.flows.authentication.required
+}

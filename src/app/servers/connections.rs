@@ -1,0 +1,453 @@
+//! Shared servers: connected in the background, all at once; one that is down is retried while the
+//! others serve. What was discovered is kept as an immutable catalog, in memory and in Postgres.
+//!
+//! One keeper task per (tenant, agent, shared server). [`supervise`] starts and stops keepers when packs
+//! or tenants change. Personal servers have no keeper: they never connect without a credential.
+
+mod listing;
+mod of_runs;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+pub(in crate::app) use self::listing::discover;
+pub use self::of_runs::{catalog_of, key};
+use super::registry;
+use crate::app::App;
+use crate::{
+    domain::{
+        error::Result,
+        ids::{AgentId, ServerId, TenantId},
+        pack::Pack,
+        server::{AccessMode, ServerSpec},
+        tool::Catalog,
+    },
+    mcp::{ConnectionState, Discovery, Key},
+    store,
+};
+
+/// How often packs and tenants are looked at for servers to keep.
+const LOOK: Duration = Duration::from_secs(2);
+/// A catalog is asked for again after this time even if the server says nothing.
+pub(in crate::app) const REFRESH: Duration = Duration::from_secs(600);
+/// Between two looks at a server's tools, however often it says that they changed.
+const QUIET: Duration = Duration::from_secs(1);
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MOST: Duration = Duration::from_secs(60);
+
+/// A shared server of an agent of a tenant.
+type Place = (TenantId, AgentId, ServerId);
+
+#[derive(Default)]
+pub struct Connections {
+    keepers: Mutex<HashMap<Place, Keeper>>,
+    of_runs: of_runs::Catalogs,
+}
+
+/// What is known of one shared server.
+struct Keeper {
+    spec: Arc<ServerSpec>,
+    stop: CancellationToken,
+    catalog: Option<Arc<Catalog>>,
+    state: State,
+}
+
+/// How a server is, as people see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum State {
+    Connecting,
+    /// Connected at least once and not known to be down. `protocol`: the revision, such as `2026-07-28`.
+    Ready {
+        protocol: String,
+    },
+    /// Could not be reached; tried again by itself. Known tools stay listed.
+    Down {
+        reason: String,
+    },
+    /// Personal, and the user has not entered a credential.
+    NotConfigured,
+    /// Personal, and the user's credential is in force.
+    Configured,
+    /// Personal, and what the user entered is no longer good. `reason`: `rejected` by the server, or
+    /// `quarantined` because it cannot be opened.
+    NeedsAttention {
+        reason: String,
+    },
+}
+
+/// One server of an agent, for `GET …/connections`.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct ConnectionView {
+    pub server: String,
+    /// `shared` or `personal`.
+    pub kind: &'static str,
+    #[serde(flatten)]
+    pub state: State,
+    /// Tools that the caller may use; all of them for whoever runs the agent.
+    pub tools: usize,
+    /// What discovery left out, and why; only for whoever runs the agent.
+    pub dropped: Vec<String>,
+    /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
+    pub missing: Vec<String>,
+}
+
+impl ConnectionView {
+    /// Leaves what is for whoever talks to the agent: how many tools they may use, and whether a shared server is
+    /// down, not what is said where it should be.
+    pub fn narrow(&mut self, usable: usize) {
+        self.tools = usable;
+        self.dropped.clear();
+        self.missing.clear();
+        if let (State::Down { reason }, "shared") = (&mut self.state, self.kind) {
+            "the server cannot be reached at the moment".clone_into(reason);
+        }
+    }
+}
+
+/// The key of a shared server's connection.
+pub fn shared_key(tenant: TenantId, agent: &AgentId, server: &ServerId) -> Key {
+    Key {
+        tenant,
+        agent: agent.clone(),
+        server: server.clone(),
+        scope: "".into(),
+        generation: 0,
+    }
+}
+
+impl Connections {
+    /// The catalog of a shared server, if it was ever discovered.
+    pub fn catalog(
+        &self,
+        tenant: TenantId,
+        agent: &AgentId,
+        server: &ServerId,
+    ) -> Option<Arc<Catalog>> {
+        self.keepers()
+            .get(&(tenant, agent.clone(), server.clone()))?
+            .catalog
+            .clone()
+    }
+
+    /// How a server of a pack is for this tenant.
+    pub fn view(&self, tenant: TenantId, pack: &Pack, server: &ServerSpec) -> ConnectionView {
+        let personal = server.access_mode == AccessMode::UserControlled;
+        let keepers = self.keepers();
+        let keeper = keepers.get(&(tenant, pack.id().clone(), server.id.clone()));
+        let unkept = if personal {
+            State::NotConfigured
+        } else {
+            State::Connecting
+        };
+        let catalog = keeper.and_then(|keeper| keeper.catalog.as_ref());
+        ConnectionView {
+            server: server.id.to_string(),
+            kind: if personal { "personal" } else { "shared" },
+            state: keeper.map_or(unkept, |keeper| keeper.state.clone()),
+            tools: catalog.map_or(0, |catalog| catalog.tools.len()),
+            dropped: catalog
+                .map(|catalog| catalog.dropped.clone())
+                .unwrap_or_default(),
+            missing: catalog
+                .map(|catalog| server.missing(&catalog.tools))
+                .unwrap_or_default(),
+        }
+    }
+
+    /// Shared servers that are ready, and that are down.
+    pub fn count(&self) -> (usize, usize) {
+        let keepers = self.keepers();
+        let count = |wanted: fn(&State) -> bool| {
+            keepers
+                .values()
+                .filter(|keeper| wanted(&keeper.state))
+                .count()
+        };
+        (
+            count(|state| matches!(state, State::Ready { .. })),
+            count(|state| matches!(state, State::Down { .. })),
+        )
+    }
+
+    /// Changes what is known, unless another version of the server has taken the place.
+    fn update(&self, place: &Place, spec: &Arc<ServerSpec>, change: impl FnOnce(&mut Keeper)) {
+        if let Some(keeper) = self
+            .keepers()
+            .get_mut(place)
+            .filter(|keeper| Arc::ptr_eq(&keeper.spec, spec))
+        {
+            change(keeper);
+        }
+    }
+
+    fn keepers(&self) -> MutexGuard<'_, HashMap<Place, Keeper>> {
+        self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a keeper for every shared server that a tenant can see, until the process stops.
+pub async fn supervise(app: Arc<App>) {
+    let mut packs = app.library.changes();
+    loop {
+        if let Err(error) = reconcile(&app).await {
+            tracing::warn!(%error, "cannot see which servers to keep; trying again");
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            // One that was missed is seen all the same.
+            Ok(_) | Err(RecvError::Lagged(_)) = packs.recv() => {}
+            () = app.registry.news() => {}
+            () = app.shutdown.cancelled() => break,
+        }
+    }
+    for keeper in app.connections.keepers().values() {
+        keeper.stop.cancel();
+    }
+}
+
+/// Starts keepers for servers that are new or changed and stops those that are gone.
+async fn reconcile(app: &Arc<App>) -> Result<()> {
+    let mut wanted: HashMap<Place, Arc<ServerSpec>> = HashMap::new();
+    let packs = app.library.snapshot();
+    for tenant in app.accounts.tenants().await? {
+        for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
+            let pack = registry::pack_for(app, tenant.id, pack).await?;
+            let shared = pack
+                .servers
+                .iter()
+                .filter(|server| server.access_mode == AccessMode::AdminControlled);
+            let shared = shared.filter(|server| !app.orchestrator.is(server));
+            wanted.extend(shared.map(|server| {
+                (
+                    (tenant.id, pack.id().clone(), server.id.clone()),
+                    Arc::new(server.clone()),
+                )
+            }));
+        }
+    }
+    let mut keepers = app.connections.keepers();
+    keepers.retain(|place, keeper| {
+        let keep = wanted.contains_key(place);
+        if !keep {
+            keeper.stop.cancel();
+        }
+        keep
+    });
+    for (place, spec) in wanted {
+        let known = keepers
+            .get(&place)
+            .map(|keeper| (keeper.spec.clone(), keeper.catalog.clone()));
+        if known.as_ref().is_some_and(|(kept, _)| is_same(kept, &spec)) {
+            continue;
+        }
+        if let Some(keeper) = keepers.get(&place) {
+            keeper.stop.cancel();
+        }
+        let stop = app.shutdown.child_token();
+        // The old catalog serves on until the changed server has answered.
+        let catalog = known.and_then(|(_, catalog)| catalog);
+        keepers.insert(
+            place.clone(),
+            Keeper {
+                spec: spec.clone(),
+                stop: stop.clone(),
+                catalog,
+                state: State::Connecting,
+            },
+        );
+        app.tasks.spawn(keep(app.clone(), place, spec, stop));
+    }
+    Ok(())
+}
+
+/// Whether what is connected to one serves the other.
+fn is_same(kept: &ServerSpec, spec: &ServerSpec) -> bool {
+    kept.endpoint == spec.endpoint && kept.timeouts == spec.timeouts && kept.auth == spec.auth
+}
+
+/// Connects, discovers, and again whenever the server says that its tools changed.
+async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: CancellationToken) {
+    let key = shared_key(place.0, &place.1, &place.2);
+    if let Err(error) = recall(&app, &place, &spec).await {
+        tracing::warn!(%error, server = %place.2, "the stored catalog cannot be read");
+    }
+    let mut retry = RETRY_FIRST;
+    loop {
+        // Subscribed before asking: a change between the answer and the wait is not missed.
+        let mut changes = app.mcp.changes();
+        let discovered = tokio::select! {
+            discovered = discover(&app, &key, &spec) => discovered,
+            () = stop.cancelled() => break,
+        };
+        let (least, pause) = match discovered {
+            Ok(discovery) => {
+                retry = RETRY_FIRST;
+                learn(&app, &place, &spec, discovery).await;
+                (QUIET, REFRESH)
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                tracing::warn!(server = %place.2, agent = %place.1, reason, "server is down; trying again");
+                app.connections.update(&place, &spec, |keeper| {
+                    keeper.state = State::Down { reason }
+                });
+                let pause = retry.mul_f64(0.75 + rand::random::<f64>() / 2.0);
+                retry = (retry * 2).min(RETRY_MOST);
+                (pause, pause)
+            }
+        };
+        let again = async {
+            tokio::time::sleep(least).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause.saturating_sub(least)) => {}
+                () = changed(&mut changes, &key) => {}
+                () = lost(&app, &key) => {}
+            }
+        };
+        tokio::select! {
+            () = again => {}
+            () = stop.cancelled() => break,
+        }
+    }
+    // At the end of the process calls may still be under way; their connections end after them.
+    if !app.shutdown.is_cancelled() {
+        app.mcp.retire(&key, &spec).await;
+    }
+}
+
+/// Waits until a call has found the server unreachable.
+async fn lost(app: &App, key: &Key) {
+    while !matches!(app.mcp.state(key), ConnectionState::Down { .. }) {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Waits until the server of `key` says that its tools changed.
+async fn changed(changes: &mut tokio::sync::broadcast::Receiver<Key>, key: &Key) {
+    loop {
+        match changes.recv().await {
+            Ok(which) if which == *key => return,
+            Ok(_) => {}
+            Err(RecvError::Lagged(_)) => return,
+            Err(RecvError::Closed) => std::future::pending().await,
+        }
+    }
+}
+
+/// Takes over what an earlier process discovered, so that its tools are listed at once.
+async fn recall(app: &App, place: &Place, spec: &Arc<ServerSpec>) -> Result<()> {
+    let mut tx = app.db.tenant(place.0).await?;
+    let stored = store::catalogs::get(&mut tx, &place.1, &[(place.2.clone(), String::new())])
+        .await?
+        .pop();
+    app.connections.update(place, spec, |keeper| {
+        if keeper.catalog.is_none() {
+            keeper.catalog = stored.map(|(catalog, _)| Arc::new(catalog));
+        }
+    });
+    Ok(())
+}
+
+/// Puts a discovery in force and stores it when it says something new.
+async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Discovery) {
+    let catalog = Arc::new(catalog(app, &place.2, &discovery));
+    let mut news = false;
+    app.connections.update(place, spec, |keeper| {
+        keeper.state = State::Ready {
+            protocol: discovery.protocol.clone(),
+        };
+        news = keeper
+            .catalog
+            .as_ref()
+            .is_none_or(|known| known.version != catalog.version);
+        if news {
+            keeper.catalog = Some(catalog.clone());
+        }
+    });
+    if !news {
+        return;
+    }
+    tracing::info!(server = %place.2, agent = %place.1, tools = catalog.tools.len(), "tools discovered");
+    for tool in spec.missing(&catalog.tools) {
+        tracing::warn!(server = %place.2, tool, "the pack lists a tool that the server does not have");
+    }
+    for dropped in &catalog.dropped {
+        tracing::warn!(server = %place.2, dropped, "a tool was left out");
+    }
+    let stored = async {
+        let mut tx = app.db.tenant(place.0).await?;
+        store::catalogs::put(&mut tx, place.0, &place.1, "", &catalog).await?;
+        tx.commit().await
+    };
+    if let Err(error) = stored.await {
+        tracing::warn!(%error, server = %place.2, "the catalog cannot be stored; it is kept in memory");
+    }
+}
+
+/// What a discovery comes to.
+pub(in crate::app) fn catalog(app: &App, server: &ServerId, discovery: &Discovery) -> Catalog {
+    Catalog {
+        server: server.clone(),
+        tools: discovery.tools.clone(),
+        prompts: discovery.prompts.clone(),
+        dropped: discovery.dropped.clone(),
+        fetched_at: app.clock.now(),
+        version: fingerprint(discovery),
+    }
+}
+
+/// SHA-256 over everything that a server's lists say, in hex.
+fn fingerprint(discovery: &Discovery) -> String {
+    let mut digest = Sha256::new();
+    for tool in &discovery.tools {
+        digest.update(serde_json::to_vec(&**tool).expect("a tool is plain JSON"));
+        digest.update([0]);
+    }
+    for prompt in &discovery.prompts {
+        digest.update(serde_json::to_vec(&**prompt).expect("a prompt is plain JSON"));
+        digest.update([1]);
+    }
+    hex::encode(digest.finalize())
+}
+
+/// Waits for the servers that a pack calls `required`; the error names those that cannot be reached.
+pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
+    let mut required = Vec::new();
+    for tenant in app.accounts.tenants().await? {
+        for pack in app
+            .library
+            .snapshot()
+            .packs()
+            .filter(|pack| tenant.serves(pack.id()))
+        {
+            let pack = registry::pack_for(app, tenant.id, pack).await?;
+            let servers = pack
+                .servers
+                .iter()
+                .filter(|server| server.required && !app.orchestrator.is(server));
+            let shared = servers.filter(|server| server.access_mode == AccessMode::AdminControlled);
+            required.extend(
+                shared.map(|server| (tenant.id, pack.id().clone(), Arc::new(server.clone()))),
+            );
+        }
+    }
+    for (tenant, agent, spec) in required {
+        let key = shared_key(tenant, &agent, &spec.id);
+        app.mcp.discover(&key, &spec).await.map_err(|error| {
+            anyhow::anyhow!(
+                "agent {agent}: server {} is `required: true` and cannot be reached: {error}",
+                spec.id
+            )
+        })?;
+    }
+    Ok(())
+}

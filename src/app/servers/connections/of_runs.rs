@@ -1,0 +1,66 @@
+//! Shared servers that are others for each run: what is sent to reach them holds values of the run. Nobody keeps
+//! them connected; runs that reach one in the same way share a connection and its catalog, and no others do.
+
+use std::sync::Arc;
+
+use moka::future::Cache;
+
+use super::{REFRESH, catalog, discover, shared_key};
+use crate::{
+    app::App,
+    domain::{
+        ids::{AgentId, TenantId},
+        server::ServerSpec,
+        tool::Catalog,
+    },
+    mcp::{Key, McpError},
+};
+
+const REMEMBERED: u64 = 1024;
+
+/// What was discovered, by connection.
+pub(super) struct Catalogs(Cache<Key, Arc<Catalog>>);
+
+impl Default for Catalogs {
+    fn default() -> Self {
+        Self(
+            Cache::builder()
+                .max_capacity(REMEMBERED)
+                .time_to_live(REFRESH)
+                .build(),
+        )
+    }
+}
+
+/// The key of the connection to a shared server: one for all, or one for each way in which runs reach it.
+pub fn key(tenant: TenantId, agent: &AgentId, spec: &ServerSpec) -> Key {
+    Key {
+        scope: spec.scope.clone(),
+        ..shared_key(tenant, agent, &spec.id)
+    }
+}
+
+/// The tools of a shared server; `None` when they are not known. Those of a run's own server are asked for now,
+/// unless a run that reaches it in the same way did so before.
+pub async fn catalog_of(
+    app: &App,
+    tenant: TenantId,
+    agent: &AgentId,
+    spec: &ServerSpec,
+) -> Option<Arc<Catalog>> {
+    if spec.scope.is_empty() {
+        return app.connections.catalog(tenant, agent, &spec.id);
+    }
+    let key = key(tenant, agent, spec);
+    let list = async {
+        let discovery = discover(app, &key, &Arc::new(spec.clone())).await?;
+        Ok::<_, McpError>(Arc::new(catalog(app, &spec.id, &discovery)))
+    };
+    match Box::pin(app.connections.of_runs.0.try_get_with(key.clone(), list)).await {
+        Ok(catalog) => Some(catalog),
+        Err(error) => {
+            tracing::warn!(server = %spec.id, %agent, reason = %error, "a run's server cannot be reached");
+            None
+        }
+    }
+}

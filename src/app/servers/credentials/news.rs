@@ -1,0 +1,178 @@
+//! What other replicas did to credentials: heard at once, and looked for each second by whoever has anything
+//! in memory that could be out of date. Connections of a credential that is gone or was replaced are closed.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{Holdings, Whose};
+use crate::{
+    app::App,
+    domain::{
+        connection::Held,
+        error::Result,
+        ids::{AgentId, CredentialId, TenantId, UserId},
+    },
+    mcp::Key,
+    store,
+};
+
+/// How often rows are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Another replica changed a user's credentials.
+pub async fn changed_elsewhere(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
+    app.credentials
+        .holdings
+        .invalidate(&(tenant, agent.clone(), user.clone()))
+        .await;
+    let keys = app
+        .mcp
+        .personal_keys()
+        .into_iter()
+        .filter(|key| key.tenant == tenant && key.agent == *agent);
+    if let Err(error) = close_outdated(app, tenant, keys.collect()).await {
+        tracing::debug!(%error, "connections are looked at again within a second");
+    }
+}
+
+/// Closes a user's connections; what they entered stays.
+pub async fn close_all(app: &App, tenant: TenantId, user: &UserId) -> Result<()> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let ids = store::holdings::ids_of_user(&mut tx, user).await?;
+    drop(tx);
+    let ids: HashSet<String> = ids.iter().map(ToString::to_string).collect();
+    for key in app
+        .mcp
+        .personal_keys()
+        .into_iter()
+        .filter(|key| key.tenant == tenant && ids.contains(&*key.scope))
+    {
+        app.mcp.close(&key).await;
+        if let Ok(id) = key.scope.parse() {
+            app.credentials
+                .opened
+                .invalidate(&(id, key.generation))
+                .await;
+        }
+    }
+    Ok(())
+}
+
+/// Closes the personal connections of everybody of a tenant.
+pub async fn close_tenant(app: &App, tenant: TenantId) {
+    for key in app
+        .mcp
+        .personal_keys()
+        .into_iter()
+        .filter(|key| key.tenant == tenant)
+    {
+        app.mcp.close(&key).await;
+        if let Ok(id) = key.scope.parse() {
+            app.credentials
+                .opened
+                .invalidate(&(id, key.generation))
+                .await;
+        }
+    }
+}
+
+/// Once a second, as long as there is anything to be out of date: two queries per tenant.
+pub async fn look_by_the_clock(app: Arc<App>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = app.shutdown.cancelled() => return,
+        }
+        if let Err(error) = look(&app).await {
+            tracing::warn!(%error, "credentials cannot be looked at; trying again");
+        }
+    }
+}
+
+async fn look(app: &App) -> Result<()> {
+    let mut known: HashMap<TenantId, Vec<_>> = HashMap::new();
+    for (whose, holdings) in &app.credentials.holdings {
+        known.entry(whose.0).or_default().push((whose, holdings));
+    }
+    for (tenant, known) in known {
+        for whose in outdated(app, tenant, &known).await? {
+            app.credentials.holdings.invalidate(&*whose).await;
+        }
+    }
+    let mut open: HashMap<TenantId, Vec<Key>> = HashMap::new();
+    for key in app.mcp.personal_keys() {
+        open.entry(key.tenant).or_default().push(key);
+    }
+    for (tenant, keys) in open {
+        close_outdated(app, tenant, keys).await?;
+    }
+    Ok(())
+}
+
+/// The users of whom something else is known than the rows say.
+async fn outdated(
+    app: &App,
+    tenant: TenantId,
+    known: &[(Arc<Whose>, Arc<Holdings>)],
+) -> Result<Vec<Arc<Whose>>> {
+    let pairs: Vec<_> = known
+        .iter()
+        .map(|(whose, _)| (whose.1.clone(), whose.2.clone()))
+        .collect();
+    let mut tx = app.db.tenant(tenant).await?;
+    let rows = store::holdings::of_users(&mut tx, &pairs).await?;
+    drop(tx);
+    let mut now: HashMap<(AgentId, UserId), Vec<Held>> = HashMap::new();
+    for (agent, user, credential) in rows {
+        now.entry((agent, user)).or_default().push(credential);
+    }
+    let differs = |(whose, holdings): &&(Arc<Whose>, Arc<Holdings>)| {
+        now.get(&(whose.1.clone(), whose.2.clone()))
+            .map_or(&[][..], Vec::as_slice)
+            != holdings.0
+    };
+    Ok(known
+        .iter()
+        .filter(differs)
+        .map(|(whose, _)| whose.clone())
+        .collect())
+}
+
+/// Closes connections whose credential is not in force any more. One that is only being tried is left alone.
+async fn close_outdated(app: &App, tenant: TenantId, mut keys: Vec<Key>) -> Result<()> {
+    // In this order: a trial that ends between the two is a row when the rows are read.
+    // The scope of a run's connection is no credential.
+    keys.retain(|key| {
+        key.scope.parse::<CredentialId>().is_ok() && !app.credentials.trials().contains(key)
+    });
+    let ids: HashSet<CredentialId> = keys
+        .iter()
+        .filter_map(|key| key.scope.parse().ok())
+        .collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<_> = ids.into_iter().collect();
+    let mut tx = app.db.tenant(tenant).await?;
+    let rows = store::holdings::known(&mut tx, &ids).await?;
+    drop(tx);
+    let rows: HashMap<String, (u64, bool)> = rows
+        .into_iter()
+        .map(|(id, generation, active)| (id.to_string(), (generation, active)))
+        .collect();
+    for key in keys {
+        if rows.get(&*key.scope) != Some(&(key.generation, true)) {
+            app.mcp.close(&key).await;
+            if let Ok(id) = key.scope.parse() {
+                app.credentials
+                    .opened
+                    .invalidate(&(id, key.generation))
+                    .await;
+            }
+        }
+    }
+    Ok(())
+}

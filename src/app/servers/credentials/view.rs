@@ -1,0 +1,197 @@
+//! Connections as people see them: how each is, and what is to be entered. Values are not here to be shown.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{catalogs, holdings, key};
+use crate::{
+    app::{
+        App,
+        servers::{
+            agents,
+            connections::{ConnectionView, State},
+        },
+    },
+    domain::{
+        credential::CredentialState,
+        error::{Error, Result},
+        pack::Pack,
+        policy::{Decision, decide},
+        principal::Principal,
+        server::{AccessMode, FieldKind, ServerSpec},
+        tool::{Catalog, Tool},
+    },
+    mcp::ConnectionState,
+};
+
+/// The servers of an agent and how they are for the principal.
+pub async fn list(
+    app: &App,
+    principal: &Principal,
+    agent: &str,
+    operator: bool,
+) -> Result<Vec<ConnectionView>> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let mut views = Vec::with_capacity(pack.servers.len());
+    for server in &pack.servers {
+        views.push(shown(app, principal, &pack, server, operator).await?);
+    }
+    Ok(views)
+}
+
+/// The same for a pack at hand, for whoever may know of every tool.
+pub async fn views(app: &App, principal: &Principal, pack: &Pack) -> Result<Vec<ConnectionView>> {
+    let mut views = Vec::with_capacity(pack.servers.len());
+    for server in &pack.servers {
+        views.push(view(app, principal, pack, server).await?.0);
+    }
+    Ok(views)
+}
+
+/// A server as it may be shown: how many tools there are, and what was left out, is for whoever runs the agent.
+/// Everybody else is told how many they may use.
+async fn shown(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    server: &ServerSpec,
+    operator: bool,
+) -> Result<ConnectionView> {
+    let (mut view, catalog) = view(app, principal, pack, server).await?;
+    let standing = principal.standing(pack);
+    if !operator && !standing.admin {
+        let may =
+            |tool: &&Arc<Tool>| !matches!(decide(server, &standing, &tool.name), Decision::Deny(_));
+        view.narrow(catalog.map_or(0, |catalog| catalog.tools.iter().filter(may).count()));
+    }
+    Ok(view)
+}
+
+/// How a server is, and the tools that are behind it for the principal.
+async fn view(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    server: &ServerSpec,
+) -> Result<(ConnectionView, Option<Arc<Catalog>>)> {
+    let mut view = app.connections.view(principal.tenant, pack, server);
+    if app.orchestrator.is(server) {
+        let catalog = app.orchestrator.catalog(&server.id);
+        view.state = State::Ready {
+            protocol: "built in".to_owned(),
+        };
+        view.tools = catalog.tools.len();
+        return Ok((view, Some(catalog)));
+    }
+    if server.access_mode == AccessMode::AdminControlled {
+        return Ok((
+            view,
+            app.connections
+                .catalog(principal.tenant, pack.id(), &server.id),
+        ));
+    }
+    let holdings = holdings(app, principal, pack.id()).await?;
+    let Some(held) = holdings.of(&server.id) else {
+        return Ok((view, None));
+    };
+    view.state = match held.state {
+        CredentialState::Active => {
+            let key = key(
+                principal.tenant,
+                pack.id(),
+                &server.id,
+                held.id,
+                held.generation,
+            );
+            match app.mcp.state(&key) {
+                ConnectionState::Down { error, .. } => State::Down {
+                    reason: error.to_string(),
+                },
+                _ => State::Configured,
+            }
+        }
+        state => State::NeedsAttention {
+            reason: state.as_str().to_owned(),
+        },
+    };
+    if held.state != CredentialState::Active {
+        return Ok((view, None));
+    }
+    let catalog = catalogs::known(app, principal.tenant, pack.id(), &[(server, Some(held))])
+        .await?
+        .pop()
+        .flatten();
+    if let Some(catalog) = &catalog {
+        (view.tools, view.dropped) = (catalog.tools.len(), catalog.dropped.clone());
+        view.missing = server.missing(&catalog.tools);
+    }
+    Ok((view, catalog))
+}
+
+/// One server of an agent, with what a user enters for it.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct ServerConnection {
+    #[serde(flatten)]
+    pub connection: ConnectionView,
+    /// What to enter; empty for a shared server. Values never come back.
+    pub fields: Vec<FieldView>,
+}
+
+/// One thing that a user enters.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct FieldView {
+    pub name: String,
+    /// `text`, `secret`, `url`, `boolean` or `select`.
+    #[serde(rename = "type")]
+    pub kind: FieldKind,
+    /// In the caller's language.
+    pub label: String,
+    pub required: bool,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<Choice>,
+}
+
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct Choice {
+    pub value: String,
+    pub label: String,
+}
+
+/// One server of an agent, as the principal sees it.
+pub async fn get(
+    app: &App,
+    principal: &Principal,
+    agent: &str,
+    server: &str,
+    operator: bool,
+) -> Result<ServerConnection> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let spec = pack
+        .server(server)
+        .ok_or_else(|| Error::not_found(format!("server {server:?}")))?;
+    let fields = spec.user_config.iter().map(|field| {
+        let options = field.options.iter().map(|option| Choice {
+            value: option.value.clone(),
+            label: pack
+                .text(&option.label, principal.locale.as_deref())
+                .unwrap_or(&option.value)
+                .to_owned(),
+        });
+        FieldView {
+            name: field.name.clone(),
+            kind: field.kind,
+            label: pack
+                .text(&field.label, principal.locale.as_deref())
+                .unwrap_or(&field.name)
+                .to_owned(),
+            required: field.required,
+            options: options.collect(),
+        }
+    });
+    let connection = shown(app, principal, &pack, spec, operator).await?;
+    Ok(ServerConnection {
+        connection,
+        fields: fields.collect(),
+    })
+}

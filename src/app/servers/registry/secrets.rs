@@ -1,0 +1,166 @@
+//! A tenant's secrets, which entries and packs name as `{"$secret": "name"}`: written, never read back.
+
+use serde::Serialize;
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::{agents_with, room, secret_context, shelf, tell};
+use crate::{
+    app::App,
+    domain::{
+        error::{Error, Result},
+        ids::AuditId,
+        principal::Admin,
+        registry::{ConfigValue, SecretName, ServerRef},
+        secret::Secret,
+    },
+    store::{self, Tx, audit::AuditRow, secrets::StoredSecret},
+};
+
+/// Bytes of a secret.
+const MAX_SECRET: usize = 8192;
+const TRIES: u8 = 5;
+
+/// All that is told of a secret.
+#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+pub struct SecretView {
+    pub name: String,
+    #[serde(with = "time::serde::rfc3339")]
+    pub updated_at: OffsetDateTime,
+}
+
+pub async fn list_secrets(app: &App, admin: &Admin) -> Result<Vec<SecretView>> {
+    let mut tx = app.db.tenant(admin.tenant()).await?;
+    let rows = store::secrets::all(&mut tx).await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| SecretView {
+            name: row.name,
+            updated_at: row.updated_at,
+        })
+        .collect())
+}
+
+/// Sets a secret, new or not.
+pub async fn put_secret(app: &App, admin: &Admin, name: &str, value: &Secret) -> Result<()> {
+    let name = SecretName::parse(name).map_err(|reason| Error::invalid("name", reason))?;
+    if value.expose().is_empty() || value.expose().len() > MAX_SECRET {
+        return Err(Error::invalid(
+            "value",
+            format!("must have 1 to {MAX_SECRET} bytes"),
+        ));
+    }
+    for _ in 0..TRIES {
+        let mut tx = app.db.tenant(admin.tenant()).await?;
+        let before = store::secrets::find(&mut tx, name.as_str()).await?;
+        if before.is_none() {
+            room(store::secrets::count(&mut tx).await?, "secrets")?;
+        }
+        drop(tx);
+        let (id, version) =
+            before.map_or_else(|| (Uuid::now_v7(), 1), |(id, version)| (id, version + 1));
+        let name = name.as_str().to_owned();
+        let mut row = StoredSecret {
+            id,
+            name,
+            sealed: Vec::new(),
+            version,
+            updated_at: app.clock.now(),
+        };
+        row.sealed = app
+            .keys
+            .seal(admin.tenant(), &secret_context(admin.tenant(), &row), value)
+            .await?;
+        let mut tx = app.db.tenant(admin.tenant()).await?;
+        if store::secrets::put(&mut tx, admin.tenant(), &row).await? {
+            audit(app, &mut tx, admin, "secret.stored", &row.name).await?;
+            tx.commit().await?;
+            tell(app, admin.tenant()).await;
+            return Ok(());
+        }
+    }
+    let reason = "others are changing this secret; try again".to_owned();
+    Err(Error::Busy {
+        reason,
+        retry_after: std::time::Duration::from_secs(1),
+    })
+}
+
+/// Removes a secret, unless an entry or an agent names it: then a conflict that says which.
+pub async fn remove_secret(app: &App, admin: &Admin, name: &str) -> Result<()> {
+    let unknown = || Error::not_found(format!("secret {name:?}"));
+    SecretName::parse(name).map_err(|_| unknown())?;
+    // The rows, not what is in memory of them.
+    app.registry.shelves.invalidate(&admin.tenant()).await;
+    let shelf = shelf(app, admin.tenant()).await?;
+    let entries = shelf
+        .entries
+        .values()
+        .filter(|entry| entry.secrets().any(|used| used == name));
+    let mut users: Vec<String> = entries
+        .map(|entry| format!("MCP server '{}'", entry.id))
+        .collect();
+    let names = |reference: &ServerRef| {
+        let values = reference
+            .levels
+            .iter()
+            .flat_map(|level| level.config.values())
+            .flatten();
+        values
+            .filter_map(ConfigValue::secret)
+            .any(|used| used.as_str() == name)
+    };
+    let agents = agents_with(app, admin.tenant(), |pack, reference| {
+        names(reference)
+            || pack
+                .entries
+                .iter()
+                .any(|entry| entry.secrets().any(|used| used == name))
+    });
+    users.extend(
+        agents
+            .await?
+            .into_iter()
+            .map(|agent| format!("agent {agent}")),
+    );
+    let mut tx = app.db.tenant(admin.tenant()).await?;
+    if !store::secrets::delete(&mut tx, name).await? {
+        return Err(unknown());
+    }
+    if !users.is_empty() {
+        // Rolled back.
+        return Err(Error::Conflict(format!(
+            "secret {name:?} is used by {}; remove it from there first",
+            users.join(", ")
+        )));
+    }
+    audit(app, &mut tx, admin, "secret.removed", name).await?;
+    tx.commit().await?;
+    tell(app, admin.tenant()).await;
+    Ok(())
+}
+
+/// Says which secret, never what was in it, not even as a hash.
+async fn audit(
+    app: &App,
+    tx: &mut Tx,
+    admin: &Admin,
+    action: &'static str,
+    name: &str,
+) -> Result<()> {
+    let line = AuditRow {
+        tenant: admin.tenant(),
+        id: AuditId::new(),
+        at: app.clock.now(),
+        actor: admin.user().to_string(),
+        action,
+        agent: String::new(),
+        run: None,
+        server: name.to_owned(),
+        tool: String::new(),
+        args_sha256: Vec::new(),
+        outcome: "succeeded",
+        detail: None,
+    };
+    store::audit::insert(tx, admin.tenant(), &[line]).await
+}

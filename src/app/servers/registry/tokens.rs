@@ -1,0 +1,216 @@
+//! Access tokens for all replicas: one of them asks the token endpoint, the others take what it got from Postgres,
+//! where it lies sealed until shortly before its end. A restart asks for nothing.
+//!
+//! Nobody holds a transaction while a token endpoint thinks: whoever asks has a lease, and one that dies on the way is
+//! followed by another. A replica that cannot share, because there is no key ring or the database does not answer in
+//! time, asks for a token of its own: that costs one request, and calls that need no database go on without it.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use tokio_util::task::TaskTracker;
+
+use crate::{
+    app::platform::keys::{Keys, contexts},
+    domain::{
+        error::{Error, Result},
+        ids::TenantId,
+        secret::Secret,
+        server::ClientCredentials,
+    },
+    egress::Egress,
+    mcp::tokens::{Granted, NoToken, TokenSource, Wanted, fetch},
+    store::{
+        self, Db,
+        access_tokens::{Claimed, StoredToken},
+    },
+};
+
+/// More than a token endpoint may take.
+const LEASE: Duration = Duration::from_secs(15);
+/// How long the database may take; without it each process gets its own.
+const DATABASE: Duration = Duration::from_secs(3);
+/// How long somebody waits for what another replica gets, and how often they look.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(100);
+
+struct Keeper {
+    db: Db,
+    keys: Keys,
+    egress: Egress,
+}
+
+/// What is sealed. Two entries may name the same client with different secrets; neither gets the other's token.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    token: String,
+    /// Hex of the SHA-256 of the secret that it was got with.
+    secret_sha256: String,
+}
+
+enum Found {
+    Token(Granted),
+    /// It is ours to get one.
+    Ours(Claimed),
+    /// Somebody else is about to.
+    Theirs,
+}
+
+/// Where this process's connections get their tokens.
+pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSource {
+    let keeper = Arc::new(Keeper { db, keys, egress });
+    TokenSource::new(move |wanted| {
+        let keeper = keeper.clone();
+        // In a task of its own: whoever wants it may give up at any moment, and all would wait for the lease to end.
+        let task = tasks.spawn(async move { keeper.token(&wanted).await });
+        Box::pin(async move {
+            task.await
+                .unwrap_or_else(|_| Err(NoToken::new(false, "asking for it broke off")))
+        })
+    })
+}
+
+impl Keeper {
+    async fn token(&self, wanted: &Wanted) -> Result<Granted, NoToken> {
+        if !self.keys.has_ring() {
+            return fetch(&self.egress, &wanted.credentials).await;
+        }
+        match self.shared(wanted).await {
+            Ok(Found::Token(granted)) => Ok(granted),
+            Ok(Found::Ours(claim)) => self.got(wanted, &claim).await,
+            Ok(Found::Theirs) => {
+                tracing::warn!(tenant = %wanted.tenant, "no other replica got an access token in time; getting one alone");
+                fetch(&self.egress, &wanted.credentials).await
+            }
+            Err(error) => {
+                tracing::warn!(tenant = %wanted.tenant, %error, "access tokens cannot be shared now; getting one alone");
+                fetch(&self.egress, &wanted.credentials).await
+            }
+        }
+    }
+
+    /// A token that is there, or the right to get one; waits for whoever is about to.
+    async fn shared(&self, wanted: &Wanted) -> Result<Found> {
+        let until = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let looked = tokio::time::timeout(DATABASE, self.look(wanted)).await;
+            match looked.map_err(|_| {
+                Error::Unavailable("the database does not answer in time".to_owned())
+            })?? {
+                Found::Theirs if tokio::time::Instant::now() < until => {
+                    tokio::time::sleep(LOOK).await
+                }
+                found => return Ok(found),
+            }
+        }
+    }
+
+    async fn look(&self, wanted: &Wanted) -> Result<Found> {
+        let request = request(&wanted.credentials);
+        let mut tx = self.db.tenant(wanted.tenant).await?;
+        let stored = store::access_tokens::get(&mut tx, &request).await?;
+        drop(tx);
+        let mut useless = wanted.refused;
+        if let Some(stored) = stored.filter(|stored| Some(stored.version) != useless) {
+            match self.opened(wanted, &stored).await? {
+                Some(token) => {
+                    let StoredToken {
+                        version,
+                        good_for: life,
+                        ..
+                    } = stored;
+                    return Ok(Found::Token(Granted {
+                        token,
+                        life,
+                        version,
+                    }));
+                }
+                None => useless = Some(stored.version),
+            }
+        }
+        let mut tx = self.db.tenant(wanted.tenant).await?;
+        let claimed =
+            store::access_tokens::claim(&mut tx, wanted.tenant, &request, useless, LEASE).await?;
+        tx.commit().await?;
+        Ok(claimed.map_or(Found::Theirs, Found::Ours))
+    }
+
+    /// What was sealed; `None` when it cannot be opened any more, or was got with another secret.
+    async fn opened(&self, wanted: &Wanted, stored: &StoredToken) -> Result<Option<Secret>> {
+        let context = contexts::of_access_token(wanted.tenant, stored.id, stored.version);
+        let text = match self
+            .keys
+            .open(wanted.tenant, &context, &stored.sealed)
+            .await
+            .map_err(Error::from)
+        {
+            Ok(text) => text,
+            Err(Error::Conflict(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let kept: Kept = serde_json::from_str(text.expose()).map_err(Error::internal)?;
+        Ok((kept.secret_sha256 == secret_sha256(&wanted.credentials))
+            .then(|| Secret::new(kept.token)))
+    }
+
+    /// Gets a token under a claim and leaves it to all.
+    async fn got(&self, wanted: &Wanted, claim: &Claimed) -> Result<Granted, NoToken> {
+        let granted = fetch(&self.egress, &wanted.credentials).await;
+        let left = match &granted {
+            Ok(granted) => tokio::time::timeout(DATABASE, self.keep(wanted, claim, granted)).await,
+            Err(_) => tokio::time::timeout(DATABASE, self.release(wanted.tenant, claim))
+                .await
+                .map(|done| done.map(|()| false)),
+        };
+        let kept = match left {
+            Ok(Ok(kept)) => kept,
+            Ok(Err(error)) => {
+                tracing::warn!(tenant = %wanted.tenant, %error, "an access token is not shared with the other replicas");
+                false
+            }
+            Err(_) => false,
+        };
+        let version = if kept { claim.version + 1 } else { 0 };
+        granted.map(|granted| Granted { version, ..granted })
+    }
+
+    async fn keep(&self, wanted: &Wanted, claim: &Claimed, granted: &Granted) -> Result<bool> {
+        let token = granted.token.expose().to_owned();
+        let kept = Kept {
+            token,
+            secret_sha256: secret_sha256(&wanted.credentials),
+        };
+        let text = Secret::new(serde_json::to_string(&kept).map_err(Error::internal)?);
+        let context = contexts::of_access_token(wanted.tenant, claim.id, claim.version + 1);
+        let sealed = self.keys.seal(wanted.tenant, &context, &text).await?;
+        let mut tx = self.db.tenant(wanted.tenant).await?;
+        let kept = store::access_tokens::put(&mut tx, claim, &sealed, granted.life).await?;
+        tx.commit().await?;
+        Ok(kept)
+    }
+
+    async fn release(&self, tenant: TenantId, claim: &Claimed) -> Result<()> {
+        let mut tx = self.db.tenant(tenant).await?;
+        store::access_tokens::release(&mut tx, claim).await?;
+        tx.commit().await
+    }
+}
+
+/// Whom it is asked, as whom, for what. The secret is not in it.
+fn request(of: &ClientCredentials) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    for part in [
+        of.token_url.as_str(),
+        of.client_id.expose(),
+        of.scope.as_deref().unwrap_or_default(),
+    ] {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    digest.finalize().into()
+}
+
+fn secret_sha256(of: &ClientCredentials) -> String {
+    hex::encode(Sha256::digest(of.client_secret.expose()))
+}

@@ -1,0 +1,532 @@
+//! Calls that wait for somebody's consent: asking for it, giving it, taking it back, looking at it. What was
+//! approved is executed by [`super::jobs`], through the gate like any other call.
+//!
+//! Every transition is one transaction with its line in the audit trail and, when it ends a request, with what
+//! its requester is told ([`delivery`]): a crash leaves all of it or nothing.
+
+mod asking;
+pub mod delivery;
+pub mod execution;
+pub mod listening;
+mod news;
+pub mod recheck;
+pub mod view;
+
+use std::{sync::Arc, time::Duration};
+
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
+pub use self::asking::{Asked, request};
+use self::{delivery::Delivered, view::View};
+use crate::app::{App, platform::keys::contexts};
+pub use crate::store::approvals::Page;
+use crate::{
+    domain::{
+        approval::{Approval, Approver, Choice, State, Vote, parse_code},
+        audit::SYSTEM,
+        canonical::Hash,
+        error::{Error, Result},
+        ids::{AgentId, ApprovalId, AuditId, ServerId, UserId},
+        principal::Principal,
+    },
+    store::{
+        self, Tx,
+        approvals::{Change, When, Whose},
+        audit::AuditRow,
+        hints::Hint,
+    },
+    vault::Context,
+};
+
+/// What somebody decides about a request.
+pub struct Verdict {
+    pub choice: Choice,
+    pub reason: Option<String>,
+    /// Of the arguments that they saw.
+    pub args_sha256: Hash,
+}
+
+/// The power of a principal to decide, by today's packs.
+pub async fn approver(app: &App, principal: &Principal) -> Result<Approver> {
+    let tenant = app.accounts.tenant(principal.tenant).await?;
+    let packs: Vec<_> = app
+        .library
+        .snapshot()
+        .packs()
+        .filter(|pack| tenant.serves(pack.id()))
+        .cloned()
+        .collect();
+    principal.approver(&packs)
+}
+
+/// The same; `None` for somebody who holds no approver role.
+pub(in crate::app) async fn power(app: &App, principal: &Principal) -> Result<Option<Approver>> {
+    match approver(app, principal).await {
+        Ok(approver) => Ok(Some(approver)),
+        Err(Error::Forbidden(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Decides. The first look only locks the row: what counts is read in statements of their own after it, because
+/// the lock may have been waited for past the expiry.
+pub async fn decide(
+    app: &Arc<App>,
+    approver: &Approver,
+    id: ApprovalId,
+    verdict: &Verdict,
+) -> Result<Approval> {
+    let obstacle = obstacle(app, approver, id, verdict).await?;
+    let mut tx = app.db.tenant(approver.tenant()).await?;
+    store::approvals::lock(&mut tx, id).await?;
+    let approval = store::approvals::get(&mut tx, id)
+        .await?
+        .ok_or_else(|| unknown(&id.to_string()))?;
+    if !approver.may_decide(&approval) {
+        return Err(refusal(approver, &approval));
+    }
+    let code = &approval.code;
+    if verdict.args_sha256 != approval.args_sha256 {
+        return Err(Error::Conflict(format!(
+            "these are not the arguments of {code}; look at it again and decide anew"
+        )));
+    }
+    let votes = store::approvals::votes(&mut tx, &[id]).await?;
+    if let Some(mine) = votes.iter().find(|vote| vote.by == *approver.user()) {
+        if mine.choice == verdict.choice {
+            return Ok(approval);
+        }
+        return Err(Error::Conflict(format!(
+            "you {} {code} at {}",
+            mine.choice.done(),
+            time_of(mine.at)
+        )));
+    }
+    if !store::approvals::is_live(&mut tx, id).await? {
+        return Err(Error::Conflict(over(&approval)));
+    }
+    if let Some(reason) = obstacle {
+        return revoked(app, tx, &approval, &reason).await;
+    }
+    let vote = Vote {
+        approval: id,
+        by: approver.user().clone(),
+        choice: verdict.choice,
+        reason: verdict.reason.clone(),
+        at: app.clock.now(),
+    };
+    store::approvals::vote(&mut tx, approver.tenant(), &vote).await?;
+    let enough = votes
+        .iter()
+        .filter(|vote| vote.choice == Choice::Approve)
+        .count()
+        + 1
+        >= usize::try_from(approval.consent.min_approvals).unwrap_or(usize::MAX);
+    let to = match verdict.choice {
+        Choice::Reject => Some(State::Rejected),
+        Choice::Approve if enough => Some(State::Approved),
+        Choice::Approve => None,
+    };
+    let (approval, delivered) = match to {
+        Some(to) => turned(app, &mut tx, id, to, &vote).await?,
+        None => (
+            store::approvals::get(&mut tx, id)
+                .await?
+                .ok_or_else(|| unknown(code))?,
+            None,
+        ),
+    };
+    let action = if verdict.choice == Choice::Approve {
+        "approval.approved"
+    } else {
+        "approval.rejected"
+    };
+    audit(
+        app,
+        &mut tx,
+        &approval,
+        action,
+        approver.user(),
+        verdict.reason.as_deref(),
+    )
+    .await?;
+    tx.commit().await?;
+    published(app, &approval, delivered);
+    if approval.state == State::Approved {
+        // The receiver lives as long as the process works; what is sent after that is found by another.
+        let _ = app.approved.send((approval.tenant, approval.id));
+    }
+    Ok(approval)
+}
+
+/// Why a request must not be approved although it is pending. Asked before the row is locked.
+async fn obstacle(
+    app: &Arc<App>,
+    approver: &Approver,
+    id: ApprovalId,
+    verdict: &Verdict,
+) -> Result<Option<String>> {
+    if verdict.choice == Choice::Reject {
+        return Ok(None);
+    }
+    let mut tx = app.db.tenant(approver.tenant()).await?;
+    let approval = store::approvals::get(&mut tx, id).await?;
+    drop(tx);
+    match approval
+        .filter(|approval| approval.state == State::Pending && approver.may_decide(approval))
+    {
+        Some(approval) => recheck::obstacle(app, &approval).await,
+        None => Ok(None),
+    }
+}
+
+/// What was asked for is not what would run: the request ends, and whoever wanted to approve it hears why.
+async fn revoked(
+    app: &Arc<App>,
+    mut tx: Tx,
+    approval: &Approval,
+    reason: &str,
+) -> Result<Approval> {
+    let (from, to, when) = (State::Pending, State::Revoked, When::Locked);
+    let change = Change {
+        from,
+        to,
+        when,
+        reason: Some(reason),
+        by: None,
+        window: Duration::ZERO,
+    };
+    let ended = store::approvals::change(&mut tx, approval.id, &change).await?;
+    let ended = ended.ok_or_else(|| Error::Conflict(over(approval)))?;
+    let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
+    audit(
+        app,
+        &mut tx,
+        &ended,
+        "approval.revoked",
+        &UserId(SYSTEM.into()),
+        Some(reason),
+    )
+    .await?;
+    tx.commit().await?;
+    published(app, &ended, delivered);
+    Err(Error::Conflict(format!(
+        "{} cannot be approved any more and was revoked: {reason}",
+        ended.code
+    )))
+}
+
+/// The transition that a vote makes.
+async fn turned(
+    app: &Arc<App>,
+    tx: &mut Tx,
+    id: ApprovalId,
+    to: State,
+    vote: &Vote,
+) -> Result<(Approval, Option<Delivered>)> {
+    let change = Change {
+        from: State::Pending,
+        to,
+        when: When::Locked,
+        reason: vote.reason.as_deref(),
+        by: Some(&vote.by),
+        window: app.config.approval_window,
+    };
+    let approval = store::approvals::change(tx, id, &change).await?;
+    let approval = approval
+        .ok_or_else(|| Error::Conflict("it was decided meanwhile; look again".to_owned()))?;
+    let delivered = if to.is_open() {
+        None
+    } else {
+        delivery::deliver(app, tx, &approval, None).await?
+    };
+    Ok((approval, delivered))
+}
+
+/// Takes one's own request back.
+pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Result<Approval> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::approvals::lock(&mut tx, id).await?;
+    let approval = store::approvals::get(&mut tx, id)
+        .await?
+        .filter(|found| *found.requester() == principal.user);
+    let approval = approval.ok_or_else(|| unknown(&id.to_string()))?;
+    if approval.state == State::Cancelled {
+        return Ok(approval);
+    }
+    if !store::approvals::is_live(&mut tx, id).await? {
+        return Err(Error::Conflict(over(&approval)));
+    }
+    let vote = Vote {
+        approval: id,
+        by: principal.user.clone(),
+        choice: Choice::Reject,
+        reason: None,
+        at: app.clock.now(),
+    };
+    let (approval, delivered) = turned(app, &mut tx, id, State::Cancelled, &vote).await?;
+    audit(
+        app,
+        &mut tx,
+        &approval,
+        "approval.cancelled",
+        &principal.user,
+        None,
+    )
+    .await?;
+    tx.commit().await?;
+    published(app, &approval, delivered);
+    Ok(approval)
+}
+
+/// Notes what really happened to a call of unknown outcome. It changes no state and runs nothing.
+pub async fn record(
+    app: &Arc<App>,
+    approver: &Approver,
+    id: ApprovalId,
+    happened: bool,
+    note: Option<&str>,
+) -> Result<Approval> {
+    let mut tx = app.db.tenant(approver.tenant()).await?;
+    store::approvals::lock(&mut tx, id).await?;
+    let approval = store::approvals::get(&mut tx, id)
+        .await?
+        .ok_or_else(|| unknown(&id.to_string()))?;
+    if !approver.holds_role_for(&approval) {
+        return Err(refusal(approver, &approval));
+    }
+    if let Some(recorded) = &approval.recorded {
+        if recorded.by == *approver.user() && recorded.happened == happened {
+            return Ok(approval);
+        }
+        let (by, at) = (&recorded.by, time_of(recorded.at));
+        return Err(Error::Conflict(format!(
+            "{by} recorded what happened to {} at {at}",
+            approval.code
+        )));
+    }
+    let recorded = store::approvals::record(&mut tx, id, happened, note, approver.user()).await?;
+    let recorded = recorded.ok_or_else(|| {
+        Error::Conflict(format!(
+            "{}; only an unknown outcome can be recorded",
+            over(&approval)
+        ))
+    })?;
+    let delivered = delivery::deliver(app, &mut tx, &recorded, None).await?;
+    let detail = if happened {
+        "it was carried out"
+    } else {
+        "it was not carried out"
+    };
+    audit(
+        app,
+        &mut tx,
+        &recorded,
+        "approval.recorded",
+        approver.user(),
+        Some(detail),
+    )
+    .await?;
+    tx.commit().await?;
+    published(app, &recorded, delivered);
+    Ok(recorded)
+}
+
+/// A request by its id or code, for those whom it concerns: its requester, and who may decide such requests.
+pub async fn find(app: &App, principal: &Principal, which: &str) -> Result<Approval> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let found = match (which.parse(), parse_code(which)) {
+        (Ok(id), _) => store::approvals::get(&mut tx, id).await?,
+        (_, Some(code)) => store::approvals::by_code(&mut tx, &code).await?,
+        _ => None,
+    };
+    drop(tx);
+    let found = found.ok_or_else(|| unknown(which))?;
+    let concerned = *found.requester() == principal.user
+        || power(app, principal)
+            .await?
+            .is_some_and(|approver| approver.holds_role_for(&found));
+    if concerned {
+        Ok(found)
+    } else {
+        Err(unknown(which))
+    }
+}
+
+/// As those whom it concerns see it in a list.
+pub async fn glance(app: &App, principal: &Principal, id: ApprovalId) -> Result<View> {
+    let approval = find(app, principal, &id.to_string()).await?;
+    view::of(app, principal, vec![approval])
+        .await?
+        .pop()
+        .ok_or_else(|| unknown(&id.to_string()))
+}
+
+/// The same with everything that a decision needs, its arguments among it.
+pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<View> {
+    let approval = find(app, principal, which).await?;
+    let arguments = execution::arguments(app, &approval).await?;
+    let mut view = view::of(app, principal, vec![approval])
+        .await?
+        .pop()
+        .ok_or_else(|| unknown(which))?;
+    view.arguments = Some(arguments);
+    Ok(view)
+}
+
+/// Which requests to list.
+pub struct Wanted {
+    /// Those that one may decide, instead of one's own.
+    pub as_approver: bool,
+    pub page: Page,
+}
+
+/// Requests, the newest first, without their arguments.
+pub async fn list(app: &App, principal: &Principal, wanted: &Wanted) -> Result<Vec<View>> {
+    let power = if wanted.as_approver {
+        power(app, principal).await?
+    } else {
+        None
+    };
+    let whose = match (&power, wanted.as_approver) {
+        (Some(power), _) => Whose::Approver(power),
+        (None, true) => return Ok(Vec::new()),
+        (None, false) => Whose::Requester(&principal.user),
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let found = store::approvals::list(&mut tx, whose, wanted.page).await?;
+    drop(tx);
+    view::of(app, principal, found).await
+}
+
+/// How many requests wait for this principal's decision.
+pub async fn decidable_count(app: &App, principal: &Principal) -> Result<i64> {
+    let Some(approver) = power(app, principal).await? else {
+        return Ok(0);
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::approvals::badge_of_approver(&mut tx, &approver).await
+}
+
+/// How many of this principal's own requests are open.
+pub async fn own_open_count(app: &App, principal: &Principal) -> Result<i64> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::approvals::open_of_requester(&mut tx, &principal.user).await
+}
+
+fn unknown(which: &str) -> Error {
+    Error::not_found(format!("approval {which:?}"))
+}
+
+/// To somebody who may not know of the request it is not there.
+fn refusal(approver: &Approver, approval: &Approval) -> Error {
+    let own = approver.user() == approval.requester();
+    if own && approver.holds_role_for(approval) {
+        Error::Forbidden(format!(
+            "nobody decides their own request here; somebody else must decide {}",
+            approval.code
+        ))
+    } else if own {
+        Error::Forbidden(format!(
+            "{} is for {} to decide",
+            approval.code,
+            approval.consent.approvers.join(" or ")
+        ))
+    } else {
+        unknown(&approval.code)
+    }
+}
+
+/// Why nothing can be decided any more: what happened, by whom, when.
+fn over(approval: &Approval) -> String {
+    let code = &approval.code;
+    if let (State::Pending, Some(by)) = (approval.state, &approval.withdrawn_by) {
+        return format!("{code} was taken back by {by}");
+    }
+    match (&approval.state, &approval.decided_by, approval.decided_at) {
+        (State::Pending | State::Expired, ..) => {
+            format!("{code} expired at {}", time_of(approval.expires_at))
+        }
+        (State::Rejected, Some(by), Some(at)) => {
+            format!("{code} was rejected by {by} at {}", time_of(at))
+        }
+        (State::Cancelled, Some(by), Some(at)) => {
+            format!("{code} was taken back by {by} at {}", time_of(at))
+        }
+        (state, Some(by), Some(at)) => {
+            format!(
+                "{code} was approved by {by} at {} and is {}",
+                time_of(at),
+                state.as_str()
+            )
+        }
+        (state, ..) => format!("{code} is {}", state.as_str()),
+    }
+}
+
+/// To the second, in UTC.
+pub fn time_of(at: OffsetDateTime) -> String {
+    let at = at
+        .to_offset(time::UtcOffset::UTC)
+        .replace_nanosecond(0)
+        .unwrap_or(at);
+    at.format(&Rfc3339).unwrap_or_default()
+}
+
+/// What arguments are sealed for.
+fn context(principal: &Principal, agent: &AgentId, server: &ServerId, id: ApprovalId) -> Context {
+    contexts::of_approval(
+        principal.tenant,
+        &principal.user,
+        agent.as_str(),
+        server.as_str(),
+        id.0,
+    )
+}
+
+/// One line of the audit trail, and the news for webhooks, in the transaction of what they tell.
+async fn audit(
+    app: &App,
+    tx: &mut Tx,
+    approval: &Approval,
+    action: &'static str,
+    actor: &UserId,
+    why: Option<&str>,
+) -> Result<()> {
+    let detail = match why {
+        Some(why) => format!("{}: {why}", approval.code),
+        None => approval.code.clone(),
+    };
+    let row = AuditRow {
+        tenant: approval.tenant,
+        id: AuditId::new(),
+        at: app.clock.now(),
+        actor: actor.to_string(),
+        action,
+        agent: approval.agent.to_string(),
+        run: approval.run,
+        server: approval.server.to_string(),
+        tool: approval.tool.clone(),
+        args_sha256: approval.args_sha256.to_vec(),
+        outcome: approval.state.as_str(),
+        detail: Some(detail),
+    };
+    store::audit::insert(tx, approval.tenant, &[row]).await?;
+    news::tell(app, tx, approval, action).await
+}
+
+/// After the commit: tells everybody who listens, and starts the run that an outcome has opened.
+fn published(app: &Arc<App>, approval: &Approval, delivered: Option<Delivered>) {
+    if let Some(delivered) = delivered {
+        delivered.publish(app, approval.tenant);
+    }
+    changed(app, approval);
+}
+
+/// Tells those who listen for approvals, here and on the other replicas.
+fn changed(app: &App, approval: &Approval) {
+    app.live.approvals_changed(approval.tenant);
+    let _ = app.hints.send(Hint::Approvals {
+        tenant: approval.tenant,
+    });
+}

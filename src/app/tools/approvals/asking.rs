@@ -1,0 +1,170 @@
+//! How a call becomes a request: sealed, under a code, shown in its conversation.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{App, audit, changed, context, delivery};
+use crate::{
+    domain::{
+        approval::{About, Approval, Consent, code},
+        canonical,
+        error::{Error, Result},
+        ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
+        message::{Part, Role},
+        policy::ApprovalPolicy,
+        principal::Principal,
+        run::RunKind,
+        secret::Secret,
+        tool::Tool,
+    },
+    store::{self, Tx, approvals::New, messages::NewMessage},
+};
+
+/// Tries to find a code that nobody else's open request has.
+const CODES: usize = 12;
+
+/// A call that needs consent.
+pub struct Asked<'a> {
+    pub principal: &'a Principal,
+    pub agent: &'a AgentId,
+    pub server: &'a ServerId,
+    pub tool: &'a Tool,
+    pub policy: &'a ApprovalPolicy,
+    /// Canonical JSON, validated, with its defaults: exactly what will run.
+    pub arguments: &'a str,
+    /// Which credential it would go out with.
+    pub credential: &'a str,
+    pub run: RunId,
+    pub call_id: &'a str,
+}
+
+/// Keeps a call until somebody decides. The same call of the same person waits once: `false` with the request
+/// that was there. The caps are looked at before, so that calls of one moment may exceed them by their number.
+pub async fn request(app: &Arc<App>, asked: Asked<'_>) -> Result<(Approval, bool)> {
+    let principal = asked.principal;
+    if !app.keys.has_ring() {
+        let why = "there is no key to keep its arguments with; the operator has to set MCP_CONFIG_ENCRYPTION_KEY";
+        return Err(Error::Unavailable(why.to_owned()));
+    }
+    let id = ApprovalId::new();
+    let sealed_for = context(principal, asked.agent, asked.server, id);
+    let sealed = app
+        .keys
+        .seal(principal.tenant, &sealed_for, &Secret::new(asked.arguments))
+        .await?;
+    let annotations = asked
+        .tool
+        .annotations
+        .as_ref()
+        .and_then(|hints| serde_json::from_str(hints.get()).ok());
+    let about = About {
+        title: asked.tool.title.clone(),
+        description: asked.tool.description.clone(),
+        annotations,
+    };
+    let consent = Consent::from(asked.policy);
+    let fingerprint =
+        canonical::fingerprint(asked.tool).map_err(|why| Error::Internal(anyhow::anyhow!(why)))?;
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let origin = store::approvals::origin(&mut tx, asked.run).await?;
+    let new = New {
+        id,
+        principal,
+        agent: asked.agent,
+        server: asked.server,
+        tool: &asked.tool.name,
+        about: &about,
+        fingerprint,
+        args_sha256: canonical::hash(asked.arguments),
+        sealed: &sealed,
+        credential: asked.credential,
+        run: Some(asked.run),
+        conversation: origin.map(|(conversation, ..)| conversation),
+        call_id: asked.call_id,
+        follow_up: origin.is_some_and(|(.., kind)| kind == RunKind::Turn),
+        consent: &consent,
+        timeout: Duration::from_secs(u64::from(asked.policy.timeout_minutes) * 60),
+    };
+    if let Some(same) = store::approvals::same(&mut tx, &new).await? {
+        return Ok((same, false));
+    }
+    check_caps(app, &mut tx, &principal.user).await?;
+    for attempt in 0..CODES {
+        if let Some(approval) = store::approvals::insert(&mut tx, &new, &code(attempt)).await? {
+            return announced(
+                app,
+                tx,
+                approval,
+                origin.map_or(0, |(_, ordinal, _)| ordinal),
+            )
+            .await;
+        }
+        if let Some(same) = store::approvals::same(&mut tx, &new).await? {
+            return Ok((same, false));
+        }
+    }
+    Err(Error::Busy {
+        reason: "no code is free; try again".to_owned(),
+        retry_after: Duration::from_secs(1),
+    })
+}
+
+/// Shows a new request in its conversation and commits.
+async fn announced(
+    app: &Arc<App>,
+    mut tx: Tx,
+    approval: Approval,
+    run_ordinal: i64,
+) -> Result<(Approval, bool)> {
+    let mut event = None;
+    if let Some(conversation) = approval.conversation {
+        let parts = [Part::Approval(Box::new(delivery::note(
+            app, &approval, None,
+        )))];
+        let message = NewMessage {
+            run: approval.run,
+            run_ordinal,
+            role: Role::System,
+            parts: &parts,
+            for_model: false,
+        };
+        let (_, added) =
+            store::messages::append(&mut tx, approval.tenant, conversation, message).await?;
+        event = Some((conversation, added));
+    }
+    audit(
+        app,
+        &mut tx,
+        &approval,
+        "approval.requested",
+        approval.requester(),
+        None,
+    )
+    .await?;
+    tx.commit().await?;
+    if let Some((conversation, event)) = event {
+        app.announce(approval.tenant, conversation, event);
+    }
+    changed(app, &approval);
+    metrics::counter!("chatelaine_approvals_requested_total").increment(1);
+    Ok((approval, true))
+}
+
+async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId) -> Result<()> {
+    let (own, all) = store::approvals::open(tx, requester).await?;
+    let (most_own, most) = (
+        app.config.approvals_per_user,
+        app.config.approvals_per_tenant,
+    );
+    if own >= i64::from(most_own) {
+        let why = format!(
+            "{own} calls of this user wait for approval already, and at most {most_own} may; cancel one"
+        );
+        return Err(Error::Conflict(why));
+    }
+    if all >= i64::from(most) {
+        return Err(Error::Conflict(format!(
+            "{all} calls wait for approval already, and at most {most} may"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,178 @@
+//! What a requester is told: the outcome of a request is a message of its conversation, and when a model asked,
+//! the input of a run of its own, so that the model knows the outcome and says so.
+//!
+//! It is written in the transaction of the transition, hence once. A conversation that is gone has nobody to tell.
+
+use std::sync::Arc;
+
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{App, time_of};
+use crate::{
+    domain::{
+        approval::{Approval, Note, State},
+        canonical::Hex,
+        error::{Error, Result},
+        event::Event,
+        ids::{ConversationId, RunId, TenantId},
+        message::{Part, Role},
+        pack::Provider,
+        principal::Principal,
+        run::{ClaimedRun, RunKind},
+        texts::{self, Key},
+    },
+    store::{
+        self, Tx,
+        messages::NewMessage,
+        runs::{Enqueued, NewRun},
+    },
+};
+
+/// A message and perhaps a run, written but not yet committed.
+pub struct Delivered {
+    conversation: ConversationId,
+    event: Event,
+    claimed: Option<(ClaimedRun, OwnedSemaphorePermit)>,
+}
+
+impl Delivered {
+    /// After the commit: tells the listeners and starts the run.
+    pub(super) fn publish(self, app: &App, tenant: TenantId) {
+        app.announce(tenant, self.conversation, self.event);
+        if let Some((run, permit)) = self.claimed {
+            // The receiver lives as long as the process works; a run sent after that is claimed by another.
+            let _ = app.work.send((run, Some(permit)));
+        }
+    }
+}
+
+/// Writes the outcome into the conversation it belongs to. The approval is locked by the caller's transition; the
+/// conversation is locked here, after it.
+pub(super) async fn deliver(
+    app: &Arc<App>,
+    tx: &mut Tx,
+    approval: &Approval,
+    result: Option<&str>,
+) -> Result<Option<Delivered>> {
+    let Some(id) = approval.conversation else {
+        return Ok(None);
+    };
+    let conversation = match store::conversations::get(tx, approval.requester(), id, true).await {
+        Ok(conversation) => conversation,
+        Err(Error::NotFound(_)) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let pack = app.library.get(&approval.agent);
+    let for_model =
+        approval.follow_up && pack.is_some_and(|pack| pack.llm.provider != Provider::None);
+    // Whoever stops a run wants to hear no more of it now; its model reads of this when it is asked something again.
+    let follow_up = for_model && approval.withdrawn_by.is_none();
+    let (mut run, mut run_ordinal, mut claimed) = (None, 0, None);
+    if let (true, false, Some(asked)) = (for_model, follow_up, approval.run)
+        && let Some((_, ordinal, _)) = store::approvals::origin(tx, asked).await?
+    {
+        (run, run_ordinal) = (Some(asked), ordinal);
+    }
+    if follow_up {
+        let permit = if app.shutdown.is_cancelled() {
+            None
+        } else {
+            app.places.clone().try_acquire_owned().ok()
+        };
+        let new = NewRun {
+            id: RunId::new(),
+            conversation: id,
+            agent: &conversation.agent,
+            principal: &approval.principal,
+            kind: RunKind::Turn,
+            worker: permit.as_ref().map(|_| (app.replica, app.config.run_lease)),
+        };
+        // A turn that waits already reads this message too: it starts to read under the lock that is held here.
+        match store::runs::enqueue(tx, approval.tenant, &new).await? {
+            Enqueued::Claimed(begun) => {
+                (run, run_ordinal) = (Some(begun.id), begun.ordinal);
+                claimed = Some(begun).zip(permit);
+            }
+            Enqueued::Queued { id, ordinal } => (run, run_ordinal) = (Some(id), ordinal),
+        }
+        if let Some((run, asked)) = run.zip(approval.run) {
+            store::trees::follow(tx, run, asked).await?;
+        }
+    }
+    let parts = [Part::Approval(Box::new(note(app, approval, result)))];
+    let message = NewMessage {
+        run,
+        run_ordinal,
+        role: Role::System,
+        parts: &parts,
+        for_model,
+    };
+    let (_, event) = store::messages::append(tx, approval.tenant, id, message).await?;
+    Ok(Some(Delivered {
+        conversation: id,
+        event,
+        claimed,
+    }))
+}
+
+/// How a request stands, for its requester.
+pub(super) fn note(app: &App, approval: &Approval, result: Option<&str>) -> Note {
+    Note {
+        id: approval.id,
+        code: approval.code.clone(),
+        state: approval.state,
+        server: approval.server.to_string(),
+        tool: approval.tool.clone(),
+        args_sha256: Hex(approval.args_sha256).to_string(),
+        approvers: approval.consent.approvers.clone(),
+        expires_at: approval.expires_at,
+        by: approval.decided_by.clone(),
+        reason: approval.reason.clone(),
+        result: result.map(str::to_owned),
+        recorded: approval.recorded.clone(),
+        text: said(app, approval, &approval.principal),
+    }
+}
+
+/// How a request stands, in words for `reader`.
+pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String {
+    let pack = app.library.get(&approval.agent);
+    let texts = texts::of_any(pack.as_deref(), reader);
+    let mine = reader.user == *approval.requester();
+    let key = match (approval.state, &approval.recorded) {
+        (_, Some(recorded)) if recorded.happened => Key::ApprovalHappened,
+        (_, Some(_)) => Key::ApprovalNotHappened,
+        (State::Pending, None) if mine => Key::ApprovalRequested,
+        (State::Pending, None) => Key::ApprovalWaits,
+        (State::Approved | State::Executing, None) => Key::ApprovalApproved,
+        (State::Succeeded, None) => Key::ApprovalSucceeded,
+        (State::Failed, None) => Key::ApprovalFailed,
+        (State::OutcomeUnknown, None) => Key::ApprovalUnknown,
+        (State::Rejected, None) => Key::ApprovalRejected,
+        (State::Expired, None) => Key::ApprovalExpired,
+        (State::Cancelled, None) => Key::ApprovalCancelled,
+        (State::Revoked, None) => Key::ApprovalRevoked,
+        (State::Lapsed, None) => Key::ApprovalLapsed,
+    };
+    let by = approval
+        .recorded
+        .as_ref()
+        .map(|recorded| &recorded.by)
+        .or(approval.decided_by.as_ref());
+    let note = approval
+        .recorded
+        .as_ref()
+        .and_then(|recorded| recorded.note.as_deref());
+    let values = [
+        ("code", approval.code.as_str()),
+        ("server", approval.server.as_str()),
+        ("tool", approval.tool.as_str()),
+        ("approvers", &approval.consent.approvers.join(", ")),
+        ("until", &time_of(approval.expires_at)),
+        ("requester", &approval.principal.display_name()),
+        ("by", by.map_or("–", |user| user.as_str())),
+        ("reason", approval.reason.as_deref().unwrap_or_default()),
+        ("note", note.unwrap_or_default()),
+    ];
+    texts.say(key, &values).trim_end().to_owned()
+}

@@ -1,0 +1,301 @@
+//! The way of an approved call as rows. Claimed with a lease and a fence while nothing has been sent, marked as
+//! executing before the first byte is, ended once. Whoever lost the lease changes nothing: what they bring is
+//! kept as evidence beside an outcome that stays unknown.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::value::RawValue;
+
+use super::{App, audit, changed, context, delivery, published};
+use crate::{
+    domain::{
+        approval::{Approval, State},
+        audit::SYSTEM,
+        canonical,
+        error::{Error, Result},
+        ids::{ApprovalId, TenantId, UserId},
+        message::{CallStatus, ToolResult},
+        resource,
+    },
+    store::{
+        self,
+        approvals::{Change, When},
+    },
+};
+
+/// A server that cannot be reached is tried again after this time, until the request lapses.
+const PAUSE: Duration = Duration::from_secs(5);
+/// Characters of an answer that came too late.
+const EVIDENCE: usize = 2000;
+
+/// Why nothing is made of a request that was taken back with its run.
+pub const STOPPED: &str = "the run that asked for it was stopped";
+
+/// Takes an approved request to execute it; `None` when it is not free.
+pub async fn claim(app: &App, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let claimed = store::approvals::claim(&mut tx, id, app.replica, app.config.run_lease).await?;
+    tx.commit().await?;
+    Ok(claimed)
+}
+
+/// Prolongs the lease; `false` when it was lost.
+pub async fn heartbeat(app: &App, approval: &Approval) -> Result<bool> {
+    let mut tx = app.db.tenant(approval.tenant).await?;
+    let held = store::approvals::heartbeat(&mut tx, approval, app.config.run_lease).await?;
+    tx.commit().await?;
+    Ok(held)
+}
+
+/// The arguments that were approved, to the byte. Canonical JSON, of which the hash was shown to who decided.
+pub async fn arguments(app: &App, approval: &Approval) -> Result<Box<RawValue>> {
+    let sealed_for = context(
+        &approval.principal,
+        &approval.agent,
+        &approval.server,
+        approval.id,
+    );
+    let opened = app
+        .keys
+        .open(approval.tenant, &sealed_for, &approval.sealed)
+        .await?;
+    if canonical::hash(opened.expose()) != approval.args_sha256 {
+        return Err(Error::Internal(anyhow::anyhow!(
+            "the arguments of approval {} are not its own",
+            approval.id
+        )));
+    }
+    RawValue::from_string(opened.expose().to_owned()).map_err(Error::internal)
+}
+
+/// From here on it may be sent: committed before the first byte is. `Conflict` when the lease was lost.
+pub async fn start(app: &App, approval: &Approval) -> Result<()> {
+    let mut tx = app.db.tenant(approval.tenant).await?;
+    let started = store::approvals::change(
+        &mut tx,
+        approval.id,
+        &held(approval, State::Executing, None),
+    )
+    .await?;
+    let started = started.ok_or_else(|| lost(approval))?;
+    audit(
+        app,
+        &mut tx,
+        &started,
+        "approval.executing",
+        approval.requester(),
+        None,
+    )
+    .await?;
+    tx.commit().await?;
+    changed(app, &started);
+    Ok(())
+}
+
+/// What came of the call. Of a request that was given up for lost meanwhile it is only evidence.
+pub async fn finish(app: &Arc<App>, approval: &Approval, result: &ToolResult) -> Result<()> {
+    let (to, reason) = match result.status {
+        CallStatus::Succeeded => (State::Succeeded, None),
+        CallStatus::OutcomeUnknown => (State::OutcomeUnknown, Some(result.text.as_str())),
+        _ => (State::Failed, None),
+    };
+    let mut tx = app.db.tenant(approval.tenant).await?;
+    let Some(ended) =
+        store::approvals::change(&mut tx, approval.id, &held(approval, to, reason)).await?
+    else {
+        drop(tx);
+        return keep_evidence(app, approval, result).await;
+    };
+    let delivered = delivery::deliver(app, &mut tx, &ended, Some(&result.text)).await?;
+    // Delivered means that the conversation is there, and locked.
+    if let (Some(_), Some(session), Some(raw)) = (&delivered, ended.conversation, &result.raw) {
+        let (whose, links) = (
+            (ended.server.as_str(), ended.tool.as_str()),
+            resource::links_in(raw),
+        );
+        store::resources::keep(&mut tx, ended.tenant, session, whose, &links).await?;
+    }
+    audit(
+        app,
+        &mut tx,
+        &ended,
+        "approval.executed",
+        approval.requester(),
+        None,
+    )
+    .await?;
+    tx.commit().await?;
+    published(app, &ended, delivered);
+    Ok(())
+}
+
+async fn keep_evidence(app: &App, approval: &Approval, result: &ToolResult) -> Result<()> {
+    let status = if result.status == CallStatus::Succeeded {
+        "succeeded"
+    } else {
+        "did not succeed"
+    };
+    let text: String = result.text.chars().take(EVIDENCE).collect();
+    let mut tx = app.db.tenant(approval.tenant).await?;
+    let evidence = format!("a late answer says that it {status}: {text}");
+    let Some(noted) = store::approvals::add_evidence(&mut tx, approval.id, &evidence).await? else {
+        return Ok(());
+    };
+    let why = format!("a late answer says that it {status}");
+    audit(
+        app,
+        &mut tx,
+        &noted,
+        "approval.evidence",
+        approval.requester(),
+        Some(&why),
+    )
+    .await?;
+    tx.commit().await?;
+    changed(app, &noted);
+    Ok(())
+}
+
+/// What would run is not what was approved: it does not run.
+pub async fn revoke(app: &Arc<App>, approval: &Approval, reason: &str) -> Result<()> {
+    settle(
+        app,
+        approval.tenant,
+        approval.id,
+        held(approval, State::Revoked, Some(reason)),
+        "approval.revoked",
+    )
+    .await?;
+    Ok(())
+}
+
+/// It cannot be sent just now. Nothing was, so it is tried again a little later.
+pub async fn put_off(app: &App, approval: &Approval) -> Result<()> {
+    let mut tx = app.db.tenant(approval.tenant).await?;
+    store::approvals::release(&mut tx, approval, PAUSE).await?;
+    tx.commit().await
+}
+
+/// Ends a request whose run was stopped; it could not be approved from that moment on anyhow. `false` when it is
+/// another's, or over.
+pub async fn withdraw(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<bool> {
+    let mut tx = app.db.tenant(tenant).await?;
+    store::approvals::lock(&mut tx, id).await?;
+    let approval = store::approvals::get(&mut tx, id).await?;
+    let Some(by) = approval
+        .filter(|it| it.state == State::Pending)
+        .and_then(|it| it.withdrawn_by)
+    else {
+        return Ok(false);
+    };
+    let change = Change {
+        by: Some(&by),
+        reason: Some(STOPPED),
+        ..due(State::Pending, State::Cancelled, When::Locked)
+    };
+    let Some(ended) = store::approvals::change(&mut tx, id, &change).await? else {
+        return Ok(false);
+    };
+    let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
+    audit(
+        app,
+        &mut tx,
+        &ended,
+        "approval.cancelled",
+        &by,
+        change.reason,
+    )
+    .await?;
+    tx.commit().await?;
+    published(app, &ended, delivered);
+    Ok(true)
+}
+
+/// Records that a request's time is over; it could not be approved from that moment on anyhow.
+pub async fn expire(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<bool> {
+    settle(
+        app,
+        tenant,
+        id,
+        due(State::Pending, State::Expired, When::Overdue),
+        "approval.expired",
+    )
+    .await
+}
+
+/// Ends an approved request that could not be begun in time; `false` when there is time left.
+pub async fn lapse(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<bool> {
+    settle(
+        app,
+        tenant,
+        id,
+        due(State::Approved, State::Lapsed, When::Stale),
+        "approval.lapsed",
+    )
+    .await
+}
+
+/// Ends a request whose executor gives no sign of life. It may have been sent, so it is never sent again.
+pub async fn give_up(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<bool> {
+    settle(
+        app,
+        tenant,
+        id,
+        due(State::Executing, State::OutcomeUnknown, When::Lost),
+        "approval.executed",
+    )
+    .await
+}
+
+async fn settle(
+    app: &Arc<App>,
+    tenant: TenantId,
+    id: ApprovalId,
+    change: Change<'_>,
+    action: &'static str,
+) -> Result<bool> {
+    let mut tx = app.db.tenant(tenant).await?;
+    let Some(ended) = store::approvals::change(&mut tx, id, &change).await? else {
+        return Ok(false);
+    };
+    let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
+    let program = UserId(SYSTEM.into());
+    audit(app, &mut tx, &ended, action, &program, change.reason).await?;
+    tx.commit().await?;
+    published(app, &ended, delivered);
+    Ok(true)
+}
+
+fn due(from: State, to: State, when: When) -> Change<'static> {
+    Change {
+        from,
+        to,
+        when,
+        reason: None,
+        by: None,
+        window: Duration::ZERO,
+    }
+}
+
+fn held<'a>(approval: &Approval, to: State, reason: Option<&'a str>) -> Change<'a> {
+    let from = if matches!(to, State::Executing | State::Revoked) {
+        State::Approved
+    } else {
+        State::Executing
+    };
+    Change {
+        from,
+        to,
+        when: When::Held(approval.fence),
+        reason,
+        by: None,
+        window: Duration::ZERO,
+    }
+}
+
+fn lost(approval: &Approval) -> Error {
+    Error::Conflict(format!(
+        "approval {} is no longer held by this replica",
+        approval.id
+    ))
+}

@@ -1,0 +1,208 @@
+//! News of approvals for one user, as states: a request as it stands now, and how many wait. Applying one twice
+//! changes nothing, so a listener that comes back is told again what changed shortly before it left (at least
+//! once), and two changes of one request may be told as one.
+//!
+//! Rows are found by when they changed. One that commits late carries an earlier time than others that were read
+//! already, hence the overlap.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde::Serialize;
+use time::OffsetDateTime;
+use tokio::sync::watch;
+
+use super::{App, decidable_count, own_open_count, power, view, view::View};
+use crate::{
+    domain::{
+        approval::{Approval, State},
+        error::Result,
+        ids::ApprovalId,
+        principal::Principal,
+    },
+    store::{
+        self,
+        approvals::{Page, Whose},
+    },
+};
+
+/// How long a transaction may take to commit a change before a listener can miss it.
+const OVERLAP: time::Duration = time::Duration::seconds(5);
+/// Rows read at once.
+const PAGE: i64 = 100;
+/// Looks without any news: roles and packs change, too.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// How many requests concern a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Badge {
+    /// Requests that wait for the user's decision.
+    pub pending_approvals: i64,
+    /// The user's own requests that are open.
+    pub my_approval_requests: i64,
+}
+
+pub enum News {
+    Badge(Badge),
+    Approval(Box<View>),
+}
+
+impl News {
+    /// To come back with.
+    pub fn id(&self) -> Option<String> {
+        match self {
+            Self::Badge(_) => None,
+            Self::Approval(view) => {
+                let micros = view.changed_at.unix_timestamp_nanos() / 1000;
+                Some(format!("{micros}-{}", view.id))
+            }
+        }
+    }
+}
+
+/// A listener's place.
+pub struct Listening {
+    app: Arc<App>,
+    principal: Principal,
+    changed: watch::Receiver<()>,
+    /// When the newest change that was told happened.
+    from: OffsetDateTime,
+    /// What was told of the last while.
+    told: HashMap<ApprovalId, OffsetDateTime>,
+    badge: Option<Badge>,
+    ready: VecDeque<News>,
+}
+
+/// Listens from what `last` names on; absent: with what is open now.
+pub async fn listen(
+    app: &Arc<App>,
+    principal: &Principal,
+    last: Option<&str>,
+) -> Result<Listening> {
+    // Watch first, look second: nothing falls in between.
+    let changed = app.live.watch_approvals(principal.tenant);
+    let mut listening = Listening {
+        app: app.clone(),
+        principal: principal.clone(),
+        changed,
+        from: OffsetDateTime::UNIX_EPOCH,
+        told: HashMap::new(),
+        badge: None,
+        ready: VecDeque::new(),
+    };
+    match last.and_then(moment) {
+        Some(moment) => listening.from = moment,
+        None => listening.begin().await?,
+    }
+    listening.look().await?;
+    Ok(listening)
+}
+
+/// The time in an id of [`News::id`]; the rest of it only tells two changes of one moment apart.
+pub fn moment(id: &str) -> Option<OffsetDateTime> {
+    let micros: i128 = id.split('-').next()?.parse().ok()?;
+    OffsetDateTime::from_unix_timestamp_nanos(micros.checked_mul(1000)?).ok()
+}
+
+impl Listening {
+    /// The next piece of news; `None` when the process stops.
+    pub async fn next(&mut self) -> Result<Option<News>> {
+        loop {
+            if let Some(news) = self.ready.pop_front() {
+                return Ok(Some(news));
+            }
+            tokio::select! {
+                // The sender stays in its map as long as somebody listens.
+                _ = tokio::time::timeout(LOOK, self.changed.changed()) => {}
+                () = self.app.shutdown.cancelled() => return Ok(None),
+            }
+            self.look().await?;
+        }
+    }
+
+    /// What is open and concerns the user, for one who comes for the first time.
+    async fn begin(&mut self) -> Result<()> {
+        let power = power(&self.app, &self.principal).await?;
+        let page = |state| Page {
+            state,
+            undecided: false,
+            before: None,
+            limit: PAGE,
+        };
+        let mut tx = self.app.db.tenant(self.principal.tenant).await?;
+        let mut open = Vec::new();
+        for state in [State::Pending, State::Approved, State::Executing] {
+            let own = Whose::Requester(&self.principal.user);
+            open.extend(store::approvals::list(&mut tx, own, page(Some(state))).await?);
+        }
+        if let Some(power) = &power {
+            let undecided = Page {
+                undecided: true,
+                ..page(None)
+            };
+            open.extend(store::approvals::list(&mut tx, Whose::Approver(power), undecided).await?);
+        }
+        self.from = store::approvals::changed_last(&mut tx)
+            .await?
+            .0
+            .unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        drop(tx);
+        open.sort_by_key(|approval| approval.changed_at);
+        open.dedup_by_key(|approval| approval.id);
+        self.tell(open).await
+    }
+
+    /// Reads what has changed, and counts.
+    async fn look(&mut self) -> Result<()> {
+        let (pending_approvals, my_approval_requests) = (
+            decidable_count(&self.app, &self.principal).await?,
+            own_open_count(&self.app, &self.principal).await?,
+        );
+        let badge = Badge {
+            pending_approvals,
+            my_approval_requests,
+        };
+        if self.badge.replace(badge) != Some(badge) {
+            self.ready.push_front(News::Badge(badge));
+        }
+        let power = power(&self.app, &self.principal).await?;
+        let mut at = self.from.checked_sub(OVERLAP).unwrap_or(self.from);
+        loop {
+            let mut tx = self.app.db.tenant(self.principal.tenant).await?;
+            let user = &self.principal.user;
+            let found = store::approvals::changed(&mut tx, user, power.as_ref(), at, PAGE).await?;
+            drop(tx);
+            let whole = usize::try_from(PAGE).is_ok_and(|page| found.len() < page);
+            if let Some(last) = found.last() {
+                at = if last.changed_at == at {
+                    at + time::Duration::microseconds(1)
+                } else {
+                    last.changed_at
+                };
+            }
+            self.tell(found).await?;
+            if whole {
+                break;
+            }
+        }
+        let forget = self.from.checked_sub(OVERLAP * 2).unwrap_or(self.from);
+        self.told.retain(|_, at| *at >= forget);
+        Ok(())
+    }
+
+    /// What was not told yet.
+    async fn tell(&mut self, mut found: Vec<Approval>) -> Result<()> {
+        found.retain(|approval| self.told.get(&approval.id) != Some(&approval.changed_at));
+        for approval in &found {
+            self.told.insert(approval.id, approval.changed_at);
+            self.from = self.from.max(approval.changed_at);
+        }
+        let views = view::of(&self.app, &self.principal, found).await?;
+        self.ready
+            .extend(views.into_iter().map(|view| News::Approval(Box::new(view))));
+        Ok(())
+    }
+}

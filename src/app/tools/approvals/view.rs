@@ -1,0 +1,199 @@
+//! A request as the people whom it concerns see it.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+
+use super::{App, delivery, news, power};
+use crate::{
+    domain::{
+        approval::{Approval, Choice, Recorded, State},
+        canonical::Hex,
+        error::Result,
+        ids::{ApprovalId, ConversationId, UserId},
+        principal::Principal,
+    },
+    store,
+};
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct View {
+    pub id: ApprovalId,
+    /// What people type.
+    pub code: String,
+    pub state: State,
+    pub agent: String,
+    pub server: String,
+    pub tool: String,
+    /// What the server says of the tool. Nobody has checked it.
+    pub server_says: ServerSays,
+    pub requester: Person,
+    /// Exactly what runs when it is approved. Only when one request is looked at.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub arguments: Option<Box<RawValue>>,
+    /// SHA-256 over the canonical arguments (RFC 8785), in hex; a decision repeats it.
+    pub args_sha256: String,
+    /// The roles that may decide.
+    pub approvers: Vec<String>,
+    /// So many people have to approve.
+    pub min_approvals: u32,
+    /// Whether its requester may decide it, holding one of the roles.
+    pub self_approval: bool,
+    pub votes: Vec<VoteView>,
+    /// Whether the one who asks may decide it now.
+    pub decidable: bool,
+    /// Whether the one who asks made it.
+    pub own: bool,
+    /// Where its outcome is told; only its requester sees it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conversation_id: Option<ConversationId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub decided_by: Option<UserId>,
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub decided_at: Option<OffsetDateTime>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// From this moment on nobody can approve it.
+    #[serde(with = "time::serde::rfc3339")]
+    pub expires_at: OffsetDateTime,
+    #[serde(with = "time::serde::rfc3339")]
+    pub changed_at: OffsetDateTime,
+    #[serde(
+        with = "time::serde::rfc3339::option",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub finished_at: Option<OffsetDateTime>,
+    /// What arrived after the outcome was given up for unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Recorded>,
+    /// How it stands, in words for the one who asks.
+    pub text: String,
+    /// Where people find it.
+    pub link: String,
+}
+
+/// A server's own words.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ServerSays {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    pub description: String,
+    /// Such as `destructiveHint`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub hints: Option<serde_json::Value>,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct Person {
+    #[schema(value_type = String)]
+    pub user: UserId,
+    pub name: String,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct VoteView {
+    #[schema(value_type = String)]
+    pub by: UserId,
+    pub decision: Choice,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub at: OffsetDateTime,
+}
+
+/// Requests with what was said about them, for `reader`.
+pub(super) async fn of(
+    app: &App,
+    reader: &Principal,
+    approvals: Vec<Approval>,
+) -> Result<Vec<View>> {
+    if approvals.is_empty() {
+        return Ok(Vec::new());
+    }
+    let power = power(app, reader).await?;
+    let ids: Vec<_> = approvals.iter().map(|approval| approval.id).collect();
+    let mut tx = app.db.tenant(reader.tenant).await?;
+    let mut votes: HashMap<ApprovalId, Vec<VoteView>> = HashMap::new();
+    for vote in store::approvals::votes(&mut tx, &ids).await? {
+        let view = VoteView {
+            by: vote.by,
+            decision: vote.choice,
+            reason: vote.reason,
+            at: vote.at,
+        };
+        votes.entry(vote.approval).or_default().push(view);
+    }
+    drop(tx);
+    let now = app.clock.now();
+    let view = |approval: Approval| {
+        let votes = votes.remove(&approval.id).unwrap_or_default();
+        let open = approval.state == State::Pending && now < approval.expires_at;
+        let spoken = votes.iter().any(|vote| vote.by == reader.user);
+        let decidable = open
+            && !spoken
+            && power
+                .as_ref()
+                .is_some_and(|power| power.may_decide(&approval));
+        shown(app, reader, approval, votes, decidable)
+    };
+    Ok(approvals.into_iter().map(view).collect())
+}
+
+fn shown(
+    app: &App,
+    reader: &Principal,
+    approval: Approval,
+    votes: Vec<VoteView>,
+    decidable: bool,
+) -> View {
+    let own = reader.user == *approval.requester();
+    View {
+        text: delivery::said(app, &approval, reader),
+        link: news::link(app, approval.id),
+        id: approval.id,
+        code: approval.code,
+        state: approval.state,
+        agent: approval.agent.to_string(),
+        server: approval.server.to_string(),
+        tool: approval.tool,
+        server_says: ServerSays {
+            title: approval.about.title,
+            description: approval.about.description,
+            hints: approval.about.annotations,
+        },
+        requester: Person {
+            user: approval.principal.user.clone(),
+            name: approval.principal.display_name(),
+        },
+        arguments: None,
+        args_sha256: Hex(approval.args_sha256).to_string(),
+        approvers: approval.consent.approvers,
+        min_approvals: approval.consent.min_approvals,
+        self_approval: approval.consent.self_approval,
+        votes,
+        decidable,
+        own,
+        conversation_id: approval.conversation.filter(|_| own),
+        reason: approval.reason,
+        decided_by: approval.decided_by,
+        decided_at: approval.decided_at,
+        created_at: approval.created_at,
+        expires_at: approval.expires_at,
+        changed_at: approval.changed_at,
+        finished_at: approval.finished_at,
+        evidence: approval.evidence,
+        recorded: approval.recorded,
+    }
+}

@@ -1,0 +1,429 @@
+//! The one gate: every tool call of every door goes through [`call`], and what somebody had to consent to first
+//! through [`approved::call`]. It asks the same pure decision as
+//! the listing, checks the arguments against the tool's schema, promises an audit line, and sends once.
+//!
+//! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
+
+pub mod approved;
+pub mod input;
+mod live;
+pub mod reading;
+
+use std::sync::Arc;
+
+use serde_json::{Value, value::RawValue};
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::approvals;
+use crate::app::{
+    App,
+    chat::elicitations::Asker,
+    servers::{connections, credentials, orchestrator},
+    tools::toolset::{NamedTool, Toolbox, clipped, not_available},
+};
+use crate::{
+    domain::{
+        approval::State,
+        canonical,
+        error::Error,
+        ids::{AgentId, AuditId, RunId},
+        message::{CallStatus, ToolResult},
+        policy::{ApprovalPolicy, Decision, decide},
+        principal::Principal,
+        server::{AccessMode, ServerSpec},
+        tool::ToolOutcome,
+    },
+    mcp::{CallError, Key, Progress},
+    store::audit::AuditRow,
+};
+
+/// Bytes of a server's own result that are kept; the model's text of a longer one says that it was cut.
+const MAX_RAW: usize = 1 << 20;
+/// Characters of a name that somebody made up.
+const MAX_NAME: usize = 128;
+
+/// A call that somebody wants to be made.
+pub struct Call<'a> {
+    pub principal: &'a Principal,
+    pub toolbox: &'a Arc<Toolbox>,
+    pub run: RunId,
+    pub call_id: &'a str,
+    pub target: Target<'a>,
+    /// Parsed arguments, or the text that is no JSON.
+    pub arguments: Result<Value, &'a str>,
+    /// Why two readers could understand the text of the arguments differently.
+    pub irregularity: Option<&'a str>,
+    pub progress: mpsc::UnboundedSender<Progress>,
+    pub cancel: CancellationToken,
+    /// Who can be asked when the server wants to know something first.
+    pub asker: Option<Asker>,
+}
+
+/// What is to be called.
+pub enum Target<'a> {
+    /// By the name in the model's request.
+    Name(&'a str),
+    /// By the server's id and the tool's own name.
+    Pair { server: &'a str, tool: &'a str },
+}
+
+/// Makes the call, or says why not. The result is what the model hears; nothing here is an error of ours.
+pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
+    let found = match &call.target {
+        Target::Name(name) => call.toolbox.by_name(name),
+        Target::Pair { server, tool } => call.toolbox.by_pair(server, tool),
+    };
+    let Some((spec, named)) = found else {
+        return denied(app, &call, unknown(&call));
+    };
+    let admitted = match admit(&call, spec, named) {
+        Ok(admitted) => admitted,
+        Err(reason) => return denied(app, &call, reason),
+    };
+    let reached = reach(
+        app,
+        call.principal,
+        call.toolbox.agent(),
+        spec,
+        Some(call.run),
+    )
+    .await;
+    let (key, target) = match reached {
+        Ok(reached) => reached,
+        Err(reason) => return denied(app, &call, reason),
+    };
+    let (arguments, self_approved) = match admitted {
+        Admitted::Now {
+            arguments,
+            self_approved,
+        } => (arguments, self_approved),
+        Admitted::Later { arguments, policy } => {
+            let credential = approvals::recheck::credential_of(&key);
+            let asked = approvals::Asked {
+                principal: call.principal,
+                agent: call.toolbox.agent(),
+                server: &spec.id,
+                tool: &named.tool,
+                policy,
+                arguments: &arguments,
+                credential: &credential,
+                run: call.run,
+                call_id: call.call_id,
+            };
+            return ask(app, &call, asked).await;
+        }
+    };
+    let what = (spec.id.as_str(), named.tool.name.as_str());
+    let mut promised = audit_row(
+        app,
+        &call,
+        what,
+        arguments.get(),
+        CallStatus::OutcomeUnknown,
+    );
+    promised.detail = self_approved.then(|| "self-approved".to_owned());
+    let line = match app.audit.reserve(promised) {
+        Ok(line) => line,
+        Err(error) => return refused(&call, format!("not executed: {error}")),
+    };
+    let started = crate::domain::clock::instant();
+    let ready = input::Ready {
+        key,
+        spec,
+        target,
+        tool: &named.tool.name,
+        arguments,
+        rounds: 0,
+    };
+    let result = input::make(app, &call, &ready, None).await;
+    metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
+    line.write(outcome_name(result.status));
+    result
+}
+
+/// What came of a call that was tried. A credential that the server refused is marked.
+async fn came_of(
+    app: &App,
+    principal: &Principal,
+    call_id: &str,
+    key: &Key,
+    spec: &ServerSpec,
+    sent: Result<ToolOutcome, CallError>,
+) -> ToolResult {
+    if let Err(CallError::Unauthorized | CallError::Forbidden) = &sent
+        && spec.access_mode == AccessMode::UserControlled
+        && let Err(error) = credentials::reject(app, principal, key).await
+    {
+        tracing::warn!(%error, server = %spec.id, "a refused credential could not be marked; the next call tries again");
+    }
+    let result = match sent {
+        Ok(outcome) => ToolResult {
+            call_id: call_id.to_owned(),
+            status: if outcome.is_error {
+                CallStatus::Failed
+            } else {
+                CallStatus::Succeeded
+            },
+            // Not everybody who is shown this takes a NUL for text.
+            text: outcome.text.replace('\0', "\u{fffd}"),
+            raw: Some(outcome.raw).filter(|raw| raw.get().len() <= MAX_RAW),
+            approval: None,
+        },
+        Err(error) => failed(call_id, spec, &error),
+    };
+    metrics::counter!("chatelaine_tool_calls_total", "outcome" => outcome_name(result.status))
+        .increment(1);
+    result
+}
+
+/// Keeps the call until somebody decides. The model hears at once that it waits.
+async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::Asked<'_>) -> ToolResult {
+    let (approval, new) = match approvals::request(app, asked).await {
+        Ok(requested) => requested,
+        Err(error) => {
+            if let Error::Internal(cause) = &error {
+                tracing::error!(
+                    error = format!("{cause:#}"),
+                    "a request for approval could not be kept"
+                );
+            }
+            return denied(
+                app,
+                call,
+                format!("not executed: this call needs approval, and {error}"),
+            );
+        }
+    };
+    let (code, approvers) = (&approval.code, approval.consent.approvers.join(" or "));
+    let text = if approval.state == State::Pending {
+        let again = if new { "" } else { "still " };
+        format!(
+            "not executed: {again}waiting for approval {code} by {approvers} until {}; do not retry. Tell the user the \
+             code and who can approve it. You will be told the outcome.",
+            approvals::time_of(approval.expires_at)
+        )
+    } else {
+        format!(
+            "not executed again: request {code} for this very call is approved and being carried out; do not retry"
+        )
+    };
+    metrics::counter!("chatelaine_tool_calls_total", "outcome" => "awaiting_approval").increment(1);
+    let status = CallStatus::AwaitingApproval;
+    ToolResult {
+        call_id: call.call_id.to_owned(),
+        status,
+        text,
+        raw: None,
+        approval: Some(approval.id),
+    }
+}
+
+/// Whose connection the call goes over, and to what: a shared server as the pack has it, a personal one with
+/// the user's own credential.
+async fn reach(
+    app: &App,
+    principal: &Principal,
+    agent: &AgentId,
+    spec: &Arc<ServerSpec>,
+    run: Option<RunId>,
+) -> Result<(Key, Arc<ServerSpec>), String> {
+    if app.orchestrator.is(spec) {
+        let run =
+            run.ok_or_else(|| "not executed: the orchestrator answers runs only".to_owned())?;
+        let reached = orchestrator::reach(app, principal.tenant, agent, spec, run).await;
+        return reached.map_err(|error| format!("not executed: {error}"));
+    }
+    if spec.access_mode == AccessMode::AdminControlled {
+        return Ok((
+            connections::key(principal.tenant, agent, spec),
+            spec.clone(),
+        ));
+    }
+    match credentials::connection(app, principal, agent, spec).await {
+        Ok(Some(connection)) => Ok((connection.key, connection.spec)),
+        Ok(None) => Err(format!(
+            "not executed: the user is not connected to {0}; do not retry, tell them to type /connect {0}",
+            spec.id
+        )),
+        Err(error) => Err(format!("not executed: {error}")),
+    }
+}
+
+/// A call that passed the gate's own checks.
+enum Admitted<'a> {
+    Now {
+        arguments: Box<RawValue>,
+        self_approved: bool,
+    },
+    /// Somebody has to consent to it, with these arguments in their one spelling.
+    Later {
+        arguments: String,
+        policy: &'a ApprovalPolicy,
+    },
+}
+
+/// The gate's own checks, in order.
+fn admit<'a>(
+    call: &Call<'_>,
+    spec: &'a ServerSpec,
+    named: &NamedTool,
+) -> Result<Admitted<'a>, String> {
+    let decision = decide(spec, call.toolbox.standing(), &named.tool.name);
+    // Before anything is said about the arguments.
+    if let Decision::Deny(_) = decision {
+        return Err(unknown(call));
+    }
+    let arguments = call.arguments.as_ref().map_err(|_| {
+        "not executed: the arguments are not valid JSON; send one JSON object that fits the tool's schema".to_owned()
+    })?;
+    if !arguments.is_object() {
+        return Err("not executed: the arguments must be one JSON object".to_owned());
+    }
+    let unfit = |problems| format!("not executed: the arguments do not fit the tool: {problems}");
+    match decision {
+        Decision::Approve(policy) => {
+            if let Some(why) = call.irregularity {
+                return Err(format!(
+                    "not executed: a call that needs approval must be clear beyond doubt, and {why}"
+                ));
+            }
+            let defaulted = canonical::with_defaults(&named.tool.input_schema, arguments.clone());
+            named.check(&defaulted).map_err(unfit)?;
+            let arguments =
+                canonical::text(&defaulted).map_err(|error| format!("not executed: {error}"))?;
+            Ok(Admitted::Later { arguments, policy })
+        }
+        Decision::Allow { self_approved } => {
+            named.check(arguments).map_err(unfit)?;
+            let arguments = serde_json::value::to_raw_value(arguments);
+            let arguments = arguments.map_err(|error| format!("not executed: {error}"))?;
+            Ok(Admitted::Now {
+                arguments,
+                self_approved,
+            })
+        }
+        Decision::Deny(_) => Err(unknown(call)),
+    }
+}
+
+/// For a tool that is not there and one that the principal may not see alike, unless why it is missing is no secret.
+fn unknown(call: &Call<'_>) -> String {
+    let pair = match call.target {
+        Target::Name(name) => call
+            .toolbox
+            .pair_of(name)
+            .map(|(server, tool)| (server.to_owned(), tool.to_owned())),
+        Target::Pair { server, tool } => Some((clipped(server, MAX_NAME), clipped(tool, MAX_NAME))),
+    };
+    if let Some(obstacle) = pair
+        .as_ref()
+        .and_then(|(server, tool)| call.toolbox.obstacle(server, tool))
+    {
+        return format!("not executed: {obstacle}");
+    }
+    match (&call.target, pair) {
+        (Target::Pair { .. }, Some((server, tool))) => {
+            let name = format!("{server} {tool}");
+            format!(
+                "not executed: there is no tool {name:?} for you; /tools lists those that there are"
+            )
+        }
+        (Target::Name(name) | Target::Pair { tool: name, .. }, _) => {
+            let name = clipped(name, MAX_NAME);
+            format!("not executed: there is no tool {name:?}; use one of the tools you were given")
+        }
+    }
+}
+
+fn refused(call: &Call<'_>, text: String) -> ToolResult {
+    metrics::counter!("chatelaine_tool_calls_total", "outcome" => "denied").increment(1);
+    ToolResult {
+        call_id: call.call_id.to_owned(),
+        status: CallStatus::Denied,
+        text,
+        raw: None,
+        approval: None,
+    }
+}
+
+/// What the model and the user hear when there is no result.
+fn failed(call_id: &str, spec: &ServerSpec, error: &CallError) -> ToolResult {
+    let unknown = "it may or may not have been done. Do not repeat it; check first";
+    let (status, text) = match error {
+        CallError::NotSent(reason) => (
+            CallStatus::Failed,
+            format!("failed: {}: {reason}", not_available(spec.id.as_str())),
+        ),
+        CallError::Refused { .. } | CallError::Unauthorized | CallError::Forbidden => {
+            (CallStatus::Failed, format!("failed: {error}"))
+        }
+        CallError::TimedOut(_) | CallError::OutcomeUnknown(_) | CallError::Cancelled => (
+            CallStatus::OutcomeUnknown,
+            format!("outcome unknown: {error}; {unknown}"),
+        ),
+    };
+    ToolResult {
+        call_id: call_id.to_owned(),
+        status,
+        text,
+        raw: None,
+        approval: None,
+    }
+}
+
+/// A refusal is in the trail, too, also that of a tool which the principal may not even know of. If the queue
+/// is full nothing was done that would be missed.
+fn denied(app: &App, call: &Call<'_>, reason: String) -> ToolResult {
+    let (server, tool) = match &call.target {
+        Target::Name(name) => call.toolbox.pair_of(name).unwrap_or(("", name)),
+        Target::Pair { server, tool } => (*server, *tool),
+    };
+    // Words of a model or a user: they may be long and hold what Postgres takes for no text.
+    let [server, tool] =
+        [server, tool].map(|name| clipped(name, MAX_NAME).replace('\0', "\u{fffd}"));
+    let arguments = call
+        .arguments
+        .as_ref()
+        .map_or_else(|text| (*text).to_owned(), Value::to_string);
+    let row = audit_row(app, call, (&server, &tool), &arguments, CallStatus::Denied);
+    // Written when it is dropped.
+    drop(app.audit.reserve(row));
+    refused(call, reason)
+}
+
+fn audit_row(
+    app: &App,
+    call: &Call<'_>,
+    what: (&str, &str),
+    arguments: &str,
+    status: CallStatus,
+) -> AuditRow {
+    AuditRow {
+        tenant: call.principal.tenant,
+        id: AuditId::new(),
+        at: app.clock.now(),
+        actor: call.principal.user.to_string(),
+        action: "tool.call",
+        agent: call.toolbox.agent().to_string(),
+        run: Some(call.run),
+        server: what.0.to_owned(),
+        tool: what.1.to_owned(),
+        args_sha256: Sha256::digest(arguments).to_vec(),
+        outcome: outcome_name(status),
+        detail: None,
+    }
+}
+
+fn outcome_name(status: CallStatus) -> &'static str {
+    match status {
+        CallStatus::Succeeded => "succeeded",
+        CallStatus::Failed => "failed",
+        CallStatus::Denied => "denied",
+        CallStatus::AwaitingApproval => "awaiting_approval",
+        CallStatus::AwaitingInput => "awaiting_input",
+        CallStatus::OutcomeUnknown => "outcome_unknown",
+        CallStatus::Cancelled => "cancelled",
+    }
+}

@@ -1,0 +1,128 @@
+//! What agents say of themselves to other programs: for somebody known, what they may run; for everybody else, what
+//! a guest may, of agents that take guests. An agent that does not is no more there than one that is not.
+
+use std::sync::Arc;
+
+use super::{App, SkillView, agents};
+use crate::{
+    app::servers::agents::AgentView,
+    domain::{
+        error::{Error, Result},
+        ids::AgentId,
+        pack::{Pack, Provider},
+        policy::{Decision, Standing, decide},
+        principal::{GUEST, Principal},
+        skill::Skill,
+    },
+};
+
+/// An agent with its skills.
+#[derive(Clone, Debug)]
+pub struct Card {
+    pub agent: AgentView,
+    /// Changes whenever the agent's pack does.
+    pub version: String,
+    /// It answers without a skill being named, too.
+    pub talks: bool,
+    pub skills: Vec<Listed>,
+}
+
+/// A skill as it is offered.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+}
+
+impl From<SkillView> for Listed {
+    fn from(view: SkillView) -> Self {
+        Self {
+            id: view.id,
+            name: view.name,
+            description: view.description,
+        }
+    }
+}
+
+impl From<&Skill> for Listed {
+    fn from(skill: &Skill) -> Self {
+        Self {
+            id: skill.id.clone(),
+            name: skill.name.clone(),
+            description: skill.description.clone(),
+        }
+    }
+}
+
+/// The card of one agent.
+pub async fn of(app: &Arc<App>, principal: Option<&Principal>, agent: &str) -> Result<Card> {
+    match principal {
+        Some(principal) => known(app, principal, agent).await,
+        None => {
+            let pack = AgentId::parse(agent)
+                .ok()
+                .and_then(|id| app.library.get(&id))
+                .filter(|pack| is_open(pack));
+            pack.map(|pack| public(&pack)).ok_or_else(|| {
+                Error::Unauthenticated(
+                    "sign in to see this agent: send `Authorization: Bearer <token or key>`"
+                        .to_owned(),
+                )
+            })
+        }
+    }
+}
+
+/// The cards of all agents, by id.
+pub async fn all(app: &Arc<App>, principal: Option<&Principal>) -> Result<Vec<Card>> {
+    let Some(principal) = principal else {
+        return Ok(app
+            .library
+            .snapshot()
+            .packs()
+            .filter(|pack| is_open(pack))
+            .map(|pack| public(pack))
+            .collect());
+    };
+    let mut cards = Vec::new();
+    for agent in agents::list(app, principal).await? {
+        cards.push(known(app, principal, &agent.id).await?);
+    }
+    Ok(cards)
+}
+
+async fn known(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Card> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let skills = super::of_pack(app, principal, &pack).await?;
+    Ok(card(&pack, skills.into_iter().map(Listed::from).collect()))
+}
+
+fn is_open(pack: &Pack) -> bool {
+    !pack.flows.authentication.required
+}
+
+fn public(pack: &Pack) -> Card {
+    let guest = Standing {
+        roles: [GUEST.to_owned()].into(),
+        admin: false,
+    };
+    let may = |skill: &&Skill| {
+        let spec = pack.server(skill.server.as_str());
+        spec.is_some_and(|spec| !matches!(decide(spec, &guest, skill.tool()), Decision::Deny(_)))
+    };
+    card(
+        pack,
+        pack.skills.iter().filter(may).map(Listed::from).collect(),
+    )
+}
+
+fn card(pack: &Pack, skills: Vec<Listed>) -> Card {
+    let talks = pack.llm.provider != Provider::None;
+    Card {
+        agent: AgentView::from(pack),
+        version: pack.version.chars().take(12).collect(),
+        talks,
+        skills,
+    }
+}

@@ -1,0 +1,197 @@
+//! What a run of a skill has come to: read out of the rows whenever it is asked for, so that it can be had after the
+//! one who waited is gone, from any replica, and after somebody else consented to the call.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+
+use super::{App, agents};
+use crate::{
+    app::{
+        runs,
+        tools::approvals::{self, view::View},
+    },
+    domain::{
+        approval::{Note, State},
+        error::{Error, Result},
+        ids::{ConversationId, RunId},
+        message::{CallStatus, Message, Part, ToolResult},
+        principal::Principal,
+        run::{Run, RunKind, RunStatus},
+        skill,
+    },
+    store,
+};
+
+/// A run of a skill.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = SkillRun)]
+pub struct Outcome {
+    pub run_id: RunId,
+    pub conversation_id: ConversationId,
+    pub skill: String,
+    pub status: Status,
+    /// What the tool said: its structured content as JSON, else its text. Of anything but a success: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub structured_content: Option<Box<RawValue>>,
+    /// The request for consent to its call, when it needs one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<View>,
+    #[serde(with = "time::serde::rfc3339")]
+    pub changed_at: OffsetDateTime,
+    /// Somebody stopped the run, whatever its call came to.
+    #[serde(skip)]
+    pub stopped: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = SkillStatus)]
+pub enum Status {
+    Running,
+    /// Somebody has to consent first, or has and the call is on its way.
+    AwaitingApproval,
+    Succeeded,
+    /// The tool said that it failed, or its server could not be called.
+    Failed,
+    /// It was not called: the gate or an approver said no, or nobody said yes in time.
+    Refused,
+    /// It was called and did not answer. Never repeated by the program.
+    OutcomeUnknown,
+    Cancelled,
+}
+
+/// What a run of the principal's has come to; `NotFound` for a run of something else.
+pub async fn of(app: &Arc<App>, principal: &Principal, agent: &str, id: RunId) -> Result<Outcome> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let unknown = || Error::not_found(format!("run {id} of a skill"));
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let run = store::runs::get(&mut tx, &principal.user, id).await?;
+    let conversation =
+        store::conversations::get(&mut tx, &principal.user, run.conversation_id, false).await?;
+    if run.kind != RunKind::Command || conversation.agent != *pack.id() {
+        return Err(unknown());
+    }
+    let written = store::messages::of_run(&mut tx, conversation.id, id).await?;
+    drop(tx);
+    let parts = || written.iter().flat_map(|message| &message.parts);
+    let called = parts().find_map(|part| match part {
+        Part::ToolCall(call) => skill::of_call(call).map(str::to_owned),
+        _ => None,
+    });
+    let line = || written.first().map(Message::plain).unwrap_or_default();
+    let skill = called.or_else(|| skill::asked(&pack, &line()).map(|(skill, _)| skill.id.clone()));
+    let result = parts().find_map(|part| match part {
+        Part::ToolResult(result) => Some(result),
+        _ => None,
+    });
+    let outcome = at_once(&run, skill.ok_or_else(unknown)?, result);
+    match result
+        .and_then(|result| result.approval)
+        .filter(|_| outcome.status == Status::AwaitingApproval)
+    {
+        Some(approval) => {
+            consented(
+                app,
+                principal,
+                outcome,
+                approvals::glance(app, principal, approval).await?,
+            )
+            .await
+        }
+        None => Ok(outcome),
+    }
+}
+
+/// As the run alone says it.
+fn at_once(run: &Run, skill: String, result: Option<&ToolResult>) -> Outcome {
+    let status = match (run.status, result.map(|result| result.status)) {
+        (RunStatus::Queued | RunStatus::Running, _) => Status::Running,
+        (_, Some(CallStatus::Succeeded)) => Status::Succeeded,
+        (_, Some(CallStatus::AwaitingApproval)) => Status::AwaitingApproval,
+        (_, Some(CallStatus::Denied)) => Status::Refused,
+        (_, Some(CallStatus::OutcomeUnknown)) => Status::OutcomeUnknown,
+        (_, Some(CallStatus::Cancelled)) | (RunStatus::Cancelled, None) => Status::Cancelled,
+        // Nobody is asked in the middle of a skill.
+        (_, Some(CallStatus::Failed | CallStatus::AwaitingInput) | None) => Status::Failed,
+    };
+    let said = result
+        .filter(|_| status != Status::Running)
+        .map(skill::said);
+    let (text, structured_content) =
+        said.map_or((None, None), |said| (Some(said.text), said.structured));
+    Outcome {
+        run_id: run.id,
+        conversation_id: run.conversation_id,
+        skill,
+        status,
+        text: text.or_else(|| run.error.clone()),
+        structured_content,
+        approval: None,
+        changed_at: run.finished_at.unwrap_or(run.created_at),
+        stopped: run.status == RunStatus::Cancelled,
+    }
+}
+
+/// The same, going by what became of the request for consent. What the tool said to an approved call stands in the
+/// conversation that was told of it.
+async fn consented(
+    app: &App,
+    principal: &Principal,
+    outcome: Outcome,
+    approval: View,
+) -> Result<Outcome> {
+    let status = match approval.state {
+        State::Pending | State::Approved | State::Executing => Status::AwaitingApproval,
+        State::Succeeded => Status::Succeeded,
+        State::Failed => Status::Failed,
+        State::OutcomeUnknown => Status::OutcomeUnknown,
+        State::Rejected | State::Expired | State::Revoked | State::Lapsed => Status::Refused,
+        State::Cancelled => Status::Cancelled,
+    };
+    let answered = matches!(status, Status::Succeeded | Status::Failed);
+    let told = match approval.conversation_id.filter(|_| answered) {
+        Some(conversation) => note(app, principal, conversation, &approval)
+            .await?
+            .and_then(|note| note.result),
+        None => None,
+    };
+    let text = told.unwrap_or_else(|| approval.text.clone());
+    Ok(Outcome {
+        status,
+        text: Some(text),
+        changed_at: approval.changed_at,
+        approval: Some(approval),
+        ..outcome
+    })
+}
+
+async fn note(
+    app: &App,
+    principal: &Principal,
+    told: ConversationId,
+    approval: &View,
+) -> Result<Option<Box<Note>>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::messages::approval_note(&mut tx, told, approval.id).await
+}
+
+/// Stops a run of a skill: its call is not sent, or nobody waits for its answer any more; a request for consent is
+/// taken back. `Conflict` when there is nothing left to stop.
+pub async fn cancel(app: &Arc<App>, principal: &Principal, agent: &str, id: RunId) -> Result<()> {
+    let outcome = of(app, principal, agent, id).await?;
+    match (outcome.status, outcome.approval) {
+        (Status::Running, _) => runs::cancel(app, principal, id).await.map(|_| ()),
+        (Status::AwaitingApproval, Some(approval)) => {
+            approvals::cancel(app, principal, approval.id)
+                .await
+                .map(|_| ())
+        }
+        _ => Err(Error::Conflict(format!("run {id} is over already"))),
+    }
+}

@@ -1,0 +1,484 @@
+//! Toolboxes: the tools a principal may see in one run, discovered ∩ allowlist ∩ access.
+//!
+//! An agent's tools get their names once per (pack, catalogs); a toolbox is a selection of them by the same
+//! decision that the gate asks again at call time. Both are cached; a user's toolbox costs a query only when
+//! nobody has asked for it for a while. A personal server's tools are in it only with an active credential.
+
+mod lacking;
+mod offered;
+mod unlisted;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use moka::future::Cache;
+use serde::Serialize;
+use serde_json::{Value, value::RawValue};
+
+pub(in crate::app) use self::lacking::not_available;
+pub use self::unlisted::{Cause, Unlisted};
+use crate::app::{
+    App,
+    servers::{
+        agents,
+        connections::{ConnectionView, State},
+        credentials::{self, Seen},
+    },
+};
+use crate::domain::{
+    error::{Error, Result},
+    ids::{AgentId, TenantId, UserId},
+    names,
+    pack::Pack,
+    policy::{Decision, Denial, Standing, decide},
+    principal::Principal,
+    server::ServerSpec,
+    tool::{Catalog, Tool},
+};
+
+/// Agents, and users with catalogs of their own, whose named tools are remembered while they are used.
+const REMEMBERED: u64 = 4096;
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
+/// Different standings remembered per agent; more than that and the oldest guess is as good as none.
+const STANDINGS: usize = 256;
+/// Characters of one reason why arguments do not fit. A validator quotes what it was given.
+const REASON: usize = 300;
+
+/// One tool of an agent, with the name that the model knows it by.
+pub struct NamedTool {
+    pub name: String,
+    /// Position of its server in the pack.
+    server: usize,
+    pub tool: Arc<Tool>,
+    validator: OnceLock<Result<jsonschema::Validator, String>>,
+}
+
+/// All tools of an agent, whoever may use them.
+pub struct AgentTools {
+    pub pack: Arc<Pack>,
+    /// The pack's servers, in its order.
+    specs: Vec<Arc<ServerSpec>>,
+    catalogs: Vec<Option<Arc<Catalog>>>,
+    tools: Vec<NamedTool>,
+    by_name: HashMap<String, usize>,
+    /// Which of them a standing may see. Not whole toolboxes: those hold this value, which then would never go.
+    allowed: Mutex<Decided>,
+}
+
+/// Positions of tools by who may see them.
+type Decided = HashMap<(Standing, Usable), Arc<[usize]>>;
+
+/// Of each server of the pack, whether the user can reach it: a shared one, or with a credential of theirs.
+type Usable = Vec<bool>;
+
+/// The tools of an agent that one standing may see.
+pub struct Toolbox {
+    all: Arc<AgentTools>,
+    standing: Standing,
+    usable: Usable,
+    /// Positions in `all.tools`, ascending.
+    allowed: Arc<[usize]>,
+}
+
+/// By agent; with a user where the catalogs are theirs alone.
+pub struct Toolboxes {
+    agents: Cache<(TenantId, AgentId, Option<UserId>), Arc<AgentTools>>,
+}
+
+impl Default for Toolboxes {
+    fn default() -> Self {
+        Self {
+            agents: Cache::builder()
+                .max_capacity(REMEMBERED)
+                .time_to_idle(FORGOTTEN_AFTER)
+                .build(),
+        }
+    }
+}
+
+impl NamedTool {
+    /// Why the arguments do not fit the tool's schema; at most five reasons, without a network look-up.
+    pub fn check(&self, arguments: &Value) -> Result<(), String> {
+        let validator = self.validator.get_or_init(|| {
+            let schema: Value = serde_json::from_str(self.tool.input_schema.get())
+                .map_err(|error| error.to_string())?;
+            let options = jsonschema::options().with_draft(jsonschema::Draft::Draft202012);
+            options.build(&schema).map_err(|error| error.to_string())
+        });
+        let validator = validator.as_ref().map_err(|reason| {
+            format!(
+                "the server's schema of this tool cannot be used, so nothing was sent: {reason}"
+            )
+        })?;
+        let problems: Vec<String> = validator
+            .iter_errors(arguments)
+            .take(5)
+            .map(|error| match error.instance_path().as_str() {
+                "" => clipped(&error.to_string(), REASON),
+                path => format!(
+                    "at {}: {}",
+                    clipped(path, REASON),
+                    clipped(&error.to_string(), REASON)
+                ),
+            })
+            .collect();
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(problems.join("; "))
+        }
+    }
+}
+
+impl AgentTools {
+    /// Names every tool of the catalogs; `catalogs[i]` belongs to `pack.servers[i]`.
+    pub fn new(pack: Arc<Pack>, catalogs: Vec<Option<Arc<Catalog>>>) -> Self {
+        let discovered = || {
+            let servers = pack.servers.iter().zip(&catalogs).enumerate();
+            servers.flat_map(|(at, (server, catalog))| {
+                let tools = catalog.iter().flat_map(|catalog| &catalog.tools);
+                tools.map(move |tool| (at, server, tool))
+            })
+        };
+        let pairs: Vec<_> = discovered()
+            .map(|(_, server, tool)| (server.id.as_str(), tool.name.as_str()))
+            .collect();
+        let names = names::assign(pairs.iter().copied());
+        let tools: Vec<_> = discovered()
+            .zip(names)
+            .map(|((server, _, tool), name)| NamedTool {
+                name,
+                server,
+                tool: tool.clone(),
+                validator: OnceLock::new(),
+            })
+            .collect();
+        let by_name = tools
+            .iter()
+            .enumerate()
+            .map(|(at, tool)| (tool.name.clone(), at))
+            .collect();
+        drop(pairs);
+        let specs = pack.servers.iter().cloned().map(Arc::new).collect();
+        Self {
+            pack,
+            specs,
+            catalogs,
+            tools,
+            by_name,
+            allowed: Mutex::default(),
+        }
+    }
+
+    fn spec(&self, tool: &NamedTool) -> &Arc<ServerSpec> {
+        &self.specs[tool.server]
+    }
+
+    /// The toolbox of a standing, decided once.
+    pub fn toolbox(self: &Arc<Self>, standing: Standing, usable: Usable) -> Arc<Toolbox> {
+        let mut known = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (standing, usable);
+        if let Some(allowed) = known.get(&key) {
+            let (standing, usable) = key;
+            return Arc::new(Toolbox {
+                all: self.clone(),
+                standing,
+                usable,
+                allowed: allowed.clone(),
+            });
+        }
+        if known.len() >= STANDINGS {
+            known.clear();
+        }
+        let toolbox = Toolbox::build(self.clone(), key.0.clone(), key.1.clone());
+        known.insert(key, toolbox.allowed.clone());
+        Arc::new(toolbox)
+    }
+
+    /// Whether this was made of the same pack and catalogs.
+    fn is_of(&self, pack: &Arc<Pack>, seen: &[Seen]) -> bool {
+        let pairs = self
+            .catalogs
+            .iter()
+            .zip(seen.iter().map(|seen| &seen.catalog));
+        Arc::ptr_eq(&self.pack, pack)
+            && pairs.into_iter().all(|pair| match pair {
+                (Some(known), Some(now)) => Arc::ptr_eq(known, now) || known.version == now.version,
+                (None, None) => true,
+                _ => false,
+            })
+    }
+}
+
+impl Toolbox {
+    /// Decides about every tool.
+    pub fn build(all: Arc<AgentTools>, standing: Standing, usable: Usable) -> Self {
+        let may = |tool: &NamedTool| {
+            usable[tool.server]
+                && !matches!(
+                    decide(all.spec(tool), &standing, &tool.tool.name),
+                    Decision::Deny(_)
+                )
+        };
+        let allowed = (0..all.tools.len())
+            .filter(|at| may(&all.tools[*at]))
+            .collect();
+        Self {
+            all,
+            standing,
+            usable,
+            allowed,
+        }
+    }
+
+    /// The tools in it with their servers, in the pack's order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Arc<ServerSpec>, &NamedTool)> {
+        self.allowed
+            .iter()
+            .map(|at| &self.all.tools[*at])
+            .map(|tool| (self.all.spec(tool), tool))
+    }
+
+    /// A tool by the name the model knows; a tool outside the toolbox is as unknown as one that is not there.
+    pub fn by_name(&self, name: &str) -> Option<(&Arc<ServerSpec>, &NamedTool)> {
+        let at = *self.all.by_name.get(name)?;
+        self.allowed.binary_search(&at).ok()?;
+        let tool = &self.all.tools[at];
+        Some((self.all.spec(tool), tool))
+    }
+
+    /// A tool by its server and its own name.
+    pub fn by_pair(&self, server: &str, tool: &str) -> Option<(&Arc<ServerSpec>, &NamedTool)> {
+        self.iter()
+            .find(|(spec, named)| spec.id.as_str() == server && named.tool.name == tool)
+    }
+
+    /// Server and tool behind a name, whoever may use it: for the audit trail, which says what was refused.
+    pub(in crate::app) fn pair_of(&self, name: &str) -> Option<(&str, &str)> {
+        let tool = &self.all.tools[*self.all.by_name.get(name)?];
+        Some((self.all.spec(tool).id.as_str(), &tool.tool.name))
+    }
+
+    /// Whether the principal can reach a server: a shared one, or a personal one with a credential of theirs.
+    pub fn reaches(&self, server: &str) -> bool {
+        let at = self
+            .all
+            .specs
+            .iter()
+            .position(|spec| spec.id.as_str() == server);
+        at.is_some_and(|at| self.usable[at])
+    }
+
+    pub fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    pub fn agent(&self) -> &AgentId {
+        self.all.pack.id()
+    }
+
+    pub fn len(&self) -> usize {
+        self.allowed.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.allowed.is_empty()
+    }
+}
+
+/// At most `most` characters of a text.
+pub(in crate::app) fn clipped(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The toolbox of a principal now.
+pub async fn toolbox(
+    app: &Arc<App>,
+    principal: &Principal,
+    pack: &Arc<Pack>,
+) -> Result<Arc<Toolbox>> {
+    let seen = credentials::seen(app, principal, pack).await?;
+    let usable = seen.iter().map(|seen| seen.usable).collect();
+    Ok(agent_tools(app, principal, pack, seen)
+        .await
+        .toolbox(principal.standing(pack), usable))
+}
+
+/// The named tools of an agent, made anew only when the pack or a catalog is another one.
+async fn agent_tools(
+    app: &App,
+    principal: &Principal,
+    pack: &Arc<Pack>,
+    seen: Vec<Seen>,
+) -> Arc<AgentTools> {
+    let user = seen
+        .iter()
+        .any(|seen| seen.own)
+        .then(|| principal.user.clone());
+    let key = (principal.tenant, pack.id().clone(), user);
+    if let Some(known) = app
+        .tools
+        .agents
+        .get(&key)
+        .await
+        .filter(|known| known.is_of(pack, &seen))
+    {
+        return known;
+    }
+    let catalogs = seen.into_iter().map(|seen| seen.catalog).collect();
+    let tools = Arc::new(AgentTools::new(pack.clone(), catalogs));
+    app.tools.agents.insert(key, tools.clone()).await;
+    // What was replaced holds an old pack and its catalogs; let go of it now.
+    app.tools.agents.run_pending_tasks().await;
+    tools
+}
+
+/// The tools of one server, for people.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ServerTools {
+    #[serde(flatten)]
+    pub connection: ConnectionView,
+    pub tools: Vec<ToolView>,
+    /// Only with `explain`: tools the principal may not use, and what to change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub denied: Option<Vec<DeniedTool>>,
+    /// Only with `explain`, and only when nothing is known of the server's tools: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unlisted: Option<Unlisted>,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ToolView {
+    /// The server's own name of the tool.
+    pub tool: String,
+    /// The name in the model's request.
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    pub description: String,
+    #[schema(value_type = Object)]
+    pub input_schema: Box<RawValue>,
+    /// The server's own hints; nobody has checked them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub annotations: Option<Box<RawValue>>,
+    /// Calls wait for one of these roles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needs_approval_by: Option<Vec<String>>,
+}
+
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct DeniedTool {
+    pub tool: String,
+    pub reason: Denial,
+    /// What to change, for the author of the pack.
+    pub remedy: &'static str,
+}
+
+/// The principal's tools, grouped by server. Servers without a tool for the principal are left out unless
+/// they are down or not configured.
+pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Vec<ServerTools>> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let toolbox = toolbox(app, principal, &pack).await?;
+    let mut servers = group(app, principal, &toolbox).await?;
+    for server in &mut servers {
+        // How many tools there are that one may not see is not for everybody.
+        server.connection.narrow(server.tools.len());
+    }
+    servers.retain(|server| {
+        !server.tools.is_empty()
+            || !matches!(
+                server.connection.state,
+                State::Ready { .. } | State::Configured
+            )
+    });
+    Ok(servers)
+}
+
+/// The same for whoever runs the agent: every server, and every tool that `principal` may not use with the
+/// reason. Only for a principal that the pack names in `adminUsers`, or with the right to administrate.
+pub async fn explain(
+    app: &Arc<App>,
+    principal: &Principal,
+    agent: &str,
+    operator: bool,
+) -> Result<Vec<ServerTools>> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let toolbox = toolbox(app, principal, &pack).await?;
+    if !operator && !toolbox.standing.admin {
+        return Err(Error::Forbidden(
+            "`explain` is for the pack's adminUsers and for keys with the `admin` scope".to_owned(),
+        ));
+    }
+    let mut servers = group(app, principal, &toolbox).await?;
+    for (at, (server, spec)) in servers.iter_mut().zip(&pack.servers).enumerate() {
+        let unusable = match &server.connection.state {
+            _ if toolbox.usable[at] => None,
+            State::NeedsAttention { .. } => Some(Denial::CredentialNeedsAttention),
+            _ => Some(Denial::NoCredential),
+        };
+        let all = toolbox
+            .all
+            .tools
+            .iter()
+            .filter(|tool| toolbox.all.spec(tool).id == spec.id);
+        let denied =
+            all.filter_map(
+                |tool| match decide(spec, &toolbox.standing, &tool.tool.name) {
+                    Decision::Deny(reason) => Some(DeniedTool {
+                        tool: tool.tool.name.clone(),
+                        reason,
+                        remedy: reason.remedy(),
+                    }),
+                    _ => unusable.map(|reason| DeniedTool {
+                        tool: tool.tool.name.clone(),
+                        reason,
+                        remedy: reason.remedy(),
+                    }),
+                },
+            );
+        server.denied = Some(denied.collect());
+        let known = toolbox.all.catalogs[at].as_ref();
+        if known.is_none_or(|catalog| catalog.tools.is_empty()) {
+            server.unlisted = Some(Unlisted::of(&server.connection.state, known.is_some()));
+        }
+    }
+    Ok(servers)
+}
+
+/// One entry per server of the pack, in its order.
+async fn group(app: &App, principal: &Principal, toolbox: &Toolbox) -> Result<Vec<ServerTools>> {
+    let pack = &toolbox.all.pack;
+    let view = |spec: &ServerSpec, named: &NamedTool| ToolView {
+        tool: named.tool.name.clone(),
+        name: named.name.clone(),
+        title: named.tool.title.clone(),
+        description: named.tool.description.clone(),
+        input_schema: named.tool.input_schema.clone(),
+        annotations: named.tool.annotations.clone(),
+        needs_approval_by: match decide(spec, &toolbox.standing, &named.tool.name) {
+            Decision::Approve(policy) => Some(policy.approvers.clone()),
+            _ => None,
+        },
+    };
+    let views = credentials::views(app, principal, pack).await?;
+    let servers = pack.servers.iter().zip(views);
+    Ok(servers
+        .map(|(server, connection)| ServerTools {
+            connection,
+            tools: toolbox
+                .iter()
+                .filter(|(spec, _)| spec.id == server.id)
+                .map(|(spec, tool)| view(spec, tool))
+                .collect(),
+            denied: None,
+            unlisted: None,
+        })
+        .collect())
+}

@@ -1,0 +1,54 @@
+//! Why there is no such tool in a toolbox, in the sentences of the AOS document. What is kept from some is told to
+//! nobody: where the answer could say something of it, there is none, and a tool that one may not see is as unknown as
+//! one that is not there.
+
+use super::Toolbox;
+use crate::domain::policy::{Decision, decide, hears_of_allowlist};
+
+impl Toolbox {
+    /// The servers that its principal can reach and whose tools are not known yet, in the pack's order.
+    pub(in crate::app) fn awaited(&self) -> impl Iterator<Item = &str> {
+        let servers = self
+            .all
+            .specs
+            .iter()
+            .zip(&self.all.catalogs)
+            .zip(&self.usable);
+        let unknown = servers
+            .filter(|((spec, catalog), usable)| **usable && catalog.is_none() && spec.load_tools);
+        unknown.map(|((spec, _), _)| spec.id.as_str())
+    }
+
+    /// Of a tool that is not in it, by its server and its own name.
+    pub(in crate::app) fn obstacle(&self, server: &str, tool: &str) -> Option<String> {
+        let Some(at) = self
+            .all
+            .specs
+            .iter()
+            .position(|spec| spec.id.as_str() == server)
+        else {
+            return Some(not_available(server));
+        };
+        let spec = &self.all.specs[at];
+        if hears_of_allowlist(spec, &self.standing, tool) {
+            return Some(not_allowlisted(server, tool));
+        }
+        if !self.usable[at] {
+            // Everything is unknown of it; what to do is for those who could call the tool.
+            let may = !matches!(decide(spec, &self.standing, tool), Decision::Deny(_));
+            return may.then(|| format!("{server} is not connected; type /connect {server}"));
+        }
+        self.all.catalogs[at]
+            .is_none()
+            .then(|| not_available(server))
+    }
+}
+
+fn not_allowlisted(server: &str, tool: &str) -> String {
+    format!("Tool {tool:?} is not allowlisted for MCP server {server:?}")
+}
+
+/// Of a server that is not there, by whatever name, or does not answer.
+pub(in crate::app) fn not_available(server: &str) -> String {
+    format!("MCP server {server:?} is not available")
+}

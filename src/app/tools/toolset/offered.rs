@@ -1,0 +1,45 @@
+//! Prompts that a toolbox comes with. They have no access rules of their own, so the tools' rules decide
+//! ([`offers_prompts`]).
+
+use std::sync::Arc;
+
+use super::Toolbox;
+use crate::domain::{policy::offers_prompts, prompt::ServerPrompt, server::ServerSpec};
+
+impl Toolbox {
+    /// The prompts that the principal may use with their servers, in the pack's order.
+    pub fn prompts(&self) -> impl Iterator<Item = (&Arc<ServerSpec>, &Arc<ServerPrompt>)> {
+        let servers = self
+            .all
+            .specs
+            .iter()
+            .zip(&self.all.catalogs)
+            .zip(&self.usable);
+        let offering = servers.filter_map(|((spec, catalog), usable)| {
+            let catalog = catalog.as_deref().filter(|_| *usable)?;
+            let tools = catalog.tools.iter().map(|tool| tool.name.as_str());
+            offers_prompts(spec, &self.standing, tools).then_some((spec, catalog))
+        });
+        offering
+            .flat_map(|(spec, catalog)| catalog.prompts.iter().map(move |prompt| (spec, prompt)))
+    }
+
+    /// One of them, by its name or as a command spells it; `None` also when a spelling means several.
+    pub fn prompt(
+        &self,
+        server: &str,
+        name: &str,
+    ) -> Option<(&Arc<ServerSpec>, &Arc<ServerPrompt>)> {
+        let of_server = || {
+            self.prompts()
+                .filter(|(spec, _)| spec.id.as_str().eq_ignore_ascii_case(server))
+        };
+        of_server()
+            .find(|(_, prompt)| prompt.name == name)
+            .or_else(|| {
+                let mut spelt = of_server()
+                    .filter(|(_, prompt)| crate::domain::prompt::word(&prompt.name) == name);
+                spelt.next().filter(|_| spelt.next().is_none())
+            })
+    }
+}

@@ -1,0 +1,63 @@
+//! Why nothing is known of a server's tools, for whoever asks why they do not show: without a list there is no
+//! tool of which a reason could be told.
+
+use serde::Serialize;
+
+use crate::app::servers::connections::State;
+
+/// Why there is no list of a server's tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    ServerDown,
+    Connecting,
+    NoCredential,
+    CredentialNeedsAttention,
+    /// The server has answered, and has none.
+    NoTools,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Unlisted {
+    pub reason: Cause,
+    /// What to do about it.
+    pub remedy: &'static str,
+}
+
+impl Unlisted {
+    /// For a server in this state. `empty`: it was listed, and the list is empty.
+    pub(super) fn of(state: &State, empty: bool) -> Self {
+        let reason = match state {
+            State::Down { .. } => Cause::ServerDown,
+            State::NotConfigured => Cause::NoCredential,
+            State::NeedsAttention { .. } => Cause::CredentialNeedsAttention,
+            _ if empty => Cause::NoTools,
+            State::Connecting | State::Ready { .. } | State::Configured => Cause::Connecting,
+        };
+        Self {
+            reason,
+            remedy: reason.remedy(),
+        }
+    }
+}
+
+impl Cause {
+    fn remedy(self) -> &'static str {
+        match self {
+            Self::ServerDown => {
+                "the server cannot be reached and its tools were never listed; start it or correct its address, \
+                 `chatelaine smoke` says whether that helped"
+            }
+            Self::Connecting => "its tools are being listed; look again in a moment",
+            Self::NoCredential => {
+                "the user has not connected this personal server, and nobody's list is shared; `/connect` does it"
+            }
+            Self::CredentialNeedsAttention => {
+                "the user's credential is not accepted any more or cannot be opened; `/connect` enters it again"
+            }
+            Self::NoTools => {
+                "the server offers no tool that can be used; what was left out is in `dropped`"
+            }
+        }
+    }
+}

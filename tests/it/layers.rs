@@ -1,0 +1,403 @@
+//! Which module may use which: the layers that `src/lib.rs` describes, read from the paths in the sources.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// A module uses only layers below its own.
+const LAYERS: [(&str, u8); 11] = [
+    ("domain", 0),
+    ("egress", 1),
+    ("store", 2),
+    ("vault", 2),
+    ("mcp", 2),
+    ("llm", 2),
+    ("packs", 2),
+    ("live", 2),
+    ("app", 3),
+    ("api", 4),
+    ("cli", 4),
+];
+/// `cli serve` starts what `api` serves.
+const NEIGHBOURS: [(&str, &str); 1] = [("cli", "api")];
+/// Not even from above: `api` asks `app`.
+const NEVER: [(&str, &str); 4] = [
+    ("api", "store"),
+    ("api", "mcp"),
+    ("api", "llm"),
+    ("api", "vault"),
+];
+/// Each group of `app` uses only the groups further down in this list.
+const APP: &[&str] = &["chat", "runs", "tools", "servers", "accounts", "platform"];
+/// Files of `app` that still use a group above their own. This list only shrinks.
+const KNOWN: &[(&str, &str)] = &[
+    ("src/app/tools/gate", "chat"),
+    ("src/app/tools/gate", "runs"),
+    ("src/app/tools/approvals", "runs"),
+    ("src/app/tools/skills", "chat"),
+    ("src/app/tools/skills", "runs"),
+    ("src/app/runs", "chat"),
+    ("src/app/accounts/sessions", "runs"),
+    ("src/app/accounts/sessions", "servers"),
+    ("src/app/accounts/users", "servers"),
+];
+/// Words that only the files named (or those below a folder) may write.
+const RESERVED: [(&str, &[&str], &str); 6] = [
+    ("PgPool", &["src/store.rs"], "the pool is named in one file"),
+    (
+        "sqlx::",
+        &["src/store.rs", "src/store/"],
+        "SQL lives in store",
+    ),
+    (
+        "SystemTime::now",
+        &["src/domain/clock.rs"],
+        "only domain::clock asks the time",
+    ),
+    (
+        "OffsetDateTime::now",
+        &["src/domain/clock.rs"],
+        "only domain::clock asks the time",
+    ),
+    (
+        "env::var",
+        &["src/domain/config.rs"],
+        "only domain::config reads the environment",
+    ),
+    (
+        "env::temp_dir",
+        &["src/domain/config.rs"],
+        "only domain::config reads the environment",
+    ),
+];
+const NO_NAMES: [&str; 10] = [
+    "mod", "util", "utils", "helper", "helpers", "common", "service", "services", "manager",
+    "types",
+];
+/// Lines of the longest file today; it only shrinks, to 400.
+const LONGEST_FILE: usize = 541;
+
+#[test]
+fn every_module_uses_only_what_is_below_it() {
+    let found: Vec<String> = sources()
+        .iter()
+        .flat_map(|(file, text)| offences(file, text))
+        .collect();
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn every_module_of_app_has_a_place_in_its_order() {
+    let modules = sources().into_iter().filter_map(|(file, _)| {
+        let module = file.with_extension("").iter().nth(2)?.to_str()?.to_owned();
+        file.starts_with("src/app").then_some(module)
+    });
+    let without: Vec<String> = modules.filter(|module| !APP.contains(&&**module)).collect();
+    assert!(without.is_empty(), "give them one: {without:?}");
+}
+
+#[test]
+fn files_are_short_and_named_after_what_they_hold() {
+    let mut found = Vec::new();
+    for (file, text) in sources() {
+        let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
+        if NO_NAMES.contains(&&*name) {
+            found.push(format!(
+                "{}: name the file after the noun it holds",
+                file.display()
+            ));
+        }
+        let lines = text.lines().count();
+        if lines > LONGEST_FILE {
+            found.push(format!(
+                "{}: {lines} lines; split it at {LONGEST_FILE}",
+                file.display()
+            ));
+        }
+    }
+    assert!(found.is_empty(), "\n{}\n", found.join("\n"));
+}
+
+#[test]
+fn forbidden_paths_are_found_and_named_by_line() {
+    for (file, text, wanted) in [
+        (
+            "src/domain/ids.rs",
+            "use crate::app::App;",
+            "1: domain must not use app",
+        ),
+        (
+            "src/mcp.rs",
+            "\nuse crate::{\n    domain::ids,\n    llm::{self, Models},\n};",
+            "4: mcp must not use llm",
+        ),
+        (
+            "src/egress.rs",
+            "fn f() { crate::store::f() }",
+            "1: egress must not use store",
+        ),
+        (
+            "src/api/runs.rs",
+            "use crate::{app, store::Db};",
+            "1: api must not use store",
+        ),
+        ("src/api.rs", "use crate::cli;", "1: api must not use cli"),
+        (
+            "src/app/tools.rs",
+            "use super::chat::send;",
+            "1: app::tools must not use app::chat",
+        ),
+        (
+            "src/app/servers/call.rs",
+            "use super::super::runs;",
+            "1: app::servers must not use app::runs",
+        ),
+        (
+            "src/app/platform/keys.rs",
+            "use crate::app::{platform, accounts::decide};",
+            "1: app::platform must not use app::accounts",
+        ),
+        (
+            "src/attic.rs",
+            "use crate::domain;",
+            "1: attic is in no layer",
+        ),
+        (
+            "src/store/runs.rs",
+            "struct S(sqlx::PgPool);",
+            "1: PgPool: the pool is named in one file",
+        ),
+        (
+            "src/app/runs.rs",
+            "/* // */ fn f(e: sqlx::Error) {}",
+            "1: sqlx::: SQL lives in store",
+        ),
+        (
+            "src/llm.rs",
+            "// no\nlet x = std::env::var(\"X\");",
+            "2: env::var: only domain::config reads the environment",
+        ),
+    ] {
+        assert_eq!(
+            offences(Path::new(file), text),
+            [format!("{file}:{wanted}")],
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn allowed_paths_pass() {
+    for (file, text) in [
+        (
+            "src/mcp/pool.rs",
+            "use crate::{domain::{ids::*, tool}, egress::Egress, mcp::Key}; use super::Mcp;",
+        ),
+        (
+            "src/cli/serve.rs",
+            "use crate::{api::router, app::App, store::Db};",
+        ),
+        (
+            "src/app/chat.rs",
+            "use super::{runs, App, tools as a}; use crate::{app::accounts, store};",
+        ),
+        (
+            "src/domain/ids.rs",
+            "//! [`crate::app`]\n/* crate::app */ const S: &str = \"https://crate::app\"; pub(crate) struct X;",
+        ),
+        ("src/main.rs", "fn main() { chatelaine::cli::main() }"),
+        ("src/lib.rs", "pub mod app;"),
+    ] {
+        assert_eq!(offences(Path::new(file), text), [""; 0], "{text}");
+    }
+}
+
+/// What a file does that it may not: `file:line: …`.
+fn offences(file: &Path, text: &str) -> Vec<String> {
+    let code = without_comments_and_strings(text);
+    let module: Vec<String> = file
+        .with_extension("")
+        .iter()
+        .skip(1)
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for (at, path) in paths(&code, &module) {
+        found.extend(forbidden(&module, &path).map(|why| (at, why)));
+    }
+    for (word, homes, why) in RESERVED {
+        if !homes
+            .iter()
+            .any(|home| file.to_string_lossy().starts_with(home))
+        {
+            found.extend(
+                code.match_indices(word)
+                    .map(|(at, _)| (at, format!("{word}: {why}"))),
+            );
+        }
+    }
+    let line = |at: usize| code[..at].matches('\n').count() + 1;
+    let mut lines: Vec<String> = found
+        .into_iter()
+        .map(|(at, why)| format!("{}:{}: {why}", file.display(), line(at)))
+        .collect();
+    lines.dedup();
+    lines
+}
+
+/// Why a module may not use a path, if it may not.
+fn forbidden(module: &[String], path: &[String]) -> Option<String> {
+    let (from, to) = (module[0].as_str(), path.first()?.as_str());
+    if from == "lib" || from == "main" {
+        return None;
+    }
+    let layer = |name: &str| {
+        LAYERS
+            .iter()
+            .find(|(module, _)| *module == name)
+            .map(|(_, layer)| *layer)
+    };
+    let Some(own) = layer(from) else {
+        return Some(format!("{from} is in no layer"));
+    };
+    let other = layer(to)?;
+    if from != to {
+        let allowed =
+            (other < own && !NEVER.contains(&(from, to))) || NEIGHBOURS.contains(&(from, to));
+        return (!allowed).then(|| format!("{from} must not use {to}"));
+    }
+    let place = |module: Option<&String>| {
+        APP.iter()
+            .position(|name| Some(*name) == module.map(String::as_str))
+    };
+    let (own, other) = (place(module.get(1))?, place(path.get(1))?);
+    let file = format!("src/{}", module.join("/"));
+    let known = |(start, group): &(&str, &str)| file.starts_with(start) && path[1] == *group;
+    if KNOWN.iter().any(known) {
+        return None;
+    }
+    (from == "app" && other < own)
+        .then(|| format!("app::{} must not use app::{}", module[1], path[1]))
+}
+
+/// The paths of this crate that the code names, in full, each with where its last name stands.
+fn paths(code: &str, module: &[String]) -> Vec<(usize, Vec<String>)> {
+    let mut found = Vec::new();
+    for (word, up) in [("crate::", false), ("super::", true)] {
+        for (at, _) in code.match_indices(word) {
+            if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            let (mut start, mut base) = (at + word.len(), Vec::new());
+            if up {
+                base = module[..module.len() - 1].to_vec();
+                while code[start..].starts_with("super::") {
+                    base.pop();
+                    start += "super::".len();
+                }
+            }
+            tree(code, start, &base, &mut found);
+        }
+    }
+    found
+}
+
+/// Reads one path, or a group of them, from `at`; returns where it ends.
+fn tree(
+    code: &str,
+    mut at: usize,
+    base: &[String],
+    found: &mut Vec<(usize, Vec<String>)>,
+) -> usize {
+    let mut path = base.to_vec();
+    loop {
+        at += code[at..].len() - code[at..].trim_start().len();
+        if code[at..].starts_with('{') {
+            loop {
+                at = tree(code, at + 1, &path, found);
+                at += code[at..].find([',', '}']).unwrap_or(code.len() - at);
+                if !code[at..].starts_with(',') {
+                    return (at + 1).min(code.len());
+                }
+            }
+        }
+        let name: String = code[at..]
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect();
+        if !name.is_empty() && name != "self" {
+            path.push(name.clone());
+        }
+        if !code[at + name.len()..].starts_with("::") {
+            found.push((at, path));
+            return at + name.len();
+        }
+        at += name.len() + 2;
+    }
+}
+
+/// The text with comments and the insides of strings blanked, so that offsets and lines stay.
+fn without_comments_and_strings(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let (length, keep) = match () {
+            () if rest.starts_with("//") => (rest.find('\n').unwrap_or(rest.len()), false),
+            () if rest.starts_with("/*") => {
+                (rest.find("*/").map_or(rest.len(), |end| end + 2), false)
+            }
+            () if rest.starts_with("r#\"") => {
+                (rest.find("\"#").map_or(rest.len(), |end| end + 2), false)
+            }
+            () if rest.starts_with("'\"'") => (3, false),
+            () if first == '"' => (string(rest), false),
+            () => (first.len_utf8(), true),
+        };
+        let (part, after) = rest.split_at(length);
+        if keep {
+            code.push_str(part);
+        } else {
+            code.extend(
+                part.bytes()
+                    .map(|byte| if byte == b'\n' { '\n' } else { ' ' }),
+            );
+        }
+        rest = after;
+    }
+    code
+}
+
+/// The length of a string literal, quotes included.
+fn string(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, char) in text.char_indices().skip(1) {
+        match char {
+            '"' if !escaped => return at + 1,
+            '\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    text.len()
+}
+
+/// Every source file of the library and the program, by its path from the root.
+fn sources() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut folders = vec![root.join("src")];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                found.push((path.strip_prefix(root).unwrap().to_owned(), text));
+            }
+        }
+    }
+    assert!(found.len() > 10, "the sources were not found");
+    found.sort();
+    found
+}
