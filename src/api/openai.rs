@@ -32,7 +32,7 @@ use super::{
 };
 use crate::{
     app::{self, App},
-    domain::error::Error,
+    domain::error::{Error, Thing},
 };
 
 /// The agents I may talk to, as models.
@@ -93,8 +93,8 @@ pub(super) async fn chat(
 /// An unknown agent, in the words that OpenAI clients know.
 fn no_model(model: &str) -> impl Fn(Error) -> Problem {
     move |error| match error {
-        Error::NotFound(what) if what.starts_with("agent") => {
-            let mut problem = Problem::not_found(&format!("model {model:?}"));
+        Error::NotFound(Thing::Agent(_)) => {
+            let mut problem = Problem::not_found(format!("model {model:?}"));
             (problem.code, problem.field) = ("model_not_found", Some("model".to_owned()));
             problem
         }

@@ -15,7 +15,7 @@ use axum::{
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-use crate::domain::error::Error;
+use crate::domain::error::{Error, Reason, Thing};
 
 /// Why a request was not done.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub(super) struct Problem {
     pub detail: String,
     /// The path of the input that cannot be used.
     pub field: Option<String>,
+    /// The detail names the field itself.
+    pub is_sentence: bool,
     pub retry_after: Option<Duration>,
     /// Something has been done already: a client must not simply send the request again.
     pub begun: bool,
@@ -41,17 +43,18 @@ impl Problem {
             code,
             detail: detail.into(),
             field: None,
+            is_sentence: false,
             retry_after: None,
             begun: false,
             cause: None,
         }
     }
 
-    pub fn not_found(what: &str) -> Self {
-        Error::not_found(what).into()
+    pub fn not_found(thing: impl Into<Thing>) -> Self {
+        Error::not_found(thing).into()
     }
 
-    pub fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub fn invalid(field: impl Into<String>, reason: impl Into<Reason>) -> Self {
         Error::invalid(field, reason).into()
     }
 
@@ -84,7 +87,8 @@ impl From<Error> for Problem {
         let mut problem = Self::new(status, error.code(), error.to_string());
         match error {
             Error::Invalid { field, reason } => {
-                (problem.field, problem.detail) = (Some(field), reason)
+                problem.is_sentence = matches!(reason, Reason::Sentence(_));
+                (problem.field, problem.detail) = (Some(field), reason.into_text());
             }
             Error::Busy { retry_after, .. } | Error::Limited { retry_after, .. } => {
                 problem.retry_after = Some(retry_after);
@@ -171,7 +175,7 @@ impl Problem {
     /// What is wrong, with the field in it where the detail does not name it.
     fn sentence(&self) -> String {
         match &self.field {
-            Some(field) if !self.detail.starts_with(char::is_uppercase) => {
+            Some(field) if !self.is_sentence => {
                 format!("{field}: {}", self.detail)
             }
             _ => self.detail.clone(),

@@ -24,7 +24,7 @@ use crate::{
         },
     },
     domain::{
-        error::Error,
+        error::{Error, Reason},
         ids::{ConversationId, RunId},
         run::{Mode, Run},
     },
@@ -77,7 +77,7 @@ impl NewRun {
             .mode
             .as_deref()
             .map_or(Ok(Mode::AsyncPoll), Mode::from_str);
-        let mode = mode.map_err(|why| Problem::invalid("mode", why))?;
+        let mode = mode.map_err(|why| Problem::invalid("mode", Reason::Sentence(why)))?;
         let target = match self.r#type.as_deref().unwrap_or("start_session") {
             "start_session" if self.session_id.is_some() => {
                 let why =
@@ -93,7 +93,7 @@ impl NewRun {
             other => {
                 let why =
                     format!("Invalid type: {other}. Must be one of: start_session, resume_session");
-                return Err(Problem::invalid("type", why));
+                return Err(Problem::invalid("type", Reason::Sentence(why)));
             }
         };
         if mode == Mode::AsyncCallback && parent.is_none() {

@@ -119,7 +119,7 @@ pub(super) async fn get(
     if outcome.skill == skill {
         Ok(axum::Json(outcome))
     } else {
-        Err(Problem::not_found(&format!("run {id} of it")))
+        Err(Problem::not_found(format!("run {id} of it")))
     }
 }
 

@@ -3,14 +3,16 @@
 //! Messages are lower case without a full stop, name the thing, and say what to do. They may be shown
 //! to the caller, so they never carry a secret, an argument or a result. `Internal` is only logged.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
+
+use super::ids::{ConversationId, RunId, WebhookId};
 
 /// Why a piece of work was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no such thing, or the principal may not know that there is.
     #[error("{0} not found")]
-    NotFound(String),
+    NotFound(Thing),
     /// There is no such session, or it is not the principal's. The sentence is the registry document's.
     #[error("Session not found: {0}")]
     SessionNotFound(String),
@@ -25,7 +27,7 @@ pub enum Error {
     Suspended(String),
     /// What was given cannot be used; `field` is the path of it.
     #[error("{field}: {reason}")]
-    Invalid { field: String, reason: String },
+    Invalid { field: String, reason: Reason },
     /// The thing is in a state in which this cannot be done.
     #[error("{0}")]
     Conflict(String),
@@ -49,14 +51,88 @@ pub enum Error {
     Internal(#[source] anyhow::Error),
 }
 
+/// What was not found. Callers branch on the variant and read the text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Thing {
+    #[error("agent {0:?}")]
+    Agent(String),
+    #[error("approval {0:?}")]
+    Approval(String),
+    #[error("conversation {0}")]
+    Conversation(ConversationId),
+    /// The conversation exists, but with another agent than the one that was asked for.
+    #[error("conversation {0} with this agent")]
+    ConversationWithAgent(ConversationId),
+    #[error("run {0}")]
+    Run(RunId),
+    #[error("server {0:?}")]
+    Server(String),
+    #[error("skill {0:?}")]
+    Skill(String),
+    #[error("webhook {0}")]
+    Webhook(WebhookId),
+    /// Anything that is only ever shown.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<&str> for Thing {
+    fn from(text: &str) -> Self {
+        Self::Other(text.to_owned())
+    }
+}
+
+impl From<String> for Thing {
+    fn from(text: String) -> Self {
+        Self::Other(text)
+    }
+}
+
+/// Why an input cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Reads on from the field's name: `must be one JSON object`.
+    Clause(String),
+    /// A sentence that names the input itself.
+    Sentence(String),
+}
+
+impl Reason {
+    pub fn into_text(self) -> String {
+        match self {
+            Self::Clause(text) | Self::Sentence(text) => text,
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Clause(text) | Self::Sentence(text) => f.write_str(text),
+        }
+    }
+}
+
+impl From<&str> for Reason {
+    fn from(text: &str) -> Self {
+        Self::Clause(text.to_owned())
+    }
+}
+
+impl From<String> for Reason {
+    fn from(text: String) -> Self {
+        Self::Clause(text)
+    }
+}
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    pub fn not_found(what: impl Into<String>) -> Self {
-        Self::NotFound(what.into())
+    pub fn not_found(thing: impl Into<Thing>) -> Self {
+        Self::NotFound(thing.into())
     }
 
-    pub fn invalid(field: impl Into<String>, reason: impl Into<String>) -> Self {
+    pub fn invalid(field: impl Into<String>, reason: impl Into<Reason>) -> Self {
         Self::Invalid {
             field: field.into(),
             reason: reason.into(),

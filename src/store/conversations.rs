@@ -4,7 +4,7 @@ use time::OffsetDateTime;
 
 use super::Tx;
 use crate::domain::{
-    error::{Error, Result},
+    error::{Error, Result, Thing},
     ids::{AgentId, ConversationId, TenantId, UserId},
     run::Conversation,
 };
@@ -91,7 +91,7 @@ pub async fn get(
         .fetch_optional(tx.conn())
         .await?
     };
-    row.ok_or_else(|| Error::not_found(format!("conversation {id}")))?
+    row.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))?
         .try_into()
 }
 
@@ -174,7 +174,7 @@ pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<St
         user.as_str()
     );
     let agent = agent.fetch_optional(tx.conn()).await?;
-    agent.ok_or_else(|| Error::not_found(format!("conversation {id}")))
+    agent.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))
 }
 
 /// Number of the last durable event of each conversation, for those who wait for more.

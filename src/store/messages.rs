@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::Tx;
 use crate::domain::{
     approval::Note,
-    error::{Error, Result},
+    error::{Error, Result, Thing},
     event::{Event, EventKind},
     ids::{ApprovalId, ConversationId, MessageId, RunId, TenantId},
     message::{Message, Part, Role},
@@ -86,7 +86,7 @@ pub async fn append(
     )
     .fetch_optional(tx.conn())
     .await?
-    .ok_or_else(|| Error::not_found(format!("conversation {conversation}")))?;
+    .ok_or_else(|| Error::NotFound(Thing::Conversation(conversation)))?;
     let message = Message {
         id,
         conversation_id: conversation,

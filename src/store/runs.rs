@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{Tx, usage};
 use crate::domain::{
-    error::{Error, Result},
+    error::{Error, Result, Thing},
     ids::{AgentId, ConversationId, ReplicaId, RunId, TenantId, UserId},
     principal::Principal,
     run::{ClaimedRun, Run, RunKind, RunStatus, Usage},
@@ -333,7 +333,7 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
     )
     .fetch_optional(tx.conn())
     .await?
-    .ok_or_else(|| Error::not_found(format!("run {id}")))?
+    .ok_or_else(|| Error::NotFound(Thing::Run(id)))?
     .try_into()
 }
 

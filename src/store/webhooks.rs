@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
-    error::{Error, Result},
+    error::{Error, Result, Thing},
     ids::{DeliveryId, TenantId, WebhookId},
     webhook::{MOST, Webhook},
 };
@@ -112,7 +112,7 @@ pub async fn get(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<Webhook
     .fetch_optional(tx.conn())
     .await?;
     row.map(Into::into)
-        .ok_or_else(|| Error::not_found(format!("webhook {id}")))
+        .ok_or_else(|| Error::NotFound(Thing::Webhook(id)))
 }
 
 /// Removes a webhook with its messages.
@@ -125,7 +125,7 @@ pub async fn delete(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<()> 
     .execute(tx.conn())
     .await?;
     if done.rows_affected() == 0 {
-        Err(Error::not_found(format!("webhook {id}")))
+        Err(Error::NotFound(Thing::Webhook(id)))
     } else {
         Ok(())
     }

@@ -28,7 +28,7 @@ impl From<Problem> for Fault {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         match error {
-            Error::Invalid { field, reason } => invalid(&field, &reason),
+            Error::Invalid { field, reason } => invalid(&field, &reason.into_text()),
             Error::Conflict(why) => Self::Said(A2AError::unsupported_operation(why)),
             other => Self::Http(other.into()),
         }

@@ -20,7 +20,11 @@ use crate::{
         },
         tools::skills,
     },
-    domain::{error::Error, ids::ConversationId, skill},
+    domain::{
+        error::{Error, Thing},
+        ids::ConversationId,
+        skill,
+    },
 };
 
 /// Where a message names the skill that it is for.
@@ -98,7 +102,9 @@ impl Asking<'_> {
         skills::begin(&self.door.app, self.principal, &wanted)
             .await
             .map_err(|error| match error {
-                Error::NotFound(what) if what.starts_with("conversation") => no_context(),
+                Error::NotFound(Thing::Conversation(_) | Thing::ConversationWithAgent(_)) => {
+                    no_context()
+                }
                 Error::NotFound(_) | Error::Forbidden(_) => unknown(),
                 other => other.into(),
             })

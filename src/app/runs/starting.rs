@@ -15,7 +15,7 @@ use crate::{
         servers::{agents, orchestrator::Speaker},
     },
     domain::{
-        error::{Error, Result},
+        error::{Error, Reason, Result, Thing},
         ids::{AgentId, ConversationId, RunId},
         message::{Part, Role},
         orchestrator::MAX_INPUT,
@@ -163,13 +163,19 @@ fn message(pack: &Pack, wanted: &Wanted) -> Result<String> {
     if size > MAX_INPUT {
         return Err(Error::invalid(
             "params",
-            format!("Parameters too large: {size} characters (max {MAX_INPUT})"),
+            Reason::Sentence(format!(
+                "Parameters too large: {size} characters (max {MAX_INPUT})"
+            )),
         ));
     }
     // A session was given what it needs when it was started.
     if matches!(wanted.target, Target::Start { .. }) || !wanted.params.is_empty() {
-        params::check(pack.params.as_ref(), &wanted.params)
-            .map_err(|unfit| Error::invalid(format!("params.{}", unfit.name), unfit.reason))?;
+        params::check(pack.params.as_ref(), &wanted.params).map_err(|unfit| {
+            Error::invalid(
+                format!("params.{}", unfit.name),
+                Reason::Sentence(unfit.reason),
+            )
+        })?;
     }
     Ok(text)
 }
@@ -266,7 +272,7 @@ async fn branch(app: &App, tx: &mut Tx, by: By<'_>, id: RunId) -> Result<Branch>
             depth: 0,
         });
     };
-    let gone = || Error::not_found(format!("run {}", speaker.run));
+    let gone = || Error::NotFound(Thing::Run(speaker.run));
     let parent = store::trees::branch(tx, speaker.run)
         .await?
         .ok_or_else(gone)?;

@@ -17,7 +17,7 @@ use crate::{
         servers::{agents, orchestrator::Speaker},
     },
     domain::{
-        error::{Error, Result},
+        error::{Error, Reason, Result},
         ids::ConversationId,
         orchestrator::{DELETE_ALL, status_name},
         run::{Mode, RunStatus},
@@ -96,8 +96,8 @@ pub(super) async fn call(
         ))),
     };
     done.map_err(|error| match error {
-        Error::Invalid { field, reason } if reason.starts_with(char::is_lowercase) => format!("{field} {reason}"),
-        Error::Invalid { reason, .. } => reason,
+        Error::Invalid { field, reason: Reason::Clause(why) } => format!("{field} {why}"),
+        Error::Invalid { reason: Reason::Sentence(why), .. } => why,
         Error::Internal(cause) => {
             tracing::error!(run = %speaker.run, tool, error = format!("{cause:#}"), "the orchestrator failed");
             "internal error".to_owned()
@@ -184,7 +184,7 @@ async fn resumed(app: &Arc<App>, speaker: &Speaker, resume: Resume) -> Result<Va
 
 fn mode(name: Option<&str>) -> Result<Mode> {
     name.map_or(Ok(Mode::Sync), |name| {
-        Mode::from_str(name).map_err(|why| Error::invalid("mode", why))
+        Mode::from_str(name).map_err(|why| Error::invalid("mode", Reason::Sentence(why)))
     })
 }
 

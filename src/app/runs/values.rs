@@ -157,7 +157,7 @@ pub async fn pack_for_run(
     }
     match filled_in(app, tenant, &pack, &of(app, tenant, run, session).await?).await {
         Err(Error::Invalid { reason, .. }) => {
-            tracing::warn!(%run, agent = %pack.id(), reason, "servers of the registry are left out of a run");
+            tracing::warn!(%run, agent = %pack.id(), %reason, "servers of the registry are left out of a run");
             Ok(with_orchestrator(app, &pack))
         }
         filled => filled,

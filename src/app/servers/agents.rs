@@ -9,7 +9,7 @@ use super::registry;
 use crate::app::App;
 use crate::domain::{
     account::Tenant,
-    error::{Error, Result},
+    error::{Error, Result, Thing},
     ids::AgentId,
     pack::Pack,
     principal::Principal,
@@ -74,7 +74,7 @@ pub(in crate::app) fn pack_of(
     principal: &Principal,
     agent: &str,
 ) -> Result<Arc<Pack>> {
-    let unknown = || Error::not_found(format!("agent {agent:?}"));
+    let unknown = || Error::NotFound(Thing::Agent(agent.to_owned()));
     let id = AgentId::parse(agent).map_err(|_| unknown())?;
     let pack = app
         .library

@@ -20,7 +20,7 @@ use url::Url;
 use crate::app::App;
 use crate::{
     domain::{
-        error::{Error, Result},
+        error::{Error, Result, Thing},
         ids::{AgentId, ConversationId, RunId, ServerId, TenantId},
         orchestrator,
         principal::Principal,
@@ -181,7 +181,7 @@ async fn token(app: &App, tenant: TenantId, run: RunId) -> Result<Secret> {
     let token = format!("{tenant}.{run}.{}", hex::encode(rand::random::<[u8; 32]>()));
     let mut tx = app.db.tenant(tenant).await?;
     if !store::trees::add_token(&mut tx, run, &hash(&token)).await? {
-        return Err(Error::not_found(format!("run {run}")));
+        return Err(Error::NotFound(Thing::Run(run)));
     }
     tx.commit().await?;
     Ok(Secret::new(token))

@@ -25,7 +25,7 @@ use crate::{
         approval::{Approval, Approver, Choice, State, Vote, parse_code},
         audit::SYSTEM,
         canonical::Hash,
-        error::{Error, Result},
+        error::{Error, Result, Thing},
         ids::{AgentId, ApprovalId, AuditId, ServerId, UserId},
         principal::Principal,
     },
@@ -415,7 +415,7 @@ pub async fn own_open_count(app: &App, principal: &Principal) -> Result<i64> {
 }
 
 fn unknown(which: &str) -> Error {
-    Error::not_found(format!("approval {which:?}"))
+    Error::NotFound(Thing::Approval(which.to_owned()))
 }
 
 /// To somebody who may not know of the request it is not there.

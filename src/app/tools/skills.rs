@@ -22,7 +22,7 @@ use crate::app::{
 use crate::{
     domain::{
         canonical,
-        error::{Error, Result},
+        error::{Error, Result, Thing},
         ids::ConversationId,
         message::ToolCall,
         orchestrator::MAX_INPUT,
@@ -184,7 +184,7 @@ pub struct Wanted<'a> {
 /// when the arguments do not fit; then nothing was written.
 pub async fn begin(app: &Arc<App>, principal: &Principal, wanted: &Wanted<'_>) -> Result<Begun> {
     let pack = agents::pack(app, principal, wanted.agent).await?;
-    let unknown = || Error::not_found(format!("skill {:?}", toolset::clipped(wanted.skill, 64)));
+    let unknown = || Error::NotFound(Thing::Skill(toolset::clipped(wanted.skill, 64)));
     let skill = pack
         .skills
         .iter()
@@ -210,9 +210,8 @@ pub async fn begin(app: &Arc<App>, principal: &Principal, wanted: &Wanted<'_>) -
         None => conversations::open(&mut tx, principal, &pack, &skill.name, None).await?,
     };
     if conversation.agent != *pack.id() {
-        return Err(Error::not_found(format!(
-            "conversation {} with this agent",
-            conversation.id
+        return Err(Error::NotFound(Thing::ConversationWithAgent(
+            conversation.id,
         )));
     }
     let said = conversations::say(app, &mut tx, principal, &conversation, &line, None).await?;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::domain::{
     config::Environment,
-    error::Error,
+    error::{Error, Reason},
     header,
     ids::ServerId,
     secret::Secret,
@@ -160,7 +160,14 @@ impl From<ResolveError> for Error {
             ResolveError::Key { alias, key, .. } => format!("mcpServers.{alias}.config.{key}"),
             ResolveError::Field { alias, field, .. } => format!("mcpServers.{alias}.{field}"),
         };
-        Self::invalid(field, error.to_string())
+        let text = error.to_string();
+        let reason = match error {
+            ResolveError::UnknownEntry { .. } | ResolveError::Missing { .. } => {
+                Reason::Sentence(text)
+            }
+            ResolveError::Key { .. } | ResolveError::Field { .. } => Reason::Clause(text),
+        };
+        Self::invalid(field, reason)
     }
 }
 

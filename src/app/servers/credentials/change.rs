@@ -12,7 +12,7 @@ use crate::{
         audit::Fact,
         connection::Trouble,
         credential::{Credential, CredentialState},
-        error::{Error, Result},
+        error::{Error, Result, Thing},
         ids::{CredentialId, UserId},
         pack::Pack,
         personal::{self, Fault, Unfit, Values},
@@ -337,7 +337,7 @@ async fn personal_server(
     let spec = pack
         .server(server)
         .cloned()
-        .ok_or_else(|| Error::not_found(format!("server {server:?}")))?;
+        .ok_or_else(|| Error::NotFound(Thing::Server(server.to_owned())))?;
     if spec.access_mode != AccessMode::UserControlled {
         return Err(Error::Conflict(format!(
             "server {server} is shared; its credential is the operator's"

@@ -15,7 +15,7 @@ use crate::{
     },
     domain::{
         credential::CredentialState,
-        error::{Error, Result},
+        error::{Error, Result, Thing},
         pack::Pack,
         policy::{Decision, decide},
         principal::Principal,
@@ -169,7 +169,7 @@ pub async fn get(
     let pack = agents::pack(app, principal, agent).await?;
     let spec = pack
         .server(server)
-        .ok_or_else(|| Error::not_found(format!("server {server:?}")))?;
+        .ok_or_else(|| Error::NotFound(Thing::Server(server.to_owned())))?;
     let fields = spec.user_config.iter().map(|field| {
         let options = field.options.iter().map(|option| Choice {
             value: option.value.clone(),

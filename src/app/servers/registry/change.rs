@@ -259,10 +259,7 @@ fn checked(app: &App, definition: Definition) -> Result<Entry, Fault> {
 }
 
 fn unusable(fault: Fault) -> Error {
-    Error::Invalid {
-        field: fault.field,
-        reason: fault.reason,
-    }
+    Error::invalid(fault.field, fault.reason)
 }
 
 /// Writes an entry into its row: what is sensitive sealed, the rest as it is.
