@@ -59,6 +59,7 @@ pub struct Db {
 /// [`Tx::commit`], it is rolled back. Never hold one across a network call.
 pub struct Tx {
     inner: Transaction<'static, Postgres>,
+    tenant: Option<TenantId>,
 }
 
 impl Db {
@@ -76,26 +77,27 @@ impl Db {
 
     /// A transaction of one tenant, opened in one round trip.
     pub async fn tenant(&self, tenant: TenantId) -> Result<Tx> {
-        self.begin(format!(
+        let sql = format!(
             "begin; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'"
-        ))
-        .await
+        );
+        self.begin(sql, Some(tenant)).await
     }
 
     /// A transaction of the program itself, for what has no tenant yet.
     pub async fn system(&self) -> Result<Tx> {
-        self.begin("begin; set local role chatelaine_system".to_owned())
-            .await
+        let sql = "begin; set local role chatelaine_system".to_owned();
+        self.begin(sql, None).await
     }
 
     /// Safe SQL: the only thing ever formatted into it is a UUID. In a task of its own: whoever asks may give up at
     /// any moment, and a `begin` that is given up half-way would leave its connection in a transaction that nobody
     /// knows of, with the `now()` of that moment for whoever gets it next.
-    async fn begin(&self, sql: String) -> Result<Tx> {
+    async fn begin(&self, sql: String, tenant: Option<TenantId>) -> Result<Tx> {
         let pool = self.pool.clone();
         let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(sql)).await }).await;
         Ok(Tx {
             inner: begun.map_err(Error::internal)??,
+            tenant,
         })
     }
 
@@ -116,6 +118,16 @@ impl Tx {
         &mut self.inner
     }
 
+    /// The tenant of this transaction. Every query on a tenant's table names it, so that row-level security is
+    /// the second lock and not the first. A transaction of the program itself has none.
+    fn tenant(&self) -> Result<TenantId> {
+        self.tenant.ok_or_else(|| {
+            Error::Internal(anyhow::anyhow!(
+                "a tenant's rows are out of reach of a transaction without a tenant"
+            ))
+        })
+    }
+
     /// Makes a transaction of the program itself one of this tenant, from here to its end: for what is done to a
     /// tenant and written down with it.
     pub async fn enter(&mut self, tenant: TenantId) -> Result<()> {
@@ -124,6 +136,7 @@ impl Tx {
         sqlx::raw_sql(AssertSqlSafe(sql))
             .execute(self.conn())
             .await?;
+        self.tenant = Some(tenant);
         Ok(())
     }
 

@@ -30,8 +30,10 @@ pub async fn get(tx: &mut Tx, request: &[u8]) -> Result<Option<StoredToken>> {
     let row = sqlx::query!(
         r#"select id, version, sealed as "sealed!",
                   extract(epoch from good_until - clock_timestamp())::float8 as "good_for!"
-           from access_tokens where request = $1 and sealed is not null and good_until > clock_timestamp()"#,
+           from access_tokens where tenant_id = $2 and request = $1 and sealed is not null
+             and good_until > clock_timestamp()"#,
         request,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -79,26 +81,32 @@ pub async fn put(tx: &mut Tx, claim: &Claimed, sealed: &[u8], good_for: Duration
         "update access_tokens
          set sealed = $3, version = version + 1, lease_until = null,
              good_until = clock_timestamp() + make_interval(secs => $4)
-         where id = $1 and fence = $2",
+         where tenant_id = $5 and id = $1 and fence = $2",
         claim.id,
         claim.fence,
         sealed,
         good_for.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
-    sqlx::query!("delete from access_tokens where good_until < now() - interval '1 day' and lease_until is null")
-        .execute(tx.conn())
-        .await?;
+    sqlx::query!(
+        "delete from access_tokens
+         where tenant_id = $1 and good_until < now() - interval '1 day' and lease_until is null",
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(done.rows_affected() == 1)
 }
 
 /// Leaves the asking to whoever is next.
 pub async fn release(tx: &mut Tx, claim: &Claimed) -> Result<()> {
     sqlx::query!(
-        "update access_tokens set lease_until = null where id = $1 and fence = $2",
+        "update access_tokens set lease_until = null where tenant_id = $3 and id = $1 and fence = $2",
         claim.id,
-        claim.fence
+        claim.fence,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;

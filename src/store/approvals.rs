@@ -197,13 +197,15 @@ pub async fn same(tx: &mut Tx, new: &New<'_>) -> Result<Option<Approval>> {
     let row = rows!(
         "select",
         "from approvals a
-         where requester = $1 and agent = $2 and server = $3 and tool = $4 and args_sha256 = $5
+         where a.tenant_id = $6 and requester = $1 and agent = $2 and server = $3 and tool = $4
+           and args_sha256 = $5
            and state in ('pending', 'approved', 'executing')",
         new.principal.user.as_str(),
         new.agent.as_str(),
         new.server.as_str(),
         new.tool,
         &new.args_sha256[..],
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -214,8 +216,9 @@ pub async fn same(tx: &mut Tx, new: &New<'_>) -> Result<Option<Approval>> {
 pub async fn open(tx: &mut Tx, requester: &UserId) -> Result<(i64, i64)> {
     let row = sqlx::query!(
         r#"select count(*) filter (where requester = $1) as "own!", count(*) as "all!"
-           from approvals where state in ('pending', 'approved', 'executing')"#,
+           from approvals where tenant_id = $2 and state in ('pending', 'approved', 'executing')"#,
         requester.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_one(tx.conn())
     .await?;
@@ -225,8 +228,9 @@ pub async fn open(tx: &mut Tx, requester: &UserId) -> Result<(i64, i64)> {
 /// Where a run takes place: its conversation, its position there, and of which kind it is.
 pub async fn origin(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, i64, RunKind)>> {
     let row = sqlx::query!(
-        "select conversation_id, ordinal, kind from runs where id = $1",
-        run.0
+        "select conversation_id, ordinal, kind from runs where tenant_id = $2 and id = $1",
+        run.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -247,9 +251,14 @@ pub async fn origin(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, i
 }
 
 pub async fn get(tx: &mut Tx, id: ApprovalId) -> Result<Option<Approval>> {
-    let row = rows!("select", "from approvals a where id = $1", id.0)
-        .fetch_optional(tx.conn())
-        .await?;
+    let row = rows!(
+        "select",
+        "from approvals a where a.tenant_id = $2 and id = $1",
+        id.0,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
     row.map(TryInto::try_into).transpose()
 }
 
@@ -257,9 +266,10 @@ pub async fn get(tx: &mut Tx, id: ApprovalId) -> Result<Option<Approval>> {
 pub async fn by_code(tx: &mut Tx, code: &str) -> Result<Option<Approval>> {
     let row = rows!(
         "select",
-        "from approvals a where code = $1
+        "from approvals a where a.tenant_id = $2 and code = $1
          order by state in ('pending', 'approved', 'executing') desc, id desc limit 1",
         code,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -269,8 +279,12 @@ pub async fn by_code(tx: &mut Tx, code: &str) -> Result<Option<Approval>> {
 /// Locks a request until the end of `tx`. What it looks like then, and whether it may still be approved, has to
 /// be asked in a statement of its own ([`get`], [`is_live`]): this one may have waited for the lock.
 pub async fn lock(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
-    let found = sqlx::query!("select id from approvals where id = $1 for update", id.0)
-        .fetch_optional(tx.conn());
+    let found = sqlx::query!(
+        "select id from approvals where tenant_id = $2 and id = $1 for update",
+        id.0,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn());
     Ok(found.await?.is_some())
 }
 
@@ -278,8 +292,9 @@ pub async fn lock(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
 pub async fn is_live(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
     let live = sqlx::query_scalar!(
         r#"select (state = 'pending' and not withdrawn and clock_timestamp() < expires_at) as "live!"
-           from approvals where id = $1"#,
+           from approvals where tenant_id = $2 and id = $1"#,
         id.0,
+        tx.tenant()?.0,
     );
     Ok(live.fetch_optional(tx.conn()).await?.unwrap_or(false))
 }
@@ -342,7 +357,7 @@ pub async fn change(tx: &mut Tx, id: ApprovalId, change: &Change<'_>) -> Result<
              lease_owner = case when $3 = 'executing' then lease_owner end,
              finished_at = case when $3 not in ('approved', 'executing') then clock_timestamp() end,
              changed_at = clock_timestamp()
-         where id = $1 and state = $2
+         where a.tenant_id = $9 and id = $1 and state = $2
            and case $6
                  when 'overdue' then expires_at <= clock_timestamp()
                  when 'stale' then lapses_at <= clock_timestamp() and coalesce(lease_until < clock_timestamp(), true)
@@ -360,6 +375,7 @@ pub async fn change(tx: &mut Tx, id: ApprovalId, change: &Change<'_>) -> Result<
         when,
         fence,
         window.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;

@@ -73,10 +73,12 @@ pub async fn get(
         Row,
         r#"select server, scope, version, tools as "tools: Json<Vec<Arc<Tool>>>",
                   prompts as "prompts: Json<Vec<Arc<ServerPrompt>>>", dropped as "dropped: Json<Vec<String>>", fetched_at
-           from catalogs where agent = $1 and (server, scope) in (select * from unnest($2::text[], $3::text[]))"#,
+           from catalogs where tenant_id = $4 and agent = $1
+             and (server, scope) in (select * from unnest($2::text[], $3::text[]))"#,
         agent.as_str(),
         &servers,
         &scopes,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -102,10 +104,12 @@ pub async fn get(
 /// Forgets what one credential saw.
 pub async fn delete(tx: &mut Tx, agent: &AgentId, server: &ServerId, scope: &str) -> Result<()> {
     sqlx::query!(
-        "delete from catalogs where agent = $1 and server = $2 and scope = $3 and scope <> ''",
+        "delete from catalogs
+         where tenant_id = $4 and agent = $1 and server = $2 and scope = $3 and scope <> ''",
         agent.as_str(),
         server.as_str(),
         scope,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;

@@ -74,9 +74,10 @@ pub async fn get(
         sqlx::query_as!(
             Row,
             "select id, agent, title, parent_session, last_event, created_at, updated_at
-             from conversations where id = $1 and user_id = $2 for update",
+             from conversations where tenant_id = $3 and id = $1 and user_id = $2 for update",
             id.0,
             user.as_str(),
+            tx.tenant()?.0,
         )
         .fetch_optional(tx.conn())
         .await?
@@ -84,9 +85,10 @@ pub async fn get(
         sqlx::query_as!(
             Row,
             "select id, agent, title, parent_session, last_event, created_at, updated_at
-             from conversations where id = $1 and user_id = $2",
+             from conversations where tenant_id = $3 and id = $1 and user_id = $2",
             id.0,
             user.as_str(),
+            tx.tenant()?.0,
         )
         .fetch_optional(tx.conn())
         .await?
@@ -108,7 +110,8 @@ pub async fn list(
         Row,
         "select id, agent, title, parent_session, last_event, created_at, updated_at
          from conversations
-         where user_id = $1 and ($2::text is null or agent = $2) and ($3::uuid is null or id < $3)
+         where tenant_id = $6 and user_id = $1 and ($2::text is null or agent = $2)
+           and ($3::uuid is null or id < $3)
            and ($5 or parent_session is null)
          order by id desc limit $4",
         user.as_str(),
@@ -116,6 +119,7 @@ pub async fn list(
         before.map(|id| id.0),
         limit,
         children,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -132,11 +136,12 @@ pub async fn by_external_key(
     let row = sqlx::query_as!(
         Row,
         "select id, agent, title, parent_session, last_event, created_at, updated_at
-         from conversations where user_id = $1 and agent = $2 and external_key = $3
+         from conversations where tenant_id = $4 and user_id = $1 and agent = $2 and external_key = $3
          order by id desc limit 1 for update",
         user.as_str(),
         agent.as_str(),
         key,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -145,9 +150,10 @@ pub async fn by_external_key(
 
 pub async fn set_external_key(tx: &mut Tx, id: ConversationId, key: &str) -> Result<()> {
     sqlx::query!(
-        "update conversations set external_key = $2 where id = $1",
+        "update conversations set external_key = $2 where tenant_id = $3 and id = $1",
         id.0,
-        key
+        key,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -157,9 +163,10 @@ pub async fn set_external_key(tx: &mut Tx, id: ConversationId, key: &str) -> Res
 /// Gives an untitled conversation its title.
 pub async fn set_title(tx: &mut Tx, id: ConversationId, title: &str) -> Result<()> {
     sqlx::query!(
-        "update conversations set title = $2 where id = $1 and title = ''",
+        "update conversations set title = $2 where tenant_id = $3 and id = $1 and title = ''",
         id.0,
-        title
+        title,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -169,9 +176,10 @@ pub async fn set_title(tx: &mut Tx, id: ConversationId, title: &str) -> Result<(
 /// Removes a conversation with everything in it; the agent it was with.
 pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<String> {
     let agent = sqlx::query_scalar!(
-        "delete from conversations where id = $1 and user_id = $2 returning agent",
+        "delete from conversations where tenant_id = $3 and id = $1 and user_id = $2 returning agent",
         id.0,
-        user.as_str()
+        user.as_str(),
+        tx.tenant()?.0,
     );
     let agent = agent.fetch_optional(tx.conn()).await?;
     agent.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))
@@ -184,8 +192,9 @@ pub async fn last_events(
 ) -> Result<Vec<(ConversationId, i64)>> {
     let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
     let rows = sqlx::query!(
-        "select id, last_event from conversations where id = any($1)",
-        &ids
+        "select id, last_event from conversations where tenant_id = $2 and id = any($1)",
+        &ids,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;

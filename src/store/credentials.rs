@@ -61,11 +61,12 @@ pub async fn get(
         "
         select tenant_id, id, agent, server, user_id, generation, state, reason, sealed, created_at, updated_at, verified_at
         from credentials
-        where agent = $1 and server = $2 and user_id = $3
+        where tenant_id = $4 and agent = $1 and server = $2 and user_id = $3
         ",
         agent.as_str(),
         server.as_str(),
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -79,11 +80,12 @@ pub async fn list(tx: &mut Tx, user: &UserId, agent: Option<&AgentId>) -> Result
         "
         select tenant_id, id, agent, server, user_id, generation, state, reason, sealed, created_at, updated_at, verified_at
         from credentials
-        where user_id = $1 and ($2::text is null or agent = $2)
+        where tenant_id = $3 and user_id = $1 and ($2::text is null or agent = $2)
         order by agent, server
         ",
         user.as_str(),
         agent.map(AgentId::as_str),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -177,13 +179,14 @@ pub async fn set_state(
     let changed = sqlx::query!(
         "
         update credentials set state = $3, reason = $4, verified_at = coalesce($5, verified_at)
-        where id = $1 and generation = $2
+        where tenant_id = $6 and id = $1 and generation = $2
         ",
         id.0,
         generation.cast_signed(),
         state.as_str(),
         reason,
         verified_at,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -198,10 +201,12 @@ pub async fn delete(
     user: &UserId,
 ) -> Result<Option<(CredentialId, u64)>> {
     let deleted = sqlx::query!(
-        "delete from credentials where agent = $1 and server = $2 and user_id = $3 returning id, generation",
+        "delete from credentials where tenant_id = $4 and agent = $1 and server = $2 and user_id = $3
+         returning id, generation",
         agent.as_str(),
         server.as_str(),
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;

@@ -68,8 +68,10 @@ impl TryFrom<Row> for Pending {
 pub async fn begin(tx: &mut Tx, tenant: TenantId, new: &Pending, life: Duration) -> Result<bool> {
     // One whose time is over and that the clock has not come to yet.
     sqlx::query!(
-        "delete from elicitations where conversation_id = $1 and state = 'open' and expires_at < clock_timestamp()",
+        "delete from elicitations
+         where tenant_id = $2 and conversation_id = $1 and state = 'open' and expires_at < clock_timestamp()",
         new.conversation.0,
+        tenant.0,
     )
     .execute(tx.conn())
     .await?;
@@ -105,8 +107,10 @@ pub async fn open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Pe
         Row,
         "select id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round, state,
                 step, sealed, entered, fault, answer_run, live
-         from elicitations where conversation_id = $1 and state = 'open' and expires_at > clock_timestamp()",
+         from elicitations where tenant_id = $2 and conversation_id = $1 and state = 'open'
+           and expires_at > clock_timestamp()",
         conversation.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -119,8 +123,9 @@ pub async fn given_to(tx: &mut Tx, run: RunId) -> Result<Vec<Pending>> {
         Row,
         "select id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round, state,
                 step, sealed, entered, fault, answer_run, live
-         from elicitations where answer_run = $1 order by id",
+         from elicitations where tenant_id = $2 and answer_run = $1 order by id",
         run.0,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -143,7 +148,8 @@ pub async fn answer(tx: &mut Tx, seen: &Pending, next: &Step<'_>, life: Duration
         "update elicitations
          set state = $3, step = $4, entered = $5, fault = $6, answer_run = $7,
              expires_at = now() + make_interval(secs => $8)
-         where id = $1 and state = 'open' and step = $2 and expires_at > clock_timestamp()",
+         where tenant_id = $9 and id = $1 and state = 'open' and step = $2
+           and expires_at > clock_timestamp()",
         seen.id,
         i32::try_from(seen.step).unwrap_or(i32::MAX),
         next.state.as_str(),
@@ -152,6 +158,7 @@ pub async fn answer(tx: &mut Tx, seen: &Pending, next: &Step<'_>, life: Duration
         next.fault.map(Fault::name),
         next.run.map(|run| run.0),
         life.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -161,8 +168,9 @@ pub async fn answer(tx: &mut Tx, seen: &Pending, next: &Step<'_>, life: Duration
 /// From here on the call may have been sent. `false` when it may have been before.
 pub async fn mark_sent(tx: &mut Tx, id: Uuid) -> Result<bool> {
     let done = sqlx::query!(
-        "update elicitations set state = 'sent' where id = $1 and state = 'answered'",
-        id
+        "update elicitations set state = 'sent' where tenant_id = $2 and id = $1 and state = 'answered'",
+        id,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -171,9 +179,13 @@ pub async fn mark_sent(tx: &mut Tx, id: Uuid) -> Result<bool> {
 
 /// It is over. `false` when it was before.
 pub async fn end(tx: &mut Tx, id: Uuid) -> Result<bool> {
-    let done = sqlx::query!("delete from elicitations where id = $1", id)
-        .execute(tx.conn())
-        .await?;
+    let done = sqlx::query!(
+        "delete from elicitations where tenant_id = $2 and id = $1",
+        id,
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(done.rows_affected() == 1)
 }
 
@@ -183,11 +195,12 @@ pub async fn prolong(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Option<Pe
         Row,
         "update elicitations
          set expires_at = case when state = 'open' then now() + make_interval(secs => $2) else expires_at end
-         where id = $1
+         where tenant_id = $3 and id = $1
          returning id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round,
                    state, step, sealed, entered, fault, answer_run, live",
         id,
         lease.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -197,8 +210,10 @@ pub async fn prolong(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Option<Pe
 /// Whether a program started a run, and not a person who speaks in its conversation.
 pub async fn is_started(tx: &mut Tx, run: RunId) -> Result<bool> {
     let started = sqlx::query_scalar!(
-        r#"select params is not null or parent_run is not null as "started!" from runs where id = $1"#,
+        r#"select params is not null or parent_run is not null as "started!" from runs
+           where tenant_id = $2 and id = $1"#,
         run.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -220,10 +235,12 @@ pub async fn expire(tx: &mut Tx) -> Result<Vec<Pending>> {
     let rows = sqlx::query_as!(
         Row,
         "delete from elicitations
-         where expires_at < now() - case when state = 'open' or live then interval '0' else make_interval(secs => $1) end
+         where tenant_id = $2
+           and expires_at < now() - case when state = 'open' or live then interval '0' else make_interval(secs => $1) end
          returning id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round,
                    state, step, sealed, entered, fault, answer_run, live",
         LEFT.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;

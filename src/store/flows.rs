@@ -96,8 +96,9 @@ pub async fn get(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Flo
         Row,
         "select id, conversation_id, user_id, locale, agent, step, server, field, secret, entered, answer, answer_run,
                 code_hash, tries, expires_at
-         from flows where conversation_id = $1",
+         from flows where tenant_id = $2 and conversation_id = $1",
         conversation.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -107,12 +108,14 @@ pub async fn get(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Flo
 /// Hands an answer to the run that takes it in. `false` when the flow has moved on meanwhile.
 pub async fn answer(tx: &mut Tx, seen: &Flow, run: RunId, answer: &[u8]) -> Result<bool> {
     let done = sqlx::query!(
-        "update flows set answer = $4, answer_run = $5 where id = $1 and step = $2 and field = $3",
+        "update flows set answer = $4, answer_run = $5
+         where tenant_id = $6 and id = $1 and step = $2 and field = $3",
         seen.id,
         seen.step.name(),
         seen.step.field(),
         answer,
         run.0,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -125,7 +128,7 @@ pub async fn proceed(tx: &mut Tx, flow: &Flow, life: Duration) -> Result<()> {
         "update flows
          set step = $2, server = $3, field = $4, secret = $5, entered = $6, tries = $7, answer = null,
              answer_run = null, expires_at = now() + make_interval(secs => $8)
-         where id = $1",
+         where tenant_id = $9 and id = $1",
         flow.id,
         flow.step.name(),
         flow.server,
@@ -134,6 +137,7 @@ pub async fn proceed(tx: &mut Tx, flow: &Flow, life: Duration) -> Result<()> {
         flow.entered.as_deref(),
         flow.tries,
         life.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -145,10 +149,11 @@ pub async fn proceed(tx: &mut Tx, flow: &Flow, life: Duration) -> Result<()> {
 pub async fn page_sent(tx: &mut Tx, id: Uuid, entered: &[u8], code_hash: &[u8]) -> Result<bool> {
     let done = sqlx::query!(
         "update flows set step = 'confirm', entered = $2, code_hash = $3, link_hash = null
-         where id = $1 and step = 'page' and expires_at > now()",
+         where tenant_id = $4 and id = $1 and step = 'page' and expires_at > now()",
         id,
         entered,
         code_hash,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -169,8 +174,9 @@ pub async fn tenants_with_old(tx: &mut Tx, age: Duration) -> Result<Vec<TenantId
 /// Deletes the tenant's flows that ended this long ago, with what was entered in them.
 pub async fn forget_old(tx: &mut Tx, age: Duration) -> Result<()> {
     sqlx::query!(
-        "delete from flows where expires_at < now() - make_interval(secs => $1)",
-        age.as_secs_f64()
+        "delete from flows where tenant_id = $2 and expires_at < now() - make_interval(secs => $1)",
+        age.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -194,8 +200,9 @@ pub async fn by_id(tx: &mut Tx, id: Uuid) -> Result<Option<Flow>> {
         Row,
         "select id, conversation_id, user_id, locale, agent, step, server, field, secret, entered, answer, answer_run,
                 code_hash, tries, expires_at
-         from flows where id = $1",
+         from flows where tenant_id = $2 and id = $1",
         id,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -205,8 +212,9 @@ pub async fn by_id(tx: &mut Tx, id: Uuid) -> Result<Option<Flow>> {
 /// Ends the flow of a conversation; whether there was one.
 pub async fn end(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
     let done = sqlx::query!(
-        "delete from flows where conversation_id = $1",
-        conversation.0
+        "delete from flows where tenant_id = $2 and conversation_id = $1",
+        conversation.0,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -223,11 +231,13 @@ pub async fn is_open(
     let open = sqlx::query_scalar!(
         r#"select exists (
              select 1 from flows
-             where user_id = $1 and agent = $2 and ($3::uuid is null or conversation_id = $3) and expires_at > now()
+             where tenant_id = $4 and user_id = $1 and agent = $2
+               and ($3::uuid is null or conversation_id = $3) and expires_at > now()
            ) as "open!""#,
         user.as_str(),
         agent.as_str(),
         conversation.map(|id| id.0),
+        tx.tenant()?.0,
     )
     .fetch_one(tx.conn())
     .await?;
@@ -237,8 +247,10 @@ pub async fn is_open(
 /// Whether the conversation is one of a client that keeps the transcript itself.
 pub async fn is_of_client(tx: &mut Tx, conversation: ConversationId) -> Result<bool> {
     let external = sqlx::query_scalar!(
-        r#"select external_key is not null as "external!" from conversations where id = $1"#,
+        r#"select external_key is not null as "external!" from conversations
+           where tenant_id = $2 and id = $1"#,
         conversation.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -248,8 +260,10 @@ pub async fn is_of_client(tx: &mut Tx, conversation: ConversationId) -> Result<b
 /// Counts a wrong code. The time it has left stays as it is.
 pub async fn refuse(tx: &mut Tx, id: Uuid) -> Result<()> {
     sqlx::query!(
-        "update flows set tries = tries + 1, answer = null, answer_run = null where id = $1",
-        id
+        "update flows set tries = tries + 1, answer = null, answer_run = null
+         where tenant_id = $2 and id = $1",
+        id,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;

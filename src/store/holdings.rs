@@ -42,9 +42,10 @@ pub async fn of_user(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<
     let rows = sqlx::query_as!(
         Row,
         r#"select id, server, generation, state, told_generation = generation as "told!", updated_at from credentials
-         where agent = $1 and user_id = $2 order by server"#,
+         where tenant_id = $3 and agent = $1 and user_id = $2 order by server"#,
         agent.as_str(),
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -54,8 +55,9 @@ pub async fn of_user(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<
 /// The ids of a user's credentials at every agent.
 pub async fn ids_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<CredentialId>> {
     let ids = sqlx::query_scalar!(
-        "select id from credentials where user_id = $1",
-        user.as_str()
+        "select id from credentials where tenant_id = $2 and user_id = $1",
+        user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -68,8 +70,10 @@ pub async fn delete_all(
     user: &UserId,
 ) -> Result<Vec<(AgentId, ServerId, CredentialId, u64)>> {
     let rows = sqlx::query!(
-        "delete from credentials where user_id = $1 returning agent, server, id, generation",
+        "delete from credentials where tenant_id = $2 and user_id = $1
+         returning agent, server, id, generation",
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -104,9 +108,11 @@ pub async fn of_users(
     let rows = sqlx::query!(
         r#"select agent, user_id, id, server, generation, state, told_generation = generation as "told!", updated_at
          from credentials
-         where (agent, user_id) in (select * from unnest($1::text[], $2::text[])) order by server"#,
+         where tenant_id = $3 and (agent, user_id) in (select * from unnest($1::text[], $2::text[]))
+         order by server"#,
         &agents,
         &users,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -133,8 +139,10 @@ pub async fn of_users(
 pub async fn known(tx: &mut Tx, ids: &[CredentialId]) -> Result<Vec<(CredentialId, u64, bool)>> {
     let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
     let rows = sqlx::query!(
-        r#"select id, generation, state = 'active' as "active!" from credentials where id = any($1)"#,
+        r#"select id, generation, state = 'active' as "active!" from credentials
+           where tenant_id = $2 and id = any($1)"#,
         &ids,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -153,9 +161,10 @@ pub async fn known(tx: &mut Tx, ids: &[CredentialId]) -> Result<Vec<(CredentialI
 /// What a credential holds, if this generation of it is still there.
 pub async fn sealed(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<Option<Vec<u8>>> {
     let sealed = sqlx::query_scalar!(
-        "select sealed from credentials where id = $1 and generation = $2",
+        "select sealed from credentials where tenant_id = $3 and id = $1 and generation = $2",
         id.0,
-        generation.cast_signed()
+        generation.cast_signed(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -172,11 +181,12 @@ pub async fn mark(
 ) -> Result<bool> {
     let done = sqlx::query!(
         "update credentials set state = $3, reason = $4, updated_at = now()
-         where id = $1 and generation = $2 and state = 'active'",
+         where tenant_id = $5 and id = $1 and generation = $2 and state = 'active'",
         id.0,
         generation.cast_signed(),
         state.as_str(),
         reason,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -189,9 +199,10 @@ pub async fn verified(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<
         "update credentials
          set verified_at = now(), updated_at = now(), told_generation = 0, reason = null,
              state = case when state = 'rejected' then 'active' else state end
-         where id = $1 and generation = $2",
+         where tenant_id = $3 and id = $1 and generation = $2",
         id.0,
         generation.cast_signed(),
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -202,9 +213,11 @@ pub async fn verified(tx: &mut Tx, id: CredentialId, generation: u64) -> Result<
 pub async fn take_untold(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<String>> {
     let servers = sqlx::query_scalar!(
         "update credentials set told_generation = generation
-         where agent = $1 and user_id = $2 and state <> 'active' and told_generation <> generation returning server",
+         where tenant_id = $3 and agent = $1 and user_id = $2 and state <> 'active'
+           and told_generation <> generation returning server",
         agent.as_str(),
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;

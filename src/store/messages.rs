@@ -149,10 +149,11 @@ pub async fn list(
     let rows = sqlx::query_as!(
         Row,
         r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
-           from messages where conversation_id = $1 and seq > $2 order by seq limit $3"#,
+           from messages where tenant_id = $4 and conversation_id = $1 and seq > $2 order by seq limit $3"#,
         conversation.0,
         after,
         limit,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -169,15 +170,18 @@ pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<V
         r#"select id as "id!", seq as "seq!", role as "role!", parts as "parts!: Json<Vec<Part>>", run_id,
                   created_at as "created_at!"
            from (
-             select * from messages where conversation_id = $1 and for_model and run_ordinal = $2
+             select * from messages
+             where tenant_id = $4 and conversation_id = $1 and for_model and run_ordinal = $2
              union all (
-               select * from messages where conversation_id = $1 and for_model and run_ordinal < $2
+               select * from messages
+               where tenant_id = $4 and conversation_id = $1 and for_model and run_ordinal < $2
                order by run_ordinal desc, seq desc limit $3)
            ) shown
            order by run_ordinal, seq"#,
         run.conversation.0,
         run.ordinal,
         i64::try_from(window).unwrap_or(i64::MAX),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -191,9 +195,10 @@ pub async fn of_run(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Re
     let rows = sqlx::query_as!(
         Row,
         r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
-           from messages where conversation_id = $1 and run_id = $2 order by seq"#,
+           from messages where tenant_id = $3 and conversation_id = $1 and run_id = $2 order by seq"#,
         conversation.0,
         run.0,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -210,10 +215,12 @@ pub async fn approval_note(
 ) -> Result<Option<Box<Note>>> {
     let rows = sqlx::query_scalar!(
         r#"select parts as "parts: Json<Vec<Part>>" from messages
-           where conversation_id = $1 and role = 'system' and position($2 in parts::text) > 0
+           where tenant_id = $3 and conversation_id = $1 and role = 'system'
+             and position($2 in parts::text) > 0
            order by seq desc limit 8"#,
         conversation.0,
         approval.to_string(),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -240,9 +247,10 @@ pub async fn given(tx: &mut Tx, run: &ClaimedRun) -> Result<Given> {
     let row = sqlx::query!(
         r#"select coalesce(bool_or(for_model), false) as "input!",
                   coalesce(bool_or(role = 'user' and not for_model), false) as "aside!"
-           from messages where conversation_id = $1 and run_id = $2"#,
+           from messages where tenant_id = $3 and conversation_id = $1 and run_id = $2"#,
         run.conversation.0,
         run.id.0,
+        tx.tenant()?.0,
     )
     .fetch_one(tx.conn())
     .await?;
@@ -264,10 +272,11 @@ pub async fn events(
                   m.id as "message_id?", m.seq as "message_seq?", m.role as "role?",
                   m.parts as "parts?: Json<Vec<Part>>", m.run_id as message_run, m.created_at as "created_at?"
            from events e left join messages m on m.tenant_id = e.tenant_id and m.id = e.message_id
-           where e.conversation_id = $1 and e.seq > $2 order by e.seq limit $3"#,
+           where e.tenant_id = $4 and e.conversation_id = $1 and e.seq > $2 order by e.seq limit $3"#,
         conversation.0,
         after,
         limit,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;

@@ -40,19 +40,20 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, row: &StoredEntry) -> Result<
 
 /// How many entries there are.
 pub async fn count(tx: &mut Tx) -> Result<i64> {
-    Ok(
-        sqlx::query_scalar!(r#"select count(*) as "count!" from mcp_servers"#)
-            .fetch_one(tx.conn())
-            .await?,
-    )
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from mcp_servers where tenant_id = $1"#,
+        tx.tenant()?.0,
+    );
+    Ok(count.fetch_one(tx.conn()).await?)
 }
 
 pub async fn get(tx: &mut Tx, entry: &str) -> Result<Option<StoredEntry>> {
     let row = sqlx::query_as!(
         StoredEntry,
         r#"select id, entry, name, definition::text as "definition!", sealed, version, updated_at
-         from mcp_servers where entry = $1"#,
+         from mcp_servers where tenant_id = $2 and entry = $1"#,
         entry,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -70,11 +71,12 @@ pub async fn list(
         StoredEntry,
         r#"select id, entry, name, definition::text as "definition!", sealed, version, updated_at
          from mcp_servers
-         where $1::text is null or (name, entry) > ($1, $2::text)
+         where tenant_id = $4 and ($1::text is null or (name, entry) > ($1, $2::text))
          order by name, entry limit $3"#,
         name,
         entry,
         limit,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -86,7 +88,7 @@ pub async fn update(tx: &mut Tx, row: &StoredEntry) -> Result<bool> {
     let done = sqlx::query!(
         "update mcp_servers
          set name = $3, definition = $4::text::json, sealed = $5, version = $6, updated_at = $7
-         where id = $1 and entry = $2 and version = $6::bigint - 1",
+         where tenant_id = $8 and id = $1 and entry = $2 and version = $6::bigint - 1",
         row.id,
         row.entry,
         row.name,
@@ -94,6 +96,7 @@ pub async fn update(tx: &mut Tx, row: &StoredEntry) -> Result<bool> {
         row.sealed,
         row.version,
         row.updated_at,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -103,9 +106,10 @@ pub async fn update(tx: &mut Tx, row: &StoredEntry) -> Result<bool> {
 /// Removes one version of an entry; `false` when it is not there any more.
 pub async fn delete(tx: &mut Tx, id: Uuid, version: i64) -> Result<bool> {
     let done = sqlx::query!(
-        "delete from mcp_servers where id = $1 and version = $2",
+        "delete from mcp_servers where tenant_id = $3 and id = $1 and version = $2",
         id,
-        version
+        version,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -116,8 +120,9 @@ pub async fn delete(tx: &mut Tx, id: Uuid, version: i64) -> Result<bool> {
 pub async fn stamp(tx: &mut Tx) -> Result<String> {
     let stamp = sqlx::query_scalar!(
         r#"select md5(coalesce(string_agg(line, ',' order by line), '')) as "stamp!"
-         from (select id || '.' || version as line from mcp_servers
-               union all select id || '.' || version from secrets) lines"#,
+         from (select id || '.' || version as line from mcp_servers where tenant_id = $1
+               union all select id || '.' || version from secrets where tenant_id = $1) lines"#,
+        tx.tenant()?.0,
     )
     .fetch_one(tx.conn())
     .await?;

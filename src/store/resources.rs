@@ -24,7 +24,7 @@ pub async fn keep(
         sqlx::query!(
             "insert into resource_links (tenant_id, id, conversation_id, server, tool, uri, name, mime_type)
              select $1, $2, $3, $4, $5, $6, $7, $8
-             where (select count(*) from resource_links where conversation_id = $3) < $9
+             where (select count(*) from resource_links where tenant_id = $1 and conversation_id = $3) < $9
              on conflict (tenant_id, conversation_id, server, uri) do update
              set tool = excluded.tool, name = excluded.name, mime_type = excluded.mime_type, created_at = now()",
             tenant.0,
@@ -51,9 +51,11 @@ pub async fn list(
 ) -> Result<Vec<Link>> {
     let rows = sqlx::query!(
         "select server, tool, uri, name, mime_type from resource_links
-         where conversation_id = $1 and ($2::text is null or uri = $2) order by created_at desc, id desc",
+         where tenant_id = $3 and conversation_id = $1 and ($2::text is null or uri = $2)
+         order by created_at desc, id desc",
         conversation.0,
         uri,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;

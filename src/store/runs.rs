@@ -90,10 +90,12 @@ pub async fn enqueue(tx: &mut Tx, tenant: TenantId, new: &NewRun<'_>) -> Result<
     let row = sqlx::query!(
         r#"with waiting as (
              select id, ordinal from runs
-             where conversation_id = $2 and status = 'queued' and kind = 'turn' and $5 = 'turn'
+             where tenant_id = $1 and conversation_id = $2 and status = 'queued' and kind = 'turn'
+               and $5 = 'turn'
            ), busy as (
              select 1 from runs
-             where conversation_id = $2 and status = 'running' and kind = 'turn' and $5 = 'turn'
+             where tenant_id = $1 and conversation_id = $2 and status = 'running' and kind = 'turn'
+               and $5 = 'turn'
            ), counted as (
              update conversations set last_run = last_run + 1
              where tenant_id = $1 and id = $2 and not exists (select 1 from waiting) returning last_run
@@ -169,8 +171,10 @@ pub async fn claimable(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, RunId)>
 /// The turn that waits in a conversation, if one does.
 pub async fn waiting(tx: &mut Tx, conversation: ConversationId) -> Result<Option<RunId>> {
     let id = sqlx::query_scalar!(
-        "select id from runs where conversation_id = $1 and status = 'queued' and kind = 'turn'",
+        "select id from runs
+         where tenant_id = $2 and conversation_id = $1 and status = 'queued' and kind = 'turn'",
         conversation.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -189,8 +193,11 @@ pub async fn claim(
     // Taken first by everyone who changes which run is under way, so that a message never joins a queued
     // run in the moment in which that run starts to read.
     sqlx::query!(
-        "select 1 as one from conversations where id = (select conversation_id from runs where id = $1) for update",
+        "select 1 as one from conversations
+         where tenant_id = $2 and id = (select conversation_id from runs where tenant_id = $2 and id = $1)
+         for update",
         id.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -198,18 +205,21 @@ pub async fn claim(
         r#"update runs r
            set status = 'running', lease_owner = $2, lease_until = clock_timestamp() + make_interval(secs => $3),
                fence = fence + 1, attempt = attempt + 1, started_at = coalesce(started_at, now())
-           where (tenant_id, id) = (
-               select tenant_id, id from runs
-               where id = $1 and (status = 'queued' or status = 'running' and lease_until < clock_timestamp())
+           where r.tenant_id = $4 and id = (
+               select id from runs
+               where tenant_id = $4 and id = $1
+                 and (status = 'queued' or status = 'running' and lease_until < clock_timestamp())
                for update skip locked)
              and (r.status = 'running' or r.kind = 'command' or not exists (
                select 1 from runs b
-               where b.conversation_id = r.conversation_id and b.status = 'running' and b.kind = 'turn'))
+               where b.tenant_id = $4 and b.conversation_id = r.conversation_id and b.status = 'running'
+                 and b.kind = 'turn'))
            returning conversation_id, agent, principal as "principal: Json<Principal>", kind, ordinal, fence, attempt,
                      cancel_requested"#,
         id.0,
         replica.0,
         lease.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -233,10 +243,11 @@ pub async fn claim(
 pub async fn heartbeat(tx: &mut Tx, run: &ClaimedRun, lease: Duration) -> Result<bool> {
     sqlx::query_scalar!(
         "update runs set lease_until = clock_timestamp() + make_interval(secs => $3)
-         where id = $1 and fence = $2 and status = 'running' returning cancel_requested",
+         where tenant_id = $4 and id = $1 and fence = $2 and status = 'running' returning cancel_requested",
         run.id.0,
         run.fence,
         lease.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?
@@ -247,12 +258,15 @@ pub async fn heartbeat(tx: &mut Tx, run: &ClaimedRun, lease: Duration) -> Result
 /// was lost.
 pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<bool> {
     sqlx::query_scalar!(
-        "with conversation as (select 1 from conversations where id = $3 for no key update)
+        "with conversation as (
+           select 1 from conversations where tenant_id = $4 and id = $3 for no key update
+         )
          select r.cancel_requested from runs r, conversation
-         where r.id = $1 and r.fence = $2 and r.status = 'running' for update of r",
+         where r.tenant_id = $4 and r.id = $1 and r.fence = $2 and r.status = 'running' for update of r",
         run.id.0,
         run.fence,
         run.conversation.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?
@@ -262,17 +276,20 @@ pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<bool> {
 /// Adds one model step and what it used.
 pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()> {
     let done = sqlx::query!(
-        "with conversation as (select 1 from conversations where id = $6 for no key update)
+        "with conversation as (
+           select 1 from conversations where tenant_id = $7 and id = $6 for no key update
+         )
          update runs
          set steps = steps + 1, input_tokens = input_tokens + $3, output_tokens = output_tokens + $4,
              usage_estimated = usage_estimated or $5
-         from conversation where id = $1 and fence = $2 and status = 'running'",
+         from conversation where tenant_id = $7 and id = $1 and fence = $2 and status = 'running'",
         run.id.0,
         run.fence,
         usage.input_tokens,
         usage.output_tokens,
         usage.estimated,
         run.conversation.0,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -290,15 +307,18 @@ pub async fn finish(
     error: Option<&str>,
 ) -> Result<()> {
     let done = sqlx::query!(
-        "with conversation as (select 1 from conversations where id = $5 for no key update)
+        "with conversation as (
+           select 1 from conversations where tenant_id = $6 and id = $5 for no key update
+         )
          update runs
          set status = $3, error = $4, finished_at = now(), lease_owner = null, lease_until = null, token_hashes = '{}'
-         from conversation where id = $1 and fence = $2 and status = 'running'",
+         from conversation where tenant_id = $6 and id = $1 and fence = $2 and status = 'running'",
         run.id.0,
         run.fence,
         status.as_str(),
         error,
         run.conversation.0,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -312,9 +332,11 @@ pub async fn finish(
 /// Gives a run back at shutdown, so that whoever is up next need not wait for the lease to end.
 pub async fn release(tx: &mut Tx, run: &ClaimedRun) -> Result<()> {
     sqlx::query!(
-        "update runs set lease_until = clock_timestamp() where id = $1 and fence = $2 and status = 'running'",
+        "update runs set lease_until = clock_timestamp()
+         where tenant_id = $3 and id = $1 and fence = $2 and status = 'running'",
         run.id.0,
         run.fence,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -327,9 +349,10 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
         Row,
         "select id, conversation_id, kind, status, error, steps, input_tokens, output_tokens, usage_estimated,
                 created_at, finished_at
-         from runs where id = $1 and user_id = $2",
+         from runs where tenant_id = $3 and id = $1 and user_id = $2",
         id.0,
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?
@@ -341,17 +364,20 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
 pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<bool> {
     let row = sqlx::query!(
         r#"with conversation as (
-             select 1 from conversations where id = (select conversation_id from runs where id = $1)
+             select 1 from conversations
+             where tenant_id = $3 and id = (select conversation_id from runs where tenant_id = $3 and id = $1)
              for no key update
            )
            update runs
            set cancel_requested = true,
                status = case when status = 'queued' then 'cancelled' else status end,
                finished_at = case when status = 'queued' then now() else finished_at end
-           from conversation where id = $1 and user_id = $2 and status in ('queued', 'running')
+           from conversation where tenant_id = $3 and id = $1 and user_id = $2
+             and status in ('queued', 'running')
            returning status"#,
         id.0,
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -370,8 +396,9 @@ pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<boo
 /// What a user has open, in every conversation.
 pub async fn open_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<RunId>> {
     let ids = sqlx::query_scalar!(
-        "select id from runs where user_id = $1 and status in ('queued', 'running')",
+        "select id from runs where tenant_id = $2 and user_id = $1 and status in ('queued', 'running')",
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -380,7 +407,10 @@ pub async fn open_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<RunId>> {
 
 /// What anybody of the tenant has open.
 pub async fn open(tx: &mut Tx) -> Result<Vec<(RunId, UserId)>> {
-    let rows = sqlx::query!("select id, user_id from runs where status in ('queued', 'running')");
+    let rows = sqlx::query!(
+        "select id, user_id from runs where tenant_id = $1 and status in ('queued', 'running')",
+        tx.tenant()?.0,
+    );
     let rows = rows.fetch_all(tx.conn()).await?;
     Ok(rows
         .into_iter()

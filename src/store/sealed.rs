@@ -75,20 +75,21 @@ pub async fn by_version(tx: &mut Tx) -> Result<BTreeMap<u32, u64>> {
     let rows = sqlx::query!(
         r#"
         select version as "version!", count(*) as "count!" from (
-          select tenant_key_version as version from credentials
-          union all select tenant_key_version from webhooks
-          union all select tenant_key_version from mcp_servers
-          union all select tenant_key_version from secrets
-          union all select tenant_key_version from approvals
-          union all select scope_key_version from runs where scope is not null
-          union all select entered_key_version from flows
-          union all select answer_key_version from flows
-          union all select tenant_key_version from elicitations
-          union all select entered_key_version from elicitations
+          select tenant_key_version as version from credentials where tenant_id = $1
+          union all select tenant_key_version from webhooks where tenant_id = $1
+          union all select tenant_key_version from mcp_servers where tenant_id = $1
+          union all select tenant_key_version from secrets where tenant_id = $1
+          union all select tenant_key_version from approvals where tenant_id = $1
+          union all select scope_key_version from runs where tenant_id = $1 and scope is not null
+          union all select entered_key_version from flows where tenant_id = $1
+          union all select answer_key_version from flows where tenant_id = $1
+          union all select tenant_key_version from elicitations where tenant_id = $1
+          union all select entered_key_version from elicitations where tenant_id = $1
         ) used
         where version is not null
         group by version
-        "#
+        "#,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -112,23 +113,31 @@ pub async fn not_sealed_with(
                version as "version!", sealed as "sealed!"
         from (
           select 1 as kind, id, '' as user_id, '' as agent, '' as name, 1::bigint as version, sealed
-          from webhooks where tenant_key_version <> $1
+          from webhooks where tenant_id = $5 and tenant_key_version <> $1
           union all
-          select 2, id, '', '', entry, version, sealed from mcp_servers where tenant_key_version <> $1
+          select 2, id, '', '', entry, version, sealed from mcp_servers
+          where tenant_id = $5 and tenant_key_version <> $1
           union all
-          select 3, id, '', '', name, version, sealed from secrets where tenant_key_version <> $1
+          select 3, id, '', '', name, version, sealed from secrets
+          where tenant_id = $5 and tenant_key_version <> $1
           union all
-          select 4, id, requester, agent, server, 1, sealed from approvals where tenant_key_version <> $1
+          select 4, id, requester, agent, server, 1, sealed from approvals
+          where tenant_id = $5 and tenant_key_version <> $1
           union all
-          select 5, id, '', '', '', 1, scope from runs where scope is not null and scope_key_version <> $1
+          select 5, id, '', '', '', 1, scope from runs
+          where tenant_id = $5 and scope is not null and scope_key_version <> $1
           union all
-          select 6, id, user_id, agent, '', 1, entered from flows where entered_key_version <> $1
+          select 6, id, user_id, agent, '', 1, entered from flows
+          where tenant_id = $5 and entered_key_version <> $1
           union all
-          select 7, id, user_id, agent, '', 1, answer from flows where answer_key_version <> $1
+          select 7, id, user_id, agent, '', 1, answer from flows
+          where tenant_id = $5 and answer_key_version <> $1
           union all
-          select 8, id, user_id, agent, server, 1, sealed from elicitations where tenant_key_version <> $1
+          select 8, id, user_id, agent, server, 1, sealed from elicitations
+          where tenant_id = $5 and tenant_key_version <> $1
           union all
-          select 9, id, user_id, agent, server, 1, entered from elicitations where entered_key_version <> $1
+          select 9, id, user_id, agent, server, 1, entered from elicitations
+          where tenant_id = $5 and entered_key_version <> $1
         ) old
         where $2::int is null or (kind, id) > ($2, $3::uuid)
         order by kind, id
@@ -138,6 +147,7 @@ pub async fn not_sealed_with(
         after.map(|(kind, _)| kind as i32),
         after.map(|(_, id)| id),
         limit,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -164,72 +174,81 @@ pub async fn reseal(tx: &mut Tx, read: &Sealed, resealed: &[u8]) -> Result<bool>
     let query = match read.kind {
         Kind::Webhook => {
             sqlx::query!(
-                "update webhooks set sealed = $3 where id = $1 and sealed = $2",
+                "update webhooks set sealed = $3 where tenant_id = $4 and id = $1 and sealed = $2",
                 id,
                 before,
-                resealed
+                resealed,
+                tx.tenant()?.0,
             )
         }
         Kind::Entry => {
             sqlx::query!(
-                "update mcp_servers set sealed = $3 where id = $1 and sealed = $2",
+                "update mcp_servers set sealed = $3 where tenant_id = $4 and id = $1 and sealed = $2",
                 id,
                 before,
-                resealed
+                resealed,
+                tx.tenant()?.0,
             )
         }
         Kind::Secret => {
             sqlx::query!(
-                "update secrets set sealed = $3 where id = $1 and sealed = $2",
+                "update secrets set sealed = $3 where tenant_id = $4 and id = $1 and sealed = $2",
                 id,
                 before,
-                resealed
+                resealed,
+                tx.tenant()?.0,
             )
         }
         Kind::Approval => {
             sqlx::query!(
-                "update approvals set sealed = $3 where id = $1 and sealed = $2",
+                "update approvals set sealed = $3 where tenant_id = $4 and id = $1 and sealed = $2",
                 id,
                 before,
-                resealed
+                resealed,
+                tx.tenant()?.0,
             )
         }
         Kind::Scope => sqlx::query!(
-            "update runs set scope = $3 where id = $1 and scope = $2",
+            "update runs set scope = $3 where tenant_id = $4 and id = $1 and scope = $2",
             id,
             before,
-            resealed
+            resealed,
+            tx.tenant()?.0,
         ),
         Kind::Entered => {
             sqlx::query!(
-                "update flows set entered = $3 where id = $1 and entered = $2",
+                "update flows set entered = $3 where tenant_id = $4 and id = $1 and entered = $2",
                 id,
                 before,
-                resealed
+                resealed,
+                tx.tenant()?.0,
             )
         }
         Kind::Answer => {
             sqlx::query!(
-                "update flows set answer = $3 where id = $1 and answer = $2",
+                "update flows set answer = $3 where tenant_id = $4 and id = $1 and answer = $2",
                 id,
                 before,
-                resealed
+                resealed,
+                tx.tenant()?.0,
             )
         }
         Kind::Asked => {
             sqlx::query!(
-                "update elicitations set sealed = $3 where id = $1 and sealed = $2",
+                "update elicitations set sealed = $3 where tenant_id = $4 and id = $1 and sealed = $2",
                 id,
                 before,
-                resealed
+                resealed,
+                tx.tenant()?.0,
             )
         }
         Kind::Answered => {
             sqlx::query!(
-                "update elicitations set entered = $3 where id = $1 and entered = $2",
+                "update elicitations set entered = $3 where tenant_id = $4 and id = $1 and entered = $2",
                 id,
                 before,
-                resealed
+                resealed,
+                tx.tenant()?.0,
             )
         }
     };

@@ -17,18 +17,22 @@ pub struct StoredSecret {
 
 /// How many there are.
 pub async fn count(tx: &mut Tx) -> Result<i64> {
-    Ok(
-        sqlx::query_scalar!(r#"select count(*) as "count!" from secrets"#)
-            .fetch_one(tx.conn())
-            .await?,
-    )
+    let count = sqlx::query_scalar!(
+        r#"select count(*) as "count!" from secrets where tenant_id = $1"#,
+        tx.tenant()?.0,
+    );
+    Ok(count.fetch_one(tx.conn()).await?)
 }
 
 /// Id and version of a secret.
 pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<(Uuid, i64)>> {
-    let row = sqlx::query!("select id, version from secrets where name = $1", name)
-        .fetch_optional(tx.conn())
-        .await?;
+    let row = sqlx::query!(
+        "select id, version from secrets where tenant_id = $2 and name = $1",
+        name,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
     Ok(row.map(|row| (row.id, row.version)))
 }
 
@@ -56,7 +60,8 @@ pub async fn put(tx: &mut Tx, tenant: TenantId, row: &StoredSecret) -> Result<bo
 pub async fn all(tx: &mut Tx) -> Result<Vec<StoredSecret>> {
     let rows = sqlx::query_as!(
         StoredSecret,
-        "select id, name, sealed, version, updated_at from secrets order by name"
+        "select id, name, sealed, version, updated_at from secrets where tenant_id = $1 order by name",
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -65,8 +70,12 @@ pub async fn all(tx: &mut Tx) -> Result<Vec<StoredSecret>> {
 
 /// Removes a secret; `false` when there is none.
 pub async fn delete(tx: &mut Tx, name: &str) -> Result<bool> {
-    let done = sqlx::query!("delete from secrets where name = $1", name)
-        .execute(tx.conn())
-        .await?;
+    let done = sqlx::query!(
+        "delete from secrets where tenant_id = $2 and name = $1",
+        name,
+        tx.tenant()?.0,
+    )
+    .execute(tx.conn())
+    .await?;
     Ok(done.rows_affected() == 1)
 }

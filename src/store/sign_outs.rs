@@ -30,8 +30,9 @@ pub async fn put(tx: &mut Tx, tenant: TenantId, user: &UserId, sign_out: SignOut
 pub async fn get(tx: &mut Tx, user: &UserId) -> Result<Option<SignOut>> {
     let row = sqlx::query_as!(
         SignOut,
-        "select issued_until, expires_until from sign_outs where user_id = $1",
+        "select issued_until, expires_until from sign_outs where tenant_id = $2 and user_id = $1",
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;

@@ -33,7 +33,7 @@ pub async fn plant(tx: &mut Tx, run: RunId, given: &Given<'_>) -> Result<()> {
     sqlx::query!(
         "update runs
          set root_run = $2, parent_run = $3, depth = $4, params = $5::text::json, scope = $6, callback_session = $7
-         where id = $1 and root_run is null",
+         where tenant_id = $8 and id = $1 and root_run is null",
         run.0,
         given.branch.root.0,
         given.branch.parent.map(|parent| parent.0),
@@ -41,6 +41,7 @@ pub async fn plant(tx: &mut Tx, run: RunId, given: &Given<'_>) -> Result<()> {
         params,
         given.scope,
         given.callback.map(|session| session.0),
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -63,9 +64,10 @@ pub async fn count(tx: &mut Tx, root: RunId, parent: RunId) -> Result<Count> {
         Count,
         r#"select count(*) as "all!", count(*) filter (where parent_run = $2) as "children!",
                   coalesce(bool_or(cancel_requested) filter (where id = $2), true) as "stopping!"
-           from runs where root_run = $1"#,
+           from runs where tenant_id = $3 and root_run = $1"#,
         root.0,
         parent.0,
+        tx.tenant()?.0,
     )
     .fetch_one(tx.conn())
     .await?;
@@ -75,8 +77,12 @@ pub async fn count(tx: &mut Tx, root: RunId, parent: RunId) -> Result<Count> {
 /// Locks the tree of a run until the end of the transaction: nothing is added to it.
 pub async fn lock(tx: &mut Tx, run: RunId) -> Result<()> {
     sqlx::query!(
-        "select 1 as one from runs where id = (select coalesce(root_run, id) from runs where id = $1) for update",
-        run.0
+        "select 1 as one from runs
+         where tenant_id = $2
+           and id = (select coalesce(root_run, id) from runs where tenant_id = $2 and id = $1)
+         for update",
+        run.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -88,12 +94,15 @@ pub async fn lock(tx: &mut Tx, run: RunId) -> Result<()> {
 pub async fn below(tx: &mut Tx, run: RunId) -> Result<Vec<RunId>> {
     let ids = sqlx::query_scalar!(
         r#"with recursive below as (
-             select tenant_id, id from runs where parent_run = $1
+             select tenant_id, id from runs where tenant_id = $2 and parent_run = $1
              union
-             select r.tenant_id, r.id from runs r join below b on r.tenant_id = b.tenant_id and r.parent_run = b.id
+             select r.tenant_id, r.id from runs r
+             join below b on r.tenant_id = b.tenant_id and r.parent_run = b.id
+             where r.tenant_id = $2
            )
            select id as "id!" from below"#,
         run.0,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -104,14 +113,18 @@ pub async fn below(tx: &mut Tx, run: RunId) -> Result<Vec<RunId>> {
 pub async fn stop(tx: &mut Tx, runs: &[RunId]) -> Result<Vec<RunId>> {
     let runs: Vec<_> = runs.iter().map(|run| run.0).collect();
     sqlx::query!(
-        "update runs set called_back_at = now() where id = any($1) and awaits_callback",
-        &runs
+        "update runs set called_back_at = now()
+         where tenant_id = $2 and id = any($1) and awaits_callback",
+        &runs,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
     let open = sqlx::query_scalar!(
-        "update runs set cancel_requested = true where id = any($1) and status in ('queued', 'running') returning id",
+        "update runs set cancel_requested = true
+         where tenant_id = $2 and id = any($1) and status in ('queued', 'running') returning id",
         &runs,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -121,14 +134,16 @@ pub async fn stop(tx: &mut Tx, runs: &[RunId]) -> Result<Vec<RunId>> {
 /// Where a run stands. One that nobody gave a place becomes a root.
 pub async fn branch(tx: &mut Tx, run: RunId) -> Result<Option<Branch>> {
     sqlx::query!(
-        "update runs set root_run = id where id = $1 and root_run is null",
-        run.0
+        "update runs set root_run = id where tenant_id = $2 and id = $1 and root_run is null",
+        run.0,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
     let row = sqlx::query!(
-        r#"select root_run as "root!", parent_run, depth from runs where id = $1"#,
-        run.0
+        r#"select root_run as "root!", parent_run, depth from runs where tenant_id = $2 and id = $1"#,
+        run.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -144,9 +159,11 @@ pub async fn follow(tx: &mut Tx, run: RunId, other: RunId) -> Result<()> {
     sqlx::query!(
         "update runs r set root_run = o.root_run, parent_run = o.id, depth = o.depth, params = o.params
          from runs o
-         where r.id = $1 and r.root_run is null and o.tenant_id = r.tenant_id and o.id = $2 and o.root_run is not null",
+         where r.tenant_id = $3 and r.id = $1 and r.root_run is null
+           and o.tenant_id = $3 and o.id = $2 and o.root_run is not null",
         run.0,
         other.0,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -165,8 +182,9 @@ pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<Stored>> {
     let row = sqlx::query!(
         r#"select r.params as "params: Json<Map<String, Value>>", root.id as "root?", root.scope as "scope?"
            from runs r left join runs root on root.tenant_id = r.tenant_id and root.id = r.root_run
-           where r.id = $1 and (r.root_run is null or root.id is not null)"#,
+           where r.tenant_id = $2 and r.id = $1 and (r.root_run is null or root.id is not null)"#,
         run.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -180,8 +198,10 @@ pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<Stored>> {
 pub async fn params_of(tx: &mut Tx, session: ConversationId) -> Result<Map<String, Value>> {
     let params = sqlx::query_scalar!(
         r#"select params as "params!: Json<Map<String, Value>>" from runs
-           where conversation_id = $1 and params is not null and params::text <> '{}' order by ordinal desc limit 1"#,
+           where tenant_id = $2 and conversation_id = $1 and params is not null and params::text <> '{}'
+           order by ordinal desc limit 1"#,
         session.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -191,9 +211,10 @@ pub async fn params_of(tx: &mut Tx, session: ConversationId) -> Result<Map<Strin
 /// Lets a process speak for a run.
 pub async fn add_token(tx: &mut Tx, run: RunId, hash: &[u8]) -> Result<bool> {
     let done = sqlx::query!(
-        "update runs set token_hashes = array_append(token_hashes, $2) where id = $1",
+        "update runs set token_hashes = array_append(token_hashes, $2) where tenant_id = $3 and id = $1",
         run.0,
-        hash
+        hash,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -203,8 +224,10 @@ pub async fn add_token(tx: &mut Tx, run: RunId, hash: &[u8]) -> Result<bool> {
 /// Nobody speaks for a run any more, if it is over.
 pub async fn remove_tokens(tx: &mut Tx, run: RunId) -> Result<()> {
     sqlx::query!(
-        "update runs set token_hashes = '{}' where id = $1 and status not in ('queued', 'running')",
-        run.0
+        "update runs set token_hashes = '{}'
+         where tenant_id = $2 and id = $1 and status not in ('queued', 'running')",
+        run.0,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -220,8 +243,10 @@ pub struct Speaking {
 
 pub async fn speaking(tx: &mut Tx, run: RunId) -> Result<Option<Speaking>> {
     let row = sqlx::query!(
-        r#"select token_hashes, conversation_id, principal as "principal: Json<Principal>" from runs where id = $1"#,
+        r#"select token_hashes, conversation_id, principal as "principal: Json<Principal>"
+           from runs where tenant_id = $2 and id = $1"#,
         run.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -248,8 +273,9 @@ pub struct Due {
 pub async fn awaiting(tx: &mut Tx, run: RunId) -> Result<Option<(UserId, ConversationId)>> {
     let row = sqlx::query!(
         r#"select user_id, callback_session as "session!" from runs
-           where id = $1 and awaits_callback and status not in ('queued', 'running')"#,
+           where tenant_id = $2 and id = $1 and awaits_callback and status not in ('queued', 'running')"#,
         run.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -260,10 +286,11 @@ pub async fn awaiting(tx: &mut Tx, run: RunId) -> Result<Option<(UserId, Convers
 pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<Due>> {
     let row = sqlx::query!(
         r#"update runs set called_back_at = now()
-           where id = $1 and awaits_callback and status not in ('queued', 'running')
+           where tenant_id = $2 and id = $1 and awaits_callback and status not in ('queued', 'running')
            returning conversation_id, agent, principal as "principal: Json<Principal>", status, error,
                      root_run, parent_run, depth, callback_session as "callback!""#,
         run.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -289,20 +316,27 @@ pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<Due>> {
 /// waits for consent. `run` is any of its runs.
 pub async fn close(tx: &mut Tx, run: RunId) -> Result<bool> {
     let root = sqlx::query_scalar!(
-        "select id from runs where id = (select root_run from runs where id = $1) and has_scope for update",
+        "select id from runs
+         where tenant_id = $2 and id = (select root_run from runs where tenant_id = $2 and id = $1)
+           and has_scope
+         for update",
         run.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
     let Some(root) = root else { return Ok(false) };
     let done = sqlx::query!(
         "update runs set scope = null
-         where id = $1
-           and not exists (select 1 from runs where root_run = $1
+         where tenant_id = $2 and id = $1
+           and not exists (select 1 from runs where tenant_id = $2 and root_run = $1
                            and (status in ('queued', 'running') or awaits_callback))
-           and not exists (select 1 from approvals a join runs r on r.tenant_id = a.tenant_id and r.id = a.run_id
-                           where r.root_run = $1 and a.state in ('pending', 'approved', 'executing'))",
+           and not exists (select 1 from approvals a
+                           join runs r on r.tenant_id = a.tenant_id and r.id = a.run_id
+                           where a.tenant_id = $2 and r.root_run = $1
+                             and a.state in ('pending', 'approved', 'executing'))",
         root,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -333,8 +367,10 @@ pub async fn unsettled(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, RunId)>
 pub async fn last_said(tx: &mut Tx, run: RunId) -> Result<Option<Vec<Part>>> {
     let parts = sqlx::query_scalar!(
         r#"select parts as "parts: Json<Vec<Part>>" from messages
-           where run_id = $1 and role = 'assistant' and for_model order by seq desc limit 1"#,
+           where tenant_id = $2 and run_id = $1 and role = 'assistant' and for_model
+           order by seq desc limit 1"#,
         run.0,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;

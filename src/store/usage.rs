@@ -61,8 +61,9 @@ pub async fn today(tx: &mut Tx, user: &UserId) -> Result<(Used, Used)> {
                   coalesce(sum(input_tokens + output_tokens) filter (where user_id = $1), 0)::bigint as "user_tokens!",
                   coalesce(sum(runs), 0)::bigint as "runs!",
                   coalesce(sum(input_tokens + output_tokens), 0)::bigint as "tokens!"
-           from usage where day = (now() at time zone 'utc')::date"#,
+           from usage where tenant_id = $2 and day = (now() at time zone 'utc')::date"#,
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_one(tx.conn())
     .await?;
@@ -91,12 +92,13 @@ pub async fn list(
         r#"with used as (
              select user_id, agent, sum(runs)::bigint as runs, sum(input_tokens)::bigint as input_tokens,
                     sum(output_tokens)::bigint as output_tokens, 0::bigint as tool_calls
-             from usage where ($1::date is null or day >= $1) and ($2::date is null or day < $2)
+             from usage where tenant_id = $4 and ($1::date is null or day >= $1)
+               and ($2::date is null or day < $2)
              group by user_id, agent
              union all
              select actor, agent, 0, 0, 0, count(*)
              from audit
-             where action = 'tool.call' and agent is not null
+             where tenant_id = $4 and action = 'tool.call' and agent is not null
                and ($1::date is null or at >= $1::date::timestamp at time zone 'utc')
                and ($2::date is null or at < $2::date::timestamp at time zone 'utc')
              group by actor, agent
@@ -109,6 +111,7 @@ pub async fn list(
         since,
         until,
         limit,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;

@@ -58,17 +58,22 @@ pub async fn list(
     let ids = sqlx::query_scalar!(
         r#"select user_id as "id!" from (
              (select distinct user_id from conversations
-              where starts_with(user_id, $1) and ($2::text is null or user_id > $2) order by user_id limit $3)
+              where tenant_id = $4 and starts_with(user_id, $1) and ($2::text is null or user_id > $2)
+              order by user_id limit $3)
              union (select distinct user_id from credentials
-              where starts_with(user_id, $1) and ($2::text is null or user_id > $2) order by user_id limit $3)
+              where tenant_id = $4 and starts_with(user_id, $1) and ($2::text is null or user_id > $2)
+              order by user_id limit $3)
              union (select distinct user_id from usage
-              where starts_with(user_id, $1) and ($2::text is null or user_id > $2) order by user_id limit $3)
+              where tenant_id = $4 and starts_with(user_id, $1) and ($2::text is null or user_id > $2)
+              order by user_id limit $3)
              union (select distinct requester from approvals
-              where starts_with(requester, $1) and ($2::text is null or requester > $2) order by requester limit $3)
+              where tenant_id = $4 and starts_with(requester, $1) and ($2::text is null or requester > $2)
+              order by requester limit $3)
            ) seen order by user_id limit $3"#,
         prefix,
         after,
         limit,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -78,11 +83,12 @@ pub async fn list(
 /// One of them.
 pub async fn get(tx: &mut Tx, user: &UserId) -> Result<Option<SeenUser>> {
     let seen = sqlx::query_scalar!(
-        r#"select exists (select from conversations where user_id = $1)
-                  or exists (select from credentials where user_id = $1)
-                  or exists (select from usage where user_id = $1)
-                  or exists (select from approvals where requester = $1) as "seen!""#,
+        r#"select exists (select from conversations where tenant_id = $2 and user_id = $1)
+                  or exists (select from credentials where tenant_id = $2 and user_id = $1)
+                  or exists (select from usage where tenant_id = $2 and user_id = $1)
+                  or exists (select from approvals where tenant_id = $2 and requester = $1) as "seen!""#,
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_one(tx.conn())
     .await?;
@@ -100,24 +106,27 @@ async fn described(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
                   called.tool_calls as "tool_calls_today!",
                   greatest(talk.last, own.last, asked.last, used.last, did.last) as last_seen
            from unnest($1::text[]) with ordinality u (id, place),
-           lateral (select count(*) as conversations, max(updated_at) as last from conversations where user_id = u.id) talk,
+           lateral (select count(*) as conversations, max(updated_at) as last from conversations
+                    where tenant_id = $2 and user_id = u.id) talk,
            lateral (select coalesce(json_agg(json_build_object('agent', agent, 'server', server, 'state', state)
                                              order by agent, server), '[]') as credentials, max(updated_at) as last
-                    from credentials where user_id = u.id) own,
+                    from credentials where tenant_id = $2 and user_id = u.id) own,
            lateral (select count(*) filter (where state in ('pending', 'approved', 'executing')) as open,
                            max(created_at) as last
-                    from approvals where requester = u.id) asked,
+                    from approvals where tenant_id = $2 and requester = u.id) asked,
            lateral (select coalesce(sum(runs) filter (where day = (now() at time zone 'utc')::date), 0)::bigint as runs,
                            coalesce(sum(input_tokens + output_tokens)
                                     filter (where day = (now() at time zone 'utc')::date), 0)::bigint as tokens,
                            max(day)::timestamp at time zone 'utc' as last
-                    from usage where user_id = u.id) used,
+                    from usage where tenant_id = $2 and user_id = u.id) used,
            lateral (select count(*) as tool_calls from audit
-                    where actor = u.id and action = 'tool.call'
+                    where tenant_id = $2 and actor = u.id and action = 'tool.call'
                       and at >= ((now() at time zone 'utc')::date)::timestamp at time zone 'utc') called,
-           lateral (select max(at) as last from (select at from audit where actor = u.id order by id desc limit 1) a) did
+           lateral (select max(at) as last from (
+             select at from audit where tenant_id = $2 and actor = u.id order by id desc limit 1) a) did
            order by u.place"#,
         ids,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;

@@ -42,12 +42,14 @@ pub async fn list(tx: &mut Tx, whose: Whose<'_>, page: Page) -> Result<Vec<Appro
             rows!(
                 "select",
                 "from approvals a
-                 where requester = $1 and ($2::text is null or state = $2) and ($3::uuid is null or id < $3)
+                 where a.tenant_id = $5 and requester = $1 and ($2::text is null or state = $2)
+                   and ($3::uuid is null or id < $3)
                  order by id desc limit $4",
                 user.as_str(),
                 state,
                 before,
                 page.limit,
+                tx.tenant()?.0,
             )
             .fetch_all(tx.conn())
             .await?
@@ -57,13 +59,14 @@ pub async fn list(tx: &mut Tx, whose: Whose<'_>, page: Page) -> Result<Vec<Appro
             rows!(
                 "select",
                 "from approvals a
-                 where agent = any($1) and ($3::text is null or state = $3) and ($4::uuid is null or id < $4)
+                 where a.tenant_id = $8 and agent = any($1) and ($3::text is null or state = $3)
+                   and ($4::uuid is null or id < $4)
                    and exists (select from unnest($1::text[], $2::text[]) held (agent, role)
                                where held.agent = a.agent and held.role = any(a.approvers))
                    and (not $6 or state = 'pending' and expires_at > clock_timestamp()
                         and (requester <> $7 or self_approval)
                         and not exists (select from approval_votes v
-                                        where v.tenant_id = a.tenant_id and v.approval_id = a.id and v.approver = $7))
+                                        where v.tenant_id = $8 and v.approval_id = a.id and v.approver = $7))
                  order by id desc limit $5",
                 &agents,
                 &roles,
@@ -72,6 +75,7 @@ pub async fn list(tx: &mut Tx, whose: Whose<'_>, page: Page) -> Result<Vec<Appro
                 page.limit,
                 page.undecided,
                 approver.user().as_str(),
+                tx.tenant()?.0,
             )
             .fetch_all(tx.conn())
             .await?
@@ -85,15 +89,17 @@ pub async fn badge_of_approver(tx: &mut Tx, approver: &Approver) -> Result<i64> 
     let (agents, roles) = approver.columns();
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from approvals a
-           where agent = any($1) and state = 'pending' and expires_at > clock_timestamp()
+           where a.tenant_id = $4 and agent = any($1) and state = 'pending'
+             and expires_at > clock_timestamp()
              and exists (select from unnest($1::text[], $2::text[]) held (agent, role)
                          where held.agent = a.agent and held.role = any(a.approvers))
              and (requester <> $3 or self_approval)
              and not exists (select from approval_votes v
-                             where v.tenant_id = a.tenant_id and v.approval_id = a.id and v.approver = $3)"#,
+                             where v.tenant_id = $4 and v.approval_id = a.id and v.approver = $3)"#,
         &agents,
         &roles,
         approver.user().as_str(),
+        tx.tenant()?.0,
     );
     Ok(count.fetch_one(tx.conn()).await?)
 }
@@ -102,8 +108,9 @@ pub async fn badge_of_approver(tx: &mut Tx, approver: &Approver) -> Result<i64> 
 pub async fn open_of_requester(tx: &mut Tx, user: &UserId) -> Result<i64> {
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from approvals
-           where requester = $1 and state in ('pending', 'approved', 'executing')"#,
+           where tenant_id = $2 and requester = $1 and state in ('pending', 'approved', 'executing')"#,
         user.as_str(),
+        tx.tenant()?.0,
     );
     Ok(count.fetch_one(tx.conn()).await?)
 }
@@ -120,7 +127,7 @@ pub async fn changed(
     let found = rows!(
         "select",
         "from approvals a
-         where changed_at >= $4
+         where a.tenant_id = $6 and changed_at >= $4
            and (requester = $1
                 or exists (select from unnest($2::text[], $3::text[]) held (agent, role)
                            where held.agent = a.agent and held.role = any(a.approvers)))
@@ -130,6 +137,7 @@ pub async fn changed(
         &roles,
         from,
         limit,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -140,8 +148,10 @@ pub async fn changed(
 /// was, and how many came within ten seconds of now (one that commits late may not be the newest).
 pub async fn changed_last(tx: &mut Tx) -> Result<(Option<OffsetDateTime>, i64)> {
     let row = sqlx::query!(
-        r#"select (select max(changed_at) from approvals) as last,
-                  (select count(*) from approvals where changed_at > clock_timestamp() - interval '10 seconds') as "fresh!""#
+        r#"select (select max(changed_at) from approvals where tenant_id = $1) as last,
+                  (select count(*) from approvals
+                   where tenant_id = $1 and changed_at > clock_timestamp() - interval '10 seconds') as "fresh!""#,
+        tx.tenant()?.0,
     )
     .fetch_one(tx.conn())
     .await?;

@@ -17,7 +17,9 @@ use crate::{
 /// Notes a vote on a row that is locked, and that something about it is new.
 pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
     sqlx::query!(
-        "with changed as (update approvals set changed_at = clock_timestamp() where id = $3)
+        "with changed as (
+           update approvals set changed_at = clock_timestamp() where tenant_id = $1 and id = $3
+         )
          insert into approval_votes (tenant_id, id, approval_id, approver, choice, reason)
          values ($1, $2, $3, $4, $5, $6)",
         tenant.0,
@@ -36,8 +38,10 @@ pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
 pub async fn votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
     let ids: Vec<Uuid> = ids.iter().map(|id| id.0).collect();
     let rows = sqlx::query!(
-        "select approval_id, approver, choice, reason, at from approval_votes where approval_id = any($1) order by at",
+        "select approval_id, approver, choice, reason, at from approval_votes
+         where tenant_id = $2 and approval_id = any($1) order by at",
         &ids,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -61,10 +65,11 @@ pub async fn votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
 pub async fn add_evidence(tx: &mut Tx, id: ApprovalId, evidence: &str) -> Result<Option<Approval>> {
     let row = rows!(
         "update approvals a set evidence = $2, changed_at = clock_timestamp()
-         where id = $1 and state = 'outcome_unknown' and evidence is null returning",
+         where a.tenant_id = $3 and id = $1 and state = 'outcome_unknown' and evidence is null returning",
         "",
         id.0,
         evidence,
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -83,12 +88,13 @@ pub async fn record(
         "update approvals a
          set recorded_happened = $2, recorded_note = $3, recorded_by = $4, recorded_at = clock_timestamp(),
              changed_at = clock_timestamp()
-         where id = $1 and state = 'outcome_unknown' and recorded_at is null returning",
+         where a.tenant_id = $5 and id = $1 and state = 'outcome_unknown' and recorded_at is null returning",
         "",
         id.0,
         happened,
         note,
         by.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;

@@ -52,13 +52,14 @@ pub async fn claim(
     let row = rows!(
         "update approvals a
          set lease_owner = $2, lease_until = clock_timestamp() + make_interval(secs => $3), fence = fence + 1
-         where id = $1 and state = 'approved' and lapses_at > clock_timestamp()
+         where a.tenant_id = $4 and id = $1 and state = 'approved' and lapses_at > clock_timestamp()
            and coalesce(lease_until < clock_timestamp(), true)
          returning",
         "",
         id.0,
         replica.0,
         lease.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
@@ -69,10 +70,11 @@ pub async fn claim(
 pub async fn heartbeat(tx: &mut Tx, approval: &Approval, lease: Duration) -> Result<bool> {
     let done = sqlx::query!(
         "update approvals set lease_until = clock_timestamp() + make_interval(secs => $3)
-         where id = $1 and fence = $2 and state in ('approved', 'executing')",
+         where tenant_id = $4 and id = $1 and fence = $2 and state in ('approved', 'executing')",
         approval.id.0,
         approval.fence,
         lease.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -83,10 +85,11 @@ pub async fn heartbeat(tx: &mut Tx, approval: &Approval, lease: Duration) -> Res
 pub async fn release(tx: &mut Tx, approval: &Approval, pause: Duration) -> Result<()> {
     sqlx::query!(
         "update approvals set lease_until = clock_timestamp() + make_interval(secs => $3)
-         where id = $1 and fence = $2 and state = 'approved'",
+         where tenant_id = $4 and id = $1 and fence = $2 and state = 'approved'",
         approval.id.0,
         approval.fence,
         pause.as_secs_f64(),
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await?;
@@ -98,9 +101,11 @@ pub async fn withdraw(tx: &mut Tx, runs: &[RunId], by: &UserId) -> Result<Vec<Ap
     let runs: Vec<_> = runs.iter().map(|run| run.0).collect();
     let ids = sqlx::query_scalar!(
         "update approvals set withdrawn_by = $2, changed_at = clock_timestamp()
-         where run_id = any($1) and state in ('pending', 'approved') and withdrawn_by is null returning id",
+         where tenant_id = $3 and run_id = any($1) and state in ('pending', 'approved')
+           and withdrawn_by is null returning id",
         &runs,
         by.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;

@@ -21,14 +21,16 @@ pub async fn sessions_below(
         r#"with recursive below as (
              select c.tenant_id, c.id from conversations c
              join conversations p on p.tenant_id = c.tenant_id and p.id = c.parent_session
-             where p.id = $1 and p.user_id = $2
+             where c.tenant_id = $3 and p.id = $1 and p.user_id = $2
              union
              select c.tenant_id, c.id from conversations c
              join below b on c.tenant_id = b.tenant_id and c.parent_session = b.id
+             where c.tenant_id = $3
            )
            select id as "id!" from below"#,
         session.0,
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -50,8 +52,10 @@ pub async fn lock_sessions_below(
             .map(|id: &ConversationId| id.0)
             .collect();
         sqlx::query!(
-            "select 1 as one from conversations where id = any($1) order by id for update",
-            &ids
+            "select 1 as one from conversations where tenant_id = $2 and id = any($1)
+             order by id for update",
+            &ids,
+            tx.tenant()?.0,
         )
         .fetch_all(tx.conn())
         .await?;
@@ -67,8 +71,10 @@ pub async fn lock_sessions_below(
 pub async fn runs_of(tx: &mut Tx, sessions: &[ConversationId]) -> Result<Vec<(RunId, bool)>> {
     let sessions: Vec<_> = sessions.iter().map(|session| session.0).collect();
     let rows = sqlx::query!(
-        r#"select id, status in ('queued', 'running') as "open!" from runs where conversation_id = any($1)"#,
+        r#"select id, status in ('queued', 'running') as "open!" from runs
+           where tenant_id = $2 and conversation_id = any($1)"#,
         &sessions,
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -97,11 +103,13 @@ pub async fn children(tx: &mut Tx, user: &UserId, session: ConversationId) -> Re
            from conversations c
            join lateral (
              select id, status, error from runs
-             where tenant_id = c.tenant_id and conversation_id = c.id and kind = 'turn' order by ordinal desc limit 1
+             where tenant_id = $3 and conversation_id = c.id and kind = 'turn'
+             order by ordinal desc limit 1
            ) r on true
-           where c.parent_session = $1 and c.user_id = $2 order by c.id"#,
+           where c.tenant_id = $3 and c.parent_session = $1 and c.user_id = $2 order by c.id"#,
         session.0,
         user.as_str(),
+        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
@@ -128,9 +136,10 @@ pub async fn children(tx: &mut Tx, user: &UserId, session: ConversationId) -> Re
 /// Says whose child a session is.
 pub async fn adopt(tx: &mut Tx, session: ConversationId, parent: ConversationId) -> Result<()> {
     let done = sqlx::query!(
-        "update conversations set parent_session = $2 where id = $1",
+        "update conversations set parent_session = $2 where tenant_id = $3 and id = $1",
         session.0,
-        parent.0
+        parent.0,
+        tx.tenant()?.0,
     )
     .execute(tx.conn())
     .await;
