@@ -1,7 +1,7 @@
-//! Floor 1: one step of a model: messages and tools in, a stream of deltas out.
+//! One step of a model: messages and tools in, a stream of deltas out.
 //!
 //! The message rows of the store stay the source of truth; a provider's own view of a conversation is made from
-//! them for each step and thrown away. Only this module and its children name the client library.
+//! them for each step and thrown away. Each provider has one file, and its JSON is known nowhere else.
 //!
 //! Invariants: a stream ends with exactly one [`Delta::Done`] or one error, and a reply that the provider did
 //! not end is never `Done`. Nothing is asked twice once text was given out. No key, prompt or raw body is in an
@@ -14,11 +14,14 @@ use serde_json::value::RawValue;
 
 use crate::domain::{pack::Llm, run::Usage};
 
+mod anthropic;
 mod breaker;
 mod error;
+mod gemini;
 mod history;
+mod ollama;
+mod openai;
 mod provider;
-mod quiet;
 mod reply;
 mod step;
 mod transport;
@@ -114,7 +117,7 @@ pub struct Limits {
     pub step: Duration,
     /// Bytes of one answer.
     pub max_body: usize,
-    /// Bytes without a line end: the parser below reads an unfinished line again with each chunk.
+    /// Bytes without a line end.
     pub max_line: usize,
     /// Requests in one step, the first included.
     pub attempts: u32,

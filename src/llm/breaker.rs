@@ -55,14 +55,14 @@ impl Breakers {
 
 impl Permit {
     /// The endpoint answered, whatever it said.
-    pub(super) fn alive(self) {
+    pub(super) fn succeed(self) {
         if let Some(circuit) = self.breakers.lock().get_mut(&self.endpoint) {
             *circuit = Circuit::default();
         }
     }
 
     /// It did not answer, or not to the end. The `limit`th time in a row opens the circuit for `pause`.
-    pub(super) fn dead(self, limit: u32, pause: Duration) {
+    pub(super) fn fail(self, limit: u32, pause: Duration) {
         if let Some(circuit) = self.breakers.lock().get_mut(&self.endpoint) {
             circuit.failures = circuit.failures.saturating_add(1);
             if circuit.failures >= limit {

@@ -5,19 +5,14 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
-use rig_core::{
-    ProviderError, ProviderResponseError,
-    http_client::{Error as HttpError, HeaderMap},
-};
+use http::{HeaderMap, StatusCode};
 use serde_json::Value;
 use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 
-use super::transport::Fault;
 use crate::domain::{clock::Clock, secret::Secret};
 
 /// The longest sentence of a provider that is shown.
-const MAX_WORDS: usize = 300;
+const MAX_CHARS: usize = 300;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
@@ -99,9 +94,9 @@ impl ModelError {
 pub(super) struct Failure {
     pub(super) error: ModelError,
     /// The same request may work in a moment, and nothing of an answer was computed.
-    pub(super) again: bool,
+    pub(super) is_retryable: bool,
     /// The endpoint gave no definite answer.
-    pub(super) dead: bool,
+    pub(super) is_outage: bool,
     /// The request field that the endpoint says it does not take.
     pub(super) field: Option<Field>,
 }
@@ -114,110 +109,55 @@ pub(super) enum Field {
 
 impl From<ModelError> for Failure {
     fn from(error: ModelError) -> Self {
-        let dead = matches!(
+        let is_outage = matches!(
             error,
             ModelError::Unavailable { .. } | ModelError::Truncated | ModelError::TimedOut
         );
-        let again = matches!(
+        let is_retryable = matches!(
             error,
             ModelError::Unavailable { .. } | ModelError::RateLimited { .. }
         );
         Self {
             error,
-            again,
-            dead,
+            is_retryable,
+            is_outage,
             field: None,
         }
     }
 }
 
-impl Failure {
-    /// What the library's error means. `key` is taken out of whatever the provider says.
-    pub(super) fn of(error: &ProviderError, key: Option<&Secret>) -> Self {
-        match error {
-            ProviderError::Http(error) => transport(error),
-            ProviderError::Truncated => ModelError::Truncated.into(),
-            error => match error.provider_response() {
-                Some(response) => answered(response, key),
-                // Building the request, or reading a reply that is JSON of some other kind. The library's own
-                // words may quote either.
-                None if matches!(
-                    error,
-                    ProviderError::Request(_) | ProviderError::UnsupportedOption(_)
-                ) =>
-                {
-                    ModelError::BadRequest("it could not be written for this provider".to_owned())
-                        .into()
-                }
-                None => ModelError::Protocol(String::new()).into(),
-            },
-        }
-    }
-}
-
-fn transport(error: &HttpError) -> Failure {
-    let fault = match error {
-        HttpError::Instance(inner) => inner.downcast_ref::<Fault>(),
-        HttpError::InvalidContentType(kind) => {
-            let kind = kind
-                .to_str()
-                .ok()
-                .filter(|kind| !kind.is_empty())
-                .unwrap_or("unnamed");
-            return ModelError::Protocol(format!(
-                "it came as {} and not as a stream",
-                words(kind, None)
-            ))
-            .into();
-        }
-        _ => None,
-    };
-    match fault {
-        Some(Fault::Connect | Fault::NoAnswer) => {
-            let reason = fault.map(ToString::to_string).unwrap_or_default();
-            ModelError::Unavailable {
-                reason,
-                retry_after: None,
-            }
-            .into()
-        }
-        Some(Fault::Broken) => ModelError::Truncated.into(),
-        Some(Fault::FirstByte(_) | Fault::Idle(_)) => ModelError::TimedOut.into(),
-        Some(Fault::Body(_) | Fault::Line(_)) => ModelError::TooLarge.into(),
-        Some(Fault::Request(what)) => ModelError::BadRequest((*what).to_owned()).into(),
-        None => ModelError::Protocol(String::new()).into(),
-    }
-}
-
-/// A provider that answered and said no: with a status, or with an error in the stream.
-fn answered(response: &ProviderResponseError, key: Option<&Secret>) -> Failure {
-    let body: Value = serde_json::from_str(&response.body).unwrap_or(Value::Null);
-    let said = said(&body, key);
-    let retry_after = response.headers.as_ref().and_then(retry_after);
-    let status = response
-        .status
-        .filter(|status| !status.is_success())
-        .or_else(|| stated(&body));
-    let code = response.machine_code().unwrap_or_default();
-    let unpaid = code == "insufficient_quota";
-    let bad_key = response.body.contains("API_KEY_INVALID");
-    let error = match status.map(|status| status.as_u16()) {
-        Some(401..=403) => ModelError::Unauthorized(said),
-        Some(400 | 429) if unpaid || bad_key => ModelError::Unauthorized(said),
-        Some(404 | 405 | 410) => ModelError::NotFound(said),
+/// A provider that answered and said no: with a status, or with an error in the stream. `key` is taken out of
+/// whatever it says.
+pub(super) fn refused(
+    status: Option<StatusCode>,
+    headers: &HeaderMap,
+    body: &Value,
+    key: Option<&Secret>,
+) -> Failure {
+    let message = sentence(body)
+        .map(|text| clean(text, key))
+        .unwrap_or_default();
+    let retry_after = retry_after(headers);
+    let status = status
+        .or_else(|| stated(body))
+        .map(|status| status.as_u16());
+    let error = match status {
+        Some(401..=403) => ModelError::Unauthorized(message),
+        Some(400 | 429) if is_account_problem(body) => ModelError::Unauthorized(message),
+        Some(404 | 405 | 410) => ModelError::NotFound(message),
         Some(429) => ModelError::RateLimited { retry_after },
         None | Some(408 | 500..=599) => ModelError::Unavailable {
-            reason: said,
+            reason: message,
             retry_after,
         },
         Some(300..=399) => {
             ModelError::Protocol("it sends elsewhere, and redirects are not followed".to_owned())
         }
-        Some(400..=499) => ModelError::BadRequest(said),
-        Some(_) => ModelError::Protocol(said),
+        Some(400..=499) => ModelError::BadRequest(message),
+        Some(_) => ModelError::Protocol(message),
     };
     let field = matches!(error, ModelError::BadRequest(_))
-        .then(|| unwanted(&body))
+        .then(|| unwanted(body))
         .flatten();
     Failure {
         field,
@@ -225,9 +165,30 @@ fn answered(response: &ProviderResponseError, key: Option<&Secret>) -> Failure {
     }
 }
 
+/// The `error` of an error body, or the body itself.
+fn error_in(body: &Value) -> &Value {
+    body.get("error").unwrap_or(body)
+}
+
+/// An account without money (OpenAI), or a key that is none (Gemini): both come with a status of another meaning.
+fn is_account_problem(body: &Value) -> bool {
+    let error = error_in(body);
+    let unpaid = ["code", "type"]
+        .iter()
+        .any(|key| error[key] == "insufficient_quota");
+    let details = error["details"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    unpaid
+        || details
+            .iter()
+            .any(|detail| detail["reason"] == "API_KEY_INVALID")
+}
+
 /// The status that an error inside a stream stands for.
 fn stated(body: &Value) -> Option<StatusCode> {
-    let error = body.get("error").unwrap_or(body);
+    let error = error_in(body);
     let number = error
         .get("code")
         .and_then(Value::as_u64)
@@ -267,7 +228,7 @@ fn stated(body: &Value) -> Option<StatusCode> {
 
 /// The field of ours that a refusal is about; the provider's sentence names it when `param` does not.
 fn unwanted(body: &Value) -> Option<Field> {
-    let error = body.get("error").unwrap_or(body);
+    let error = error_in(body);
     let param = error
         .get("param")
         .and_then(Value::as_str)
@@ -284,7 +245,7 @@ fn unwanted(body: &Value) -> Option<Field> {
 
 /// The one sentence for people in an error body.
 fn sentence(body: &Value) -> Option<&str> {
-    let error = body.get("error").unwrap_or(body);
+    let error = error_in(body);
     [
         error.get("message"),
         Some(error),
@@ -295,19 +256,13 @@ fn sentence(body: &Value) -> Option<&str> {
     .find_map(|value| value?.as_str())
 }
 
-fn said(body: &Value, key: Option<&Secret>) -> String {
-    sentence(body)
-        .map(|text| words(text, key))
-        .unwrap_or_default()
-}
-
 /// One clean line: no control characters, no key nor anything that looks like one, no more than is useful.
-fn words(text: &str, key: Option<&Secret>) -> String {
+pub(super) fn clean(text: &str, key: Option<&Secret>) -> String {
     let text = match key.map(Secret::expose).filter(|key| !key.is_empty()) {
         Some(key) => text.replace(key, "[secret]"),
         None => text.to_owned(),
     };
-    let clean = |word: &str| {
+    let clean_word = |word: &str| {
         let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
         let keylike = ["sk-", "AIza", "gsk_", "xai-"]
             .iter()
@@ -320,10 +275,10 @@ fn words(text: &str, key: Option<&Secret>) -> String {
     };
     let mut line = text
         .split_whitespace()
-        .map(clean)
+        .map(clean_word)
         .collect::<Vec<_>>()
         .join(" ");
-    if let Some((cut, _)) = line.char_indices().nth(MAX_WORDS) {
+    if let Some((cut, _)) = line.char_indices().nth(MAX_CHARS) {
         line.truncate(cut);
         line.push('…');
     }

@@ -1,4 +1,4 @@
-//! From our turns to a request that every provider takes.
+//! From our turns to messages that every provider takes.
 //!
 //! Providers refuse a whole conversation for one detail: a call without its result right after, a name with a
 //! dot, an empty text, a schema that is not an object. One such row would silence a conversation for good, so
@@ -6,84 +6,95 @@
 
 use std::collections::HashSet;
 
-use rig_core::{
-    completion::{CompletionRequest, OnUnsupported, ToolDefinition},
-    message::{
-        AssistantContent, CallId, Message, ToolCall, ToolFunction, ToolName, ToolResult,
-        ToolResultContent,
-    },
-};
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{ModelCall, StepRequest, ToolDef, Turn};
-use crate::domain::pack::Llm;
 
-/// Said for a call whose result is not in the history.
+/// The result of a call whose own result is not in the history.
 const NO_RESULT: &str = "there is no result of this call";
-/// Blank texts are refused by some providers.
+/// Stands for a blank text, which some providers refuse.
 const NO_TEXT: &str = "(empty)";
 /// Schema keywords that providers refuse at the top of a tool's arguments; the server checks them anyway.
 const NOT_AT_TOP: [&str; 7] = ["$schema", "$id", "oneOf", "anyOf", "allOf", "enum", "not"];
 
-/// The request of one step.
-pub(super) fn request(llm: &Llm, step: &StepRequest) -> CompletionRequest {
-    let mut request = CompletionRequest::new("");
-    request.chat_history = messages(step);
-    request.tools = step.tools.iter().filter_map(definition).collect();
-    request.temperature = llm.temperature;
-    request.max_tokens = llm.max_tokens;
-    // Otherwise a reason the library does not know would make the turn a failed one.
-    request.accept_unknown_finish_reasons = true;
-    // What the library knows that a model refuses (a temperature, say) is left out instead of failing the step.
-    request.options.on_unsupported = Some(OnUnsupported::Ignore);
-    request
+#[derive(Debug)]
+pub(super) enum Message<'a> {
+    /// What the user wrote with nothing in between.
+    User(Vec<&'a str>),
+    Assistant {
+        text: &'a str,
+        calls: Vec<Call<'a>>,
+    },
+    /// One result for each call of the message before, in the order of the calls.
+    Results(Vec<CallResult<'a>>),
 }
 
-fn messages(step: &StepRequest) -> Vec<Message> {
-    let mut messages = Vec::with_capacity(step.history.len() + 1);
-    if !step.system.trim().is_empty() {
-        messages.push(Message::system(step.system.clone()));
-    }
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    pub(super) id: &'a str,
+    pub(super) name: String,
+    pub(super) arguments: Map<String, Value>,
+}
+
+#[derive(Debug)]
+pub(super) struct CallResult<'a> {
+    pub(super) id: &'a str,
+    pub(super) name: String,
+    pub(super) text: &'a str,
+    pub(super) is_error: bool,
+}
+
+/// The system prompt, if there is one.
+pub(super) fn system(request: &StepRequest) -> Option<&str> {
+    Some(request.system.as_str()).filter(|text| !text.trim().is_empty())
+}
+
+pub(super) fn messages(history: &[Turn]) -> Vec<Message<'_>> {
+    let mut messages = Vec::with_capacity(history.len());
     let mut used = HashSet::new();
-    for (at, turn) in step.history.iter().enumerate() {
+    for (at, turn) in history.iter().enumerate() {
         match turn {
-            Turn::User(text) => messages.push(Message::user(unblank(text))),
+            Turn::User(text) => match messages.last_mut() {
+                Some(Message::User(texts)) => texts.push(non_blank(text)),
+                _ => messages.push(Message::User(vec![non_blank(text)])),
+            },
             Turn::Assistant { text, calls } => {
-                let mut content = Vec::with_capacity(calls.len() + 1);
-                if !text.trim().is_empty() {
-                    content.push(AssistantContent::text(text.clone()));
-                }
-                content.extend(
-                    calls
-                        .iter()
-                        .map(|call| AssistantContent::ToolCall(tool_call(call))),
-                );
-                if !content.is_empty() {
-                    messages.push(Message::from(content));
+                let text = if text.trim().is_empty() { "" } else { text };
+                if !text.is_empty() || !calls.is_empty() {
+                    messages.push(Message::Assistant {
+                        text,
+                        calls: calls.iter().map(call).collect(),
+                    });
                 }
                 if !calls.is_empty() {
                     let results = calls
                         .iter()
-                        .map(|call| result(call, &step.history, at, &mut used));
-                    messages.push(Message::tool_results(results.collect()));
+                        .map(|call| result(call, history, at, &mut used));
+                    messages.push(Message::Results(results.collect()));
                 }
             }
-            // Said right after its call, or nowhere.
+            // A result stands right after its call, or nowhere.
             Turn::ToolResult { .. } => {}
         }
     }
     messages
 }
 
-fn tool_call(call: &ModelCall) -> ToolCall {
-    ToolCall::new(
-        CallId::from_wire(&call.call_id),
-        ToolFunction::parse(legal_name(&call.name), &call.arguments),
-    )
+fn call(call: &ModelCall) -> Call<'_> {
+    Call {
+        id: &call.call_id,
+        name: legal_name(&call.name),
+        arguments: serde_json::from_str(&call.arguments).unwrap_or_default(),
+    }
 }
 
 /// The first result after `at` that answers `call` and answered no other one.
-fn result(call: &ModelCall, history: &[Turn], at: usize, used: &mut HashSet<usize>) -> ToolResult {
+fn result<'a>(
+    call: &'a ModelCall,
+    history: &'a [Turn],
+    at: usize,
+    used: &mut HashSet<usize>,
+) -> CallResult<'a> {
     let found = history
         .iter()
         .enumerate()
@@ -103,24 +114,24 @@ fn result(call: &ModelCall, history: &[Turn], at: usize, used: &mut HashSet<usiz
         used.insert(index);
         (text, is_error)
     });
-    ToolResult {
-        call: CallId::from_wire(&call.call_id),
+    CallResult {
+        id: &call.call_id,
         name: legal_name(&call.name),
-        content: vec![ToolResultContent::text(unblank(text))],
+        text: non_blank(text),
         is_error,
     }
 }
 
-fn unblank(text: &str) -> String {
+fn non_blank(text: &str) -> &str {
     if text.trim().is_empty() {
-        NO_TEXT.to_owned()
+        NO_TEXT
     } else {
-        text.to_owned()
+        text
     }
 }
 
 /// A name that a model made up, in the shape that providers accept back.
-fn legal_name(name: &str) -> ToolName {
+fn legal_name(name: &str) -> String {
     let fold = |c: char| {
         if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {
             c
@@ -129,19 +140,17 @@ fn legal_name(name: &str) -> ToolName {
         }
     };
     let name: String = name.chars().map(fold).take(64).collect();
-    ToolName::new(name)
-        .or_else(|_| ToolName::new("unnamed"))
-        .expect("`unnamed` is not empty")
+    if name.is_empty() {
+        "unnamed".to_owned()
+    } else {
+        name
+    }
 }
 
-/// `None` only for a tool without a name, which nobody can call.
-fn definition(tool: &ToolDef) -> Option<ToolDefinition> {
-    let name = ToolName::new(tool.name.clone()).ok()?;
-    Some(ToolDefinition::new(
-        name,
-        tool.description.clone(),
-        schema(&tool.schema),
-    ))
+/// Each tool with the schema of its arguments.
+pub(super) fn tools(tools: &[ToolDef]) -> impl Iterator<Item = (&ToolDef, Value)> {
+    let named = tools.iter().filter(|tool| !tool.name.is_empty());
+    named.map(|tool| (tool, schema(&tool.schema)))
 }
 
 fn schema(raw: &RawValue) -> Value {
@@ -152,4 +161,40 @@ fn schema(raw: &RawValue) -> Value {
         schema.insert("properties".to_owned(), json!({}));
     }
     Value::Object(schema)
+}
+
+/// The messages in the form that OpenAI and Ollama share, but for what `call` and `result` write.
+pub(super) fn chat_messages(
+    request: &StepRequest,
+    call: impl Fn(&Call<'_>) -> Value,
+    result: impl Fn(&CallResult<'_>) -> Value,
+) -> Vec<Value> {
+    let system = system(request).map(|text| json!({ "role": "system", "content": text }));
+    let mut chat: Vec<Value> = system.into_iter().collect();
+    for message in messages(&request.history) {
+        match message {
+            Message::User(texts) => {
+                chat.push(json!({ "role": "user", "content": texts.join("\n") }));
+            }
+            Message::Assistant { text, calls } => {
+                let mut message = json!({ "role": "assistant", "content": text });
+                if !calls.is_empty() {
+                    message["tool_calls"] = calls.iter().map(&call).collect();
+                }
+                chat.push(message);
+            }
+            Message::Results(results) => chat.extend(results.iter().map(&result)),
+        }
+    }
+    chat
+}
+
+/// The tools in the form that OpenAI and Ollama share.
+pub(super) fn function_tools(request: &StepRequest) -> Vec<Value> {
+    let function = |(tool, schema): (&ToolDef, Value)| {
+        json!({ "type": "function", "function": {
+            "name": tool.name, "description": tool.description, "parameters": schema,
+        } })
+    };
+    tools(&request.tools).map(function).collect()
 }

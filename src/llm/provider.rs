@@ -1,29 +1,10 @@
-//! The four wires: what differs between providers, and nothing else.
+//! The four providers: which one a pack names, how its key is sent, and who writes its requests and reads its answers.
 
 use http::{HeaderName, HeaderValue, header::AUTHORIZATION};
-use rig_core::{
-    completion::CompletionRequest,
-    driver::Model,
-    providers::{
-        anthropic::{self, wire::ToolInputStreaming},
-        gemini::{self, completion::GenerateContent},
-        ollama,
-        openai::{
-            OpenAIConfig,
-            wire::{Auth, BodyRewrite, Chat, OPENAI},
-        },
-    },
-    streaming::CompletionStream,
-};
+use serde_json::Value;
 
-use super::{
-    error::{Failure, ModelError},
-    transport::Guarded,
-};
+use super::{ModelError, StepRequest, anthropic, gemini, ollama, openai, reply::Draft};
 use crate::domain::pack::{Llm, Provider};
-
-/// Answers are this long at most when a pack does not say and Anthropic's wire, which must, does not know the model.
-const ANTHROPIC_MAX_TOKENS: u64 = 8192;
 
 /// What an endpoint turned out not to take; learned from its refusals (`step`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,10 +14,16 @@ pub(super) struct Without {
     pub(super) stream_options: bool,
 }
 
-/// What shares a fate, for the breaker: may hold what an operator put into an address, so never logged.
+/// One request in a provider's own words; the key is not in it.
+pub(super) struct Request {
+    pub(super) url: String,
+    pub(super) headers: &'static [(&'static str, &'static str)],
+    pub(super) body: Value,
+}
+
+/// What shares a fate, for the breaker. It may hold what an operator put into an address, so it is never logged.
 pub(super) fn endpoint(llm: &Llm) -> String {
-    let base = llm.base_url.as_ref().map(root).unwrap_or_default();
-    format!("{} {base}", name(llm.provider))
+    format!("{} {}", name(llm.provider), base(llm).unwrap_or_default())
 }
 
 pub(super) fn name(provider: Provider) -> &'static str {
@@ -49,108 +36,89 @@ pub(super) fn name(provider: Provider) -> &'static str {
     }
 }
 
-/// Opens the stream of one request; nothing is sent until it is polled.
-pub(super) fn open(
+pub(super) fn request(
     llm: &Llm,
-    http: Guarded,
-    mut request: CompletionRequest,
+    step: &StepRequest,
     without: Without,
-) -> Result<CompletionStream, Failure> {
-    if without.temperature {
-        request.temperature = None;
-    }
-    let model = llm.model.as_str();
-    let base = llm.base_url.as_ref().map(root);
-    let opened = match llm.provider {
-        Provider::None => return Err(ModelError::NoModel.into()),
-        Provider::Openai => {
-            Model::new(Chat::new(openai(base, without), model), http).stream(request)
-        }
-        Provider::Anthropic => {
-            let mut claude = anthropic(base).connect(http).completion(model);
-            claude
-                .wire
-                .default_max_tokens
-                .get_or_insert(ANTHROPIC_MAX_TOKENS);
-            // Nobody watches arguments being written, and gateways refuse the field that asks for it.
-            claude.wire.tool_input_streaming = ToolInputStreaming::Off;
-            claude.stream(request)
-        }
-        Provider::Gemini => {
-            Model::new(GenerateContent::new(gemini(base), model), http).stream(request)
-        }
-        Provider::Ollama => {
-            Model::new(ollama::Chat::new(ollama(base), model), http).stream(request)
-        }
+) -> Result<Request, ModelError> {
+    let base = base(llm);
+    let write = match llm.provider {
+        Provider::Openai => openai::request,
+        Provider::Anthropic => anthropic::request,
+        Provider::Gemini => gemini::request,
+        Provider::Ollama => ollama::request,
+        Provider::None => return Err(ModelError::NoModel),
     };
-    opened.map_err(|error| Failure::of(&error, llm.api_key.as_ref()))
-}
-
-fn openai(base: Option<String>, without: Without) -> OpenAIConfig {
-    let mut dialect = OPENAI;
-    // Text as a plain string: many compatible endpoints do not take a list of parts. (The library names the
-    // rewrite after the first provider that needed it.)
-    dialect.quirks.rewrite = BodyRewrite::Perplexity;
-    dialect.quirks.stream_include_usage = !without.stream_options;
-    let config = OpenAIConfig::with_key(&dialect, "").with_auth(Auth::OptionalBearer);
-    match base {
-        Some(base) => config.with_base_url(base),
-        None => config,
-    }
-}
-
-fn anthropic(base: Option<String>) -> anthropic::AnthropicConfig {
-    let config = anthropic::AnthropicConfig::new("");
-    match base {
-        Some(base) => config.with_base_url(base),
-        None => config,
-    }
-}
-
-fn gemini(base: Option<String>) -> gemini::GeminiConfig {
-    let config = gemini::GeminiConfig::new("");
-    match base {
-        Some(base) => config.with_base_url(base.strip_suffix("/v1beta").unwrap_or(&base)),
-        None => config,
-    }
-}
-
-/// The daemon's own API, which takes `num_predict` and says why it stopped.
-fn ollama(base: Option<String>) -> ollama::OllamaConfig {
-    let config = ollama::OllamaConfig::new();
-    match base {
-        Some(base) => config.with_base_url(base.strip_suffix("/v1").unwrap_or(&base)),
-        None => config,
-    }
+    Ok(write(llm, base.as_deref(), step, without))
 }
 
 /// The address without what people copy along with it.
-fn root(url: &url::Url) -> String {
-    let text = url.as_str().trim_end_matches('/');
-    text.strip_suffix("/chat/completions")
-        .unwrap_or(text)
-        .to_owned()
+fn base(llm: &Llm) -> Option<String> {
+    let text = llm.base_url.as_ref()?.as_str().trim_end_matches('/');
+    Some(
+        text.strip_suffix("/chat/completions")
+            .unwrap_or(text)
+            .to_owned(),
+    )
+}
+
+/// Reads the events of one answer.
+pub(super) enum Reader {
+    Openai,
+    Anthropic,
+    Gemini,
+    Ollama(ollama::Reader),
+}
+
+impl Reader {
+    pub(super) fn new(provider: Provider) -> Self {
+        match provider {
+            Provider::Openai | Provider::None => Self::Openai,
+            Provider::Anthropic => Self::Anthropic,
+            Provider::Gemini => Self::Gemini,
+            Provider::Ollama => Self::Ollama(ollama::Reader::Start(String::new())),
+        }
+    }
+
+    /// Takes in one event; `true` when the answer is over before the stream is.
+    pub(super) fn read(&mut self, event: &Value, draft: &mut Draft) -> Result<bool, ModelError> {
+        match self {
+            Self::Openai => {
+                openai::read(event, draft);
+                Ok(false)
+            }
+            Self::Anthropic => anthropic::read(event, draft),
+            Self::Gemini => gemini::read(event, draft),
+            Self::Ollama(reader) => Ok(reader.read(event, draft)),
+        }
+    }
 }
 
 /// The header that carries the operator's key. A local endpoint needs none.
 pub(super) fn key(llm: &Llm) -> Result<Option<(HeaderName, HeaderValue)>, ModelError> {
-    let Some(key) = llm.api_key.as_ref().filter(|key| !key.expose().is_empty()) else {
+    let Some(key) = llm
+        .api_key
+        .as_ref()
+        .map(|key| key.expose())
+        .filter(|key| !key.is_empty())
+    else {
         return Ok(None);
     };
-    let (name, text) = match llm.provider {
+    let (name, value) = match llm.provider {
         Provider::Anthropic => (
             HeaderName::from_static("x-api-key"),
-            key.expose().to_owned(),
+            HeaderValue::from_str(key),
         ),
         Provider::Gemini => (
             HeaderName::from_static("x-goog-api-key"),
-            key.expose().to_owned(),
+            HeaderValue::from_str(key),
         ),
-        Provider::Openai | Provider::Ollama | Provider::None => {
-            (AUTHORIZATION, format!("Bearer {}", key.expose()))
-        }
+        Provider::Openai | Provider::Ollama | Provider::None => (
+            AUTHORIZATION,
+            HeaderValue::from_str(&format!("Bearer {key}")),
+        ),
     };
-    let mut value = HeaderValue::from_str(&text).map_err(|_| {
+    let mut value = value.map_err(|_| {
         ModelError::Unauthorized("the key has characters that no header can carry".to_owned())
     })?;
     value.set_sensitive(true);

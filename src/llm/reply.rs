@@ -1,19 +1,15 @@
-//! From the library's events to our reply.
+//! What arrives of one answer, and the reply that it becomes.
 //!
 //! Arguments are kept as the model wrote them, JSON or not: what is wrong with them goes back to the model as a
 //! tool error, and never fails the step.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use rig_core::{
-    completion::{CompletionResponse, FinishReason},
-    message::{AssistantContent, CallId, ProviderCallId},
-    streaming::StreamEvent,
-};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::{ModelCall, ModelError, Reply, StepRequest, Stop, Turn};
-use crate::domain::{pack::Provider, run::Usage};
+use crate::domain::run::Usage;
 
 /// Call ids this short are counters, and start again in every reply.
 const MIN_ID: usize = 9;
@@ -24,66 +20,63 @@ const MAX_ID: usize = 40;
 #[derive(Default)]
 pub(super) struct Draft {
     text: String,
-    /// By position in the answer, while it arrives.
-    arguments: HashMap<usize, String>,
-    /// Of the calls that are whole.
-    written: HashMap<CallId, String>,
+    /// How much of `text` was given out.
+    given_out: usize,
+    /// In the order in which the model began them.
+    pub(super) calls: Vec<DraftCall>,
+    /// Why the provider ended the answer; `None` until it did.
+    pub(super) stop: Option<Stop>,
+    /// Tokens in and out, as far as the provider counted them.
+    pub(super) usage: (Option<u64>, Option<u64>),
+}
+
+/// A call that may still be incomplete.
+#[derive(Default)]
+pub(super) struct DraftCall {
+    /// The provider's number for the call or its block, if it has one.
+    pub(super) slot: Option<u64>,
+    pub(super) id: String,
+    pub(super) name: String,
+    /// The text of the arguments, as streamed.
+    pub(super) arguments: String,
+    /// The arguments when they came as one value. Text goes before them.
+    pub(super) input: Option<Value>,
+    /// The provider announced an end that has not come.
+    pub(super) is_open: bool,
 }
 
 impl Draft {
-    /// Takes in one event; a piece of text is handed back for the user.
-    pub(super) fn absorb(&mut self, event: StreamEvent) -> Option<String> {
-        match event {
-            StreamEvent::Text { text, .. } if !text.is_empty() => {
-                self.text.push_str(&text);
-                return Some(text);
-            }
-            StreamEvent::Arguments { part, json } => self
-                .arguments
-                .entry(part.index())
-                .or_default()
-                .push_str(&json),
-            StreamEvent::End {
-                part,
-                content: AssistantContent::ToolCall(call),
-            } => {
-                let text = self.arguments.remove(&part.index()).unwrap_or_default();
-                self.written.insert(call.id, text);
-            }
-            _ => {}
-        }
-        None
+    pub(super) fn push(&mut self, text: &str) {
+        self.text.push_str(text);
     }
 
-    /// The reply that the provider ended with `response`.
-    pub(super) fn finish(
-        mut self,
-        response: &CompletionResponse,
-        provider: Provider,
-        request: &StepRequest,
-    ) -> Result<Reply, ModelError> {
-        let stop = stop(response, provider)?;
-        let mut ids: HashSet<String> = known_ids(request).map(str::to_owned).collect();
+    /// The text that was not given out yet.
+    pub(super) fn take_text(&mut self) -> Option<String> {
+        let text = self.text[self.given_out..].to_owned();
+        self.given_out = self.text.len();
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    pub(super) fn call_in(&mut self, slot: Option<u64>) -> Option<&mut DraftCall> {
+        self.calls.iter_mut().rfind(|call| call.slot == slot)
+    }
+
+    /// The reply, if the provider ended it.
+    pub(super) fn finish(self, request: &StepRequest) -> Result<Reply, ModelError> {
+        let stop = self.stop.ok_or(ModelError::Truncated)?;
         let mut calls = Vec::new();
         if stop != Stop::ContentFilter {
-            for call in response.tool_calls() {
-                let arguments = self
-                    .written
-                    .remove(&call.id)
-                    .unwrap_or_else(|| "{}".to_owned());
-                calls.push(ModelCall {
-                    call_id: unique(call.id.provider().map(ProviderCallId::as_str), &mut ids),
-                    name: call.function.name.as_str().to_owned(),
-                    arguments,
-                });
-            }
+            let mut ids: HashSet<String> = known_ids(request).map(str::to_owned).collect();
+            // Nothing can answer a call without a name.
+            let named = self.calls.into_iter().filter(|call| !call.name.is_empty());
+            calls.extend(named.map(|call| call.finish(&mut ids)));
         }
         let stop = match stop {
             Stop::End | Stop::Other(_) if !calls.is_empty() => Stop::ToolCalls,
             Stop::ToolCalls if calls.is_empty() => Stop::End,
             stop => stop,
         };
-        let usage = usage(response, request, &self.text, &calls);
+        let usage = counted(self.usage).unwrap_or_else(|| estimate(request, &self.text, &calls));
         Ok(Reply {
             text: self.text,
             calls,
@@ -91,37 +84,26 @@ impl Draft {
             usage,
         })
     }
+}
 
-    /// The reply of a provider that refused to go on.
-    pub(super) fn filtered(self, request: &StepRequest) -> Reply {
-        let usage = estimate(request, &self.text, &[]);
-        Reply {
-            text: self.text,
-            calls: Vec::new(),
-            stop: Stop::ContentFilter,
-            usage,
+impl DraftCall {
+    fn finish(self, ids: &mut HashSet<String>) -> ModelCall {
+        let arguments = match (self.arguments.trim(), self.input) {
+            ("" | "null", None | Some(Value::Null)) => "{}".to_owned(),
+            ("" | "null", Some(input)) => input.to_string(),
+            _ => self.arguments,
+        };
+        ModelCall {
+            call_id: unique(&self.id, ids),
+            name: self.name,
+            arguments,
         }
     }
 }
 
-fn stop(response: &CompletionResponse, provider: Provider) -> Result<Stop, ModelError> {
-    let stop = match response.finish_reason() {
-        Some(FinishReason::ContentFilter) => return Ok(Stop::ContentFilter),
-        Some(FinishReason::Stop) => Stop::End,
-        Some(FinishReason::ToolCalls) => Stop::ToolCalls,
-        Some(FinishReason::Length) => Stop::Length,
-        Some(FinishReason::Other(reason)) => Stop::Other(reason),
-        // Old daemons say that they are done and not why.
-        None if provider == Provider::Ollama => return Ok(Stop::End),
-        // The enum may grow; no reason at all means that the answer just ended.
-        _ => return Err(ModelError::Truncated),
-    };
-    // A call that was begun and never ended.
-    if response.error.is_some() {
-        Err(ModelError::Truncated)
-    } else {
-        Ok(stop)
-    }
+/// Whether the text of some arguments is whole. The last character decides most cases without parsing.
+pub(super) fn is_object(text: &str) -> bool {
+    text.trim_end().ends_with('}') && serde_json::from_str::<Map<String, Value>>(text).is_ok()
 }
 
 fn known_ids(request: &StepRequest) -> impl Iterator<Item = &str> {
@@ -132,43 +114,26 @@ fn known_ids(request: &StepRequest) -> impl Iterator<Item = &str> {
 }
 
 /// The provider's id when it can be told from every other one; else a fresh one.
-fn unique(id: Option<&str>, taken: &mut HashSet<String>) -> String {
-    let usable = |id: &&str| {
-        (MIN_ID..=MAX_ID).contains(&id.len())
-            && id
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-            && !taken.contains(*id)
+fn unique(id: &str, taken: &mut HashSet<String>) -> String {
+    let is_legal = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    let is_usable = (MIN_ID..=MAX_ID).contains(&id.len()) && id.bytes().all(is_legal);
+    let id = if is_usable && !taken.contains(id) {
+        id.to_owned()
+    } else {
+        format!("call_{}", Uuid::now_v7().simple())
     };
-    let id = id.filter(usable).map_or_else(
-        || format!("call_{}", Uuid::now_v7().simple()),
-        str::to_owned,
-    );
     taken.insert(id.clone());
     id
 }
 
-/// What the provider counted; estimated where it did not.
-fn usage(
-    response: &CompletionResponse,
-    request: &StepRequest,
-    text: &str,
-    calls: &[ModelCall],
-) -> Usage {
-    let count = |tokens: Option<u64>| tokens.and_then(|tokens| i64::try_from(tokens).ok());
-    let mut usage = estimate(request, text, calls);
-    // A prompt of no tokens is a counter that nobody filled.
-    if let (Some(input @ 1..), Some(output)) = (
-        count(response.usage.input_tokens),
-        count(response.usage.output_tokens),
-    ) {
-        usage = Usage {
-            input_tokens: input,
-            output_tokens: output,
-            estimated: false,
-        };
-    }
-    usage
+/// What the provider counted. A prompt of no tokens is a counter that it did not fill.
+fn counted((input, output): (Option<u64>, Option<u64>)) -> Option<Usage> {
+    let count = |tokens: Option<u64>| i64::try_from(tokens?).ok();
+    Some(Usage {
+        input_tokens: count(input).filter(|tokens| *tokens > 0)?,
+        output_tokens: count(output)?,
+        estimated: false,
+    })
 }
 
 /// Four characters to a token: right within a factor of two for most text, and never nothing.

@@ -10,23 +10,18 @@ use std::{
 };
 
 use futures_util::{Stream, StreamExt, stream};
-use rig_core::{
-    ProviderError,
-    completion::CompletionRequest,
-    streaming::{CompletionStream, Item},
-};
+use http::HeaderMap;
+use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 use url::Url;
 
 use super::{
-    Delta, Limits, ModelError, Reply, StepRequest,
+    Delta, Limits, ModelError, StepRequest,
     breaker::{Breakers, Permit},
-    error::{Failure, Field},
-    history,
-    provider::{self, Without},
-    quiet::{listener, quiet, quietly},
+    error::{Failure, Field, refused},
+    provider::{self, Reader, Without},
     reply::Draft,
-    transport::Guarded,
+    transport::{self, Events},
 };
 use crate::domain::{clock, pack::Llm};
 
@@ -69,8 +64,6 @@ struct Step {
     shared: Arc<Shared>,
     llm: Llm,
     request: StepRequest,
-    /// `request` for the library; made once, at the first poll.
-    prepared: Option<CompletionRequest>,
     endpoint: String,
     deadline: Option<Instant>,
     attempts: u32,
@@ -83,9 +76,13 @@ struct Step {
 
 /// A request that was sent, or is about to be.
 struct Attempt {
-    stream: CompletionStream,
     permit: Permit,
+    /// `None` until the endpoint answers.
+    events: Option<Events>,
+    reader: Reader,
     draft: Draft,
+    /// The provider ended the answer before the stream ends.
+    is_over: bool,
 }
 
 impl Step {
@@ -95,7 +92,6 @@ impl Step {
             shared,
             llm,
             request,
-            prepared: None,
             endpoint,
             deadline: None,
             attempts: 0,
@@ -134,80 +130,87 @@ impl Step {
     /// Goes on with the request that is running, or sends one.
     async fn attempt(&mut self) -> Result<Delta, Failure> {
         if self.running.is_none() {
-            self.running = Some(self.open()?);
+            self.running = Some(self.start()?);
         }
-        // Stays in `self` while waiting, so that the deadline finds it.
-        while let Some(attempt) = &mut self.running
-            && let Some(Ok(item)) = quiet(attempt.stream.next()).await
-        {
-            if let Item::Event(event) = item
-                && let Some(text) = attempt.draft.absorb(event)
-            {
-                return Ok(Delta::Text(text));
-            }
-        }
-        self.finish().await.map(Delta::Done)
+        // The attempt stays in `self` while this waits, so that the deadline finds it.
+        let result = match self.read().await {
+            Ok(Some(text)) => return Ok(Delta::Text(text)),
+            Ok(None) => Ok(()),
+            Err(failure) => Err(failure),
+        };
+        let attempt = self.running.take().expect("the attempt that just ended");
+        let reply =
+            result.and_then(|()| attempt.draft.finish(&self.request).map_err(Failure::from));
+        self.settle(
+            attempt.permit,
+            reply.as_ref().is_err_and(|failure| failure.is_outage),
+        );
+        reply.map(Delta::Done)
     }
 
-    fn open(&mut self) -> Result<Attempt, Failure> {
-        let permit = self
-            .shared
-            .breakers
-            .admit(&self.endpoint)
-            .map_err(|left| Failure {
-                again: false,
-                ..ModelError::Unavailable {
-                    reason: String::new(),
-                    retry_after: Some(left),
-                }
-                .into()
-            })?;
+    fn start(&mut self) -> Result<Attempt, Failure> {
+        let breakers = &self.shared.breakers;
+        let permit = breakers.admit(&self.endpoint).map_err(|left| Failure {
+            is_retryable: false,
+            ..ModelError::Unavailable {
+                reason: String::new(),
+                retry_after: Some(left),
+            }
+            .into()
+        })?;
         self.attempts += 1;
-        let request = self
-            .prepared
-            .get_or_insert_with(|| history::request(&self.llm, &self.request))
-            .clone();
         self.without = self.learned(|without| *without);
-        let http = Guarded {
-            client: self.shared.client.clone(),
-            key: provider::key(&self.llm)?,
-            limits: self.shared.limits,
-            listener: listener(),
-        };
-        let stream = quietly(|| provider::open(&self.llm, http, request, self.without))?;
         Ok(Attempt {
-            stream,
             permit,
+            events: None,
+            reader: Reader::new(self.llm.provider),
             draft: Draft::default(),
+            is_over: false,
         })
     }
 
-    /// The stream is over, by its end or by an error; only its fold knows whether the provider ended it.
-    async fn finish(&mut self) -> Result<Reply, Failure> {
-        let Attempt {
-            stream,
-            permit,
-            draft,
-        } = self.running.take().expect("the attempt that just ended");
-        let reply = match quiet(stream.finish()).await {
-            Ok(response) => draft
-                .finish(&response, self.llm.provider, &self.request)
-                .map_err(Failure::from),
-            Err(error) if refusal(&error) => Ok(draft.filtered(&self.request)),
-            Err(error) => Err(Failure::of(&error, self.llm.api_key.as_ref())),
+    /// The next piece of text of the running attempt; `None` at the end of its answer.
+    async fn read(&mut self) -> Result<Option<String>, Failure> {
+        let Some(attempt) = &mut self.running else {
+            return Ok(None);
         };
-        self.settle(permit, reply.as_ref().is_err_and(|failure| failure.dead));
-        reply
+        let key = self.llm.api_key.as_ref();
+        let events = match &mut attempt.events {
+            Some(events) => events,
+            none => {
+                let request = provider::request(&self.llm, &self.request, self.without)?;
+                let header = provider::key(&self.llm)?;
+                let shared = &self.shared;
+                let opened =
+                    transport::open(&shared.client, &self.llm, request, header, shared.limits);
+                none.insert(opened.await?)
+            }
+        };
+        loop {
+            if let Some(text) = attempt.draft.take_text() {
+                return Ok(Some(text));
+            }
+            if attempt.is_over {
+                return Ok(None);
+            }
+            let Some(event) = events.next().await? else {
+                return Ok(None);
+            };
+            if is_error(&event) {
+                return Err(refused(None, &HeaderMap::new(), &event, key));
+            }
+            attempt.is_over = attempt.reader.read(&event, &mut attempt.draft)?;
+        }
     }
 
-    fn settle(&self, permit: Permit, dead: bool) {
-        if dead {
-            permit.dead(
+    fn settle(&self, permit: Permit, is_outage: bool) {
+        if is_outage {
+            permit.fail(
                 self.shared.limits.breaker_failures,
                 self.shared.limits.breaker_pause,
             );
         } else {
-            permit.alive();
+            permit.succeed();
         }
     }
 
@@ -215,7 +218,7 @@ impl Step {
     async fn recover(&mut self, failure: Failure) -> Result<(), ModelError> {
         let Failure {
             error,
-            again,
+            is_retryable,
             field,
             ..
         } = failure;
@@ -229,7 +232,7 @@ impl Step {
             .unwrap_or_default()
             .max(backoff(limits.backoff, self.attempts));
         let last = self.shown
-            || !again
+            || !is_retryable
             || self.attempts >= limits.attempts
             || wait > limits.max_retry_after;
         let (provider, host) = (
@@ -278,11 +281,11 @@ impl Step {
     }
 }
 
-/// The provider withheld the answer; no fault of anyone's.
-fn refusal(error: &ProviderError) -> bool {
-    error
-        .provider_response()
-        .is_some_and(|response| response.refusal)
+/// All four providers report an error in the middle of a stream alike.
+fn is_error(event: &Value) -> bool {
+    let error = &event["error"];
+    let is_set = error.is_object() || error.as_str().is_some_and(|text| !text.is_empty());
+    is_set && event["choices"].as_array().is_none_or(Vec::is_empty)
 }
 
 /// `base`, doubled with each attempt, less a random part of up to a half.

@@ -1,191 +1,198 @@
-//! The HTTP under the client library: it adds the key, and bounds what an endpoint may do to us.
+//! Sends a request and reads its answer as a stream of JSON events, within the limits of a step.
 //!
-//! The library parses lines without a cap and reads an unfinished one again with every chunk, and knows no
-//! timeouts; so bytes, line lengths and silences are counted here, before it sees anything. The key is added here
-//! too and never given to the library, which would put Gemini's into the URL.
+//! Nothing an endpoint sends can make this wait or grow without end: silences, lines and the whole answer are
+//! bounded here, before anything is parsed.
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures_util::{Stream, stream};
-use http::{HeaderName, HeaderValue, Request, Response, Uri};
-use rig_core::http_client::{
-    BoxedStream, Error, HttpClientExt, LazyBody, MultipartForm, StreamingResponse,
-};
+use bytes::{Buf, BytesMut};
+use http::{HeaderName, HeaderValue, header};
+use serde_json::Value;
 use tokio::time::timeout;
-use tracing::Dispatch;
 
-use super::{Limits, quiet::aloud};
+use super::{
+    Limits, ModelError,
+    error::{Failure, clean, refused},
+    provider::Request,
+};
+use crate::domain::{
+    pack::{Llm, Provider},
+    secret::Secret,
+};
 
-/// Why no (whole) answer came; read back by `error`.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Fault {
-    #[error("the endpoint cannot be reached")]
-    Connect,
-    #[error("the connection broke before an answer came")]
-    NoAnswer,
-    #[error("the connection broke in the middle of the answer")]
-    Broken,
-    #[error("no answer within {0:?}")]
-    FirstByte(Duration),
-    #[error("silence for {0:?} in the middle of the answer")]
-    Idle(Duration),
-    #[error("the answer is larger than {0} bytes")]
-    Body(usize),
-    #[error("the answer has a line longer than {0} bytes")]
-    Line(usize),
-    #[error("the request cannot be sent: {0}")]
-    Request(&'static str),
+/// The most that is read of an answer that says no.
+const MAX_REFUSAL: usize = 64 << 10;
+
+/// The events of one answer.
+pub(super) struct Events {
+    response: reqwest::Response,
+    limits: Limits,
+    /// Server-sent events; else each line is an event.
+    is_sse: bool,
+    read: usize,
+    unread: BytesMut,
+    /// How much of `unread` has no line end.
+    searched: usize,
+    /// The data of the event whose end is still to come.
+    data: String,
 }
 
-/// One endpoint with its key.
-#[derive(Clone)]
-pub(super) struct Guarded {
-    pub(super) client: reqwest::Client,
-    /// Marked sensitive by whoever made it.
-    pub(super) key: Option<(HeaderName, HeaderValue)>,
-    pub(super) limits: Limits,
-    /// Hears the HTTP client, which runs inside the quiet library.
-    pub(super) listener: Dispatch,
-}
-
-impl Guarded {
-    fn prepare(&self, request: Request<Bytes>) -> Result<reqwest::Request, Fault> {
-        let (mut parts, body) = request.into_parts();
-        parts.uri = without_key(parts.uri)?;
-        for name in ["authorization", "x-api-key"] {
-            parts.headers.remove(name);
-        }
-        if let Some((name, value)) = &self.key {
-            parts.headers.insert(name, value.clone());
-        }
-        reqwest::Request::try_from(Request::from_parts(parts, body))
-            .map_err(|_| Fault::Request("its address is not a URL"))
+/// Sends `request`; an answer other than a stream is the error that it stands for.
+pub(super) async fn open(
+    client: &reqwest::Client,
+    llm: &Llm,
+    request: Request,
+    key: Option<(HeaderName, HeaderValue)>,
+    limits: Limits,
+) -> Result<Events, Failure> {
+    let is_sse = llm.provider != Provider::Ollama;
+    let mut post = client.post(request.url).json(&request.body);
+    if is_sse {
+        post = post.header(header::ACCEPT, "text/event-stream");
     }
-
-    async fn open(self, request: Request<Bytes>) -> Result<StreamingResponse, Fault> {
-        let request = self.prepare(request)?;
-        let answer = aloud(
-            timeout(self.limits.first_byte, self.client.execute(request)),
-            &self.listener,
-        )
+    for (name, value) in request.headers {
+        post = post.header(*name, *value);
+    }
+    if let Some((name, value)) = key {
+        post = post.header(name, value);
+    }
+    let response = timeout(limits.first_byte, post.send())
         .await
-        .map_err(|_| Fault::FirstByte(self.limits.first_byte))?
-        .map_err(|error| {
-            if error.is_connect() {
-                Fault::Connect
-            } else {
-                Fault::NoAnswer
-            }
-        })?;
-        let mut response = Response::new(());
-        *response.status_mut() = answer.status();
-        *response.headers_mut() = answer.headers().clone();
-        Ok(response
-            .map(|()| -> BoxedStream { Box::pin(bounded(answer, self.limits, self.listener)) }))
+        .map_err(|_| ModelError::TimedOut)?
+        .map_err(|error| unsent(&error))?;
+    if !response.status().is_success() {
+        return Err(refusal(response, limits.idle, llm.api_key.as_ref()).await);
     }
-}
-
-/// The library ends Gemini's URL with the (empty) key.
-fn without_key(uri: Uri) -> Result<Uri, Fault> {
-    let text = uri.to_string();
-    match text.strip_suffix("&key=") {
-        Some(rest) => rest
-            .parse()
-            .map_err(|_| Fault::Request("its address is not a URL")),
-        None => Ok(uri),
+    if is_sse {
+        check_content_type(&response)?;
     }
-}
-
-/// The chunks of `answer`, until they break a limit.
-fn bounded(
-    answer: reqwest::Response,
-    limits: Limits,
-    listener: Dispatch,
-) -> impl Stream<Item = Result<Bytes, Error>> + Send {
-    let count = Count {
+    Ok(Events {
+        response,
         limits,
-        body: 0,
-        line: 0,
+        is_sse,
+        read: 0,
+        unread: BytesMut::new(),
+        searched: 0,
+        data: String::new(),
+    })
+}
+
+fn unsent(error: &reqwest::Error) -> ModelError {
+    if error.is_builder() {
+        return ModelError::BadRequest("its address is not a URL".to_owned());
+    }
+    let reason = if error.is_connect() {
+        "the endpoint cannot be reached"
+    } else {
+        "the connection broke before an answer came"
     };
-    stream::try_unfold(
-        (answer, count, listener),
-        async |(mut answer, mut count, listener)| {
-            let chunk = aloud(timeout(count.limits.idle, answer.chunk()), &listener)
+    ModelError::Unavailable {
+        reason: reason.to_owned(),
+        retry_after: None,
+    }
+}
+
+/// An answer with another status: why, as far as it says so in time.
+async fn refusal(mut response: reqwest::Response, idle: Duration, key: Option<&Secret>) -> Failure {
+    let mut body = Vec::new();
+    while body.len() < MAX_REFUSAL
+        && let Ok(Ok(Some(chunk))) = timeout(idle, response.chunk()).await
+    {
+        body.extend_from_slice(&chunk);
+    }
+    let body = serde_json::from_slice(&body).unwrap_or_default();
+    refused(Some(response.status()), response.headers(), &body, key)
+}
+
+fn check_content_type(response: &reqwest::Response) -> Result<(), ModelError> {
+    let kind = response.headers().get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("text/event-stream") {
+        return Ok(());
+    }
+    let kind = if kind.is_empty() { "unnamed" } else { kind };
+    Err(ModelError::Protocol(format!(
+        "it came as {} and not as a stream",
+        clean(kind, None)
+    )))
+}
+
+impl Events {
+    /// The next event; `None` after the last one.
+    pub(super) async fn next(&mut self) -> Result<Option<Value>, ModelError> {
+        loop {
+            while let Some(line) = self.take_line() {
+                match self.take_event(&line) {
+                    Some(data) if data == "[DONE]" => return Ok(None),
+                    Some(data) => return parse(&data).map(Some),
+                    None => {}
+                }
+            }
+            if self.unread.len() > self.limits.max_line {
+                return Err(ModelError::TooLarge);
+            }
+            let chunk = timeout(self.limits.idle, self.response.chunk())
                 .await
-                .map_err(|_| Error::instance(Fault::Idle(count.limits.idle)))?
-                .map_err(|_| Error::instance(Fault::Broken))?;
-            let Some(chunk) = chunk else { return Ok(None) };
-            count.add(&chunk).map_err(Error::instance)?;
-            Ok(Some((chunk, (answer, count, listener))))
-        },
-    )
-}
-
-struct Count {
-    limits: Limits,
-    body: usize,
-    line: usize,
-}
-
-impl Count {
-    fn add(&mut self, chunk: &[u8]) -> Result<(), Fault> {
-        self.body += chunk.len();
-        if self.body > self.limits.max_body {
-            return Err(Fault::Body(self.limits.max_body));
-        }
-        for (index, piece) in chunk
-            .split(|byte| matches!(byte, b'\n' | b'\r'))
-            .enumerate()
-        {
-            self.line = if index == 0 {
-                self.line + piece.len()
-            } else {
-                piece.len()
+                .map_err(|_| ModelError::TimedOut)?
+                .map_err(|_| ModelError::Truncated)?;
+            let Some(chunk) = chunk else {
+                return Ok(self.rest());
             };
-            if self.line > self.limits.max_line {
-                return Err(Fault::Line(self.limits.max_line));
+            self.read += chunk.len();
+            self.unread.extend_from_slice(&chunk);
+            if self.read > self.limits.max_body {
+                return Err(ModelError::TooLarge);
             }
         }
-        Ok(())
+    }
+
+    /// A whole line, without its end.
+    fn take_line(&mut self) -> Option<String> {
+        let found = self.unread[self.searched..]
+            .iter()
+            .position(|byte| *byte == b'\n');
+        let Some(at) = found else {
+            self.searched = self.unread.len();
+            return None;
+        };
+        let line = self.unread.split_to(self.searched + at);
+        self.unread.advance(1);
+        self.searched = 0;
+        Some(text(&line))
+    }
+
+    /// The event that `line` ends.
+    fn take_event(&mut self, line: &str) -> Option<String> {
+        if !self.is_sse {
+            return Some(line.to_owned()).filter(|line| !line.trim().is_empty());
+        }
+        if line.is_empty() {
+            return Some(std::mem::take(&mut self.data)).filter(|data| !data.is_empty());
+        }
+        // Comments and the other fields say nothing that the data does not.
+        if let Some(data) = line.strip_prefix("data:") {
+            if !self.data.is_empty() {
+                self.data.push('\n');
+            }
+            self.data.push_str(data.strip_prefix(' ').unwrap_or(data));
+        }
+        None
+    }
+
+    /// The last event of a stream that ends in the middle of it, if it is whole all the same.
+    fn rest(&mut self) -> Option<Value> {
+        let line = text(&std::mem::take(&mut self.unread));
+        let data = self.take_event(&line).or_else(|| self.take_event(""))?;
+        serde_json::from_str(&data).ok()
     }
 }
 
-impl HttpClientExt for Guarded {
-    fn send<T, U>(
-        &self,
-        _: Request<T>,
-    ) -> impl Future<Output = Result<Response<LazyBody<U>>, Error>> + Send + 'static
-    where
-        T: Into<Bytes> + Send,
-        U: From<Bytes> + Send + 'static,
-    {
-        std::future::ready(Err(Error::instance(Fault::Request(
-            "only streams are asked for",
-        ))))
-    }
+fn text(line: &[u8]) -> String {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    String::from_utf8_lossy(line).into_owned()
+}
 
-    fn send_multipart<U>(
-        &self,
-        _: Request<MultipartForm>,
-    ) -> impl Future<Output = Result<Response<LazyBody<U>>, Error>> + Send + 'static
-    where
-        U: From<Bytes> + Send + 'static,
-    {
-        std::future::ready(Err(Error::instance(Fault::Request(
-            "only streams are asked for",
-        ))))
-    }
-
-    fn send_streaming<T>(
-        &self,
-        request: Request<T>,
-    ) -> impl Future<Output = Result<StreamingResponse, Error>> + Send
-    where
-        T: Into<Bytes> + Send,
-    {
-        let request = request.map(Into::into);
-        let this = self.clone();
-        async move { this.open(request).await.map_err(Error::instance) }
-    }
+fn parse(data: &str) -> Result<Value, ModelError> {
+    serde_json::from_str(data).map_err(|_| ModelError::Protocol(String::new()))
 }

@@ -1,0 +1,170 @@
+//! Gemini's `generateContent`.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    ModelError, StepRequest, Stop,
+    history::{self, Message},
+    provider::{Request, Without},
+    reply::{Draft, DraftCall},
+};
+use crate::domain::pack::Llm;
+
+const BASE: &str = "https://generativelanguage.googleapis.com";
+
+pub(super) fn request(
+    llm: &Llm,
+    base: Option<&str>,
+    step: &StepRequest,
+    without: Without,
+) -> Request {
+    let model = llm.model.strip_prefix("models/").unwrap_or(&llm.model);
+    let mut body = json!({ "contents": contents(model, step) });
+    let temperature = llm
+        .temperature
+        .filter(|_| !without.temperature)
+        .map(Value::from);
+    let config = [
+        ("temperature", temperature),
+        ("maxOutputTokens", llm.max_tokens.map(Value::from)),
+    ];
+    let config = config
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let config: Map<String, Value> = config.collect();
+    if !config.is_empty() {
+        body["generationConfig"] = config.into();
+    }
+    if let Some(system) = history::system(step) {
+        body["systemInstruction"] = json!({ "parts": [{ "text": system }] });
+    }
+    let tools = history::tools(&step.tools).map(|(tool, schema)| {
+        json!({ "name": tool.name, "description": tool.description, "parametersJsonSchema": schema })
+    });
+    let tools: Vec<Value> = tools.collect();
+    if !tools.is_empty() {
+        body["tools"] = json!([{ "functionDeclarations": tools }]);
+    }
+    let base = base.map_or(BASE, |base| base.strip_suffix("/v1beta").unwrap_or(base));
+    Request {
+        url: format!("{base}/v1beta/models/{model}:streamGenerateContent?alt=sse"),
+        headers: &[],
+        body,
+    }
+}
+
+/// Results are said by the user, in a content of their own.
+fn contents(model: &str, step: &StepRequest) -> Vec<Value> {
+    let is_current = is_gemini_3_or_later(model);
+    let text = |text: &str| json!({ "text": text });
+    let content = |message| match message {
+        Message::User(texts) => ("user", texts.into_iter().map(text).collect()),
+        Message::Assistant { text: said, calls } => {
+            let said = Some(said).filter(|said| !said.is_empty()).map(text);
+            let calls = calls.into_iter().map(|call| {
+                let mut part =
+                    json!({ "functionCall": { "name": call.name, "args": call.arguments } });
+                if is_current {
+                    part["functionCall"]["id"] = call.id.into();
+                    // The signatures of what the model thought are not kept; this says that they are missing on
+                    // purpose, as Google's documentation has it.
+                    part["thoughtSignature"] = "skip_thought_signature_validator".into();
+                }
+                part
+            });
+            ("model", said.into_iter().chain(calls).collect::<Vec<_>>())
+        }
+        Message::Results(results) => {
+            let results = results.into_iter().map(|result| {
+                let key = if result.is_error { "error" } else { "result" };
+                let mut part = json!({ "name": result.name, "response": { key: result.text } });
+                if is_current {
+                    part["id"] = result.id.into();
+                }
+                json!({ "functionResponse": part })
+            });
+            ("user", results.collect())
+        }
+    };
+    let contents = history::messages(&step.history).into_iter().map(content);
+    contents
+        .map(|(role, parts)| json!({ "role": role, "parts": parts }))
+        .collect()
+}
+
+/// Gemini 3 demands ids and signatures, earlier ones do not know them. A name without a number is the newest.
+fn is_gemini_3_or_later(model: &str) -> bool {
+    model.strip_prefix("gemini-").is_some_and(|version| {
+        let number: String = version.chars().take_while(char::is_ascii_digit).collect();
+        number
+            .parse()
+            .map_or(number.is_empty(), |major: u32| major >= 3)
+    })
+}
+
+/// Takes in one chunk; `true` when nothing after it counts.
+pub(super) fn read(chunk: &Value, draft: &mut Draft) -> Result<bool, ModelError> {
+    if let Some(usage) = chunk.get("usageMetadata") {
+        let count = |key: &str| usage[key].as_u64().unwrap_or_default();
+        let input = count("promptTokenCount") + count("toolUsePromptTokenCount");
+        let output = count("candidatesTokenCount") + count("thoughtsTokenCount");
+        draft.usage = (Some(input), Some(output));
+    }
+    match chunk["promptFeedback"]["blockReason"].as_str() {
+        None | Some("BLOCK_REASON_UNSPECIFIED" | "BLOCKED_REASON_UNSPECIFIED") => {}
+        Some(
+            "SAFETY" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "IMAGE_SAFETY" | "MODEL_ARMOR"
+            | "JAILBREAK",
+        ) => {
+            draft.stop = Some(Stop::ContentFilter);
+            return Ok(true);
+        }
+        // Blocked for no reason of its content: it may pass the next time.
+        Some(_) => {
+            return Err(ModelError::Unavailable {
+                reason: String::new(),
+                retry_after: None,
+            });
+        }
+    }
+    let candidate = &chunk["candidates"][0];
+    for part in candidate["content"]["parts"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        if let Some(call) = part.get("functionCall") {
+            draft.calls.push(DraftCall {
+                id: call["id"].as_str().unwrap_or_default().to_owned(),
+                name: call["name"].as_str().unwrap_or_default().to_owned(),
+                input: call.get("args").cloned(),
+                ..DraftCall::default()
+            });
+        } else if part["thought"] != true {
+            draft.push(part["text"].as_str().unwrap_or_default());
+        }
+    }
+    let Some(reason) = candidate["finishReason"].as_str() else {
+        return Ok(false);
+    };
+    let stop = stop(reason);
+    // Only a failure is final: an answer that used tools of Google's own may stop and go on.
+    let is_final = !matches!(stop, Stop::End | Stop::Length);
+    draft.stop = Some(stop);
+    Ok(is_final)
+}
+
+fn stop(reason: &str) -> Stop {
+    match reason {
+        "STOP" => Stop::End,
+        "MAX_TOKENS" => Stop::Length,
+        "SAFETY"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "MODEL_ARMOR" => Stop::ContentFilter,
+        other => Stop::Other(other.to_owned()),
+    }
+}

@@ -1,0 +1,155 @@
+//! The Ollama daemon's own chat, which takes `num_predict` and says why it stopped.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    StepRequest, Stop,
+    history::{self, Call, CallResult},
+    provider::{Request, Without},
+    reply::{Draft, DraftCall},
+};
+use crate::domain::pack::Llm;
+
+const BASE: &str = "http://localhost:11434";
+const OPENING: &str = "<think>";
+const CLOSING: &str = "</think>";
+
+pub(super) fn request(
+    llm: &Llm,
+    base: Option<&str>,
+    step: &StepRequest,
+    without: Without,
+) -> Request {
+    let messages = history::chat_messages(step, call, result);
+    let mut body = json!({ "model": llm.model, "messages": messages, "stream": true });
+    let tools = history::function_tools(step);
+    if !tools.is_empty() {
+        body["tools"] = tools.into();
+    }
+    let temperature = llm
+        .temperature
+        .filter(|_| !without.temperature)
+        .map(Value::from);
+    let options = [
+        ("temperature", temperature),
+        ("num_predict", llm.max_tokens.map(Value::from)),
+    ];
+    let options = options
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let options: Map<String, Value> = options.collect();
+    if !options.is_empty() {
+        body["options"] = options.into();
+    }
+    let base = base.map_or(BASE, |base| base.strip_suffix("/v1").unwrap_or(base));
+    Request {
+        url: format!("{base}/api/chat"),
+        headers: &[],
+        body,
+    }
+}
+
+fn call(call: &Call<'_>) -> Value {
+    json!({ "id": call.id, "function": { "name": call.name, "arguments": call.arguments } })
+}
+
+fn result(result: &CallResult<'_>) -> Value {
+    json!({ "role": "tool", "tool_call_id": result.id, "tool_name": result.name, "content": result.text })
+}
+
+/// Where the answer stands: older models write what they think in front of it, between tags.
+pub(super) enum Reader {
+    /// Holds what may still become the opening tag.
+    Start(String),
+    /// Between the tags; holds what may still become the closing one.
+    Thinking(String),
+    /// Behind the closing tag, where leading blanks are dropped.
+    AfterThinking,
+    Answer,
+}
+
+impl Reader {
+    /// Takes in one record; `true` after the last one.
+    pub(super) fn read(&mut self, record: &Value, draft: &mut Draft) -> bool {
+        let message = &record["message"];
+        if message["thinking"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty())
+        {
+            self.release(draft);
+        }
+        self.text(message["content"].as_str().unwrap_or_default(), draft);
+        for call in message["tool_calls"].as_array().into_iter().flatten() {
+            self.release(draft);
+            let function = &call["function"];
+            let mut made = DraftCall {
+                id: call["id"].as_str().unwrap_or_default().to_owned(),
+                name: function["name"].as_str().unwrap_or_default().to_owned(),
+                ..DraftCall::default()
+            };
+            match &function["arguments"] {
+                Value::String(text) => made.arguments.clone_from(text),
+                input => made.input = Some(input.clone()),
+            }
+            draft.calls.push(made);
+        }
+        if record["done"] != true {
+            return false;
+        }
+        self.release(draft);
+        draft.usage = (
+            record["prompt_eval_count"].as_u64(),
+            record["eval_count"].as_u64(),
+        );
+        draft.stop = Some(match record["done_reason"].as_str() {
+            // Old daemons say that they are done and not why.
+            None | Some("stop") => Stop::End,
+            Some("length") => Stop::Length,
+            Some(other) => Stop::Other(other.to_owned()),
+        });
+        true
+    }
+
+    fn text(&mut self, text: &str, draft: &mut Draft) {
+        if text.is_empty() {
+            return;
+        }
+        match std::mem::replace(self, Self::Answer) {
+            Self::Start(held) => self.start(held + text, draft),
+            Self::Thinking(held) => {
+                let held = held + text;
+                if let Some((_, answer)) = held.split_once(CLOSING) {
+                    *self = Self::AfterThinking;
+                    self.text(answer, draft);
+                } else {
+                    let partial = (1..CLOSING.len())
+                        .rev()
+                        .find(|len| held.ends_with(&CLOSING[..*len]));
+                    *self = Self::Thinking(CLOSING[..partial.unwrap_or_default()].to_owned());
+                }
+            }
+            Self::AfterThinking if text.trim_start().is_empty() => *self = Self::AfterThinking,
+            Self::AfterThinking => draft.push(text.trim_start()),
+            Self::Answer => draft.push(text),
+        }
+    }
+
+    fn start(&mut self, held: String, draft: &mut Draft) {
+        let trimmed = held.trim_start();
+        if let Some(thought) = trimmed.strip_prefix(OPENING) {
+            *self = Self::Thinking(String::new());
+            self.text(thought, draft);
+        } else if OPENING.starts_with(trimmed) {
+            *self = Self::Start(held);
+        } else {
+            draft.push(&held);
+        }
+    }
+
+    /// No tag comes any more: what was held is answer.
+    fn release(&mut self, draft: &mut Draft) {
+        if let Self::Start(held) = std::mem::replace(self, Self::Answer) {
+            draft.push(&held);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! OpenAI's chat completions, which most other endpoints speak too.
+
+use serde_json::{Value, json};
+use url::Url;
+
+use super::{
+    StepRequest, Stop,
+    history::{self, Call, CallResult},
+    provider::{Request, Without},
+    reply::{Draft, DraftCall, is_object},
+};
+use crate::domain::pack::Llm;
+
+const BASE: &str = "https://api.openai.com/v1";
+
+pub(super) fn request(
+    llm: &Llm,
+    base: Option<&str>,
+    step: &StepRequest,
+    without: Without,
+) -> Request {
+    let mut messages = history::chat_messages(step, call, result);
+    if requires_reasoning(llm) {
+        let said = messages
+            .iter_mut()
+            .filter(|message| message["role"] == "assistant");
+        said.for_each(|message| message["reasoning_content"] = json!(""));
+    }
+    let mut body = json!({ "model": llm.model, "messages": messages, "stream": true });
+    let tools = history::function_tools(step);
+    if !tools.is_empty() {
+        body["tools"] = tools.into();
+    }
+    if let Some(temperature) = llm.temperature.filter(|_| !without.temperature) {
+        body["temperature"] = temperature.into();
+    }
+    if let Some(limit) = llm.max_tokens {
+        let key = if is_reasoning(&llm.model) {
+            "max_completion_tokens"
+        } else {
+            "max_tokens"
+        };
+        body[key] = limit.into();
+    }
+    if !without.stream_options {
+        body["stream_options"] = json!({ "include_usage": true });
+    }
+    Request {
+        url: format!("{}/chat/completions", base.unwrap_or(BASE)),
+        headers: &[],
+        body,
+    }
+}
+
+fn call(call: &Call<'_>) -> Value {
+    let arguments = Value::from_iter(call.arguments.clone()).to_string();
+    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": arguments } })
+}
+
+fn result(result: &CallResult<'_>) -> Value {
+    json!({ "role": "tool", "tool_call_id": result.id, "content": result.text })
+}
+
+/// OpenAI's own models that take a limit only under its newer name: `o3`, `gpt-5-mini` and later ones. A name
+/// with a vendor in it belongs to a gateway, which takes the older one.
+fn is_reasoning(model: &str) -> bool {
+    let digit = |text: &str, from: char| text.starts_with(|c| (from..='9').contains(&c));
+    match model.strip_prefix("gpt-") {
+        _ if model.contains('/') => false,
+        Some(version) => digit(version, '5'),
+        None => model.strip_prefix('o').is_some_and(|rest| digit(rest, '0')),
+    }
+}
+
+/// Models that refuse a history whose assistant messages lack `reasoning_content`. It is not kept, so it is empty.
+fn requires_reasoning(llm: &Llm) -> bool {
+    let host = llm.base_url.as_ref().and_then(Url::host_str);
+    let model = llm.model.rsplit('/').next().unwrap_or_default();
+    host.is_some_and(|host| host.ends_with("deepseek.com")) || model.starts_with("kimi-k")
+}
+
+/// Takes in one chunk. The stream goes on after the reason to stop: the usage comes last.
+pub(super) fn read(chunk: &Value, draft: &mut Draft) {
+    let choices = chunk["choices"].as_array().map(Vec::as_slice);
+    // Of several candidates only the first is the answer.
+    let first = |choice: &&Value| choice["index"].as_u64().unwrap_or_default() == 0;
+    let choice = choices.unwrap_or_default().iter().find(first);
+    let usage = [
+        chunk.get("usage"),
+        choice.and_then(|choice| choice.get("usage")),
+    ];
+    if let Some(usage) = usage.into_iter().flatten().find(|usage| usage.is_object()) {
+        let count = |key: &str| usage[key].as_u64();
+        let input = count("prompt_tokens");
+        let rest = || Some(count("total_tokens")?.saturating_sub(input.unwrap_or_default()));
+        draft.usage = (input, count("completion_tokens").or_else(rest));
+    }
+    let Some(choice) = choice else { return };
+    // Some endpoints send the whole message as their only chunk.
+    let delta = choice.get("delta").or_else(|| choice.get("message"));
+    if let Some(delta) = delta {
+        text(delta, draft);
+        for call in delta["tool_calls"].as_array().into_iter().flatten() {
+            fragment(call, draft);
+        }
+    }
+    if let Some(reason) = choice["finish_reason"]
+        .as_str()
+        .filter(|reason| !reason.is_empty())
+    {
+        draft.stop = Some(stop(reason));
+    }
+}
+
+/// The answer's text, which may also come as parts. What the model thought is no part of the answer.
+fn text(delta: &Value, draft: &mut Draft) {
+    match &delta["content"] {
+        Value::Array(parts) => parts.iter().for_each(|part| draft.push(part_text(part))),
+        part @ Value::Object(_) => draft.push(part_text(part)),
+        content => {
+            let content = content.as_str().filter(|text| !text.is_empty());
+            draft.push(
+                content
+                    .or_else(|| delta["refusal"].as_str())
+                    .unwrap_or_default(),
+            );
+        }
+    }
+}
+
+fn part_text(part: &Value) -> &str {
+    let text = match part["type"].as_str() {
+        Some("text") | None => &part["text"],
+        Some("refusal") => &part["refusal"],
+        Some(_) => &Value::Null,
+    };
+    text.as_str().unwrap_or_default()
+}
+
+/// Adds a piece of a call to the call that it belongs to. Endpoints tell their calls apart by index, by id, by both,
+/// or only by beginning another one once the arguments of the last are whole.
+fn fragment(piece: &Value, draft: &mut Draft) {
+    let id = match &piece["id"] {
+        Value::Number(id) => id.to_string(),
+        id => id
+            .as_str()
+            .filter(|id| *id != "null")
+            .unwrap_or_default()
+            .to_owned(),
+    };
+    let name = piece["function"]["name"].as_str().unwrap_or_default();
+    let arguments = match &piece["function"]["arguments"] {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let slot = piece["index"].as_u64();
+    let calls = &draft.calls;
+    let held = match slot {
+        Some(_) => calls.iter().rposition(|call| call.slot == slot),
+        None if !id.is_empty() => calls.iter().rposition(|call| call.id == id),
+        None => {
+            let begins = !name.is_empty() || !arguments.is_empty();
+            let open = |at: &usize| !begins || !is_object(&calls[*at].arguments);
+            calls.len().checked_sub(1).filter(open)
+        }
+    };
+    // Some endpoints give each piece a new id, others each call the same index.
+    let continues = |at: &usize| {
+        let call = &calls[*at];
+        let other = !id.is_empty() && !call.id.is_empty() && call.id != id;
+        !other || (name.is_empty() && !is_object(&call.arguments))
+    };
+    let at = held.filter(continues).unwrap_or_else(|| {
+        draft.calls.push(DraftCall {
+            slot,
+            ..DraftCall::default()
+        });
+        draft.calls.len() - 1
+    });
+    let call = &mut draft.calls[at];
+    if !id.is_empty() {
+        call.id = id;
+    }
+    if call.name.is_empty() {
+        name.clone_into(&mut call.name);
+    }
+    call.arguments.push_str(&arguments);
+}
+
+/// OpenAI's own reasons and those of compatible servers.
+fn stop(reason: &str) -> Stop {
+    match reason {
+        "stop" | "end" | "eos" | "end_turn" | "stop_sequence" => Stop::End,
+        "length" | "max_tokens" | "model_length" => Stop::Length,
+        "tool_calls" | "function_call" => Stop::ToolCalls,
+        "content_filter" => Stop::ContentFilter,
+        other => Stop::Other(other.to_owned()),
+    }
+}
