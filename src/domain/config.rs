@@ -43,7 +43,7 @@ impl Environment {
     }
 }
 
-/// How this process runs. [`SETTINGS`] names every variable; the README's table is checked against it.
+/// How this process runs. [`SETTINGS`] names every variable; the table in `docs/settings.md` is checked against it.
 #[derive(Clone)]
 pub struct Config {
     pub listen: SocketAddr,

@@ -10,6 +10,7 @@ mod admin; // tenants, keys, issuers and users over the API
 mod api; // REST and SSE
 mod approvals; // calls that wait for somebody's consent
 mod audit; // who did what
+mod docs; // what the README and the pages say
 mod documents; // the packs that the public documents describe
 mod egress; // where requests may go
 mod elicitation; // what servers ask the user
@@ -28,7 +29,6 @@ mod personal; // every user's own token
 mod policy; // who may call what
 mod private_postgres; // our own Postgres
 mod prompts; // servers' prompts as commands
-mod readme; // what the README promises
 mod recovery; // stopping between any two steps
 mod registry; // servers defined once and referred to
 mod resources; // what tool results link to

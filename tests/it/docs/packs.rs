@@ -1,0 +1,129 @@
+//! The YAML of the pages: whole packs, parts of one, and files of other programs. All of it loads without a problem.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use chatelaine::domain::config::Environment;
+
+use super::page::{Block, Page, tested};
+
+/// What a part of a pack stands in.
+const AROUND: &str = r#"metadata: { id: hello, displayName: Hello, defaultLanguage: en }
+languages: { en: { greetingMessage: Hello, systemPrompt: "Answer with the tools you have." } }
+llm: { provider: none }
+"#;
+
+#[test]
+fn every_pack_that_is_shown_loads() {
+    let mut loaded = 0;
+    for page in tested() {
+        loaded += load_all(&page);
+    }
+    assert!(loaded > 10, "only {loaded} blocks of YAML were found");
+}
+
+/// Loads each block of a page, a `file:` with those before it; how many there were.
+fn load_all(page: &Page) -> usize {
+    let packs = tempfile::tempdir().unwrap();
+    let blocks: Vec<Block> = page.blocks().into_iter().filter(|b| b.is_run()).collect();
+    let mut loaded = 0;
+    for block in &blocks {
+        if let Some(file) = block.file() {
+            write(&packs.path().join(file), &block.text);
+            // A capability or a file of variables is nothing by itself; the pack that names it follows.
+            if !file.starts_with("capabilities/") && !file.ends_with(".env") {
+                check(packs.path(), block);
+            }
+        } else if block.language == "yaml" {
+            let pack = completed(&block.text);
+            let folder = packs.path().join(id(&pack));
+            write(&folder.join("agent-pack.yaml"), &pack);
+            check(packs.path(), block);
+            fs::remove_dir_all(folder).unwrap();
+        } else {
+            continue;
+        }
+        loaded += 1;
+    }
+    loaded
+}
+
+fn check(packs: &Path, block: &Block) {
+    let mut texts = String::new();
+    read_all(packs, &mut texts);
+    let report = chatelaine::packs::check(packs, &environment(&texts), None);
+    assert!(
+        report.is_ok() && report.warnings() == 0,
+        "{}:\n{report}",
+        block.place
+    );
+}
+
+/// Every variable that the files name.
+fn environment(texts: &str) -> Environment {
+    let references = texts
+        .split("${")
+        .skip(1)
+        .chain(texts.split("{env:").skip(1));
+    let names = references.filter_map(|rest| rest.split('}').next());
+    let bearer = texts.split("auth_ref:").skip(1);
+    let names = names.chain(bearer.filter_map(|rest| rest.split_whitespace().next()));
+    names.fold(Environment::default(), |env, name| {
+        let value = match name {
+            name if name.ends_with("URL") => "https://tools.example.org/mcp",
+            "LLM_PROVIDER" => "none",
+            _ => "value",
+        };
+        env.with(name, value)
+    })
+}
+
+fn read_all(folder: &Path, texts: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            read_all(&path, texts);
+        } else {
+            texts.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+fn write(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// A part of a pack takes the place of what [`AROUND`] says for the same keys.
+fn completed(part: &str) -> String {
+    let mut sections = sections(AROUND);
+    sections.extend(self::sections(part));
+    sections.into_values().collect()
+}
+
+/// The id in `metadata: { id: hello, … }`.
+fn id(pack: &str) -> &str {
+    let rest = pack.split("id: ").nth(1).expect("a pack has an id");
+    rest.split(|c: char| !c.is_ascii_alphanumeric())
+        .next()
+        .unwrap()
+}
+
+/// The text of each key at the top, with the comments before it.
+fn sections(yaml: &str) -> BTreeMap<String, String> {
+    let (mut sections, mut comments) = (BTreeMap::<String, String>::new(), String::new());
+    let mut current = String::new();
+    for line in yaml.lines() {
+        if line.starts_with('#') {
+            comments = comments + line + "\n";
+            continue;
+        }
+        if line.starts_with(|c: char| c.is_ascii_alphabetic()) {
+            line.split(':').next().unwrap().clone_into(&mut current);
+        }
+        let section = sections.entry(current.clone()).or_default();
+        section.push_str(&std::mem::take(&mut comments));
+        section.push_str(line);
+        section.push('\n');
+    }
+    sections
+}
