@@ -60,7 +60,7 @@ lint: ## Format, clippy, documentation, dependencies, queries
 	.ci/sqlx --check
 
 .PHONY: bench
-bench: ## Measure what the README promises
+bench: ## Measure the performance figures
 	@.ci/install rust postgres
 	cargo bench
 
