@@ -187,7 +187,7 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
         let _ = write!(text, "\n  {:width$}", tool.name);
         for (role, standing) in &standings {
             let verdict = match decide(spec, standing, &tool.name) {
-                Decision::Allow { .. } => "yes",
+                Decision::Allow(_) => "yes",
                 Decision::Approve(_) => "ask",
                 Decision::Deny(_) => "–",
             };

@@ -89,14 +89,34 @@ pub struct Standing {
     pub admin: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub enum Decision<'a> {
     Deny(Denial),
-    Allow {
-        /// An approval policy names the tool and the principal's own role satisfied it.
-        self_approved: bool,
-    },
+    Allow(Allowed<'a>),
     Approve(&'a ApprovalPolicy),
+}
+
+/// That [`decide`] allowed one tool of one server, which nothing else can say.
+#[derive(Debug, PartialEq)]
+pub struct Allowed<'a> {
+    server: &'a ServerSpec,
+    tool: &'a str,
+    self_approved: bool,
+}
+
+impl<'a> Allowed<'a> {
+    pub fn server(&self) -> &'a ServerSpec {
+        self.server
+    }
+
+    pub fn tool(&self) -> &'a str {
+        self.tool
+    }
+
+    /// Whether an approval policy names the tool and the principal's own role satisfied it.
+    pub fn is_self_approved(&self) -> bool {
+        self.self_approved
+    }
 }
 
 /// Why a tool is denied. `explain` shows it to people; the model never hears of denied tools.
@@ -149,7 +169,14 @@ impl Denial {
 }
 
 /// Decides about one tool of one server for one principal.
-pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &str) -> Decision<'a> {
+pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &'a str) -> Decision<'a> {
+    let allow = |self_approved| {
+        Decision::Allow(Allowed {
+            server,
+            tool,
+            self_approved,
+        })
+    };
     if !server.load_tools
         || server
             .tools
@@ -170,9 +197,7 @@ pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &str) -> Decisio
     if who.admin {
         return match policy() {
             Some(policy) if !policy.self_approval => Decision::Approve(policy),
-            policy => Decision::Allow {
-                self_approved: policy.is_some(),
-            },
+            policy => allow(policy.is_some()),
         };
     }
     let Some(access) = access else {
@@ -182,16 +207,12 @@ pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &str) -> Decisio
         return Decision::Deny(denial);
     }
     match policy() {
-        None => Decision::Allow {
-            self_approved: false,
-        },
+        None => allow(false),
         Some(policy)
             if policy.self_approval
                 && policy.approvers.iter().any(|role| who.roles.contains(role)) =>
         {
-            Decision::Allow {
-                self_approved: true,
-            }
+            allow(true)
         }
         Some(policy) => Decision::Approve(policy),
     }

@@ -11,7 +11,7 @@ use crate::domain::{
     ids::{AuditId, RunId, TenantId},
 };
 
-/// One line of a call. What it does not concern is empty.
+/// One line. What it does not concern is empty.
 #[derive(Clone, Debug)]
 pub struct AuditRow {
     pub tenant: TenantId,
@@ -30,6 +30,26 @@ pub struct AuditRow {
     pub outcome: &'static str,
     /// More of it for people: a code, a reason, `self-approved`. Never arguments or results.
     pub detail: Option<String>,
+}
+
+impl AuditRow {
+    /// What somebody did at a time, which succeeded; the rest is empty.
+    pub fn new(tenant: TenantId, at: OffsetDateTime, actor: &str, action: &'static str) -> Self {
+        Self {
+            tenant,
+            id: AuditId::new(),
+            at,
+            actor: actor.to_owned(),
+            action,
+            agent: String::new(),
+            run: None,
+            server: String::new(),
+            tool: String::new(),
+            args_sha256: Vec::new(),
+            outcome: "succeeded",
+            detail: None,
+        }
+    }
 }
 
 /// Adds lines of one tenant in one statement. What a tenant did is gone when the tenant is.

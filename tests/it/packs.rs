@@ -137,9 +137,7 @@ pub(crate) fn tools(server: &ServerSpec) -> Option<Vec<&str>> {
 pub(crate) fn open(server: &ServerSpec, tool: &str) -> bool {
     matches!(
         decide(server, &Standing::default(), tool),
-        Decision::Allow {
-            self_approved: false
-        }
+        Decision::Allow(allowed) if !allowed.is_self_approved()
     )
 }
 

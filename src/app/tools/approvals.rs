@@ -26,7 +26,7 @@ use crate::{
         audit::SYSTEM,
         canonical::Hash,
         error::{Error, Result, Thing},
-        ids::{AgentId, ApprovalId, AuditId, ServerId, UserId},
+        ids::{AgentId, ApprovalId, ServerId, UserId},
         principal::Principal,
     },
     store::{
@@ -498,11 +498,6 @@ async fn audit(
         None => approval.code.clone(),
     };
     let row = AuditRow {
-        tenant: approval.tenant,
-        id: AuditId::new(),
-        at: app.clock.now(),
-        actor: actor.to_string(),
-        action,
         agent: approval.agent.to_string(),
         run: approval.run,
         server: approval.server.to_string(),
@@ -510,6 +505,7 @@ async fn audit(
         args_sha256: approval.args_sha256.to_vec(),
         outcome: approval.state.as_str(),
         detail: Some(detail),
+        ..AuditRow::new(approval.tenant, app.clock.now(), actor.as_str(), action)
     };
     store::audit::insert(tx, approval.tenant, &[row]).await?;
     news::tell(app, tx, approval, action).await

@@ -8,39 +8,36 @@ pub mod approved;
 pub mod input;
 mod live;
 pub mod reading;
+mod send;
 
 use std::sync::Arc;
 
 use serde_json::{Value, value::RawValue};
-use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use self::send::{Caller, Permit, counted_result, resolve_connection};
 use super::approvals;
 use crate::app::{
     App,
     chat::elicitations::Asker,
-    servers::{connections, credentials, orchestrator},
-    tools::toolset::{NamedTool, Toolbox, clipped, not_available},
+    servers::credentials::Connection,
+    tools::toolset::{NamedTool, Toolbox, clipped},
 };
 use crate::{
     domain::{
         approval::State,
         canonical,
         error::Error,
-        ids::{AgentId, AuditId, RunId},
+        ids::RunId,
         message::{CallStatus, ToolResult},
-        policy::{ApprovalPolicy, Decision, decide},
+        policy::{Allowed, ApprovalPolicy, Decision, decide},
         principal::Principal,
-        server::{AccessMode, ServerSpec},
-        tool::ToolOutcome,
+        server::ServerSpec,
     },
-    mcp::{CallError, Key, Progress},
-    store::audit::AuditRow,
+    mcp::Progress,
 };
 
-/// Bytes of a server's own result that are kept; the model's text of a longer one says that it was cut.
-const MAX_RAW: usize = 1 << 20;
 /// Characters of a name that somebody made up.
 const MAX_NAME: usize = 128;
 
@@ -82,25 +79,14 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
         Ok(admitted) => admitted,
         Err(reason) => return denied(app, &call, reason),
     };
-    let reached = reach(
-        app,
-        call.principal,
-        call.toolbox.agent(),
-        spec,
-        Some(call.run),
-    )
-    .await;
-    let (key, target) = match reached {
-        Ok(reached) => reached,
+    let connection = match connect(app, &call, spec).await {
+        Ok(connection) => connection,
         Err(reason) => return denied(app, &call, reason),
     };
-    let (arguments, self_approved) = match admitted {
-        Admitted::Now {
-            arguments,
-            self_approved,
-        } => (arguments, self_approved),
+    let (arguments, allowed) = match admitted {
+        Admitted::Now { arguments, allowed } => (arguments, allowed),
         Admitted::Later { arguments, policy } => {
-            let credential = approvals::recheck::credential_of(&key);
+            let credential = approvals::recheck::credential_of(&connection.key);
             let asked = approvals::Asked {
                 principal: call.principal,
                 agent: call.toolbox.agent(),
@@ -115,67 +101,35 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
             return ask(app, &call, asked).await;
         }
     };
-    let what = (spec.id.as_str(), named.tool.name.as_str());
-    let mut promised = audit_row(
-        app,
-        &call,
-        what,
-        arguments.get(),
-        CallStatus::OutcomeUnknown,
-    );
-    promised.detail = self_approved.then(|| "self-approved".to_owned());
-    let line = match app.audit.reserve(promised) {
-        Ok(line) => line,
+    let detail = allowed
+        .is_self_approved()
+        .then(|| "self-approved".to_owned());
+    let caller = call.caller(app);
+    let permit = match Permit::allowed(caller, &allowed, connection, &arguments, detail) {
+        Ok(permit) => permit,
         Err(error) => return refused(&call, format!("not executed: {error}")),
     };
     let started = crate::domain::clock::instant();
     let ready = input::Ready {
-        key,
-        spec,
-        target,
+        permit,
         tool: &named.tool.name,
         arguments,
         rounds: 0,
     };
-    let result = input::make(app, &call, &ready, None).await;
+    let result = input::make(app, &call, ready, None).await;
     metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
-    line.write(outcome_name(result.status));
     result
 }
 
-/// What came of a call that was tried. A credential that the server refused is marked.
-async fn came_of(
-    app: &App,
-    principal: &Principal,
-    call_id: &str,
-    key: &Key,
-    spec: &ServerSpec,
-    sent: Result<ToolOutcome, CallError>,
-) -> ToolResult {
-    if let Err(CallError::Unauthorized | CallError::Forbidden) = &sent
-        && spec.access_mode == AccessMode::UserControlled
-        && let Err(error) = credentials::reject(app, principal, key).await
-    {
-        tracing::warn!(%error, server = %spec.id, "a refused credential could not be marked; the next call tries again");
+impl<'a> Call<'a> {
+    fn caller(&self, app: &'a Arc<App>) -> Caller<'a> {
+        Caller {
+            app,
+            principal: self.principal,
+            agent: self.toolbox.agent(),
+            run: Some(self.run),
+        }
     }
-    let result = match sent {
-        Ok(outcome) => ToolResult {
-            call_id: call_id.to_owned(),
-            status: if outcome.is_error {
-                CallStatus::Failed
-            } else {
-                CallStatus::Succeeded
-            },
-            // Not everybody who is shown this takes a NUL for text.
-            text: outcome.text.replace('\0', "\u{fffd}"),
-            raw: Some(outcome.raw).filter(|raw| raw.get().len() <= MAX_RAW),
-            approval: None,
-        },
-        Err(error) => failed(call_id, spec, &error),
-    };
-    metrics::counter!("chatelaine_tool_calls_total", "outcome" => outcome_name(result.status))
-        .increment(1);
-    result
 }
 
 /// Keeps the call until somebody decides. The model hears at once that it waits.
@@ -209,53 +163,37 @@ async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::Asked<'_>) -> To
             "not executed again: request {code} for this very call is approved and being carried out; do not retry"
         )
     };
-    metrics::counter!("chatelaine_tool_calls_total", "outcome" => "awaiting_approval").increment(1);
-    let status = CallStatus::AwaitingApproval;
     ToolResult {
-        call_id: call.call_id.to_owned(),
-        status,
-        text,
-        raw: None,
         approval: Some(approval.id),
+        ..counted_result(call.call_id, CallStatus::AwaitingApproval, text)
     }
 }
 
-/// Whose connection the call goes over, and to what: a shared server as the pack has it, a personal one with
-/// the user's own credential.
-async fn reach(
-    app: &App,
-    principal: &Principal,
-    agent: &AgentId,
+/// The connection of a call, or why there is none.
+async fn connect(
+    app: &Arc<App>,
+    call: &Call<'_>,
     spec: &Arc<ServerSpec>,
-    run: Option<RunId>,
-) -> Result<(Key, Arc<ServerSpec>), String> {
-    if app.orchestrator.is(spec) {
-        let run =
-            run.ok_or_else(|| "not executed: the orchestrator answers runs only".to_owned())?;
-        let reached = orchestrator::reach(app, principal.tenant, agent, spec, run).await;
-        return reached.map_err(|error| format!("not executed: {error}"));
-    }
-    if spec.access_mode == AccessMode::AdminControlled {
-        return Ok((
-            connections::key(principal.tenant, agent, spec),
-            spec.clone(),
-        ));
-    }
-    match credentials::connection(app, principal, agent, spec).await {
-        Ok(Some(connection)) => Ok((connection.key, connection.spec)),
-        Ok(None) => Err(format!(
-            "not executed: the user is not connected to {0}; do not retry, tell them to type /connect {0}",
-            spec.id
-        )),
+) -> Result<Connection, String> {
+    match resolve_connection(&call.caller(app), spec).await {
+        Ok(Some(connection)) => Ok(connection),
+        Ok(None) => Err(not_connected(spec)),
         Err(error) => Err(format!("not executed: {error}")),
     }
+}
+
+fn not_connected(spec: &ServerSpec) -> String {
+    format!(
+        "not executed: the user is not connected to {0}; do not retry, tell them to type /connect {0}",
+        spec.id
+    )
 }
 
 /// A call that passed the gate's own checks.
 enum Admitted<'a> {
     Now {
         arguments: Box<RawValue>,
-        self_approved: bool,
+        allowed: Allowed<'a>,
     },
     /// Somebody has to consent to it, with these arguments in their one spelling.
     Later {
@@ -268,7 +206,7 @@ enum Admitted<'a> {
 fn admit<'a>(
     call: &Call<'_>,
     spec: &'a ServerSpec,
-    named: &NamedTool,
+    named: &'a NamedTool,
 ) -> Result<Admitted<'a>, String> {
     let decision = decide(spec, call.toolbox.standing(), &named.tool.name);
     // Before anything is said about the arguments.
@@ -295,14 +233,11 @@ fn admit<'a>(
                 canonical::text(&defaulted).map_err(|error| format!("not executed: {error}"))?;
             Ok(Admitted::Later { arguments, policy })
         }
-        Decision::Allow { self_approved } => {
+        Decision::Allow(allowed) => {
             named.check(arguments).map_err(unfit)?;
             let arguments = serde_json::value::to_raw_value(arguments);
             let arguments = arguments.map_err(|error| format!("not executed: {error}"))?;
-            Ok(Admitted::Now {
-                arguments,
-                self_approved,
-            })
+            Ok(Admitted::Now { arguments, allowed })
         }
         Decision::Deny(_) => Err(unknown(call)),
     }
@@ -338,44 +273,12 @@ fn unknown(call: &Call<'_>) -> String {
 }
 
 fn refused(call: &Call<'_>, text: String) -> ToolResult {
-    metrics::counter!("chatelaine_tool_calls_total", "outcome" => "denied").increment(1);
-    ToolResult {
-        call_id: call.call_id.to_owned(),
-        status: CallStatus::Denied,
-        text,
-        raw: None,
-        approval: None,
-    }
-}
-
-/// What the model and the user hear when there is no result.
-fn failed(call_id: &str, spec: &ServerSpec, error: &CallError) -> ToolResult {
-    let unknown = "it may or may not have been done. Do not repeat it; check first";
-    let (status, text) = match error {
-        CallError::NotSent(reason) => (
-            CallStatus::Failed,
-            format!("failed: {}: {reason}", not_available(spec.id.as_str())),
-        ),
-        CallError::Refused { .. } | CallError::Unauthorized | CallError::Forbidden => {
-            (CallStatus::Failed, format!("failed: {error}"))
-        }
-        CallError::TimedOut(_) | CallError::OutcomeUnknown(_) | CallError::Cancelled => (
-            CallStatus::OutcomeUnknown,
-            format!("outcome unknown: {error}; {unknown}"),
-        ),
-    };
-    ToolResult {
-        call_id: call_id.to_owned(),
-        status,
-        text,
-        raw: None,
-        approval: None,
-    }
+    counted_result(call.call_id, CallStatus::Denied, text)
 }
 
 /// A refusal is in the trail, too, also that of a tool which the principal may not even know of. If the queue
 /// is full nothing was done that would be missed.
-fn denied(app: &App, call: &Call<'_>, reason: String) -> ToolResult {
+fn denied(app: &Arc<App>, call: &Call<'_>, reason: String) -> ToolResult {
     let (server, tool) = match &call.target {
         Target::Name(name) => call.toolbox.pair_of(name).unwrap_or(("", name)),
         Target::Pair { server, tool } => (*server, *tool),
@@ -387,43 +290,11 @@ fn denied(app: &App, call: &Call<'_>, reason: String) -> ToolResult {
         .arguments
         .as_ref()
         .map_or_else(|text| (*text).to_owned(), Value::to_string);
-    let row = audit_row(app, call, (&server, &tool), &arguments, CallStatus::Denied);
+    let what = (server.as_str(), tool.as_str());
+    let row = call
+        .caller(app)
+        .audit_row("tool.call", what, &arguments, CallStatus::Denied);
     // Written when it is dropped.
     drop(app.audit.reserve(row));
     refused(call, reason)
-}
-
-fn audit_row(
-    app: &App,
-    call: &Call<'_>,
-    what: (&str, &str),
-    arguments: &str,
-    status: CallStatus,
-) -> AuditRow {
-    AuditRow {
-        tenant: call.principal.tenant,
-        id: AuditId::new(),
-        at: app.clock.now(),
-        actor: call.principal.user.to_string(),
-        action: "tool.call",
-        agent: call.toolbox.agent().to_string(),
-        run: Some(call.run),
-        server: what.0.to_owned(),
-        tool: what.1.to_owned(),
-        args_sha256: Sha256::digest(arguments).to_vec(),
-        outcome: outcome_name(status),
-        detail: None,
-    }
-}
-
-fn outcome_name(status: CallStatus) -> &'static str {
-    match status {
-        CallStatus::Succeeded => "succeeded",
-        CallStatus::Failed => "failed",
-        CallStatus::Denied => "denied",
-        CallStatus::AwaitingApproval => "awaiting_approval",
-        CallStatus::AwaitingInput => "awaiting_input",
-        CallStatus::OutcomeUnknown => "outcome_unknown",
-        CallStatus::Cancelled => "cancelled",
-    }
 }

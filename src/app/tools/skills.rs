@@ -111,7 +111,7 @@ fn view(pack: &Pack, toolbox: &Toolbox, skill: &Skill) -> Option<SkillView> {
     let spec = pack.server(skill.server.as_str())?;
     let needs_approval_by = match decide(spec, toolbox.standing(), skill.tool()) {
         Decision::Deny(_) => return None,
-        Decision::Allow { .. } => None,
+        Decision::Allow(_) => None,
         Decision::Approve(policy) => Some(policy.approvers.clone()),
     };
     let found = toolbox.by_pair(spec.id.as_str(), skill.tool());

@@ -40,12 +40,8 @@ fn access(snippet: &str) -> ServerSpec {
 fn decision(server: &ServerSpec, roles: &[&str], admin: bool, tool: &str) -> &'static str {
     let roles: BTreeSet<_> = roles.iter().map(|role| (*role).to_owned()).collect();
     match decide(server, &Standing { roles, admin }, tool) {
-        Decision::Allow {
-            self_approved: true,
-        } => "self-approved",
-        Decision::Allow {
-            self_approved: false,
-        } => "allowed",
+        Decision::Allow(allowed) if allowed.is_self_approved() => "self-approved",
+        Decision::Allow(_) => "allowed",
         Decision::Approve(_) => "approval",
         Decision::Deny(_) => "denied",
     }

@@ -12,10 +12,13 @@ use crate::{
     app::{
         App,
         chat::conversations::FLOOR,
-        tools::{approvals::execution, gate},
+        tools::{
+            approvals::execution::{self, Claimed},
+            gate,
+        },
     },
     domain::{
-        approval::{Approval, State},
+        approval::State,
         error::{Error, Result},
         ids::{ApprovalId, TenantId},
     },
@@ -128,7 +131,7 @@ async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<()>
 /// A process that stops waits a while for it and then gives it up.
 async fn hold(
     app: &App,
-    approval: &Approval,
+    approval: &Claimed,
     cancel: &CancellationToken,
 ) -> std::convert::Infallible {
     let beat = (app.config.run_lease / 3).min(Duration::from_secs(2));

@@ -11,7 +11,7 @@ use crate::{
     app::App,
     domain::{
         error::{Error, Result},
-        ids::{AuditId, TenantId},
+        ids::TenantId,
         principal::Admin,
         registry::{Definition, Entry, EntryId, Fault, Rules},
         template::Source,
@@ -286,18 +286,14 @@ async fn audit(
     row: &StoredEntry,
 ) -> Result<()> {
     let line = AuditRow {
-        tenant: admin.tenant(),
-        id: AuditId::new(),
-        at: app.clock.now(),
-        actor: admin.user().to_string(),
-        action,
-        agent: String::new(),
-        run: None,
         server: row.entry.clone(),
-        tool: String::new(),
         args_sha256: Sha256::digest(&row.definition).to_vec(),
-        outcome: "succeeded",
-        detail: None,
+        ..AuditRow::new(
+            admin.tenant(),
+            app.clock.now(),
+            admin.user().as_str(),
+            action,
+        )
     };
     store::audit::insert(tx, admin.tenant(), &[line]).await
 }

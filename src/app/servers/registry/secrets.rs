@@ -9,7 +9,6 @@ use crate::{
     app::App,
     domain::{
         error::{Error, Result},
-        ids::AuditId,
         principal::Admin,
         registry::{ConfigValue, SecretName, ServerRef},
         secret::Secret,
@@ -149,18 +148,13 @@ async fn audit(
     name: &str,
 ) -> Result<()> {
     let line = AuditRow {
-        tenant: admin.tenant(),
-        id: AuditId::new(),
-        at: app.clock.now(),
-        actor: admin.user().to_string(),
-        action,
-        agent: String::new(),
-        run: None,
         server: name.to_owned(),
-        tool: String::new(),
-        args_sha256: Vec::new(),
-        outcome: "succeeded",
-        detail: None,
+        ..AuditRow::new(
+            admin.tenant(),
+            app.clock.now(),
+            admin.user().as_str(),
+            action,
+        )
     };
     store::audit::insert(tx, admin.tenant(), &[line]).await
 }

@@ -31,16 +31,27 @@ const EVIDENCE: usize = 2000;
 /// Why nothing is made of a request that was taken back with its run.
 pub const STOPPED: &str = "the run that asked for it was stopped";
 
+/// An approved request that this process has taken to execute it, under a lease and a fence. Only [`claim`] makes one.
+pub struct Claimed(Approval);
+
+impl std::ops::Deref for Claimed {
+    type Target = Approval;
+
+    fn deref(&self) -> &Approval {
+        &self.0
+    }
+}
+
 /// Takes an approved request to execute it; `None` when it is not free.
-pub async fn claim(app: &App, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>> {
+pub async fn claim(app: &App, tenant: TenantId, id: ApprovalId) -> Result<Option<Claimed>> {
     let mut tx = app.db.tenant(tenant).await?;
     let claimed = store::approvals::claim(&mut tx, id, app.replica, app.config.run_lease).await?;
     tx.commit().await?;
-    Ok(claimed)
+    Ok(claimed.map(Claimed))
 }
 
 /// Prolongs the lease; `false` when it was lost.
-pub async fn heartbeat(app: &App, approval: &Approval) -> Result<bool> {
+pub async fn heartbeat(app: &App, approval: &Claimed) -> Result<bool> {
     let mut tx = app.db.tenant(approval.tenant).await?;
     let held = store::approvals::heartbeat(&mut tx, approval, app.config.run_lease).await?;
     tx.commit().await?;
@@ -69,7 +80,7 @@ pub async fn arguments(app: &App, approval: &Approval) -> Result<Box<RawValue>> 
 }
 
 /// From here on it may be sent: committed before the first byte is. `Conflict` when the lease was lost.
-pub async fn start(app: &App, approval: &Approval) -> Result<()> {
+pub async fn start(app: &App, approval: &Claimed) -> Result<()> {
     let mut tx = app.db.tenant(approval.tenant).await?;
     let started = store::approvals::change(
         &mut tx,
@@ -93,7 +104,7 @@ pub async fn start(app: &App, approval: &Approval) -> Result<()> {
 }
 
 /// What came of the call. Of a request that was given up for lost meanwhile it is only evidence.
-pub async fn finish(app: &Arc<App>, approval: &Approval, result: &ToolResult) -> Result<()> {
+pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> Result<()> {
     let (to, reason) = match result.status {
         CallStatus::Succeeded => (State::Succeeded, None),
         CallStatus::OutcomeUnknown => (State::OutcomeUnknown, Some(result.text.as_str())),
@@ -157,7 +168,7 @@ async fn keep_evidence(app: &App, approval: &Approval, result: &ToolResult) -> R
 }
 
 /// What would run is not what was approved: it does not run.
-pub async fn revoke(app: &Arc<App>, approval: &Approval, reason: &str) -> Result<()> {
+pub async fn revoke(app: &Arc<App>, approval: &Claimed, reason: &str) -> Result<()> {
     settle(
         app,
         approval.tenant,
@@ -170,7 +181,7 @@ pub async fn revoke(app: &Arc<App>, approval: &Approval, reason: &str) -> Result
 }
 
 /// It cannot be sent just now. Nothing was, so it is tried again a little later.
-pub async fn put_off(app: &App, approval: &Approval) -> Result<()> {
+pub async fn put_off(app: &App, approval: &Claimed) -> Result<()> {
     let mut tx = app.db.tenant(approval.tenant).await?;
     store::approvals::release(&mut tx, approval, PAUSE).await?;
     tx.commit().await

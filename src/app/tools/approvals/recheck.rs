@@ -32,7 +32,7 @@ pub fn permitted(pack: &Pack, approval: &Approval) -> Result<Arc<ServerSpec>, St
         Decision::Approve(policy) if Consent::from(policy) != approval.consent => {
             Err("who has to approve it has changed; ask again".to_owned())
         }
-        Decision::Approve(_) | Decision::Allow { .. } => Ok(Arc::new(spec.clone())),
+        Decision::Approve(_) | Decision::Allow(_) => Ok(Arc::new(spec.clone())),
     }
 }
 

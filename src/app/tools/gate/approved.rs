@@ -7,28 +7,30 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::{came_of, outcome_name};
+use super::send::{Caller, Permit, resolve_connection};
 use crate::{
     app::{
-        App,
-        platform::audit::Line,
-        runs,
-        servers::{agents, connections, credentials, orchestrator},
+        App, runs,
+        servers::{
+            agents,
+            credentials::{self, Connection},
+            orchestrator,
+        },
         tools::approvals::{
-            execution,
+            execution::{self, Claimed},
             recheck::{credential_of, permitted, same_tool},
         },
     },
     domain::{
         approval::Approval,
         error::{Error, Result},
-        ids::{AuditId, ConversationId, RunId},
-        message::{CallStatus, ToolResult},
+        ids::{ConversationId, RunId},
+        message::ToolResult,
         pack::Pack,
         server::{AccessMode, ServerSpec},
     },
-    mcp::{CallOptions, Key},
-    store::{self, audit::AuditRow},
+    mcp::CallOptions,
+    store,
 };
 
 /// Why it is not sent.
@@ -52,9 +54,8 @@ impl From<Error> for Held {
 
 /// What is sent, and where.
 struct Ready {
-    key: Key,
     spec: Arc<ServerSpec>,
-    target: Arc<ServerSpec>,
+    connection: Connection,
     arguments: Box<RawValue>,
 }
 
@@ -62,7 +63,7 @@ struct Ready {
 /// What came of it has to be written by the caller, who may try that again.
 pub async fn call(
     app: &Arc<App>,
-    approval: &Approval,
+    approval: &Claimed,
     cancel: CancellationToken,
 ) -> Result<Option<ToolResult>> {
     let ready = match checked(app, approval).await {
@@ -74,46 +75,39 @@ pub async fn call(
         }
         Err(Held::Later) => return execution::put_off(app, approval).await.map(|()| None),
     };
-    let line: Line<'_> = match app.audit.reserve(promised(app, approval)) {
-        Ok(line) => line,
-        Err(_) => return execution::put_off(app, approval).await.map(|()| None),
+    let Ready {
+        spec,
+        connection,
+        arguments,
+    } = ready;
+    let permit = match Permit::approved(caller(app, approval), approval, &spec, connection).await {
+        Ok(permit) => permit,
+        // Nothing was sent: the audit queue is full.
+        Err(Error::Busy { .. }) => return execution::put_off(app, approval).await.map(|()| None),
+        Err(error) => return Err(error),
     };
-    if let Err(error) = execution::start(app, approval).await {
-        line.write(outcome_name(CallStatus::Denied));
-        return Err(error);
-    }
     let options = CallOptions {
         cancel,
         once: Some(approval.id.to_string()),
         ..CallOptions::default()
     };
-    let mcp = app.orchestrator.mcp(&ready.spec, &app.mcp);
-    let sent = mcp
-        .call(
-            &ready.key,
-            &ready.target,
-            &approval.tool,
-            &ready.arguments,
-            options,
-        )
-        .await;
-    if let (true, Some(run)) = (app.orchestrator.is(&ready.spec), approval.run) {
+    let answer = permit.call(&approval.tool, &arguments, options).await;
+    if let (true, Some(run)) = (app.orchestrator.is(&spec), approval.run) {
         over(app, approval, run).await;
     }
-    let result = came_of(
-        app,
-        &approval.principal,
-        &approval.call_id,
-        &ready.key,
-        &ready.spec,
-        sent,
-    )
-    .await;
-    line.write(outcome_name(result.status));
-    Ok(Some(result))
+    Ok(Some(permit.into_result(&approval.call_id, answer)))
 }
 
-async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
+fn caller<'a>(app: &'a Arc<App>, approval: &'a Approval) -> Caller<'a> {
+    Caller {
+        app,
+        principal: &approval.principal,
+        agent: &approval.agent,
+        run: approval.run,
+    }
+}
+
+async fn checked(app: &Arc<App>, approval: &Claimed) -> Result<Ready, Held> {
     if approval.withdrawn_by.is_some() {
         return Err(Held::Revoked(execution::STOPPED.to_owned()));
     }
@@ -131,19 +125,19 @@ async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
         _ => pack,
     };
     let spec = permitted(&pack, approval).map_err(Held::Revoked)?;
-    let (key, target) = reached(app, approval, &spec).await?;
+    let connection = connect(app, approval, &spec).await?;
     // Listing may be repeated as often as one likes. It also finds out whether the session is alive, so that the
     // call itself does not have to.
     let discovery = match app
         .orchestrator
         .mcp(&spec, &app.mcp)
-        .discover(&key, &target)
+        .discover(&connection.key, &connection.spec)
         .await
     {
         Ok(discovery) => discovery,
         Err(error) if error.is_credential() => {
             if spec.access_mode == AccessMode::UserControlled {
-                credentials::reject(app, &approval.principal, &key).await?;
+                credentials::reject(app, &approval.principal, &connection.key).await?;
             }
             return Err(Held::Revoked(
                 "the server does not accept the credential any more".to_owned(),
@@ -165,9 +159,8 @@ async fn checked(app: &Arc<App>, approval: &Approval) -> Result<Ready, Held> {
         Err(error) => return Err(error.into()),
     };
     Ok(Ready {
-        key,
         spec,
-        target,
+        connection,
         arguments,
     })
 }
@@ -189,41 +182,24 @@ async fn in_run(
     }
 }
 
-async fn reached(
-    app: &App,
+async fn connect(
+    app: &Arc<App>,
     approval: &Approval,
     spec: &Arc<ServerSpec>,
-) -> Result<(Key, Arc<ServerSpec>), Held> {
+) -> Result<Connection, Held> {
     let changed = || Held::Revoked("its requester's credential has changed; ask again".to_owned());
-    if app.orchestrator.is(spec) {
-        let gone = || Held::Revoked("the run that asked for it is gone".to_owned());
-        let reached = orchestrator::reach(
-            app,
-            approval.tenant,
-            &approval.agent,
-            spec,
-            approval.run.ok_or_else(gone)?,
-        );
-        return match reached.await {
-            Ok(reached) => Ok(reached),
-            Err(Error::NotFound(_)) => Err(gone()),
-            Err(error) => Err(error.into()),
-        };
+    let gone = || Held::Revoked("the run that asked for it is gone".to_owned());
+    let is_orchestrator = app.orchestrator.is(spec);
+    if is_orchestrator && approval.run.is_none() {
+        return Err(gone());
     }
-    let (key, target) = match spec.access_mode {
-        AccessMode::AdminControlled => (
-            connections::key(approval.tenant, &approval.agent, spec),
-            spec.clone(),
-        ),
-        AccessMode::UserControlled => {
-            let connection =
-                credentials::connection(app, &approval.principal, &approval.agent, spec).await?;
-            let connection = connection.ok_or_else(changed)?;
-            (connection.key, connection.spec)
-        }
+    let connection = match resolve_connection(&caller(app, approval), spec).await {
+        Ok(connection) => connection.ok_or_else(changed)?,
+        Err(Error::NotFound(_)) if is_orchestrator => return Err(gone()),
+        Err(error) => return Err(error.into()),
     };
-    if credential_of(&key) == approval.credential {
-        Ok((key, target))
+    if is_orchestrator || credential_of(&connection.key) == approval.credential {
+        Ok(connection)
     } else {
         Err(changed())
     }
@@ -242,22 +218,5 @@ async fn over(app: &App, approval: &Approval, run: RunId) {
     };
     if let Err(error) = removed.await {
         tracing::warn!(%run, %error, "the token of a run that is over could not be removed");
-    }
-}
-
-fn promised(app: &App, approval: &Approval) -> AuditRow {
-    AuditRow {
-        tenant: approval.tenant,
-        id: AuditId::new(),
-        at: app.clock.now(),
-        actor: approval.requester().to_string(),
-        action: "tool.call",
-        agent: approval.agent.to_string(),
-        run: approval.run,
-        server: approval.server.to_string(),
-        tool: approval.tool.clone(),
-        args_sha256: approval.args_sha256.to_vec(),
-        outcome: outcome_name(CallStatus::OutcomeUnknown),
-        detail: Some(format!("approval {}", approval.code)),
     }
 }

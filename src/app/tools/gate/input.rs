@@ -7,7 +7,11 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
-use super::{Call, audit_row, came_of, denied, live, outcome_name, reach, refused, unknown};
+use super::{
+    Call, connect, denied, live, refused,
+    send::{Permit, counted_result},
+    unknown,
+};
 use crate::{
     app::{
         App,
@@ -18,11 +22,10 @@ use crate::{
         elicitation::{Answer, InputRequired, Leave, Refusal, left},
         message::{CallStatus, ToolResult},
         policy::{Decision, decide},
-        server::ServerSpec,
         texts,
         tool::ToolOutcome,
     },
-    mcp::{CallError, CallOptions, Key},
+    mcp::{CallError, CallOptions},
 };
 
 /// Times that a call is made again without the user: something was declined for them, or nothing was asked.
@@ -32,10 +35,7 @@ const ROUNDS: i32 = 5;
 
 /// A call that passed the gate.
 pub(super) struct Ready<'a> {
-    pub key: Key,
-    pub spec: &'a Arc<ServerSpec>,
-    /// The server as it is for this user.
-    pub target: Arc<ServerSpec>,
+    pub permit: Permit<'a>,
     pub tool: &'a str,
     pub arguments: Box<RawValue>,
     /// How often its user has been asked.
@@ -61,10 +61,9 @@ enum Next {
 pub(super) async fn make(
     app: &Arc<App>,
     call: &Call<'_>,
-    ready: &Ready<'_>,
-    answer: Option<Answer>,
+    ready: Ready<'_>,
+    mut answer: Option<Answer>,
 ) -> ToolResult {
-    let mut answer = answer;
     for _ in 0..ALONE {
         let asker_now = call.asker.filter(|asker| asker.live);
         let (questions, put) = mpsc::unbounded_channel();
@@ -76,17 +75,11 @@ pub(super) async fn make(
             asks: call.asker.is_some(),
             answer: answer.take(),
         };
-        let mcp = app.orchestrator.mcp(ready.spec, &app.mcp);
-        let calling = Box::pin(mcp.call(
-            &ready.key,
-            &ready.target,
-            ready.tool,
-            &ready.arguments,
-            options,
-        ));
+        let calling = Box::pin(ready.permit.call(ready.tool, &ready.arguments, options));
         let sent = match asker_now {
             Some(asker) => {
-                Box::pin(live::attend(app, &about(call, ready, asker), put, calling)).await
+                let about = about(call, &ready, asker);
+                Box::pin(live::attend(app, &about, put, calling)).await
             }
             None => calling.await,
         };
@@ -97,26 +90,23 @@ pub(super) async fn make(
             Some(asker),
         ) = (&sent, call.asker)
         else {
-            tell_of_declined(app, call, ready, &sent).await;
-            return came_of(
-                app,
-                call.principal,
-                call.call_id,
-                &ready.key,
-                ready.spec,
-                sent,
-            )
-            .await;
+            tell_of_declined(app, call, &ready, &sent).await;
+            return ready.permit.into_result(call.call_id, sent);
         };
-        match go_on(app, call, ready, asker, input).await {
-            Next::Again(given) => answer = Some(given),
-            Next::Over(result) => return result,
-        }
+        let result = match go_on(app, call, &ready, asker, input).await {
+            Next::Again(given) => {
+                answer = Some(given);
+                continue;
+            }
+            Next::Over(result) => result,
+        };
+        ready.permit.end(result.status);
+        return result;
     }
-    failed(
-        call,
-        "failed: the server asks again and again instead of answering".to_owned(),
-    )
+    let text = "failed: the server asks again and again instead of answering".to_owned();
+    let result = failed(call, text);
+    ready.permit.end(result.status);
+    result
 }
 
 async fn go_on(
@@ -169,28 +159,20 @@ pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: Answered) -> Tool
     let Some((spec, named)) = call.toolbox.by_pair(server, tool) else {
         return denied(app, call, unknown(call));
     };
-    match decide(spec, call.toolbox.standing(), &named.tool.name) {
-        Decision::Allow { .. } => {}
+    let allowed = match decide(spec, call.toolbox.standing(), &named.tool.name) {
+        Decision::Allow(allowed) => allowed,
         Decision::Deny(_) => return denied(app, call, unknown(call)),
         Decision::Approve(_) => {
             let reason =
                 "not executed: this call needs approval by now; make it again if the user wants it";
             return denied(app, call, reason.to_owned());
         }
-    }
-    let (key, target) = match reach(
-        app,
-        call.principal,
-        call.toolbox.agent(),
-        spec,
-        Some(call.run),
-    )
-    .await
-    {
-        Ok(reached) => reached,
+    };
+    let connection = match connect(app, call, spec).await {
+        Ok(connection) => connection,
         Err(reason) => return denied(app, call, reason),
     };
-    if credential_of(&key) != answered.credential {
+    if credential_of(&connection.key) != answered.credential {
         let reason = "not executed: the user's credential has changed since the server asked; make the call again";
         return denied(app, call, reason.to_owned());
     }
@@ -200,24 +182,18 @@ pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: Answered) -> Tool
         rounds,
         ..
     } = answered;
-    let what = (spec.id.as_str(), named.tool.name.as_str());
-    let mut promised = audit_row(app, call, what, arguments.get(), CallStatus::OutcomeUnknown);
-    promised.detail = Some(format!("with the user's answer {rounds}"));
-    let line = match app.audit.reserve(promised) {
-        Ok(line) => line,
+    let detail = Some(format!("with the user's answer {rounds}"));
+    let permit = match Permit::allowed(call.caller(app), &allowed, connection, &arguments, detail) {
+        Ok(permit) => permit,
         Err(error) => return refused(call, format!("not executed: {error}")),
     };
     let ready = Ready {
-        key,
-        spec,
-        target,
+        permit,
         tool: &named.tool.name,
         arguments,
         rounds,
     };
-    let result = make(app, call, &ready, Some(answer)).await;
-    line.write(outcome_name(result.status));
-    result
+    make(app, call, ready, Some(answer)).await
 }
 
 /// A server of the older era asks while the call is open. What could not be put to the user was declined.
@@ -246,10 +222,10 @@ fn about<'a>(call: &'a Call<'_>, ready: &'a Ready<'_>, asker: Asker) -> About<'a
     About {
         principal: call.principal,
         agent: call.toolbox.agent(),
-        server: &ready.spec.id,
+        server: &ready.permit.server().id,
         tool: ready.tool,
         arguments: &ready.arguments,
-        credential: credential_of(&ready.key),
+        credential: ready.permit.credential(),
         run: call.run,
         call_id: call.call_id,
         asker,
@@ -273,23 +249,9 @@ fn waiting(call: &Call<'_>) -> ToolResult {
     let text = "not finished: the server wants to know something from the user first, and they are being asked in the \
                 chat. Do not retry and do not answer for them. You will be told the outcome."
         .to_owned();
-    metrics::counter!("chatelaine_tool_calls_total", "outcome" => "awaiting_input").increment(1);
-    ToolResult {
-        call_id: call.call_id.to_owned(),
-        status: CallStatus::AwaitingInput,
-        text,
-        raw: None,
-        approval: None,
-    }
+    counted_result(call.call_id, CallStatus::AwaitingInput, text)
 }
 
 fn failed(call: &Call<'_>, text: String) -> ToolResult {
-    metrics::counter!("chatelaine_tool_calls_total", "outcome" => "failed").increment(1);
-    ToolResult {
-        call_id: call.call_id.to_owned(),
-        status: CallStatus::Failed,
-        text,
-        raw: None,
-        approval: None,
-    }
+    counted_result(call.call_id, CallStatus::Failed, text)
 }

@@ -1,0 +1,340 @@
+//! The one way to a server. A [`Permit`] is the right to send one server what one user asked for: the policy's own
+//! decision or a claimed approval makes it, and nothing else. Its methods are the only callers of a server's tools,
+//! prompts and resources, and all of them end in [`Permit::send`].
+//!
+//! Invariant: the audit line is reserved when the permit is made, hence before anything is sent. A permit that is
+//! dropped, because its call was stopped, leaves the line as it was reserved.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, value::RawValue};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    app::{
+        App,
+        platform::audit::Line,
+        servers::{
+            connections,
+            credentials::{self, Connection},
+            orchestrator,
+        },
+        tools::{
+            approvals::{
+                execution::{self, Claimed},
+                recheck::credential_of,
+            },
+            toolset::{Toolbox, not_available},
+        },
+    },
+    domain::{
+        error::{Error, Result},
+        ids::{AgentId, RunId},
+        message::{CallStatus, ToolResult},
+        policy::Allowed,
+        principal::Principal,
+        prompt::{Said, ServerPrompt},
+        resource::Resource,
+        server::{AccessMode, ServerSpec},
+        tool::ToolOutcome,
+    },
+    mcp::{CallError, CallOptions},
+    store::audit::AuditRow,
+};
+
+/// Bytes of a server's own result that are kept; the model's text of a longer one says that it was cut.
+const MAX_RAW: usize = 1 << 20;
+
+/// Who asks, as a user of which agent, and in which run.
+#[derive(Clone, Copy)]
+pub(super) struct Caller<'a> {
+    pub app: &'a Arc<App>,
+    pub principal: &'a Principal,
+    pub agent: &'a AgentId,
+    pub run: Option<RunId>,
+}
+
+pub(super) struct Permit<'a> {
+    caller: Caller<'a>,
+    /// As the pack has it.
+    server: &'a ServerSpec,
+    connection: Connection,
+    line: Line<'a>,
+}
+
+impl<'a> Caller<'a> {
+    /// An audit line about what this caller asked for. `asked_for` is written as its hash.
+    pub(super) fn audit_row(
+        &self,
+        action: &'static str,
+        (server, tool): (&str, &str),
+        asked_for: &str,
+        status: CallStatus,
+    ) -> AuditRow {
+        let Self { app, principal, .. } = self;
+        let actor = principal.user.as_str();
+        AuditRow {
+            agent: self.agent.to_string(),
+            run: self.run,
+            server: server.to_owned(),
+            // Postgres takes no NUL for text.
+            tool: tool.replace('\0', "\u{fffd}"),
+            args_sha256: Sha256::digest(asked_for).to_vec(),
+            outcome: outcome_name(status),
+            ..AuditRow::new(principal.tenant, app.clock.now(), actor, action)
+        }
+    }
+
+    fn permit(
+        self,
+        server: &'a ServerSpec,
+        connection: Connection,
+        row: AuditRow,
+    ) -> Result<Permit<'a>> {
+        let line = self.app.audit.reserve(row)?;
+        Ok(Permit {
+            caller: self,
+            server,
+            connection,
+            line,
+        })
+    }
+}
+
+impl<'a> Permit<'a> {
+    /// For a call that the policy allows without anybody's consent.
+    pub(super) fn allowed(
+        caller: Caller<'a>,
+        allowed: &Allowed<'a>,
+        connection: Connection,
+        arguments: &RawValue,
+        detail: Option<String>,
+    ) -> Result<Self> {
+        let what = (allowed.server().id.as_str(), allowed.tool());
+        let unknown = CallStatus::OutcomeUnknown;
+        let row = caller.audit_row("tool.call", what, arguments.get(), unknown);
+        caller.permit(allowed.server(), connection, AuditRow { detail, ..row })
+    }
+
+    /// For an approved call that this process has claimed. The request is being executed from here on, which is
+    /// committed before anything is sent. `Conflict` when the claim was lost.
+    pub(super) async fn approved(
+        caller: Caller<'a>,
+        claimed: &'a Claimed,
+        server: &'a ServerSpec,
+        connection: Connection,
+    ) -> Result<Self> {
+        let what = (claimed.server.as_str(), claimed.tool.as_str());
+        let row = AuditRow {
+            args_sha256: claimed.args_sha256.to_vec(),
+            detail: Some(format!("approval {}", claimed.code)),
+            ..caller.audit_row("tool.call", what, "", CallStatus::OutcomeUnknown)
+        };
+        let permit = caller.permit(server, connection, row)?;
+        match execution::start(caller.app, claimed).await {
+            Ok(()) => Ok(permit),
+            Err(error) => {
+                permit.end(CallStatus::Denied);
+                Err(error)
+            }
+        }
+    }
+
+    /// For a prompt that the toolbox offers, which it decides by the policy for the server's tools.
+    pub(super) fn offered(
+        caller: Caller<'a>,
+        toolbox: &'a Toolbox,
+        (server, prompt): (&'a ServerSpec, &ServerPrompt),
+        connection: Connection,
+        arguments: &Map<String, Value>,
+    ) -> Result<Self> {
+        let is_it = |offered: &(&Arc<ServerSpec>, &Arc<ServerPrompt>)| {
+            offered.0.id == server.id && offered.1.name == prompt.name
+        };
+        if toolbox.prompts().find(is_it).is_none() {
+            return Err(Error::not_found(format!("prompt {:?}", prompt.name)));
+        }
+        let arguments = Value::from(arguments.clone()).to_string();
+        let what = (server.id.as_str(), prompt.name.as_str());
+        let row = caller.audit_row("prompt.get", what, &arguments, CallStatus::Failed);
+        caller.permit(server, connection, row)
+    }
+
+    /// For a resource that a result of a tool linked to, if the toolbox still has the tool.
+    pub(super) fn linked(
+        caller: Caller<'a>,
+        toolbox: &'a Toolbox,
+        (server, tool): (&ServerSpec, &str),
+        connection: Connection,
+        uri: &str,
+    ) -> Result<Self> {
+        let Some((server, _)) = toolbox.by_pair(server.id.as_str(), tool) else {
+            return Err(Error::not_found(format!("tool {tool:?}")));
+        };
+        let what = (server.id.as_str(), tool);
+        let row = caller.audit_row("resource.read", what, uri, CallStatus::Failed);
+        caller.permit(server, connection, row)
+    }
+
+    /// Calls a tool once. Made again only to answer what the server asked instead of giving a result.
+    pub(super) async fn call(
+        &self,
+        tool: &str,
+        arguments: &RawValue,
+        options: CallOptions,
+    ) -> Result<ToolOutcome, CallError> {
+        let Connection { key, spec } = &self.connection;
+        let mcp = self
+            .caller
+            .app
+            .orchestrator
+            .mcp(self.server, &self.caller.app.mcp);
+        self.send(mcp.call(key, spec, tool, arguments, options))
+            .await
+    }
+
+    pub(super) async fn prompt(
+        &self,
+        name: &str,
+        arguments: &Map<String, Value>,
+    ) -> Result<Vec<Said>, CallError> {
+        let Connection { key, spec } = &self.connection;
+        let mcp = &self.caller.app.mcp;
+        self.send(mcp.prompt(key, spec, name, arguments)).await
+    }
+
+    pub(super) async fn resource(&self, uri: &str) -> Result<Resource, CallError> {
+        let Connection { key, spec } = &self.connection;
+        self.send(self.caller.app.mcp.resource(key, spec, uri))
+            .await
+    }
+
+    /// Sends, and marks a credential that the server refused.
+    async fn send<T>(
+        &self,
+        request: impl Future<Output = Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let answer = request.await;
+        if let Err(CallError::Unauthorized | CallError::Forbidden) = &answer
+            && self.server.access_mode == AccessMode::UserControlled
+        {
+            let Caller { app, principal, .. } = self.caller;
+            let rejected = credentials::reject(app, principal, &self.connection.key).await;
+            if let Err(error) = rejected {
+                tracing::warn!(%error, server = %self.server.id, "a refused credential could not be marked; the next call tries again");
+            }
+        }
+        answer
+    }
+
+    /// Which credential goes along, in words that change when it does.
+    pub(super) fn credential(&self) -> String {
+        credential_of(&self.connection.key)
+    }
+
+    pub(super) fn server(&self) -> &'a ServerSpec {
+        self.server
+    }
+
+    /// Writes the audit line.
+    pub(super) fn end(self, status: CallStatus) {
+        self.line.write(outcome_name(status));
+    }
+
+    /// The result of a call that was tried, with its audit line.
+    pub(super) fn into_result(
+        self,
+        call_id: &str,
+        answer: Result<ToolOutcome, CallError>,
+    ) -> ToolResult {
+        let result = match answer {
+            Ok(outcome) => {
+                let status = if outcome.is_error {
+                    CallStatus::Failed
+                } else {
+                    CallStatus::Succeeded
+                };
+                // Not everybody who is shown this takes a NUL for text.
+                let text = outcome.text.replace('\0', "\u{fffd}");
+                ToolResult {
+                    raw: Some(outcome.raw).filter(|raw| raw.get().len() <= MAX_RAW),
+                    ..counted_result(call_id, status, text)
+                }
+            }
+            Err(error) => without_answer(call_id, self.server, &error),
+        };
+        self.end(result.status);
+        result
+    }
+}
+
+/// The result of a call that brought no answer, for the model and the user.
+fn without_answer(call_id: &str, server: &ServerSpec, error: &CallError) -> ToolResult {
+    let unknown = "it may or may not have been done. Do not repeat it; check first";
+    let (status, text) = match error {
+        CallError::NotSent(reason) => (
+            CallStatus::Failed,
+            format!("failed: {}: {reason}", not_available(server.id.as_str())),
+        ),
+        CallError::Refused { .. } | CallError::Unauthorized | CallError::Forbidden => {
+            (CallStatus::Failed, format!("failed: {error}"))
+        }
+        CallError::TimedOut(_) | CallError::OutcomeUnknown(_) | CallError::Cancelled => (
+            CallStatus::OutcomeUnknown,
+            format!("outcome unknown: {error}; {unknown}"),
+        ),
+    };
+    counted_result(call_id, status, text)
+}
+
+/// A result in our words, counted in the metrics.
+pub(super) fn counted_result(call_id: &str, status: CallStatus, text: String) -> ToolResult {
+    metrics::counter!("chatelaine_tool_calls_total", "outcome" => outcome_name(status))
+        .increment(1);
+    ToolResult {
+        call_id: call_id.to_owned(),
+        status,
+        text,
+        raw: None,
+        approval: None,
+    }
+}
+
+/// Over which connection a server is reached: a shared one as the pack has it, a personal one with the user's own
+/// credential. `None` when the user has none.
+pub(super) async fn resolve_connection(
+    caller: &Caller<'_>,
+    spec: &Arc<ServerSpec>,
+) -> Result<Option<Connection>> {
+    let Caller {
+        app,
+        principal,
+        agent,
+        run,
+    } = *caller;
+    if app.orchestrator.is(spec) {
+        let no_run = || Error::Conflict("the orchestrator answers runs only".to_owned());
+        let run = run.ok_or_else(no_run)?;
+        let (key, spec) = orchestrator::reach(app, principal.tenant, agent, spec, run).await?;
+        return Ok(Some(Connection { key, spec }));
+    }
+    match spec.access_mode {
+        AccessMode::AdminControlled => Ok(Some(Connection {
+            key: connections::key(principal.tenant, agent, spec),
+            spec: spec.clone(),
+        })),
+        AccessMode::UserControlled => credentials::connection(app, principal, agent, spec).await,
+    }
+}
+
+fn outcome_name(status: CallStatus) -> &'static str {
+    match status {
+        CallStatus::Succeeded => "succeeded",
+        CallStatus::Failed => "failed",
+        CallStatus::Denied => "denied",
+        CallStatus::AwaitingApproval => "awaiting_approval",
+        CallStatus::AwaitingInput => "awaiting_input",
+        CallStatus::OutcomeUnknown => "outcome_unknown",
+        CallStatus::Cancelled => "cancelled",
+    }
+}
