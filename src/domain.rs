@@ -23,6 +23,7 @@ pub mod menu;
 pub mod message;
 pub mod names;
 pub mod orchestrator;
+pub mod owner;
 pub mod pack;
 pub mod params;
 pub mod personal;

@@ -56,6 +56,7 @@ use crate::{
     domain::{
         elicitation::Answer,
         ids::{AgentId, ServerId, TenantId},
+        owner::ConnectionOwner,
         prompt::ServerPrompt,
         server::ServerSpec,
         tool::{Tool, ToolOutcome},
@@ -72,16 +73,13 @@ pub struct Mcp {
     pool: Arc<Pool>,
 }
 
-/// Whose connection to which server. A new credential is a new generation, so it never meets a session
-/// that was opened with the old one.
+/// Whose connection to which server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     pub tenant: TenantId,
     pub agent: AgentId,
     pub server: ServerId,
-    /// The credential scope: the same text for everybody who shares the connection.
-    pub scope: Arc<str>,
-    pub generation: u64,
+    pub owner: ConnectionOwner,
 }
 
 #[derive(Clone, Debug)]
@@ -300,7 +298,7 @@ impl Mcp {
         self.pool.close_when_unused(key, spec).await;
     }
 
-    /// The keys that have a scope, which are those of personal connections.
+    /// The connections that were made with a user's credential.
     pub fn personal_keys(&self) -> Vec<Key> {
         self.pool.personal_keys()
     }

@@ -19,6 +19,7 @@ use crate::{
         config::Environment,
         elicitation::{self, Answer, InputRequired, Kind, Leave, Step},
         ids::{AgentId, ServerId, TenantId},
+        owner::ConnectionOwner,
         server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
         tool::{Tool, ToolOutcome},
     },
@@ -64,8 +65,7 @@ pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
         tenant: TenantId::new(),
         agent: AgentId::parse("conformance").map_err(anyhow::Error::msg)?,
         server: spec.id.clone(),
-        scope: "".into(),
-        generation: 0,
+        owner: ConnectionOwner::Shared,
     };
     let found = mcp.discover(&key, &spec).await?;
     super::say(&format!(
@@ -191,7 +191,7 @@ fn spec(url: Url) -> ServerSpec {
         catalog: CatalogScope::Shared,
         entered: Vec::new(),
         auth: None,
-        scope: "".into(),
+        run_config: None,
         load_tools: true,
         load_prompts: true,
         terminate_on_close: true,

@@ -11,6 +11,7 @@ use crate::{
         config::{Config, Environment},
         connection::Trouble,
         ids::TenantId,
+        owner::ConnectionOwner,
         pack::Pack,
         personal,
         policy::{Decision, Standing, decide},
@@ -133,8 +134,7 @@ async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpEr
         tenant: TenantId::new(),
         agent: pack.id().clone(),
         server: spec.id.clone(),
-        scope: "".into(),
-        generation: 0,
+        owner: ConnectionOwner::Shared,
     };
     let started = crate::domain::clock::instant();
     let discovery = mcp.discover(&key, &Arc::new(spec.clone())).await?;

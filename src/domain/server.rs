@@ -39,8 +39,8 @@ pub struct ServerSpec {
     pub entered: Vec<Secret>,
     /// The program gets tokens for it.
     pub auth: Option<ClientCredentials>,
-    /// Of a shared server: empty, or what tells its connection from those of other runs.
-    pub scope: Arc<str>,
+    /// Of a shared server that is reached with values of a run: a digest of what is sent to reach it.
+    pub run_config: Option<[u8; 16]>,
     /// Its tools are discovered. `false`: it has none for anybody.
     pub load_tools: bool,
     /// Its prompts are discovered, as commands.

@@ -133,7 +133,7 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
         catalog,
         entered,
         auth: None,
-        scope: "".into(),
+        run_config: None,
         load_tools,
         load_prompts,
         terminate_on_close,

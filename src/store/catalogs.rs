@@ -8,17 +8,18 @@ use uuid::Uuid;
 use super::Tx;
 use crate::domain::{
     error::{Error, Result},
-    ids::{AgentId, ServerId, TenantId},
+    ids::{AgentId, CredentialId, ServerId, TenantId},
+    owner::CatalogOwner,
     prompt::ServerPrompt,
     tool::{Catalog, Tool},
 };
 
-/// Stores the catalog of a server as seen in one credential scope, over an older one.
+/// Stores the catalog of a server as its owner sees it, over an older one.
 pub async fn put(
     tx: &mut Tx,
     tenant: TenantId,
     agent: &AgentId,
-    scope: &str,
+    owner: CatalogOwner,
     catalog: &Catalog,
 ) -> Result<()> {
     sqlx::query!(
@@ -32,7 +33,7 @@ pub async fn put(
         Uuid::now_v7(),
         agent.as_str(),
         catalog.server.as_str(),
-        scope,
+        owner.to_string(),
         catalog.version,
         written(&catalog.tools)?,
         written(&catalog.prompts)?,
@@ -50,12 +51,12 @@ fn written(json: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(json).map_err(Error::internal)
 }
 
-/// The stored catalogs among these, each of a server in one scope, with the scope.
+/// The stored catalogs among these, each with its owner.
 pub async fn get(
     tx: &mut Tx,
     agent: &AgentId,
-    wanted: &[(ServerId, String)],
-) -> Result<Vec<(Catalog, String)>> {
+    wanted: &[(ServerId, CatalogOwner)],
+) -> Result<Vec<(Catalog, CatalogOwner)>> {
     struct Row {
         server: String,
         scope: String,
@@ -65,9 +66,9 @@ pub async fn get(
         dropped: Json<Vec<String>>,
         fetched_at: OffsetDateTime,
     }
-    let (servers, scopes): (Vec<String>, Vec<String>) = wanted
+    let (servers, owners): (Vec<String>, Vec<String>) = wanted
         .iter()
-        .map(|(server, scope)| (server.to_string(), scope.clone()))
+        .map(|(server, owner)| (server.to_string(), owner.to_string()))
         .unzip();
     let rows = sqlx::query_as!(
         Row,
@@ -77,7 +78,7 @@ pub async fn get(
              and (server, scope) in (select * from unnest($2::text[], $3::text[]))"#,
         agent.as_str(),
         &servers,
-        &scopes,
+        &owners,
         tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
@@ -85,6 +86,7 @@ pub async fn get(
     let catalog = |row: Row| {
         let server = ServerId::parse(&row.server)
             .map_err(|error| Error::internal(anyhow::anyhow!(error)))?;
+        let owner = row.scope.parse().map_err(Error::internal)?;
         let (tools, prompts, dropped) = (row.tools.0, row.prompts.0, row.dropped.0);
         Ok((
             Catalog {
@@ -95,20 +97,25 @@ pub async fn get(
                 fetched_at: row.fetched_at,
                 version: row.version,
             },
-            row.scope,
+            owner,
         ))
     };
     rows.into_iter().map(catalog).collect()
 }
 
 /// Forgets what one credential saw.
-pub async fn delete(tx: &mut Tx, agent: &AgentId, server: &ServerId, scope: &str) -> Result<()> {
+pub async fn delete(
+    tx: &mut Tx,
+    agent: &AgentId,
+    server: &ServerId,
+    credential: CredentialId,
+) -> Result<()> {
     sqlx::query!(
         "delete from catalogs
          where tenant_id = $4 and agent = $1 and server = $2 and scope = $3 and scope <> ''",
         agent.as_str(),
         server.as_str(),
-        scope,
+        CatalogOwner::Credential(credential).to_string(),
         tx.tenant()?.0,
     )
     .execute(tx.conn())

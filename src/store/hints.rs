@@ -7,6 +7,7 @@ use super::Db;
 use crate::domain::{
     error::Result,
     ids::{AgentId, ConversationId, ReplicaId, ServerId, TenantId, UserId},
+    owner::CatalogOwner,
 };
 
 const CHANNEL: &str = "chatelaine";
@@ -25,12 +26,12 @@ pub enum Hint {
         agent: AgentId,
         user: UserId,
     },
-    /// The tools of a personal server changed, as seen in a scope.
+    /// The tools of a personal server changed, as its owner sees them.
     Catalog {
         tenant: TenantId,
         agent: AgentId,
         server: ServerId,
-        scope: String,
+        owner: CatalogOwner,
     },
     /// A tenant's approvals have news.
     Approvals { tenant: TenantId },
@@ -103,8 +104,8 @@ fn written(hint: &Hint) -> String {
             tenant,
             agent,
             server,
-            scope,
-        } => format!("catalog {tenant} {agent} {server} {scope}"),
+            owner,
+        } => format!("catalog {tenant} {agent} {server} {owner}"),
         Hint::Approvals { tenant } => format!("approvals {tenant} -"),
         Hint::SignedOut { tenant, user } => format!("signed_out {tenant} {user}"),
         Hint::Tenant { tenant } => format!("tenant {tenant} -"),
@@ -138,12 +139,12 @@ fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
         }
         "catalog" => {
             let (name, rest) = rest.split_once(' ')?;
-            let (server, scope) = rest.split_once(' ')?;
+            let (server, owner) = rest.split_once(' ')?;
             Hint::Catalog {
                 tenant,
                 agent: agent(name)?,
                 server: ServerId::parse(server).ok()?,
-                scope: scope.to_owned(),
+                owner: owner.parse().ok()?,
             }
         }
         "approvals" => Hint::Approvals { tenant },

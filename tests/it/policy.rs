@@ -45,7 +45,7 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
         catalog: CatalogScope::Shared,
         entered: Vec::new(),
         auth: None,
-        scope: "".into(),
+        run_config: None,
         load_tools: true,
         load_prompts: true,
         terminate_on_close: true,

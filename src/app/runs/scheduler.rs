@@ -292,10 +292,10 @@ pub async fn hear_hints(app: Arc<App>) {
                             tenant,
                             agent,
                             server,
-                            scope,
+                            owner,
                         } => {
                             credentials::catalog_changed_elsewhere(
-                                &app, tenant, agent, server, scope,
+                                &app, tenant, agent, server, owner,
                             )
                             .await;
                         }

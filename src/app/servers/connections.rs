@@ -26,6 +26,7 @@ use crate::{
     domain::{
         error::Result,
         ids::{AgentId, ServerId, TenantId},
+        owner::{CatalogOwner, ConnectionOwner},
         pack::Pack,
         server::{AccessMode, ServerSpec},
         tool::Catalog,
@@ -119,8 +120,7 @@ pub fn shared_key(tenant: TenantId, agent: &AgentId, server: &ServerId) -> Key {
         tenant,
         agent: agent.clone(),
         server: server.clone(),
-        scope: "".into(),
-        generation: 0,
+        owner: ConnectionOwner::Shared,
     }
 }
 
@@ -346,9 +346,13 @@ async fn changed(changes: &mut tokio::sync::broadcast::Receiver<Key>, key: &Key)
 /// Takes over what an earlier process discovered, so that its tools are listed at once.
 async fn recall(app: &App, place: &Place, spec: &Arc<ServerSpec>) -> Result<()> {
     let mut tx = app.db.tenant(place.0).await?;
-    let stored = store::catalogs::get(&mut tx, &place.1, &[(place.2.clone(), String::new())])
-        .await?
-        .pop();
+    let stored = store::catalogs::get(
+        &mut tx,
+        &place.1,
+        &[(place.2.clone(), CatalogOwner::Shared)],
+    )
+    .await?
+    .pop();
     app.connections.update(place, spec, |keeper| {
         if keeper.catalog.is_none() {
             keeper.catalog = stored.map(|(catalog, _)| Arc::new(catalog));
@@ -385,7 +389,7 @@ async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Disc
     }
     let stored = async {
         let mut tx = app.db.tenant(place.0).await?;
-        store::catalogs::put(&mut tx, place.0, &place.1, "", &catalog).await?;
+        store::catalogs::put(&mut tx, place.0, &place.1, CatalogOwner::Shared, &catalog).await?;
         tx.commit().await
     };
     if let Err(error) = stored.await {

@@ -35,6 +35,7 @@ use crate::{
         credential::CredentialState,
         error::{Error, Result},
         ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
+        owner::{CatalogOwner, ConnectionOwner},
         pack::Pack,
         personal::{self, Values},
         principal::Principal,
@@ -59,7 +60,7 @@ const CATALOG_LIFE: Duration = Duration::from_secs(60);
 const REFRESH_PAUSE: Duration = Duration::from_secs(30);
 
 type Whose = (TenantId, AgentId, UserId);
-type Listing = (TenantId, AgentId, ServerId, String);
+type Listing = (TenantId, AgentId, ServerId, CatalogOwner);
 
 /// What this process knows of its users' credentials.
 pub struct Credentials {
@@ -307,7 +308,7 @@ pub async fn reject(app: &App, principal: &Principal, connection: &Key) -> Resul
     let holdings = holdings(app, principal, &connection.agent).await?;
     let Some(held) = holdings
         .active(&connection.server)
-        .filter(|held| held.generation == connection.generation)
+        .filter(|held| connection.owner == owner(held.id, held.generation))
     else {
         return Ok(());
     };
@@ -405,7 +406,7 @@ fn whose(principal: &Principal, agent: &AgentId) -> Whose {
     (principal.tenant, agent.clone(), principal.user.clone())
 }
 
-/// The key of a personal connection: its scope is the credential.
+/// The key of a personal connection.
 fn key(
     tenant: TenantId,
     agent: &AgentId,
@@ -413,14 +414,16 @@ fn key(
     credential: CredentialId,
     generation: u64,
 ) -> Key {
-    let scope = credential.to_string().into();
     Key {
         tenant,
         agent: agent.clone(),
         server: server.clone(),
-        scope,
-        generation,
+        owner: owner(credential, generation),
     }
+}
+
+fn owner(id: CredentialId, generation: u64) -> ConnectionOwner {
+    ConnectionOwner::Credential { id, generation }
 }
 
 fn context(

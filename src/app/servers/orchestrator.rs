@@ -23,6 +23,7 @@ use crate::{
         error::{Error, Result, Thing},
         ids::{AgentId, ConversationId, RunId, ServerId, TenantId},
         orchestrator,
+        owner::ConnectionOwner,
         principal::Principal,
         secret::Secret,
         server::{Endpoint, Remote, ServerSpec, Timeouts},
@@ -131,8 +132,7 @@ pub async fn reach(
         tenant,
         agent: agent.clone(),
         server: spec.id.clone(),
-        scope: scope(run),
-        generation: 0,
+        owner: ConnectionOwner::Run(run),
     };
     let known = app
         .orchestrator
@@ -170,10 +170,6 @@ pub async fn reach(
         ..spec.clone()
     };
     Ok((key, Arc::new(reached)))
-}
-
-fn scope(run: RunId) -> Arc<str> {
-    format!("run:{run}").into()
 }
 
 /// A new token of a run.

@@ -236,11 +236,7 @@ pub fn resolve(
     let entered = entered
         .chain(auth.iter().map(|auth| auth.client_secret.clone()))
         .collect();
-    let scope = if per_run {
-        scope_of(&endpoint, auth.as_ref())
-    } else {
-        "".into()
-    };
+    let run_config = per_run.then(|| digest_of(&endpoint, auth.as_ref()));
     let spec = ServerSpec {
         id: alias(),
         endpoint,
@@ -253,7 +249,7 @@ pub fn resolve(
         catalog: CatalogScope::Shared,
         entered,
         auth,
-        scope,
+        run_config,
         load_tools: true,
         load_prompts: true,
         terminate_on_close: true,
@@ -396,7 +392,7 @@ fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, St
 }
 
 /// The same for servers that are reached in the same way, and only for them. Says nothing of what is in it.
-fn scope_of(endpoint: &Endpoint, auth: Option<&ClientCredentials>) -> Arc<str> {
+fn digest_of(endpoint: &Endpoint, auth: Option<&ClientCredentials>) -> [u8; 16] {
     let mut digest = Sha256::new();
     let mut part = |text: &str| {
         digest.update((text.len() as u64).to_be_bytes());
@@ -419,5 +415,7 @@ fn scope_of(endpoint: &Endpoint, auth: Option<&ClientCredentials>) -> Arc<str> {
         .for_each(&mut part);
         part(auth.scope.as_deref().unwrap_or_default());
     }
-    format!("run-{}", hex::encode(&digest.finalize()[..16])).into()
+    let mut short = [0; 16];
+    short.copy_from_slice(&digest.finalize()[..16]);
+    short
 }

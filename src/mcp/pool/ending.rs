@@ -24,7 +24,7 @@ impl Pool {
     pub(in crate::mcp) fn personal_keys(&self) -> Vec<Key> {
         locked(&self.slots)
             .keys()
-            .filter(|key| !key.scope.is_empty())
+            .filter(|key| key.owner.credential().is_some())
             .cloned()
             .collect()
     }

@@ -9,10 +9,12 @@ use std::{
 use chatelaine::{
     domain::{
         clock,
+        ids::RunId,
+        owner::ConnectionOwner,
         secret::Secret,
         server::{Endpoint, Remote, Timeouts},
     },
-    mcp::{CallError, ConnectionState, McpErrorKind, Options},
+    mcp::{CallError, ConnectionState, Key, McpErrorKind, Options},
 };
 use futures_util::future::join_all;
 use http::StatusCode;
@@ -20,7 +22,9 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use super::scripted::{Scripted, Seen, reply};
-use crate::support::servers::{args, key, mcp, mcp_with, options, soon, spec, spec_with, until};
+use crate::support::servers::{
+    args, key, mcp, mcp_with, options, replaced, soon, spec, spec_with, until,
+};
 
 /// A server that takes requests and never answers.
 async fn silent() -> Scripted {
@@ -210,11 +214,7 @@ async fn the_era_of_a_server_is_asked_once() {
     let (mcp, spec) = (mcp(), spec(server.endpoint()));
     let first = key();
     mcp.discover(&first, &spec).await.unwrap();
-    let second = chatelaine::mcp::Key {
-        generation: 2,
-        ..first
-    };
-    mcp.discover(&second, &spec).await.unwrap();
+    mcp.discover(&replaced(&first), &spec).await.unwrap();
     assert_eq!(
         (
             server.requests("server/discover").len(),
@@ -381,4 +381,24 @@ async fn a_server_that_is_silent_to_the_newer_handshake_is_asked_the_older_way_n
     };
     assert_eq!(soon(found).await.protocol, "2025-11-25");
     assert_eq!(server.requests("server/discover").len(), 1);
+}
+
+#[tokio::test]
+async fn only_what_was_made_with_a_credential_is_a_personal_connection() {
+    let server = Scripted::legacy(async |_| None).await;
+    let (mcp, personal, spec) = (mcp(), key(), spec(server.endpoint()));
+    let owners = [
+        ConnectionOwner::Shared,
+        ConnectionOwner::Run(RunId::new()),
+        ConnectionOwner::RunConfig([7; 16]),
+    ];
+    let others = owners.map(|owner| Key {
+        owner,
+        ..personal.clone()
+    });
+    for key in others.iter().chain([&personal]) {
+        mcp.connect(key, &spec).await.unwrap();
+    }
+    assert_eq!(mcp.personal_keys(), [personal.clone()]);
+    assert_eq!(server.requests("initialize").len(), 4, "one for each owner");
 }

@@ -9,7 +9,7 @@ use chatelaine::{
         secret::Secret,
         server::{Endpoint, Remote, Timeouts},
     },
-    mcp::{CallError, CallOptions, Era, Key, McpErrorKind, Progress},
+    mcp::{CallError, CallOptions, Era, McpErrorKind, Progress},
 };
 use futures_util::StreamExt;
 use http::{Method, StatusCode};
@@ -21,7 +21,7 @@ use crate::{
     egress::origin::{Origin, ok},
     mcp_http::scripted::{Reply, Scripted, Seen, event, events, reply, text},
     support::servers::{
-        args, everything, everything_sse, key, mcp, options, soon, spec, spec_with, until,
+        args, everything, everything_sse, key, mcp, options, replaced, soon, spec, spec_with, until,
     },
 };
 
@@ -187,15 +187,7 @@ async fn streamable_http_is_tried_once_and_the_way_that_worked_is_remembered() {
     mcp.discover(&first, &spec).await.unwrap();
     let tried = posts(&server, "/mcp", "initialize") + posts(&server, "/mcp", "server/discover");
     assert!(tried > 0);
-    mcp.discover(
-        &Key {
-            generation: 2,
-            ..first
-        },
-        &spec,
-    )
-    .await
-    .unwrap();
+    mcp.discover(&replaced(&first), &spec).await.unwrap();
     assert_eq!(
         posts(&server, "/mcp", "initialize") + posts(&server, "/mcp", "server/discover"),
         tried

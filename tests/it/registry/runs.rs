@@ -144,7 +144,10 @@ async fn runs_with_other_values_share_no_connection() {
             .await
             .unwrap();
         assert!(resolved[0].per_run);
-        resolved[0].spec.scope.clone()
+        resolved[0]
+            .spec
+            .run_config
+            .expect("reached with values of the run")
     };
     assert_ne!(keys(&a).await, keys(&b).await);
     assert_eq!(

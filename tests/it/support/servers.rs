@@ -10,7 +10,8 @@ use std::{
 
 use chatelaine::{
     domain::{
-        ids::{AgentId, ServerId, TenantId},
+        ids::{AgentId, CredentialId, ServerId, TenantId},
+        owner::ConnectionOwner,
         secret::Secret,
         server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
     },
@@ -50,8 +51,20 @@ pub fn key() -> Key {
         tenant: TenantId::new(),
         agent: AgentId::parse("agent").unwrap(),
         server: ServerId::parse("server").unwrap(),
-        scope: "shared".into(),
-        generation: 1,
+        owner: ConnectionOwner::Credential {
+            id: CredentialId::new(),
+            generation: 1,
+        },
+    }
+}
+
+/// The same with a credential that replaced the first.
+pub fn replaced(key: &Key) -> Key {
+    let (id, generation) = key.owner.credential().expect("a personal connection");
+    let generation = generation + 1;
+    Key {
+        owner: ConnectionOwner::Credential { id, generation },
+        ..key.clone()
     }
 }
 
@@ -68,7 +81,7 @@ pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
         catalog: CatalogScope::Shared,
         entered: Vec::new(),
         auth: None,
-        scope: "".into(),
+        run_config: None,
         load_tools: true,
         load_prompts: true,
         terminate_on_close: true,

@@ -10,6 +10,7 @@ use crate::{
     app::App,
     domain::{
         ids::{AgentId, TenantId},
+        owner::ConnectionOwner,
         server::ServerSpec,
         tool::Catalog,
     },
@@ -35,7 +36,9 @@ impl Default for Catalogs {
 /// The key of the connection to a shared server: one for all, or one for each way in which runs reach it.
 pub fn key(tenant: TenantId, agent: &AgentId, spec: &ServerSpec) -> Key {
     Key {
-        scope: spec.scope.clone(),
+        owner: spec
+            .run_config
+            .map_or(ConnectionOwner::Shared, ConnectionOwner::RunConfig),
         ..shared_key(tenant, agent, &spec.id)
     }
 }
@@ -48,7 +51,7 @@ pub async fn catalog_of(
     agent: &AgentId,
     spec: &ServerSpec,
 ) -> Option<Arc<Catalog>> {
-    if spec.scope.is_empty() {
+    if spec.run_config.is_none() {
         return app.connections.catalog(tenant, agent, &spec.id);
     }
     let key = key(tenant, agent, spec);

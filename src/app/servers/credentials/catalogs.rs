@@ -6,13 +6,14 @@ use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{Listing, connection, key, reject};
+use super::{Listing, connection, reject};
 use crate::{
     app::{App, servers::connections},
     domain::{
         connection::Held,
         error::Result,
-        ids::{AgentId, ServerId, TenantId},
+        ids::{AgentId, CredentialId, ServerId, TenantId},
+        owner::CatalogOwner,
         pack::Pack,
         principal::Principal,
         server::{CatalogScope, ServerSpec},
@@ -22,12 +23,11 @@ use crate::{
     store::{self, hints::Hint},
 };
 
-/// The scope under which a server's tools are kept for the holder of a credential; `None` when nothing can
-/// be known without one.
-fn scope(server: &ServerSpec, held: Option<&Held>) -> Option<String> {
+/// Whose list of a server's tools the holder of a credential sees; `None` when nothing can be known without one.
+fn owner(server: &ServerSpec, held: Option<&Held>) -> Option<CatalogOwner> {
     match server.catalog {
-        CatalogScope::Shared => Some(String::new()),
-        CatalogScope::PerUser => held.map(|held| held.id.to_string()),
+        CatalogScope::Shared => Some(CatalogOwner::Shared),
+        CatalogScope::PerUser => held.map(|held| CatalogOwner::Credential(held.id)),
     }
 }
 
@@ -44,12 +44,15 @@ pub(super) async fn of(
         let age = catalog
             .as_ref()
             .map(|catalog| app.clock.now() - catalog.fetched_at);
-        if held.is_some() && age.is_none_or(|age| age > connections::REFRESH) {
+        if held.is_some()
+            && age.is_none_or(|age| age > connections::REFRESH)
+            && let Some(owner) = owner(server, *held)
+        {
             let (app, principal) = (app.clone(), principal.clone());
             let (agent, spec) = (pack.id().clone(), Arc::new((*server).clone()));
             app.tasks
                 .clone()
-                .spawn(async move { refresh(&app, &principal, &agent, &spec).await });
+                .spawn(async move { refresh(&app, &principal, &agent, &spec, owner).await });
         }
     }
     Ok(catalogs)
@@ -63,30 +66,30 @@ pub(super) async fn known(
     servers: &[(&ServerSpec, Option<&Held>)],
 ) -> Result<Vec<Option<Arc<Catalog>>>> {
     let place = |(server, held): &(&ServerSpec, Option<&Held>)| {
-        Some((server.id.clone(), scope(server, *held)?))
+        Some((server.id.clone(), owner(server, *held)?))
     };
-    let places: Vec<Option<(ServerId, String)>> = servers.iter().map(place).collect();
+    let places: Vec<Option<(ServerId, CatalogOwner)>> = servers.iter().map(place).collect();
     let mut found = HashMap::new();
     let mut unknown = Vec::new();
-    for (server, scope) in places.iter().flatten() {
-        let listing: Listing = (tenant, agent.clone(), server.clone(), scope.clone());
+    for (server, owner) in places.iter().flatten() {
+        let listing: Listing = (tenant, agent.clone(), server.clone(), *owner);
         match app.credentials.catalogs.get(&listing).await {
-            Some(catalog) => drop(found.insert((server.clone(), scope.clone()), catalog)),
-            None => unknown.push((server.clone(), scope.clone())),
+            Some(catalog) => drop(found.insert((server.clone(), *owner), catalog)),
+            None => unknown.push((server.clone(), *owner)),
         }
     }
     if !unknown.is_empty() {
         let mut tx = app.db.tenant(tenant).await?;
         let stored = store::catalogs::get(&mut tx, agent, &unknown).await?;
         drop(tx);
-        for (catalog, scope) in stored {
+        for (catalog, owner) in stored {
             let (server, catalog) = (catalog.server.clone(), Arc::new(catalog));
-            let listing = (tenant, agent.clone(), server.clone(), scope.clone());
+            let listing = (tenant, agent.clone(), server.clone(), owner);
             app.credentials
                 .catalogs
                 .insert(listing, catalog.clone())
                 .await;
-            found.insert((server, scope), catalog);
+            found.insert((server, owner), catalog);
         }
     }
     Ok(places
@@ -96,12 +99,14 @@ pub(super) async fn known(
 }
 
 /// Lists the tools anew with a principal's credential, unless somebody is at it or was a moment ago.
-async fn refresh(app: &App, principal: &Principal, agent: &AgentId, spec: &Arc<ServerSpec>) {
-    let scope = match spec.catalog {
-        CatalogScope::Shared => String::new(),
-        CatalogScope::PerUser => principal.user.to_string(),
-    };
-    let listing: Listing = (principal.tenant, agent.clone(), spec.id.clone(), scope);
+async fn refresh(
+    app: &App,
+    principal: &Principal,
+    agent: &AgentId,
+    spec: &Arc<ServerSpec>,
+    owner: CatalogOwner,
+) {
+    let listing: Listing = (principal.tenant, agent.clone(), spec.id.clone(), owner);
     if !app
         .credentials
         .refreshing
@@ -143,22 +148,22 @@ pub(super) async fn learn(
     discovery: &Discovery,
 ) -> Result<()> {
     let catalog = Arc::new(connections::catalog(app, &spec.id, discovery));
-    let scope = match spec.catalog {
-        CatalogScope::Shared => String::new(),
-        CatalogScope::PerUser => key.scope.to_string(),
+    let owner = match (spec.catalog, key.owner.credential()) {
+        (CatalogScope::PerUser, Some((id, _))) => CatalogOwner::Credential(id),
+        _ => CatalogOwner::Shared,
     };
     let (tenant, agent, server) = (key.tenant, key.agent.clone(), key.server.clone());
     let mut tx = app.db.tenant(tenant).await?;
-    store::catalogs::put(&mut tx, tenant, &agent, &scope, &catalog).await?;
+    store::catalogs::put(&mut tx, tenant, &agent, owner, &catalog).await?;
     tx.commit().await?;
     tracing::info!(%server, %agent, tools = catalog.tools.len(), "tools of a personal server listed");
-    let listing = (tenant, agent.clone(), server.clone(), scope.clone());
+    let listing = (tenant, agent.clone(), server.clone(), owner);
     app.credentials.catalogs.insert(listing, catalog).await;
     let _ = app.hints.send(Hint::Catalog {
         tenant,
         agent,
         server,
-        scope,
+        owner,
     });
     Ok(())
 }
@@ -169,11 +174,11 @@ pub async fn catalog_changed_elsewhere(
     tenant: TenantId,
     agent: AgentId,
     server: ServerId,
-    scope: String,
+    owner: CatalogOwner,
 ) {
     app.credentials
         .catalogs
-        .invalidate(&(tenant, agent, server, scope))
+        .invalidate(&(tenant, agent, server, owner))
         .await;
 }
 
@@ -186,7 +191,7 @@ pub async fn follow_changes(app: Arc<App>) {
             () = app.shutdown.cancelled() => return,
         };
         match change {
-            Ok(which) if !which.scope.is_empty() => {
+            Ok(which) if which.owner.credential().is_some() => {
                 let app = app.clone();
                 app.tasks
                     .clone()
@@ -201,28 +206,12 @@ pub async fn follow_changes(app: Arc<App>) {
 
 /// A server said over this connection that its tools changed.
 async fn listen_to(app: &App, which: &Key) {
-    let Ok(credential) = which.scope.parse() else {
+    let Some(credential) = which.owner.credential() else {
         return;
     };
-    let Some(opened) = app
-        .credentials
-        .opened
-        .get(&(credential, which.generation))
-        .await
-    else {
+    let Some(opened) = app.credentials.opened.get(&credential).await else {
         return;
     };
-    if *which
-        != key(
-            which.tenant,
-            &which.agent,
-            &which.server,
-            credential,
-            which.generation,
-        )
-    {
-        return;
-    }
     match connections::discover(app, which, &opened.spec).await {
         Ok(discovery) => {
             if let Err(error) = learn(app, which, &opened.base, &discovery).await {
@@ -242,12 +231,11 @@ pub(super) async fn forget(
     tenant: TenantId,
     agent: &AgentId,
     server: &ServerId,
-    credential: &str,
+    credential: CredentialId,
 ) -> Result<()> {
     store::catalogs::delete(tx, agent, server, credential).await?;
-    app.credentials
-        .catalogs
-        .invalidate(&(tenant, agent.clone(), server.clone(), credential.to_owned()))
-        .await;
+    let owner = CatalogOwner::Credential(credential);
+    let listing = (tenant, agent.clone(), server.clone(), owner);
+    app.credentials.catalogs.invalidate(&listing).await;
     Ok(())
 }

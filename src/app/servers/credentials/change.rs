@@ -122,7 +122,7 @@ pub async fn put_checked(
             return Ok(Tested::failed(Trouble::from(&error)));
         }
     };
-    let kept = match sealed(app, principal, &trial.key, id, values).await {
+    let kept = match sealed(app, principal, &trial.key, (id, generation), values).await {
         Ok(credential) => keep(app, &credential, old.as_ref().map(|old| old.generation)).await,
         Err(error) => Err(error),
     };
@@ -165,7 +165,7 @@ async fn sealed(
     app: &App,
     principal: &Principal,
     key: &Key,
-    id: CredentialId,
+    (id, generation): (CredentialId, u64),
     values: &Values,
 ) -> Result<Credential> {
     let now = app.clock.now();
@@ -175,7 +175,7 @@ async fn sealed(
         agent: key.agent.clone(),
         server: key.server.clone(),
         user: principal.user.clone(),
-        generation: key.generation,
+        generation,
         state: CredentialState::Active,
         reason: None,
         sealed: Vec::new(),
@@ -270,15 +270,7 @@ pub async fn remove(app: &App, principal: &Principal, agent: &str, server: &str)
     let mut tx = app.db.tenant(principal.tenant).await?;
     let removed = store::credentials::delete(&mut tx, pack.id(), &spec.id, &principal.user).await?;
     if let Some((id, _)) = removed {
-        catalogs::forget(
-            app,
-            &mut tx,
-            principal.tenant,
-            pack.id(),
-            &spec.id,
-            &id.to_string(),
-        )
-        .await?;
+        catalogs::forget(app, &mut tx, principal.tenant, pack.id(), &spec.id, id).await?;
         let fact = Fact::new(principal.user.as_str(), "credential.removed")
             .at(pack.id().as_str(), spec.id.as_str());
         store::audit::record(&mut tx, principal.tenant, &fact).await?;
@@ -301,7 +293,7 @@ pub async fn remove_all(app: &App, admin: &Admin, user: &UserId) -> Result<usize
     let mut tx = app.db.tenant(tenant).await?;
     let removed = store::holdings::delete_all(&mut tx, user).await?;
     for (agent, server, id, _) in &removed {
-        catalogs::forget(app, &mut tx, tenant, agent, server, &id.to_string()).await?;
+        catalogs::forget(app, &mut tx, tenant, agent, server, *id).await?;
         let fact = Fact::new(admin.user().as_str(), "credential.removed")
             .at(agent.as_str(), server.as_str());
         let detail = format!("of {user}");

@@ -7,13 +7,14 @@ use std::{
     time::Duration,
 };
 
-use super::{Holdings, Whose};
+use super::{Holdings, Whose, owner};
 use crate::{
     app::App,
     domain::{
         connection::Held,
         error::Result,
         ids::{AgentId, CredentialId, TenantId, UserId},
+        owner::ConnectionOwner,
     },
     mcp::Key,
     store,
@@ -43,19 +44,11 @@ pub async fn close_all(app: &App, tenant: TenantId, user: &UserId) -> Result<()>
     let mut tx = app.db.tenant(tenant).await?;
     let ids = store::holdings::ids_of_user(&mut tx, user).await?;
     drop(tx);
-    let ids: HashSet<String> = ids.iter().map(ToString::to_string).collect();
-    for key in app
-        .mcp
-        .personal_keys()
-        .into_iter()
-        .filter(|key| key.tenant == tenant && ids.contains(&*key.scope))
-    {
-        app.mcp.close(&key).await;
-        if let Ok(id) = key.scope.parse() {
-            app.credentials
-                .opened
-                .invalidate(&(id, key.generation))
-                .await;
+    let ids: HashSet<CredentialId> = ids.into_iter().collect();
+    for key in app.mcp.personal_keys() {
+        let credential = key.owner.credential();
+        if key.tenant == tenant && credential.is_some_and(|(id, _)| ids.contains(&id)) {
+            close(app, &key).await;
         }
     }
     Ok(())
@@ -63,19 +56,18 @@ pub async fn close_all(app: &App, tenant: TenantId, user: &UserId) -> Result<()>
 
 /// Closes the personal connections of everybody of a tenant.
 pub async fn close_tenant(app: &App, tenant: TenantId) {
-    for key in app
-        .mcp
-        .personal_keys()
-        .into_iter()
-        .filter(|key| key.tenant == tenant)
-    {
-        app.mcp.close(&key).await;
-        if let Ok(id) = key.scope.parse() {
-            app.credentials
-                .opened
-                .invalidate(&(id, key.generation))
-                .await;
+    for key in app.mcp.personal_keys() {
+        if key.tenant == tenant {
+            close(app, &key).await;
         }
+    }
+}
+
+/// Closes a personal connection and forgets the credential that it was made with.
+async fn close(app: &App, key: &Key) {
+    app.mcp.close(key).await;
+    if let Some(credential) = key.owner.credential() {
+        app.credentials.opened.invalidate(&credential).await;
     }
 }
 
@@ -144,13 +136,11 @@ async fn outdated(
 /// Closes connections whose credential is not in force any more. One that is only being tried is left alone.
 async fn close_outdated(app: &App, tenant: TenantId, mut keys: Vec<Key>) -> Result<()> {
     // In this order: a trial that ends between the two is a row when the rows are read.
-    // The scope of a run's connection is no credential.
-    keys.retain(|key| {
-        key.scope.parse::<CredentialId>().is_ok() && !app.credentials.trials().contains(key)
-    });
+    keys.retain(|key| !app.credentials.trials().contains(key));
     let ids: HashSet<CredentialId> = keys
         .iter()
-        .filter_map(|key| key.scope.parse().ok())
+        .filter_map(|key| key.owner.credential())
+        .map(|(id, _)| id)
         .collect();
     if ids.is_empty() {
         return Ok(());
@@ -159,19 +149,14 @@ async fn close_outdated(app: &App, tenant: TenantId, mut keys: Vec<Key>) -> Resu
     let mut tx = app.db.tenant(tenant).await?;
     let rows = store::holdings::known(&mut tx, &ids).await?;
     drop(tx);
-    let rows: HashMap<String, (u64, bool)> = rows
+    let in_force: HashSet<ConnectionOwner> = rows
         .into_iter()
-        .map(|(id, generation, active)| (id.to_string(), (generation, active)))
+        .filter(|(_, _, active)| *active)
+        .map(|(id, generation, _)| owner(id, generation))
         .collect();
     for key in keys {
-        if rows.get(&*key.scope) != Some(&(key.generation, true)) {
-            app.mcp.close(&key).await;
-            if let Ok(id) = key.scope.parse() {
-                app.credentials
-                    .opened
-                    .invalidate(&(id, key.generation))
-                    .await;
-            }
+        if !in_force.contains(&key.owner) {
+            close(app, &key).await;
         }
     }
     Ok(())

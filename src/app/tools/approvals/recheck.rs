@@ -49,7 +49,7 @@ pub fn same_tool(tools: &[Arc<Tool>], approval: &Approval) -> Result<(), String>
 
 /// Which credential a call goes out with, in words that change when it does.
 pub fn credential_of(key: &crate::mcp::Key) -> String {
-    format!("{}/{}", key.scope, key.generation)
+    key.owner.to_string()
 }
 
 /// Why a pending request must not be approved any more. The server is asked only when what is known of it says so;
