@@ -26,6 +26,7 @@ mod problem;
 mod registry;
 mod resources;
 mod runs;
+mod schemas;
 mod secrets;
 mod server;
 mod skills;
@@ -35,14 +36,16 @@ use std::sync::Arc;
 use axum::{Router, extract::FromRef, middleware};
 use bytes::Bytes;
 use utoipa::{
-    Modify, OpenApi,
+    Modify, OpenApi, PartialSchema,
     openapi::{
-        Content, Ref, ResponseBuilder,
+        Content, Ref, Required, ResponseBuilder,
+        path::{ParameterBuilder, ParameterIn},
         security::{Http, HttpAuthScheme, SecurityScheme},
     },
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+pub use extract::values_of;
 pub use server::serve;
 
 use self::{limits::Limits, problem::Wire};
@@ -154,10 +157,6 @@ fn administration() -> OpenApiRouter<Door> {
         .routes(routes!(admin::webhooks::remove))
         .routes(routes!(admin::webhooks::test))
         .routes(routes!(admin::webhooks::deliveries))
-        .routes(routes!(admin::keys::list, admin::keys::create))
-        .routes(routes!(admin::keys::revoke))
-        .routes(routes!(admin::issuers::list, admin::issuers::add))
-        .routes(routes!(admin::issuers::remove))
         .routes(routes!(admin::users::list))
         .routes(routes!(admin::users::get))
         .routes(routes!(admin::users::sign_out))
@@ -168,16 +167,20 @@ fn administration() -> OpenApiRouter<Door> {
             admin::tenants::change,
             admin::tenants::remove
         ))
-        .routes(routes!(
-            admin::keys::list_for_tenant,
-            admin::keys::create_for_tenant
-        ))
-        .routes(routes!(admin::keys::revoke_for_tenant))
-        .routes(routes!(
-            admin::issuers::list_for_tenant,
-            admin::issuers::add_for_tenant
-        ))
-        .routes(routes!(admin::issuers::remove_for_tenant))
+        .nest("/v1/admin", access())
+        .nest(FOR_TENANT, access())
+}
+
+/// Where the operator does for a tenant what its admins do.
+const FOR_TENANT: &str = "/v1/admin/tenants/{tenant}";
+
+/// Who gets in: for the admins of a tenant, and for the operator.
+fn access() -> OpenApiRouter<Door> {
+    OpenApiRouter::default()
+        .routes(routes!(admin::keys::list, admin::keys::create))
+        .routes(routes!(admin::keys::revoke))
+        .routes(routes!(admin::issuers::list, admin::issuers::add))
+        .routes(routes!(admin::issuers::remove))
 }
 
 /// What a public document names without a version is there under both names.
@@ -250,6 +253,18 @@ fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi 
             let tag = operation.tags.iter().flatten().next();
             let alias = if twice.contains(path) {
                 "_unversioned"
+            } else if path.starts_with(FOR_TENANT) && path != FOR_TENANT {
+                let tenant = ParameterBuilder::new()
+                    .name("tenant")
+                    .parameter_in(ParameterIn::Path)
+                    .required(Required::True)
+                    .schema(Some(String::schema()))
+                    .build();
+                operation
+                    .parameters
+                    .get_or_insert_default()
+                    .insert(0, tenant.into());
+                "_for_tenant"
             } else {
                 ""
             };

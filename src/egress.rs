@@ -70,6 +70,22 @@ impl Request {
             limits: Limits::default(),
         }
     }
+
+    pub fn post(url: Url, body: impl Into<Bytes>) -> Self {
+        Self {
+            method: Method::POST,
+            body: body.into(),
+            ..Self::get(url)
+        }
+    }
+
+    /// Sets a header of the program's own, whose value is printable.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
+        let value = HeaderValue::from_str(value).expect("the program's own values are printable");
+        self.headers.insert(name, value);
+        self
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -17,7 +17,7 @@ use http::request::Parts;
 
 use super::{
     Door,
-    extract::{Known, Unknown},
+    extract::{Known, Unknown, values_of},
     problem::Problem,
 };
 use crate::{
@@ -25,13 +25,28 @@ use crate::{
     domain::principal,
 };
 
-/// Somebody who may manage their tenant.
+/// The parameter of a path that names the tenant.
+const TENANT: &str = "tenant";
+
+/// Somebody who may manage a tenant: one of its admins, or the operator where the path names the tenant.
 pub(super) struct Admin(pub principal::Admin);
 
 impl FromRequestParts<Door> for Admin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+        let named = RawPathParams::from_request_parts(parts, door)
+            .await
+            .map_err(|_| Problem::not_found("what this path names"))?;
+        let tenant = named
+            .iter()
+            .find_map(|(name, value)| (name == TENANT).then_some(value));
+        if let Some(tenant) = tenant {
+            let Operator(operator) = Operator::from_request_parts(parts, door).await?;
+            return Ok(Self(
+                app::accounts::tenant_admin::admin(&door.app, &operator, tenant).await?,
+            ));
+        }
         let Known(caller) = Known::from_request_parts(parts, door).await?;
         Ok(Self(caller.admin()?))
     }
@@ -48,33 +63,11 @@ impl FromRequestParts<Door> for Operator {
         let Some(token) = &door.app.config.operator_token else {
             return Err(Problem::not_found("this path"));
         };
-        let known = accounts::operator(token, &parts.headers);
+        let known = accounts::operator(token, &values_of(&parts.headers));
         if known.is_err() {
             Unknown::from_request_parts(parts, door).await?;
         }
         Ok(Self(known?))
-    }
-}
-
-/// The operator in the place of the admins of the tenant that the path names.
-pub(super) struct InPlace(pub principal::Admin);
-
-impl FromRequestParts<Door> for InPlace {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        let Operator(operator) = Operator::from_request_parts(parts, door).await?;
-        let unknown = || Problem::not_found("what this path names");
-        let named = RawPathParams::from_request_parts(parts, door)
-            .await
-            .map_err(|_| unknown())?;
-        let tenant = named
-            .iter()
-            .find_map(|(name, value)| (name == "tenant").then_some(value));
-        Ok(Self(
-            app::accounts::tenant_admin::admin(&door.app, &operator, tenant.ok_or_else(unknown)?)
-                .await?,
-        ))
     }
 }
 

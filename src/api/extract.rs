@@ -5,7 +5,7 @@ use std::{net::IpAddr, time::Duration};
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
 use http_body_util::BodyExt;
 use serde::de::DeserializeOwned;
 
@@ -22,10 +22,22 @@ impl FromRequestParts<Door> for Known {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        let caller = door.app.accounts.authenticate(&parts.headers).await?;
+        let caller = door
+            .app
+            .accounts
+            .authenticate(&values_of(&parts.headers))
+            .await?;
         edge::name_caller(&caller.principal);
         door.limits.count(&caller.principal)?;
         Ok(Self(caller))
+    }
+}
+
+/// The values of a request's headers, by name, for those who know nothing of HTTP.
+pub fn values_of<'a>(headers: &'a HeaderMap) -> impl Fn(&str) -> Vec<&'a [u8]> + Sync + 'a {
+    |name| {
+        let sent = headers.get_all(name).iter();
+        sent.map(HeaderValue::as_bytes).collect()
     }
 }
 

@@ -20,7 +20,6 @@ pub mod users;
 
 use std::{sync::Arc, time::Duration};
 
-use http::{HeaderMap, header};
 use moka::future::Cache;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
@@ -42,6 +41,7 @@ use crate::{
         clock::Clock,
         config::Environment,
         error::{Error, Result},
+        header,
         ids::{ApiKeyId, TenantId, UserId},
         principal::{Admin, Operator, Principal, Scope, Scopes},
         secret::Secret,
@@ -57,6 +57,9 @@ const REMEMBERED_TOKEN_BYTES: u64 = 8 * 1024 * 1024;
 const ROWS_REMEMBERED: Duration = Duration::from_secs(5);
 /// What nobody asks for any more leaves the memory after this time.
 const FORGOTTEN: Duration = Duration::from_secs(60);
+
+/// Looks up the values of a request's header, as they were sent.
+pub type Headers<'a> = dyn Fn(&str) -> Vec<&'a [u8]> + Sync + 'a;
 
 /// Somebody whose credential was checked.
 #[derive(Clone, Debug)]
@@ -161,7 +164,7 @@ impl Accounts {
 
     /// Who sent these headers. `Unauthenticated` says why nobody did; `Unavailable` that it cannot be known
     /// at the moment.
-    pub async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller> {
+    pub async fn authenticate(&self, headers: &Headers<'_>) -> Result<Caller> {
         let credential = bearer(headers)?;
         let digest = Sha256::digest(credential).into();
         let caller = if credential.starts_with(keys::MARK) {
@@ -233,24 +236,25 @@ impl Accounts {
 }
 
 /// Whoever sent the operator's token.
-pub fn operator(token: &Secret, headers: &HeaderMap) -> Result<Operator> {
+pub fn operator(token: &Secret, headers: &Headers<'_>) -> Result<Operator> {
     Operator::by_token(token, bearer(headers)?)
 }
 
 /// The one credential of a request.
-fn bearer(headers: &HeaderMap) -> Result<&str> {
-    let mut sent = headers.get_all(header::AUTHORIZATION).iter();
-    let Some(value) = sent.next() else {
-        return unauthenticated(
-            "no credential: send the header `Authorization: Bearer <token or key>`",
-        );
+fn bearer<'a>(headers: &Headers<'a>) -> Result<&'a str> {
+    let sent = headers("authorization");
+    let value = match sent.as_slice() {
+        [] => {
+            return unauthenticated(
+                "no credential: send the header `Authorization: Bearer <token or key>`",
+            );
+        }
+        [value] => *value,
+        _ => return unauthenticated("more than one `Authorization` header: send one"),
     };
-    if sent.next().is_some() {
-        return unauthenticated("more than one `Authorization` header: send one");
-    }
-    let (scheme, credential) = value
-        .to_str()
+    let (scheme, credential) = str::from_utf8(value)
         .ok()
+        .filter(|text| header::can_carry(text))
         .and_then(|text| text.split_once(' '))
         .unwrap_or_default();
     if !scheme.eq_ignore_ascii_case("bearer") || credential.trim().is_empty() {

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// A run with what came of it.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct RunView {
     #[serde(flatten)]
     pub run: Run,

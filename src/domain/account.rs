@@ -116,7 +116,7 @@ impl Speaker {
 }
 
 /// A user of a tenant, as far as rows tell of them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SeenUser {
     pub id: String,
     /// When they last did something that is written down; with nothing better, the beginning of that day (UTC).
@@ -137,7 +137,7 @@ pub struct SeenUser {
 }
 
 /// That somebody has a credential, and how it is; never what is in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserCredential {
     pub agent: String,
     pub server: String,
@@ -146,7 +146,7 @@ pub struct UserCredential {
 }
 
 /// A frontend whose headers are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Frontend {
     OpenWebui,
@@ -154,7 +154,7 @@ pub enum Frontend {
 }
 
 /// What somebody says about a frontend's headers: those of a known one, of which some are others, or all by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontendSettings {
     pub preset: Option<Frontend>,
@@ -200,7 +200,7 @@ impl FrontendSettings {
 
 /// The request headers in which a frontend says who its user is. They count only together with the
 /// frontend's key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontendHeaders {
     /// The immutable id of the user. A request without it is refused.

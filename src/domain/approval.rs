@@ -29,7 +29,7 @@ use super::{
     principal::Principal,
 };
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     Pending,
@@ -206,7 +206,7 @@ pub struct Vote {
     pub at: OffsetDateTime,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
     Approve,
@@ -237,13 +237,12 @@ impl Choice {
 }
 
 /// What really happened to a call of unknown outcome, as an approver found out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
     /// Whether the call was carried out.
     pub happened: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    #[schema(value_type = String)]
     pub by: UserId,
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,

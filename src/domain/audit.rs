@@ -59,7 +59,7 @@ impl<'a> Fact<'a> {
 }
 
 /// A line of a tenant's trail.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub id: AuditId,
     /// When it was done; of a call, when it was sent.

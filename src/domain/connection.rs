@@ -19,7 +19,7 @@ pub struct Held {
 }
 
 /// Why a connection test failed. The names are stable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
     /// The server does not accept what was entered.

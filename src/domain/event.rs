@@ -17,7 +17,7 @@ pub struct Event {
 }
 
 /// What happened. [`EventKind::name`] says which one it is.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum EventKind {
     /// A message was added.
@@ -32,7 +32,7 @@ pub enum EventKind {
 }
 
 /// What is gone when nobody listens. [`Transient::name`] says which one it is.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Transient {
     /// A piece of the assistant's text.

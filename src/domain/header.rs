@@ -20,7 +20,7 @@ pub fn check_name(name: &str) -> Result<(), String> {
         "accept-encoding",
         "last-event-id",
     ];
-    if http::HeaderName::from_bytes(name.as_bytes()).is_err() {
+    if !is_name(name) {
         return Err(format!(
             "{name:?} is not the name of a header; use letters, digits and `-`"
         ));
@@ -35,6 +35,12 @@ pub fn check_name(name: &str) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+/// Whether this is the name of a header: a token of RFC 9110.
+pub fn is_name(name: &str) -> bool {
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !name.is_empty() && name.bytes().all(is_token)
 }
 
 /// Whether a header can carry this text: printable ASCII and tabs, so no line break and no NUL.

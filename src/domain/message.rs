@@ -14,7 +14,7 @@ use super::{
 };
 
 /// One message of a conversation. `seq` counts from 1 within the conversation.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Message {
     pub id: MessageId,
     pub conversation_id: ConversationId,
@@ -28,7 +28,7 @@ pub struct Message {
 }
 
 /// Who speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     User,
@@ -39,7 +39,7 @@ pub enum Role {
     System,
 }
 
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
     Text {
@@ -72,7 +72,7 @@ pub enum Part {
 }
 
 /// A text that a server wrote.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerText {
     pub server: String,
     pub prompt: String,
@@ -80,14 +80,14 @@ pub struct ServerText {
 }
 
 /// One thing to choose.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
     pub value: String,
     pub label: String,
 }
 
 /// A question for a value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prompt {
     /// Everything that a person needs to read, in their language.
     pub text: String,
@@ -109,13 +109,12 @@ pub struct Prompt {
 }
 
 /// Which server asks the user something.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asking {
     pub server: String,
     pub tool: String,
     /// What the server says of the field: type, title, limits. For frontends that draw it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub schema: Option<Value>,
     /// The run that asks waits for the answer, which becomes a message of that run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -123,7 +122,7 @@ pub struct Asking {
 }
 
 /// A call as the model asked for it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// Unique within the conversation.
     pub call_id: String,
@@ -138,7 +137,7 @@ pub struct ToolCall {
     pub arguments: Value,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ToolResult {
     pub call_id: String,
     pub status: CallStatus,
@@ -146,7 +145,6 @@ pub struct ToolResult {
     pub text: String,
     /// The server's own result (`content`, `structuredContent`, `isError`), when there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub raw: Option<Box<RawValue>>,
     /// The request for consent that the call waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,7 +152,7 @@ pub struct ToolResult {
 }
 
 /// What came of a call that waited for its user.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CallOutcome {
     /// Of the call that was answered with `awaiting_input`.
     pub call_id: String,
@@ -164,7 +162,6 @@ pub struct CallOutcome {
     pub text: String,
     /// The server's own result, when there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub raw: Option<Box<RawValue>>,
 }
 
@@ -184,7 +181,7 @@ impl CallOutcome {
 }
 
 /// How a tool call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CallStatus {
     Succeeded,

@@ -161,7 +161,7 @@ pub fn cut(text: &str) -> String {
 }
 
 /// A session that was started has ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callback {
     #[serde(rename = "session_id")]
     pub session: ConversationId,

@@ -120,7 +120,7 @@ impl<'a> Allowed<'a> {
 }
 
 /// Why a tool is denied. `explain` shows it to people; the model never hears of denied tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Denial {
     /// The server's `tools` list does not name it.

@@ -20,7 +20,7 @@ pub struct ServerPrompt {
 }
 
 /// What a prompt may or must be given.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromptArgument {
     pub name: String,
     #[serde(default)]

@@ -14,7 +14,7 @@ use super::{
 
 /// `queued → running → succeeded | failed | cancelled`. A run whose replica died is claimed again when
 /// its lease ends and goes on from the last durable step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
     Queued,
@@ -55,10 +55,9 @@ impl RunStatus {
 }
 
 /// A chat between one user and one agent.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Conversation {
     pub id: ConversationId,
-    #[schema(value_type = String)]
     pub agent: AgentId,
     pub title: String,
     /// The session whose run started this one.
@@ -73,7 +72,7 @@ pub struct Conversation {
 }
 
 /// Whether a run asks the model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunKind {
     Turn,
@@ -157,7 +156,7 @@ pub struct Branch {
 }
 
 /// Tokens a model says it read and wrote. `estimated` when it did not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     pub input_tokens: i64,
     pub output_tokens: i64,
@@ -173,7 +172,7 @@ impl Usage {
 }
 
 /// A run as the API shows it.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Run {
     pub id: RunId,
     pub kind: RunKind,

@@ -11,7 +11,7 @@ use super::{
 };
 
 /// What a user has used with an agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Line {
     pub user: String,
     pub agent: String,
@@ -24,14 +24,14 @@ pub struct Line {
 }
 
 /// Of one day.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Used {
     pub runs: i64,
     pub tokens: i64,
 }
 
 /// What the operator says of one limit of a tenant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     untagged,
     expecting = "expected a whole number from 0 to 4294967295, or `unlimited`"
@@ -41,7 +41,7 @@ pub enum Limit {
     Unlimited(Unlimited),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unlimited {
     #[serde(rename = "unlimited")]
     Unlimited,
@@ -49,7 +49,7 @@ pub enum Unlimited {
 
 /// A tenant's own limits of a day. What is absent is as the installation's settings have it; what a newer version of
 /// the program has written beside them is left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs_per_user: Option<Limit>,

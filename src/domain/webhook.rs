@@ -36,7 +36,7 @@ pub const TRIES: u32 = 10;
 const LONGEST: Duration = Duration::from_secs(21_600);
 
 /// Where a tenant wants to be told.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Webhook {
     pub id: WebhookId,
     pub url: String,
@@ -66,7 +66,7 @@ pub struct Webhook {
 }
 
 /// One message to a webhook, as its tenant sees it.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Delivery {
     /// Also the header `webhook-id`.
     pub id: DeliveryId,
@@ -93,7 +93,7 @@ pub struct Delivery {
     pub last_error: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliveryState {
     /// To be sent, or sent again.

@@ -11,7 +11,7 @@ use super::{
         extract::{Json, Path},
         problem::Problem,
     },
-    Admin, InPlace,
+    Admin,
 };
 use crate::{
     app::App,
@@ -119,23 +119,34 @@ pub(in crate::api) struct Issuers {
     items: Vec<IssuerView>,
 }
 
-/// Beside `tenant`, which [`InPlace`] has read.
+/// By name, since a path may name its tenant too.
 #[derive(Deserialize)]
 pub(in crate::api) struct OneIssuer {
     id: IssuerId,
 }
 
-type Added = Result<(StatusCode, axum::Json<IssuerView>), Problem>;
-
-async fn listed(app: &App, admin: &principal::Admin) -> Result<axum::Json<Issuers>, Problem> {
-    let issuers = app.accounts.issuers(admin).await?;
+/// Who may vouch for the tenant's users. At most fifty, so there are no pages.
+#[utoipa::path(get, path = "/issuers", tag = "issuers", responses((status = 200, body = Issuers)))]
+pub(in crate::api) async fn list(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+) -> Result<axum::Json<Issuers>, Problem> {
+    let issuers = app.accounts.issuers(&admin).await?;
     Ok(axum::Json(Issuers {
         items: issuers.into_iter().map(Into::into).collect(),
     }))
 }
 
-async fn added(app: &App, admin: &principal::Admin, new: NewIssuer) -> Added {
-    let (issuer, is_new) = app.accounts.trust(admin, new.read(admin)?).await?;
+/// Trust an issuer, or replace the algorithm and keys of one that is trusted (200). One that vouches for another
+/// tenant, too, is for the operator to add.
+#[utoipa::path(post, path = "/issuers", tag = "issuers", request_body = NewIssuer,
+    responses((status = 201, body = IssuerView), (status = 200, body = IssuerView)))]
+pub(in crate::api) async fn add(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Json(new): Json<NewIssuer>,
+) -> Result<(StatusCode, axum::Json<IssuerView>), Problem> {
+    let (issuer, is_new) = app.accounts.trust(&admin, new.read(&admin)?).await?;
     let status = if is_new {
         StatusCode::CREATED
     } else {
@@ -144,72 +155,14 @@ async fn added(app: &App, admin: &principal::Admin, new: NewIssuer) -> Added {
     Ok((status, axum::Json(issuer.into())))
 }
 
-async fn removed(app: &App, admin: &principal::Admin, id: IssuerId) -> Result<StatusCode, Problem> {
-    app.accounts.distrust(admin, id).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// Who may vouch for the tenant's users. At most fifty, so there are no pages.
-#[utoipa::path(get, path = "/v1/admin/issuers", tag = "issuers", responses((status = 200, body = Issuers)))]
-pub(in crate::api) async fn list(
-    State(app): State<Arc<App>>,
-    Admin(admin): Admin,
-) -> Result<axum::Json<Issuers>, Problem> {
-    listed(&app, &admin).await
-}
-
-/// Trust an issuer, or replace the algorithm and keys of one that is trusted (200). One that vouches for another
-/// tenant, too, is for the operator to add.
-#[utoipa::path(post, path = "/v1/admin/issuers", tag = "issuers", request_body = NewIssuer,
-    responses((status = 201, body = IssuerView), (status = 200, body = IssuerView)))]
-pub(in crate::api) async fn add(
-    State(app): State<Arc<App>>,
-    Admin(admin): Admin,
-    Json(new): Json<NewIssuer>,
-) -> Added {
-    added(&app, &admin, new).await
-}
-
 /// Trust an issuer no longer. Its tokens stop within a minute.
-#[utoipa::path(delete, path = "/v1/admin/issuers/{id}", tag = "issuers", params(("id" = IssuerId, Path)),
+#[utoipa::path(delete, path = "/issuers/{id}", tag = "issuers", params(("id" = IssuerId, Path)),
     responses((status = 204)))]
 pub(in crate::api) async fn remove(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
-    Path(id): Path<IssuerId>,
-) -> Result<StatusCode, Problem> {
-    removed(&app, &admin, id).await
-}
-
-/// Who may vouch for a tenant's users, for the operator.
-#[utoipa::path(get, path = "/v1/admin/tenants/{tenant}/issuers", tag = "issuers",
-    params(("tenant" = String, Path)), responses((status = 200, body = Issuers)))]
-pub(in crate::api) async fn list_for_tenant(
-    State(app): State<Arc<App>>,
-    InPlace(admin): InPlace,
-) -> Result<axum::Json<Issuers>, Problem> {
-    listed(&app, &admin).await
-}
-
-/// Trust an issuer for a tenant, as the operator.
-#[utoipa::path(post, path = "/v1/admin/tenants/{tenant}/issuers", tag = "issuers",
-    params(("tenant" = String, Path)), request_body = NewIssuer,
-    responses((status = 201, body = IssuerView), (status = 200, body = IssuerView)))]
-pub(in crate::api) async fn add_for_tenant(
-    State(app): State<Arc<App>>,
-    InPlace(admin): InPlace,
-    Json(new): Json<NewIssuer>,
-) -> Added {
-    added(&app, &admin, new).await
-}
-
-/// Trust an issuer of a tenant no longer, as the operator.
-#[utoipa::path(delete, path = "/v1/admin/tenants/{tenant}/issuers/{id}", tag = "issuers",
-    params(("tenant" = String, Path), ("id" = IssuerId, Path)), responses((status = 204)))]
-pub(in crate::api) async fn remove_for_tenant(
-    State(app): State<Arc<App>>,
-    InPlace(admin): InPlace,
     Path(one): Path<OneIssuer>,
 ) -> Result<StatusCode, Problem> {
-    removed(&app, &admin, one.id).await
+    app.accounts.distrust(&admin, one.id).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

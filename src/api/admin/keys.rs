@@ -14,14 +14,14 @@ use super::{
         extract::{Json, Path, Query},
         problem::Problem,
     },
-    Admin, InPlace, fifty, page,
+    Admin, fifty, page,
 };
 use crate::{
     app::{App, accounts},
     domain::{
         account::{ApiKey, FrontendHeaders, FrontendSettings, Speaker},
         ids::ApiKeyId,
-        principal::{self, Scopes},
+        principal::Scopes,
     },
 };
 
@@ -169,21 +169,22 @@ pub(in crate::api) struct KeyPage {
     next: Option<ApiKeyId>,
 }
 
-/// Beside `tenant`, which [`InPlace`] has read.
+/// By name, since a path may name its tenant too.
 #[derive(Deserialize)]
 pub(in crate::api) struct OneKey {
     id: ApiKeyId,
 }
 
-type Made = Result<(StatusCode, axum::Json<MadeKey>), Problem>;
-
-async fn listed(
-    app: &App,
-    admin: &principal::Admin,
-    which: &WhichKeys,
+/// The tenant's keys, those that ended too, the newest first. The keys themselves are known to their holders only.
+#[utoipa::path(get, path = "/keys", tag = "keys", params(WhichKeys),
+    responses((status = 200, body = KeyPage)))]
+pub(in crate::api) async fn list(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Query(which): Query<WhichKeys>,
 ) -> Result<axum::Json<KeyPage>, Problem> {
     let limit = page(which.limit, 200)?;
-    let keys = app.accounts.keys(admin, which.before, limit + 1).await?;
+    let keys = app.accounts.keys(&admin, which.before, limit + 1).await?;
     let (keys, next) = cut(keys, limit, |key| key.id);
     let now = app.clock.now();
     Ok(axum::Json(KeyPage {
@@ -192,81 +193,29 @@ async fn listed(
     }))
 }
 
-async fn made(app: &App, admin: &principal::Admin, new: NewKey) -> Made {
-    let issued = app.accounts.create_key(admin, new.read()?).await?;
+/// Make a key; it is shown this once. A live one of the same name is 409.
+#[utoipa::path(post, path = "/keys", tag = "keys", request_body = NewKey,
+    responses((status = 201, body = MadeKey)))]
+pub(in crate::api) async fn create(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Json(new): Json<NewKey>,
+) -> Result<(StatusCode, axum::Json<MadeKey>), Problem> {
+    let issued = app.accounts.create_key(&admin, new.read()?).await?;
     // The one moment in which the key is shown, to the one it was made for.
     let key = issued.secret.expose().to_owned();
     let view = KeyView::of(issued.key, app.clock.now());
     Ok((StatusCode::CREATED, axum::Json(MadeKey { view, key })))
 }
 
-async fn revoked(app: &App, admin: &principal::Admin, id: ApiKeyId) -> Result<StatusCode, Problem> {
-    app.accounts.revoke_key(admin, id).await?;
-    Ok(StatusCode::NO_CONTENT)
-}
-
-/// The tenant's keys, those that ended too, the newest first. The keys themselves are known to their holders only.
-#[utoipa::path(get, path = "/v1/admin/keys", tag = "keys", params(WhichKeys),
-    responses((status = 200, body = KeyPage)))]
-pub(in crate::api) async fn list(
-    State(app): State<Arc<App>>,
-    Admin(admin): Admin,
-    Query(which): Query<WhichKeys>,
-) -> Result<axum::Json<KeyPage>, Problem> {
-    listed(&app, &admin, &which).await
-}
-
-/// Make a key; it is shown this once. A live one of the same name is 409.
-#[utoipa::path(post, path = "/v1/admin/keys", tag = "keys", request_body = NewKey,
-    responses((status = 201, body = MadeKey)))]
-pub(in crate::api) async fn create(
-    State(app): State<Arc<App>>,
-    Admin(admin): Admin,
-    Json(new): Json<NewKey>,
-) -> Made {
-    made(&app, &admin, new).await
-}
-
 /// End a key, on every replica within seconds. One that was revoked before is 409, with when that was.
-#[utoipa::path(delete, path = "/v1/admin/keys/{id}", tag = "keys", params(("id" = ApiKeyId, Path)),
+#[utoipa::path(delete, path = "/keys/{id}", tag = "keys", params(("id" = ApiKeyId, Path)),
     responses((status = 204)))]
 pub(in crate::api) async fn revoke(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
-    Path(id): Path<ApiKeyId>,
-) -> Result<StatusCode, Problem> {
-    revoked(&app, &admin, id).await
-}
-
-/// A tenant's keys, for the operator.
-#[utoipa::path(get, path = "/v1/admin/tenants/{tenant}/keys", tag = "keys",
-    params(("tenant" = String, Path), WhichKeys), responses((status = 200, body = KeyPage)))]
-pub(in crate::api) async fn list_for_tenant(
-    State(app): State<Arc<App>>,
-    InPlace(admin): InPlace,
-    Query(which): Query<WhichKeys>,
-) -> Result<axum::Json<KeyPage>, Problem> {
-    listed(&app, &admin, &which).await
-}
-
-/// Make a key for a tenant, as the operator: so its first admin gets in.
-#[utoipa::path(post, path = "/v1/admin/tenants/{tenant}/keys", tag = "keys", params(("tenant" = String, Path)),
-    request_body = NewKey, responses((status = 201, body = MadeKey)))]
-pub(in crate::api) async fn create_for_tenant(
-    State(app): State<Arc<App>>,
-    InPlace(admin): InPlace,
-    Json(new): Json<NewKey>,
-) -> Made {
-    made(&app, &admin, new).await
-}
-
-/// End a tenant's key, as the operator.
-#[utoipa::path(delete, path = "/v1/admin/tenants/{tenant}/keys/{id}", tag = "keys",
-    params(("tenant" = String, Path), ("id" = ApiKeyId, Path)), responses((status = 204)))]
-pub(in crate::api) async fn revoke_for_tenant(
-    State(app): State<Arc<App>>,
-    InPlace(admin): InPlace,
     Path(one): Path<OneKey>,
 ) -> Result<StatusCode, Problem> {
-    revoked(&app, &admin, one.id).await
+    app.accounts.revoke_key(&admin, one.id).await?;
+    Ok(StatusCode::NO_CONTENT)
 }

@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use http::HeaderMap;
 use serde_json::{Map, Value};
 
-use super::{unauthenticated, user_id};
+use super::{Headers, unauthenticated, user_id};
 use crate::domain::{account::FrontendHeaders, error::Result, ids::TenantId, principal::Principal};
 
 const MAX_VALUE: usize = 1024;
@@ -16,7 +15,7 @@ const MAX_VALUE: usize = 1024;
 pub(super) fn user(
     tenant: TenantId,
     settings: &FrontendHeaders,
-    headers: &HeaderMap,
+    headers: &Headers<'_>,
 ) -> Result<(Principal, Option<String>)> {
     let name = &settings.user_id;
     let Some(id) = value(headers, name)? else {
@@ -51,23 +50,22 @@ pub(super) fn user(
     ))
 }
 
-fn optional(headers: &HeaderMap, name: Option<&String>) -> Result<Option<String>> {
+fn optional(headers: &Headers<'_>, name: Option<&String>) -> Result<Option<String>> {
     name.map_or(Ok(None), |name| value(headers, name))
 }
 
 /// The value of a header; `None` when it is absent or blank. A frontend that does not know the user may
 /// send its template unfilled, which is nobody's name.
-fn value(headers: &HeaderMap, name: &str) -> Result<Option<String>> {
-    let mut sent = headers.get_all(name).iter();
-    let Some(first) = sent.next() else {
-        return Ok(None);
+fn value(headers: &Headers<'_>, name: &str) -> Result<Option<String>> {
+    let sent = headers(name);
+    let value = match sent.as_slice() {
+        [] => return Ok(None),
+        [value] => *value,
+        _ => return unauthenticated(format!("the header `{name}` was sent more than once")),
     };
-    if sent.next().is_some() {
-        return unauthenticated(format!("the header `{name}` was sent more than once"));
-    }
-    let text = match str::from_utf8(first.as_bytes()) {
+    let text = match str::from_utf8(value) {
         Ok(text) => text.to_owned(),
-        Err(_) => first.as_bytes().iter().copied().map(char::from).collect(),
+        Err(_) => value.iter().copied().map(char::from).collect(),
     };
     let text = text.trim();
     if text.starts_with("{{") && text.ends_with("}}") {

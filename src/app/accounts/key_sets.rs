@@ -9,7 +9,6 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use http::{HeaderValue, header};
 use jsonwebtoken::{
     Algorithm, AlgorithmFamily, DecodingKey,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse},
@@ -233,18 +232,16 @@ async fn fetch(egress: &Egress, url: &str) -> Result<Vec<Key>, String> {
     struct Document {
         keys: Vec<Value>,
     }
-    let mut request = Request {
+    let url = parse_url(url).map_err(|error| error.to_string())?;
+    let request = Request {
         limits: LIMITS,
-        ..Request::get(parse_url(url).map_err(|error| error.to_string())?)
+        ..Request::get(url).header("accept", "application/json")
     };
-    request
-        .headers
-        .insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     let answer = egress
         .send(request)
         .await
         .map_err(|error| error.to_string())?;
-    if answer.status != http::StatusCode::OK {
+    if answer.status.as_u16() != 200 {
         return Err(format!("the answer was {}", answer.status));
     }
     let body = answer.bytes().await.map_err(|error| error.to_string())?;

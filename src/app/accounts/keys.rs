@@ -5,14 +5,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderName};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
-    Accounts, Caller, GUEST_USER, KEY_USER, Remembered, Shared, frontends, unauthenticated,
+    Accounts, Caller, GUEST_USER, Headers, KEY_USER, Remembered, Shared, frontends, unauthenticated,
 };
 use crate::{
     domain::{
@@ -20,6 +19,7 @@ use crate::{
         audit::{self, Fact},
         clock::Clock,
         error::{Error, Result},
+        header,
         ids::{ApiKeyId, TenantId, UserId},
         principal::{Admin, Operator, Principal, Scope, Scopes},
         secret::Secret,
@@ -58,7 +58,7 @@ impl Shared {
         &self,
         text: &str,
         digest: [u8; 32],
-        headers: &HeaderMap,
+        headers: &Headers<'_>,
     ) -> Result<Caller> {
         let now = self.clock.now();
         let known = match self.keys.get(&digest).await {
@@ -110,7 +110,7 @@ fn prefix_of(text: &str) -> Option<&str> {
     (hex(prefix, PREFIX_BYTES) && hex(secret, SECRET_BYTES)).then_some(prefix)
 }
 
-fn speak(key: &ApiKey, headers: &HeaderMap) -> Result<Caller> {
+fn speak(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
     let (principal, conversation_key) = match &key.speaker {
         Speaker::Frontend(settings) => frontends::user(key.tenant, settings, headers)?,
         Speaker::Service(claims) => {
@@ -455,8 +455,7 @@ fn check_headers(headers: &FrontendHeaders) -> Result<()> {
         "accept",
     ];
     for name in headers.names() {
-        let parsed = name.parse::<HeaderName>();
-        if parsed.is_err() || taken.iter().any(|taken| taken.eq_ignore_ascii_case(name)) {
+        if !header::is_name(name) || taken.iter().any(|taken| taken.eq_ignore_ascii_case(name)) {
             return Err(Error::invalid(
                 "frontend",
                 format!("{name:?} cannot be the header that names a user"),

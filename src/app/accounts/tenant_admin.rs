@@ -22,7 +22,7 @@ use crate::{
 pub use crate::app::accounts::{NewTenant, TenantChange};
 
 /// A tenant as the operator sees it.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct TenantView {
     pub id: TenantId,
     pub name: String,
@@ -48,7 +48,7 @@ pub struct TenantView {
     pub created_at: OffsetDateTime,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct InForce {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runs_per_user: Option<i64>,

@@ -21,7 +21,7 @@ const MAX_DISPLAY_NAME: usize = 200;
 const MAX_AGENTS: usize = 1000;
 
 /// A tenant to be made.
-#[derive(Clone, Debug, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewTenant {
     /// 1 to 63 lower-case letters, digits or `-`. It does not change.
@@ -41,7 +41,7 @@ pub struct NewTenant {
 }
 
 /// What is to be different. What is absent stays; `null` goes back to what it is when nothing is said.
-#[derive(Clone, Debug, Default, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantChange {
     #[serde(default, deserialize_with = "given")]
@@ -58,7 +58,7 @@ pub struct TenantChange {
 }
 
 /// The same for the limits of a day: a number, `unlimited`, or `null` for the installation's.
-#[derive(Clone, Copy, Debug, Default, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsChange {
     #[serde(default, deserialize_with = "given")]

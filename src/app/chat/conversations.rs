@@ -36,7 +36,7 @@ const MAX_TITLE: usize = 80;
 const PAGE: i64 = 200;
 
 /// What became of a message: where it stands and the run that answers it.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 pub struct Posted {
     pub message: Message,
     pub run: Run,

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// An item as a frontend shows it.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ItemView {
     pub id: String,
     /// In the caller's language.

@@ -24,7 +24,7 @@ use crate::domain::{
 };
 
 /// A prompt as a frontend lists it.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct PromptView {
     pub server: String,
     /// The server's own name of the prompt.
@@ -36,7 +36,7 @@ pub struct PromptView {
     /// What to say in a conversation to use it, followed by `name=value` for each argument.
     pub command: String,
     #[serde(skip)]
-    usage: String,
+    pub usage: String,
 }
 
 /// What a command that names a prompt comes to.

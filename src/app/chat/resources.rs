@@ -33,7 +33,7 @@ pub const TOOL: &str = "read_resource";
 const SHOWN: usize = 200;
 
 /// A resource that a tool's result linked to.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 pub struct ResourceView {
     pub server: String,
     /// The tool whose result it was.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::app::App;
 
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Readiness {
     pub ready: bool,
     pub database: bool,

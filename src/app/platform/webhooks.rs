@@ -155,7 +155,7 @@ pub async fn remove(app: &App, admin: &Admin, id: WebhookId) -> Result<()> {
 }
 
 /// How a test went.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Pinged {
     pub delivered: bool,
     /// The HTTP status, if there was an answer.

@@ -22,7 +22,7 @@ use crate::domain::{
 };
 
 /// One server that an agent takes from the registry.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ServerView {
     /// What the agent calls it.
     pub server: String,
@@ -43,7 +43,7 @@ pub struct ServerView {
 }
 
 /// A key of a run's scope, for whoever starts runs.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ScopeView {
     pub key: String,
     /// Without it no run of the agent is created.
@@ -56,7 +56,7 @@ pub struct ScopeView {
 }
 
 /// What only those see who run the agent.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Explained {
     /// With its placeholders; absent when the entry is not there.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,12 +69,11 @@ pub struct Explained {
 }
 
 /// A key of a server's configuration and where its value comes from.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct KeyView {
     pub key: String,
     /// As it was written; `••••` when it is sensitive, absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub value: Option<Value>,
     /// `registry default`, `capability <name>`, `agent` or `framework`.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -16,7 +16,7 @@ use crate::domain::{
 };
 
 /// An agent as a frontend lists it.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct AgentView {
     pub id: String,
     pub display_name: String,

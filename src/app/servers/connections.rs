@@ -62,7 +62,7 @@ struct Keeper {
 }
 
 /// How a server is, as people see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
     Connecting,
@@ -86,7 +86,7 @@ pub enum State {
 }
 
 /// One server of an agent, for `GET …/connections`.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ConnectionView {
     pub server: String,
     /// `shared` or `personal`.

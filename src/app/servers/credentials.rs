@@ -24,7 +24,7 @@ pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
     change::{Tested, put, put_checked, remove, remove_all, test},
     news::{changed_elsewhere, close_all, close_tenant, look_by_the_clock},
-    view::{Choice, FieldView, ServerConnection, get, list, views},
+    view::{FieldView, ServerConnection, get, list, views},
 };
 use super::connections;
 use crate::app::{App, platform::keys::OpenError};

@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// A skill as those see it who may run it.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct SkillView {
     pub id: String,
     pub name: String,
@@ -49,14 +49,13 @@ pub struct SkillView {
     pub state: Readiness,
     /// JSON Schema of the arguments, when the tool is known. Free text is the argument `input`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub input_schema: Option<Box<RawValue>>,
     /// Its calls wait for one of these roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs_approval_by: Option<Vec<String>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Readiness {
     Ready,

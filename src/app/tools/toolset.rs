@@ -340,7 +340,7 @@ async fn agent_tools(
 }
 
 /// The tools of one server, for people.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 pub struct ServerTools {
     #[serde(flatten)]
     pub connection: ConnectionView,
@@ -353,7 +353,7 @@ pub struct ServerTools {
     pub unlisted: Option<Unlisted>,
 }
 
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 pub struct ToolView {
     /// The server's own name of the tool.
     pub tool: String,
@@ -362,18 +362,16 @@ pub struct ToolView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     pub description: String,
-    #[schema(value_type = Object)]
     pub input_schema: Box<RawValue>,
     /// The server's own hints; nobody has checked them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub annotations: Option<Box<RawValue>>,
     /// Calls wait for one of these roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub needs_approval_by: Option<Vec<String>>,
 }
 
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 pub struct DeniedTool {
     pub tool: String,
     pub reason: Denial,

@@ -7,7 +7,7 @@ use super::{Recorded, State};
 use crate::domain::ids::{ApprovalId, UserId};
 
 /// A request in a conversation, as things stood when the message was written.
-#[derive(Clone, Debug, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Note {
     pub id: ApprovalId,
     pub code: String,
@@ -22,7 +22,6 @@ pub struct Note {
     pub expires_at: OffsetDateTime,
     /// Who brought it into this state, when a person did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub by: Option<UserId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

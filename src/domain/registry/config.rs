@@ -18,7 +18,7 @@ pub const MAX_VALUE: usize = 8192;
 pub const UNCARRIED: &str =
     "its value holds a line break or another character that a header cannot carry";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     String,
@@ -28,7 +28,7 @@ pub enum Kind {
 }
 
 /// What a server says of one key that it takes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeySchema {
     #[serde(rename = "type")]

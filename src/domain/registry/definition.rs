@@ -13,7 +13,7 @@ use super::{
 use crate::domain::{scrub::MASK, secret::Secret};
 
 /// Values may be secret: no `Debug`.
-#[derive(Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Definition {
     /// 2 to 60 lower-case letters, digits, `_` or `-`, starting with a letter. It never changes.
@@ -32,7 +32,6 @@ pub struct Definition {
     /// Values of keys, unless a capability or an agent sets others. A sensitive one reads as `••••`; one that is
     /// left out or sent back like that stays as it is, and `null` takes it away.
     #[serde(default)]
-    #[schema(value_type = Object)]
     pub default_config: BTreeMap<String, Value>,
     /// The keys of a run's scope that the server is about, for whoever starts runs. A scope is not checked against it:
     /// what the server cannot do without is a `required` key of `config_schema`.
@@ -44,7 +43,7 @@ pub struct Definition {
 }
 
 /// A key that a run's scope may have.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScopeKey {
     #[serde(rename = "type")]
@@ -54,24 +53,22 @@ pub struct ScopeKey {
 }
 
 /// Tokens by OAuth 2.0 client credentials (RFC 6749, section 4.4).
-#[derive(Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
     #[serde(rename = "type")]
     pub kind: AuthKind,
     pub token_url: String,
     /// Text, or `{"$secret": "name"}`.
-    #[schema(value_type = Object)]
     pub client_id: Value,
     /// The same; text reads as `••••`.
     #[serde(default)]
-    #[schema(value_type = Object)]
     pub client_secret: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AuthKind {
     #[serde(rename = "oauth2_client_credentials")]
     ClientCredentials,

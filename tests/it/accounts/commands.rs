@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use chatelaine::{
+    api::values_of,
     app::accounts::Accounts,
     cli::{tenant, token},
     domain::{account::IssuerKeys, clock::Clock, config::Environment, principal::Scope},
@@ -90,7 +91,7 @@ async fn a_development_token_lets_its_user_in() {
     assert!(
         household
             .replica()
-            .authenticate(&bearer(token.trim_end()))
+            .authenticate(&values_of(&bearer(token.trim_end())))
             .await
             .is_err()
     );
@@ -144,7 +145,7 @@ async fn a_new_development_key_replaces_the_lost_one() {
     assert!(
         household
             .replica()
-            .authenticate(&bearer(first.trim_end()))
+            .authenticate(&values_of(&bearer(first.trim_end())))
             .await
             .is_err()
     );
@@ -377,7 +378,7 @@ async fn keys_are_made_listed_rotated_and_revoked() {
     assert!(
         household
             .replica()
-            .authenticate(&bearer(key))
+            .authenticate(&values_of(&bearer(key)))
             .await
             .is_err()
     );
@@ -402,7 +403,7 @@ async fn frontends_keys_take_a_preset_and_single_headers() {
         sent.extend(headers(pairs.iter().copied()));
         household
             .accounts
-            .authenticate(&sent)
+            .authenticate(&values_of(&sent))
             .await
             .unwrap()
             .principal
@@ -484,7 +485,10 @@ async fn a_tenant_is_suspended_and_resumed() {
     // Nothing told this replica; it looks again within five seconds.
     household.clock.advance(Duration::seconds(6));
     for accounts in [&household.accounts, &household.replica()] {
-        let error = accounts.authenticate(&bearer(&token)).await.unwrap_err();
+        let error = accounts
+            .authenticate(&values_of(&bearer(&token)))
+            .await
+            .unwrap_err();
         assert_eq!(
             error.to_string(),
             "the tenant acme is suspended; ask whoever runs this installation"

@@ -1,8 +1,11 @@
 //! Frontends' keys: they speak for the users that they name, and for nobody else.
 
-use chatelaine::domain::{
-    account::{FrontendHeaders, Speaker},
-    error::Error,
+use chatelaine::{
+    api::values_of,
+    domain::{
+        account::{FrontendHeaders, Speaker},
+        error::Error,
+    },
 };
 use serde_json::{Map, json};
 
@@ -36,7 +39,11 @@ async fn open_webui_speaks_for_its_users() {
             ("X-OpenWebUI-Chat-Id", "chat-7"),
         ],
     );
-    let caller = household.accounts.authenticate(&sent).await.unwrap();
+    let caller = household
+        .accounts
+        .authenticate(&values_of(&sent))
+        .await
+        .unwrap();
     let principal = &caller.principal;
     assert_eq!(
         (principal.tenant, principal.user.as_str()),
@@ -62,7 +69,11 @@ async fn librechat_speaks_for_its_users() {
             ("X-LibreChat-Conversation-Id", "conv-1"),
         ],
     );
-    let caller = household.accounts.authenticate(&sent).await.unwrap();
+    let caller = household
+        .accounts
+        .authenticate(&values_of(&sent))
+        .await
+        .unwrap();
     assert_eq!(caller.principal.user.as_str(), "65a1");
     assert_eq!(caller.principal.claim("name").as_deref(), Some("Łukasz"));
     assert_eq!(caller.conversation_key.as_deref(), Some("conv-1"));
@@ -112,7 +123,7 @@ async fn one_warm_key_still_speaks_for_each_user_apart() {
     for user in ["ann", "bob", "ann"] {
         let caller = household
             .accounts
-            .authenticate(&with(&key, [("X-OpenWebUI-User-Id", user)]))
+            .authenticate(&values_of(&with(&key, [("X-OpenWebUI-User-Id", user)])))
             .await
             .unwrap();
         assert_eq!(caller.principal.user.as_str(), user);
@@ -133,7 +144,11 @@ async fn ids_are_taken_as_they_are_and_only_descriptions_are_decoded() {
             &key,
             [("X-OpenWebUI-User-Id", id), ("X-OpenWebUI-User-Name", name)],
         );
-        let caller = household.accounts.authenticate(&sent).await.unwrap();
+        let caller = household
+            .accounts
+            .authenticate(&values_of(&sent))
+            .await
+            .unwrap();
         assert_eq!(caller.principal.user.as_str(), id);
         assert_eq!(caller.principal.claim("name").as_deref(), Some(decoded));
     }
@@ -150,7 +165,11 @@ async fn headers_that_name_a_user_mean_nothing_with_another_key() {
             ("X-OpenWebUI-User-Role", "admin"),
         ],
     );
-    let caller = household.accounts.authenticate(&sent).await.unwrap();
+    let caller = household
+        .accounts
+        .authenticate(&values_of(&sent))
+        .await
+        .unwrap();
     assert_eq!(caller.principal.user.as_str(), "key:nightly");
     assert!(caller.principal.claims.is_empty());
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use axum::response::Response as Answer;
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chatelaine::{
+    api::values_of,
     app::accounts::{self, Accounts, Caller, NewKey},
     domain::{
         account::{Issuer, IssuerKeys, Speaker, Tenant},
@@ -241,7 +242,10 @@ pub fn bearer(credential: &str) -> HeaderMap {
 }
 
 pub async fn admit(accounts: &Accounts, credential: &str) -> Caller {
-    accounts.authenticate(&bearer(credential)).await.unwrap()
+    accounts
+        .authenticate(&values_of(&bearer(credential)))
+        .await
+        .unwrap()
 }
 
 /// The reason of a refusal, which never holds the credential.
@@ -251,7 +255,7 @@ pub async fn refusal(accounts: &Accounts, credential: &str) -> Error {
 
 pub async fn refusal_of(accounts: &Accounts, headers: &HeaderMap) -> Error {
     let error = accounts
-        .authenticate(headers)
+        .authenticate(&values_of(headers))
         .await
         .expect_err("nobody may get in with this");
     for value in headers.get_all("authorization") {

@@ -1,6 +1,7 @@
 //! API keys: their life, guests, and that nothing crosses a tenant.
 
 use chatelaine::{
+    api::values_of,
     app::accounts::{self, NewKey},
     domain::{
         account::{FrontendHeaders, Speaker},
@@ -146,7 +147,7 @@ async fn a_warm_key_needs_no_database() {
     assert!(
         household
             .replica()
-            .authenticate(&bearer(&key))
+            .authenticate(&values_of(&bearer(&key)))
             .await
             .is_err()
     );
@@ -362,7 +363,11 @@ async fn a_guest_is_somebody_unauthenticated_for_a_day() {
     let (other, _) = household.accounts.create_guest("hotel").await.unwrap();
     assert_eq!(expiry, clock.now() + Duration::hours(24));
     let sent = with(key.expose(), [("X-OpenWebUI-User-Id", "eve")]);
-    let caller = household.accounts.authenticate(&sent).await.unwrap();
+    let caller = household
+        .accounts
+        .authenticate(&values_of(&sent))
+        .await
+        .unwrap();
     assert_eq!(caller.principal.tenant, hotel.id);
     assert!(!caller.principal.authenticated && caller.principal.claims.is_empty());
     assert!(caller.principal.user.as_str().starts_with("guest:"));
@@ -447,7 +452,7 @@ async fn a_removed_tenant_takes_its_keys_and_issuers_with_it() {
     assert_unauthenticated(&replica, &key, UNKNOWN).await;
     assert!(
         replica
-            .authenticate(&bearer(&provider.token(json!({}))))
+            .authenticate(&values_of(&bearer(&provider.token(json!({})))))
             .await
             .is_err()
     );

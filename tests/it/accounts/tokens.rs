@@ -2,6 +2,7 @@
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chatelaine::{
+    api::values_of,
     app::accounts,
     domain::{account::IssuerKeys, error::Error, principal::Scope},
 };
@@ -326,7 +327,7 @@ async fn the_scheme_is_bearer_in_any_case() {
     let value = format!("bEARER {}", provider.token(json!({})));
     household
         .accounts
-        .authenticate(&headers([("authorization", value.as_str())]))
+        .authenticate(&values_of(&headers([("authorization", value.as_str())])))
         .await
         .unwrap();
 }
@@ -493,7 +494,11 @@ async fn headers_that_name_a_user_mean_nothing_with_a_token() {
         ("x-librechat-user-id", "eve"),
         ("x-openwebui-chat-id", "c1"),
     ]));
-    let caller = household.accounts.authenticate(&sent).await.unwrap();
+    let caller = household
+        .accounts
+        .authenticate(&values_of(&sent))
+        .await
+        .unwrap();
     assert_eq!(caller.principal.user.as_str(), "ada");
     assert!(!caller.principal.claims.contains_key("roles") && caller.conversation_key.is_none());
 }

@@ -4,9 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::Bytes;
 use futures_util::StreamExt;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 
 use super::Place;
 use crate::{
@@ -23,6 +21,8 @@ use crate::{
     },
 };
 
+/// The status of a receiver that wants nothing more.
+const GONE: u16 = 410;
 /// How often the outbox is looked at.
 const FLOOR: Duration = Duration::from_secs(1);
 /// Messages looked up at once.
@@ -101,16 +101,16 @@ pub(super) async fn attempt(app: &App, claimed: &Claimed, again: bool) -> Tried 
         Ok(answer) => {
             let header = answer
                 .headers
-                .get(header::RETRY_AFTER)
+                .get("retry-after")
                 .and_then(|value| value.to_str().ok());
             let asked = header.and_then(|header| webhook::retry_after(header, app.clock.now()));
-            let status = answer.status;
+            let status = answer.status.as_u16();
             read_away(answer).await;
             (Some(status), objection(status), asked)
         }
         Err(reason) => (None, Some(reason), None),
     };
-    let over = error.is_none() || !again || claimed.disabled || status == Some(StatusCode::GONE);
+    let over = error.is_none() || !again || claimed.disabled || status == Some(GONE);
     let tries = u32::try_from(claimed.attempt).unwrap_or(webhook::TRIES);
     let pause = if over {
         None
@@ -118,24 +118,21 @@ pub(super) async fn attempt(app: &App, claimed: &Claimed, again: bool) -> Tried 
         webhook::pause(tries, rand::random(), asked)
     };
     Tried {
-        status: status.map(|status| status.as_u16()),
+        status,
         error,
         again: pause,
     }
 }
 
 /// What is wrong with an answer, if anything is.
-fn objection(status: StatusCode) -> Option<String> {
+fn objection(status: u16) -> Option<String> {
     match status {
-        status if status.is_success() => None,
-        StatusCode::GONE => {
-            Some("the receiver answered 410 Gone; nothing more is sent to it".to_owned())
-        }
-        status if status.is_redirection() => Some(format!(
-            "the receiver answered {}; redirects are not followed",
-            status.as_u16()
+        200..300 => None,
+        GONE => Some("the receiver answered 410 Gone; nothing more is sent to it".to_owned()),
+        300..400 => Some(format!(
+            "the receiver answered {status}; redirects are not followed"
         )),
-        status => Some(format!("the receiver answered {}", status.as_u16())),
+        _ => Some(format!("the receiver answered {status}")),
     }
 }
 
@@ -154,21 +151,6 @@ async fn exchange(app: &App, claimed: &Claimed) -> Result<Response, String> {
     let (id, now) = (claimed.id.to_string(), app.clock.now().unix_timestamp());
     let body = webhook::body(&claimed.event, claimed.created_at, &claimed.payload);
     let signature = webhook::sign(&secret, &id, now, &body)?;
-    let mut headers = HeaderMap::new();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
-    for (name, value) in [
-        ("webhook-id", id),
-        ("webhook-timestamp", now.to_string()),
-        ("webhook-signature", signature),
-    ] {
-        headers.insert(
-            name,
-            HeaderValue::from_str(&value).expect("ids, numbers and base64 are header values"),
-        );
-    }
     let limits = Limits {
         deadline: Some(DEADLINE),
         max_body: usize::MAX,
@@ -176,11 +158,12 @@ async fn exchange(app: &App, claimed: &Claimed) -> Result<Response, String> {
         ..Limits::default()
     };
     let request = Request {
-        method: Method::POST,
-        headers,
-        body: Bytes::from(body),
         limits,
-        ..Request::get(url)
+        ..Request::post(url, body)
+            .header("content-type", "application/json")
+            .header("webhook-id", &id)
+            .header("webhook-timestamp", &now.to_string())
+            .header("webhook-signature", &signature)
     };
     app.webhooks
         .egress
@@ -204,7 +187,7 @@ pub(super) async fn settle(app: &App, claimed: &Claimed, tried: &Tried) -> Resul
     if !store::deliveries::finish(&mut tx, claimed, tried).await? {
         return Ok(());
     }
-    let gone = tried.status == Some(StatusCode::GONE.as_u16());
+    let gone = tried.status == Some(GONE);
     if gone && store::webhooks::disable(&mut tx, claimed.tenant, claimed.webhook).await? {
         let detail = format!("{}: 410", claimed.webhook);
         let fact = Fact::new(SYSTEM, "webhook.disabled").detail(&detail);

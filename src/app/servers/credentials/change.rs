@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// How a test went.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tested {
     pub ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]

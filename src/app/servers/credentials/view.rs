@@ -16,6 +16,7 @@ use crate::{
     domain::{
         credential::CredentialState,
         error::{Error, Result, Thing},
+        message::Choice,
         pack::Pack,
         policy::{Decision, decide},
         principal::Principal,
@@ -130,7 +131,7 @@ async fn view(
 }
 
 /// One server of an agent, with what a user enters for it.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ServerConnection {
     #[serde(flatten)]
     pub connection: ConnectionView,
@@ -139,7 +140,7 @@ pub struct ServerConnection {
 }
 
 /// One thing that a user enters.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct FieldView {
     pub name: String,
     /// `text`, `secret`, `url`, `boolean` or `select`.
@@ -150,12 +151,6 @@ pub struct FieldView {
     pub required: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<Choice>,
-}
-
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
-pub struct Choice {
-    pub value: String,
-    pub label: String,
 }
 
 /// One server of an agent, as the principal sees it.

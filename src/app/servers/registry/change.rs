@@ -23,7 +23,7 @@ use crate::{
 const TRIES: u8 = 5;
 
 /// An entry as its admins see it.
-#[derive(Clone, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Serialize)]
 pub struct EntryView {
     #[serde(flatten)]
     pub definition: Definition,

@@ -21,7 +21,7 @@ const MAX_SECRET: usize = 8192;
 const TRIES: u8 = 5;
 
 /// All that is told of a secret.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize)]
 pub struct SecretView {
     pub name: String,
     #[serde(with = "time::serde::rfc3339")]

@@ -18,7 +18,7 @@ use crate::{
     store,
 };
 
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 pub struct View {
     pub id: ApprovalId,
     /// What people type.
@@ -32,7 +32,6 @@ pub struct View {
     pub requester: Person,
     /// Exactly what runs when it is approved. Only when one request is looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub arguments: Option<Box<RawValue>>,
     /// SHA-256 over the canonical arguments (RFC 8785), in hex; a decision repeats it.
     pub args_sha256: String,
@@ -53,7 +52,6 @@ pub struct View {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
     pub decided_by: Option<UserId>,
     #[serde(
         with = "time::serde::rfc3339::option",
@@ -84,27 +82,24 @@ pub struct View {
 }
 
 /// A server's own words.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 pub struct ServerSays {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     pub description: String,
     /// Such as `destructiveHint`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub hints: Option<serde_json::Value>,
 }
 
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 pub struct Person {
-    #[schema(value_type = String)]
     pub user: UserId,
     pub name: String,
 }
 
-#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Serialize)]
 pub struct VoteView {
-    #[schema(value_type = String)]
     pub by: UserId,
     pub decision: Choice,
     #[serde(skip_serializing_if = "Option::is_none")]

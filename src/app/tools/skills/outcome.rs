@@ -26,8 +26,7 @@ use crate::{
 };
 
 /// A run of a skill.
-#[derive(Debug, Serialize, utoipa::ToSchema)]
-#[schema(as = SkillRun)]
+#[derive(Debug, Serialize)]
 pub struct Outcome {
     pub run_id: RunId,
     pub conversation_id: ConversationId,
@@ -37,7 +36,6 @@ pub struct Outcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Object>)]
     pub structured_content: Option<Box<RawValue>>,
     /// The request for consent to its call, when it needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,9 +47,8 @@ pub struct Outcome {
     pub stopped: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[schema(as = SkillStatus)]
 pub enum Status {
     Running,
     /// Somebody has to consent first, or has and the call is on its way.

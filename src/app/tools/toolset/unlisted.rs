@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::app::servers::connections::State;
 
 /// Why there is no list of a server's tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     ServerDown,
@@ -17,7 +17,7 @@ pub enum Cause {
     NoTools,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Unlisted {
     pub reason: Cause,
     /// What to do about it.

@@ -1,0 +1,270 @@
+//! Schemas of tenants, their users, keys, usage and webhooks, and of readiness.
+
+use time::OffsetDateTime;
+
+use super::schemas;
+use crate::{
+    app::{
+        accounts::{
+            self, LimitsChange,
+            tenant_admin::{self, InForce},
+        },
+        platform::{health, webhooks},
+    },
+    domain::{
+        account::{self, Frontend, UserCredential},
+        audit,
+        ids::{AuditId, DeliveryId, RunId, TenantId, WebhookId},
+        usage::{self, Limit, Limits, Unlimited, Used},
+        webhook::{self, DeliveryState},
+    },
+};
+
+schemas! {
+    /// A tenant as the operator sees it.
+    struct TenantView for tenant_admin::TenantView {
+        id: TenantId,
+        name: String,
+        display_name: String,
+        /// Absent: every agent.
+        agents: Option<Vec<String>>,
+        guests: bool,
+        suspended: bool,
+        suspended_at: Option<OffsetDateTime>,
+        /// Its own limits of a day.
+        limits: Limits,
+        /// Those that are in force, with the installation's settings. Absent: no limit.
+        in_force: InForce,
+        /// What its users have used since 00:00 UTC; only when one tenant is read.
+        used_today: Option<Used>,
+        created_at: OffsetDateTime,
+    }
+
+    struct InForce for tenant_admin::InForce {
+        runs_per_user: Option<i64>,
+        tokens_per_user: Option<i64>,
+        runs_per_tenant: Option<i64>,
+        tokens_per_tenant: Option<i64>,
+    }
+
+    /// A tenant to be made.
+    #[serde(deny_unknown_fields)]
+    struct NewTenant for accounts::NewTenant {
+        /// 1 to 63 lower-case letters, digits or `-`. It does not change.
+        name: String,
+        /// What people call it; absent: by its name.
+        display_name: Option<String>,
+        /// The agents that serve it; absent: every one.
+        agents: Option<Vec<String>>,
+        /// Whether somebody without a token may ask for a guest's.
+        #[schema(required = false)]
+        guests: bool,
+        /// In place of the installation's limits of a day.
+        #[schema(required = false)]
+        limits: LimitsChange,
+    }
+
+    /// What is to be different. What is absent stays; `null` goes back to what it is when nothing is said.
+    #[serde(deny_unknown_fields)]
+    struct TenantChange for accounts::TenantChange {
+        display_name: Option<Option<String>>,
+        /// `true`: its tokens and keys are refused, what runs is stopped. `false`: as before.
+        suspended: Option<bool>,
+        agents: Option<Option<Vec<String>>>,
+        guests: Option<bool>,
+        #[schema(required = false)]
+        limits: LimitsChange,
+    }
+
+    /// The same for the limits of a day: a number, `unlimited`, or `null` for the installation's.
+    #[serde(deny_unknown_fields)]
+    struct LimitsChange for accounts::LimitsChange {
+        runs_per_user: Option<Option<Limit>>,
+        tokens_per_user: Option<Option<Limit>>,
+        runs_per_tenant: Option<Option<Limit>>,
+        tokens_per_tenant: Option<Option<Limit>>,
+    }
+
+    struct Readiness for health::Readiness {
+        ready: bool,
+        database: bool,
+        /// `false` once a stop was asked for.
+        accepting: bool,
+        /// Shared servers by state; one that is down does not make the replica unready.
+        servers_ready: usize,
+        servers_down: usize,
+        /// Connections of users to personal servers that this replica has open.
+        personal_connections: usize,
+    }
+
+    /// How a test went.
+    struct Pinged for webhooks::Pinged {
+        delivered: bool,
+        /// The HTTP status, if there was an answer.
+        status: Option<u16>,
+        error: Option<String>,
+    }
+
+    /// A user of a tenant, as far as rows tell of them.
+    struct SeenUser for account::SeenUser {
+        id: String,
+        /// When they last did something that is written down; with nothing better, the beginning of that day (UTC).
+        last_seen: Option<OffsetDateTime>,
+        conversations: i64,
+        /// The personal servers that they configured.
+        credentials: Vec<UserCredential>,
+        /// Their calls that wait for approval, or for being made.
+        open_approvals: i64,
+        /// Since 00:00 UTC.
+        runs_today: i64,
+        tokens_today: i64,
+        tool_calls_today: i64,
+    }
+
+    /// That somebody has a credential, and how it is; never what is in it.
+    struct UserCredential for account::UserCredential {
+        agent: String,
+        server: String,
+        /// `active`, `rejected` by the server, or `quarantined`: it cannot be opened.
+        state: String,
+    }
+
+    /// A frontend whose headers are known.
+    #[serde(rename_all = "kebab-case")]
+    enum Frontend for account::Frontend {
+        OpenWebui,
+        Librechat,
+    }
+
+    /// What somebody says about a frontend's headers: those of a known one, of which some are others, or all by name.
+    #[serde(deny_unknown_fields)]
+    struct FrontendSettings for account::FrontendSettings {
+        preset: Option<Frontend>,
+        /// The header with the immutable id of the user.
+        user_id: Option<String>,
+        name: Option<String>,
+        email: Option<String>,
+        /// The header that becomes the claim `roles`.
+        roles: Option<String>,
+        locale: Option<String>,
+        /// The header with the frontend's own id of the conversation.
+        conversation: Option<String>,
+    }
+
+    /// The request headers in which a frontend says who its user is. They count only together with the
+    /// frontend's key.
+    #[serde(deny_unknown_fields)]
+    struct FrontendHeaders for account::FrontendHeaders {
+        /// The immutable id of the user. A request without it is refused.
+        user_id: String,
+        name: Option<String>,
+        email: Option<String>,
+        /// Becomes the claim `roles`.
+        roles: Option<String>,
+        locale: Option<String>,
+        /// The frontend's own id of the conversation.
+        conversation: Option<String>,
+    }
+
+    /// A line of a tenant's trail.
+    #[schema(as = AuditLine)]
+    struct Line for audit::Line {
+        id: AuditId,
+        /// When it was done; of a call, when it was sent.
+        at: OffsetDateTime,
+        /// A user's id, `operator` for whoever runs the installation, `system` for the program itself.
+        actor: String,
+        /// What was done: `tool.call`, `credential.stored`, `key.revoked` …
+        action: String,
+        agent: Option<String>,
+        run_id: Option<RunId>,
+        server: Option<String>,
+        tool: Option<String>,
+        /// SHA-256 of the arguments, in hex.
+        args_sha256: Option<String>,
+        /// `succeeded`, or of a call also `failed`, `denied`, `outcome_unknown` and `cancelled`.
+        outcome: String,
+        detail: Option<String>,
+    }
+
+    /// What a user has used with an agent.
+    #[schema(as = UsageLine)]
+    struct Line for usage::Line {
+        user: String,
+        agent: String,
+        /// Turns: messages that the model was asked about.
+        runs: i64,
+        /// Calls of tools, those that were refused included.
+        tool_calls: i64,
+        input_tokens: i64,
+        output_tokens: i64,
+    }
+
+    /// Of one day.
+    struct Used for usage::Used {
+        runs: i64,
+        tokens: i64,
+    }
+
+    /// What the operator says of one limit of a tenant.
+    #[serde(untagged)]
+    enum Limit for usage::Limit {
+        AtMost(u32),
+        Unlimited(Unlimited),
+    }
+
+    enum Unlimited for usage::Unlimited {
+        #[serde(rename = "unlimited")]
+        Unlimited,
+    }
+
+    /// A tenant's own limits of a day. What is absent is as the installation's settings have it; what a newer version of
+    /// the program has written beside them is left out.
+    struct Limits for usage::Limits {
+        runs_per_user: Option<Limit>,
+        tokens_per_user: Option<Limit>,
+        runs_per_tenant: Option<Limit>,
+        tokens_per_tenant: Option<Limit>,
+    }
+
+    /// Where a tenant wants to be told.
+    struct Webhook for webhook::Webhook {
+        id: WebhookId,
+        url: String,
+        /// Names of events, as `approval.requested`; `approval.*` stands for all that begin so, `*` for all.
+        events: Vec<String>,
+        created_at: OffsetDateTime,
+        /// Since when nothing is sent any more: the receiver answered 410.
+        disabled_at: Option<OffsetDateTime>,
+        last_delivered_at: Option<OffsetDateTime>,
+        last_failed_at: Option<OffsetDateTime>,
+        /// Why the last try failed that did.
+        last_error: Option<String>,
+    }
+
+    /// One message to a webhook, as its tenant sees it.
+    struct Delivery for webhook::Delivery {
+        /// Also the header `webhook-id`.
+        id: DeliveryId,
+        event: String,
+        state: DeliveryState,
+        /// Tries so far.
+        attempts: i32,
+        created_at: OffsetDateTime,
+        next_attempt_at: Option<OffsetDateTime>,
+        delivered_at: Option<OffsetDateTime>,
+        /// The HTTP status of the last try, if there was an answer.
+        last_status: Option<i32>,
+        last_error: Option<String>,
+    }
+
+    #[serde(rename_all = "snake_case")]
+    enum DeliveryState for webhook::DeliveryState {
+        /// To be sent, or sent again.
+        Pending,
+        /// The receiver answered 2xx.
+        Delivered,
+        /// Given up.
+        Failed,
+    }
+}

@@ -1,0 +1,291 @@
+//! Schemas of agents, servers and the registry.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use super::schemas;
+use crate::{
+    app::servers::{
+        agent_servers::{self, Explained, KeyView, ScopeView},
+        agents,
+        connections::{self, ConnectionView, State},
+        credentials::{self, FieldView},
+        registry as servers_registry,
+    },
+    domain::{
+        connection::{self, Trouble},
+        message::Choice,
+        registry as domain_registry,
+        registry::{Auth, AuthKind, Definition, KeySchema, Kind, ScopeKey},
+        server::{self, FieldKind},
+    },
+};
+
+schemas! {
+    /// One server that an agent takes from the registry.
+    struct ServerView for agent_servers::ServerView {
+        /// What the agent calls it.
+        server: String,
+        /// The entry of the registry.
+        r#ref: String,
+        name: String,
+        description: String,
+        /// It is another one for each run, and there only within runs.
+        per_run: bool,
+        /// The keys of a run's scope that it is told of.
+        #[schema(required = false)]
+        scope: Vec<ScopeView>,
+        /// How its connection is, where it is the same for every run.
+        connection: Option<State>,
+        explained: Option<Explained>,
+    }
+
+    /// A key of a run's scope, for whoever starts runs.
+    struct ScopeView for agent_servers::ScopeView {
+        key: String,
+        /// Without it no run of the agent is created.
+        required: bool,
+        /// As the definition's `scope_schema` has it.
+        #[serde(rename = "type")]
+        kind: Option<Kind>,
+        #[schema(required = false)]
+        description: String,
+    }
+
+    /// What only those see who run the agent.
+    struct Explained for agent_servers::Explained {
+        /// With its placeholders; absent when the entry is not there.
+        url: Option<String>,
+        /// Why it cannot be used.
+        problem: Option<String>,
+        /// Every key that the server takes.
+        config: Vec<KeyView>,
+    }
+
+    /// A key of a server's configuration and where its value comes from.
+    #[schema(as = ConfigKey)]
+    struct KeyView for agent_servers::KeyView {
+        key: String,
+        /// As it was written; `••••` when it is sensitive, absent when there is none.
+        #[schema(value_type = Option<Object>)]
+        value: Option<Value>,
+        /// `registry default`, `capability <name>`, `agent` or `framework`.
+        origin: Option<String>,
+        /// The origin in a sentence: `overrides registry default (default)`, `from registry default`.
+        note: String,
+        /// The header that carries it.
+        header: String,
+        #[serde(flatten)]
+        schema: KeySchema,
+    }
+
+    /// An agent as a frontend lists it.
+    struct AgentView for agents::AgentView {
+        id: String,
+        display_name: String,
+        description: String,
+        tags: Vec<String>,
+        /// Languages that the agent has texts in; the first is its default.
+        languages: Vec<String>,
+        /// Guests may not talk to it.
+        requires_authentication: bool,
+    }
+
+    /// How a server is, as people see it.
+    #[serde(tag = "state", rename_all = "snake_case")]
+    enum State for connections::State {
+        Connecting,
+        /// Connected at least once and not known to be down. `protocol`: the revision, such as `2026-07-28`.
+        Ready {
+            protocol: String,
+        },
+        /// Could not be reached; tried again by itself. Known tools stay listed.
+        Down {
+            reason: String,
+        },
+        /// Personal, and the user has not entered a credential.
+        NotConfigured,
+        /// Personal, and the user's credential is in force.
+        Configured,
+        /// Personal, and what the user entered is no longer good. `reason`: `rejected` by the server, or
+        /// `quarantined` because it cannot be opened.
+        NeedsAttention {
+            reason: String,
+        },
+    }
+
+    /// One server of an agent, for `GET …/connections`.
+    struct ConnectionView for connections::ConnectionView {
+        server: String,
+        /// `shared` or `personal`.
+        kind: &'static str,
+        #[serde(flatten)]
+        state: State,
+        /// Tools that the caller may use; all of them for whoever runs the agent.
+        tools: usize,
+        /// What discovery left out, and why; only for whoever runs the agent.
+        dropped: Vec<String>,
+        /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
+        missing: Vec<String>,
+    }
+
+    /// How a test went.
+    struct Tested for credentials::Tested {
+        ok: bool,
+        reason: Option<Trouble>,
+        /// For people.
+        message: &'static str,
+    }
+
+    /// One server of an agent, with what a user enters for it.
+    struct ServerConnection for credentials::ServerConnection {
+        #[serde(flatten)]
+        connection: ConnectionView,
+        /// What to enter; empty for a shared server. Values never come back.
+        fields: Vec<FieldView>,
+    }
+
+    /// One thing that a user enters.
+    struct FieldView for credentials::FieldView {
+        name: String,
+        /// `text`, `secret`, `url`, `boolean` or `select`.
+        #[serde(rename = "type")]
+        kind: FieldKind,
+        /// In the caller's language.
+        label: String,
+        required: bool,
+        #[schema(required = false)]
+        options: Vec<Choice>,
+    }
+
+    /// An entry as its admins see it.
+    struct EntryView for servers_registry::EntryView {
+        #[serde(flatten)]
+        definition: Definition,
+        updated_at: OffsetDateTime,
+        /// The version, for `If-Match`.
+        #[serde(skip)]
+        etag: String,
+    }
+
+    /// All that is told of a secret.
+    struct SecretView for servers_registry::SecretView {
+        name: String,
+        updated_at: OffsetDateTime,
+    }
+
+    /// Why a connection test failed. The names are stable.
+    #[serde(rename_all = "snake_case")]
+    enum Trouble for connection::Trouble {
+        /// The server does not accept what was entered.
+        Unauthorized,
+        /// Nobody answers there, or only with errors of its own.
+        Unreachable,
+        /// No answer in time.
+        Timeout,
+        /// What was entered does not fit where the pack puts it.
+        BadTemplate,
+        /// Somebody answers, and it is no MCP server.
+        NotMcp,
+    }
+
+    #[serde(rename_all = "lowercase")]
+    enum Kind for domain_registry::Kind {
+        String,
+        Json,
+        Boolean,
+        Number,
+    }
+
+    /// What a server says of one key that it takes.
+    #[serde(deny_unknown_fields)]
+    struct KeySchema for domain_registry::KeySchema {
+        #[serde(rename = "type")]
+        kind: Kind,
+        #[schema(required = false)]
+        description: String,
+        /// A value must be there when a run begins. One that is not required is left out then.
+        #[schema(required = false)]
+        required: bool,
+        /// The value is never shown, and never comes back.
+        #[schema(required = false)]
+        sensitive: bool,
+        /// The program fills it in.
+        #[schema(required = false)]
+        internal: bool,
+        /// For people who fill it in.
+        example: Option<String>,
+        /// The header that carries it; absent: made from the key, `X-Context-Id` for `context_id`.
+        header: Option<String>,
+    }
+
+    /// Values may be secret: no `Debug`.
+    #[serde(deny_unknown_fields)]
+    struct Definition for domain_registry::Definition {
+        /// 2 to 60 lower-case letters, digits, `_` or `-`, starting with a letter. It never changes.
+        #[schema(required = false)]
+        id: String,
+        /// Absent: the id.
+        #[schema(required = false)]
+        name: String,
+        #[schema(required = false)]
+        description: String,
+        /// Where the server is; may hold placeholders such as `${env.NAME}` and, in path and query, `${scope.name}`.
+        url: String,
+        /// The keys that the server takes.
+        #[schema(required = false)]
+        config_schema: BTreeMap<String, KeySchema>,
+        /// Values of keys, unless a capability or an agent sets others. A sensitive one reads as `••••`; one that is
+        /// left out or sent back like that stays as it is, and `null` takes it away.
+        #[schema(required = false)]
+        #[schema(value_type = Object)]
+        default_config: BTreeMap<String, Value>,
+        /// The keys of a run's scope that the server is about, for whoever starts runs. A scope is not checked against it:
+        /// what the server cannot do without is a `required` key of `config_schema`.
+        #[schema(required = false)]
+        scope_schema: BTreeMap<String, ScopeKey>,
+        /// How the program gets a token for the server.
+        auth: Option<Auth>,
+    }
+
+    /// A key that a run's scope may have.
+    #[serde(deny_unknown_fields)]
+    struct ScopeKey for domain_registry::ScopeKey {
+        #[serde(rename = "type")]
+        kind: Kind,
+        #[schema(required = false)]
+        description: String,
+    }
+
+    /// Tokens by OAuth 2.0 client credentials (RFC 6749, section 4.4).
+    #[serde(deny_unknown_fields)]
+    struct Auth for domain_registry::Auth {
+        #[serde(rename = "type")]
+        kind: AuthKind,
+        token_url: String,
+        /// Text, or `{"$secret": "name"}`.
+        #[schema(value_type = Object)]
+        client_id: Value,
+        /// The same; text reads as `••••`.
+        #[schema(required = false)]
+        #[schema(value_type = Object)]
+        client_secret: Value,
+        scope: Option<String>,
+    }
+
+    enum AuthKind for domain_registry::AuthKind {
+        #[serde(rename = "oauth2_client_credentials")]
+        ClientCredentials,
+    }
+
+    #[serde(rename_all = "lowercase")]
+    enum FieldKind for server::FieldKind {
+        Text,
+        Secret,
+        Url,
+        Boolean,
+        Select,
+    }
+}

@@ -1,0 +1,221 @@
+//! Schemas of tools, skills, prompts and resources.
+
+use serde_json::value::RawValue;
+use time::OffsetDateTime;
+
+use super::schemas;
+use crate::{
+    app::{
+        chat::{prompts, resources},
+        servers::connections::ConnectionView,
+        tools::{
+            approvals::view::View,
+            skills::{
+                self, Readiness,
+                outcome::{self, Status},
+            },
+            toolset::{self, Cause, DeniedTool, ToolView, Unlisted},
+        },
+    },
+    domain::{
+        ids::{ConversationId, RunId},
+        params::{self, ParamKind},
+        policy::{self, Denial},
+        prompt::{self, PromptArgument},
+        resource::{self, Content},
+    },
+};
+
+schemas! {
+    /// A prompt as a frontend lists it.
+    struct PromptView for prompts::PromptView {
+        server: String,
+        /// The server's own name of the prompt.
+        name: String,
+        title: Option<String>,
+        description: String,
+        arguments: Vec<PromptArgument>,
+        /// What to say in a conversation to use it, followed by `name=value` for each argument.
+        command: String,
+        #[serde(skip)]
+        usage: String,
+    }
+
+    /// A resource that a tool's result linked to.
+    struct ResourceView for resources::ResourceView {
+        server: String,
+        /// The tool whose result it was.
+        tool: String,
+        uri: String,
+        name: Option<String>,
+        mime_type: Option<String>,
+        /// Only where one resource was asked for.
+        contents: Option<Vec<Content>>,
+    }
+
+    /// A skill as those see it who may run it.
+    struct SkillView for skills::SkillView {
+        id: String,
+        name: String,
+        description: String,
+        /// What runs it in a chat; arguments follow, as one JSON object or as text.
+        command: String,
+        server: String,
+        tool: String,
+        state: Readiness,
+        /// JSON Schema of the arguments, when the tool is known. Free text is the argument `input`.
+        #[schema(value_type = Option<Object>)]
+        input_schema: Option<Box<RawValue>>,
+        /// Its calls wait for one of these roles.
+        needs_approval_by: Option<Vec<String>>,
+    }
+
+    #[serde(rename_all = "snake_case")]
+    #[schema(as = SkillReadiness)]
+    enum Readiness for skills::Readiness {
+        Ready,
+        /// Its server needs a credential of the user's own: `/connect`.
+        NotConnected,
+        /// Its server has not answered yet, or does not have the tool.
+        Unavailable,
+    }
+
+    /// A run of a skill.
+    #[schema(as = SkillRun)]
+    struct Outcome for outcome::Outcome {
+        run_id: RunId,
+        conversation_id: ConversationId,
+        skill: String,
+        status: Status,
+        /// What the tool said: its structured content as JSON, else its text. Of anything but a success: why.
+        text: Option<String>,
+        #[schema(value_type = Option<Object>)]
+        structured_content: Option<Box<RawValue>>,
+        /// The request for consent to its call, when it needs one.
+        approval: Option<View>,
+        changed_at: OffsetDateTime,
+        /// Somebody stopped the run, whatever its call came to.
+        #[serde(skip)]
+        stopped: bool,
+    }
+
+    #[serde(rename_all = "snake_case")]
+    #[schema(as = SkillStatus)]
+    enum Status for outcome::Status {
+        Running,
+        /// Somebody has to consent first, or has and the call is on its way.
+        AwaitingApproval,
+        Succeeded,
+        /// The tool said that it failed, or its server could not be called.
+        Failed,
+        /// It was not called: the gate or an approver said no, or nobody said yes in time.
+        Refused,
+        /// It was called and did not answer. Never repeated by the program.
+        OutcomeUnknown,
+        Cancelled,
+    }
+
+    /// The tools of one server, for people.
+    struct ServerTools for toolset::ServerTools {
+        #[serde(flatten)]
+        connection: ConnectionView,
+        tools: Vec<ToolView>,
+        /// Only with `explain`: tools the principal may not use, and what to change.
+        denied: Option<Vec<DeniedTool>>,
+        /// Only with `explain`, and only when nothing is known of the server's tools: why.
+        unlisted: Option<Unlisted>,
+    }
+
+    struct ToolView for toolset::ToolView {
+        /// The server's own name of the tool.
+        tool: String,
+        /// The name in the model's request.
+        name: String,
+        title: Option<String>,
+        description: String,
+        #[schema(value_type = Object)]
+        input_schema: Box<RawValue>,
+        /// The server's own hints; nobody has checked them.
+        #[schema(value_type = Option<Object>)]
+        annotations: Option<Box<RawValue>>,
+        /// Calls wait for one of these roles.
+        needs_approval_by: Option<Vec<String>>,
+    }
+
+    struct DeniedTool for toolset::DeniedTool {
+        tool: String,
+        reason: Denial,
+        /// What to change, for the author of the pack.
+        remedy: &'static str,
+    }
+
+    /// Why there is no list of a server's tools.
+    #[serde(rename_all = "snake_case")]
+    enum Cause for toolset::Cause {
+        ServerDown,
+        Connecting,
+        NoCredential,
+        CredentialNeedsAttention,
+        /// The server has answered, and has none.
+        NoTools,
+    }
+
+    struct Unlisted for toolset::Unlisted {
+        reason: Cause,
+        /// What to do about it.
+        remedy: &'static str,
+    }
+
+    /// One parameter.
+    struct Param for params::Param {
+        #[serde(rename = "type")]
+        kind: ParamKind,
+        required: bool,
+        description: Option<String>,
+    }
+
+    #[serde(rename_all = "lowercase")]
+    enum ParamKind for params::ParamKind {
+        String,
+        /// Any JSON.
+        Json,
+        Boolean,
+        Number,
+    }
+
+    /// Why a tool is denied. `explain` shows it to people; the model never hears of denied tools.
+    #[serde(rename_all = "snake_case")]
+    enum Denial for policy::Denial {
+        /// The server's `tools` list does not name it.
+        NotInAllowlist,
+        /// The server has no `toolAccess`.
+        NoToolAccess,
+        /// Other roles have it, none of the principal's.
+        RoleLacksTool,
+        /// No role lists it and `default` is not `all`.
+        NoRoleListsTool,
+        /// Legacy access: not public, and the principal is no admin.
+        NotPublic,
+        /// Allowed, but the server is personal and the user has no credential for it.
+        NoCredential,
+        /// Allowed, but the user's credential was refused by the server or cannot be opened.
+        CredentialNeedsAttention,
+    }
+
+    /// What a prompt may or must be given.
+    struct PromptArgument for prompt::PromptArgument {
+        name: String,
+        #[schema(required = false)]
+        description: String,
+        #[schema(required = false)]
+        required: bool,
+    }
+
+    /// What was read: text, or bytes in Base64.
+    struct Content for resource::Content {
+        uri: String,
+        mime_type: Option<String>,
+        text: Option<String>,
+        blob: Option<String>,
+    }
+}
