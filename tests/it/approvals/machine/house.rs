@@ -8,7 +8,10 @@ use chatelaine::{
         App, Background,
         accounts::add_tenant,
         platform::keys,
-        tools::approvals::{self, Asked, Verdict, execution},
+        tools::approvals::{
+            self, Asked, Verdict,
+            execution::{self, Claimed},
+        },
     },
     domain::{
         approval::{Approval, State},
@@ -120,7 +123,7 @@ struct Kept {
     id: ApprovalId,
     args_sha256: [u8; 32],
     /// What each claim was answered, so that number `n` has the fence `n + 1`.
-    claims: Vec<Approval>,
+    claims: Vec<Claimed>,
     started: usize,
 }
 
@@ -236,7 +239,7 @@ impl House {
         answers
     }
 
-    async fn one(&self, at: usize, deed: Deed, newest: usize) -> (Answer, Option<Approval>) {
+    async fn one(&self, at: usize, deed: Deed, newest: usize) -> (Answer, Option<Claimed>) {
         let (app, tenant, kept) = (&self.app, self.tenant, &self.kept[at]);
         let answer = match deed {
             Deed::Decide {
@@ -312,7 +315,7 @@ impl House {
         (answer, None)
     }
 
-    async fn hold(&self, held: Held, approval: &Approval) -> Answer {
+    async fn hold(&self, held: Held, approval: &Claimed) -> Answer {
         let app = &self.app;
         let done = match held {
             Held::Beat => return was(execution::heartbeat(app, approval).await),
