@@ -11,15 +11,19 @@ pub mod runs;
 pub mod servers;
 pub mod tools;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    chat::{elicitations, flows},
-    platform::{audit, keys, webhooks},
-    runs::scheduler,
+    chat::{agent_loop, elicitations, flows},
+    platform::{
+        audit, keys,
+        polls::{POLL, every},
+        webhooks,
+    },
+    runs::{ending, scheduler},
     servers::{connections, credentials, orchestrator, registry},
     tools::toolset,
 };
@@ -71,6 +75,8 @@ pub struct App {
     pub(crate) work: mpsc::UnboundedSender<scheduler::Claim>,
     /// Requests that were approved or taken back here, on their way to [`runs::scheduler`].
     pub(crate) approved: mpsc::UnboundedSender<(TenantId, ApprovalId)>,
+    /// What is done about a claimed run.
+    pub(crate) worker: scheduler::Worker,
     /// Runs at work in this process.
     pub(crate) running: scheduler::Running,
     pub(crate) tasks: TaskTracker,
@@ -136,6 +142,7 @@ impl App {
             approved,
             places: Arc::new(Semaphore::new(config.runs_at_once)),
             work,
+            worker: agent_loop::work,
             running: scheduler::Running::default(),
             tasks,
             replica: ReplicaId::new(),
@@ -165,17 +172,12 @@ impl App {
         self.tasks
             .spawn(scheduler::send_hints(self.clone(), background.hints));
         self.tasks.spawn(scheduler::hear_hints(self.clone()));
-        self.tasks.spawn(scheduler::look_by_the_clock(self.clone()));
         self.tasks
             .spawn(scheduler::work(self.clone(), background.work));
         self.tasks.spawn(scheduler::approvals::work(
             self.clone(),
             background.approved,
         ));
-        self.tasks
-            .spawn(scheduler::approvals::look_by_the_clock(self.clone()));
-        self.tasks
-            .spawn(runs::ending::look_by_the_clock(self.clone()));
         let (app, door) = (self.clone(), background.orchestrator);
         self.tasks.spawn(async move {
             if let Err(error) = runs::endpoint::serve(app, door).await {
@@ -183,19 +185,72 @@ impl App {
             }
         });
         self.tasks.spawn(connections::supervise(self.clone()));
-        self.tasks
-            .spawn(credentials::look_by_the_clock(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
-        self.tasks.spawn(flows::forget_by_the_clock(self.clone()));
-        self.tasks
-            .spawn(elicitations::forget_by_the_clock(self.clone()));
         self.tasks.spawn(webhooks::deliver(self.clone()));
-        self.tasks.spawn(webhooks::tidy(self.clone()));
-        self.tasks.spawn(registry::look_by_the_clock(self.clone()));
+        self.start_polls();
         let app = self.clone();
         self.tasks
             .spawn(async move { app.library.watch(app.shutdown.clone()).await });
         connections::await_required(self).await
+    }
+
+    /// Starts what looks for work again and again.
+    fn start_polls(self: &Arc<Self>) {
+        let (app, tasks) = (|| self.clone(), &self.tasks);
+        tasks.spawn(every(
+            app(),
+            POLL,
+            "look for waiting runs",
+            scheduler::take_up,
+        ));
+        let mut known = HashMap::new();
+        tasks.spawn(every(app(), POLL, "look for news", async move |app| {
+            scheduler::find_news(app, &mut known).await
+        }));
+        let mut known = HashMap::new();
+        tasks.spawn(every(
+            app(),
+            POLL,
+            "look for news of approvals",
+            async move |app| scheduler::approvals::find_news(app, &mut known).await,
+        ));
+        tasks.spawn(every(
+            app(),
+            ending::PERIOD,
+            "settle runs",
+            ending::settle_due,
+        ));
+        tasks.spawn(every(
+            app(),
+            POLL,
+            "look at credentials",
+            credentials::find_news,
+        ));
+        tasks.spawn(every(
+            app(),
+            POLL,
+            "look at registries",
+            registry::find_news,
+        ));
+        tasks.spawn(every(
+            app(),
+            flows::FORGET,
+            "delete old flows",
+            flows::forget_old,
+        ));
+        let expire = elicitations::forget_old;
+        tasks.spawn(every(
+            app(),
+            elicitations::FORGET,
+            "end old questions",
+            expire,
+        ));
+        tasks.spawn(every(
+            app(),
+            webhooks::TIDY,
+            "delete old deliveries",
+            async |app| webhooks::forget_old(app).await.map(drop),
+        ));
     }
 
     /// Ends the process in order: no new work, a bounded time for what is under way, then the rest is

@@ -3,4 +3,6 @@
 pub mod audit;
 pub mod health;
 pub mod keys;
+pub mod leases;
+pub mod polls;
 pub mod webhooks;

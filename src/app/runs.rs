@@ -6,6 +6,7 @@
 
 pub mod ending;
 pub mod endpoint;
+pub mod opening;
 pub mod scheduler;
 pub mod starting;
 mod tools;

@@ -71,6 +71,20 @@ pub struct Conversation {
     pub updated_at: OffsetDateTime,
 }
 
+/// Characters of a title that is taken from a text.
+const MAX_TITLE: usize = 80;
+
+impl Conversation {
+    /// The first line of a text, as a title.
+    pub fn title_from(text: &str) -> String {
+        let line = text.trim().lines().next().unwrap_or_default();
+        if line.chars().count() <= MAX_TITLE {
+            return line.to_owned();
+        }
+        line.chars().take(MAX_TITLE - 1).chain(['…']).collect()
+    }
+}
+
 /// Whether a run asks the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

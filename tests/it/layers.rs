@@ -37,7 +37,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("src/app/tools/approvals", "runs"),
     ("src/app/tools/skills", "chat"),
     ("src/app/tools/skills", "runs"),
-    ("src/app/runs", "chat"),
     ("src/app/accounts/sessions", "runs"),
     ("src/app/accounts/sessions", "servers"),
     ("src/app/accounts/users", "servers"),

@@ -15,7 +15,7 @@ mod skill;
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
+use futures_util::{StreamExt, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
 use super::{commands, elicitations, resources};
@@ -41,11 +41,20 @@ use crate::{
 const MOST_ATTEMPTS: i32 = 5;
 
 /// A run at work in this process.
-pub struct Work {
-    pub app: Arc<App>,
-    pub run: ClaimedRun,
+struct Work {
+    app: Arc<App>,
+    run: ClaimedRun,
     /// The user asked to stop.
-    pub cancel: CancellationToken,
+    cancel: CancellationToken,
+}
+
+/// Works a claimed run to its end.
+pub fn work(
+    app: Arc<App>,
+    run: ClaimedRun,
+    cancel: CancellationToken,
+) -> BoxFuture<'static, Result<()>> {
+    Box::pin(Work { app, run, cancel }.finish())
 }
 
 /// How a run ends. All of it is written at once, so that a run taken up again never says its last words twice.
@@ -113,7 +122,7 @@ impl Ending {
 impl Work {
     /// Works the run to its end. `Err` when the run could not be ended here: its lease was lost, or the
     /// database is away; then it is taken up again from its last row.
-    pub async fn finish(self) -> Result<()> {
+    async fn finish(self) -> Result<()> {
         let ending = match self.proceed().await {
             Ok(ending) => ending,
             // What can be told to the user and will not be otherwise in a moment.

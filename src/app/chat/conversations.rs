@@ -3,12 +3,17 @@
 
 mod answers;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc};
 
 use serde::Serialize;
 
 pub(in crate::app) use self::answers::{Caught, catch};
-use crate::app::{App, accounts::usage, servers::agents};
+use crate::app::{
+    App,
+    accounts::usage,
+    runs::opening::{self, OpenedRun, RunRequest},
+    servers::agents,
+};
 use crate::{
     domain::{
         audit::Fact,
@@ -22,17 +27,11 @@ use crate::{
         run::{Conversation, Run, RunKind},
     },
     live::{self, Listener},
-    store::{
-        self, Tx,
-        hints::Hint,
-        messages::NewMessage,
-        runs::{Enqueued, NewRun},
-    },
+    store::{self, Tx, hints::Hint, messages::NewMessage},
 };
 
 /// Characters of one message.
 pub const MAX_MESSAGE: usize = 32_768;
-const MAX_TITLE: usize = 80;
 const PAGE: i64 = 200;
 
 /// What became of a message: where it stands and the run that answers it.
@@ -51,7 +50,9 @@ pub async fn create(
 ) -> Result<Conversation> {
     let pack = agents::pack(app, principal, agent).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let title = title.map(|title| shorten(&title)).unwrap_or_default();
+    let title = title
+        .map(|title| Conversation::title_from(&title))
+        .unwrap_or_default();
     let conversation = open(&mut tx, principal, &pack, &title, None).await?;
     if let Some(text) = greeting(&pack, principal) {
         let greeting = NewMessage {
@@ -263,24 +264,27 @@ pub(in crate::app) fn checked(text: &str) -> Result<String> {
 }
 
 /// A message and its run, written but not yet committed.
-pub(in crate::app) struct Said {
+pub(in crate::app) struct PendingPost {
     posted: Posted,
-    events: Vec<Event>,
-    claimed: Option<(
-        crate::domain::run::ClaimedRun,
-        tokio::sync::OwnedSemaphorePermit,
-    )>,
+    unpublished: Unpublished,
 }
 
-impl Said {
+enum Unpublished {
+    Run(OpenedRun),
+    /// An answer went to a run that is at work already.
+    Events(Vec<Event>),
+}
+
+impl PendingPost {
     /// After the commit: tells the listeners and starts the run.
     pub(in crate::app) fn publish(self, app: &App, principal: &Principal) -> Posted {
-        for event in self.events {
-            app.announce(principal.tenant, self.posted.message.conversation_id, event);
-        }
-        if let Some((run, permit)) = self.claimed {
-            // The receiver lives as long as the process works; a run sent after that is claimed by another.
-            let _ = app.work.send((run, Some(permit)));
+        match self.unpublished {
+            Unpublished::Run(opened) => opened.publish(app),
+            Unpublished::Events(events) => {
+                for event in events {
+                    app.announce(principal.tenant, self.posted.message.conversation_id, event);
+                }
+            }
         }
         self.posted
     }
@@ -295,7 +299,7 @@ pub(in crate::app) async fn say(
     conversation: &Conversation,
     text: &str,
     caught: Option<&Caught>,
-) -> Result<Said> {
+) -> Result<PendingPost> {
     if let Some((answer, run)) = caught.and_then(Caught::live) {
         return answers::hand_over(tx, principal, conversation.id, answer, run).await;
     }
@@ -314,55 +318,32 @@ pub(in crate::app) async fn say(
     if kind == RunKind::Turn {
         usage::admit(app, tx, principal).await?;
     }
-    let permit = if app.shutdown.is_cancelled() {
-        None
-    } else {
-        app.places.clone().try_acquire_owned().ok()
-    };
-    let worker = permit.as_ref().map(|_| (app.replica, app.config.run_lease));
-    let new = NewRun {
+    let request = RunRequest {
         id: RunId::new(),
-        conversation: conversation.id,
-        agent: &conversation.agent,
+        conversation,
         principal,
         kind,
-        worker,
-    };
-    let enqueued = store::runs::enqueue(tx, principal.tenant, &new).await?;
-    let (run, run_ordinal, claimed) = match enqueued {
-        Enqueued::Claimed(run) => (run.id, run.ordinal, Some(run)),
-        Enqueued::Queued { id, ordinal } => (id, ordinal, None),
-    };
-    if let Some(caught) = caught {
-        caught.deliver(tx, run).await?;
-    }
-    if conversation.title.is_empty() && kind == RunKind::Turn {
-        store::conversations::set_title(tx, conversation.id, &shorten(text)).await?;
-    }
-    let message = NewMessage {
-        run: Some(run),
-        run_ordinal,
+        takes_place_of_parent: false,
         role: Role::User,
         parts: &[Part::text(text)],
         for_model: kind == RunKind::Turn && !names_prompt && caught.is_none(),
     };
-    let (message, event) =
-        store::messages::append(tx, principal.tenant, conversation.id, message).await?;
-    let run = store::runs::get(tx, &principal.user, run).await?;
-    Ok(Said {
-        posted: Posted { message, run },
-        events: vec![event],
-        claimed: claimed.zip(permit),
-    })
-}
-
-/// The first line of a text, as a title.
-pub(in crate::app) fn shorten(text: &str) -> String {
-    let line = text.trim().lines().next().unwrap_or_default();
-    if line.chars().count() <= MAX_TITLE {
-        return line.to_owned();
+    let opened = opening::open(app, tx, &request).await?;
+    if let Some(caught) = caught {
+        caught.deliver(tx, opened.id).await?;
     }
-    line.chars().take(MAX_TITLE - 1).chain(['…']).collect()
+    if conversation.title.is_empty() && kind == RunKind::Turn {
+        let title = Conversation::title_from(text);
+        store::conversations::set_title(tx, conversation.id, &title).await?;
+    }
+    let run = store::runs::get(tx, &principal.user, opened.id).await?;
+    Ok(PendingPost {
+        posted: Posted {
+            message: opened.message.clone(),
+            run,
+        },
+        unpublished: Unpublished::Run(opened),
+    })
 }
 
 /// What a listener of one conversation gets.
@@ -489,6 +470,3 @@ impl App {
         });
     }
 }
-
-/// How often a process looks for what hints have missed.
-pub const FLOOR: Duration = Duration::from_secs(1);

@@ -37,7 +37,7 @@ use crate::{
 /// How long somebody may think about one question.
 const LIFE: Duration = Duration::from_secs(30 * 60);
 /// How often questions that nobody answered are looked for.
-const FORGET: Duration = Duration::from_secs(30);
+pub const FORGET: Duration = Duration::from_secs(30);
 
 /// Somebody who can be asked in the middle of a call.
 #[derive(Clone, Copy, Debug)]
@@ -225,19 +225,6 @@ pub async fn opened(
         None => Some(Entered::default()),
     };
     Ok(entered.map(|entered| (asked, entered)))
-}
-
-/// Ends what nobody answered in time.
-pub async fn forget_by_the_clock(app: Arc<App>) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(FORGET) => {}
-            () = app.shutdown.cancelled() => return,
-        }
-        if let Err(error) = forget_old(&app).await {
-            tracing::warn!(%error, "questions that nobody answered cannot be deleted; trying again");
-        }
-    }
 }
 
 /// Ends the questions whose time is over; their users are told.

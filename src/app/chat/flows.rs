@@ -49,7 +49,7 @@ const LIFE: Duration = Duration::from_secs(600);
 /// For so long after its end a question may still be answered by mistake.
 const LATE: Duration = Duration::from_secs(3600);
 /// How often what was left lying is deleted.
-const FORGET: Duration = Duration::from_secs(300);
+pub const FORGET: Duration = Duration::from_secs(300);
 /// Wrong codes before a flow ends.
 const TRIES: i32 = 5;
 
@@ -73,21 +73,8 @@ impl Caught {
     }
 }
 
-/// Deletes what was entered and never sent, once nobody can answer by mistake any more.
-pub async fn forget_by_the_clock(app: Arc<App>) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(FORGET) => {}
-            () = app.shutdown.cancelled() => return,
-        }
-        if let Err(error) = forget_old(&app).await {
-            tracing::warn!(%error, "old configuration flows cannot be deleted; trying again");
-        }
-    }
-}
-
 /// Deletes the flows that ended an hour ago.
-pub async fn forget_old(app: &App) -> Result<()> {
+pub async fn forget_old(app: &Arc<App>) -> Result<()> {
     let mut tx = app.db.system().await?;
     let tenants = store::flows::tenants_with_old(&mut tx, LATE).await?;
     drop(tx);

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-pub use self::outbox::{deliver, forget_old, tidy};
+pub use self::outbox::{TIDY, deliver, forget_old};
 use super::keys;
 use crate::app::App;
 use crate::{

@@ -4,9 +4,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::words;
+use super::{
+    opening::{self, RunRequest},
+    words,
+};
 use crate::{
-    app::{App, chat::conversations::FLOOR},
+    app::{App, platform::polls::POLL},
     domain::{
         error::{Error, Result},
         ids::{RunId, TenantId},
@@ -20,14 +23,13 @@ use crate::{
     store::{
         self, Tx,
         messages::NewMessage,
-        runs::{Enqueued, NewRun},
         trees::{Due, Given},
     },
 };
 
 /// Runs looked up at once, and how often.
 const BATCH: i64 = 64;
-const LOOK: Duration = Duration::from_secs(2);
+pub const PERIOD: Duration = Duration::from_secs(2);
 
 /// Waits for the end of a run, no longer than the settings say; the run as it is then.
 pub async fn wait(app: &App, principal: &Principal, begun: &super::starting::Begun) -> Result<Run> {
@@ -42,7 +44,7 @@ pub async fn wait(app: &App, principal: &Principal, begun: &super::starting::Beg
         let news = async { while let Heard::Transient(_) = listener.next().await {} };
         tokio::select! {
             () = news => {}
-            () = tokio::time::sleep(FLOOR) => {}
+            () = tokio::time::sleep(POLL) => {}
             () = tokio::time::sleep_until(until) => return Ok(run),
             () = app.shutdown.cancelled() => return Ok(run),
         }
@@ -117,32 +119,6 @@ async fn call_back(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
         .library
         .get(&conversation.agent)
         .is_some_and(|pack| pack.llm.provider != Provider::None);
-    let permit = if app.shutdown.is_cancelled() {
-        None
-    } else {
-        app.places.clone().try_acquire_owned().ok()
-    };
-    let (mut told_in, mut run_ordinal, mut claimed) = (None, 0, None);
-    if has_model {
-        let new = NewRun {
-            id: RunId::new(),
-            conversation: conversation.id,
-            agent: &conversation.agent,
-            principal: &due.principal,
-            kind: RunKind::Turn,
-            worker: permit.as_ref().map(|_| (app.replica, app.config.run_lease)),
-        };
-        match store::runs::enqueue(&mut tx, tenant, &new).await? {
-            Enqueued::Claimed(begun) => {
-                (told_in, run_ordinal) = (Some(begun.id), begun.ordinal);
-                claimed = Some(begun);
-            }
-            Enqueued::Queued { id, ordinal } => (told_in, run_ordinal) = (Some(id), ordinal),
-        }
-    }
-    if let Some(told_in) = told_in {
-        continued(&mut tx, told_in, &due).await?;
-    }
     let status = status_name(due.status).to_owned();
     let parts = [Part::AgentCallback(Callback {
         session: due.session,
@@ -150,25 +126,38 @@ async fn call_back(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
         status,
         text,
     })];
+    if has_model {
+        let request = RunRequest {
+            id: RunId::new(),
+            conversation: &conversation,
+            principal: &due.principal,
+            kind: RunKind::Turn,
+            takes_place_of_parent: false,
+            role: Role::System,
+            parts: &parts,
+            for_model: true,
+        };
+        let opened = opening::open(app, &mut tx, &request).await?;
+        continue_tree(&mut tx, opened.id, &due).await?;
+        tx.commit().await?;
+        opened.publish(app);
+        return Ok(());
+    }
     let message = NewMessage {
-        run: told_in,
-        run_ordinal,
+        run: None,
+        run_ordinal: 0,
         role: Role::System,
         parts: &parts,
-        for_model: has_model,
+        for_model: false,
     };
     let (_, event) = store::messages::append(&mut tx, tenant, conversation.id, message).await?;
     tx.commit().await?;
     app.announce(tenant, conversation.id, event);
-    if let Some(run) = claimed {
-        // The receiver lives as long as the process works; a run sent after that is claimed by another.
-        let _ = app.work.send((run, permit));
-    }
     Ok(())
 }
 
 /// The turn that is told goes on with the tree of the run that has ended, unless it has one of its own.
-async fn continued(tx: &mut Tx, told_in: RunId, due: &Due) -> Result<()> {
+async fn continue_tree(tx: &mut Tx, told_in: RunId, due: &Due) -> Result<()> {
     let branch = Branch {
         root: due.branch.root,
         parent: Some(due.run),
@@ -183,26 +172,13 @@ async fn continued(tx: &mut Tx, told_in: RunId, due: &Due) -> Result<()> {
     store::trees::plant(tx, told_in, &given).await
 }
 
-/// Settles what nobody has, until the process stops.
-pub async fn look_by_the_clock(app: Arc<App>) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
-            () = app.shutdown.cancelled() => return,
-        }
-        let found = async {
-            let mut tx = app.db.system().await?;
-            store::trees::unsettled(&mut tx, BATCH).await
-        };
-        match found.await {
-            Ok(found) => {
-                for (tenant, run) in found {
-                    settle(&app, tenant, run).await;
-                }
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot look for runs whose end is to be told; trying again")
-            }
-        }
+/// Settles the runs that no process has settled.
+pub async fn settle_due(app: &Arc<App>) -> Result<()> {
+    let mut tx = app.db.system().await?;
+    let due = store::trees::unsettled(&mut tx, BATCH).await?;
+    drop(tx);
+    for (tenant, run) in due {
+        settle(app, tenant, run).await;
     }
+    Ok(())
 }

@@ -7,17 +7,16 @@ use std::{
     collections::{HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future::BoxFuture};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::app::{
     App,
     accounts::sessions,
-    chat::{agent_loop::Work, conversations::FLOOR},
+    platform::{leases, polls::POLL},
     runs,
     servers::{credentials, orchestrator, registry},
 };
@@ -32,8 +31,6 @@ use crate::{
 
 /// Runs looked up at once.
 const BATCH: i64 = 32;
-/// A tool that was called may answer this long after a stop was asked for.
-const GRACE: Duration = Duration::from_secs(8);
 
 /// The runs at work in this process, to be cancelled.
 #[derive(Default)]
@@ -80,18 +77,14 @@ impl Running {
 /// A run that this process has claimed, with its place. A run that another one waits for has that one's.
 pub type Claim = (ClaimedRun, Option<OwnedSemaphorePermit>);
 
-/// Starts runs as they come, and looks for others when there is a place, until the process stops.
+/// Works a claimed run to its end. The token is cancelled when the user asks to stop.
+pub type Worker = fn(Arc<App>, ClaimedRun, CancellationToken) -> BoxFuture<'static, Result<()>>;
+
+/// Starts runs as they come, until the process stops.
 pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Claim>) {
-    let mut look = tokio::time::interval(FLOOR);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             Some((run, permit)) = inbox.recv() => start(&app, run, permit, false),
-            _ = look.tick() => {
-                if let Err(error) = take_up(&app).await {
-                    tracing::warn!(%error, "cannot look for waiting runs; trying again");
-                }
-            }
             () = app.shutdown.cancelled() => break,
         }
     }
@@ -102,8 +95,8 @@ pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Claim>) {
     }
 }
 
-/// Claims runs that nobody works on.
-async fn take_up(app: &Arc<App>) -> Result<()> {
+/// Claims runs that nobody works on, if there is a place for them.
+pub async fn take_up(app: &Arc<App>) -> Result<()> {
     if app.places.available_permits() == 0 {
         return Ok(());
     }
@@ -150,10 +143,10 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<OwnedSemaphorePermit>, 
         if stopping {
             cancel.cancel();
         }
-        let work = Work { app: app.clone(), run: run.clone(), cancel: cancel.clone() };
+        let work = (app.worker)(app.clone(), run.clone(), cancel.clone());
         let worked = tokio::select! {
-            worked = AssertUnwindSafe(work.finish()).catch_unwind() => worked,
-            () = hold(&app, &run, &cancel) => Ok(Err(Error::Conflict("the lease was lost".to_owned()))),
+            worked = AssertUnwindSafe(work).catch_unwind() => worked,
+            _ = hold(&app, &run, &cancel) => Ok(Err(Error::Conflict("the lease was lost".to_owned()))),
         };
         app.running.remove(run.id);
         drop(permit);
@@ -173,44 +166,18 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<OwnedSemaphorePermit>, 
     });
 }
 
-/// Keeps the lease and listens for a wish to cancel. Returns when the lease is lost, or when the process
-/// has waited long enough for this run at its end.
-async fn hold(app: &App, run: &ClaimedRun, cancel: &CancellationToken) {
-    let beat = (app.config.run_lease / 3).min(Duration::from_secs(2));
-    let mut beaten_at = tokio::time::Instant::now();
-    let mut stopping = None;
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(beat) => {}
-            () = app.shutdown.cancelled(), if stopping.is_none() => {
-                stopping = Some(tokio::time::Instant::now() + GRACE);
-            }
+/// Holds the lease and hears a wish to cancel.
+async fn hold(app: &App, run: &ClaimedRun, cancel: &CancellationToken) -> leases::LeaseEnd {
+    leases::hold(app, "run", || async move {
+        let mut tx = app.db.tenant(run.tenant).await?;
+        let cancelled = store::runs::heartbeat(&mut tx, run, app.config.run_lease).await?;
+        tx.commit().await?;
+        if cancelled {
+            cancel.cancel();
         }
-        if stopping.is_some_and(|end| tokio::time::Instant::now() >= end) {
-            return;
-        }
-        let beaten = async {
-            let mut tx = app.db.tenant(run.tenant).await?;
-            let cancelled = store::runs::heartbeat(&mut tx, run, app.config.run_lease).await?;
-            tx.commit().await?;
-            Ok(cancelled)
-        };
-        let now = tokio::time::Instant::now();
-        match beaten.await {
-            Ok(cancelled) => {
-                beaten_at = now;
-                if cancelled {
-                    cancel.cancel();
-                }
-            }
-            Err(Error::Conflict(_)) => return,
-            // Another replica may be at it by now: nothing more may be sent from here.
-            Err(_) if beaten_at.elapsed() >= app.config.run_lease => return,
-            Err(error) => {
-                tracing::warn!(run = %run.id, %error, "a sign of life could not be written; trying again")
-            }
-        }
-    }
+        Ok(())
+    })
+    .await
 }
 
 /// The next turn of the conversation, if a message waited for this one.
@@ -306,7 +273,7 @@ pub async fn hear_hints(app: Arc<App>) {
             if let Err(error) = broken {
                 tracing::debug!(%error, "hints are not heard; looking by the clock meanwhile");
             }
-            tokio::time::sleep(FLOOR).await;
+            tokio::time::sleep(POLL).await;
         }
     };
     tokio::select! {
@@ -315,36 +282,26 @@ pub async fn hear_hints(app: Arc<App>) {
     }
 }
 
-/// Once a second: which of the conversations that somebody listens to have news? One query per tenant.
-pub async fn look_by_the_clock(app: Arc<App>) {
-    let mut known: HashMap<ConversationId, i64> = HashMap::new();
-    while !app.shutdown.is_cancelled() {
-        let listened = app.live.listened();
-        let mut seen = HashMap::with_capacity(known.len());
-        for (tenant, ids) in listened {
-            let looked: Result<HashMap<_, _>> = async {
-                let mut tx = app.db.tenant(tenant).await?;
-                Ok(store::conversations::last_events(&mut tx, &ids)
-                    .await?
-                    .into_iter()
-                    .collect())
+/// Which of the conversations with listeners have news? `known` is what the last look saw.
+pub async fn find_news(app: &Arc<App>, known: &mut HashMap<ConversationId, i64>) -> Result<()> {
+    let mut seen = HashMap::with_capacity(known.len());
+    for (tenant, ids) in app.live.listened() {
+        let mut tx = app.db.tenant(tenant).await?;
+        let last: HashMap<_, _> = store::conversations::last_events(&mut tx, &ids)
+            .await?
+            .into_iter()
+            .collect();
+        drop(tx);
+        for id in ids {
+            // One that is not there any more is news, too. One that is new here may have news that came
+            // between the listener's own look and this one.
+            let last = last.get(&id).copied();
+            if last.is_none() || known.get(&id) != last.as_ref() {
+                app.live.look(tenant, id);
             }
-            .await;
-            let Ok(last) = looked else { continue };
-            for id in ids {
-                // One that is not there any more is news, too. One that is new here may have news that came
-                // between the listener's own look and this one.
-                let last = last.get(&id).copied();
-                if last.is_none() || known.get(&id) != last.as_ref() {
-                    app.live.look(tenant, id);
-                }
-                seen.extend(last.map(|last| (id, last)));
-            }
-        }
-        known = seen;
-        tokio::select! {
-            () = tokio::time::sleep(FLOOR) => {}
-            () = app.shutdown.cancelled() => {}
+            seen.extend(last.map(|last| (id, last)));
         }
     }
+    *known = seen;
+    Ok(())
 }

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::values;
+use super::{
+    opening::{self, RunRequest},
+    values,
+};
 use crate::{
     app::{
         App,
         accounts::usage,
-        chat::conversations,
         servers::{agents, orchestrator::Speaker},
     },
     domain::{
@@ -24,12 +25,7 @@ use crate::{
         principal::Principal,
         run::{Branch, Conversation, RunKind, RunValues},
     },
-    store::{
-        self, Tx,
-        messages::NewMessage,
-        runs::{Enqueued, NewRun},
-        trees::Given,
-    },
+    store::{self, Tx, trees::Given},
 };
 
 /// What is to be run.
@@ -102,14 +98,6 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
         _ => wanted.params.clone(),
     };
     let scope = checked(app, by, &pack, id, old, (&wanted.scope, &params)).await?;
-    let permit = if app.shutdown.is_cancelled() {
-        None
-    } else {
-        app.places.clone().try_acquire_owned().ok()
-    };
-    let at_once = permit.is_some() || matches!(by, By::Run { waits: true, .. });
-    let worker =
-        (at_once && !app.shutdown.is_cancelled()).then_some((app.replica, app.config.run_lease));
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = conversation(&mut tx, principal, &pack, old, &text).await?;
     if let (None, Some(parent)) = (old, wanted.parent_session) {
@@ -117,16 +105,17 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
     }
     usage::admit(app, &mut tx, principal).await?;
     let branch = branch(app, &mut tx, by, id).await?;
-    let agent = &conversation.agent;
-    let new = NewRun {
+    let request = RunRequest {
         id,
-        conversation: conversation.id,
-        agent,
+        conversation: &conversation,
         principal,
         kind: RunKind::Turn,
-        worker,
+        takes_place_of_parent: matches!(by, By::Run { waits: true, .. }),
+        role: Role::User,
+        parts: &[Part::text(text)],
+        for_model: true,
     };
-    let enqueued = store::runs::enqueue(&mut tx, principal.tenant, &new).await?;
+    let opened = opening::open(app, &mut tx, &request).await?;
     let given = Given {
         branch,
         params: &params,
@@ -134,7 +123,8 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
         callback: wanted.callback,
     };
     store::trees::plant(&mut tx, id, &given).await?;
-    say(app, tx, principal, &conversation, &text, enqueued, permit).await?;
+    tx.commit().await?;
+    opened.publish(app);
     Ok(Begun {
         run: id,
         session: conversation.id,
@@ -234,7 +224,8 @@ async fn session_of(app: &App, by: By<'_>, session: ConversationId) -> Result<Co
 }
 
 async fn own(app: &App, principal: &Principal, session: ConversationId) -> Result<Conversation> {
-    conversations::get(app, principal, session)
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::conversations::get(&mut tx, &principal.user, session, false)
         .await
         .map_err(|error| match error {
             Error::NotFound(_) => Error::SessionNotFound(session.to_string()),
@@ -251,7 +242,9 @@ async fn conversation(
     text: &str,
 ) -> Result<Conversation> {
     let Some(id) = old else {
-        return conversations::open(tx, principal, pack, &conversations::shorten(text), None).await;
+        let title = Conversation::title_from(text);
+        let (tenant, user) = (principal.tenant, &principal.user);
+        return store::conversations::insert(tx, tenant, user, pack.id(), &title, None).await;
     };
     let found = store::conversations::get(tx, &principal.user, id, true).await;
     let conversation = found.map_err(|_| Error::SessionNotFound(id.to_string()))?;
@@ -311,37 +304,4 @@ async fn branch(app: &App, tx: &mut Tx, by: By<'_>, id: RunId) -> Result<Branch>
         parent: Some(speaker.run),
         depth,
     })
-}
-
-/// Writes what is said, commits, and starts the run.
-async fn say(
-    app: &App,
-    mut tx: Tx,
-    principal: &Principal,
-    conversation: &Conversation,
-    text: &str,
-    enqueued: Enqueued,
-    permit: Option<OwnedSemaphorePermit>,
-) -> Result<()> {
-    let (run, run_ordinal, claimed) = match enqueued {
-        Enqueued::Claimed(run) => (run.id, run.ordinal, Some(run)),
-        Enqueued::Queued { id, ordinal } => (id, ordinal, None),
-    };
-    let parts = [Part::text(text)];
-    let message = NewMessage {
-        run: Some(run),
-        run_ordinal,
-        role: Role::User,
-        parts: &parts,
-        for_model: true,
-    };
-    let (_, event) =
-        store::messages::append(&mut tx, principal.tenant, conversation.id, message).await?;
-    tx.commit().await?;
-    app.announce(principal.tenant, conversation.id, event);
-    if let Some(run) = claimed {
-        // The receiver lives as long as the process works; a run sent after that is claimed by another.
-        let _ = app.work.send((run, permit));
-    }
-    Ok(())
 }

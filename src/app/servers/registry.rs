@@ -46,8 +46,6 @@ use crate::{
 /// Tenants whose registry is in memory, and for how long when nobody asks.
 const TENANTS: u64 = 10_000;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
-/// How often rows are looked at.
-const LOOK: Duration = Duration::from_secs(1);
 /// Entries of one tenant, and secrets.
 pub const MOST: i64 = 1000;
 
@@ -398,29 +396,20 @@ async fn tell(app: &App, tenant: TenantId) {
     let _ = app.hints.send(Hint::Registry { tenant });
 }
 
-/// Once a second: has a registry changed that is in memory? One query per tenant.
-pub async fn look_by_the_clock(app: Arc<App>) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
-            () = app.shutdown.cancelled() => return,
-        }
-        let known: Vec<(TenantId, Arc<Shelf>)> = app
-            .registry
-            .shelves
-            .iter()
-            .map(|(tenant, shelf)| (*tenant, shelf))
-            .collect();
-        for (tenant, shelf) in known {
-            match stamp(&app, tenant).await {
-                Ok(stamp) if stamp == shelf.stamp => {}
-                Ok(_) => changed(&app, tenant).await,
-                Err(error) => {
-                    tracing::warn!(%error, "the registry cannot be looked at; trying again")
-                }
-            }
+/// Has a registry changed that is in memory? One query per tenant.
+pub async fn find_news(app: &Arc<App>) -> Result<()> {
+    let known: Vec<(TenantId, Arc<Shelf>)> = app
+        .registry
+        .shelves
+        .iter()
+        .map(|(tenant, shelf)| (*tenant, shelf))
+        .collect();
+    for (tenant, shelf) in known {
+        if stamp(app, tenant).await? != shelf.stamp {
+            changed(app, tenant).await;
         }
     }
+    Ok(())
 }
 
 async fn stamp(app: &App, tenant: TenantId) -> Result<String> {

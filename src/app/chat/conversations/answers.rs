@@ -1,6 +1,6 @@
 //! A text that answers something: the question of a flow, or one that a server put to the user.
 
-use super::{Posted, Said};
+use super::{PendingPost, Posted, Unpublished};
 use crate::{
     app::{
         App,
@@ -61,7 +61,7 @@ pub(super) async fn hand_over(
     conversation: ConversationId,
     caught: &elicitations::Caught,
     run: RunId,
-) -> Result<Said> {
+) -> Result<PendingPost> {
     caught.deliver(tx, run).await?;
     let parts = [Part::text(caught.shown.clone())];
     let said = NewMessage {
@@ -90,10 +90,9 @@ pub(super) async fn hand_over(
         );
     }
     let run = store::runs::get(tx, &principal.user, run).await?;
-    Ok(Said {
+    Ok(PendingPost {
         posted: Posted { message, run },
-        events,
-        claimed: None,
+        unpublished: Unpublished::Events(events),
     })
 }
 

@@ -8,7 +8,10 @@ use futures_util::StreamExt;
 
 use super::Place;
 use crate::{
-    app::{App, platform::keys},
+    app::{
+        App,
+        platform::{keys, polls::POLL},
+    },
     domain::{
         audit::{Fact, SYSTEM},
         error::Result,
@@ -23,8 +26,6 @@ use crate::{
 
 /// The status of a receiver that wants nothing more.
 const GONE: u16 = 410;
-/// How often the outbox is looked at.
-const FLOOR: Duration = Duration::from_secs(1);
 /// Messages looked up at once.
 const BATCH: i64 = 64;
 /// For one try, from the look-up to the last byte of the answer.
@@ -35,13 +36,13 @@ const LEASE: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 64 * 1024;
 /// How long messages are kept that are not to be sent any more.
 const KEEP_DAYS: i32 = 7;
-const TIDY: Duration = Duration::from_secs(3600);
+pub const TIDY: Duration = Duration::from_secs(3600);
 /// Messages forgotten in one transaction.
 const FORGET: i64 = 1000;
 
 /// Sends messages as their time comes, until the process stops.
 pub async fn deliver(app: Arc<App>) {
-    let mut look = tokio::time::interval(FLOOR);
+    let mut look = tokio::time::interval(POLL);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut more = false;
     loop {
@@ -204,20 +205,6 @@ pub(super) async fn settle(app: &App, claimed: &Claimed, tried: &Tried) -> Resul
         tracing::warn!(webhook = %claimed.webhook, delivery = %claimed.id, reason, "a message to a webhook is given up");
     }
     Ok(())
-}
-
-/// Forgets old messages every hour, until the process stops.
-pub async fn tidy(app: Arc<App>) {
-    let mut look = tokio::time::interval(TIDY);
-    loop {
-        tokio::select! {
-            _ = look.tick() => {}
-            () = app.shutdown.cancelled() => return,
-        }
-        if let Err(error) = forget_old(&app).await {
-            tracing::warn!(%error, "old messages to webhooks are not forgotten; trying again in an hour");
-        }
-    }
 }
 
 /// Forgets the messages of all tenants that are old and not to be sent any more; how many.

@@ -1,17 +1,17 @@
 //! Approved calls at work, and the sweep: what is overdue is recorded, what nobody executes is taken up, what an
 //! executor left behind is given up for unknown. Whether something may be approved never depends on it.
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt;
+use time::OffsetDateTime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
-use super::GRACE;
 use crate::{
     app::{
         App,
-        chat::conversations::FLOOR,
+        platform::{leases, polls::POLL},
         tools::{
             approvals::execution::{self, Claimed},
             gate,
@@ -34,7 +34,7 @@ const BATCH: i64 = 64;
 /// process stops.
 pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>) {
     let places = Arc::new(Semaphore::new(AT_ONCE));
-    let mut look = tokio::time::interval(FLOOR);
+    let mut look = tokio::time::interval(POLL);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
@@ -127,54 +127,41 @@ async fn execute(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<()>
     }
 }
 
-/// Keeps the lease as long as the call goes on. When it is lost, the call is left to end: its answer is evidence.
-/// A process that stops waits a while for it and then gives it up.
+/// Holds the lease as long as the call goes on. When it is lost, the call is left to end: its answer is evidence.
+/// A process that stops waits a while for the call and then gives it up.
 async fn hold(
     app: &App,
     approval: &Claimed,
     cancel: &CancellationToken,
 ) -> std::convert::Infallible {
-    let beat = (app.config.run_lease / 3).min(Duration::from_secs(2));
-    let mut end = None;
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(beat) => {}
-            () = app.shutdown.cancelled(), if end.is_none() => end = Some(tokio::time::Instant::now() + GRACE),
+    let end = leases::hold(app, "approval", || async move {
+        if execution::heartbeat(app, approval).await? {
+            Ok(())
+        } else {
+            Err(Error::Conflict("the lease was lost".to_owned()))
         }
-        if end.is_some_and(|end| tokio::time::Instant::now() >= end) {
-            cancel.cancel();
-        }
-        match execution::heartbeat(app, approval).await {
-            Ok(true) => {}
-            Ok(false) => {
-                tracing::warn!(approval = %approval.id, "the lease of an approved call was lost");
-                return std::future::pending().await;
-            }
-            Err(error) => {
-                tracing::warn!(approval = %approval.id, %error, "a sign of life could not be written")
-            }
+    });
+    match end.await {
+        leases::LeaseEnd::Stopped => cancel.cancel(),
+        leases::LeaseEnd::Lost => {
+            tracing::warn!(approval = %approval.id, "the lease of an approved call was lost");
         }
     }
+    std::future::pending().await
 }
 
-/// Once a second: in which of the tenants whose approvals somebody listens to is there news? Hints say so sooner.
-pub async fn look_by_the_clock(app: Arc<App>) {
-    let mut known = std::collections::HashMap::new();
-    while !app.shutdown.is_cancelled() {
-        for tenant in app.live.watched_approvals() {
-            let looked: Result<_> = async {
-                let mut tx = app.db.tenant(tenant).await?;
-                store::approvals::changed_last(&mut tx).await
-            }
-            .await;
-            let Ok(now) = looked else { continue };
-            if known.insert(tenant, now) != Some(now) {
-                app.live.approvals_changed(tenant);
-            }
-        }
-        tokio::select! {
-            () = tokio::time::sleep(FLOOR) => {}
-            () = app.shutdown.cancelled() => {}
+/// In which of the tenants whose approvals somebody listens to is there news? Hints say so sooner.
+pub async fn find_news(
+    app: &Arc<App>,
+    known: &mut HashMap<TenantId, (Option<OffsetDateTime>, i64)>,
+) -> Result<()> {
+    for tenant in app.live.watched_approvals() {
+        let mut tx = app.db.tenant(tenant).await?;
+        let now = store::approvals::changed_last(&mut tx).await?;
+        drop(tx);
+        if known.insert(tenant, now) != Some(now) {
+            app.live.approvals_changed(tenant);
         }
     }
+    Ok(())
 }

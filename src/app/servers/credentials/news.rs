@@ -4,7 +4,6 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::Duration,
 };
 
 use super::{Holdings, Whose, owner};
@@ -19,9 +18,6 @@ use crate::{
     mcp::Key,
     store,
 };
-
-/// How often rows are looked at.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// Another replica changed a user's credentials.
 pub async fn changed_elsewhere(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
@@ -71,20 +67,8 @@ async fn close(app: &App, key: &Key) {
     }
 }
 
-/// Once a second, as long as there is anything to be out of date: two queries per tenant.
-pub async fn look_by_the_clock(app: Arc<App>) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
-            () = app.shutdown.cancelled() => return,
-        }
-        if let Err(error) = look(&app).await {
-            tracing::warn!(%error, "credentials cannot be looked at; trying again");
-        }
-    }
-}
-
-async fn look(app: &App) -> Result<()> {
+/// Looks for changed credentials as long as any are in memory: two queries per tenant.
+pub async fn find_news(app: &Arc<App>) -> Result<()> {
     let mut known: HashMap<TenantId, Vec<_>> = HashMap::new();
     for (whose, holdings) in &app.credentials.holdings {
         known.entry(whose.0).or_default().push((whose, holdings));

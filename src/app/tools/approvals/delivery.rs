@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use tokio::sync::OwnedSemaphorePermit;
-
 use super::{App, time_of};
 use crate::{
+    app::runs::opening::{self, OpenedRun, RunRequest},
     domain::{
         approval::{Approval, Note, State},
         canonical::Hex,
@@ -18,30 +17,24 @@ use crate::{
         message::{Part, Role},
         pack::Provider,
         principal::Principal,
-        run::{ClaimedRun, RunKind},
+        run::RunKind,
         texts::{self, Key},
     },
-    store::{
-        self, Tx,
-        messages::NewMessage,
-        runs::{Enqueued, NewRun},
-    },
+    store::{self, Tx, messages::NewMessage},
 };
 
 /// A message and perhaps a run, written but not yet committed.
-pub struct Delivered {
-    conversation: ConversationId,
-    event: Event,
-    claimed: Option<(ClaimedRun, OwnedSemaphorePermit)>,
+pub enum Delivered {
+    Message(ConversationId, Event),
+    Run(OpenedRun),
 }
 
 impl Delivered {
     /// After the commit: tells the listeners and starts the run.
     pub(super) fn publish(self, app: &App, tenant: TenantId) {
-        app.announce(tenant, self.conversation, self.event);
-        if let Some((run, permit)) = self.claimed {
-            // The receiver lives as long as the process works; a run sent after that is claimed by another.
-            let _ = app.work.send((run, Some(permit)));
+        match self {
+            Self::Message(conversation, event) => app.announce(tenant, conversation, event),
+            Self::Run(opened) => opened.publish(app),
         }
     }
 }
@@ -67,39 +60,31 @@ pub(super) async fn deliver(
         approval.follow_up && pack.is_some_and(|pack| pack.llm.provider != Provider::None);
     // Whoever stops a run wants to hear no more of it now; its model reads of this when it is asked something again.
     let follow_up = for_model && approval.withdrawn_by.is_none();
-    let (mut run, mut run_ordinal, mut claimed) = (None, 0, None);
-    if let (true, false, Some(asked)) = (for_model, follow_up, approval.run)
+    let parts = [Part::Approval(Box::new(note(app, approval, result)))];
+    if follow_up {
+        let request = RunRequest {
+            id: RunId::new(),
+            conversation: &conversation,
+            principal: &approval.principal,
+            kind: RunKind::Turn,
+            takes_place_of_parent: false,
+            role: Role::System,
+            parts: &parts,
+            for_model,
+        };
+        // A turn that waits already reads this message too: it starts to read under the lock that is held here.
+        let opened = opening::open(app, tx, &request).await?;
+        if let Some(asked) = approval.run {
+            store::trees::follow(tx, opened.id, asked).await?;
+        }
+        return Ok(Some(Delivered::Run(opened)));
+    }
+    let (mut run, mut run_ordinal) = (None, 0);
+    if let (true, Some(asked)) = (for_model, approval.run)
         && let Some((_, ordinal, _)) = store::approvals::origin(tx, asked).await?
     {
         (run, run_ordinal) = (Some(asked), ordinal);
     }
-    if follow_up {
-        let permit = if app.shutdown.is_cancelled() {
-            None
-        } else {
-            app.places.clone().try_acquire_owned().ok()
-        };
-        let new = NewRun {
-            id: RunId::new(),
-            conversation: id,
-            agent: &conversation.agent,
-            principal: &approval.principal,
-            kind: RunKind::Turn,
-            worker: permit.as_ref().map(|_| (app.replica, app.config.run_lease)),
-        };
-        // A turn that waits already reads this message too: it starts to read under the lock that is held here.
-        match store::runs::enqueue(tx, approval.tenant, &new).await? {
-            Enqueued::Claimed(begun) => {
-                (run, run_ordinal) = (Some(begun.id), begun.ordinal);
-                claimed = Some(begun).zip(permit);
-            }
-            Enqueued::Queued { id, ordinal } => (run, run_ordinal) = (Some(id), ordinal),
-        }
-        if let Some((run, asked)) = run.zip(approval.run) {
-            store::trees::follow(tx, run, asked).await?;
-        }
-    }
-    let parts = [Part::Approval(Box::new(note(app, approval, result)))];
     let message = NewMessage {
         run,
         run_ordinal,
@@ -108,11 +93,7 @@ pub(super) async fn deliver(
         for_model,
     };
     let (_, event) = store::messages::append(tx, approval.tenant, id, message).await?;
-    Ok(Some(Delivered {
-        conversation: id,
-        event,
-        claimed,
-    }))
+    Ok(Some(Delivered::Message(id, event)))
 }
 
 /// How a request stands, for its requester.

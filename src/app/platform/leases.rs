@@ -1,0 +1,54 @@
+//! Holding a lease: the owner of a piece of work prolongs the row's lease while the work goes on.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    app::App,
+    domain::error::{Error, Result},
+};
+
+/// A tool that was called may answer for so long after a stop was asked for.
+const GRACE: Duration = Duration::from_secs(8);
+/// Time between two prolongations, at most.
+const BEAT: Duration = Duration::from_secs(2);
+
+/// Why a lease is not held any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseEnd {
+    /// Another owner has it, or may have it by now.
+    Lost,
+    /// The process stops and has waited long enough.
+    Stopped,
+}
+
+/// Prolongs a lease until it ends. `prolong` answers `Conflict` when another owner has it. A write that fails is tried
+/// again for as long as the lease lasts.
+pub async fn hold<F>(app: &App, what: &str, mut prolong: impl FnMut() -> F) -> LeaseEnd
+where
+    F: Future<Output = Result<()>>,
+{
+    let lease = app.config.run_lease;
+    let (mut prolonged_at, mut stop_at) = (Instant::now(), None);
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep((lease / 3).min(BEAT)) => {}
+            () = app.shutdown.cancelled(), if stop_at.is_none() => {
+                stop_at = Some(Instant::now() + GRACE);
+            }
+        }
+        if stop_at.is_some_and(|end| Instant::now() >= end) {
+            return LeaseEnd::Stopped;
+        }
+        let now = Instant::now();
+        match prolong().await {
+            Ok(()) => prolonged_at = now,
+            Err(Error::Conflict(_)) => return LeaseEnd::Lost,
+            Err(_) if prolonged_at.elapsed() >= lease => return LeaseEnd::Lost,
+            Err(error) => {
+                tracing::warn!(what, %error, "a lease could not be prolonged; trying again");
+            }
+        }
+    }
+}

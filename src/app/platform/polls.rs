@@ -1,0 +1,32 @@
+//! Work that comes back again and again: polls for what no hint has told of, and removal of what is old.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::{app::App, domain::error::Result};
+
+/// How often a process looks for what hints have missed.
+pub const POLL: Duration = Duration::from_secs(1);
+
+/// Does `work` now and then after each `period`, until the process stops. When the work fails, the log says `name`, and
+/// the next round tries again.
+pub async fn every(
+    app: Arc<App>,
+    period: Duration,
+    name: &'static str,
+    mut work: impl AsyncFnMut(&Arc<App>) -> Result<()>,
+) {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = app.shutdown.cancelled() => return,
+        }
+        if let Err(error) = work(&app).await {
+            let error = format!("{:#}", anyhow::Error::from(error));
+            tracing::warn!(error, "cannot {name}; trying again");
+        }
+    }
+}
