@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
+    accounts::usage,
     chat::{agent_loop, elicitations, flows},
     platform::{
         audit, keys,
@@ -194,6 +195,11 @@ impl App {
         connections::await_required(self).await
     }
 
+    /// Transactions of tenants that this process has begun.
+    pub fn transactions(&self) -> u64 {
+        self.db.transactions()
+    }
+
     /// Starts what looks for work again and again.
     fn start_polls(self: &Arc<Self>) {
         let (app, tasks) = (|| self.clone(), &self.tasks);
@@ -214,6 +220,7 @@ impl App {
             "look for news of approvals",
             async move |app| scheduler::approvals::find_news(app, &mut known).await,
         ));
+        tasks.spawn(every(app(), usage::PERIOD, "add up usage", usage::fold));
         tasks.spawn(every(
             app(),
             ending::PERIOD,

@@ -23,7 +23,8 @@ const BACKLOG: usize = 128;
 pub enum Heard {
     /// A row was written; listeners that already know a later one ignore it.
     Durable(Arc<Event>),
-    Transient(Arc<Transient>),
+    /// Said after the run's worker had written durable event `follows`.
+    Transient { follows: i64, event: Arc<Transient> },
     /// This listener fell behind and has missed something: read the rows.
     Missed,
     /// Something happened elsewhere: read the rows.
@@ -61,8 +62,14 @@ impl Live {
         self.send((tenant, conversation), Heard::Durable(Arc::new(event)));
     }
 
-    pub fn transient(&self, tenant: TenantId, conversation: ConversationId, event: Transient) {
-        self.send((tenant, conversation), Heard::Transient(Arc::new(event)));
+    pub fn transient(
+        &self,
+        (tenant, conversation): (TenantId, ConversationId),
+        follows: i64,
+        event: Transient,
+    ) {
+        let event = Arc::new(event);
+        self.send((tenant, conversation), Heard::Transient { follows, event });
     }
 
     /// Tells the listeners of a conversation that its rows have changed elsewhere.
@@ -70,16 +77,11 @@ impl Live {
         self.send((tenant, conversation), Heard::Look);
     }
 
-    /// The conversations somebody listens to, by tenant. Asked once a second, it also forgets those that the
-    /// last listener has left.
-    pub fn listened(&self) -> HashMap<TenantId, Vec<ConversationId>> {
-        let mut by_tenant: HashMap<_, Vec<_>> = HashMap::new();
+    /// The conversations somebody listens to. Asked once a second, it also forgets those that the last listener has left.
+    pub fn listened(&self) -> Vec<(TenantId, ConversationId)> {
         let mut channels = self.channels();
         channels.retain(|_, sender| sender.receiver_count() > 0);
-        for (tenant, conversation) in channels.keys() {
-            by_tenant.entry(*tenant).or_default().push(*conversation);
-        }
-        by_tenant
+        channels.keys().copied().collect()
     }
 
     /// Is marked as changed when a tenant's approvals have news. Subscribe first, then read the rows.

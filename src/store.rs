@@ -36,10 +36,16 @@ pub mod usage;
 pub mod users;
 pub mod webhooks;
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use sqlx::{
-    AssertSqlSafe, PgConnection, Postgres, Transaction,
+    AssertSqlSafe, Connection, PgConnection, Postgres, Transaction,
     postgres::{PgConnectOptions, PgPoolOptions},
 };
 
@@ -49,10 +55,15 @@ use crate::domain::{
     secret::Secret,
 };
 
+/// A connection that was idle for no longer than this is taken without asking whether it still works.
+const TRUSTED: Duration = Duration::from_secs(1);
+
 /// The database. Cheap to clone.
 #[derive(Clone)]
 pub struct Db {
     pool: sqlx::PgPool,
+    /// Transactions of tenants that were begun.
+    begun: Arc<AtomicU64>,
 }
 
 /// A transaction that knows its tenant (or, from [`Db::system`], that it has none). Dropped without
@@ -69,10 +80,23 @@ impl Db {
         let pool = PgPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(Duration::from_secs(10))
+            // A connection that was just used is there; asking each time would be a round trip per transaction.
+            .test_before_acquire(false)
+            .before_acquire(|connection, about| {
+                Box::pin(async move {
+                    if about.idle_for > TRUSTED {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
             .connect_with(options.application_name("chatelaine"))
             .await?;
         migrate(&pool).await?;
-        Ok(Self { pool })
+        Ok(Self {
+            pool,
+            begun: Arc::default(),
+        })
     }
 
     /// A transaction of one tenant, opened in one round trip.
@@ -80,7 +104,13 @@ impl Db {
         let sql = format!(
             "begin; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'"
         );
+        self.begun.fetch_add(1, Ordering::Relaxed);
         self.begin(sql, Some(tenant)).await
+    }
+
+    /// Transactions of tenants that this process has begun.
+    pub fn transactions(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
     }
 
     /// A transaction of the program itself, for what has no tenant yet.

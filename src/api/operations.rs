@@ -53,7 +53,10 @@ pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
 
 /// Measurements, in Prometheus' text format.
 #[utoipa::path(get, path = "/metrics", tag = "operations", security(()), responses((status = 200, body = String)))]
-pub(super) async fn metrics() -> ([(header::HeaderName, &'static str); 1], String) {
+pub(super) async fn metrics(
+    State(app): State<Arc<App>>,
+) -> ([(header::HeaderName, &'static str); 1], String) {
+    metrics::counter!("chatelaine_transactions_total").absolute(app.transactions());
     (
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
         measures::recorder().render(),

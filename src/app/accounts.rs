@@ -48,7 +48,7 @@ use crate::{
         session::SignOut,
     },
     egress::Egress,
-    store::{self, Db},
+    store::{self, Db, Tx},
 };
 
 /// Tokens are remembered up to this size of all of them together.
@@ -167,20 +167,15 @@ impl Accounts {
     pub async fn authenticate(&self, headers: &Headers<'_>) -> Result<Caller> {
         let credential = bearer(headers)?;
         let digest = Sha256::digest(credential).into();
-        let caller = if credential.starts_with(keys::MARK) {
-            self.shared.key_caller(credential, digest, headers).await?
+        let by_token = !credential.starts_with(keys::MARK);
+        let caller = if by_token {
+            self.shared.token_caller(credential, digest).await?
         } else {
-            let caller = self.shared.token_caller(credential, digest).await?;
-            self.shared.check_session(&caller).await?;
-            caller
+            self.shared.key_caller(credential, digest, headers).await?
         };
-        match self.tenant(caller.principal.tenant).await {
-            Ok(tenant) => tenant.require_active()?,
-            Err(Error::NotFound(_)) => {
-                return unauthenticated("the tenant of this credential is gone");
-            }
-            Err(error) => return Err(error),
-        }
+        self.shared
+            .check_session(&caller.principal, by_token)
+            .await?;
         Ok(caller)
     }
 
@@ -215,23 +210,34 @@ impl Accounts {
 
     /// A tenant's settings, at most five seconds old.
     pub async fn tenant(&self, id: TenantId) -> Result<Arc<Tenant>> {
-        let now = self.shared.clock.now();
-        if let Some(known) = self.shared.tenants.get(&id).await
-            && known.is_recent(now)
-        {
-            return Ok(known.what.clone());
+        if let Some(known) = self.shared.known_tenant(id).await {
+            return Ok(known);
         }
         let mut tx = self.shared.db.tenant(id).await?;
-        let tenant = store::tenants::get(&mut tx, id)
+        self.shared.load_tenant(&mut tx, id).await
+    }
+}
+
+impl Shared {
+    async fn known_tenant(&self, id: TenantId) -> Option<Arc<Tenant>> {
+        let known = self.tenants.get(&id).await?;
+        known
+            .is_recent(self.clock.now())
+            .then(|| known.what.clone())
+    }
+
+    async fn load_tenant(&self, tx: &mut Tx, id: TenantId) -> Result<Arc<Tenant>> {
+        let since = self.clock.now();
+        let tenant = store::tenants::get(tx, id)
             .await?
             .ok_or_else(|| Error::not_found("tenant"))?;
-        let tenant = Arc::new(tenant);
+        let what = Arc::new(tenant);
         let known = Remembered {
-            what: tenant.clone(),
-            since: now,
+            what: what.clone(),
+            since,
         };
-        self.shared.tenants.insert(id, Arc::new(known)).await;
-        Ok(tenant)
+        self.tenants.insert(id, Arc::new(known)).await;
+        Ok(what)
     }
 }
 

@@ -4,6 +4,7 @@
 //! What the servers of a run may be told and its model may not (`scope`) is sealed on the row of the run that began
 //! the tree, serves all of the tree, and is forgotten when the tree is over.
 
+pub mod deleting;
 pub mod ending;
 pub mod endpoint;
 pub mod opening;
@@ -131,7 +132,7 @@ async fn end(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<()
 }
 
 async fn cancelled(tx: &mut Tx, tenant: TenantId, run: &Run) -> Result<Event> {
-    store::messages::append_run_event(
+    let (event, _) = store::messages::append_run_event(
         tx,
         tenant,
         run.conversation_id,
@@ -139,7 +140,8 @@ async fn cancelled(tx: &mut Tx, tenant: TenantId, run: &Run) -> Result<Event> {
         RunStatus::Cancelled,
         None,
     )
-    .await
+    .await?;
+    Ok(event)
 }
 
 /// After the commit: tells those who listen, or the one at work on it.

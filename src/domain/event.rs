@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::{
     ids::RunId,
-    message::{CallStatus, Message},
+    message::{CallStatus, Message, Role},
     run::RunStatus,
 };
 
@@ -77,6 +77,19 @@ pub enum Transient {
     },
 }
 
+impl Event {
+    /// The run whose worker wrote it.
+    pub fn worker(&self) -> Option<RunId> {
+        match &self.kind {
+            EventKind::Message(message) => match message.role {
+                Role::Assistant | Role::Tool => message.run_id,
+                Role::User | Role::System => None,
+            },
+            EventKind::Run { run_id, .. } => Some(*run_id),
+        }
+    }
+}
+
 impl EventKind {
     /// The SSE `event:` name.
     pub fn name(&self) -> &'static str {
@@ -88,6 +101,19 @@ impl EventKind {
 }
 
 impl Transient {
+    /// The run that says it.
+    pub fn run(&self) -> RunId {
+        match self {
+            Self::Delta { run_id, .. }
+            | Self::Reset { run_id }
+            | Self::ToolStarted { run_id, .. }
+            | Self::ToolProgress { run_id, .. }
+            | Self::ToolFinished { run_id, .. }
+            | Self::ServerStarted { run_id, .. }
+            | Self::ServerUnavailable { run_id, .. } => *run_id,
+        }
+    }
+
     /// The SSE `event:` name.
     pub fn name(&self) -> &'static str {
         match self {

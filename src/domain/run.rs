@@ -9,6 +9,7 @@ use url::Url;
 
 use super::{
     ids::{AgentId, ConversationId, RunId, TenantId},
+    message::Message,
     principal::Principal,
 };
 
@@ -118,6 +119,24 @@ pub struct ClaimedRun {
     pub fence: i64,
     /// How often it was claimed; above 1 a replica died or lost its lease on the way.
     pub attempt: i32,
+    pub start: RunStart,
+}
+
+/// What was known of a run when it was claimed, so that its worker need not look it up.
+#[derive(Clone, Debug)]
+pub struct RunStart {
+    /// Number of the conversation's last durable event.
+    pub last_event: i64,
+    /// The client keeps the transcript: its user cannot speak before it has the answer.
+    pub is_of_client: bool,
+    /// A program or another run started it: there is no user to ask.
+    pub is_delegated: bool,
+    /// It has a message for the model.
+    pub has_input: bool,
+    /// Its user said something that is not for the model as it stands.
+    pub has_aside: bool,
+    /// The only message of a new conversation: all that the model is to read.
+    pub only_message: Option<Message>,
 }
 
 /// Who waits for a run, and how.

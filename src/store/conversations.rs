@@ -148,24 +148,24 @@ pub async fn by_external_key(
     row.map(TryInto::try_into).transpose()
 }
 
+/// Whether something in a conversation may wait for an answer: a flow, or a question of a server.
+pub async fn awaits_answer(tx: &mut Tx, id: ConversationId) -> Result<bool> {
+    let awaits = sqlx::query_scalar!(
+        r#"select exists(select 1 from flows where tenant_id = $1 and conversation_id = $2)
+               or exists(select 1 from elicitations where tenant_id = $1 and conversation_id = $2) as "awaits!""#,
+        tx.tenant()?.0,
+        id.0,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(awaits)
+}
+
 pub async fn set_external_key(tx: &mut Tx, id: ConversationId, key: &str) -> Result<()> {
     sqlx::query!(
         "update conversations set external_key = $2 where tenant_id = $3 and id = $1",
         id.0,
         key,
-        tx.tenant()?.0,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(())
-}
-
-/// Gives an untitled conversation its title.
-pub async fn set_title(tx: &mut Tx, id: ConversationId, title: &str) -> Result<()> {
-    sqlx::query!(
-        "update conversations set title = $2 where tenant_id = $3 and id = $1 and title = ''",
-        id.0,
-        title,
         tx.tenant()?.0,
     )
     .execute(tx.conn())
@@ -185,16 +185,21 @@ pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<St
     agent.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))
 }
 
-/// Number of the last durable event of each conversation, for those who wait for more.
+/// Number of the last durable event of each conversation, for those who wait for more. Needs the system role.
 pub async fn last_events(
     tx: &mut Tx,
-    ids: &[ConversationId],
+    conversations: &[(TenantId, ConversationId)],
 ) -> Result<Vec<(ConversationId, i64)>> {
-    let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
+    let (tenants, ids): (Vec<_>, Vec<_>) = conversations
+        .iter()
+        .map(|(tenant, id)| (tenant.0, id.0))
+        .unzip();
     let rows = sqlx::query!(
-        "select id, last_event from conversations where tenant_id = $2 and id = any($1)",
+        "select c.id, c.last_event
+         from unnest($1::uuid[], $2::uuid[]) wanted (tenant_id, id)
+         join conversations c on c.tenant_id = wanted.tenant_id and c.id = wanted.id",
+        &tenants,
         &ids,
-        tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;

@@ -207,19 +207,6 @@ pub async fn prolong(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Option<Pe
     row.map(TryInto::try_into).transpose()
 }
 
-/// Whether a program started a run, and not a person who speaks in its conversation.
-pub async fn is_started(tx: &mut Tx, run: RunId) -> Result<bool> {
-    let started = sqlx::query_scalar!(
-        r#"select params is not null or parent_run is not null as "started!" from runs
-           where tenant_id = $2 and id = $1"#,
-        run.0,
-        tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(started.unwrap_or(true))
-}
-
 /// The tenants with questions that nobody answered in time; wants [`super::Db::system`].
 pub async fn tenants_with_old(tx: &mut Tx) -> Result<Vec<TenantId>> {
     let ids =

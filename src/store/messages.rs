@@ -103,7 +103,7 @@ pub async fn append(
     Ok((message, event))
 }
 
-/// Adds the event that a run changed its state.
+/// Adds the event that a run changed its state. Also the turn that waits in the conversation, if one does.
 pub async fn append_run_event(
     tx: &mut Tx,
     tenant: TenantId,
@@ -111,15 +111,19 @@ pub async fn append_run_event(
     run: RunId,
     status: RunStatus,
     error: Option<&str>,
-) -> Result<Event> {
-    let seq = sqlx::query_scalar!(
+) -> Result<(Event, Option<RunId>)> {
+    let row = sqlx::query!(
         r#"with counted as (
              update conversations set last_event = last_event + 1, updated_at = now()
              where tenant_id = $1 and id = $2 returning last_event
+           ), event as (
+             insert into events (tenant_id, id, conversation_id, seq, kind, run_id, run_status, run_error)
+             select $1, $3, $2, last_event, 'run', $4, $5, $6 from counted
            )
-           insert into events (tenant_id, id, conversation_id, seq, kind, run_id, run_status, run_error)
-           select $1, $3, $2, last_event, 'run', $4, $5, $6 from counted
-           returning seq"#,
+           select last_event as "seq!",
+                  (select id from runs
+                   where tenant_id = $1 and conversation_id = $2 and status = 'queued' and kind = 'turn') as next
+           from counted"#,
         tenant.0,
         conversation.0,
         Uuid::now_v7(),
@@ -129,14 +133,15 @@ pub async fn append_run_event(
     )
     .fetch_one(tx.conn())
     .await?;
-    Ok(Event {
-        seq,
+    let event = Event {
+        seq: row.seq,
         kind: EventKind::Run {
             run_id: run,
             status,
             error: error.map(str::to_owned),
         },
-    })
+    };
+    Ok((event, row.next.map(RunId)))
 }
 
 /// Messages after `after`, oldest first, at most `limit`.
@@ -234,32 +239,6 @@ pub async fn approval_note(
     Ok(notes.into_iter().next())
 }
 
-/// What a run was given before it began.
-pub struct Given {
-    /// Something for the model.
-    pub input: bool,
-    /// Something of the user's that is not for the model as it stands.
-    pub aside: bool,
-}
-
-/// What a turn begins with.
-pub async fn given(tx: &mut Tx, run: &ClaimedRun) -> Result<Given> {
-    let row = sqlx::query!(
-        r#"select coalesce(bool_or(for_model), false) as "input!",
-                  coalesce(bool_or(role = 'user' and not for_model), false) as "aside!"
-           from messages where tenant_id = $3 and conversation_id = $1 and run_id = $2"#,
-        run.conversation.0,
-        run.id.0,
-        tx.tenant()?.0,
-    )
-    .fetch_one(tx.conn())
-    .await?;
-    Ok(Given {
-        input: row.input,
-        aside: row.aside,
-    })
-}
-
 /// Durable events after `after`, oldest first, at most `limit`.
 pub async fn events(
     tx: &mut Tx,
@@ -317,7 +296,7 @@ pub async fn events(
         .collect()
 }
 
-fn role_name(role: Role) -> &'static str {
+pub(super) fn role_name(role: Role) -> &'static str {
     match role {
         Role::User => "user",
         Role::Assistant => "assistant",

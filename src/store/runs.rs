@@ -10,12 +10,14 @@ use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{Tx, usage};
+use super::{Tx, messages};
 use crate::domain::{
     error::{Error, Result, Thing},
-    ids::{AgentId, ConversationId, ReplicaId, RunId, TenantId, UserId},
+    event::{Event, EventKind},
+    ids::{AgentId, ConversationId, MessageId, ReplicaId, RunId, TenantId, UserId},
+    message::{Message, Part, Role},
     principal::Principal,
-    run::{ClaimedRun, Run, RunKind, RunStatus, Usage},
+    run::{ClaimedRun, Run, RunKind, RunStart, RunStatus, Usage},
 };
 
 /// A run to create. The conversation is locked by the caller.
@@ -28,14 +30,22 @@ pub struct NewRun<'a> {
     pub kind: RunKind,
     /// The replica that starts it at once; absent: it waits in the queue.
     pub worker: Option<(ReplicaId, Duration)>,
+    /// The message that it answers.
+    pub role: Role,
+    pub parts: &'a [Part],
+    pub for_model: bool,
+    /// The title of a conversation that has none.
+    pub title: Option<&'a str>,
 }
 
-/// What became of a new run.
-pub enum Enqueued {
-    /// This replica works on it.
-    Claimed(ClaimedRun),
-    /// It waits, or the message joined a run that waits already.
-    Queued { id: RunId, ordinal: i64 },
+/// A run that was written, with the message that it answers.
+pub struct WrittenRun {
+    /// A run that was waiting already, if the message joined it.
+    pub run: Run,
+    pub message: Message,
+    pub event: Event,
+    /// Present when this replica works on it.
+    pub claimed: Option<ClaimedRun>,
 }
 
 struct Row {
@@ -83,13 +93,13 @@ fn parse_kind(kind: &str) -> RunKind {
     }
 }
 
-/// Creates a run, or joins the turn that waits already. A turn is claimed at birth unless another one of
-/// the conversation is under way; a command always is.
-pub async fn enqueue(tx: &mut Tx, tenant: TenantId, new: &NewRun<'_>) -> Result<Enqueued> {
-    let id = new.id;
+/// Creates a run, or joins the turn that waits already, and adds the message that it answers. A turn is claimed at birth
+/// unless another one of the conversation is under way; a command always is. Counts a new turn for the limits.
+pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
+    let (tenant, message_id) = (tx.tenant()?, MessageId::new());
     let row = sqlx::query!(
         r#"with waiting as (
-             select id, ordinal from runs
+             select id, ordinal, created_at from runs
              where tenant_id = $1 and conversation_id = $2 and status = 'queued' and kind = 'turn'
                and $5 = 'turn'
            ), busy as (
@@ -97,8 +107,12 @@ pub async fn enqueue(tx: &mut Tx, tenant: TenantId, new: &NewRun<'_>) -> Result<
              where tenant_id = $1 and conversation_id = $2 and status = 'running' and kind = 'turn'
                and $5 = 'turn'
            ), counted as (
-             update conversations set last_run = last_run + 1
-             where tenant_id = $1 and id = $2 and not exists (select 1 from waiting) returning last_run
+             update conversations
+             set last_run = last_run + (not exists (select 1 from waiting))::int, last_seq = last_seq + 1,
+                 last_event = last_event + 1, updated_at = now(),
+                 title = case when title = '' then coalesce($16, '') else title end
+             where tenant_id = $1 and id = $2
+             returning last_run, last_seq, last_event, external_key is not null as is_of_client
            ), fresh as (
              insert into runs (tenant_id, id, conversation_id, ordinal, agent, user_id, principal, kind, status,
                                lease_owner, lease_until, fence, attempt, started_at)
@@ -109,42 +123,98 @@ pub async fn enqueue(tx: &mut Tx, tenant: TenantId, new: &NewRun<'_>) -> Result<
                     mine::int, mine::int,
                     case when mine then now() end
              from counted, lateral (select $8::uuid is not null and not exists (select 1 from busy) as mine) m
-             returning id, ordinal, fence
+             where not exists (select 1 from waiting)
+             returning id, ordinal, fence, created_at
+           ), run as (
+             select id, ordinal, fence, created_at from fresh
+             union all select id, ordinal, 0, created_at from waiting
+           ), message as (
+             insert into messages (tenant_id, id, conversation_id, seq, run_id, run_ordinal, role, parts, for_model)
+             select $1, $10, $2, last_seq, run.id, run.ordinal, $11, $12::text::json, $13 from counted, run
+             returning created_at
+           ), event as (
+             insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
+             select $1, $14, $2, last_event, 'message', $10 from counted
+           ), used as (
+             insert into usage_additions (tenant_id, id, day, user_id, agent, runs)
+             select $1, $15, (now() at time zone 'utc')::date, $6, $4, 1 from fresh where $5 = 'turn'
            )
-           select id as "id!", ordinal as "ordinal!", fence as "fence!" from fresh
-           union all select id, ordinal, 0 from waiting"#,
+           select run.id as "id!", run.ordinal as "ordinal!", run.fence as "fence!", run.created_at as "created_at!",
+                  last_seq as "seq!", last_event as "event!", is_of_client as "is_of_client!",
+                  message.created_at as "said_at!"
+           from run, counted, message"#,
         tenant.0,
         new.conversation.0,
-        id.0,
+        new.id.0,
         new.agent.as_str(),
         new.kind.as_str(),
         new.principal.user.as_str(),
         serde_json::to_string(new.principal).map_err(Error::internal)?,
         new.worker.map(|(replica, _)| replica.0),
         new.worker.map_or(0.0, |(_, lease)| lease.as_secs_f64()),
+        message_id.0,
+        messages::role_name(new.role),
+        serde_json::to_string(new.parts).map_err(Error::internal)?,
+        new.for_model,
+        Uuid::now_v7(),
+        Uuid::now_v7(),
+        new.title,
     )
     .fetch_one(tx.conn())
     .await?;
-    if row.id == id.0 && new.kind == RunKind::Turn {
-        usage::add_run(tx, tenant, new.principal, new.agent).await?;
-    }
-    if row.fence == 0 {
-        return Ok(Enqueued::Queued {
-            id: RunId(row.id),
+    let id = RunId(row.id);
+    let message = Message {
+        id: message_id,
+        conversation_id: new.conversation,
+        seq: row.seq,
+        role: new.role,
+        parts: new.parts.to_vec(),
+        run_id: Some(id),
+        created_at: row.said_at,
+    };
+    let is_mine = row.fence > 0;
+    let start = RunStart {
+        last_event: row.event,
+        is_of_client: row.is_of_client,
+        is_delegated: false,
+        has_input: new.for_model,
+        has_aside: new.role == Role::User && !new.for_model,
+        only_message: (row.seq == 1 && new.for_model).then(|| message.clone()),
+    };
+    Ok(WrittenRun {
+        run: Run {
+            id,
+            kind: new.kind,
+            conversation_id: new.conversation,
+            status: if is_mine {
+                RunStatus::Running
+            } else {
+                RunStatus::Queued
+            },
+            error: None,
+            steps: 0,
+            usage: Usage::default(),
+            created_at: row.created_at,
+            finished_at: None,
+        },
+        event: Event {
+            seq: row.event,
+            kind: EventKind::Message(message.clone()),
+        },
+        message,
+        claimed: is_mine.then(|| ClaimedRun {
+            tenant,
+            id,
+            conversation: new.conversation,
+            agent: new.agent.clone(),
+            principal: new.principal.clone(),
+            kind: new.kind,
             ordinal: row.ordinal,
-        });
-    }
-    Ok(Enqueued::Claimed(ClaimedRun {
-        tenant,
-        id,
-        conversation: new.conversation,
-        agent: new.agent.clone(),
-        principal: new.principal.clone(),
-        kind: new.kind,
-        ordinal: row.ordinal,
-        fence: row.fence,
-        attempt: 1,
-    }))
+            fence: row.fence,
+            attempt: 1,
+            start,
+        }),
+    })
 }
 
 /// Runs that nobody works on: queued with nothing under way before them, or with a lease that has ended.
@@ -224,7 +294,9 @@ pub async fn claim(
     .fetch_optional(tx.conn())
     .await?;
     let Some(row) = row else { return Ok(None) };
+    let start = start_of(tx, id).await?;
     let run = ClaimedRun {
+        start,
         tenant,
         id,
         conversation: ConversationId(row.conversation_id),
@@ -237,6 +309,34 @@ pub async fn claim(
         attempt: row.attempt,
     };
     Ok(Some((run, row.cancel_requested)))
+}
+
+/// What the worker of a claimed run begins with.
+async fn start_of(tx: &mut Tx, id: RunId) -> Result<RunStart> {
+    let row = sqlx::query!(
+        r#"select c.last_event, c.external_key is not null as "is_of_client!",
+                  r.params is not null or r.parent_run is not null as "is_delegated!",
+                  coalesce(m.input, false) as "has_input!", coalesce(m.aside, false) as "has_aside!"
+           from runs r
+           join conversations c on c.tenant_id = r.tenant_id and c.id = r.conversation_id
+           left join lateral (
+             select bool_or(for_model) as input, bool_or(role = 'user' and not for_model) as aside
+             from messages where tenant_id = r.tenant_id and run_id = r.id
+           ) m on true
+           where r.tenant_id = $1 and r.id = $2"#,
+        tx.tenant()?.0,
+        id.0,
+    )
+    .fetch_one(tx.conn())
+    .await?;
+    Ok(RunStart {
+        last_event: row.last_event,
+        is_of_client: row.is_of_client,
+        is_delegated: row.is_delegated,
+        has_input: row.has_input,
+        has_aside: row.has_aside,
+        only_message: None,
+    })
 }
 
 /// Prolongs the lease. `Conflict` when it was lost; otherwise whether somebody asked to cancel.
@@ -275,58 +375,73 @@ pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<bool> {
 
 /// Adds one model step and what it used.
 pub async fn add_step(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()> {
-    let done = sqlx::query!(
-        "with conversation as (
-           select 1 from conversations where tenant_id = $7 and id = $6 for no key update
-         )
-         update runs
-         set steps = steps + 1, input_tokens = input_tokens + $3, output_tokens = output_tokens + $4,
-             usage_estimated = usage_estimated or $5
-         from conversation where tenant_id = $7 and id = $1 and fence = $2 and status = 'running'",
+    let held = sqlx::query_scalar!(
+        r#"with conversation as (
+             select 1 from conversations where tenant_id = $1 and id = $4 for no key update
+           ), held as (
+             update runs
+             set steps = steps + 1, input_tokens = input_tokens + $5, output_tokens = output_tokens + $6,
+                 usage_estimated = usage_estimated or $7
+             from conversation where tenant_id = $1 and id = $2 and fence = $3 and status = 'running'
+             returning user_id, agent
+           ), used as (
+             insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens)
+             select $1, $8, (now() at time zone 'utc')::date, user_id, agent, $5, $6 from held
+           )
+           select true as "held!" from held"#,
+        tx.tenant()?.0,
         run.id.0,
         run.fence,
+        run.conversation.0,
         usage.input_tokens,
         usage.output_tokens,
         usage.estimated,
-        run.conversation.0,
-        tx.tenant()?.0,
+        Uuid::now_v7(),
     )
-    .execute(tx.conn())
+    .fetch_optional(tx.conn())
     .await?;
-    if done.rows_affected() == 0 {
-        return Err(lost(run));
-    }
-    usage::add_tokens(tx, run, usage).await
+    held.map(drop).ok_or_else(|| lost(run))
 }
 
-/// Ends a run. `Conflict` when the lease was lost.
+/// Ends a run, with what its last step used; whether it belongs to a tree of runs. `Conflict` when the lease was lost.
 pub async fn finish(
     tx: &mut Tx,
     run: &ClaimedRun,
     status: RunStatus,
     error: Option<&str>,
-) -> Result<()> {
-    let done = sqlx::query!(
-        "with conversation as (
-           select 1 from conversations where tenant_id = $6 and id = $5 for no key update
-         )
-         update runs
-         set status = $3, error = $4, finished_at = now(), lease_owner = null, lease_until = null, token_hashes = '{}'
-         from conversation where tenant_id = $6 and id = $1 and fence = $2 and status = 'running'",
+    usage: Option<Usage>,
+) -> Result<bool> {
+    let (steps, used) = (i32::from(usage.is_some()), usage.unwrap_or_default());
+    sqlx::query_scalar!(
+        r#"with conversation as (
+             select 1 from conversations where tenant_id = $1 and id = $4 for no key update
+           ), ended as (
+             update runs
+             set status = $5, error = $6, finished_at = now(), lease_owner = null, lease_until = null,
+                 token_hashes = '{}', steps = steps + $7, input_tokens = input_tokens + $8,
+                 output_tokens = output_tokens + $9, usage_estimated = usage_estimated or $10
+             from conversation where tenant_id = $1 and id = $2 and fence = $3 and status = 'running'
+             returning user_id, agent, root_run is not null as in_tree
+           ), used as (
+             insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens)
+             select $1, $11, (now() at time zone 'utc')::date, user_id, agent, $8, $9 from ended where $7 > 0
+           )
+           select in_tree as "in_tree!" from ended"#,
+        tx.tenant()?.0,
         run.id.0,
         run.fence,
+        run.conversation.0,
         status.as_str(),
         error,
-        run.conversation.0,
-        tx.tenant()?.0,
+        steps,
+        used.input_tokens,
+        used.output_tokens,
+        used.estimated,
+        Uuid::now_v7(),
     )
-    .execute(tx.conn())
-    .await?;
-    if done.rows_affected() == 0 {
-        Err(lost(run))
-    } else {
-        Ok(())
-    }
+    .fetch_optional(tx.conn())
+    .await?
+    .ok_or_else(|| lost(run))
 }
 
 /// Gives a run back at shutdown, so that whoever is up next need not wait for the lease to end.

@@ -154,9 +154,9 @@ pub async fn branch(tx: &mut Tx, run: RunId) -> Result<Option<Branch>> {
     }))
 }
 
-/// Makes a run go on with the tree of another one, if that has a tree and the run has none.
-pub async fn follow(tx: &mut Tx, run: RunId, other: RunId) -> Result<()> {
-    sqlx::query!(
+/// Makes a run go on with the tree of another one, if that has a tree and the run has none; whether it does.
+pub async fn follow(tx: &mut Tx, run: RunId, other: RunId) -> Result<bool> {
+    let done = sqlx::query!(
         "update runs r set root_run = o.root_run, parent_run = o.id, depth = o.depth, params = o.params
          from runs o
          where r.tenant_id = $3 and r.id = $1 and r.root_run is null
@@ -167,7 +167,7 @@ pub async fn follow(tx: &mut Tx, run: RunId, other: RunId) -> Result<()> {
     )
     .execute(tx.conn())
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }
 
 /// What a run was given: its own parameters, and the sealed scope of its tree with the root that it was sealed for.

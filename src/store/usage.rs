@@ -1,4 +1,5 @@
-//! Rows of what was used, by day (UTC), user and agent. They outlive conversations: whoever deletes one has used it
+//! Rows of what was used, by day (UTC), user and agent. A run only adds rows to `usage_additions`, so that no two runs
+//! wait for each other; they are folded into `usage` a little later. They outlive conversations: whoever deletes one has used it
 //! all the same. Tool calls are counted with the lines of the audit trail.
 
 use time::Date;
@@ -6,50 +7,19 @@ use time::Date;
 use super::Tx;
 use crate::domain::{
     error::Result,
-    ids::{AgentId, TenantId, UserId},
-    principal::Principal,
-    run::{ClaimedRun, Usage},
+    ids::{TenantId, UserId},
     usage::{Line, Used},
 };
 
-/// Counts a turn.
-pub async fn add_run(
-    tx: &mut Tx,
-    tenant: TenantId,
-    principal: &Principal,
-    agent: &AgentId,
-) -> Result<()> {
-    add(tx, tenant, &principal.user, agent, 1, Usage::default()).await
-}
-
-/// Counts what a step of the model took.
-pub async fn add_tokens(tx: &mut Tx, run: &ClaimedRun, usage: Usage) -> Result<()> {
-    add(tx, run.tenant, &run.principal.user, &run.agent, 0, usage).await
-}
-
-async fn add(
-    tx: &mut Tx,
-    tenant: TenantId,
-    user: &UserId,
-    agent: &AgentId,
-    runs: i64,
-    usage: Usage,
-) -> Result<()> {
+/// Serialises the admissions of a tenant until the end of the transaction, so that no two of them count the same place
+/// within a limit.
+pub async fn lock(tx: &mut Tx) -> Result<()> {
+    let tenant = tx.tenant()?;
     sqlx::query!(
-        "insert into usage (tenant_id, id, day, user_id, agent, runs, input_tokens, output_tokens)
-         values ($1, $2, (now() at time zone 'utc')::date, $3, $4, $5, $6, $7)
-         on conflict (tenant_id, day, user_id, agent) do update
-         set runs = usage.runs + excluded.runs, input_tokens = usage.input_tokens + excluded.input_tokens,
-             output_tokens = usage.output_tokens + excluded.output_tokens",
-        tenant.0,
-        uuid::Uuid::now_v7(),
-        user.as_str(),
-        agent.as_str(),
-        runs,
-        usage.input_tokens,
-        usage.output_tokens,
+        r#"select 1 as "one!" from pg_advisory_xact_lock(hashtextextended($1, 0))"#,
+        format!("usage {tenant}"),
     )
-    .execute(tx.conn())
+    .fetch_one(tx.conn())
     .await?;
     Ok(())
 }
@@ -57,11 +27,18 @@ async fn add(
 /// What was used today: by the user, and by the whole tenant.
 pub async fn today(tx: &mut Tx, user: &UserId) -> Result<(Used, Used)> {
     let row = sqlx::query!(
-        r#"select coalesce(sum(runs) filter (where user_id = $1), 0)::bigint as "user_runs!",
-                  coalesce(sum(input_tokens + output_tokens) filter (where user_id = $1), 0)::bigint as "user_tokens!",
+        r#"with used as (
+             select user_id, runs, input_tokens + output_tokens as tokens
+             from usage where tenant_id = $2 and day = (now() at time zone 'utc')::date
+             union all
+             select user_id, runs, input_tokens + output_tokens
+             from usage_additions where tenant_id = $2 and day = (now() at time zone 'utc')::date
+           )
+           select coalesce(sum(runs) filter (where user_id = $1), 0)::bigint as "user_runs!",
+                  coalesce(sum(tokens) filter (where user_id = $1), 0)::bigint as "user_tokens!",
                   coalesce(sum(runs), 0)::bigint as "runs!",
-                  coalesce(sum(input_tokens + output_tokens), 0)::bigint as "tokens!"
-           from usage where tenant_id = $2 and day = (now() at time zone 'utc')::date"#,
+                  coalesce(sum(tokens), 0)::bigint as "tokens!"
+           from used"#,
         user.as_str(),
         tx.tenant()?.0,
     )
@@ -71,13 +48,41 @@ pub async fn today(tx: &mut Tx, user: &UserId) -> Result<(Used, Used)> {
         runs: row.user_runs,
         tokens: row.user_tokens,
     };
-    Ok((
-        user,
-        Used {
-            runs: row.runs,
-            tokens: row.tokens,
-        },
-    ))
+    let tenant = Used {
+        runs: row.runs,
+        tokens: row.tokens,
+    };
+    Ok((user, tenant))
+}
+
+/// The tenants with additions to fold. Needs the system role.
+pub async fn tenants_to_fold(tx: &mut Tx) -> Result<Vec<TenantId>> {
+    let ids = sqlx::query_scalar!("select distinct tenant_id from usage_additions")
+        .fetch_all(tx.conn())
+        .await?;
+    Ok(ids.into_iter().map(TenantId).collect())
+}
+
+/// Adds at most `limit` additions up into the rows of their days.
+pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
+    let folded = sqlx::query!(
+        "with taken as (
+           delete from usage_additions where tenant_id = $1 and id in (
+             select id from usage_additions where tenant_id = $1 limit $2 for update skip locked)
+           returning day, user_id, agent, runs, input_tokens, output_tokens
+         )
+         insert into usage (tenant_id, id, day, user_id, agent, runs, input_tokens, output_tokens)
+         select $1, gen_random_uuid(), day, user_id, agent, sum(runs), sum(input_tokens), sum(output_tokens)
+         from taken group by day, user_id, agent order by day, user_id, agent
+         on conflict (tenant_id, day, user_id, agent) do update
+         set runs = usage.runs + excluded.runs, input_tokens = usage.input_tokens + excluded.input_tokens,
+             output_tokens = usage.output_tokens + excluded.output_tokens",
+        tx.tenant()?.0,
+        limit,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(folded.rows_affected())
 }
 
 /// By user and agent, from a day on and before another one; whoever used the most tokens first.
@@ -90,11 +95,13 @@ pub async fn list(
     let rows = sqlx::query_as!(
         Line,
         r#"with used as (
-             select user_id, agent, sum(runs)::bigint as runs, sum(input_tokens)::bigint as input_tokens,
-                    sum(output_tokens)::bigint as output_tokens, 0::bigint as tool_calls
-             from usage where tenant_id = $4 and ($1::date is null or day >= $1)
-               and ($2::date is null or day < $2)
-             group by user_id, agent
+             select user_id, agent, runs, input_tokens, output_tokens, 0::bigint as tool_calls
+             from usage
+             where tenant_id = $4 and ($1::date is null or day >= $1) and ($2::date is null or day < $2)
+             union all
+             select user_id, agent, runs, input_tokens, output_tokens, 0
+             from usage_additions
+             where tenant_id = $4 and ($1::date is null or day >= $1) and ($2::date is null or day < $2)
              union all
              select actor, agent, 0, 0, 0, count(*)
              from audit

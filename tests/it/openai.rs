@@ -3,6 +3,7 @@
 mod python; // the official client
 mod refusals; // what is refused, in OpenAI's shape
 mod steps; // from steps, tools and commands to one text
+mod transactions; // how many a run begins
 
 use serde_json::{Value, json};
 

@@ -26,7 +26,7 @@ use crate::{
         ids::{ConversationId, RunId},
         message::Role,
         principal::Principal,
-        run::{RunStatus, Usage},
+        run::{Run, RunStatus, Usage},
     },
 };
 
@@ -169,42 +169,41 @@ impl Turn {
     }
 
     async fn end(&mut self, status: RunStatus) -> Result<News, Problem> {
-        let run = app::runs::get(&self.app, &self.principal, self.run).await?;
-        match status {
-            RunStatus::Succeeded => {
-                self.remember().await;
-                Ok(News::Finished(run.usage))
-            }
-            RunStatus::Cancelled => Err(Problem::new(
+        if status == RunStatus::Succeeded {
+            return Ok(News::Finished(self.remember().await?.usage));
+        }
+        if status == RunStatus::Cancelled {
+            return Err(Problem::new(
                 StatusCode::CONFLICT,
                 "run_cancelled",
                 "the run was cancelled",
-            )),
-            _ => {
-                let detail = run.error.unwrap_or_else(|| "the run failed".to_owned());
-                Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", detail))
-            }
+            ));
         }
+        let run = app::runs::get(&self.app, &self.principal, self.run).await?;
+        let detail = run.error.unwrap_or_else(|| "the run failed".to_owned());
+        Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", detail))
     }
 
     /// Before the client learns that it has the whole answer, so that its next request finds this
     /// conversation. Without it, that request starts a new one with what the client sends: no reason to
     /// withhold the answer.
-    async fn remember(&mut self) {
+    async fn remember(&mut self) -> Result<Run> {
         self.transcript
             .push((Role::Assistant, self.shown.text.clone()));
-        let chat = self.chat.as_deref();
-        let kept = transcript::answered(
+        let answered = transcript::answered(
             &self.app,
             &self.principal,
-            self.conversation,
-            chat,
+            (self.conversation, self.run),
+            self.chat.as_deref(),
             &self.transcript,
-        )
-        .await;
-        if let Err(error) = kept {
-            let error = format!("{:#}", anyhow::Error::from(error));
-            tracing::warn!(error, conversation = %self.conversation, "the client's transcript could not be remembered");
+        );
+        match answered.await {
+            Ok(run) => Ok(run),
+            Err(error) => {
+                let error = format!("{:#}", anyhow::Error::from(error));
+                tracing::warn!(error, conversation = %self.conversation, "the client's transcript could not be remembered");
+                app::runs::get(&self.app, &self.principal, self.run).await
+            }
         }
     }
 }

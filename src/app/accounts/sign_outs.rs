@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::{Accounts, Caller, GUEST_USER, Shared, unauthenticated};
+use super::{Accounts, GUEST_USER, Shared, unauthenticated};
 use crate::{
     domain::{
         audit::Fact,
-        error::Result,
+        error::{Error, Result},
         ids::{ApiKeyId, TenantId, UserId},
         principal::{Admin, Principal},
         session::SignOut,
@@ -26,31 +26,41 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(super) const BEHIND: usize = 256;
 
 impl Shared {
-    /// Refuses a caller whose token was valid and whose session is over.
-    pub(super) async fn check_session(&self, caller: &Caller) -> Result<()> {
-        let Principal {
-            tenant,
-            user,
-            claims,
-            ..
-        } = &caller.principal;
-        let load = async {
-            let mut tx = self.db.tenant(*tenant).await?;
-            store::sign_outs::get(&mut tx, user).await
-        };
+    /// Refuses a caller whose token was valid and whose session is over, and one whose tenant is gone or suspended. What
+    /// is not remembered of the two is read in one transaction.
+    pub(super) async fn check_session(&self, principal: &Principal, by_token: bool) -> Result<()> {
+        let Principal { tenant, user, .. } = principal;
         let whose = (*tenant, user.clone());
-        let known = match self.sign_outs.get(&whose).await {
-            Some(known) => known,
-            None => {
-                let found = load.await?;
+        let sign_out = if by_token {
+            self.sign_outs.get(&whose).await
+        } else {
+            Some(None)
+        };
+        let known = self.known_tenant(*tenant).await;
+        let mut tx = None;
+        if sign_out.is_none() || known.is_none() {
+            tx = Some(self.db.tenant(*tenant).await?);
+        }
+        let sign_out = match (sign_out, &mut tx) {
+            (None, Some(tx)) => {
+                let found = store::sign_outs::get(tx, user).await?;
                 self.sign_outs.insert(whose, found).await;
                 found
             }
+            (known, _) => known.flatten(),
         };
-        if known.is_some_and(|sign_out| sign_out.ends(claims)) {
+        if sign_out.is_some_and(|sign_out| sign_out.ends(&principal.claims)) {
             return unauthenticated("you signed out with this token; sign in again");
         }
-        Ok(())
+        let tenant = match (known, &mut tx) {
+            (None, Some(tx)) => self.load_tenant(tx, *tenant).await,
+            (known, _) => known.ok_or_else(|| Error::not_found("tenant")),
+        };
+        match tenant {
+            Ok(tenant) => tenant.require_active(),
+            Err(Error::NotFound(_)) => unauthenticated("the tenant of this credential is gone"),
+            Err(error) => Err(error),
+        }
     }
 }
 

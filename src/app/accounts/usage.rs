@@ -1,6 +1,8 @@
 //! What was used, and that nobody uses more than they may. Counted in Postgres by day (UTC), for all replicas; asked
 //! when a turn begins, so that what is under way may go somewhat beyond.
 
+use std::{sync::Arc, time::Duration};
+
 use time::Date;
 
 use crate::app::App;
@@ -25,8 +27,27 @@ pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> 
     if !daily.is_any() {
         return Ok(());
     }
+    store::usage::lock(tx).await?;
     let (user, tenant) = store::usage::today(tx, &principal.user).await?;
     daily.admit(user, tenant, app.clock.now())
+}
+
+/// Additions that are folded in one transaction.
+const FOLD: i64 = 5000;
+/// How often additions are folded.
+pub const PERIOD: Duration = Duration::from_secs(5);
+
+/// Adds up what runs have used into the rows of their days.
+pub async fn fold(app: &Arc<App>) -> Result<()> {
+    let mut tx = app.db.system().await?;
+    let tenants = store::usage::tenants_to_fold(&mut tx).await?;
+    drop(tx);
+    for tenant in tenants {
+        let mut tx = app.db.tenant(tenant).await?;
+        store::usage::fold(&mut tx, FOLD).await?;
+        tx.commit().await?;
+    }
+    Ok(())
 }
 
 /// What everybody of a tenant has used today.

@@ -13,14 +13,19 @@ mod prompt;
 mod servers;
 mod skill;
 
-use std::sync::Arc;
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicI64, Ordering},
+};
 
 use futures_util::{StreamExt, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
-use super::{commands, elicitations, resources};
+use self::history::Transcript;
+use super::{commands, elicitations};
 use crate::app::{
-    App, runs,
+    App,
+    runs::{self, scheduler::RunEnd},
     servers::{agents, credentials},
     tools::toolset,
 };
@@ -46,6 +51,10 @@ struct Work {
     run: ClaimedRun,
     /// The user asked to stop.
     cancel: CancellationToken,
+    /// The last durable event that this worker knows.
+    last_event: AtomicI64,
+    /// What the model reads; absent until it was read from rows.
+    transcript: Mutex<Option<Transcript>>,
 }
 
 /// Works a claimed run to its end.
@@ -53,8 +62,16 @@ pub fn work(
     app: Arc<App>,
     run: ClaimedRun,
     cancel: CancellationToken,
-) -> BoxFuture<'static, Result<()>> {
-    Box::pin(Work { app, run, cancel }.finish())
+) -> BoxFuture<'static, Result<RunEnd>> {
+    let only_message = run.start.only_message.clone();
+    let work = Work {
+        app,
+        cancel,
+        last_event: AtomicI64::new(run.start.last_event),
+        transcript: Mutex::new(only_message.map(Transcript::beginning)),
+        run,
+    };
+    Box::pin(work.finish())
 }
 
 /// How a run ends. All of it is written at once, so that a run taken up again never says its last words twice.
@@ -122,7 +139,7 @@ impl Ending {
 impl Work {
     /// Works the run to its end. `Err` when the run could not be ended here: its lease was lost, or the
     /// database is away; then it is taken up again from its last row.
-    async fn finish(self) -> Result<()> {
+    async fn finish(self) -> Result<RunEnd> {
         let ending = match self.proceed().await {
             Ok(ending) => ending,
             // What can be told to the user and will not be otherwise in a moment.
@@ -136,17 +153,16 @@ impl Work {
             Err(error) => return Err(error),
         };
         let status = ending.status;
-        let events = self.end(ending).await?;
+        let (end, events) = self.end(ending).await?;
         metrics::counter!("chatelaine_runs_total", "status" => status.as_str()).increment(1);
         for event in events {
-            self.app
-                .announce(self.run.tenant, self.run.conversation, event);
+            self.announce(event);
         }
-        Ok(())
+        Ok(end)
     }
 
     /// The end as rows: the last words, why it failed, the status.
-    async fn end(&self, ending: Ending) -> Result<Vec<Event>> {
+    async fn end(&self, ending: Ending) -> Result<(RunEnd, Vec<Event>)> {
         let run = &self.run;
         let Ending {
             status,
@@ -164,10 +180,7 @@ impl Work {
         }
         let (error, mut events) = (error.as_deref(), Vec::new());
         let mut tx = self.app.db.tenant(run.tenant).await?;
-        if let Some(usage) = usage {
-            store::runs::add_step(&mut tx, run, usage).await?;
-        }
-        store::runs::finish(&mut tx, run, status, error).await?;
+        let in_tree = store::runs::finish(&mut tx, run, status, error, usage).await?;
         for Last {
             role,
             parts,
@@ -176,17 +189,18 @@ impl Work {
         {
             events.push(self.write(&mut tx, *role, parts, *for_model).await?);
         }
-        let ended = store::messages::append_run_event(
+        let (ended, next) = store::messages::append_run_event(
             &mut tx,
             run.tenant,
             run.conversation,
             run.id,
             status,
             error,
-        );
-        events.push(ended.await?);
+        )
+        .await?;
+        events.push(ended);
         tx.commit().await?;
-        Ok(events)
+        Ok((RunEnd { next, in_tree }, events))
     }
 
     async fn proceed(&self) -> Result<Ending> {
@@ -250,7 +264,7 @@ impl Work {
 
     /// A slash command. One that was interrupted after its call is not begun again.
     async fn command(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
-        let asker = elicitations::asker(&self.app, &self.run, false).await?;
+        let asker = elicitations::asker(&self.app, &self.run, false);
         let resumed = written
             .iter()
             .flat_map(|message| &message.parts)
@@ -332,7 +346,7 @@ impl Work {
 
     /// Model and tools in turn, until the model has nothing more to call.
     async fn converse(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
-        let asker = elicitations::asker(&self.app, &self.run, true).await?;
+        let asker = elicitations::asker(&self.app, &self.run, true);
         let is_step =
             |message: &&Message| message.role == Role::Assistant && !opening::is_of_prompt(message);
         let done = written.iter().filter(is_step).count();
@@ -386,19 +400,10 @@ impl Work {
 
     /// One step of the model, streamed to whoever listens.
     async fn step(&self, pack: &Arc<Pack>, toolbox: &Arc<toolset::Toolbox>) -> Result<Step> {
-        let reading = resources::definition(
-            &self.app,
-            &self.run.principal,
-            toolbox,
-            self.run.conversation,
-        )
-        .await?;
-        let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        let messages = store::messages::for_model(&mut tx, &self.run, pack.memory.window).await?;
-        drop(tx);
+        let (history, reading) = self.read_transcript(pack.memory.window, toolbox).await?;
         let request = StepRequest {
             system: prompt::system(pack, &self.run.principal, toolbox),
-            history: history::turns(&messages, pack.memory.window, self.run.id),
+            history,
             tools: prompt::definitions(toolbox)
                 .into_iter()
                 .chain(reading)
@@ -471,9 +476,15 @@ impl Work {
     async fn commit(&self, mut tx: Tx, role: Role, parts: &[Part], for_model: bool) -> Result<()> {
         let event = self.write(&mut tx, role, parts, for_model).await?;
         tx.commit().await?;
+        self.announce(event);
+        Ok(())
+    }
+
+    /// After the commit: tells everybody who listens.
+    fn announce(&self, event: Event) {
+        self.last_event.fetch_max(event.seq, Ordering::Relaxed);
         self.app
             .announce(self.run.tenant, self.run.conversation, event);
-        Ok(())
     }
 
     async fn write(
@@ -491,14 +502,24 @@ impl Work {
             parts,
             for_model,
         };
-        let (_, event) = store::messages::append(tx, run.tenant, run.conversation, message).await?;
+        let (message, event) =
+            store::messages::append(tx, run.tenant, run.conversation, message).await?;
+        if for_model && let Some(transcript) = &mut *self.transcript() {
+            transcript.messages.push(message);
+        }
         Ok(event)
     }
 
     fn transient(&self, event: Transient) {
-        self.app
-            .live
-            .transient(self.run.tenant, self.run.conversation, event);
+        let follows = self.last_event.load(Ordering::Relaxed);
+        let place = (self.run.tenant, self.run.conversation);
+        self.app.live.transient(place, follows, event);
+    }
+
+    fn transcript(&self) -> MutexGuard<'_, Option<Transcript>> {
+        self.transcript
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,24 +1,24 @@
-//! Conversations: open, read, say something, listen. A message opens a run; the run is worked on by
-//! [`super::jobs`], in this process if it has a place.
+//! Conversations: open, read, say something, listen. A message opens a run; the run is worked on in this process if it
+//! has a place for it.
 
 mod answers;
-
-use std::{collections::VecDeque, sync::Arc};
+mod listening;
 
 use serde::Serialize;
 
 pub(in crate::app) use self::answers::{Caught, catch};
+pub use self::listening::{Heard, Listening, listen};
+pub use crate::app::runs::deleting::delete;
 use crate::app::{
     App,
     accounts::usage,
-    runs::opening::{self, OpenedRun, RunRequest},
+    runs::opening::{self, OpenedRun, Place, RunRequest},
     servers::agents,
 };
 use crate::{
     domain::{
-        audit::Fact,
         error::{Error, Result},
-        event::{Event, Transient},
+        event::Event,
         ids::{AgentId, ConversationId, RunId, TenantId},
         message::{Message, Part, Role},
         pack::Pack,
@@ -26,13 +26,11 @@ use crate::{
         prompt,
         run::{Conversation, Run, RunKind},
     },
-    live::{self, Listener},
     store::{self, Tx, hints::Hint, messages::NewMessage},
 };
 
 /// Characters of one message.
 pub const MAX_MESSAGE: usize = 32_768;
-const PAGE: i64 = 200;
 
 /// What became of a message: where it stands and the run that answers it.
 #[derive(Debug, Serialize)]
@@ -145,64 +143,6 @@ pub async fn get(app: &App, principal: &Principal, id: ConversationId) -> Result
     store::conversations::get(&mut tx, &principal.user, id, false).await
 }
 
-/// Removes a conversation with everything in it, and the sessions that its runs have started, with everything in them.
-/// Runs under way stop; what those sessions have asked consent for is taken back. A request of the conversation's own
-/// stays: its user sees it in their list.
-pub async fn delete(app: &App, principal: &Principal, id: ConversationId) -> Result<()> {
-    let mut tries = 0;
-    loop {
-        match delete_once(app, principal, id).await {
-            Err(error) if tries < 3 && store::deadlocked(&error) => tries += 1,
-            done => return done,
-        }
-    }
-}
-
-async fn delete_once(app: &App, principal: &Principal, id: ConversationId) -> Result<()> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let runs = async |tx: &mut Tx, sessions: &[ConversationId]| {
-        let runs = store::trees::runs_of(tx, sessions).await?;
-        Ok::<_, Error>(runs.into_iter().map(|(run, _)| run).collect::<Vec<RunId>>())
-    };
-    // Requests first: whoever decides about one locks it before its conversation.
-    let below = store::trees::sessions_below(&mut tx, &principal.user, id).await?;
-    let asking = runs(&mut tx, &below).await?;
-    let mut withdrawn = store::approvals::withdraw(&mut tx, &asking, &principal.user).await?;
-    let below = store::trees::lock_sessions_below(&mut tx, &principal.user, id).await?;
-    // What was asked for between the two looks.
-    let asking = runs(&mut tx, &below).await?;
-    withdrawn.extend(store::approvals::withdraw(&mut tx, &asking, &principal.user).await?);
-    let open = store::trees::runs_of(&mut tx, &[&below[..], &[id]].concat()).await?;
-    let agent = store::conversations::delete(&mut tx, &principal.user, id).await?;
-    let detail = id.to_string();
-    let fact = Fact::new(principal.user.as_str(), "conversation.deleted").detail(&detail);
-    store::audit::record(
-        &mut tx,
-        principal.tenant,
-        &Fact {
-            agent: Some(&agent),
-            ..fact
-        },
-    )
-    .await?;
-    tx.commit().await?;
-    for (run, _) in open.into_iter().filter(|(_, open)| *open) {
-        app.running.cancel(run);
-    }
-    for approval in withdrawn {
-        // The receiver lives as long as the process works; what is sent after that is found by another.
-        let _ = app.approved.send((principal.tenant, approval));
-    }
-    for gone in below.into_iter().chain([id]) {
-        app.live.look(principal.tenant, gone);
-        let _ = app.hints.send(Hint::Conversation {
-            tenant: principal.tenant,
-            conversation: gone,
-        });
-    }
-    Ok(())
-}
-
 /// Messages after number `after`, oldest first.
 pub async fn messages(
     app: &App,
@@ -229,9 +169,16 @@ pub async fn post(
     field: Option<&str>,
 ) -> Result<Posted> {
     let text = checked(&text)?;
-    let conversation = get(app, principal, id).await?;
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
+    let may_answer = field.is_some() || store::conversations::awaits_answer(&mut tx, id).await?;
+    drop(tx);
     let pack = agents::pack(app, principal, conversation.agent.as_str()).await?;
-    let caught = catch(app, principal, &pack, id, &text, field).await?;
+    let caught = if may_answer {
+        catch(app, principal, &pack, id, &text, field).await?
+    } else {
+        None
+    };
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, true).await?;
     let said = say(
@@ -318,146 +265,29 @@ pub(in crate::app) async fn say(
     if kind == RunKind::Turn {
         usage::admit(app, tx, principal).await?;
     }
+    let title = Conversation::title_from(text);
     let request = RunRequest {
         id: RunId::new(),
         conversation,
         principal,
         kind,
-        takes_place_of_parent: false,
+        place: Place::Alone,
         role: Role::User,
         parts: &[Part::text(text)],
         for_model: kind == RunKind::Turn && !names_prompt && caught.is_none(),
+        title: (kind == RunKind::Turn).then_some(title.as_str()),
     };
     let opened = opening::open(app, tx, &request).await?;
     if let Some(caught) = caught {
-        caught.deliver(tx, opened.id).await?;
+        caught.deliver(tx, opened.run.id).await?;
     }
-    if conversation.title.is_empty() && kind == RunKind::Turn {
-        let title = Conversation::title_from(text);
-        store::conversations::set_title(tx, conversation.id, &title).await?;
-    }
-    let run = store::runs::get(tx, &principal.user, opened.id).await?;
     Ok(PendingPost {
         posted: Posted {
             message: opened.message.clone(),
-            run,
+            run: opened.run.clone(),
         },
         unpublished: Unpublished::Run(opened),
     })
-}
-
-/// What a listener of one conversation gets.
-pub enum Heard {
-    Durable(Arc<Event>),
-    Transient(Arc<Transient>),
-}
-
-/// A listener's place: every durable event after `after` once and in order, and what is said meanwhile.
-pub struct Listening {
-    app: Arc<App>,
-    tenant: TenantId,
-    principal: Principal,
-    conversation: ConversationId,
-    listener: Listener,
-    last: i64,
-    ready: VecDeque<Event>,
-    look: bool,
-    /// The newest event that was known without being announced to this listener.
-    known: i64,
-    /// The event whose announcement is still to come although it was read: what is said before that led to
-    /// it, and would be said twice.
-    awaited: Option<i64>,
-    /// The next read is for what happened on another replica, which is never announced here.
-    elsewhere: bool,
-}
-
-/// Listens to a conversation from durable event `after` on; absent: from now on.
-pub async fn listen(
-    app: &Arc<App>,
-    principal: &Principal,
-    id: ConversationId,
-    after: Option<i64>,
-) -> Result<Listening> {
-    // Listen first, look second: nothing falls in between.
-    let listener = app.live.listen(principal.tenant, id);
-    let conversation = get(app, principal, id).await?;
-    let mut listening = Listening {
-        app: app.clone(),
-        tenant: principal.tenant,
-        principal: principal.clone(),
-        conversation: id,
-        listener,
-        last: after
-            .unwrap_or(conversation.last_event)
-            .clamp(0, conversation.last_event),
-        ready: VecDeque::new(),
-        look: false,
-        known: conversation.last_event,
-        awaited: None,
-        elsewhere: false,
-    };
-    // Now rather than at the first `next`: a run that starts after this is heard as it speaks.
-    listening.read().await?;
-    Ok(listening)
-}
-
-impl Listening {
-    /// The next piece of news; `None` when the process stops. `NotFound` once the conversation is gone.
-    pub async fn next(&mut self) -> Result<Option<Heard>> {
-        loop {
-            if let Some(event) = self.ready.pop_front() {
-                self.last = event.seq;
-                return Ok(Some(Heard::Durable(Arc::new(event))));
-            }
-            if self.look {
-                self.read().await?;
-                continue;
-            }
-            let heard = tokio::select! {
-                heard = self.listener.next() => heard,
-                () = self.app.shutdown.cancelled() => return Ok(None),
-            };
-            if let live::Heard::Durable(event) = &heard {
-                self.awaited = self.awaited.filter(|awaited| event.seq < *awaited);
-            }
-            match heard {
-                live::Heard::Transient(_) if self.awaited.is_some() => {}
-                live::Heard::Transient(event) => return Ok(Some(Heard::Transient(event))),
-                live::Heard::Durable(event) if event.seq == self.last + 1 => {
-                    self.last = event.seq;
-                    return Ok(Some(Heard::Durable(event)));
-                }
-                live::Heard::Durable(event) if event.seq <= self.last => {}
-                live::Heard::Durable(_) | live::Heard::Missed => self.look = true,
-                live::Heard::Look => (self.look, self.elsewhere) = (true, true),
-            }
-        }
-    }
-
-    /// The number of the last durable event that was heard.
-    pub fn last(&self) -> i64 {
-        self.last
-    }
-
-    async fn read(&mut self) -> Result<()> {
-        let mut tx = self.app.db.tenant(self.tenant).await?;
-        store::conversations::get(&mut tx, &self.principal.user, self.conversation, false).await?;
-        let events = store::messages::events(&mut tx, self.conversation, self.last, PAGE).await?;
-        self.look = events.len() == usize::try_from(PAGE).unwrap_or(usize::MAX);
-        if let Some(newest) = events
-            .last()
-            .map(|event| event.seq)
-            .filter(|seq| *seq > self.known)
-        {
-            self.known = newest;
-            self.awaited = Some(newest);
-        }
-        if std::mem::take(&mut self.elsewhere) {
-            self.awaited = None;
-        }
-        self.ready.extend(events);
-        Ok(())
-    }
 }
 
 impl App {

@@ -27,6 +27,7 @@ use crate::{
         ids::{AgentId, ConversationId, RunId, ServerId, TenantId},
         message::{Part, Role},
         principal::Principal,
+        run::ClaimedRun,
         secret::Secret,
         texts::{self, Key},
     },
@@ -66,25 +67,14 @@ pub struct About<'a> {
 }
 
 /// Whether somebody can be asked in a run: its user is in the conversation, and what they answer can be kept sealed.
-pub async fn asker(
-    app: &App,
-    run: &crate::domain::run::ClaimedRun,
-    for_model: bool,
-) -> Result<Option<Asker>> {
-    if !app.keys.has_ring() {
-        return Ok(None);
-    }
-    let mut tx = app.db.tenant(run.tenant).await?;
-    if store::elicitations::is_started(&mut tx, run.id).await? {
-        return Ok(None);
-    }
-    // A client that keeps the transcript cannot speak before it has its answer.
-    let live = !store::flows::is_of_client(&mut tx, run.conversation).await?;
-    Ok(Some(Asker {
+pub fn asker(app: &App, run: &ClaimedRun, for_model: bool) -> Option<Asker> {
+    let can_ask = app.keys.has_ring() && !run.start.is_delegated;
+    can_ask.then_some(Asker {
         conversation: run.conversation,
         for_model,
-        live,
-    }))
+        // A client that keeps the transcript cannot speak before it has its answer.
+        live: !run.start.is_of_client,
+    })
 }
 
 /// Asks the user, in the conversation. `false` when another question is open there.

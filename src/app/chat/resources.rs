@@ -113,18 +113,8 @@ pub async fn read(
 }
 
 /// The model's tool, when there is something to read.
-pub async fn definition(
-    app: &App,
-    principal: &Principal,
-    toolbox: &Toolbox,
-    id: ConversationId,
-) -> Result<Option<ToolDef>> {
-    if toolbox.is_empty()
-        || !links(app, principal, id, None)
-            .await?
-            .iter()
-            .any(|link| is_open(toolbox, link))
-    {
+pub fn definition(toolbox: &Toolbox, links: &[Link]) -> Result<Option<ToolDef>> {
+    if !links.iter().any(|link| is_open(toolbox, link)) {
         return Ok(None);
     }
     let schema = json!({

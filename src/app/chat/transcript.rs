@@ -11,10 +11,11 @@ use crate::app::{App, servers::agents};
 use crate::{
     domain::{
         error::{Error, Result},
-        ids::ConversationId,
+        ids::{ConversationId, RunId},
         message::{Part, Role},
+        pack::Pack,
         principal::Principal,
-        run::Conversation,
+        run::{Conversation, Run},
     },
     store::{self, Tx, messages::NewMessage},
 };
@@ -39,28 +40,17 @@ pub async fn resume(
     };
     let text = conversations::checked(&text)?;
     let pack = agents::pack(app, principal, agent).await?;
-    let mut tx = app.db.tenant(principal.tenant).await?;
     let key = key(chat, &transcript);
-    let known =
-        store::conversations::by_external_key(&mut tx, &principal.user, pack.id(), &key).await?;
-    drop(tx);
-    let caught = match &known {
-        Some(known) => conversations::catch(app, principal, &pack, known.id, &text, None).await?,
-        None => None,
-    };
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let known =
-        store::conversations::by_external_key(&mut tx, &principal.user, pack.id(), &key).await?;
-    let conversation = match known {
-        Some(conversation) => conversation,
-        None => {
-            let conversation =
-                conversations::open(&mut tx, principal, &pack, "", Some(&key)).await?;
-            import(&mut tx, principal, conversation.id, &transcript).await?;
-            store::conversations::get(&mut tx, &principal.user, conversation.id, true).await?
-        }
-    };
-    let said = conversations::say(
+    let place = (&*pack, key.as_str(), &transcript);
+    let (mut tx, mut conversation) = locate(app, principal, place).await?;
+    let mut caught = None;
+    if store::conversations::awaits_answer(&mut tx, conversation.id).await? {
+        // Judging an answer takes transactions of its own. The conversation is not a new one, which awaits nothing.
+        drop(tx);
+        caught = conversations::catch(app, principal, &pack, conversation.id, &text, None).await?;
+        (tx, conversation) = locate(app, principal, place).await?;
+    }
+    let post = conversations::say(
         app,
         &mut tx,
         principal,
@@ -69,30 +59,44 @@ pub async fn resume(
         caught.as_ref(),
     )
     .await?;
+    // Before the commit, so that nothing is announced that this listener does not hear.
+    let listening = Listening::new(app, principal, conversation.id, conversation.last_event);
     tx.commit().await?;
-    let listening = conversations::listen(
-        app,
-        principal,
-        conversation.id,
-        Some(conversation.last_event),
-    )
-    .await?;
-    let posted = said.publish(app, principal);
+    let posted = post.publish(app, principal);
     Ok((conversation, posted, listening))
 }
 
-/// Remembers what the client shows now, its answer included, so that its next request finds the
-/// conversation.
+/// The conversation that a key belongs to, locked; a new one with what was said before when there is none.
+async fn locate(
+    app: &App,
+    principal: &Principal,
+    (pack, key, transcript): (&Pack, &str, &Transcript),
+) -> Result<(Tx, Conversation)> {
+    let (tenant, user) = (principal.tenant, &principal.user);
+    let mut tx = app.db.tenant(tenant).await?;
+    let known = store::conversations::by_external_key(&mut tx, user, pack.id(), key).await?;
+    if let Some(conversation) = known {
+        return Ok((tx, conversation));
+    }
+    let mut conversation = conversations::open(&mut tx, principal, pack, "", Some(key)).await?;
+    conversation.last_event += import(&mut tx, principal, conversation.id, transcript).await?;
+    Ok((tx, conversation))
+}
+
+/// Remembers what the client shows now, its answer included, so that its next request finds the conversation. The run as
+/// it ended.
 pub async fn answered(
     app: &App,
     principal: &Principal,
-    conversation: ConversationId,
+    (conversation, run): (ConversationId, RunId),
     chat: Option<&str>,
     transcript: &Transcript,
-) -> Result<()> {
+) -> Result<Run> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::conversations::set_external_key(&mut tx, conversation, &key(chat, transcript)).await?;
-    tx.commit().await
+    let run = store::runs::get(&mut tx, &principal.user, run).await?;
+    tx.commit().await?;
+    Ok(run)
 }
 
 /// SHA-256 over the chat id and every message, in hex. Space around a message does not count: clients trim.
@@ -119,13 +123,15 @@ fn key(chat: Option<&str>, transcript: &Transcript) -> String {
     hex::encode(digest.finalize())
 }
 
-/// Takes over what the client says was said before. Nothing of it was checked by us: it is the user's word.
+/// Takes over what the client says was said before; how many messages. Nothing of it was checked by us: it is the
+/// user's word.
 async fn import(
     tx: &mut Tx,
     principal: &Principal,
     id: ConversationId,
     transcript: &Transcript,
-) -> Result<()> {
+) -> Result<i64> {
+    let mut imported = 0;
     for (role, text) in transcript
         .iter()
         .filter(|(_, text)| !text.trim().is_empty())
@@ -144,6 +150,7 @@ async fn import(
             for_model: true,
         };
         store::messages::append(tx, principal.tenant, id, message).await?;
+        imported += 1;
     }
-    Ok(())
+    Ok(imported)
 }

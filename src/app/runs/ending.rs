@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    opening::{self, RunRequest},
+    opening::{self, Place, RunRequest},
     words,
 };
 use crate::{
@@ -41,7 +41,7 @@ pub async fn wait(app: &App, principal: &Principal, begun: &super::starting::Beg
         if run.status.is_final() {
             return Ok(run);
         }
-        let news = async { while let Heard::Transient(_) = listener.next().await {} };
+        let news = async { while let Heard::Transient { .. } = listener.next().await {} };
         tokio::select! {
             () = news => {}
             () = tokio::time::sleep(POLL) => {}
@@ -127,18 +127,22 @@ async fn call_back(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
         text,
     })];
     if has_model {
+        let params = serde_json::Map::new();
         let request = RunRequest {
             id: RunId::new(),
             conversation: &conversation,
             principal: &due.principal,
             kind: RunKind::Turn,
-            takes_place_of_parent: false,
+            place: Place::InTree {
+                given: continue_tree(&due, &params),
+                parent_waits: false,
+            },
             role: Role::System,
             parts: &parts,
             for_model: true,
+            title: None,
         };
         let opened = opening::open(app, &mut tx, &request).await?;
-        continue_tree(&mut tx, opened.id, &due).await?;
         tx.commit().await?;
         opened.publish(app);
         return Ok(());
@@ -157,19 +161,20 @@ async fn call_back(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
 }
 
 /// The turn that is told goes on with the tree of the run that has ended, unless it has one of its own.
-async fn continue_tree(tx: &mut Tx, told_in: RunId, due: &Due) -> Result<()> {
-    let branch = Branch {
-        root: due.branch.root,
-        parent: Some(due.run),
-        depth: (due.branch.depth - 1).max(0),
-    };
-    let given = Given {
-        branch,
-        params: &serde_json::Map::new(),
+fn continue_tree<'a>(
+    due: &Due,
+    params: &'a serde_json::Map<String, serde_json::Value>,
+) -> Given<'a> {
+    Given {
+        branch: Branch {
+            root: due.branch.root,
+            parent: Some(due.run),
+            depth: (due.branch.depth - 1).max(0),
+        },
+        params,
         scope: None,
         callback: None,
-    };
-    store::trees::plant(tx, told_in, &given).await
+    }
 }
 
 /// Settles the runs that no process has settled.

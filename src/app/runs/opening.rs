@@ -10,13 +10,9 @@ use crate::{
         ids::{RunId, TenantId},
         message::{Message, Part, Role},
         principal::Principal,
-        run::{Conversation, RunKind},
+        run::{Conversation, Run, RunKind},
     },
-    store::{
-        self, Tx,
-        messages::NewMessage,
-        runs::{Enqueued, NewRun},
-    },
+    store::{self, Tx, runs::NewRun, trees::Given},
 };
 
 /// A run to open. Its conversation is locked by the caller.
@@ -25,18 +21,32 @@ pub struct RunRequest<'a> {
     pub conversation: &'a Conversation,
     pub principal: &'a Principal,
     pub kind: RunKind,
-    /// A run waits for the end of this one, which therefore needs no place of its own.
-    pub takes_place_of_parent: bool,
+    pub place: Place<'a>,
     /// What the run answers.
     pub role: Role,
     pub parts: &'a [Part],
     pub for_model: bool,
+    /// The title of a conversation that has none.
+    pub title: Option<&'a str>,
+}
+
+/// Where a run stands among others.
+pub enum Place<'a> {
+    /// For itself.
+    Alone,
+    /// In the tree of another one, if that has a tree.
+    WithRun(RunId),
+    /// At a place of a tree. If the run above waits for the end of this one, this one works without a permit of its own.
+    InTree {
+        given: Given<'a>,
+        parent_waits: bool,
+    },
 }
 
 /// A run that is written and not yet committed.
 pub struct OpenedRun {
     /// A run that was waiting already, if the message joined it.
-    pub id: RunId,
+    pub run: Run,
     pub message: Message,
     tenant: TenantId,
     event: Event,
@@ -45,14 +55,15 @@ pub struct OpenedRun {
 
 /// Writes a run and the message that it answers.
 pub async fn open(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<OpenedRun> {
-    let tenant = request.principal.tenant;
     let stopping = app.shutdown.is_cancelled();
     let permit = if stopping {
         None
     } else {
         app.places.clone().try_acquire_owned().ok()
     };
-    let at_once = permit.is_some() || request.takes_place_of_parent && !stopping;
+    let parent_waits =
+        matches!(&request.place, Place::InTree { parent_waits, .. } if *parent_waits);
+    let at_once = permit.is_some() || parent_waits && !stopping;
     let new = NewRun {
         id: request.id,
         conversation: request.conversation.id,
@@ -60,26 +71,29 @@ pub async fn open(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<Op
         principal: request.principal,
         kind: request.kind,
         worker: at_once.then_some((app.replica, app.config.run_lease)),
-    };
-    let (id, run_ordinal, claimed) = match store::runs::enqueue(tx, tenant, &new).await? {
-        Enqueued::Claimed(run) => (run.id, run.ordinal, Some(run)),
-        Enqueued::Queued { id, ordinal } => (id, ordinal, None),
-    };
-    let message = NewMessage {
-        run: Some(id),
-        run_ordinal,
         role: request.role,
         parts: request.parts,
         for_model: request.for_model,
+        title: request.title,
     };
-    let (message, event) =
-        store::messages::append(tx, tenant, request.conversation.id, message).await?;
+    let mut written = store::runs::create(tx, &new).await?;
+    let is_delegated = match &request.place {
+        Place::Alone => false,
+        Place::WithRun(other) => store::trees::follow(tx, written.run.id, *other).await?,
+        Place::InTree { given, .. } => {
+            store::trees::plant(tx, written.run.id, given).await?;
+            true
+        }
+    };
+    if let Some(run) = &mut written.claimed {
+        run.start.is_delegated = is_delegated;
+    }
     Ok(OpenedRun {
-        id,
-        message,
-        tenant,
-        event,
-        claim: claimed.map(|run| (run, permit)),
+        run: written.run,
+        message: written.message,
+        tenant: request.principal.tenant,
+        event: written.event,
+        claim: written.claimed.map(|run| (run, permit)),
     })
 }
 

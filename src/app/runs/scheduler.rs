@@ -7,6 +7,7 @@ use std::{
     collections::{HashMap, HashSet},
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
@@ -31,6 +32,8 @@ use crate::{
 
 /// Runs looked up at once.
 const BATCH: i64 = 32;
+/// Time between two rounds of hints.
+const HINT_PAUSE: Duration = Duration::from_millis(10);
 
 /// The runs at work in this process, to be cancelled.
 #[derive(Default)]
@@ -78,7 +81,15 @@ impl Running {
 pub type Claim = (ClaimedRun, Option<OwnedSemaphorePermit>);
 
 /// Works a claimed run to its end. The token is cancelled when the user asks to stop.
-pub type Worker = fn(Arc<App>, ClaimedRun, CancellationToken) -> BoxFuture<'static, Result<()>>;
+pub type Worker = fn(Arc<App>, ClaimedRun, CancellationToken) -> BoxFuture<'static, Result<RunEnd>>;
+
+/// What follows from the end of a run, as its last transaction saw it.
+pub struct RunEnd {
+    /// The turn that waits in the conversation.
+    pub next: Option<RunId>,
+    /// Somebody may be waiting to be told, or the tree may be over.
+    pub in_tree: bool,
+}
 
 /// Starts runs as they come, until the process stops.
 pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Claim>) {
@@ -152,9 +163,13 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<OwnedSemaphorePermit>, 
         drop(permit);
         orchestrator::forget(&app, run.id).await;
         match worked {
-            Ok(Ok(())) => {
-                follow_up(&app, &run).await;
-                runs::ending::settle(&app, run.tenant, run.id).await;
+            Ok(Ok(end)) => {
+                if let Some(next) = end.next {
+                    start_next(&app, run.tenant, next).await;
+                }
+                if end.in_tree {
+                    runs::ending::settle(&app, run.tenant, run.id).await;
+                }
             }
             Ok(Err(Error::Conflict(reason))) => {
                 tracing::info!(run = %run.id, reason, "a run is left to another worker");
@@ -180,21 +195,12 @@ async fn hold(app: &App, run: &ClaimedRun, cancel: &CancellationToken) -> leases
     .await
 }
 
-/// The next turn of the conversation, if a message waited for this one.
-async fn follow_up(app: &Arc<App>, run: &ClaimedRun) {
+/// Starts the turn that waited for the end of another one.
+async fn start_next(app: &Arc<App>, tenant: TenantId, next: RunId) {
     if app.shutdown.is_cancelled() {
         return;
     }
-    let next = async {
-        let mut tx = app.db.tenant(run.tenant).await?;
-        store::runs::waiting(&mut tx, run.conversation).await
-    };
-    let taken = match next.await {
-        Ok(Some(id)) => take(app, run.tenant, id).await.map(|_| ()),
-        Ok(None) => Ok(()),
-        Err(error) => Err(error),
-    };
-    if let Err(error) = taken {
+    if let Err(error) = take(app, tenant, next).await {
         tracing::warn!(%error, "the next turn is not started at once; it is found within a second");
     }
 }
@@ -226,6 +232,8 @@ pub async fn send_hints(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Hint>)
         if let Err(error) = app.db.hint(app.replica, &distinct).await {
             tracing::debug!(%error, "a hint was not sent; the others look within a second");
         }
+        // What comes meanwhile goes out together.
+        tokio::time::sleep(HINT_PAUSE).await;
     }
 }
 
@@ -282,26 +290,27 @@ pub async fn hear_hints(app: Arc<App>) {
     }
 }
 
-/// Which of the conversations with listeners have news? `known` is what the last look saw.
+/// Which of the conversations with listeners have news? `known` is what the last look saw. One query for all tenants.
 pub async fn find_news(app: &Arc<App>, known: &mut HashMap<ConversationId, i64>) -> Result<()> {
-    let mut seen = HashMap::with_capacity(known.len());
-    for (tenant, ids) in app.live.listened() {
-        let mut tx = app.db.tenant(tenant).await?;
-        let last: HashMap<_, _> = store::conversations::last_events(&mut tx, &ids)
-            .await?
-            .into_iter()
-            .collect();
-        drop(tx);
-        for id in ids {
-            // One that is not there any more is news, too. One that is new here may have news that came
-            // between the listener's own look and this one.
-            let last = last.get(&id).copied();
-            if last.is_none() || known.get(&id) != last.as_ref() {
-                app.live.look(tenant, id);
-            }
-            seen.extend(last.map(|last| (id, last)));
+    let listened = app.live.listened();
+    if listened.is_empty() {
+        known.clear();
+        return Ok(());
+    }
+    let mut tx = app.db.system().await?;
+    let last: HashMap<_, _> = store::conversations::last_events(&mut tx, &listened)
+        .await?
+        .into_iter()
+        .collect();
+    drop(tx);
+    for (tenant, id) in &listened {
+        // One that is not there any more is news, too. One that is new here may have news that came
+        // between the listener's own look and this one.
+        let last = last.get(id);
+        if last.is_none() || known.get(id) != last {
+            app.live.look(*tenant, *id);
         }
     }
-    *known = seen;
+    *known = last;
     Ok(())
 }

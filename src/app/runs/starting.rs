@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::{
-    opening::{self, RunRequest},
+    opening::{self, Place, RunRequest},
     values,
 };
 use crate::{
@@ -105,24 +105,27 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
     }
     usage::admit(app, &mut tx, principal).await?;
     let branch = branch(app, &mut tx, by, id).await?;
-    let request = RunRequest {
-        id,
-        conversation: &conversation,
-        principal,
-        kind: RunKind::Turn,
-        takes_place_of_parent: matches!(by, By::Run { waits: true, .. }),
-        role: Role::User,
-        parts: &[Part::text(text)],
-        for_model: true,
-    };
-    let opened = opening::open(app, &mut tx, &request).await?;
     let given = Given {
         branch,
         params: &params,
         scope: scope.as_deref(),
         callback: wanted.callback,
     };
-    store::trees::plant(&mut tx, id, &given).await?;
+    let request = RunRequest {
+        id,
+        conversation: &conversation,
+        principal,
+        kind: RunKind::Turn,
+        place: Place::InTree {
+            given,
+            parent_waits: matches!(by, By::Run { waits: true, .. }),
+        },
+        role: Role::User,
+        parts: &[Part::text(text)],
+        for_model: true,
+        title: None,
+    };
+    let opened = opening::open(app, &mut tx, &request).await?;
     tx.commit().await?;
     opened.publish(app);
     Ok(Begun {

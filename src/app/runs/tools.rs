@@ -7,13 +7,12 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use super::{
-    ending,
+    deleting, ending,
     starting::{Begun, By, Target, Wanted, begin},
 };
 use crate::{
     app::{
         App,
-        chat::conversations,
         servers::{agents, orchestrator::Speaker},
     },
     domain::{
@@ -237,7 +236,7 @@ async fn result(app: &App, speaker: &Speaker, session: &str) -> Result<Value> {
 async fn delete_all(app: &App, speaker: &Speaker) -> Result<Value> {
     let sessions = children(app, speaker).await?;
     for child in &sessions {
-        match conversations::delete(app, &speaker.principal, child.session).await {
+        match deleting::delete(app, &speaker.principal, child.session).await {
             Ok(()) | Err(Error::NotFound(_)) => {}
             Err(error) => return Err(error),
         }

@@ -8,7 +8,7 @@ use crate::{
     domain::{
         approval::{About, Approval, Approver, State},
         error::Result,
-        ids::{ApprovalId, UserId},
+        ids::{ApprovalId, TenantId, UserId},
         principal::Principal,
     },
     store::Tx,
@@ -144,16 +144,26 @@ pub async fn changed(
     found.into_iter().map(TryInto::try_into).collect()
 }
 
-/// Whether anything of the tenant has changed since the last answer that was another one: when the newest change
-/// was, and how many came within ten seconds of now (one that commits late may not be the newest).
-pub async fn changed_last(tx: &mut Tx) -> Result<(Option<OffsetDateTime>, i64)> {
-    let row = sqlx::query!(
-        r#"select (select max(changed_at) from approvals where tenant_id = $1) as last,
-                  (select count(*) from approvals
-                   where tenant_id = $1 and changed_at > clock_timestamp() - interval '10 seconds') as "fresh!""#,
-        tx.tenant()?.0,
+/// Whether anything of a tenant has changed since the last answer that was another one: when the newest change was, and
+/// how many came within ten seconds of now (one that commits late may not be the newest). Needs the system role.
+pub async fn changed_last(
+    tx: &mut Tx,
+    tenants: &[TenantId],
+) -> Result<Vec<(TenantId, (Option<OffsetDateTime>, i64))>> {
+    let tenants: Vec<_> = tenants.iter().map(|tenant| tenant.0).collect();
+    let rows = sqlx::query!(
+        r#"select t.tenant_id as "tenant_id!",
+                  (select max(a.changed_at) from approvals a where a.tenant_id = t.tenant_id) as last,
+                  (select count(*) from approvals a
+                   where a.tenant_id = t.tenant_id
+                     and a.changed_at > clock_timestamp() - interval '10 seconds') as "fresh!"
+           from unnest($1::uuid[]) t (tenant_id)"#,
+        &tenants,
     )
-    .fetch_one(tx.conn())
+    .fetch_all(tx.conn())
     .await?;
-    Ok((row.last, row.fresh))
+    let rows = rows
+        .into_iter()
+        .map(|row| (TenantId(row.tenant_id), (row.last, row.fresh)));
+    Ok(rows.collect())
 }

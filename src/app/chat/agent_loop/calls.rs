@@ -190,7 +190,12 @@ impl Work {
             &[Part::ToolResult(result.clone())],
             for_model,
         )
-        .await
+        .await?;
+        if !links.is_empty() {
+            // Which of them are kept is for the rows to say.
+            *self.transcript() = None;
+        }
+        Ok(())
     }
 
     async fn through_the_gate(

@@ -1,19 +1,65 @@
 //! What the model is told of the conversation so far: the last messages, never a call without its result
-//! or a result without its call.
+//! or a result without its call. Read from rows once; from there on the worker adds what it writes itself.
 
 use std::collections::HashMap;
 
+use super::Work;
 use crate::{
+    app::{chat::resources, tools::toolset::Toolbox},
     domain::{
+        error::Result,
         ids::RunId,
         message::{Message, Part, Role, ToolResult},
+        resource::Link,
     },
-    llm::{ModelCall, Turn},
+    llm::{ModelCall, ToolDef, Turn},
+    store,
 };
+
+/// What the model may read of a conversation.
+pub(super) struct Transcript {
+    pub messages: Vec<Message>,
+    links: Vec<Link>,
+}
+
+impl Transcript {
+    /// Of a new conversation.
+    pub fn beginning(message: Message) -> Self {
+        Self {
+            messages: vec![message],
+            links: Vec::new(),
+        }
+    }
+}
+
+impl Work {
+    /// What the model reads in its next step, and the tool that reads what was linked to.
+    pub(super) async fn read_transcript(
+        &self,
+        window: usize,
+        toolbox: &Toolbox,
+    ) -> Result<(Vec<Turn>, Option<ToolDef>)> {
+        let known = self.transcript().take();
+        let transcript = match known {
+            Some(known) => known,
+            None => {
+                let mut tx = self.app.db.tenant(self.run.tenant).await?;
+                Transcript {
+                    messages: store::messages::for_model(&mut tx, &self.run, window).await?,
+                    links: store::resources::list(&mut tx, self.run.conversation, None).await?,
+                }
+            }
+        };
+        let history = turns(&transcript.messages, window, self.run.id);
+        let reading = resources::definition(toolbox, &transcript.links)?;
+        *self.transcript() = Some(transcript);
+        Ok((history, reading))
+    }
+}
 
 /// The last `window` messages as the model reads them, beginning with what a user said; what the current
 /// run has written is always among them.
-pub(super) fn turns(messages: &[Message], window: usize, run: RunId) -> Vec<Turn> {
+fn turns(messages: &[Message], window: usize, run: RunId) -> Vec<Turn> {
     let current = messages
         .iter()
         .position(|message| message.run_id == Some(run))

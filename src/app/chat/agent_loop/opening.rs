@@ -21,10 +21,8 @@ use crate::{
 impl Work {
     /// Prepares a turn; `Some` when there is nothing to ask the model then.
     pub(super) async fn open(&self, pack: &Arc<Pack>) -> Result<Option<Ending>> {
-        let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        let given = store::messages::given(&mut tx, &self.run).await?;
-        drop(tx);
-        if !given.aside {
+        let start = &self.run.start;
+        if !start.has_aside {
             return Ok(None);
         }
         let written = self.written().await?;
@@ -47,9 +45,9 @@ impl Work {
                 }
             }
         }
-        let asker = elicitations::asker(&self.app, &self.run, true).await?;
+        let asker = elicitations::asker(&self.app, &self.run, true);
         let resumed = self.resume_calls(pack, asker).await?;
-        let input = given.input
+        let input = start.has_input
             || !messages.is_empty()
             || resumed.is_some_and(|results| !results.is_empty());
         self.write_opening(messages).await?;
@@ -79,8 +77,7 @@ impl Work {
         }
         tx.commit().await?;
         for event in events {
-            self.app
-                .announce(self.run.tenant, self.run.conversation, event);
+            self.announce(event);
         }
         Ok(())
     }

@@ -114,7 +114,7 @@ async fn wait(
 
 /// Waits until something was written into the conversation, or for a moment.
 async fn news(listener: &mut Listener) {
-    let written = async { while let Heard::Transient(_) = listener.next().await {} };
+    let written = async { while let Heard::Transient { .. } = listener.next().await {} };
     // That it takes too long is no error.
     let _ = timeout(LOOK, written).await;
 }

@@ -150,15 +150,20 @@ async fn hold(
     std::future::pending().await
 }
 
-/// In which of the tenants whose approvals somebody listens to is there news? Hints say so sooner.
+/// In which of the tenants whose approvals somebody listens to is there news? Hints say so sooner. One query for all
+/// of them.
 pub async fn find_news(
     app: &Arc<App>,
     known: &mut HashMap<TenantId, (Option<OffsetDateTime>, i64)>,
 ) -> Result<()> {
-    for tenant in app.live.watched_approvals() {
-        let mut tx = app.db.tenant(tenant).await?;
-        let now = store::approvals::changed_last(&mut tx).await?;
-        drop(tx);
+    let watched = app.live.watched_approvals();
+    if watched.is_empty() {
+        return Ok(());
+    }
+    let mut tx = app.db.system().await?;
+    let now = store::approvals::changed_last(&mut tx, &watched).await?;
+    drop(tx);
+    for (tenant, now) in now {
         if known.insert(tenant, now) != Some(now) {
             app.live.approvals_changed(tenant);
         }

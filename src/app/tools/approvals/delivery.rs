@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{App, time_of};
 use crate::{
-    app::runs::opening::{self, OpenedRun, RunRequest},
+    app::runs::opening::{self, OpenedRun, Place, RunRequest},
     domain::{
         approval::{Approval, Note, State},
         canonical::Hex,
@@ -67,16 +67,14 @@ pub(super) async fn deliver(
             conversation: &conversation,
             principal: &approval.principal,
             kind: RunKind::Turn,
-            takes_place_of_parent: false,
+            place: approval.run.map_or(Place::Alone, Place::WithRun),
             role: Role::System,
             parts: &parts,
             for_model,
+            title: None,
         };
         // A turn that waits already reads this message too: it starts to read under the lock that is held here.
         let opened = opening::open(app, tx, &request).await?;
-        if let Some(asked) = approval.run {
-            store::trees::follow(tx, opened.id, asked).await?;
-        }
         return Ok(Some(Delivered::Run(opened)));
     }
     let (mut run, mut run_ordinal) = (None, 0);

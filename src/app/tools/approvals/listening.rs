@@ -145,10 +145,9 @@ impl Listening {
             };
             open.extend(store::approvals::list(&mut tx, Whose::Approver(power), undecided).await?);
         }
-        self.from = store::approvals::changed_last(&mut tx)
-            .await?
-            .0
-            .unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        let changed = store::approvals::changed_last(&mut tx, &[self.principal.tenant]).await?;
+        let newest = changed.first().and_then(|(_, (newest, _))| *newest);
+        self.from = newest.unwrap_or(OffsetDateTime::UNIX_EPOCH);
         drop(tx);
         open.sort_by_key(|approval| approval.changed_at);
         open.dedup_by_key(|approval| approval.id);
