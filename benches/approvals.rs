@@ -5,8 +5,8 @@ use std::{os::unix::fs::PermissionsExt, sync::Arc, time::Duration};
 
 use chatelaine::{
     app::tools::approvals,
+    cli::private_postgres::PrivatePostgres,
     domain::{clock, config::Environment, principal::Principal},
-    store::private::PrivatePostgres,
 };
 use futures_util::{StreamExt, future::join_all, stream};
 use serde_json::{Value, json};

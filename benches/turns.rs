@@ -9,8 +9,8 @@ use std::{
 };
 
 use chatelaine::{
+    cli::private_postgres::PrivatePostgres,
     domain::{clock, config::Environment, secret::Secret},
-    store::private::PrivatePostgres,
 };
 use futures_util::future::join_all;
 use serde_json::json;

@@ -12,6 +12,7 @@ pub mod keys;
 mod lines;
 mod memory;
 pub mod openapi;
+pub mod private_postgres;
 pub mod serve;
 pub mod smoke;
 pub mod tenant;

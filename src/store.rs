@@ -22,7 +22,6 @@ pub mod holdings;
 pub mod issuers;
 pub mod keks;
 pub mod messages;
-pub mod private;
 pub mod registry;
 pub mod resources;
 pub mod runs;

@@ -5,11 +5,12 @@ use std::{net::SocketAddr, sync::Arc};
 use anyhow::Context as _;
 use tokio::net::TcpListener;
 
+use super::private_postgres::PrivatePostgres;
 use crate::{
     api,
     app::{App, platform::keys},
     domain::config::{Config, Environment},
-    store::{Db, private::PrivatePostgres},
+    store::Db,
 };
 
 /// Serves until SIGINT or SIGTERM.

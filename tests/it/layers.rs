@@ -46,8 +46,8 @@ const RESERVED: [(&str, &[&str], &str); 6] = [
     ("PgPool", &["src/store.rs"], "the pool is named in one file"),
     (
         "sqlx::",
-        &["src/store.rs", "src/store/"],
-        "SQL lives in store",
+        &["src/store.rs", "src/store/", "src/cli/private_postgres.rs"],
+        "SQL lives in store; what starts a Postgres connects to it",
     ),
     (
         "SystemTime::now",

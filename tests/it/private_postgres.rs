@@ -10,8 +10,9 @@ use std::{
 };
 
 use chatelaine::{
+    cli::private_postgres::PrivatePostgres,
     domain::{clock, config::Environment, secret::Secret},
-    store::{Db, private::PrivatePostgres},
+    store::Db,
 };
 use sqlx::{Connection, PgConnection};
 use tempfile::TempDir;

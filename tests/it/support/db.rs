@@ -11,8 +11,9 @@
 use std::time::Duration;
 
 use chatelaine::{
+    cli::private_postgres::PrivatePostgres,
     domain::{config::Environment, ids::TenantId, secret::Secret},
-    store::{Db, private::PrivatePostgres},
+    store::Db,
 };
 use sqlx::{AssertSqlSafe, Connection, PgConnection, migrate::Migrator};
 use tokio::sync::OnceCell;

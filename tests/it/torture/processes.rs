@@ -9,8 +9,9 @@ use std::{
 };
 
 use chatelaine::{
+    cli::private_postgres::PrivatePostgres,
     domain::{clock, config::Environment, secret::Secret},
-    store::{Db, private::PrivatePostgres},
+    store::Db,
 };
 use futures_util::future::join_all;
 use rand::{RngExt, rngs::StdRng};

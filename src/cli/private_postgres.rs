@@ -287,7 +287,7 @@ fn watch(home: &Home, server: &[String], socket: &Path, log: File) -> anyhow::Re
     command
         .args([
             "-c",
-            include_str!("private/watchdog.sh"),
+            include_str!("private_postgres/watchdog.sh"),
             "watchdog",
             signal,
         ])
