@@ -3,7 +3,6 @@
 
 use std::{
     collections::BTreeMap,
-    fmt::Write as _,
     sync::{Arc, LazyLock},
 };
 
@@ -15,6 +14,7 @@ use axum::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
 use super::{
@@ -55,10 +55,8 @@ pub(super) async fn form(
     _: Unknown,
     Path(token): Path<String>,
 ) -> Result<Response, Problem> {
-    Ok(answer(
-        StatusCode::OK,
-        &written(&page::open(&app, &token).await?),
-    ))
+    let form = page::open(&app, &token).await?;
+    Ok(answer(StatusCode::OK, form_page(&form)))
 }
 
 /// Sends the page. The answer shows a code to name in the conversation; before that, nothing is in force.
@@ -80,25 +78,21 @@ pub(super) async fn send(
         .map(|(name, value)| (name.into_owned(), Secret::new(value)))
         .collect();
     Ok(match page::send(&app, &token, &entered).await? {
-        Sent::Again(form) => answer(StatusCode::UNPROCESSABLE_ENTITY, &written(&form)),
+        Sent::Again(form) => answer(StatusCode::UNPROCESSABLE_ENTITY, form_page(&form)),
         Sent::Code {
             language,
             title,
             text,
             code,
         } => {
-            let body = format!(
-                "<p>{}</p><output>{}</output>",
-                escaped(&text),
-                escaped(&code)
-            );
-            answer(StatusCode::OK, &document(&language, &title, &body))
+            let body = html! { p { (text) } output { (code) } };
+            answer(StatusCode::OK, document(&language, &title, &body))
         }
     })
 }
 
-fn answer(status: StatusCode, html: &str) -> Response {
-    let mut response = Response::new(Body::from(html.to_owned()));
+fn answer(status: StatusCode, page: Markup) -> Response {
+    let mut response = Response::new(Body::from(page.into_string()));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(
@@ -109,109 +103,59 @@ fn answer(status: StatusCode, html: &str) -> Response {
     response
 }
 
-fn document(language: &str, title: &str, body: &str) -> String {
-    format!(
-        "<!doctype html><html lang=\"{}\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width, initial-scale=1\"><title>{title}</title><style>{STYLE}</style></head>\
-         <body><main><h1>{title}</h1>{body}</main></body></html>",
-        escaped(language),
-        title = escaped(title),
-    )
+fn document(language: &str, title: &str, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang=(language) {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main { h1 { (title) } (body) } }
+        }
+    }
 }
 
-fn written(form: &Form) -> String {
-    let mut body = String::from("<form method=\"post\" autocomplete=\"off\">");
-    for (at, entry) in form.fields.iter().enumerate() {
-        write_entry(&mut body, at, entry);
-    }
-    let _ = write!(
-        body,
-        "<button type=\"submit\">{}</button></form>",
-        escaped(&form.send)
-    );
+fn form_page(form: &Form) -> Markup {
+    let body = html! {
+        form method="post" autocomplete="off" {
+            @for (at, entry) in form.fields.iter().enumerate() { (labelled_input(at, entry)) }
+            button type="submit" { (form.send) }
+        }
+    };
     document(&form.language, &form.title, &body)
 }
 
 /// One labelled input. What was entered before is not written into it.
-fn write_entry(body: &mut String, at: usize, entry: &Entry) {
-    let _ = write!(
-        body,
-        "<label for=\"f{at}\">{}</label>",
-        escaped(&entry.label)
-    );
-    let described = if entry.fault.is_some() {
-        format!(" aria-invalid=\"true\" aria-describedby=\"e{at}\"")
-    } else {
-        String::new()
+fn labelled_input(at: usize, entry: &Entry) -> Markup {
+    let (id, fault_id) = (format!("f{at}"), format!("e{at}"));
+    let required = entry.required && entry.kind != FieldKind::Boolean;
+    let invalid = entry.fault.is_some().then_some("true");
+    let described_by = entry.fault.is_some().then_some(&fault_id);
+    let booleans = ["true", "false"].map(|value| (value.to_owned(), value.to_owned()));
+    let (kind, autocomplete, spellcheck, options) = match entry.kind {
+        FieldKind::Select => ("", None, None, Some(&entry.options[..])),
+        FieldKind::Boolean => ("", None, None, Some(&booleans[..])),
+        FieldKind::Secret => ("password", Some("off"), Some("false"), None),
+        FieldKind::Url => ("url", None, None, None),
+        FieldKind::Text => ("text", None, Some("false"), None),
     };
-    let required = if entry.required && entry.kind != FieldKind::Boolean {
-        " required"
-    } else {
-        ""
-    };
-    let name = escaped(&entry.name);
-    let common = format!("id=\"f{at}\" name=\"{name}\"{required}{described}");
-    match entry.kind {
-        FieldKind::Select => {
-            let _ = write!(body, "<select {common}>");
-            if !entry.required {
-                body.push_str("<option value=\"\"></option>");
+    html! {
+        label for=(id) { (entry.label) }
+        @if let Some(options) = options {
+            select id=(id) name=(entry.name) required[required] aria-invalid=[invalid]
+                aria-describedby=[described_by] {
+                @if !entry.required { option value="" {} }
+                @for (value, label) in options { option value=(value) { (label) } }
             }
-            for (value, label) in &entry.options {
-                let _ = write!(
-                    body,
-                    "<option value=\"{}\">{}</option>",
-                    escaped(value),
-                    escaped(label)
-                );
-            }
-            body.push_str("</select>");
+        } @else {
+            input type=(kind) autocomplete=[autocomplete] spellcheck=[spellcheck] id=(id) name=(entry.name)
+                required[required] aria-invalid=[invalid] aria-describedby=[described_by];
         }
-        FieldKind::Boolean => {
-            let _ = write!(body, "<select {common}>");
-            for value in if entry.required {
-                &["true", "false"][..]
-            } else {
-                &["", "true", "false"]
-            } {
-                let _ = write!(body, "<option value=\"{value}\">{value}</option>");
-            }
-            body.push_str("</select>");
-        }
-        FieldKind::Secret => {
-            let _ = write!(
-                body,
-                "<input type=\"password\" autocomplete=\"off\" spellcheck=\"false\" {common}>"
-            );
-        }
-        FieldKind::Url => {
-            let _ = write!(body, "<input type=\"url\" {common}>");
-        }
-        FieldKind::Text => {
-            let _ = write!(body, "<input type=\"text\" spellcheck=\"false\" {common}>");
+        @if let Some(fault) = &entry.fault {
+            p.fault role="alert" id=(fault_id) { (fault) }
         }
     }
-    if let Some(fault) = &entry.fault {
-        let _ = write!(
-            body,
-            "<p class=\"fault\" role=\"alert\" id=\"e{at}\">{}</p>",
-            escaped(fault)
-        );
-    }
-}
-
-/// Text that stays text inside of an element or a quoted attribute.
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            other => safe.push(other),
-        }
-    }
-    safe
 }
