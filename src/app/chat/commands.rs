@@ -308,7 +308,7 @@ async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
             State::Ready { .. } | State::Configured => " – ready".to_owned(),
             other => remark(other, run),
         };
-        format!("{} ({}){state}", view.server, view.kind)
+        format!("{} ({}){state}", view.server, view.kind.as_str())
     });
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }

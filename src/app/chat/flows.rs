@@ -19,7 +19,7 @@ use crate::app::{
     platform::keys::contexts::{self, OfFlow},
     servers::{
         agents,
-        connections::{ConnectionView, State},
+        connections::{ConnectionKind, ConnectionView, State},
         credentials,
     },
 };
@@ -351,7 +351,7 @@ impl Scene<'_> {
         };
         let choices = views
             .into_iter()
-            .filter(|view| view.kind == "personal")
+            .filter(|view| view.kind == ConnectionKind::Personal)
             .map(choice)
             .collect();
         Ok(Part::Choices {

@@ -85,12 +85,29 @@ pub enum State {
     },
 }
 
+/// Whose credential a server is reached with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConnectionKind {
+    Shared,
+    Personal,
+}
+
+impl ConnectionKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Personal => "personal",
+        }
+    }
+}
+
 /// One server of an agent, for `GET …/connections`.
 #[derive(Clone, Debug, Serialize)]
 pub struct ConnectionView {
     pub server: String,
     /// `shared` or `personal`.
-    pub kind: &'static str,
+    pub kind: ConnectionKind,
     #[serde(flatten)]
     pub state: State,
     /// Tools that the caller may use; all of them for whoever runs the agent.
@@ -108,7 +125,7 @@ impl ConnectionView {
         self.tools = usable;
         self.dropped.clear();
         self.missing.clear();
-        if let (State::Down { reason }, "shared") = (&mut self.state, self.kind) {
+        if let (State::Down { reason }, ConnectionKind::Shared) = (&mut self.state, self.kind) {
             "the server cannot be reached at the moment".clone_into(reason);
         }
     }
@@ -140,18 +157,16 @@ impl Connections {
 
     /// How a server of a pack is for this tenant.
     pub fn view(&self, tenant: TenantId, pack: &Pack, server: &ServerSpec) -> ConnectionView {
-        let personal = server.access_mode == AccessMode::UserControlled;
         let keepers = self.keepers();
         let keeper = keepers.get(&(tenant, pack.id().clone(), server.id.clone()));
-        let unkept = if personal {
-            State::NotConfigured
-        } else {
-            State::Connecting
+        let (kind, unkept) = match server.access_mode {
+            AccessMode::AdminControlled => (ConnectionKind::Shared, State::Connecting),
+            AccessMode::UserControlled => (ConnectionKind::Personal, State::NotConfigured),
         };
         let catalog = keeper.and_then(|keeper| keeper.catalog.as_ref());
         ConnectionView {
             server: server.id.to_string(),
-            kind: if personal { "personal" } else { "shared" },
+            kind,
             state: keeper.map_or(unkept, |keeper| keeper.state.clone()),
             tools: catalog.map_or(0, |catalog| catalog.tools.len()),
             dropped: catalog

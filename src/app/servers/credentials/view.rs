@@ -34,18 +34,23 @@ pub async fn list(
     operator: bool,
 ) -> Result<Vec<ConnectionView>> {
     let pack = agents::pack(app, principal, agent).await?;
-    let mut views = Vec::with_capacity(pack.servers.len());
-    for server in &pack.servers {
-        views.push(shown(app, principal, &pack, server, operator).await?);
-    }
-    Ok(views)
+    of_pack(app, principal, &pack, operator).await
 }
 
-/// The same for a pack at hand, for whoever may know of every tool.
+/// The same for a pack at hand, with everything that is known of its servers.
 pub async fn views(app: &App, principal: &Principal, pack: &Pack) -> Result<Vec<ConnectionView>> {
+    of_pack(app, principal, pack, true).await
+}
+
+async fn of_pack(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+    operator: bool,
+) -> Result<Vec<ConnectionView>> {
     let mut views = Vec::with_capacity(pack.servers.len());
     for server in &pack.servers {
-        views.push(view(app, principal, pack, server).await?.0);
+        views.push(shown(app, principal, pack, server, operator).await?);
     }
     Ok(views)
 }
