@@ -1,21 +1,18 @@
 //! `chatelaine keys`: rotation of the key ring while replicas serve. The keys themselves come from the
 //! environment, as for `serve`; no command prints or stores one.
 
-mod bar;
-
 use std::{
     fmt::Write as _,
     io::{self, IsTerminal as _, Write},
 };
 
-use self::bar::Bar;
 use crate::{
     app::platform::keys::{
         Keys, folder,
         rewrap::{self, BATCH},
         rotation::{self, KekView},
     },
-    domain::{config::Config, ids::KekId},
+    domain::{clock, config::Config, ids::KekId},
     store::{Db, keks::KekState},
 };
 
@@ -85,10 +82,19 @@ pub async fn run(
             )?;
         }
         Command::Rewrap { batch } => {
-            let mut bar = Bar::new(io::stderr().is_terminal());
-            let done = rewrap::rewrap(&keys, batch, |progress| bar.show(progress)).await;
-            let took = bar.end();
+            let (started, shown) = (clock::instant(), io::stderr().is_terminal());
+            let done = rewrap::rewrap(&keys, batch, |progress| {
+                if shown {
+                    let total = progress.total.max(progress.seen);
+                    let _ = write!(io::stderr(), "\r{} of {total} records", progress.seen);
+                }
+            })
+            .await;
+            if shown {
+                let _ = writeln!(io::stderr());
+            }
             let done = done?;
+            let took = clock::instant() - started;
             writeln!(
                 out,
                 "{} tenant keys wrapped anew, {} of {} records sealed anew in {:.1} s",
