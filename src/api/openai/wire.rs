@@ -59,6 +59,7 @@ pub(in crate::api) struct Completion {
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
+#[schema(as = CompletionChoice)]
 struct Choice {
     index: u32,
     message: Said,

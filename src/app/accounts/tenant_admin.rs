@@ -61,7 +61,7 @@ pub struct InForce {
 }
 
 fn view(app: &App, tenant: Tenant) -> TenantView {
-    let daily = tenant.limits.over(&app.config.daily);
+    let daily = tenant.limits.over(&app.config.daily());
     let in_force = InForce {
         runs_per_user: daily.user_runs,
         tokens_per_user: daily.user_tokens,

@@ -23,7 +23,7 @@ pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> 
         .await?
         .ok_or_else(|| Error::not_found("tenant"))?;
     tenant.require_active()?;
-    let daily = tenant.limits.over(&app.config.daily);
+    let daily = tenant.limits.over(&app.config.daily());
     if !daily.is_any() {
         return Ok(());
     }

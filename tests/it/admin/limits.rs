@@ -37,7 +37,7 @@ async fn turn(client: &Client) -> Answer {
 
 #[tokio::test]
 async fn a_tenants_own_limit_counts_in_place_of_the_installations() {
-    let world = world_with(|setup| setup.config.daily.user_runs = Some(1)).await;
+    let world = world_with(|setup| setup.config.runs_per_user_per_day = Some(1)).await;
     world.model.on(|_| Some(text("Hello.")));
     let (ann, eve) = (world.user("ann", &[]).await, world.stranger("eve").await);
     assert_eq!(

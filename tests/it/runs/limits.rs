@@ -120,7 +120,7 @@ async fn a_whole_tree_is_bounded() {
 
 #[tokio::test]
 async fn whoever_has_used_all_of_today_is_told_when_there_is_more() {
-    let world = world_with(|setup: &mut Setup| setup.config.daily.user_runs = Some(2)).await;
+    let world = world_with(|setup: &mut Setup| setup.config.runs_per_user_per_day = Some(2)).await;
     let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
     run(&ann, "worker", "one").await;
     let id = ann.open("worker").await;
@@ -159,7 +159,8 @@ async fn whoever_has_used_all_of_today_is_told_when_there_is_more() {
 #[tokio::test]
 async fn a_tenants_tokens_are_limited_for_everybody_and_for_children_too() {
     // Each answer of the scripted model says that it took 18.
-    let world = world_with(|setup: &mut Setup| setup.config.daily.tenant_tokens = Some(18)).await;
+    let world =
+        world_with(|setup: &mut Setup| setup.config.tokens_per_tenant_per_day = Some(18)).await;
     let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
     let said = run(&ann, "lead", &start("worker", "x", "sync")).await;
     assert_eq!(
