@@ -42,7 +42,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("src/app/accounts/users", "servers"),
 ];
 /// Words that only the files named (or those below a folder) may write.
-const RESERVED: [(&str, &[&str], &str); 6] = [
+const RESERVED: [(&str, &[&str], &str); 8] = [
     ("PgPool", &["src/store.rs"], "the pool is named in one file"),
     (
         "sqlx::",
@@ -68,6 +68,18 @@ const RESERVED: [(&str, &[&str], &str); 6] = [
         "env::temp_dir",
         &["src/domain/config.rs"],
         "only domain::config reads the environment",
+    ),
+    ("utoipa", &["src/api"], "only api knows of OpenAPI"),
+    (
+        "http::",
+        &[
+            "src/api",
+            "src/egress",
+            "src/mcp",
+            "src/llm",
+            "src/app/runs/endpoint.rs",
+        ],
+        "app and domain know nothing of HTTP",
     ),
 ];
 const NO_NAMES: [&str; 10] = [
