@@ -264,6 +264,9 @@ fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi 
                     .parameters
                     .get_or_insert_default()
                     .insert(0, tenant.into());
+                if let Some(summary) = &mut operation.summary {
+                    summary.insert_str(0, "For the operator: ");
+                }
                 "_for_tenant"
             } else {
                 ""
