@@ -2,6 +2,8 @@
 //!
 //! A new table needs nothing here but a row in [`ROWS`]; the tests find it in the catalog and say what it lacks.
 
+mod queries;
+
 use std::collections::BTreeSet;
 
 use chatelaine::domain::ids::TenantId;
