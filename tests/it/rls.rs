@@ -118,6 +118,10 @@ const ROWS: &[(&str, &str)] = &[
     ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
     ("usage", "insert into usage (tenant_id, id, day, user_id, agent) values ($1, $1, now(), $2, 'bank')"),
     (
+        "usage_additions",
+        "insert into usage_additions (tenant_id, id, day, user_id, agent) values ($1, $1, now(), $2, 'bank')",
+    ),
+    (
         "sign_outs",
         "insert into sign_outs (tenant_id, id, user_id, issued_until, expires_until) values ($1, $1, $2, 1, 1)",
     ),
@@ -128,8 +132,9 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("api_keys", "*"),
     (
         "approvals",
-        "tenant_id id state expires_at lease_until withdrawn",
+        "tenant_id id state expires_at lease_until withdrawn changed_at",
     ),
+    ("conversations", "tenant_id id last_event"),
     ("credentials", "tenant_id id tenant_key_version"),
     ("elicitations", "tenant_id id expires_at"),
     ("flows", "tenant_id id link_hash expires_at"),
@@ -143,6 +148,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ),
     ("tenant_keys", "tenant_id version kek_id state"),
     ("tenants", "*"),
+    ("usage_additions", "tenant_id"),
     (
         "webhook_deliveries",
         "tenant_id id webhook_id created_at next_attempt_at",
