@@ -132,7 +132,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("api_keys", "*"),
     (
         "approvals",
-        "tenant_id id state expires_at lease_until withdrawn changed_at",
+        "tenant_id id state expires_at changed_at lease_until withdrawn",
     ),
     ("conversations", "tenant_id id last_event"),
     ("credentials", "tenant_id id tenant_key_version"),
