@@ -102,7 +102,8 @@ fn completed(part: &str) -> String {
 
 /// The id in `metadata: { id: hello, … }`.
 fn id(pack: &str) -> &str {
-    let rest = pack.split("id: ").nth(1).expect("a pack has an id");
+    let rest = pack.split("metadata: { id: ").nth(1);
+    let rest = rest.expect("a pack has an id");
     rest.split(|c: char| !c.is_ascii_alphanumeric())
         .next()
         .unwrap()
