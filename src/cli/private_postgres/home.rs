@@ -24,7 +24,10 @@ use std::{
 };
 
 use anyhow::{Context, bail, ensure};
-use nix::unistd::{Uid, User, geteuid};
+use nix::{
+    sys::statvfs::statvfs,
+    unistd::{Uid, User, geteuid},
+};
 use sha2::{Digest, Sha256};
 
 /// Where root's private databases lie when their own folder cannot be reached by the server's user.
@@ -77,7 +80,8 @@ impl Home {
         })
     }
 
-    /// A new folder in `/tmp`, for a server whose data nobody wants back.
+    /// A new folder for a server whose data is thrown away: in memory where there is room, else in `/tmp`.
+    /// Creating and dropping a database costs a disk's file system more than it costs Postgres.
     pub(super) fn throwaway() -> anyhow::Result<Self> {
         let other = if geteuid().is_root() {
             Some(unprivileged()?)
@@ -85,7 +89,7 @@ impl Home {
             None
         };
         let home = Self {
-            folder: in_tmp()?,
+            folder: new_folder(memory_folder().unwrap_or("/tmp"))?,
             other,
             throwaway: true,
         };
@@ -149,7 +153,7 @@ impl Home {
             self.make_for_server(&folder)?;
             return Ok(folder);
         }
-        let folder = in_tmp()?;
+        let folder = new_folder("/tmp")?;
         self.give(&folder)?;
         Ok(folder)
     }
@@ -311,9 +315,18 @@ fn make_folder(folder: &Path, mode: u32) -> anyhow::Result<()> {
         .with_context(|| format!("cannot make {}", folder.display()))
 }
 
-/// A new folder of ours in `/tmp`, closed to others; a name that somebody took already is an error, never used.
-fn in_tmp() -> anyhow::Result<PathBuf> {
-    let folder = PathBuf::from(format!("/tmp/chatelaine-{:016x}", rand::random::<u64>()));
+/// The folder that is kept in memory, if it has room for the databases of a test run.
+fn memory_folder() -> Option<&'static str> {
+    const ROOM: u64 = 4 << 30;
+    let memory = "/dev/shm";
+    let free = statvfs(memory).ok()?;
+    (free.blocks_available() * free.fragment_size() >= ROOM).then_some(memory)
+}
+
+/// A new folder below `parent` that is closed to others. A name that is taken already is an error.
+fn new_folder(parent: &str) -> anyhow::Result<PathBuf> {
+    let name = format!("chatelaine-{:016x}", rand::random::<u64>());
+    let folder = Path::new(parent).join(name);
     DirBuilder::new()
         .mode(0o700)
         .create(&folder)
