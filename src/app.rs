@@ -89,7 +89,6 @@ pub struct Background {
     hints: mpsc::UnboundedReceiver<crate::store::hints::Hint>,
     audit: audit::Inbox,
     approved: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
-    orchestrator: std::net::TcpListener,
 }
 
 impl App {
@@ -117,7 +116,6 @@ impl App {
         let (hints, hints_inbox) = mpsc::unbounded_channel();
         let (approved, approved_inbox) = mpsc::unbounded_channel();
         let (audit, audit_inbox) = audit::Trail::new();
-        let (orchestrator, door) = orchestrator::Orchestrator::new()?;
         let clock = Clock::System;
         let app = Self {
             accounts: accounts::Accounts::new(
@@ -132,7 +130,9 @@ impl App {
             tools: toolset::Toolboxes::default(),
             keys,
             webhooks: webhooks::Webhooks::new(egress.clone()),
-            orchestrator,
+            orchestrator: orchestrator::Orchestrator::new(|app, caller, tool, arguments| {
+                Box::pin(async move { runs::tools::call(&app, &caller, &tool, arguments).await })
+            }),
             library,
             shutdown: CancellationToken::new(),
             live: Live::default(),
@@ -159,7 +159,6 @@ impl App {
                 hints,
                 audit,
                 approved: approved_inbox,
-                orchestrator: door,
             },
         ))
     }
@@ -179,12 +178,6 @@ impl App {
             self.clone(),
             background.approved,
         ));
-        let (app, door) = (self.clone(), background.orchestrator);
-        self.tasks.spawn(async move {
-            if let Err(error) = runs::endpoint::serve(app, door).await {
-                tracing::error!(%error, "the orchestrator cannot be reached any more");
-            }
-        });
         self.tasks.spawn(connections::supervise(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
         self.tasks.spawn(webhooks::deliver(self.clone()));
@@ -273,7 +266,6 @@ impl App {
                 "some work did not end in time; it is taken up again when its lease ends"
             );
         }
-        self.orchestrator.shutdown().await;
         self.mcp.shutdown().await;
         keys::standing::leave(&self.keys, self.replica).await;
         // Waits for every connection to come back, which work that did not end in time may keep.

@@ -51,6 +51,7 @@ use self::{
 pub use self::{
     asking::{LiveQuestion, PATIENCE as LIVE_PATIENCE},
     error::{CallError, McpError, McpErrorKind},
+    outcome::text_outcome,
 };
 use crate::{
     domain::{

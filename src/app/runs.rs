@@ -6,11 +6,10 @@
 
 pub mod deleting;
 pub mod ending;
-pub mod endpoint;
 pub mod opening;
 pub mod scheduler;
 pub mod starting;
-mod tools;
+pub(super) mod tools;
 pub mod values;
 
 use serde::Serialize;

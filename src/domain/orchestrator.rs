@@ -14,13 +14,14 @@ use super::{
     ids::ConversationId,
     policy::{ApprovalPolicy, ToolAccess, ToolPattern},
     run::RunStatus,
+    server::ServerSpec,
     tool::Tool,
 };
 
 /// How a pack names its address.
 pub const REFERENCE: &str = "${runner.orchestrator_mcp_url}";
-/// The scheme of what stands for it until a run is worked on, when the address is known.
-const SCHEME: &str = "runner";
+/// What that stands for. Its tools are called in process: nothing listens there, and nothing can.
+pub const ADDRESS: &str = "http://127.0.0.1:0/mcp";
 /// The one tool that takes something away.
 pub const DELETE_ALL: &str = "delete_all_agent_sessions";
 /// Who consents to [`DELETE_ALL`] when a pack does not say.
@@ -31,13 +32,17 @@ pub const MAX_RESULT: usize = 50_000;
 /// Characters of a prompt together with its parameters.
 pub const MAX_INPUT: usize = 100_000;
 
-/// Stands for the address until a run is worked on. Nothing can be sent there.
-pub fn placeholder() -> Url {
-    Url::parse("runner:orchestrator_mcp_url").expect("a valid URL")
+pub fn address() -> Url {
+    Url::parse(ADDRESS).expect("a valid URL")
 }
 
-pub fn is_placeholder(url: &Url) -> bool {
-    url.scheme() == SCHEME
+/// Whether a server with this address is the one that is built in.
+pub fn is_address(url: &Url) -> bool {
+    url.as_str() == ADDRESS
+}
+
+pub fn is_built_in(server: &ServerSpec) -> bool {
+    server.url().is_some_and(is_address)
 }
 
 /// The access rules of a pack with a policy for [`DELETE_ALL`], unless they have one: whoever holds the role `admin`

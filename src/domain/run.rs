@@ -5,7 +5,6 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
-use url::Url;
 
 use super::{
     ids::{AgentId, ConversationId, RunId, TenantId},
@@ -174,7 +173,6 @@ pub struct RunValues {
     pub params: Map<String, Value>,
     pub run_id: RunId,
     pub session_id: ConversationId,
-    pub orchestrator_mcp_url: Url,
 }
 
 /// Where a run stands among those that it belongs with.

@@ -86,6 +86,22 @@ pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failur
     })
 }
 
+/// A result of one text, as a server writes it.
+pub fn text_outcome(text: String, is_error: bool) -> ToolOutcome {
+    let raw = serde_json::json!({
+        "resultType": "complete",
+        "content": [{ "type": "text", "text": text }],
+        "isError": is_error,
+    });
+    ToolOutcome {
+        raw: serde_json::value::to_raw_value(&raw).expect("JSON can be written"),
+        is_error,
+        text: cut(text, MAX_TEXT),
+        input: None,
+        declined: Vec::new(),
+    }
+}
+
 /// What the server wants to know before it goes on, if that is its answer.
 fn input(raw: &RawValue) -> Result<Option<Box<InputRequired>>, Failure> {
     #[derive(Deserialize)]

@@ -110,7 +110,7 @@ fn address(
     }
     Some(Endpoint::Remote {
         transport: Remote::StreamableHttp,
-        url: orchestrator::placeholder(),
+        url: orchestrator::address(),
         headers: Vec::new(),
     })
 }

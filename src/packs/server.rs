@@ -87,7 +87,7 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
     let tool_access =
         tool_access.and_then(|field| access::read(&field, tools.as_deref(), around.authentication));
     let tool_access = match &endpoint {
-        Some(Endpoint::Remote { url, .. }) if orchestrator::is_placeholder(url) => {
+        Some(Endpoint::Remote { url, .. }) if orchestrator::is_address(url) => {
             if access_mode == Some(AccessMode::UserControlled) {
                 object.field.error(
                     "the orchestrator cannot be a personal server",

@@ -208,53 +208,17 @@ pub async fn params_of(tx: &mut Tx, session: ConversationId) -> Result<Map<Strin
     Ok(params.map(|params| params.0).unwrap_or_default())
 }
 
-/// Lets a process speak for a run.
-pub async fn add_token(tx: &mut Tx, run: RunId, hash: &[u8]) -> Result<bool> {
-    let done = sqlx::query!(
-        "update runs set token_hashes = array_append(token_hashes, $2) where tenant_id = $3 and id = $1",
-        run.0,
-        hash,
-        tx.tenant()?.0,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(done.rows_affected() == 1)
-}
-
-/// Nobody speaks for a run any more, if it is over.
-pub async fn remove_tokens(tx: &mut Tx, run: RunId) -> Result<()> {
-    sqlx::query!(
-        "update runs set token_hashes = '{}'
-         where tenant_id = $2 and id = $1 and status not in ('queued', 'running')",
-        run.0,
-        tx.tenant()?.0,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(())
-}
-
-/// A run that somebody speaks for.
-pub struct Speaking {
-    pub hashes: Vec<Vec<u8>>,
-    pub conversation: ConversationId,
-    pub principal: Principal,
-}
-
-pub async fn speaking(tx: &mut Tx, run: RunId) -> Result<Option<Speaking>> {
+/// The conversation and the principal of a run that calls a tool of the orchestrator.
+pub async fn caller(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, Principal)>> {
     let row = sqlx::query!(
-        r#"select token_hashes, conversation_id, principal as "principal: Json<Principal>"
+        r#"select conversation_id, principal as "principal: Json<Principal>"
            from runs where tenant_id = $2 and id = $1"#,
         run.0,
         tx.tenant()?.0,
     )
     .fetch_optional(tx.conn())
     .await?;
-    Ok(row.map(|row| Speaking {
-        hashes: row.token_hashes,
-        conversation: ConversationId(row.conversation_id),
-        principal: row.principal.0,
-    }))
+    Ok(row.map(|row| (ConversationId(row.conversation_id), row.principal.0)))
 }
 
 /// A run whose end somebody is to be told of.

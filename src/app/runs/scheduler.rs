@@ -19,7 +19,7 @@ use crate::app::{
     accounts::sessions,
     platform::{leases, polls::POLL},
     runs,
-    servers::{credentials, orchestrator, registry},
+    servers::{credentials, registry},
 };
 use crate::{
     domain::{
@@ -161,7 +161,6 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<OwnedSemaphorePermit>, 
         };
         app.running.remove(run.id);
         drop(permit);
-        orchestrator::forget(&app, run.id).await;
         match worked {
             Ok(Ok(end)) => {
                 if let Some(next) = end.next {

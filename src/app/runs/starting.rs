@@ -13,7 +13,7 @@ use crate::{
     app::{
         App,
         accounts::usage,
-        servers::{agents, orchestrator::Speaker},
+        servers::{agents, orchestrator::RunCaller},
     },
     domain::{
         error::{Error, Reason, Result, Thing},
@@ -55,7 +55,7 @@ pub enum By<'a> {
     Program(&'a Principal),
     /// `waits`: it does nothing else until the new run has ended, which therefore works in its place.
     Run {
-        speaker: &'a Speaker,
+        caller: &'a RunCaller,
         waits: bool,
     },
 }
@@ -72,7 +72,7 @@ impl<'a> By<'a> {
     fn principal(self) -> &'a Principal {
         match self {
             Self::Program(principal) => principal,
-            Self::Run { speaker, .. } => &speaker.principal,
+            Self::Run { caller, .. } => &caller.principal,
         }
     }
 }
@@ -185,7 +185,7 @@ async fn checked(
     let tenant = by.principal().tenant;
     let scope = match by {
         By::Program(_) => scope.clone(),
-        By::Run { speaker, .. } => values::stored(app, tenant, speaker.run).await?.0,
+        By::Run { caller, .. } => values::stored(app, tenant, caller.run).await?.0,
     };
     let values = RunValues {
         scope,
@@ -193,7 +193,6 @@ async fn checked(
         run_id: id,
         // Of a session that is still to be made any id is as good.
         session_id: session.unwrap_or_else(ConversationId::new),
-        orchestrator_mcp_url: app.orchestrator.url().clone(),
     };
     values::filled_in(app, tenant, pack, &values).await?;
     match by {
@@ -215,10 +214,10 @@ async fn given_before(
 /// A session that may be gone on with: a program's own user's, or one that the asking session started.
 async fn session_of(app: &App, by: By<'_>, session: ConversationId) -> Result<Conversation> {
     let conversation = own(app, by.principal(), session).await?;
-    if let By::Run { speaker, .. } = by {
-        let mut tx = app.db.tenant(speaker.principal.tenant).await?;
+    if let By::Run { caller, .. } = by {
+        let mut tx = app.db.tenant(caller.principal.tenant).await?;
         let children =
-            store::trees::children(&mut tx, &speaker.principal.user, speaker.session).await?;
+            store::trees::children(&mut tx, &caller.principal.user, caller.session).await?;
         if children.iter().all(|child| child.session != session) {
             return Err(Error::SessionNotFound(session.to_string()));
         }
@@ -261,22 +260,22 @@ async fn conversation(
 
 /// The place of a new run. One that another run starts is counted, under the lock of their tree.
 async fn branch(app: &App, tx: &mut Tx, by: By<'_>, id: RunId) -> Result<Branch> {
-    let By::Run { speaker, .. } = by else {
+    let By::Run { caller, .. } = by else {
         return Ok(Branch {
             root: id,
             parent: None,
             depth: 0,
         });
     };
-    let gone = || Error::NotFound(Thing::Run(speaker.run));
-    let parent = store::trees::branch(tx, speaker.run)
+    let gone = || Error::NotFound(Thing::Run(caller.run));
+    let parent = store::trees::branch(tx, caller.run)
         .await?
         .ok_or_else(gone)?;
     let store::trees::Count {
         all,
         children,
         stopping,
-    } = store::trees::count(tx, parent.root, speaker.run).await?;
+    } = store::trees::count(tx, parent.root, caller.run).await?;
     let (deepest, widest, most) = (
         app.config.run_depth,
         app.config.run_children,
@@ -304,7 +303,7 @@ async fn branch(app: &App, tx: &mut Tx, by: By<'_>, id: RunId) -> Result<Branch>
     }
     Ok(Branch {
         root: parent.root,
-        parent: Some(speaker.run),
+        parent: Some(caller.run),
         depth,
     })
 }

@@ -1,4 +1,4 @@
-//! What the tools of the orchestrator do. They act for the run whose token was shown: its principal, its session's
+//! What the tools of the orchestrator do. They act for the run that calls them: its principal, its session's
 //! sessions, its tree's scope. Anybody else's session is not found.
 
 use std::{str::FromStr, sync::Arc};
@@ -13,7 +13,7 @@ use super::{
 use crate::{
     app::{
         App,
-        servers::{agents, orchestrator::Speaker},
+        servers::{agents, orchestrator::RunCaller},
     },
     domain::{
         error::{Error, Reason, Result},
@@ -54,39 +54,39 @@ struct One {
 struct Nothing {}
 
 /// Makes a call for a run: the result, or a sentence for its model.
-pub(super) async fn call(
+pub async fn call(
     app: &Arc<App>,
-    speaker: &Speaker,
+    caller: &RunCaller,
     tool: &str,
     arguments: Map<String, Value>,
 ) -> Result<Value, String> {
     let done = match tool {
         "list_agent_blueprints" => match read::<Nothing>(arguments) {
-            Ok(_) => blueprints(app, speaker).await,
+            Ok(_) => blueprints(app, caller).await,
             Err(error) => Err(error),
         },
         "list_agent_sessions" => match read::<Nothing>(arguments) {
-            Ok(_) => sessions(app, speaker).await,
+            Ok(_) => sessions(app, caller).await,
             Err(error) => Err(error),
         },
         "start_agent_session" => match read(arguments) {
-            Ok(start) => started(app, speaker, start).await,
+            Ok(start) => started(app, caller, start).await,
             Err(error) => Err(error),
         },
         "resume_agent_session" => match read(arguments) {
-            Ok(resume) => resumed(app, speaker, resume).await,
+            Ok(resume) => resumed(app, caller, resume).await,
             Err(error) => Err(error),
         },
         "get_agent_session_status" => match read::<One>(arguments) {
-            Ok(one) => status(app, speaker, &one.session_id).await,
+            Ok(one) => status(app, caller, &one.session_id).await,
             Err(error) => Err(error),
         },
         "get_agent_session_result" => match read::<One>(arguments) {
-            Ok(one) => result(app, speaker, &one.session_id).await,
+            Ok(one) => result(app, caller, &one.session_id).await,
             Err(error) => Err(error),
         },
         DELETE_ALL => match read::<Nothing>(arguments) {
-            Ok(_) => delete_all(app, speaker).await,
+            Ok(_) => delete_all(app, caller).await,
             Err(error) => Err(error),
         },
         other => Err(Error::not_found(format!(
@@ -98,7 +98,7 @@ pub(super) async fn call(
         Error::Invalid { field, reason: Reason::Clause(why) } => format!("{field} {why}"),
         Error::Invalid { reason: Reason::Sentence(why), .. } => why,
         Error::Internal(cause) => {
-            tracing::error!(run = %speaker.run, tool, error = format!("{cause:#}"), "the orchestrator failed");
+            tracing::error!(run = %caller.run, tool, error = format!("{cause:#}"), "the orchestrator failed");
             "internal error".to_owned()
         }
         error => error.to_string(),
@@ -110,10 +110,10 @@ fn read<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T> {
         .map_err(|error| Error::invalid("arguments", error.to_string()))
 }
 
-async fn blueprints(app: &App, speaker: &Speaker) -> Result<Value> {
+async fn blueprints(app: &App, caller: &RunCaller) -> Result<Value> {
     let mut listed = Vec::new();
-    for agent in agents::list(app, &speaker.principal).await? {
-        let pack = agents::pack(app, &speaker.principal, &agent.id).await?;
+    for agent in agents::list(app, &caller.principal).await? {
+        let pack = agents::pack(app, &caller.principal, &agent.id).await?;
         listed.push(json!({
             "name": agent.id, "display_name": agent.display_name, "description": agent.description,
             "params_schema": pack.params,
@@ -122,15 +122,15 @@ async fn blueprints(app: &App, speaker: &Speaker) -> Result<Value> {
     Ok(json!({ "blueprints": listed }))
 }
 
-async fn children(app: &App, speaker: &Speaker) -> Result<Vec<Child>> {
-    let mut tx = app.db.tenant(speaker.principal.tenant).await?;
-    store::trees::children(&mut tx, &speaker.principal.user, speaker.session).await
+async fn children(app: &App, caller: &RunCaller) -> Result<Vec<Child>> {
+    let mut tx = app.db.tenant(caller.principal.tenant).await?;
+    store::trees::children(&mut tx, &caller.principal.user, caller.session).await
 }
 
-async fn child(app: &App, speaker: &Speaker, session: &str) -> Result<Child> {
+async fn child(app: &App, caller: &RunCaller, session: &str) -> Result<Child> {
     let unknown = || Error::SessionNotFound(session.chars().take(64).collect());
     let id = parse(session)?;
-    children(app, speaker)
+    children(app, caller)
         .await?
         .into_iter()
         .find(|child| child.session == id)
@@ -143,15 +143,15 @@ fn parse(session: &str) -> Result<ConversationId> {
         .map_err(|_| Error::SessionNotFound(session.chars().take(64).collect()))
 }
 
-async fn sessions(app: &App, speaker: &Speaker) -> Result<Value> {
-    let sessions = children(app, speaker).await?;
+async fn sessions(app: &App, caller: &RunCaller) -> Result<Value> {
+    let sessions = children(app, caller).await?;
     let shown = sessions.iter().map(
         |child| json!({ "session_id": child.session, "agent_name": child.agent, "status": status_name(child.status) }),
     );
     Ok(json!({ "sessions": shown.collect::<Vec<_>>() }))
 }
 
-async fn started(app: &Arc<App>, speaker: &Speaker, start: Start) -> Result<Value> {
+async fn started(app: &Arc<App>, caller: &RunCaller, start: Start) -> Result<Value> {
     let mode = mode(start.mode.as_deref())?;
     let wanted = Wanted {
         target: Target::Start {
@@ -160,13 +160,13 @@ async fn started(app: &Arc<App>, speaker: &Speaker, start: Start) -> Result<Valu
         prompt: start.prompt,
         params: start.params,
         scope: Map::new(),
-        callback: (mode == Mode::AsyncCallback).then_some(speaker.session),
-        parent_session: Some(speaker.session),
+        callback: (mode == Mode::AsyncCallback).then_some(caller.session),
+        parent_session: Some(caller.session),
     };
-    run(app, speaker, mode, wanted).await
+    run(app, caller, mode, wanted).await
 }
 
-async fn resumed(app: &Arc<App>, speaker: &Speaker, resume: Resume) -> Result<Value> {
+async fn resumed(app: &Arc<App>, caller: &RunCaller, resume: Resume) -> Result<Value> {
     let mode = mode(resume.mode.as_deref())?;
     let wanted = Wanted {
         target: Target::Resume {
@@ -175,10 +175,10 @@ async fn resumed(app: &Arc<App>, speaker: &Speaker, resume: Resume) -> Result<Va
         prompt: resume.prompt,
         params: Map::new(),
         scope: Map::new(),
-        callback: (mode == Mode::AsyncCallback).then_some(speaker.session),
+        callback: (mode == Mode::AsyncCallback).then_some(caller.session),
         parent_session: None,
     };
-    run(app, speaker, mode, wanted).await
+    run(app, caller, mode, wanted).await
 }
 
 fn mode(name: Option<&str>) -> Result<Mode> {
@@ -187,11 +187,11 @@ fn mode(name: Option<&str>) -> Result<Mode> {
     })
 }
 
-async fn run(app: &Arc<App>, speaker: &Speaker, mode: Mode, wanted: Wanted) -> Result<Value> {
+async fn run(app: &Arc<App>, caller: &RunCaller, mode: Mode, wanted: Wanted) -> Result<Value> {
     let begun = begin(
         app,
         By::Run {
-            speaker,
+            caller,
             waits: mode == Mode::Sync,
         },
         wanted,
@@ -200,7 +200,7 @@ async fn run(app: &Arc<App>, speaker: &Speaker, mode: Mode, wanted: Wanted) -> R
     if mode != Mode::Sync {
         return Ok(json!({ "session_id": begun.session, "status": "pending" }));
     }
-    let ended = ending::wait(app, &speaker.principal, &begun).await?;
+    let ended = ending::wait(app, &caller.principal, &begun).await?;
     let Begun { session, run, .. } = begun;
     if !ended.status.is_final() {
         let note = "it goes on; ask for its status later";
@@ -208,18 +208,18 @@ async fn run(app: &Arc<App>, speaker: &Speaker, mode: Mode, wanted: Wanted) -> R
             json!({ "session_id": session, "status": status_name(ended.status), "note": note }),
         );
     }
-    let mut tx = app.db.tenant(speaker.principal.tenant).await?;
+    let mut tx = app.db.tenant(caller.principal.tenant).await?;
     let text = ending::outcome(&mut tx, run, ended.status, ended.error.as_deref()).await?;
     Ok(json!({ "session_id": session, "status": status_name(ended.status), "result": text }))
 }
 
-async fn status(app: &App, speaker: &Speaker, session: &str) -> Result<Value> {
-    let child = child(app, speaker, session).await?;
+async fn status(app: &App, caller: &RunCaller, session: &str) -> Result<Value> {
+    let child = child(app, caller, session).await?;
     Ok(json!({ "session_id": child.session, "status": status_name(child.status) }))
 }
 
-async fn result(app: &App, speaker: &Speaker, session: &str) -> Result<Value> {
-    let child = child(app, speaker, session).await?;
+async fn result(app: &App, caller: &RunCaller, session: &str) -> Result<Value> {
+    let child = child(app, caller, session).await?;
     if matches!(child.status, RunStatus::Queued | RunStatus::Running) {
         let status = status_name(child.status);
         return Err(Error::Conflict(format!(
@@ -227,16 +227,16 @@ async fn result(app: &App, speaker: &Speaker, session: &str) -> Result<Value> {
             child.session
         )));
     }
-    let mut tx = app.db.tenant(speaker.principal.tenant).await?;
+    let mut tx = app.db.tenant(caller.principal.tenant).await?;
     let text = ending::outcome(&mut tx, child.run, child.status, child.error.as_deref()).await?;
     Ok(json!({ "session_id": child.session, "status": status_name(child.status), "result": text }))
 }
 
 /// Those that they started go with them.
-async fn delete_all(app: &App, speaker: &Speaker) -> Result<Value> {
-    let sessions = children(app, speaker).await?;
+async fn delete_all(app: &App, caller: &RunCaller) -> Result<Value> {
+    let sessions = children(app, caller).await?;
     for child in &sessions {
-        match deleting::delete(app, &speaker.principal, child.session).await {
+        match deleting::delete(app, &caller.principal, child.session).await {
             Ok(()) | Err(Error::NotFound(_)) => {}
             Err(error) => return Err(error),
         }

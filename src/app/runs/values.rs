@@ -15,7 +15,6 @@ use crate::{
         registry::resolve,
         run::RunValues,
         secret::Secret,
-        server::{Endpoint, ServerSpec},
     },
     store,
 };
@@ -63,7 +62,6 @@ pub async fn of(
         params,
         run_id,
         session_id,
-        orchestrator_mcp_url: app.orchestrator.url().clone(),
     })
 }
 
@@ -95,8 +93,7 @@ pub async fn stored(
 
 /// Whether a pack's servers are other ones in each run.
 fn depends_on_run(pack: &Pack) -> bool {
-    let placeholder = |server: &ServerSpec| server.url().is_some_and(orchestrator::is_placeholder);
-    !pack.references.is_empty() || pack.servers.iter().any(placeholder)
+    !pack.references.is_empty()
 }
 
 /// The pack as it is in a run: what its servers take from the run's values is filled in. An error says what is
@@ -114,33 +111,24 @@ pub async fn filled_in(
         .params(&values.params)
         .scope(&values.scope)
         .runtime(&values.session_id.to_string(), &values.run_id.to_string())
-        .runner(values.orchestrator_mcp_url.as_str());
+        .runner(orchestrator::ADDRESS);
     let resolved = registry::pack_for_run(app, tenant, pack, &for_registry).await?;
-    Ok(with_orchestrator(app, &resolved))
+    Ok(with_guarded_orchestrator(&resolved))
 }
 
-/// The built-in server in the places where the pack has it.
-fn with_orchestrator(app: &App, pack: &Arc<Pack>) -> Arc<Pack> {
-    if !pack
-        .servers
-        .iter()
-        .any(|server| app.orchestrator.is(server))
-    {
+/// The pack with the built-in server as a pack may have it, where the registry defines it.
+fn with_guarded_orchestrator(pack: &Arc<Pack>) -> Arc<Pack> {
+    if !pack.servers.iter().any(orchestrator::is_built_in) {
         return pack.clone();
     }
-    let mut filled = Pack::clone(pack);
-    for server in filled
-        .servers
-        .iter_mut()
-        .filter(|server| app.orchestrator.is(server))
-    {
-        if let Endpoint::Remote { url, .. } = &mut server.endpoint {
-            *url = app.orchestrator.url().clone();
+    let mut guarded = Pack::clone(pack);
+    for server in &mut guarded.servers {
+        if orchestrator::is_built_in(server) {
+            server.auth = None;
+            server.tool_access = Some(orchestrator::guarded(server.tool_access.take()));
         }
-        server.auth = None;
-        server.tool_access = Some(orchestrator::guarded(server.tool_access.take()));
     }
-    Arc::new(filled)
+    Arc::new(guarded)
 }
 
 /// The same for a run that was created; its values are looked up only for a pack that takes some. Nobody checked the
@@ -158,7 +146,7 @@ pub async fn pack_for_run(
     match filled_in(app, tenant, &pack, &of(app, tenant, run, session).await?).await {
         Err(Error::Invalid { reason, .. }) => {
             tracing::warn!(%run, agent = %pack.id(), %reason, "servers of the registry are left out of a run");
-            Ok(with_orchestrator(app, &pack))
+            Ok(with_guarded_orchestrator(&pack))
         }
         filled => filled,
     }

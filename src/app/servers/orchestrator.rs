@@ -1,98 +1,64 @@
-//! The server that is built in, as far as everybody needs it: where it is, which servers of packs are it, and how a
-//! run reaches it. What its tools do is in [`super::runs`].
+//! The server that is built in: which servers of packs are it, and how a run calls it. Its calls are made in process.
 //!
-//! It listens on a port of its own on this machine's loopback, and nothing but its own client may go there: no other
-//! server's address is allowed to be it. Whoever asks must show a token that speaks for one run. Tokens are made
-//! here, live in this process and as a hash on the run's row, and never reach a model.
+//! What its tools do belongs to runs, which this group may not use: the process hands over one function for it when
+//! it is put together.
 
-use std::{
-    collections::HashMap,
-    net::{Ipv4Addr, TcpListener},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
+use futures_util::future::BoxFuture;
+use serde_json::{Map, Value, value::RawValue};
 use time::OffsetDateTime;
-use url::Url;
+use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
 use crate::{
     domain::{
         error::{Error, Result, Thing},
-        ids::{AgentId, ConversationId, RunId, ServerId, TenantId},
+        ids::{ConversationId, RunId, ServerId, TenantId},
         orchestrator,
-        owner::ConnectionOwner,
         principal::Principal,
-        secret::Secret,
-        server::{Endpoint, Remote, ServerSpec, Timeouts},
-        tool::{Catalog, Tool},
+        server::ServerSpec,
+        tool::{Catalog, Tool, ToolOutcome},
     },
-    egress::Egress,
-    mcp::{Key, Mcp, Options},
+    mcp::{self, CallError},
     store,
 };
 
-/// Calls of one agent under way: each may wait for a run that makes calls of its own.
-const CALLS: usize = 4096;
 /// More than a call waits for a run.
 const MARGIN: Duration = Duration::from_secs(30);
 
+/// Makes a call of one tool for a run: the result, or a sentence for its model.
+pub type Handler = fn(
+    Arc<App>,
+    RunCaller,
+    String,
+    Map<String, Value>,
+) -> BoxFuture<'static, std::result::Result<Value, String>>;
+
 pub struct Orchestrator {
-    url: Url,
-    mcp: Mcp,
     tools: Vec<Arc<Tool>>,
-    voices: Mutex<HashMap<RunId, Voice>>,
+    handler: Handler,
 }
 
-/// How a run at work here speaks.
-struct Voice {
-    token: Secret,
-    keys: Vec<Key>,
-}
-
-/// A run that asks for something.
+/// A run that calls a tool of the orchestrator.
 #[derive(Clone)]
-pub struct Speaker {
+pub struct RunCaller {
     pub run: RunId,
     pub session: ConversationId,
     pub principal: Principal,
 }
 
 impl Orchestrator {
-    /// Takes a port. Nobody is answered there until [`crate::app::runs::endpoint::serve`] is given the listener.
-    pub fn new() -> anyhow::Result<(Self, TcpListener)> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
-        let egress = Egress::new(&[address.to_string()]).map_err(anyhow::Error::msg)?;
-        let options = Options {
-            calls_per_server: CALLS,
-            ..Options::default()
-        };
-        let new = Self {
-            url: Url::parse(&format!("http://{address}/mcp"))?,
-            mcp: Mcp::new(egress, options),
+    pub fn new(handler: Handler) -> Self {
+        Self {
             tools: orchestrator::tools(),
-            voices: Mutex::default(),
-        };
-        Ok((new, listener))
-    }
-
-    pub fn url(&self) -> &Url {
-        &self.url
+            handler,
+        }
     }
 
     /// Whether a server of a pack is this one.
     pub fn is(&self, spec: &ServerSpec) -> bool {
-        spec.url()
-            .is_some_and(|url| orchestrator::is_placeholder(url) || *url == self.url)
-    }
-
-    /// The connections to use for a server: its own, which go nowhere else, or `others`.
-    pub fn mcp<'a>(&'a self, spec: &ServerSpec, others: &'a Mcp) -> &'a Mcp {
-        if self.is(spec) { &self.mcp } else { others }
+        orchestrator::is_built_in(spec)
     }
 
     /// Its tools, which are the same for everybody.
@@ -110,111 +76,45 @@ impl Orchestrator {
     pub fn tools(&self) -> &[Arc<Tool>] {
         &self.tools
     }
-
-    pub async fn shutdown(&self) {
-        self.mcp.shutdown().await;
-    }
-
-    fn voices(&self) -> MutexGuard<'_, HashMap<RunId, Voice>> {
-        self.voices.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// How a run reaches the server: over a connection of its own, with its own token.
-pub async fn reach(
-    app: &App,
-    tenant: TenantId,
-    agent: &AgentId,
-    spec: &ServerSpec,
-    run: RunId,
-) -> Result<(Key, Arc<ServerSpec>)> {
-    let key = Key {
-        tenant,
-        agent: agent.clone(),
-        server: spec.id.clone(),
-        owner: ConnectionOwner::Run(run),
-    };
-    let known = app
-        .orchestrator
-        .voices()
-        .get(&run)
-        .map(|voice| voice.token.clone());
-    let token = match known {
-        Some(token) => token,
-        None => token(app, tenant, run).await?,
-    };
-    let token = {
-        let mut voices = app.orchestrator.voices();
-        // Of two that were made at once the first is used.
-        let voice = voices.entry(run).or_insert(Voice {
-            token,
-            keys: Vec::new(),
-        });
-        if !voice.keys.contains(&key) {
-            voice.keys.push(key.clone());
-        }
-        voice.token.clone()
-    };
-    let bearer = Secret::new(format!("Bearer {}", token.expose()));
-    let reached = ServerSpec {
-        endpoint: Endpoint::Remote {
-            transport: Remote::StreamableHttp,
-            url: app.orchestrator.url.clone(),
-            headers: vec![("authorization".to_owned(), bearer)],
-        },
-        timeouts: Timeouts {
-            request: app.config.run_wait + MARGIN,
-            ..Timeouts::default()
-        },
-        entered: vec![token],
-        ..spec.clone()
-    };
-    Ok((key, Arc::new(reached)))
-}
-
-/// A new token of a run.
-async fn token(app: &App, tenant: TenantId, run: RunId) -> Result<Secret> {
-    let token = format!("{tenant}.{run}.{}", hex::encode(rand::random::<[u8; 32]>()));
+/// The run as a caller; `NotFound` when it is gone.
+pub async fn caller(app: &App, tenant: TenantId, run: RunId) -> Result<RunCaller> {
     let mut tx = app.db.tenant(tenant).await?;
-    if !store::trees::add_token(&mut tx, run, &hash(&token)).await? {
-        return Err(Error::NotFound(Thing::Run(run)));
-    }
-    tx.commit().await?;
-    Ok(Secret::new(token))
-}
-
-fn hash(token: &str) -> [u8; 32] {
-    Sha256::digest(token).into()
-}
-
-/// Whom a token speaks for; `None`: for nobody.
-pub async fn authenticate(app: &App, token: &str) -> Result<Option<Speaker>> {
-    let mut parts = token.splitn(3, '.');
-    let (tenant, run) = (parts.next().map(str::parse), parts.next().map(str::parse));
-    let (Some(Ok(tenant)), Some(Ok(run))) = (tenant, run) else {
-        return Ok(None);
-    };
-    let mut tx = app.db.tenant(TenantId(tenant)).await?;
-    let run = RunId(run);
-    let Some(found) = store::trees::speaking(&mut tx, run).await? else {
-        return Ok(None);
-    };
-    let given = hash(token);
-    let good = found
-        .hashes
-        .iter()
-        .any(|hash| bool::from(hash.as_slice().ct_eq(&given)));
-    Ok(good.then_some(Speaker {
+    let found = store::trees::caller(&mut tx, run).await?;
+    let (session, principal) = found.ok_or(Error::NotFound(Thing::Run(run)))?;
+    Ok(RunCaller {
         run,
-        session: found.conversation,
-        principal: found.principal,
-    }))
+        session,
+        principal,
+    })
 }
 
-/// A run is not at work here any more.
-pub async fn forget(app: &App, run: RunId) {
-    let voice = app.orchestrator.voices().remove(&run);
-    for key in voice.into_iter().flat_map(|voice| voice.keys) {
-        app.orchestrator.mcp.close(&key).await;
+/// Makes a call. `arguments` is a JSON object.
+pub async fn call(
+    app: &Arc<App>,
+    caller: &RunCaller,
+    tool: &str,
+    arguments: &RawValue,
+    cancel: &CancellationToken,
+) -> std::result::Result<ToolOutcome, CallError> {
+    let arguments = serde_json::from_str(arguments.get())
+        .map_err(|_| CallError::NotSent("the arguments of a tool are a JSON object".to_owned()))?;
+    let patience = app.config.run_wait + MARGIN;
+    // In a task of its own: what it has begun it also ends when nobody waits for it any more.
+    let made = async {
+        let handler = app.orchestrator.handler;
+        let work = handler(app.clone(), caller.clone(), tool.to_owned(), arguments);
+        app.tasks.spawn(work).await
+    };
+    tokio::select! {
+        biased;
+        () = cancel.cancelled() => Err(CallError::Cancelled),
+        made = made => match made {
+            Ok(Ok(value)) => Ok(mcp::text_outcome(value.to_string(), false)),
+            Ok(Err(text)) => Ok(mcp::text_outcome(text, true)),
+            Err(_) => Err(CallError::OutcomeUnknown("the orchestrator broke off".to_owned())),
+        },
+        () = tokio::time::sleep(patience) => Err(CallError::TimedOut(patience)),
     }
 }

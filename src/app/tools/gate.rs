@@ -16,12 +16,11 @@ use serde_json::{Value, value::RawValue};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::send::{Caller, Permit, counted_result, resolve_connection};
+use self::send::{Caller, Destination, Permit, counted_result, resolve_connection};
 use super::approvals;
 use crate::app::{
     App,
     chat::elicitations::Asker,
-    servers::credentials::Connection,
     tools::toolset::{NamedTool, Toolbox, clipped},
 };
 use crate::{
@@ -79,14 +78,14 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
         Ok(admitted) => admitted,
         Err(reason) => return denied(app, &call, reason),
     };
-    let connection = match connect(app, &call, spec).await {
-        Ok(connection) => connection,
+    let destination = match connect(app, &call, spec).await {
+        Ok(destination) => destination,
         Err(reason) => return denied(app, &call, reason),
     };
     let (arguments, allowed) = match admitted {
         Admitted::Now { arguments, allowed } => (arguments, allowed),
         Admitted::Later { arguments, policy } => {
-            let credential = approvals::recheck::credential_of(&connection.key);
+            let credential = destination.credential();
             let asked = approvals::Asked {
                 principal: call.principal,
                 agent: call.toolbox.agent(),
@@ -105,7 +104,7 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
         .is_self_approved()
         .then(|| "self-approved".to_owned());
     let caller = call.caller(app);
-    let permit = match Permit::allowed(caller, &allowed, connection, &arguments, detail) {
+    let permit = match Permit::allowed(caller, &allowed, destination, &arguments, detail) {
         Ok(permit) => permit,
         Err(error) => return refused(&call, format!("not executed: {error}")),
     };
@@ -174,7 +173,7 @@ async fn connect(
     app: &Arc<App>,
     call: &Call<'_>,
     spec: &Arc<ServerSpec>,
-) -> Result<Connection, String> {
+) -> Result<Destination, String> {
     match resolve_connection(&call.caller(app), spec).await {
         Ok(Some(connection)) => Ok(connection),
         Ok(None) => Err(not_connected(spec)),

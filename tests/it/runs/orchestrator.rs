@@ -1,16 +1,13 @@
-//! The seven tools, as an agent uses them, and the door behind them.
+//! The seven tools, as an agent uses them.
 
-use chatelaine::{
-    app::servers::orchestrator,
-    domain::{ids::AgentId, server::Endpoint},
-};
+use chatelaine::domain;
 use serde_json::{Value, json};
 
 use super::{came_to, order, run, run_with, said_in, start, world};
 use crate::{
     support::{
         client::Client,
-        model::{Gate, calls, results, said, text, text_of, tool_names},
+        model::{Gate, calls, said, text, text_of, tool_names},
         world::World,
     },
     turn::{eventually, tool_results},
@@ -350,43 +347,6 @@ async fn an_admin_of_tools_deletes_their_own_sessions_and_those_below_them() {
 }
 
 #[tokio::test]
-async fn nobody_is_told_anything_at_the_door_without_a_runs_token() {
-    let world = world().await;
-    let url = world.app().orchestrator.url().clone();
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {} });
-    let tenant = world.tenant.id;
-    let made_up = format!(
-        "Bearer {tenant}.{}.{}",
-        uuid::Uuid::now_v7(),
-        "0".repeat(64)
-    );
-    let ann = world.user("ann", &[]).await;
-    let ran = run_with(&ann, json!({ "agent_name": "worker", "prompt": "x" })).await;
-    let ended = format!(
-        "Bearer {tenant}.{}.{}",
-        ran["run_id"].as_str().unwrap(),
-        "0".repeat(64)
-    );
-    for token in [
-        "",
-        "Bearer ",
-        "Bearer x.y.z",
-        &made_up,
-        &ended,
-        &format!("Bearer {}", ann.token()),
-    ] {
-        let request = http
-            .post(url.clone())
-            .header("accept", "application/json, text/event-stream")
-            .json(&list);
-        let answer = request.header("authorization", token).send().await.unwrap();
-        assert_eq!(answer.status(), 401, "{token}");
-        assert_eq!(answer.text().await.unwrap(), "");
-    }
-}
-
-#[tokio::test]
 async fn no_other_server_may_be_at_the_orchestrators_address() {
     let world = World::with(|setup| {
         super::add_packs(setup);
@@ -394,7 +354,7 @@ async fn no_other_server_may_be_at_the_orchestrators_address() {
     })
     .await;
     let refused = chatelaine::egress::Egress::new(&world.config.egress_allow).unwrap();
-    assert!(refused.check_url(world.app().orchestrator.url()).is_err());
+    assert!(refused.check_url(&domain::orchestrator::address()).is_err());
     world.model.on(super::obedient);
     let ann = world.user("ann", &[]).await;
     assert_eq!(world.model.requests().len(), 0);
@@ -402,95 +362,35 @@ async fn no_other_server_may_be_at_the_orchestrators_address() {
     let child = came_to(&run(&ann, "lead", &start("worker", "x", "sync")).await);
     assert_eq!(
         child["status"], "finished",
-        "its own client goes there all the same"
+        "it is called in process all the same"
     );
 }
 
 #[tokio::test]
-async fn the_token_of_a_run_is_seen_by_no_model_and_gone_with_the_run() {
+async fn what_a_tool_answers_is_kept_as_a_servers_result() {
     let world = world().await;
     let ann = world.user("ann", &[]).await;
-    let ran = run_with(
-        &ann,
-        json!({ "agent_name": "lead", "prompt": start("worker", "x", "sync") }),
-    )
-    .await;
-    let prefix = format!("{}.{}.", world.tenant.id, ran["run_id"].as_str().unwrap());
-    assert!(
-        world
-            .model
-            .requests()
-            .iter()
-            .all(|request| !request.body.to_string().contains(&prefix))
-    );
-    let hashes: Vec<Vec<Vec<u8>>> = sqlx::query_scalar("select token_hashes from runs")
-        .fetch_all(&mut world.db.as_tenant(world.tenant.id).await)
-        .await
-        .unwrap();
-    assert!(hashes.iter().all(Vec::is_empty), "{hashes:?}");
-    assert!(results(&world.model.last_request())[0].contains("finished"));
-}
-
-/// A client of the older protocol, with the token of a run.
-#[tokio::test]
-async fn a_client_of_the_older_protocol_is_answered_too_while_its_run_is_at_work() {
-    let world = World::with(super::add_packs).await;
-    let gate = Gate::new();
-    world.model.reply(text("Hm.").gate(0, &gate));
-    let ann = world.user("ann", &[]).await;
-    let begun = ann
-        .post("/runs", json!({ "agent_name": "lead", "prompt": "x" }))
-        .await
-        .expect(202);
-    gate.reached().await;
-    let agent = AgentId::parse("lead").unwrap();
-    let pack = world.app().library.get(&agent).unwrap();
-    let run = begun["run_id"].as_str().unwrap().parse().unwrap();
-    let reached = orchestrator::reach(world.app(), world.tenant.id, &agent, &pack.servers[0], run)
-        .await
-        .unwrap()
-        .1;
-    let Endpoint::Remote { url, headers, .. } = &reached.endpoint else {
-        panic!("it is reached over HTTP")
-    };
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
-    let ask = async |id: u8, method: &str, params: Value| {
-        let body = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        let request = http
-            .post(url.clone())
-            .header("accept", "application/json, text/event-stream")
-            .json(&body);
-        request
-            .header("authorization", headers[0].1.expose())
-            .send()
-            .await
-            .unwrap()
-    };
-    let hello = json!({
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "test", "version": "1" },
-    });
-    let hello: Value = ask(1, "initialize", hello).await.json().await.unwrap();
-    assert_eq!(hello["result"]["protocolVersion"], "2025-11-25");
-    let listed: Value = ask(2, "tools/list", json!({})).await.json().await.unwrap();
-    let mut names: Vec<_> = listed["result"]["tools"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|tool| tool["name"].clone())
-        .collect();
-    names.sort_by_key(ToString::to_string);
-    assert_eq!(names, TOOLS);
-    let call = json!({ "name": "start_agent_session", "arguments": { "agent_name": "worker", "prompt": "x", "scope": {} } });
-    let called: Value = ask(3, "tools/call", call).await.json().await.unwrap();
-    assert_eq!(
-        called["result"]["isError"], true,
-        "what the schema does not know is not taken past the gate either"
-    );
-    gate.open();
-    crate::turn::ended(&ann, begun["run_id"].as_str().unwrap()).await;
-    assert_eq!(
-        ask(4, "tools/list", json!({})).await.status(),
-        401,
-        "the token is good for as long as the run is"
-    );
+    for (order, text, is_error) in [
+        (
+            order("list_agent_sessions", &json!({})),
+            r#"{"sessions":[]}"#,
+            false,
+        ),
+        (
+            order("get_agent_session_status", &json!({ "session_id": "none" })),
+            "Session not found: none",
+            true,
+        ),
+    ] {
+        let ran = run_with(&ann, json!({ "agent_name": "lead", "prompt": order })).await;
+        let kept = tool_results(&ann, ran["session_id"].as_str().unwrap()).await;
+        assert_eq!(
+            kept[0]["raw"],
+            json!({
+                "resultType": "complete",
+                "content": [{ "type": "text", "text": text }],
+                "isError": is_error,
+            })
+        );
+    }
 }

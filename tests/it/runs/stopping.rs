@@ -9,7 +9,7 @@ use chatelaine::{
             ending,
             starting::{By, Target, Wanted, begin},
         },
-        servers::orchestrator::Speaker,
+        servers::orchestrator::RunCaller,
     },
     domain::{
         ids::{RunId, UserId},
@@ -281,7 +281,7 @@ async fn a_run_that_is_being_stopped_starts_nothing() {
     mark(&world, lead["run_id"].as_str().unwrap()).await;
     let session = lead["session_id"].as_str().unwrap().parse().unwrap();
     let run = lead["run_id"].as_str().unwrap().parse().unwrap();
-    let speaker = Speaker {
+    let caller = RunCaller {
         run,
         session,
         principal: principal(&world),
@@ -299,7 +299,7 @@ async fn a_run_that_is_being_stopped_starts_nothing() {
     let refused = begin(
         world.app(),
         By::Run {
-            speaker: &speaker,
+            caller: &caller,
             waits: false,
         },
         wanted,

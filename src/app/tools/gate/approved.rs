@@ -7,18 +7,17 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::send::{Caller, Permit, resolve_connection};
+use super::send::{Caller, Destination, Permit, resolve_connection};
 use crate::{
     app::{
         App, runs,
         servers::{
             agents,
             credentials::{self, Connection},
-            orchestrator,
         },
         tools::approvals::{
             execution::{self, Claimed},
-            recheck::{credential_of, permitted, same_tool},
+            recheck::{permitted, same_tool},
         },
     },
     domain::{
@@ -28,9 +27,9 @@ use crate::{
         message::ToolResult,
         pack::Pack,
         server::{AccessMode, ServerSpec},
+        tool::Tool,
     },
     mcp::CallOptions,
-    store,
 };
 
 /// Why it is not sent.
@@ -55,7 +54,7 @@ impl From<Error> for Held {
 /// What is sent, and where.
 struct Ready {
     spec: Arc<ServerSpec>,
-    connection: Connection,
+    destination: Destination,
     arguments: Box<RawValue>,
 }
 
@@ -77,10 +76,10 @@ pub async fn call(
     };
     let Ready {
         spec,
-        connection,
+        destination,
         arguments,
     } = ready;
-    let permit = match Permit::approved(caller(app, approval), approval, &spec, connection).await {
+    let permit = match Permit::approved(caller(app, approval), approval, &spec, destination).await {
         Ok(permit) => permit,
         // Nothing was sent: the audit queue is full.
         Err(Error::Busy { .. }) => return execution::put_off(app, approval).await.map(|()| None),
@@ -92,9 +91,6 @@ pub async fn call(
         ..CallOptions::default()
     };
     let answer = permit.call(&approval.tool, &arguments, options).await;
-    if let (true, Some(run)) = (app.orchestrator.is(&spec), approval.run) {
-        over(app, approval, run).await;
-    }
     Ok(Some(permit.into_result(&approval.call_id, answer)))
 }
 
@@ -125,30 +121,9 @@ async fn checked(app: &Arc<App>, approval: &Claimed) -> Result<Ready, Held> {
         _ => pack,
     };
     let spec = permitted(&pack, approval).map_err(Held::Revoked)?;
-    let connection = connect(app, approval, &spec).await?;
-    // Listing may be repeated as often as one likes. It also finds out whether the session is alive, so that the
-    // call itself does not have to.
-    let discovery = match app
-        .orchestrator
-        .mcp(&spec, &app.mcp)
-        .discover(&connection.key, &connection.spec)
-        .await
-    {
-        Ok(discovery) => discovery,
-        Err(error) if error.is_credential() => {
-            if spec.access_mode == AccessMode::UserControlled {
-                credentials::reject(app, &approval.principal, &connection.key).await?;
-            }
-            return Err(Held::Revoked(
-                "the server does not accept the credential any more".to_owned(),
-            ));
-        }
-        Err(error) => {
-            tracing::info!(approval = %approval.id, %error, "the server of an approved call cannot be reached");
-            return Err(Held::Later);
-        }
-    };
-    same_tool(&discovery.tools, approval).map_err(Held::Revoked)?;
+    let destination = connect(app, approval, &spec).await?;
+    same_tool(&tools(app, approval, &spec, &destination).await?, approval)
+        .map_err(Held::Revoked)?;
     let arguments = match execution::arguments(app, approval).await {
         Ok(arguments) => arguments,
         Err(Error::Conflict(_)) => {
@@ -160,9 +135,37 @@ async fn checked(app: &Arc<App>, approval: &Claimed) -> Result<Ready, Held> {
     };
     Ok(Ready {
         spec,
-        connection,
+        destination,
         arguments,
     })
+}
+
+/// The tools as their server lists them now. Listing may be repeated as often as one likes. It also finds out whether
+/// the session is alive, so that the call itself does not have to.
+async fn tools(
+    app: &App,
+    approval: &Approval,
+    spec: &ServerSpec,
+    destination: &Destination,
+) -> Result<Vec<Arc<Tool>>, Held> {
+    let Destination::Server(Connection { key, spec: target }) = destination else {
+        return Ok(app.orchestrator.tools().to_vec());
+    };
+    match app.mcp.discover(key, target).await {
+        Ok(discovery) => Ok(discovery.tools),
+        Err(error) if error.is_credential() => {
+            if spec.access_mode == AccessMode::UserControlled {
+                credentials::reject(app, &approval.principal, key).await?;
+            }
+            Err(Held::Revoked(
+                "the server does not accept the credential any more".to_owned(),
+            ))
+        }
+        Err(error) => {
+            tracing::info!(approval = %approval.id, %error, "the server of an approved call cannot be reached");
+            Err(Held::Later)
+        }
+    }
 }
 
 /// The pack with the servers that it has in the run that asked.
@@ -186,37 +189,21 @@ async fn connect(
     app: &Arc<App>,
     approval: &Approval,
     spec: &Arc<ServerSpec>,
-) -> Result<Connection, Held> {
+) -> Result<Destination, Held> {
     let changed = || Held::Revoked("its requester's credential has changed; ask again".to_owned());
     let gone = || Held::Revoked("the run that asked for it is gone".to_owned());
-    let is_orchestrator = app.orchestrator.is(spec);
-    if is_orchestrator && approval.run.is_none() {
+    let is_built_in = app.orchestrator.is(spec);
+    if is_built_in && approval.run.is_none() {
         return Err(gone());
     }
-    let connection = match resolve_connection(&caller(app, approval), spec).await {
-        Ok(connection) => connection.ok_or_else(changed)?,
-        Err(Error::NotFound(_)) if is_orchestrator => return Err(gone()),
+    let destination = match resolve_connection(&caller(app, approval), spec).await {
+        Ok(destination) => destination.ok_or_else(changed)?,
+        Err(Error::NotFound(_)) if is_built_in => return Err(gone()),
         Err(error) => return Err(error.into()),
     };
-    if is_orchestrator || credential_of(&connection.key) == approval.credential {
-        Ok(connection)
+    if destination.credential() == approval.credential {
+        Ok(destination)
     } else {
         Err(changed())
-    }
-}
-
-/// Nobody speaks any more for a run that ended before its call was approved.
-async fn over(app: &App, approval: &Approval, run: RunId) {
-    if app.running.has(run) {
-        return;
-    }
-    orchestrator::forget(app, run).await;
-    let removed = async {
-        let mut tx = app.db.tenant(approval.tenant).await?;
-        store::trees::remove_tokens(&mut tx, run).await?;
-        tx.commit().await
-    };
-    if let Err(error) = removed.await {
-        tracing::warn!(%run, %error, "the token of a run that is over could not be removed");
     }
 }

@@ -16,7 +16,6 @@ use crate::{
     app::{
         App,
         chat::elicitations::{self, About, Asker},
-        tools::approvals::recheck::credential_of,
     },
     domain::{
         elicitation::{Answer, InputRequired, Leave, Refusal, left},
@@ -168,11 +167,11 @@ pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: Answered) -> Tool
             return denied(app, call, reason.to_owned());
         }
     };
-    let connection = match connect(app, call, spec).await {
-        Ok(connection) => connection,
+    let destination = match connect(app, call, spec).await {
+        Ok(destination) => destination,
         Err(reason) => return denied(app, call, reason),
     };
-    if credential_of(&connection.key) != answered.credential {
+    if destination.credential() != answered.credential {
         let reason = "not executed: the user's credential has changed since the server asked; make the call again";
         return denied(app, call, reason.to_owned());
     }
@@ -183,7 +182,8 @@ pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: Answered) -> Tool
         ..
     } = answered;
     let detail = Some(format!("with the user's answer {rounds}"));
-    let permit = match Permit::allowed(call.caller(app), &allowed, connection, &arguments, detail) {
+    let permit = match Permit::allowed(call.caller(app), &allowed, destination, &arguments, detail)
+    {
         Ok(permit) => permit,
         Err(error) => return refused(call, format!("not executed: {error}")),
     };

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use super::{
     not_connected,
-    send::{Caller, Permit, resolve_connection},
+    send::{Caller, Destination, Permit, resolve_connection},
 };
 use crate::{
-    app::{App, servers::credentials::Connection, tools::toolset::Toolbox},
+    app::{App, tools::toolset::Toolbox},
     domain::{
         ids::RunId,
         message::CallStatus,
@@ -38,9 +38,9 @@ pub async fn prompt(
     prompt: &ServerPrompt,
     arguments: &Map<String, Value>,
 ) -> Result<Vec<Said>, String> {
-    let (caller, connection) = connect(app, asking, spec).await?;
+    let (caller, destination) = connect(app, asking, spec).await?;
     let what = (&**spec, prompt);
-    let permit = Permit::offered(caller, asking.toolbox, what, connection, arguments)
+    let permit = Permit::offered(caller, asking.toolbox, what, destination, arguments)
         .map_err(|error| format!("not executed: {error}"))?;
     let answer = permit.prompt(&prompt.name, arguments).await;
     end(permit, answer)
@@ -54,9 +54,9 @@ pub async fn resource(
     tool: &str,
     uri: &str,
 ) -> Result<Resource, String> {
-    let (caller, connection) = connect(app, asking, spec).await?;
+    let (caller, destination) = connect(app, asking, spec).await?;
     let what = (&**spec, tool);
-    let permit = Permit::linked(caller, asking.toolbox, what, connection, uri)
+    let permit = Permit::linked(caller, asking.toolbox, what, destination, uri)
         .map_err(|error| format!("not read: {error}"))?;
     let answer = permit.resource(uri).await;
     end(permit, answer)
@@ -66,7 +66,7 @@ async fn connect<'a>(
     app: &'a Arc<App>,
     asking: &Asking<'a>,
     spec: &Arc<ServerSpec>,
-) -> Result<(Caller<'a>, Connection), String> {
+) -> Result<(Caller<'a>, Destination), String> {
     let caller = Caller {
         app,
         principal: asking.principal,
@@ -74,7 +74,7 @@ async fn connect<'a>(
         run: asking.run,
     };
     match resolve_connection(&caller, spec).await {
-        Ok(Some(connection)) => Ok((caller, connection)),
+        Ok(Some(destination)) => Ok((caller, destination)),
         Ok(None) => Err(not_connected(spec)),
         Err(error) => Err(format!("not executed: {error}")),
     }

@@ -17,7 +17,7 @@ use crate::{
         servers::{
             connections,
             credentials::{self, Connection},
-            orchestrator,
+            orchestrator::{self, RunCaller},
         },
         tools::{
             approvals::{
@@ -31,6 +31,7 @@ use crate::{
         error::{Error, Result},
         ids::{AgentId, RunId},
         message::{CallStatus, ToolResult},
+        owner::ConnectionOwner,
         policy::Allowed,
         principal::Principal,
         prompt::{Said, ServerPrompt},
@@ -58,8 +59,25 @@ pub(super) struct Permit<'a> {
     caller: Caller<'a>,
     /// As the pack has it.
     server: &'a ServerSpec,
-    connection: Connection,
+    destination: Destination,
     line: Line<'a>,
+}
+
+/// Where a request goes.
+pub(super) enum Destination {
+    /// The orchestrator, which is called in process.
+    BuiltIn(RunCaller),
+    Server(Connection),
+}
+
+impl Destination {
+    /// Which credential goes along, in words that change when it does.
+    pub(super) fn credential(&self) -> String {
+        match self {
+            Self::BuiltIn(caller) => ConnectionOwner::Run(caller.run).to_string(),
+            Self::Server(connection) => credential_of(&connection.key),
+        }
+    }
 }
 
 impl<'a> Caller<'a> {
@@ -88,14 +106,14 @@ impl<'a> Caller<'a> {
     fn permit(
         self,
         server: &'a ServerSpec,
-        connection: Connection,
+        destination: Destination,
         row: AuditRow,
     ) -> Result<Permit<'a>> {
         let line = self.app.audit.reserve(row)?;
         Ok(Permit {
             caller: self,
             server,
-            connection,
+            destination,
             line,
         })
     }
@@ -106,14 +124,14 @@ impl<'a> Permit<'a> {
     pub(super) fn allowed(
         caller: Caller<'a>,
         allowed: &Allowed<'a>,
-        connection: Connection,
+        destination: Destination,
         arguments: &RawValue,
         detail: Option<String>,
     ) -> Result<Self> {
         let what = (allowed.server().id.as_str(), allowed.tool());
         let unknown = CallStatus::OutcomeUnknown;
         let row = caller.audit_row("tool.call", what, arguments.get(), unknown);
-        caller.permit(allowed.server(), connection, AuditRow { detail, ..row })
+        caller.permit(allowed.server(), destination, AuditRow { detail, ..row })
     }
 
     /// For an approved call that this process has claimed. The request is being executed from here on, which is
@@ -122,7 +140,7 @@ impl<'a> Permit<'a> {
         caller: Caller<'a>,
         claimed: &'a Claimed,
         server: &'a ServerSpec,
-        connection: Connection,
+        destination: Destination,
     ) -> Result<Self> {
         let what = (claimed.server.as_str(), claimed.tool.as_str());
         let row = AuditRow {
@@ -130,7 +148,7 @@ impl<'a> Permit<'a> {
             detail: Some(format!("approval {}", claimed.code)),
             ..caller.audit_row("tool.call", what, "", CallStatus::OutcomeUnknown)
         };
-        let permit = caller.permit(server, connection, row)?;
+        let permit = caller.permit(server, destination, row)?;
         match execution::start(caller.app, claimed).await {
             Ok(()) => Ok(permit),
             Err(error) => {
@@ -145,7 +163,7 @@ impl<'a> Permit<'a> {
         caller: Caller<'a>,
         toolbox: &'a Toolbox,
         (server, prompt): (&'a ServerSpec, &ServerPrompt),
-        connection: Connection,
+        destination: Destination,
         arguments: &Map<String, Value>,
     ) -> Result<Self> {
         let is_it = |offered: &(&Arc<ServerSpec>, &Arc<ServerPrompt>)| {
@@ -157,7 +175,7 @@ impl<'a> Permit<'a> {
         let arguments = Value::from(arguments.clone()).to_string();
         let what = (server.id.as_str(), prompt.name.as_str());
         let row = caller.audit_row("prompt.get", what, &arguments, CallStatus::Failed);
-        caller.permit(server, connection, row)
+        caller.permit(server, destination, row)
     }
 
     /// For a resource that a result of a tool linked to, if the toolbox still has the tool.
@@ -165,7 +183,7 @@ impl<'a> Permit<'a> {
         caller: Caller<'a>,
         toolbox: &'a Toolbox,
         (server, tool): (&ServerSpec, &str),
-        connection: Connection,
+        destination: Destination,
         uri: &str,
     ) -> Result<Self> {
         let Some((server, _)) = toolbox.by_pair(server.id.as_str(), tool) else {
@@ -173,7 +191,7 @@ impl<'a> Permit<'a> {
         };
         let what = (server.id.as_str(), tool);
         let row = caller.audit_row("resource.read", what, uri, CallStatus::Failed);
-        caller.permit(server, connection, row)
+        caller.permit(server, destination, row)
     }
 
     /// Calls a tool once. Made again only to answer what the server asked instead of giving a result.
@@ -183,14 +201,18 @@ impl<'a> Permit<'a> {
         arguments: &RawValue,
         options: CallOptions,
     ) -> Result<ToolOutcome, CallError> {
-        let Connection { key, spec } = &self.connection;
-        let mcp = self
-            .caller
-            .app
-            .orchestrator
-            .mcp(self.server, &self.caller.app.mcp);
-        self.send(mcp.call(key, spec, tool, arguments, options))
-            .await
+        let app = self.caller.app;
+        match &self.destination {
+            Destination::BuiltIn(caller) => {
+                let cancel = &options.cancel;
+                self.send(orchestrator::call(app, caller, tool, arguments, cancel))
+                    .await
+            }
+            Destination::Server(Connection { key, spec }) => {
+                self.send(app.mcp.call(key, spec, tool, arguments, options))
+                    .await
+            }
+        }
     }
 
     pub(super) async fn prompt(
@@ -198,15 +220,24 @@ impl<'a> Permit<'a> {
         name: &str,
         arguments: &Map<String, Value>,
     ) -> Result<Vec<Said>, CallError> {
-        let Connection { key, spec } = &self.connection;
+        let Connection { key, spec } = self.connection()?;
         let mcp = &self.caller.app.mcp;
         self.send(mcp.prompt(key, spec, name, arguments)).await
     }
 
     pub(super) async fn resource(&self, uri: &str) -> Result<Resource, CallError> {
-        let Connection { key, spec } = &self.connection;
+        let Connection { key, spec } = self.connection()?;
         self.send(self.caller.app.mcp.resource(key, spec, uri))
             .await
+    }
+
+    fn connection(&self) -> Result<&Connection, CallError> {
+        match &self.destination {
+            Destination::Server(connection) => Ok(connection),
+            Destination::BuiltIn(_) => Err(CallError::NotSent(
+                "the orchestrator has neither prompts nor resources".to_owned(),
+            )),
+        }
     }
 
     /// Sends, and marks a credential that the server refused.
@@ -217,9 +248,10 @@ impl<'a> Permit<'a> {
         let answer = request.await;
         if let Err(CallError::Unauthorized | CallError::Forbidden) = &answer
             && self.server.access_mode == AccessMode::UserControlled
+            && let Destination::Server(connection) = &self.destination
         {
             let Caller { app, principal, .. } = self.caller;
-            let rejected = credentials::reject(app, principal, &self.connection.key).await;
+            let rejected = credentials::reject(app, principal, &connection.key).await;
             if let Err(error) = rejected {
                 tracing::warn!(%error, server = %self.server.id, "a refused credential could not be marked; the next call tries again");
             }
@@ -229,7 +261,7 @@ impl<'a> Permit<'a> {
 
     /// Which credential goes along, in words that change when it does.
     pub(super) fn credential(&self) -> String {
-        credential_of(&self.connection.key)
+        self.destination.credential()
     }
 
     pub(super) fn server(&self) -> &'a ServerSpec {
@@ -300,12 +332,12 @@ pub(super) fn counted_result(call_id: &str, status: CallStatus, text: String) ->
     }
 }
 
-/// Over which connection a server is reached: a shared one as the pack has it, a personal one with the user's own
-/// credential. `None` when the user has none.
+/// Where a server is reached: a shared one as the pack has it, a personal one with the user's own credential. `None`
+/// when the user has none.
 pub(super) async fn resolve_connection(
     caller: &Caller<'_>,
     spec: &Arc<ServerSpec>,
-) -> Result<Option<Connection>> {
+) -> Result<Option<Destination>> {
     let Caller {
         app,
         principal,
@@ -315,16 +347,17 @@ pub(super) async fn resolve_connection(
     if app.orchestrator.is(spec) {
         let no_run = || Error::Conflict("the orchestrator answers runs only".to_owned());
         let run = run.ok_or_else(no_run)?;
-        let (key, spec) = orchestrator::reach(app, principal.tenant, agent, spec, run).await?;
-        return Ok(Some(Connection { key, spec }));
+        let caller = orchestrator::caller(app, principal.tenant, run).await?;
+        return Ok(Some(Destination::BuiltIn(caller)));
     }
-    match spec.access_mode {
-        AccessMode::AdminControlled => Ok(Some(Connection {
+    let connection = match spec.access_mode {
+        AccessMode::AdminControlled => Some(Connection {
             key: connections::key(principal.tenant, agent, spec),
             spec: spec.clone(),
-        })),
-        AccessMode::UserControlled => credentials::connection(app, principal, agent, spec).await,
-    }
+        }),
+        AccessMode::UserControlled => credentials::connection(app, principal, agent, spec).await?,
+    };
+    Ok(connection.map(Destination::Server))
 }
 
 fn outcome_name(status: CallStatus) -> &'static str {
