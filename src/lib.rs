@@ -45,8 +45,9 @@
 //!
 //! # Invariants
 //!
-//! - **One gate.** Every call of every door goes through [`app::tools::gate::call`], which asks
-//!   [`domain::policy::decide`]; the listing asks the same function.
+//! - **One gate, one send.** Every call of a tool, whoever asks for it, and every read of a prompt or a resource ends in
+//!   one private `send` of [`app::tools::gate`]. Its permit is made by [`domain::policy::decide`] or by a claimed
+//!   approval and by nothing else; the listing asks the same function.
 //! - **No rule means no.** What cannot be understood is refused at load, or denied.
 //! - **A turn never sleeps.** Nothing in memory waits for a person.
 //! - **No transaction is open across a network call.** Work is claimed with a lease and fenced.

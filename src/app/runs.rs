@@ -10,7 +10,6 @@ pub mod opening;
 pub mod scheduler;
 pub mod starting;
 pub(super) mod tools;
-pub mod values;
 
 use serde::Serialize;
 

@@ -6,3 +6,4 @@ pub mod connections;
 pub mod credentials;
 pub mod orchestrator;
 pub mod registry;
+pub mod run_values;

@@ -25,8 +25,8 @@ use self::history::Transcript;
 use super::{commands, elicitations};
 use crate::app::{
     App,
-    runs::{self, scheduler::RunEnd},
-    servers::{agents, credentials},
+    runs::scheduler::RunEnd,
+    servers::{agents, credentials, run_values},
     tools::toolset,
 };
 use crate::{
@@ -218,7 +218,7 @@ impl Work {
             taken_up?;
         }
         let pack = agents::pack(&self.app, &self.run.principal, self.run.agent.as_str()).await?;
-        let pack = runs::values::pack_for_run(
+        let pack = run_values::pack_for_run(
             &self.app,
             self.run.tenant,
             self.run.id,

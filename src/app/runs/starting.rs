@@ -5,15 +5,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{
-    opening::{self, Place, RunRequest},
-    values,
-};
+use super::opening::{self, Place, RunRequest};
 use crate::{
     app::{
         App,
         accounts::usage,
-        servers::{agents, orchestrator::RunCaller},
+        servers::{agents, orchestrator::RunCaller, run_values},
     },
     domain::{
         error::{Error, Reason, Result, Thing},
@@ -185,7 +182,7 @@ async fn checked(
     let tenant = by.principal().tenant;
     let scope = match by {
         By::Program(_) => scope.clone(),
-        By::Run { caller, .. } => values::stored(app, tenant, caller.run).await?.0,
+        By::Run { caller, .. } => run_values::stored(app, tenant, caller.run).await?.0,
     };
     let values = RunValues {
         scope,
@@ -194,9 +191,9 @@ async fn checked(
         // Of a session that is still to be made any id is as good.
         session_id: session.unwrap_or_else(ConversationId::new),
     };
-    values::filled_in(app, tenant, pack, &values).await?;
+    run_values::filled_in(app, tenant, pack, &values).await?;
     match by {
-        By::Program(_) => values::sealed(app, tenant, id, &values.scope).await,
+        By::Program(_) => run_values::sealed(app, tenant, id, &values.scope).await,
         By::Run { .. } => Ok(None),
     }
 }

@@ -16,7 +16,7 @@ use crate::app::{
     App,
     chat::conversations,
     runs::{self, starting::Begun},
-    servers::agents,
+    servers::{agents, run_values},
     tools::toolset::{self, Toolbox},
 };
 use crate::{
@@ -153,7 +153,7 @@ pub async fn asked(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Optio
     };
     // Its servers may be other ones in each run.
     let there =
-        runs::values::pack_for_run(app, run.tenant, run.id, run.conversation, pack.clone()).await?;
+        run_values::pack_for_run(app, run.tenant, run.id, run.conversation, pack.clone()).await?;
     let toolbox = toolset::toolbox(app, &run.principal, &there).await?;
     let Some(view) = view(&there, &toolbox, skill) else {
         return Ok(None);

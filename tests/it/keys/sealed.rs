@@ -11,7 +11,7 @@ use chatelaine::{
             rewrap::{Progress, rewrap},
             rotation,
         },
-        runs::values,
+        servers::run_values as values,
     },
     domain::{ids::UserId, secret::Secret},
 };

@@ -1,6 +1,6 @@
 //! The scope: inherited by children, seen by no model, sealed while it is there, gone when the tree is over.
 
-use chatelaine::{app::runs::values, domain::ids::RunId};
+use chatelaine::{app::servers::run_values as values, domain::ids::RunId};
 use serde_json::{Map, Value, json};
 
 use super::{came_to, run_with, start};

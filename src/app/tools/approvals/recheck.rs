@@ -5,10 +5,7 @@ use std::sync::Arc;
 
 use super::App;
 use crate::{
-    app::{
-        runs,
-        servers::{agents, connections, credentials},
-    },
+    app::servers::{agents, connections, credentials, run_values},
     domain::{
         approval::{Approval, Consent},
         canonical,
@@ -20,8 +17,36 @@ use crate::{
     },
 };
 
-/// By today's pack and what is known of the requester: the server, or why the call must not be made.
-pub fn permitted(pack: &Pack, approval: &Approval) -> Result<Arc<ServerSpec>, String> {
+/// The server of a request by today's pack, with the values of the run that asked; or why the call must not be made.
+pub async fn permitted_server(
+    app: &App,
+    approval: &Approval,
+) -> Result<Result<Arc<ServerSpec>, String>> {
+    let pack = match agents::pack(app, &approval.principal, approval.agent.as_str()).await {
+        Ok(pack) => pack,
+        Err(Error::NotFound(_) | Error::Forbidden(_)) => {
+            return Ok(Err(
+                "its requester may not talk to the agent any more".to_owned()
+            ));
+        }
+        Err(error) => return Err(error),
+    };
+    let pack = match (approval.run, approval.conversation) {
+        (Some(run), Some(session)) => {
+            match run_values::pack_for_run(app, approval.tenant, run, session, pack).await {
+                Ok(pack) => pack,
+                Err(Error::NotFound(_)) => {
+                    return Ok(Err("the run that asked for it is gone".to_owned()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        _ => pack,
+    };
+    Ok(permitted(&pack, approval))
+}
+
+fn permitted(pack: &Pack, approval: &Approval) -> Result<Arc<ServerSpec>, String> {
     let spec = pack
         .servers
         .iter()
@@ -55,28 +80,7 @@ pub fn credential_of(key: &crate::mcp::Key) -> String {
 /// Why a pending request must not be approved any more. The server is asked only when what is known of it says so;
 /// the execution asks it always.
 pub(super) async fn obstacle(app: &Arc<App>, approval: &Approval) -> Result<Option<String>> {
-    let pack = match agents::pack(app, &approval.principal, approval.agent.as_str()).await {
-        Ok(pack) => pack,
-        Err(Error::NotFound(_) | Error::Forbidden(_)) => {
-            return Ok(Some(
-                "its requester may not talk to the agent any more".to_owned(),
-            ));
-        }
-        Err(error) => return Err(error),
-    };
-    let pack = match (approval.run, approval.conversation) {
-        (Some(run), Some(session)) => {
-            match runs::values::pack_for_run(app, approval.tenant, run, session, pack).await {
-                Ok(pack) => pack,
-                Err(Error::NotFound(_)) => {
-                    return Ok(Some("the run that asked for it is gone".to_owned()));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        _ => pack,
-    };
-    let spec = match permitted(&pack, approval) {
+    let spec = match permitted_server(app, approval).await? {
         Ok(spec) => spec,
         Err(reason) => return Ok(Some(reason)),
     };

@@ -10,22 +10,17 @@ use tokio_util::sync::CancellationToken;
 use super::send::{Caller, Destination, Permit, resolve_connection};
 use crate::{
     app::{
-        App, runs,
-        servers::{
-            agents,
-            credentials::{self, Connection},
-        },
+        App,
+        servers::credentials::{self, Connection},
         tools::approvals::{
             execution::{self, Claimed},
-            recheck::{permitted, same_tool},
+            recheck::{permitted_server, same_tool},
         },
     },
     domain::{
         approval::Approval,
         error::{Error, Result},
-        ids::{ConversationId, RunId},
         message::ToolResult,
-        pack::Pack,
         server::{AccessMode, ServerSpec},
         tool::Tool,
     },
@@ -107,20 +102,9 @@ async fn checked(app: &Arc<App>, approval: &Claimed) -> Result<Ready, Held> {
     if approval.withdrawn_by.is_some() {
         return Err(Held::Revoked(execution::STOPPED.to_owned()));
     }
-    let pack = match agents::pack(app, &approval.principal, approval.agent.as_str()).await {
-        Ok(pack) => pack,
-        Err(Error::NotFound(_) | Error::Forbidden(_)) => {
-            return Err(Held::Revoked(
-                "its requester may not talk to the agent any more".to_owned(),
-            ));
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let pack = match (approval.run, approval.conversation) {
-        (Some(run), Some(session)) => in_run(app, approval, run, session, pack).await?,
-        _ => pack,
-    };
-    let spec = permitted(&pack, approval).map_err(Held::Revoked)?;
+    let spec = permitted_server(app, approval)
+        .await?
+        .map_err(Held::Revoked)?;
     let destination = connect(app, approval, &spec).await?;
     same_tool(&tools(app, approval, &spec, &destination).await?, approval)
         .map_err(Held::Revoked)?;
@@ -165,23 +149,6 @@ async fn tools(
             tracing::info!(approval = %approval.id, %error, "the server of an approved call cannot be reached");
             Err(Held::Later)
         }
-    }
-}
-
-/// The pack with the servers that it has in the run that asked.
-async fn in_run(
-    app: &App,
-    approval: &Approval,
-    run: RunId,
-    session: ConversationId,
-    pack: Arc<Pack>,
-) -> Result<Arc<Pack>, Held> {
-    match runs::values::pack_for_run(app, approval.tenant, run, session, pack).await {
-        Ok(pack) => Ok(pack),
-        Err(Error::NotFound(_)) => Err(Held::Revoked(
-            "the run that asked for it is gone".to_owned(),
-        )),
-        Err(error) => Err(error.into()),
     }
 }
 

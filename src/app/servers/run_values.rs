@@ -23,7 +23,7 @@ use crate::{
 const MAX_SCOPE: usize = 100_000;
 
 /// A scope as it may be stored; nothing for an empty one.
-pub(super) async fn sealed(
+pub(in crate::app) async fn sealed(
     app: &App,
     tenant: TenantId,
     root: RunId,
