@@ -13,7 +13,7 @@ use chatelaine::{
         policy::Standing,
         tool::{Catalog, Tool},
     },
-    packs::Library,
+    packs::PackStore,
 };
 use serde_json::{json, value::to_raw_value};
 
@@ -120,7 +120,7 @@ mcp:
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("many")).unwrap();
     std::fs::write(folder.path().join("many/agent-pack.yaml"), yaml).unwrap();
-    let library = Library::load(folder.path(), &Environment::default(), None).unwrap();
+    let library = PackStore::load(folder.path(), &Environment::default(), None).unwrap();
     Pack::clone(&library.get(&AgentId::parse("many").unwrap()).unwrap())
 }
 

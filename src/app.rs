@@ -38,7 +38,7 @@ use crate::{
     live::Live,
     llm::Models,
     mcp::{Mcp, Options},
-    packs::Library,
+    packs::PackStore,
     store::Db,
 };
 
@@ -56,7 +56,7 @@ pub struct App {
     pub connections: connections::Connections,
     pub credentials: credentials::Credentials,
     pub tools: toolset::Toolboxes,
-    pub library: Library,
+    pub library: PackStore,
     pub registry: registry::Registry,
     pub keys: keys::Keys,
     pub webhooks: webhooks::Webhooks,
@@ -99,7 +99,7 @@ impl App {
         db: Db,
     ) -> anyhow::Result<(Arc<Self>, Background)> {
         let egress = Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?;
-        let library = Library::load(&config.packs, env, config.mcp_servers.as_ref())?;
+        let library = PackStore::load(&config.packs, env, config.mcp_servers.as_ref())?;
         keys::standing::require_ring(config.ring.as_ref(), library.snapshot().packs())?;
         let (keys, tasks) = (
             keys::Keys::new(db.clone(), config.ring.clone()),

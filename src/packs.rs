@@ -1,11 +1,11 @@
-//! Floor 1: read packs from disk.
+//! Read packs from disk.
 //!
 //! A folder of packs becomes [`domain::pack::Pack`](crate::domain::pack::Pack)s, all at once or not at
-//! all: [`Library::load`] refuses a broken one with everything that is wrong with it, and
-//! [`Library::reload`] keeps the last good version. [`check`] is the same code, for authors.
+//! all: [`PackStore::load`] refuses a broken one with everything that is wrong with it, and
+//! [`PackStore::reload`] keeps the last good version. [`check`] is the same code, for authors.
 //!
 //! The way of a value: `yaml` gives every node its place, `field` reads it, fills in `${NAME}` by
-//! `sheet` and records problems, `native` and its neighbours know the format. No message holds a
+//! `parse_context` and records problems, `native` and its neighbours know the format. No message holds a
 //! value that came from the environment.
 //!
 //! Other programs' formats (`dialect`: `holaos`, `aos`, `holodeck`) become the tree of a native pack and go
@@ -22,27 +22,27 @@ mod folder;
 mod holaos;
 mod holodeck;
 mod import;
-mod library;
-mod made;
 mod menu;
 mod native;
+mod node_builder;
 mod object;
 mod overlay;
+mod pack_store;
+mod parse_context;
 mod personal;
 mod placeholder;
+mod redact;
 mod references;
 mod report;
 mod server;
-mod shade;
-mod sheet;
 mod skills;
 mod summary;
-mod written;
 mod yaml;
+mod yaml_writer;
 
 pub use explain::explain;
 pub use folder::{check, check_allowing_unset};
 pub use import::{ImportError, Imported, import};
-pub use library::{Change, Library, Shelf};
+pub use pack_store::{Change, PackSnapshot, PackStore};
 pub use report::{Excerpt, LoadError, Place, Problem, Report, Severity};
 pub use summary::Understood;

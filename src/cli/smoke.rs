@@ -20,7 +20,7 @@ use crate::{
     },
     egress::Egress,
     mcp::{Discovery, Key, Mcp, McpError, Options},
-    packs::Library,
+    packs::PackStore,
 };
 
 #[derive(clap::Args)]
@@ -37,7 +37,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
     } else {
         config.packs.join(&args.pack)
     };
-    let library = Library::load(&folder, env, config.mcp_servers.as_ref())?;
+    let library = PackStore::load(&folder, env, config.mcp_servers.as_ref())?;
     let packs = library.snapshot();
     let mcp = Mcp::new(
         Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?,

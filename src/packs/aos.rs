@@ -6,10 +6,10 @@
 use super::{
     dialect::{Documents, Parts, assembled, open_to_all},
     field::Field,
-    made::{Made, given_plain, given_text, list, literal, text},
+    node_builder::{NodeBuilder, generated_plain, generated_text, list, literal, text},
     object::Object,
+    parse_context::ParseContext,
     placeholder::{dollar, unreplaced},
-    sheet::Sheet,
     yaml::{Node, START},
 };
 use crate::domain::template::is_variable_name;
@@ -45,7 +45,7 @@ struct Declared {
     node: Node,
 }
 
-pub(super) fn read(sheet: &Sheet, documents: &Documents) -> Node {
+pub(super) fn read(context: &ParseContext, documents: &Documents) -> Node {
     let (mut servers, mut skills): (Vec<Declared>, Vec<Node>) = Default::default();
     for (source, path) in documents
         .files
@@ -60,7 +60,7 @@ pub(super) fn read(sheet: &Sheet, documents: &Documents) -> Node {
             .to_string();
         let is_skill = file.starts_with("core/skills");
         let kind = if is_skill { "skill.yaml" } else { "mcp.yaml" };
-        let root = sheet.parse_source(source, |fault| {
+        let root = context.parse_source(source, |fault| {
             let empty = format!("{kind} is empty or invalid ({})", fault.message);
             let hint = match fault.hint {
                 START => {
@@ -83,7 +83,7 @@ pub(super) fn read(sheet: &Sheet, documents: &Documents) -> Node {
         let Some(root) = root else { continue };
         let document = Document {
             file: &file,
-            field: Field::new(sheet, &root, ""),
+            field: Field::new(context, &root, ""),
         };
         if !document.field.is_map() {
             document.error(&document.field, &format!("{kind} is empty or invalid"));
@@ -100,7 +100,7 @@ pub(super) fn read(sheet: &Sheet, documents: &Documents) -> Node {
             skills,
             ..Parts::default()
         },
-        sheet,
+        context,
     )
 }
 
@@ -108,10 +108,12 @@ fn servers_of(document: &Document, servers: &mut Vec<Declared>) {
     let Some(mut object) = document.field.object() else {
         return;
     };
-    let flat = ["schema", "servers"].iter().all(|name| object.lacks(name))
+    let flat = ["schema", "servers"]
+        .iter()
+        .all(|name| object.is_absent(name))
         && ["transport", "command", "url"]
             .iter()
-            .any(|name| !object.lacks(name));
+            .any(|name| !object.is_absent(name));
     if flat {
         return declare(document, &document.field, None, servers);
     }
@@ -188,7 +190,7 @@ fn declare(
     let description = object
         .nullable("description")
         .and_then(|field| Some(field.raw()?.to_owned()));
-    let mut made = Made::default();
+    let mut made = NodeBuilder::default();
     made.put("name", literal(&id_field, &id));
     reach(document, &mut object, &id, &mut made);
     made.put_some(
@@ -198,19 +200,19 @@ fn declare(
             .and_then(|field| allowlist(document, &field)),
     );
     object.finish();
-    let mut timeouts = Made::default();
-    timeouts.put("requestSeconds", given_plain(TIMEOUT, "30"));
-    made.put("timeouts", timeouts.given(TIMEOUT));
+    let mut timeouts = NodeBuilder::default();
+    timeouts.put("requestSeconds", generated_plain(TIMEOUT, "30"));
+    made.put("timeouts", timeouts.generated(TIMEOUT));
     made.put("toolAccess", open_to_all());
     servers.push(Declared {
         id,
         registry,
-        node: made.into_node(field).noted(description),
+        node: made.into_node(field).with_note(description),
     });
 }
 
 /// Transport, and what belongs to it.
-fn reach(document: &Document, object: &mut Object, id: &str, made: &mut Made) {
+fn reach(document: &Document, object: &mut Object, id: &str, made: &mut NodeBuilder) {
     let transport = object.nullable("transport");
     let kind = transport
         .as_ref()
@@ -240,7 +242,7 @@ fn reach(document: &Document, object: &mut Object, id: &str, made: &mut Made) {
             );
             made.put_some("args", args.and_then(|field| arguments(document, &field)));
             made.put_some("env", env.and_then(|field| variables(document, &field)));
-            made.put("cwd", given_text(PLACE, "."));
+            made.put("cwd", generated_text(PLACE, "."));
             unused([&url, &auth, &None]);
         }
         ("stdio", None, _) => document.error(
@@ -292,7 +294,7 @@ fn arguments(document: &Document, field: &Field) -> Option<Node> {
 }
 
 fn variables(document: &Document, field: &Field) -> Option<Node> {
-    let mut made = Made::default();
+    let mut made = NodeBuilder::default();
     for (name, value) in field.entries()? {
         let Some(written) = value.raw() else {
             document.error(&value, "\"env\" values must be strings");
@@ -323,13 +325,13 @@ fn bearer(document: &Document, field: &Field) -> Option<Node> {
         );
         return None;
     }
-    if field.sheet.lacks(name) {
+    if field.context.is_unset(name) {
         let message = document.words(&format!(
             "environment variable {name:?} of \"auth_ref\" is not set"
         ));
         field.error(message, &format!("set {name}"));
     }
-    let mut made = Made::default();
+    let mut made = NodeBuilder::default();
     made.put("Authorization", text(field, format!("Bearer ${{{name}}}")));
     Some(made.into_node(field))
 }
@@ -371,7 +373,7 @@ fn tool(document: &Document, item: &Field) -> Option<Node> {
 fn skill(document: &Document) -> Option<Node> {
     let mut object = document.field.object()?;
     identified(document, &mut object)?;
-    let mut made = Made::default();
+    let mut made = NodeBuilder::default();
     for name in ["id", "name", "description"] {
         made.put_some(
             name,
@@ -401,7 +403,7 @@ fn skill(document: &Document) -> Option<Node> {
         .iter()
         .filter_map(|item| tool(document, item))
         .collect();
-    let mut inner = Made::default();
+    let mut inner = NodeBuilder::default();
     inner.put("server", literal(&server, server.raw()?));
     inner.put("tools", list(&tools, names));
     made.put("mcpBinding", inner.into_node(&binding));

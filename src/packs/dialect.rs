@@ -14,10 +14,10 @@ use super::{
     aos,
     field::Field,
     holaos, holodeck,
-    made::{Made, given, given_text},
+    node_builder::{NodeBuilder, generated, generated_text},
+    parse_context::ParseContext,
     report::{Place, Problem, Severity},
     server::Files,
-    sheet::Sheet,
     yaml::{EMPTY, Node, Value},
 };
 use crate::domain::ids::AgentId;
@@ -267,14 +267,14 @@ fn walk(
 }
 
 /// The tree of a native pack, and other files that it was made of. Without a tree there is a problem.
-pub(super) fn read(documents: &Documents, sheet: &Sheet) -> (Option<Node>, Files) {
+pub(super) fn read(documents: &Documents, context: &ParseContext) -> (Option<Node>, Files) {
     let mut files = Files::new();
     let mut root = match documents.dialect {
         Dialect::Native => {
             if let Some(at) = documents.access() {
                 let message = "this file is for packs of other formats".to_owned();
                 let hint = "write `toolAccess` and `flows.authentication` in the pack, and remove this file";
-                sheet.report(
+                context.report(
                     Severity::Error,
                     at,
                     Place { line: 1, column: 1 },
@@ -283,18 +283,18 @@ pub(super) fn read(documents: &Documents, sheet: &Sheet) -> (Option<Node>, Files
                     hint,
                 );
             }
-            return (sheet.parse(), files);
+            return (context.parse(), files);
         }
-        Dialect::HolaOs => holaos::read(sheet),
-        Dialect::Aos => Some(aos::read(sheet, documents)),
-        Dialect::HoloDeck => holodeck::read(sheet, &documents.folder, &mut files),
+        Dialect::HolaOs => holaos::read(context),
+        Dialect::Aos => Some(aos::read(context, documents)),
+        Dialect::HoloDeck => holodeck::read(context, &documents.folder, &mut files),
     };
     if let (Some(root), Some(at)) = (&mut root, documents.access()) {
-        tighten(root, sheet, at);
+        tighten(root, context, at);
     }
     if let Some(Err(reason)) = id_of(&documents.folder).map(|id| AgentId::parse(&id)) {
         let message = format!("the name of the folder is the id of the pack: {reason}");
-        sheet.report(
+        context.report(
             Severity::Error,
             0,
             Place { line: 1, column: 1 },
@@ -304,7 +304,7 @@ pub(super) fn read(documents: &Documents, sheet: &Sheet) -> (Option<Node>, Files
         );
     }
     let root = root.map(|root| named(root, &documents.folder));
-    (root.filter(|_| !sheet.is_refused()), files)
+    (root.filter(|_| !context.is_refused()), files)
 }
 
 fn id_of(folder: &Path) -> Option<String> {
@@ -318,7 +318,7 @@ fn id_of(folder: &Path) -> Option<String> {
 
 /// Puts the id in front.
 fn named(mut root: Node, folder: &Path) -> Node {
-    let id = given_text("the name of the folder", id_of(folder).unwrap_or_default());
+    let id = generated_text("the name of the folder", id_of(folder).unwrap_or_default());
     if let Value::Map(entries) = &mut root.value
         && let Some((_, metadata)) = entries.iter_mut().find(|(key, _)| key.text == "metadata")
         && let Value::Map(fields) = &mut metadata.value
@@ -351,65 +351,65 @@ pub(super) struct Parts {
 }
 
 /// The tree of a native pack, but for its id.
-pub(super) fn assembled(parts: Parts, sheet: &Sheet) -> Node {
+pub(super) fn assembled(parts: Parts, context: &ParseContext) -> Node {
     const NEUTRAL: &str = "default of imported packs";
-    let mut metadata = Made::default();
+    let mut metadata = NodeBuilder::default();
     metadata.put_some("displayName", parts.display_name);
     metadata.put_some("description", parts.description);
-    metadata.put("defaultLanguage", given_text(NEUTRAL, "en"));
-    let mut english = Made::default();
+    metadata.put("defaultLanguage", generated_text(NEUTRAL, "en"));
+    let mut english = NodeBuilder::default();
     english.put_some("systemPrompt", parts.system_prompt);
-    let mut languages = Made::default();
-    languages.put("en", english.given(NEUTRAL));
-    let mut mcp = Made::default();
-    mcp.put("servers", given(NEUTRAL, Value::List(parts.servers)));
-    let mut root = Made::default();
-    root.put("metadata", metadata.given(NEUTRAL));
-    root.put("languages", languages.given(NEUTRAL));
+    let mut languages = NodeBuilder::default();
+    languages.put("en", english.generated(NEUTRAL));
+    let mut mcp = NodeBuilder::default();
+    mcp.put("servers", generated(NEUTRAL, Value::List(parts.servers)));
+    let mut root = NodeBuilder::default();
+    root.put("metadata", metadata.generated(NEUTRAL));
+    root.put("languages", languages.generated(NEUTRAL));
     root.put(
         "llm",
-        parts.llm.unwrap_or_else(|| model_of_environment(sheet)),
+        parts.llm.unwrap_or_else(|| model_of_environment(context)),
     );
-    root.put("mcp", mcp.given(NEUTRAL).noted(parts.note));
+    root.put("mcp", mcp.generated(NEUTRAL).with_note(parts.note));
     if !parts.skills.is_empty() {
-        root.put("skills", given(NEUTRAL, Value::List(parts.skills)));
+        root.put("skills", generated(NEUTRAL, Value::List(parts.skills)));
     }
-    root.given(NEUTRAL)
+    root.generated(NEUTRAL)
 }
 
 /// Who may call the tools of an imported server: any user of the tenant, any tool.
 pub(super) fn open_to_all() -> Node {
     const WHY: &str = "default of imported packs: every user of the tenant";
-    let mut access = Made::default();
-    access.put("default", given_text(WHY, "public"));
-    access.given(WHY)
+    let mut access = NodeBuilder::default();
+    access.put("default", generated_text(WHY, "public"));
+    access.generated(WHY)
 }
 
 /// The model that the operator's environment names, in the variables that the demo uses.
-fn model_of_environment(sheet: &Sheet) -> Node {
+fn model_of_environment(context: &ParseContext) -> Node {
     const WHY: &str = "the environment";
     let set = |name: &&str| {
-        sheet
+        context
             .variable(name)
             .is_some_and(|value| !value.trim().is_empty())
     };
-    let reference = |name: &str| given_text(WHY, format!("${{{name}}}"));
-    let mut llm = Made::default();
-    let provider = sheet.variable("LLM_PROVIDER").unwrap_or_default().trim();
+    let reference = |name: &str| generated_text(WHY, format!("${{{name}}}"));
+    let mut llm = NodeBuilder::default();
+    let provider = context.variable("LLM_PROVIDER").unwrap_or_default().trim();
     let endpoint = ["OPENAI_BASE_URL", "OPENAI_API_KEY"].iter().any(set);
     if provider == "none" || (provider.is_empty() && !endpoint) {
         llm.put(
             "provider",
-            given_text(
+            generated_text(
                 "default of imported packs: no variable names a model",
                 "none",
             ),
         );
-        return llm.given(WHY);
+        return llm.generated(WHY);
     }
     let (model, url) = ("LLM_MODEL", "OPENAI_BASE_URL");
     let named = if provider.is_empty() {
-        given_text(WHY, "openai")
+        generated_text(WHY, "openai")
     } else {
         reference("LLM_PROVIDER")
     };
@@ -419,14 +419,14 @@ fn model_of_environment(sheet: &Sheet) -> Node {
         if set(&model) {
             reference(model)
         } else {
-            given_text(WHY, "gpt-5-mini")
+            generated_text(WHY, "gpt-5-mini")
         },
     );
     if ["", "openai"].contains(&provider) && set(&url) {
         llm.put("baseUrl", reference(url));
     }
     llm.put_some("apiKey", key_of(provider).filter(set).map(reference));
-    llm.given(WHY)
+    llm.generated(WHY)
 }
 
 /// The variable that holds the key for a provider.
@@ -440,8 +440,8 @@ pub(super) fn key_of(provider: &str) -> Option<&'static str> {
 }
 
 /// `access.yaml`: `authentication` as in `flows`, and `toolAccess` by server.
-fn tighten(root: &mut Node, sheet: &Sheet, source: usize) {
-    let Some(document) = sheet.parse_source(source, |fault| {
+fn tighten(root: &mut Node, context: &ParseContext, source: usize) {
+    let Some(document) = context.parse_source(source, |fault| {
         (fault.message == EMPTY).then(|| {
             (
                 EMPTY.to_owned(),
@@ -451,21 +451,21 @@ fn tighten(root: &mut Node, sheet: &Sheet, source: usize) {
     }) else {
         return;
     };
-    let document = Field::new(sheet, &document, "");
+    let document = Field::new(context, &document, "");
     let Some(mut top) = document.object() else {
         return;
     };
     if let Some(authentication) = top.optional("authentication") {
-        let mut flows = Made::default();
-        flows.put("authentication", super::made::moved(&authentication));
+        let mut flows = NodeBuilder::default();
+        flows.put("authentication", super::node_builder::copy(&authentication));
         root.set("flows", flows.into_node(&authentication));
     }
     let access = top.optional("toolAccess");
     for (name, field) in access.as_ref().and_then(Field::entries).unwrap_or_default() {
-        if !set_access(root, name, super::made::moved(&field)) {
+        if !set_access(root, name, super::node_builder::copy(&field)) {
             let known: Vec<_> = servers_of(root)
                 .iter()
-                .filter_map(|server| server.get("name")?.words())
+                .filter_map(|server| server.get("name")?.scalar_text())
                 .collect();
             field.error(
                 format!("there is no server {name:?}"),
@@ -477,7 +477,7 @@ fn tighten(root: &mut Node, sheet: &Sheet, source: usize) {
 }
 
 pub(super) fn servers_of(root: &Node) -> &[Node] {
-    root.below(&["mcp", "servers"])
+    root.get_path(&["mcp", "servers"])
         .map(Node::items)
         .unwrap_or_default()
 }
@@ -498,7 +498,7 @@ fn set_access(root: &mut Node, name: &str, access: Node) -> bool {
     let Value::List(servers) = &mut servers.value else {
         return false;
     };
-    let named = |server: &&mut Node| server.get("name").and_then(Node::words) == Some(name);
+    let named = |server: &&mut Node| server.get("name").and_then(Node::scalar_text) == Some(name);
     servers.iter_mut().find(named).is_some_and(|server| {
         server.set("toolAccess", access);
         true

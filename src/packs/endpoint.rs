@@ -8,7 +8,7 @@ use super::{
     field::{Field, Text},
     object::Object,
     placeholder::refuse_braces,
-    server::Around,
+    server::PackContext,
 };
 use crate::domain::{
     header, orchestrator,
@@ -44,7 +44,7 @@ const CHILD: [&str; 7] = [
 pub(super) fn read(
     object: &mut Object,
     transport: Option<Transport>,
-    around: &Around,
+    pack: &PackContext,
 ) -> Option<Endpoint> {
     let remote = ["url", "headers"].map(|name| object.optional(name));
     let stdio = CHILD.map(|name| object.optional(name));
@@ -55,7 +55,7 @@ pub(super) fn read(
         }
         Transport::Stdio => {
             foreign(remote.iter().flatten(), "streamable-http");
-            child(object, &stdio, around)
+            child(object, &stdio, pack)
         }
     }
 }
@@ -84,7 +84,7 @@ fn address(
         Remote::WebSocket => (["ws", "wss"], "write `url: wss://…`"),
         Remote::StreamableHttp | Remote::Sse => (["http", "https"], "write `url: https://…`"),
     };
-    if object.lacks("url") {
+    if object.is_absent("url") {
         object.missing("url", wanted);
     }
     let headers = headers.as_ref().map(headers_of).unwrap_or_default();
@@ -146,14 +146,14 @@ fn headers_of(field: &Field) -> Vec<(String, Secret)> {
     headers
 }
 
-fn child(object: &Object, fields: &[Option<Field>; 7], around: &Around) -> Option<Endpoint> {
+fn child(object: &Object, fields: &[Option<Field>; 7], pack: &PackContext) -> Option<Endpoint> {
     let [command_field, args, env, env_file, cwd, encoding, config] = fields;
-    if object.lacks("command") {
+    if object.is_absent("command") {
         object.missing("command", "write `command: npx` or another program");
     }
     let mut variables = env_file
         .as_ref()
-        .and_then(|field| env_file::read(field, around))
+        .and_then(|field| env_file::read(field, pack))
         .unwrap_or_default();
     variables.extend(env.as_ref().map(variables_of).unwrap_or_default());
     if let Some((field, json)) = config
@@ -162,7 +162,7 @@ fn child(object: &Object, fields: &[Option<Field>; 7], around: &Around) -> Optio
     {
         if env
             .as_ref()
-            .is_some_and(|env| env.below(&[CONFIG]).is_some())
+            .is_some_and(|env| env.get_path(&[CONFIG]).is_some())
         {
             field.error(format!("`env` sets {CONFIG}, too"), "write one of the two");
         }
@@ -170,7 +170,7 @@ fn child(object: &Object, fields: &[Option<Field>; 7], around: &Around) -> Optio
     }
     let args = args.as_ref().and_then(Field::list).unwrap_or_default();
     let args = args.iter().filter_map(without_nul).collect();
-    let cwd = cwd.as_ref().and_then(|field| folder(field, around));
+    let cwd = cwd.as_ref().and_then(|field| folder(field, pack));
     let encoding = encoding
         .as_ref()
         .and_then(|field| field.parsed(label))
@@ -274,9 +274,9 @@ fn without_nul(field: &Field) -> Option<Secret> {
 }
 
 /// `cwd`: relative to the folder of the pack.
-fn folder(field: &Field, around: &Around) -> Option<PathBuf> {
+fn folder(field: &Field, pack: &PackContext) -> Option<PathBuf> {
     let text = field.filled()?;
-    let folder = around.folder.join(&text.value);
+    let folder = pack.folder.join(&text.value);
     if folder.is_dir() {
         return Some(folder);
     }

@@ -9,15 +9,15 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-use super::{field::Field, server::Around};
+use super::{field::Field, server::PackContext};
 use crate::domain::secret::Secret;
 
 const MAX_BYTES: u64 = 64 * 1024;
 
 /// The variables of the file. Values are never part of a problem.
-pub(super) fn read(field: &Field, around: &Around) -> Option<BTreeMap<String, Secret>> {
+pub(super) fn read(field: &Field, pack: &PackContext) -> Option<BTreeMap<String, Secret>> {
     let text = field.filled()?;
-    let path = match confined(around.folder, Path::new(&text.value)) {
+    let path = match confined(pack.folder, Path::new(&text.value)) {
         Ok(path) => path,
         Err(reason) => {
             field.error(
@@ -34,8 +34,7 @@ pub(super) fn read(field: &Field, around: &Around) -> Option<BTreeMap<String, Se
             return None;
         }
     };
-    around
-        .files
+    pack.files
         .borrow_mut()
         .insert(path, content.clone().into_bytes());
     match variables(content.strip_prefix('\u{feff}').unwrap_or(&content)) {

@@ -1,18 +1,25 @@
 //! `explain`: a pack in the native format, whatever it was written in, with where each value came from.
 //! Literal secrets are masked; variables are named and their values never shown.
 
-use std::path::Path;
+use std::{fmt::Display, path::Path};
 
 use super::{
     dialect::servers_of,
     folder::{self, Outcome, Tree},
-    made::{Made, given_plain, given_text},
+    native,
+    node_builder::{NodeBuilder, generated_plain, generated_text},
+    parse_context::Unset,
     report::LoadError,
-    sheet::Unset,
-    written::{Hand, yaml},
+    server,
     yaml::{Node, Origin, Value},
+    yaml_writer::{Annotator, write},
 };
-use crate::domain::{config::Environment, secret::Secret};
+use crate::domain::{
+    config::Environment,
+    pack::{Authentication, Welcome},
+    secret::Secret,
+    server::Timeouts,
+};
 
 const MASK: &str = "••••";
 const DEFAULT: &str = "default";
@@ -49,7 +56,7 @@ fn explained(outcome: Outcome, env: &Environment) -> Option<String> {
         .collect();
     let head = format!("# {} ({})\n", documents.name(), documents.dialect.name());
     Some(
-        head + &yaml(
+        head + &write(
             &root,
             &Explaining {
                 files,
@@ -68,26 +75,26 @@ struct Explaining<'e> {
     arguments: Vec<(usize, usize)>,
 }
 
-impl Hand for Explaining<'_> {
-    fn is_silent(&self, _: &Node) -> bool {
+impl Annotator for Explaining<'_> {
+    fn is_uncommented(&self, _: &Node) -> bool {
         true
     }
 
-    fn above(&self, node: &Node) -> Vec<String> {
+    fn comments_above(&self, node: &Node) -> Vec<String> {
         node.note
             .iter()
             .flat_map(|note| note.lines().map(str::to_owned))
             .collect()
     }
 
-    fn beside(&self, node: &Node, _: &[&str]) -> Option<String> {
+    fn comment_beside(&self, node: &Node, _: &[&str]) -> Option<String> {
         let leaf = match &node.value {
             Value::Scalar { .. } => true,
-            Value::List(items) => items.iter().all(|item| item.words().is_some()),
+            Value::List(items) => items.iter().all(|item| item.scalar_text().is_some()),
             Value::Map(entries) => entries.is_empty(),
         };
         let origin = match node.origin {
-            Origin::Given(why) => why.to_owned(),
+            Origin::Generated(why) => why.to_owned(),
             Origin::Written | Origin::Translated(_) => {
                 format!(
                     "{}:{}",
@@ -96,7 +103,11 @@ impl Hand for Explaining<'_> {
                 )
             }
         };
-        let texts = node.items().iter().chain([node]).filter_map(Node::words);
+        let texts = node
+            .items()
+            .iter()
+            .chain([node])
+            .filter_map(Node::scalar_text);
         let mut names: Vec<&str> = texts.flat_map(variables).collect();
         names.dedup();
         let environment = names.iter().map(|name| {
@@ -110,16 +121,16 @@ impl Hand for Explaining<'_> {
         leaf.then(|| origin + &environment.collect::<String>())
     }
 
-    fn text(&self, node: &Node, keys: &[&str]) -> Option<String> {
-        let text = node.words()?;
+    fn replacement(&self, node: &Node, keys: &[&str]) -> Option<String> {
+        let text = node.scalar_text()?;
         let below = |name: &str| keys.contains(&name);
         let server = below("mcp") || below("mcpServers");
         if below("apiKey") || (server && ["headers", "env", "config"].into_iter().any(below)) {
             return Some(masked(text));
         }
         if server && keys.last() == Some(&"args") {
-            let known =
-                self.arguments.contains(&place(node)) || matches!(node.origin, Origin::Given(_));
+            let known = self.arguments.contains(&place(node))
+                || matches!(node.origin, Origin::Generated(_));
             let option = text.starts_with('-') && !text.contains('=');
             return (!known && !option).then(|| masked(text));
         }
@@ -141,7 +152,10 @@ fn first_words(root: &Node) -> Vec<(usize, usize)> {
     let args = servers_of(root)
         .iter()
         .filter_map(|server| server.get("args"));
-    let word = |item: &&Node| item.words().is_some_and(|text| !text.starts_with('-'));
+    let word = |item: &&Node| {
+        item.scalar_text()
+            .is_some_and(|text| !text.starts_with('-'))
+    };
     args.filter_map(|args| args.items().iter().find(word))
         .map(place)
         .collect()
@@ -185,42 +199,42 @@ fn masked(text: &str) -> String {
     out + &hidden(rest)
 }
 
-/// Adds what holds where nobody wrote anything. The values are those that reading without them gives, which a
-/// test compares.
+/// Adds what holds where nobody wrote anything. The values are those that reading without them gives.
 fn fill(root: &mut Node) {
     let id = root
-        .below(&["metadata", "id"])
-        .and_then(Node::words)
+        .get_path(&["metadata", "id"])
+        .and_then(Node::scalar_text)
         .unwrap_or_default()
         .to_owned();
     let language = match root.get("languages").map(Node::entries).unwrap_or_default() {
         [(only, _)] => only.text.clone(),
-        _ => "en".to_owned(),
+        _ => native::ENGLISH.to_owned(),
     };
     within(root, "metadata", &mut |metadata| {
-        absent(metadata, "displayName", || given_text(DEFAULT, &id));
-        absent(metadata, "defaultLanguage", || {
-            given_text(DEFAULT, &language)
-        });
+        fill_text(metadata, "displayName", &id);
+        fill_text(metadata, "defaultLanguage", &language);
     });
     within(root, "llm", &mut |llm| {
-        absent(llm, "provider", || given_text(DEFAULT, "openai"));
-        absent(llm, "maxSteps", || given_plain(DEFAULT, "16"));
+        fill_text(llm, "provider", default_word(&native::PROVIDERS));
+        fill_plain(llm, "maxSteps", native::MAX_STEPS);
     });
     within(root, "memory", &mut |memory| {
-        absent(memory, "window", || given_plain(DEFAULT, "40"))
+        fill_plain(memory, "window", native::WINDOW);
     });
     within(root, "flows", &mut |flows| {
-        absent(flows, "welcome", || {
-            let mut off = Made::default();
-            off.put("enabled", given_plain(DEFAULT, "false"));
-            off.given(DEFAULT)
-        });
-        within(flows, "authentication", &mut |authentication| {
-            absent(authentication, "required", || given_plain(DEFAULT, "true"));
-            absent(authentication, "userIdAttribute", || {
-                given_text(DEFAULT, "sub")
+        if flows.get("welcome").is_none() {
+            within(flows, "welcome", &mut |welcome| {
+                fill_plain(welcome, "enabled", Welcome::default().enabled);
             });
+        }
+        within(flows, "authentication", &mut |authentication| {
+            let default = Authentication::default();
+            fill_plain(authentication, "required", default.required);
+            fill_text(
+                authentication,
+                "userIdAttribute",
+                &default.user_id_attribute,
+            );
         });
     });
     within(root, "mcp", &mut |mcp| {
@@ -235,28 +249,42 @@ fn fill(root: &mut Node) {
     });
 }
 
-fn fill_server(server: &mut Node) {
-    absent(server, "accessMode", || {
-        given_text(DEFAULT, "admin-controlled")
+fn fill_server(spec: &mut Node) {
+    fill_text(spec, "accessMode", default_word(&server::ACCESS_MODES));
+    fill_plain(spec, "required", server::REQUIRED);
+    within(spec, "timeouts", &mut |timeouts| {
+        let default = Timeouts::default();
+        fill_plain(timeouts, "connectSeconds", default.connect.as_secs_f64());
+        fill_plain(timeouts, "requestSeconds", default.request.as_secs_f64());
     });
-    absent(server, "required", || given_plain(DEFAULT, "false"));
-    within(server, "timeouts", &mut |timeouts| {
-        absent(timeouts, "connectSeconds", || given_plain(DEFAULT, "5"));
-        absent(timeouts, "requestSeconds", || given_plain(DEFAULT, "60"));
-    });
-    absent(server, "loadTools", || given_plain(DEFAULT, "true"));
-    absent(server, "loadPrompts", || given_plain(DEFAULT, "true"));
-    if server.get("transport").and_then(Node::words) == Some("streamable-http") {
-        absent(server, "terminateOnClose", || given_plain(DEFAULT, "true"));
+    let is = |spec: &Node, key, word| spec.get(key).and_then(Node::scalar_text) == Some(word);
+    fill_plain(spec, "loadTools", server::LOAD);
+    fill_plain(spec, "loadPrompts", server::LOAD);
+    if is(spec, "transport", "streamable-http") {
+        fill_plain(spec, "terminateOnClose", server::TERMINATE_ON_CLOSE);
     }
-    if server.get("accessMode").and_then(Node::words) == Some("user-controlled") {
-        absent(server, "catalog", || given_text(DEFAULT, "shared"));
+    if is(spec, "accessMode", "user-controlled") {
+        fill_text(spec, "catalog", default_word(&server::CATALOGS));
     }
+}
+
+/// The word for the default of a field that takes one of several.
+fn default_word<T: Default + PartialEq>(words: &[(&'static str, T)]) -> &'static str {
+    let default = words.iter().find(|(_, value)| *value == T::default());
+    default.expect("the default has a word").0
+}
+
+fn fill_text(node: &mut Node, key: &str, text: &str) {
+    absent(node, key, || generated_text(DEFAULT, text));
+}
+
+fn fill_plain(node: &mut Node, key: &str, value: impl Display) {
+    absent(node, key, || generated_plain(DEFAULT, &value.to_string()));
 }
 
 /// Works on the map below a key, which is made if it is not there.
 fn within(node: &mut Node, key: &str, work: &mut dyn FnMut(&mut Node)) {
-    absent(node, key, || Made::default().given(DEFAULT));
+    absent(node, key, || NodeBuilder::default().generated(DEFAULT));
     let Value::Map(entries) = &mut node.value else {
         return;
     };

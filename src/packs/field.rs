@@ -7,8 +7,8 @@ mod value;
 
 use super::{
     object::Object,
+    parse_context::ParseContext,
     report::{Place, Severity},
-    sheet::Sheet,
     yaml::{Key, Node, Origin, Value, join},
 };
 use crate::domain::{
@@ -19,7 +19,7 @@ use crate::domain::{
 /// One node with its path.
 #[derive(Clone)]
 pub(super) struct Field<'a> {
-    pub sheet: &'a Sheet<'a>,
+    pub context: &'a ParseContext<'a>,
     pub path: String,
     /// Where problems with it are shown: its value, or its key when the value starts further down.
     pub at: Place,
@@ -44,13 +44,17 @@ enum Plain {
 }
 
 impl<'a> Field<'a> {
-    pub(super) fn new(sheet: &'a Sheet<'a>, node: &'a Node, path: impl Into<String>) -> Self {
+    pub(super) fn new(
+        context: &'a ParseContext<'a>,
+        node: &'a Node,
+        path: impl Into<String>,
+    ) -> Self {
         let path = match &node.origin {
             Origin::Translated(path) => path.clone(),
             _ => path.into(),
         };
         Self {
-            sheet,
+            context,
             path,
             at: node.at,
             node,
@@ -63,12 +67,12 @@ impl<'a> Field<'a> {
         let at = if below { key.at } else { node.at };
         Self {
             at,
-            ..Self::new(self.sheet, node, join(&self.path, &key.text))
+            ..Self::new(self.context, node, join(&self.path, &key.text))
         }
     }
 
     /// What lies below some keys, without a word about what is missing.
-    pub(super) fn below(&self, keys: &[&str]) -> Option<Self> {
+    pub(super) fn get_path(&self, keys: &[&str]) -> Option<Self> {
         let Some((first, rest)) = keys.split_first() else {
             return Some(self.clone());
         };
@@ -76,7 +80,7 @@ impl<'a> Field<'a> {
             return None;
         };
         self.entry(entries.iter().find(|(key, _)| key.text == *first)?)
-            .below(rest)
+            .get_path(rest)
     }
 
     /// The text of this field, without a word about what is wrong with it.
@@ -84,11 +88,11 @@ impl<'a> Field<'a> {
         let Value::Scalar { text, .. } = &self.node.value else {
             return None;
         };
-        self.sheet.resolve(&Template::parse(text).ok()?).ok()?
+        self.context.resolve(&Template::parse(text).ok()?).ok()?
     }
 
     pub(super) fn error(&self, message: impl Into<String>, hint: &str) {
-        self.sheet.report(
+        self.context.report(
             Severity::Error,
             self.node.source,
             self.at,
@@ -99,7 +103,7 @@ impl<'a> Field<'a> {
     }
 
     pub(super) fn warn(&self, message: impl Into<String>, hint: &str) {
-        self.sheet.report(
+        self.context.report(
             Severity::Warning,
             self.node.source,
             self.at,
@@ -118,7 +122,7 @@ impl<'a> Field<'a> {
         message: String,
         hint: &str,
     ) {
-        self.sheet.report(
+        self.context.report(
             severity,
             self.node.source,
             at,
@@ -196,7 +200,7 @@ impl<'a> Field<'a> {
                 return None;
             }
         };
-        match self.sheet.resolve(&template) {
+        match self.context.resolve(&template) {
             Ok(value) => Some(Text {
                 value: value?,
                 shown: format!("{text:?}"),
@@ -256,7 +260,7 @@ impl<'a> Field<'a> {
 
     /// Keeps it out of excerpts.
     pub(super) fn mask(&self) {
-        self.sheet.mask(self.node.source, self.node.span.clone());
+        self.context.mask(self.node.source, self.node.span.clone());
     }
 
     /// The text as it stands there, without a word about anything else.
@@ -317,7 +321,7 @@ impl<'a> Field<'a> {
     /// The value as JSON, with references left as they are. Literal texts are kept out of excerpts: they may be
     /// secret.
     pub(super) fn json(&self) -> serde_json::Value {
-        json(self.sheet, self.node)
+        json(self.context, self.node)
     }
 
     pub(super) fn list(&self) -> Option<Vec<Self>> {
@@ -336,7 +340,7 @@ impl<'a> Field<'a> {
 
     /// An item of this list.
     pub(super) fn item(&self, at: usize, node: &'a Node) -> Self {
-        Self::new(self.sheet, node, format!("{}[{at}]", self.path))
+        Self::new(self.context, node, format!("{}[{at}]", self.path))
     }
 
     /// A list of texts, each with something in it. A repeated one is said and dropped.
@@ -385,12 +389,12 @@ impl<'a> Field<'a> {
     }
 }
 
-fn json(sheet: &Sheet, node: &Node) -> serde_json::Value {
+fn json(context: &ParseContext, node: &Node) -> serde_json::Value {
     match &node.value {
-        Value::List(items) => items.iter().map(|item| json(sheet, item)).collect(),
+        Value::List(items) => items.iter().map(|item| json(context, item)).collect(),
         Value::Map(entries) => entries
             .iter()
-            .map(|(key, node)| (key.text.clone(), json(sheet, node)))
+            .map(|(key, node)| (key.text.clone(), json(context, node)))
             .collect(),
         Value::Scalar { text, plain } => match plain_meaning(text, *plain) {
             Plain::Nothing => serde_json::Value::Null,
@@ -398,7 +402,7 @@ fn json(sheet: &Sheet, node: &Node) -> serde_json::Value {
             Plain::Number => serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into()),
             Plain::Text => {
                 if !text.contains("${") {
-                    sheet.mask(node.source, node.span.clone());
+                    context.mask(node.source, node.span.clone());
                 }
                 text.as_str().into()
             }

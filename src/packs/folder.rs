@@ -15,12 +15,12 @@ use sha2::{Digest, Sha256};
 use super::{
     dialect::{self, Dialect, Documents, NATIVE_FILES},
     field::Field,
-    made::Made,
     native::{self, Draft},
+    node_builder::NodeBuilder,
     overlay::{self, Overlay},
+    parse_context::{ParseContext, Source, Unset},
     report::{Problem, Report, Severity},
     server::Files,
-    sheet::{Sheet, Source, Unset},
     summary,
     yaml::{Comment, Node},
 };
@@ -97,7 +97,7 @@ pub(super) fn read(
     };
     let read = |documents| read_pack(documents, env, overlay.as_ref(), unset);
     let mut packs: Vec<_> = found.into_iter().map(read).collect();
-    same_ids(&mut packs);
+    refuse_duplicate_ids(&mut packs);
     if let Some(overlay) = overlay {
         let ids: Vec<_> = packs
             .iter()
@@ -129,9 +129,9 @@ pub(super) fn read(
 
 impl Tree {
     fn replace_servers(&mut self, servers: Node) {
-        let mut mcp = Made::default();
+        let mut mcp = NodeBuilder::default();
         mcp.put("servers", servers.in_source(self.files.len()));
-        self.root.set("mcp", mcp.given(overlay::NAME));
+        self.root.set("mcp", mcp.generated(overlay::NAME));
         self.files.push(overlay::NAME.to_owned());
     }
 }
@@ -248,10 +248,10 @@ fn read_pack(
             text,
         })
         .collect();
-    let sheet = Sheet::of(sources, env, unset).within(&documents.folder);
-    let (root, more_files) = dialect::read(&documents, &sheet);
+    let context = ParseContext::of(sources, env, unset).within(&documents.folder);
+    let (root, more_files) = dialect::read(&documents, &context);
     let (draft, over) = root.as_ref().map_or_else(Default::default, |root| {
-        let document = Field::new(&sheet, root, "");
+        let document = Field::new(&context, root, "");
         let draft = with_overlay(&document, &documents.folder, overlay, env, unset);
         if documents.dialect == Dialect::Native {
             name_matches(&document, &documents.files[0], draft.0.id.as_ref());
@@ -260,8 +260,8 @@ fn read_pack(
     });
     let mut tree = root.map(|root| Tree {
         root,
-        files: sheet.files(),
-        comments: sheet.comments(),
+        files: context.files(),
+        comments: context.comments(),
     });
     let replaced = overlay
         .zip(draft.id.as_ref())
@@ -269,7 +269,7 @@ fn read_pack(
     if let (Some((servers, _)), Some(tree)) = (replaced, &mut tree) {
         tree.replace_servers(servers.clone());
     }
-    let (problems, used) = sheet.finish();
+    let (problems, used) = context.finish();
     let mut outcome = Outcome {
         documents,
         pack: None,
@@ -304,16 +304,16 @@ fn with_overlay(
     unset: Unset,
 ) -> (Draft, Over) {
     let id = document
-        .below(&["metadata", "id"])
+        .get_path(&["metadata", "id"])
         .and_then(|field| field.quiet())
         .unwrap_or_default();
     let servers = overlay.and_then(|overlay| Some((overlay, overlay.servers(&id)?)));
     let Some((overlay, (node, path))) = servers else {
         return (native::read(document, folder, None), None);
     };
-    let sheet = overlay.sheet(env, unset).within(folder);
-    let draft = native::read(document, folder, Some(&Field::new(&sheet, node, path)));
-    (draft, Some(sheet.finish()))
+    let context = overlay.context(env, unset).within(folder);
+    let draft = native::read(document, folder, Some(&Field::new(&context, node, path)));
+    (draft, Some(context.finish()))
 }
 
 /// The text of a file; else why not, and what to do.
@@ -349,7 +349,7 @@ fn name_matches(document: &Field, file: &Path, id: Option<&AgentId>) {
         .parent()
         .and_then(Path::file_name)
         .and_then(|name| name.to_str());
-    let field = document.below(&["metadata", "id"]);
+    let field = document.get_path(&["metadata", "id"]);
     if let (true, Some(folder), Some(id), Some(field)) = (standard, folder, id, field)
         && folder != id.as_str()
     {
@@ -362,7 +362,7 @@ fn name_matches(document: &Field, file: &Path, id: Option<&AgentId>) {
 }
 
 /// Refuses an id that two packs have: both of them, since nobody knows which one is meant.
-fn same_ids(packs: &mut [Outcome]) {
+fn refuse_duplicate_ids(packs: &mut [Outcome]) {
     let ids: Vec<_> = packs
         .iter()
         .map(|pack| (pack.id.clone(), pack.documents.name()))

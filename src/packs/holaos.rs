@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use super::{
     dialect::{Parts, assembled, open_to_all},
     field::Field,
-    made::{Made, given_plain, given_text, list, literal, plain, text},
+    node_builder::{NodeBuilder, generated_plain, generated_text, list, literal, plain, text},
     object::Object,
+    parse_context::ParseContext,
     placeholder::{braces, unreplaced},
     report::Severity,
-    sheet::Sheet,
     yaml::{EMPTY, Fault, Node},
 };
 
@@ -25,9 +25,9 @@ const RESERVED: &str = "workspace";
 const TIMEOUT: &str = "default of holaOS: 10000 ms";
 const PLACE: &str = "default of holaOS: the workspace";
 
-pub(super) fn read(sheet: &Sheet) -> Option<Node> {
-    let root = sheet.parse_source(0, |fault| Some(said(fault)))?;
-    let document = Field::new(sheet, &root, "");
+pub(super) fn read(context: &ParseContext) -> Option<Node> {
+    let root = context.parse_source(0, |fault| Some(said(fault)))?;
+    let document = Field::new(context, &root, "");
     if !document.is_map() {
         document.error(
             format!("{MISSING}: missing object field 'mcp_registry'"),
@@ -80,7 +80,7 @@ pub(super) fn read(sheet: &Sheet) -> Option<Node> {
             note,
             ..Parts::default()
         },
-        sheet,
+        context,
     ))
 }
 
@@ -117,7 +117,7 @@ struct Known<'a> {
     enabled: bool,
     at: Field<'a>,
     /// Absent: it takes no part.
-    made: Option<Made>,
+    made: Option<NodeBuilder>,
 }
 
 fn server<'a>(id: &str, field: &Field<'a>) -> Option<Known<'a>> {
@@ -128,7 +128,7 @@ fn server<'a>(id: &str, field: &Field<'a>) -> Option<Known<'a>> {
             true
         })
     });
-    let mut made = Made::default();
+    let mut made = NodeBuilder::default();
     made.put("name", text(field, name_of(id, field)));
     let kind_field = object.nullable("type");
     let kind = kind_field.as_ref().and_then(Field::raw).unwrap_or_default();
@@ -165,7 +165,7 @@ fn server<'a>(id: &str, field: &Field<'a>) -> Option<Known<'a>> {
             unused([(&command, "command")], "remote");
             made.put_some("headers", headers.flatten());
             if let Some(field) = field
-                .below(&["environment"])
+                .get_path(&["environment"])
                 .filter(|_| environment.is_some())
             {
                 field.warn("`environment` has no effect on a remote server", "");
@@ -176,8 +176,8 @@ fn server<'a>(id: &str, field: &Field<'a>) -> Option<Known<'a>> {
             local(field, &mut made, command.as_ref());
             unused([(&url, "url")], "local");
             made.put_some("env", environment.flatten());
-            made.put("cwd", given_text(PLACE, "."));
-            if let Some(field) = field.below(&["headers"]).filter(|_| headers.is_some()) {
+            made.put("cwd", generated_text(PLACE, "."));
+            if let Some(field) = field.get_path(&["headers"]).filter(|_| headers.is_some()) {
                 field.warn("`headers` has no effect on a local server", "");
             }
         }
@@ -218,7 +218,7 @@ fn name_of(id: &str, field: &Field) -> String {
     name
 }
 
-fn remote(field: &Field, made: &mut Made, url: Option<&Field>, kind: &Field) {
+fn remote(field: &Field, made: &mut NodeBuilder, url: Option<&Field>, kind: &Field) {
     let Some((url, address)) =
         url.and_then(|url| Some((url, url.raw().filter(|text| !text.trim().is_empty())?)))
     else {
@@ -241,7 +241,7 @@ fn remote(field: &Field, made: &mut Made, url: Option<&Field>, kind: &Field) {
     made.put("url", text(url, unreplaced(url, address.trim(), true)));
 }
 
-fn local(field: &Field, made: &mut Made, command: Option<&Field>) {
+fn local(field: &Field, made: &mut NodeBuilder, command: Option<&Field>) {
     let Some((command, tokens)) = command
         .filter(|field| field.is_list())
         .and_then(|field| Some((field, field.list()?)))
@@ -290,7 +290,7 @@ fn local(field: &Field, made: &mut Made, command: Option<&Field>) {
 
 /// `headers` and `environment`.
 fn mapping(field: &Field, enabled: bool) -> Option<Node> {
-    let mut made = Made::default();
+    let mut made = NodeBuilder::default();
     for (key, value) in field.entries()? {
         match value.raw() {
             Some(written) => {
@@ -317,19 +317,19 @@ fn timeout(object: &mut Object) -> Node {
         }
         value.filter(|value| *value > 0)
     });
-    let mut made = Made::default();
+    let mut made = NodeBuilder::default();
     for name in ["connectSeconds", "requestSeconds"] {
         made.put(
             name,
             match (&field, milliseconds) {
                 (Some(field), Some(milliseconds)) => plain(field, &seconds(milliseconds)),
-                _ => given_plain(TIMEOUT, "10"),
+                _ => generated_plain(TIMEOUT, "10"),
             },
         );
     }
     match field {
         Some(field) => made.into_node(&field),
-        None => made.given(TIMEOUT),
+        None => made.generated(TIMEOUT),
     }
 }
 
@@ -345,7 +345,7 @@ fn catalog(field: &Field) -> Vec<String> {
         let id = id.strip_prefix("workspace.").unwrap_or(id);
         let part = |name: &str| {
             entry
-                .below(&[name])
+                .get_path(&[name])
                 .and_then(|field| Some(field.raw()?.to_owned()))
                 .unwrap_or_default()
         };

@@ -12,22 +12,22 @@ use super::{
     dialect::{Parts, assembled, key_of},
     env_file::confined,
     field::Field,
-    made::{Made, copied, given_text, literal, text},
+    node_builder::{NodeBuilder, copy_with, generated_text, literal, text},
     object::Object,
+    parse_context::ParseContext,
     placeholder::dollar,
     server::Files,
-    sheet::Sheet,
     yaml::{EMPTY, Node},
 };
 
 const MAX_INSTRUCTIONS: usize = 256 * 1024;
 
-pub(super) fn read(sheet: &Sheet, folder: &Path, files: &mut Files) -> Option<Node> {
-    let root = sheet.parse_source(0, |fault| {
+pub(super) fn read(context: &ParseContext, folder: &Path, files: &mut Files) -> Option<Node> {
+    let root = context.parse_source(0, |fault| {
         (fault.message == EMPTY)
             .then(|| (EMPTY.to_owned(), "write `name`, `description` and `tools`"))
     })?;
-    let document = Field::new(sheet, &root, "");
+    let document = Field::new(context, &root, "");
     let mut top = document.object()?;
     let parts = Parts {
         display_name: replaced_of(&mut top, "name"),
@@ -43,7 +43,7 @@ pub(super) fn read(sheet: &Sheet, folder: &Path, files: &mut Files) -> Option<No
         ..Parts::default()
     };
     top.pass_over();
-    Some(assembled(parts, sheet))
+    Some(assembled(parts, context))
 }
 
 /// The sentence of the contract for a variable that is not set.
@@ -53,7 +53,7 @@ fn not_found(name: &str) -> String {
 
 /// Text with its variables, in native spelling.
 fn replaced(field: &Field) -> Option<Node> {
-    copied(field, &|field, text| dollar(field, text, not_found))
+    copy_with(field, &|field, text| dollar(field, text, not_found))
 }
 
 fn replaced_of(object: &mut Object, name: &'static str) -> Option<Node> {
@@ -68,7 +68,7 @@ fn replaced_of(object: &mut Object, name: &'static str) -> Option<Node> {
 fn tools(field: &Field) -> Vec<Node> {
     let mut servers = Vec::new();
     for item in field.list().unwrap_or_default() {
-        match item.below(&["type"]).as_ref().and_then(Field::raw) {
+        match item.get_path(&["type"]).as_ref().and_then(Field::raw) {
             Some("mcp") => servers.extend(tool::read(&item)),
             Some(other) => item.warn(
                 format!("a tool of type {other:?} is not offered by this program"),
@@ -138,7 +138,7 @@ fn model(field: &Field) -> Option<Node> {
             "write one of openai, anthropic, gemini, ollama",
         );
     }
-    let mut llm = Made::default();
+    let mut llm = NodeBuilder::default();
     llm.put_some(
         "provider",
         provider
@@ -148,22 +148,22 @@ fn model(field: &Field) -> Option<Node> {
     llm.put_some("model", replaced_of(&mut object, "name"));
     llm.put_some("baseUrl", replaced_of(&mut object, "endpoint"));
     let key = replaced_of(&mut object, "api_key");
-    let usual = || key_of(known?).filter(|name| field.sheet.variable(name).is_some());
+    let usual = || key_of(known?).filter(|name| field.context.variable(name).is_some());
     llm.put_some(
         "apiKey",
-        key.or_else(|| usual().map(|name| given_text(KEY, format!("${{{name}}}")))),
+        key.or_else(|| usual().map(|name| generated_text(KEY, format!("${{{name}}}")))),
     );
     llm.put_some(
         "temperature",
         object
             .nullable("temperature")
-            .map(|field| super::made::moved(&field)),
+            .map(|field| super::node_builder::copy(&field)),
     );
     llm.put_some(
         "maxTokens",
         object
             .nullable("max_tokens")
-            .map(|field| super::made::moved(&field)),
+            .map(|field| super::node_builder::copy(&field)),
     );
     object.pass_over();
     Some(llm.into_node(field))

@@ -16,10 +16,10 @@ use super::{
     field::Field,
     folder::{self, Outcome, Tree},
     native,
+    parse_context::{ParseContext, Unset},
     report::{LoadError, Report},
-    sheet::{Sheet, Unset},
-    written::{Hand, yaml},
     yaml::{Comment, Node, Origin},
+    yaml_writer::{Annotator, write},
 };
 use crate::domain::{config::Environment, pack::Pack};
 
@@ -90,11 +90,11 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         documents.dialect.name()
     );
     let importing = Importing::new(&root, comments);
-    let body = yaml(&root, &importing);
+    let body = write(&root, &importing);
     let text = head + &importing.left(&files, &documents.folder) + "\n" + &body;
     let needs: BTreeSet<String> = servers_of(&root)
         .iter()
-        .filter_map(|server| Some(server.get("envFile")?.words()?.to_owned()))
+        .filter_map(|server| Some(server.get("envFile")?.scalar_text()?.to_owned()))
         .collect();
     let original = folder::read(path, env, None, Unset::Refused)
         .packs
@@ -112,8 +112,8 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         return Err(ImportError::Differs("it reads differently".to_owned()));
     }
     let id = root
-        .below(&["metadata", "id"])
-        .and_then(Node::words)
+        .get_path(&["metadata", "id"])
+        .and_then(Node::scalar_text)
         .unwrap_or_default()
         .to_owned();
     let needs = needs.into_iter().collect();
@@ -133,12 +133,12 @@ fn again(
     env: &Environment,
     unset: Unset,
 ) -> Result<Option<Pack>, ImportError> {
-    let sheet = Sheet::new(NATIVE_FILES[0], text, env, unset).within(folder);
-    let pack = sheet
+    let context = ParseContext::new(NATIVE_FILES[0], text, env, unset).within(folder);
+    let pack = context
         .parse()
-        .and_then(|root| native::read(&Field::new(&sheet, &root, ""), folder, None).pack);
-    if sheet.is_refused() {
-        let problems = sheet.finish().0;
+        .and_then(|root| native::read(&Field::new(&context, &root, ""), folder, None).pack);
+    if context.is_refused() {
+        let problems = context.finish().0;
         return Err(ImportError::Differs(
             problems
                 .iter()
@@ -238,7 +238,7 @@ impl Importing {
 }
 
 fn anchor(node: &Node) -> Option<(usize, usize)> {
-    (!matches!(node.origin, Origin::Given(_))).then_some((node.source, node.at.line))
+    (!matches!(node.origin, Origin::Generated(_))).then_some((node.source, node.at.line))
 }
 
 fn anchors(node: &Node, lines: &mut BTreeSet<(usize, usize)>) {
@@ -249,13 +249,13 @@ fn anchors(node: &Node, lines: &mut BTreeSet<(usize, usize)>) {
         .for_each(|inner| anchors(inner, lines));
 }
 
-impl Hand for Importing {
-    fn is_silent(&self, item: &Node) -> bool {
+impl Annotator for Importing {
+    fn is_uncommented(&self, item: &Node) -> bool {
         let line = anchor(item).unwrap_or_default();
         !self.above.borrow().contains_key(&line) && !self.beside.borrow().contains_key(&line)
     }
 
-    fn above(&self, node: &Node) -> Vec<String> {
+    fn comments_above(&self, node: &Node) -> Vec<String> {
         let own = anchor(node).and_then(|line| self.above.borrow_mut().remove(&line));
         let said = node
             .note
@@ -264,11 +264,11 @@ impl Hand for Importing {
         own.into_iter().flatten().chain(said).collect()
     }
 
-    fn beside(&self, node: &Node, _: &[&str]) -> Option<String> {
+    fn comment_beside(&self, node: &Node, _: &[&str]) -> Option<String> {
         anchor(node).and_then(|line| self.beside.borrow_mut().remove(&line))
     }
 
-    fn text(&self, _: &Node, _: &[&str]) -> Option<String> {
+    fn replacement(&self, _: &Node, _: &[&str]) -> Option<String> {
         None
     }
 }

@@ -12,7 +12,7 @@ use super::{
     object::Object,
     references::{self, Found},
     report::Problem,
-    server::{self, Around, Files},
+    server::{self, Files, PackContext},
     skills,
 };
 use crate::domain::{
@@ -23,9 +23,18 @@ use crate::domain::{
     template::is_variable_name,
 };
 
-/// Shown to the model unless the pack says otherwise, as in DESIGN section 3.
-const WINDOW: u32 = 40;
-const MAX_STEPS: u32 = 16;
+/// Messages that the model is shown unless the pack says otherwise.
+pub(super) const WINDOW: u32 = 40;
+pub(super) const MAX_STEPS: u32 = 16;
+/// The language of a pack that does not say which of several is its default.
+pub(super) const ENGLISH: &str = "en";
+pub(super) const PROVIDERS: [(&str, Provider); 5] = [
+    ("openai", Provider::Openai),
+    ("anthropic", Provider::Anthropic),
+    ("gemini", Provider::Gemini),
+    ("ollama", Provider::Ollama),
+    ("none", Provider::None),
+];
 
 /// A pack as far as it could be read.
 #[derive(Default)]
@@ -58,7 +67,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         .optional("flows")
         .and_then(|field| flows(&field, &head.language, &languages[&head.language]))
         .unwrap_or_default();
-    let around = Around {
+    let pack = PackContext {
         folder,
         language: &head.language,
         authentication: &flows.authentication,
@@ -68,13 +77,11 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
     let named = server_names(
         servers
             .cloned()
-            .or_else(|| document.below(&["mcp", "servers"])),
+            .or_else(|| document.get_path(&["mcp", "servers"])),
     );
     let servers = match (servers, own) {
-        (Some(servers), _) => server::read_all(servers, &around),
-        (None, own) => own
-            .and_then(|field| mcp(&field, &around))
-            .unwrap_or_default(),
+        (Some(servers), _) => server::read_all(servers, &pack),
+        (None, own) => own.and_then(|field| mcp(&field, &pack)).unwrap_or_default(),
     };
     let params = params_field(&mut top).and_then(|field| params(&field));
     let Found {
@@ -83,13 +90,13 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         entries,
         problems,
         used,
-    } = references::read(&mut top, &around, &servers);
+    } = references::read(&mut top, &pack, &servers);
     let skills = top
         .optional("skills")
         .map(|field| skills::read(&field, &servers, &references, &named));
     let skills = skills.unwrap_or_default();
     top.finish();
-    let files = around.files.into_inner();
+    let files = pack.files.into_inner();
     let id = head.id.clone();
     let pack = id.clone().zip(llm).map(|(id, llm)| Pack {
         metadata: head.metadata(id),
@@ -126,7 +133,7 @@ fn server_names(servers: Option<Field<'_>>) -> Vec<String> {
         .unwrap_or_default();
     items
         .iter()
-        .filter_map(|item| item.below(&["name"])?.quiet())
+        .filter_map(|item| item.get_path(&["name"])?.quiet())
         .collect()
 }
 
@@ -184,7 +191,7 @@ fn words(top: &mut Object) -> (BTreeMap<String, Language>, Head) {
     let mut head = metadata.and_then(|field| head(&field)).unwrap_or_default();
     if head.language.is_empty() {
         let only = languages.keys().next().filter(|_| languages.len() == 1);
-        head.language = only.cloned().unwrap_or_else(|| "en".to_owned());
+        head.language = only.cloned().unwrap_or_else(|| ENGLISH.to_owned());
         head.language_shown = format!("{:?}", head.language);
     }
     if !languages.contains_key(&head.language) {
@@ -315,15 +322,9 @@ fn strings(field: &Field) -> BTreeMap<String, String> {
 fn llm_of(field: &Field) -> Option<Llm> {
     let mut object = field.object()?;
     let named = object.optional("provider");
-    let provider = named.as_ref().map_or(Some(Provider::Openai), |field| {
-        field.one_of(&[
-            ("openai", Provider::Openai),
-            ("anthropic", Provider::Anthropic),
-            ("gemini", Provider::Gemini),
-            ("ollama", Provider::Ollama),
-            ("none", Provider::None),
-        ])
-    });
+    let provider = named
+        .as_ref()
+        .map_or(Some(Provider::default()), |field| field.one_of(&PROVIDERS));
     let model = model(&mut object, provider);
     let base_url = object
         .optional("baseUrl")
@@ -337,7 +338,7 @@ fn llm_of(field: &Field) -> Option<Llm> {
         Some(Provider::Openai) => base_url.is_none(),
         _ => false,
     };
-    if hosted && (blank || object.lacks("apiKey")) {
+    if hosted && (blank || object.is_absent("apiKey")) {
         object.field.warn(
             "there is no `apiKey`, and this provider wants one",
             "write `apiKey: ${…}`",
@@ -373,7 +374,7 @@ fn model(object: &mut Object, provider: Option<Provider>) -> String {
     let text = field.as_ref().and_then(Field::text);
     let needed = provider.is_some_and(|provider| provider != Provider::None);
     match (&field, &text) {
-        (None, _) if needed && object.lacks("model") => {
+        (None, _) if needed && object.is_absent("model") => {
             object.missing(
                 "model",
                 "name a model such as `model: gpt-5-mini`, or write `provider: none`",
@@ -530,11 +531,11 @@ fn authentication(field: &Field) -> Option<Authentication> {
     Some(authentication)
 }
 
-fn mcp(field: &Field, around: &Around) -> Option<Vec<crate::domain::server::ServerSpec>> {
+fn mcp(field: &Field, pack: &PackContext) -> Option<Vec<crate::domain::server::ServerSpec>> {
     let mut object = field.object()?;
     let servers = object
         .optional("servers")
-        .map(|field| server::read_all(&field, around))
+        .map(|field| server::read_all(&field, pack))
         .unwrap_or_default();
     object.finish();
     Some(servers)

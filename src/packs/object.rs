@@ -37,14 +37,14 @@ impl<'a> Object<'a> {
 
     /// A field that must be there; `hint` says what to write.
     pub(super) fn required(&mut self, name: &'static str, hint: &str) -> Option<Field<'a>> {
-        if self.lacks(name) {
+        if self.is_absent(name) {
             self.missing(name, hint);
         }
         self.optional(name)
     }
 
     /// Whether the author left the field out.
-    pub(super) fn lacks(&self, name: &str) -> bool {
+    pub(super) fn is_absent(&self, name: &str) -> bool {
         self.entry(name).is_none()
     }
 
@@ -91,7 +91,7 @@ impl<'a> Object<'a> {
                 continue;
             }
             // Nobody knows what it is.
-            self.field.sheet.mask_all(node);
+            self.field.context.mask_all(node);
             let near = nearest(&key.text, &self.known);
             let near = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
             let hint = format!("{near}valid fields: {}", self.known.join(", "));

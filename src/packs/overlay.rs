@@ -4,8 +4,8 @@
 //! It exists to keep secrets out of files, so no problem quotes it.
 
 use super::{
+    parse_context::{ParseContext, Unset},
     report::{Place, Problem, Severity},
-    sheet::{Sheet, Unset},
     yaml::{Node, Origin, Value},
 };
 use crate::domain::{config::Environment, secret::Secret};
@@ -44,8 +44,8 @@ impl<'a> Overlay<'a> {
             );
         }
         let env = Environment::default();
-        let sheet = Sheet::new(NAME, text, &env, Unset::Refused).unquotable();
-        let mut root = sheet.parse().unwrap_or_else(|| nothing.clone());
+        let context = ParseContext::new(NAME, text, &env, Unset::Refused).unquotable();
+        let mut root = context.parse().unwrap_or_else(|| nothing.clone());
         let fits = match &root.value {
             Value::List(_) => true,
             Value::Map(entries) => entries
@@ -55,7 +55,7 @@ impl<'a> Overlay<'a> {
         };
         if !fits {
             let message = "expected an array of servers, or an object of such arrays".to_owned();
-            sheet.report(
+            context.report(
                 Severity::Error,
                 0,
                 root.at,
@@ -65,16 +65,16 @@ impl<'a> Overlay<'a> {
             );
             root = nothing;
         }
-        (Self { text, root }, sheet.finish().0)
+        (Self { text, root }, context.finish().0)
     }
 
     pub(super) fn text(&self) -> &'a str {
         self.text
     }
 
-    /// A sheet to read the servers of one pack with.
-    pub(super) fn sheet(&self, env: &'a Environment, unset: Unset) -> Sheet<'a> {
-        Sheet::new(NAME, self.text, env, unset).unquotable()
+    /// A context to read the servers of one pack with.
+    pub(super) fn context(&self, env: &'a Environment, unset: Unset) -> ParseContext<'a> {
+        ParseContext::new(NAME, self.text, env, unset).unquotable()
     }
 
     /// The servers for a pack, and their path.
@@ -94,12 +94,12 @@ impl<'a> Overlay<'a> {
             return Vec::new();
         };
         let env = Environment::default();
-        let sheet = Sheet::new(NAME, self.text, &env, Unset::Refused).unquotable();
+        let context = ParseContext::new(NAME, self.text, &env, Unset::Refused).unquotable();
         for (key, _) in entries.iter().filter(|(key, _)| !packs.contains(&key.text)) {
             let message = format!("there is no pack {:?}", key.text);
             let hint = format!("the packs are {}", packs.join(", "));
-            sheet.report(Severity::Error, 0, key.at, &key.text, message, &hint);
+            context.report(Severity::Error, 0, key.at, &key.text, message, &hint);
         }
-        sheet.finish().0
+        context.finish().0
     }
 }

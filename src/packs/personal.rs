@@ -76,7 +76,7 @@ fn user_field<'a>(
         .is_none_or(|field| field.boolean().unwrap_or(true));
     let options = options(&mut object, kind, language);
     let destinations = ["headerName", "headerTemplate", "envName", "queryName"];
-    let placed = destinations.iter().any(|name| !object.lacks(name));
+    let placed = destinations.iter().any(|name| !object.is_absent(name));
     let (header, template) = header(&mut object, transport);
     let env_name = object.optional("envName").and_then(|field| {
         if matches!(transport, Some(Transport::Remote(_))) {
@@ -168,7 +168,7 @@ fn options(object: &mut Object, kind: Option<FieldKind>, language: &str) -> Vec<
         Some(field) if !select && kind.is_some() => {
             field.error("only a select has options", "write `type: select`")
         }
-        None if select && object.lacks("options") => {
+        None if select && object.is_absent("options") => {
             object.missing("options", "write `options: [a, b]`")
         }
         _ => {}

@@ -2,7 +2,7 @@
 //!
 //! What looks like a reference of another format is refused with a hint, since it would be sent as it stands.
 
-use super::{field::Field, made::escaped};
+use super::{field::Field, node_builder::escaped};
 use crate::domain::template::is_variable_name;
 
 /// Text in which `${NAME}` is a variable and nothing else is (AOS, HoloDeck). `missing` says that one is not
@@ -49,7 +49,7 @@ pub(super) fn dollar(
             );
             return None;
         }
-        if field.sheet.lacks(name) {
+        if field.context.is_unset(name) {
             field.error(missing(name), &format!("set {name}"));
             whole = false;
         }
@@ -158,7 +158,7 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
             invalid();
             return None;
         };
-        if required && field.sheet.lacks(name) {
+        if required && field.context.is_unset(name) {
             let message =
                 format!("environment variable '{name}' is required by MCP config for '{key}'");
             field.error(message, &format!("set {name}"));

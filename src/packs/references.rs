@@ -16,7 +16,7 @@ use super::{
     field::Field,
     object::Object,
     report::{Problem, Severity},
-    server::{Around, timeouts},
+    server::{PackContext, timeouts},
 };
 use crate::domain::{
     ids::ServerId,
@@ -48,10 +48,10 @@ pub(super) struct Found {
 struct Whose<'a> {
     origin: Origin,
     sources: &'a [Source],
-    around: &'a Around<'a>,
+    pack: &'a PackContext<'a>,
 }
 
-pub(super) fn read(top: &mut Object, around: &Around, servers: &[ServerSpec]) -> Found {
+pub(super) fn read(top: &mut Object, pack: &PackContext, servers: &[ServerSpec]) -> Found {
     let mut found = Found::default();
     // Where to complain about each server that nobody may use.
     let mut places: Vec<(ServerId, Field)> = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn read(top: &mut Object, around: &Around, servers: &[ServerSpec]) ->
                 continue;
             }
             let before = found.references.len();
-            capability(&item, name.as_str(), around, &mut found);
+            capability(&item, name.as_str(), pack, &mut found);
             places.extend(
                 found.references[before..]
                     .iter()
@@ -80,7 +80,7 @@ pub(super) fn read(top: &mut Object, around: &Around, servers: &[ServerSpec]) ->
         let whose = Whose {
             origin: Origin::Agent,
             sources: AGENTS,
-            around,
+            pack,
         };
         for (name, item) in field.entries().unwrap_or_default() {
             if let Some(alias) = server(name, &item, &whose, &mut found.references) {
@@ -109,7 +109,7 @@ pub(super) fn read(top: &mut Object, around: &Around, servers: &[ServerSpec]) ->
             );
         }
     }
-    entries(around, &mut found);
+    entries(pack, &mut found);
     found
 }
 
@@ -120,11 +120,10 @@ fn bad_name(text: &str) -> String {
 }
 
 /// Reads the file of a capability. Its problems are those of the pack.
-fn capability(item: &Field, name: &str, around: &Around, found: &mut Found) {
-    let path = beside(around.folder).join(format!("{name}.yaml"));
+fn capability(item: &Field, name: &str, pack: &PackContext, found: &mut Found) {
+    let path = beside(pack.folder).join(format!("{name}.yaml"));
     let bytes = fs::read(&path);
-    around
-        .files
+    pack.files
         .borrow_mut()
         .insert(path.clone(), bytes.as_deref().unwrap_or_default().to_vec());
     let text = match bytes.map(String::from_utf8) {
@@ -145,14 +144,14 @@ fn capability(item: &Field, name: &str, around: &Around, found: &mut Found) {
             return;
         }
     };
-    let sheet = item.sheet.beside(&path.display().to_string(), &text);
-    if let Some(root) = sheet.parse()
-        && let Some(mut object) = Field::new(&sheet, &root, "").object()
+    let context = item.context.for_file(&path.display().to_string(), &text);
+    if let Some(root) = context.parse()
+        && let Some(mut object) = Field::new(&context, &root, "").object()
     {
         let whose = Whose {
             origin: Origin::Capability(name.to_owned()),
             sources: CAPABILITIES,
-            around,
+            pack,
         };
         found.prompts.extend(
             object
@@ -170,7 +169,7 @@ fn capability(item: &Field, name: &str, around: &Around, found: &mut Found) {
         }
         object.finish();
     }
-    let (problems, used) = sheet.finish();
+    let (problems, used) = context.finish();
     found.problems.extend(problems);
     found.used.extend(used);
 }
@@ -217,7 +216,7 @@ fn server(
         .map(|field| access::patterns(&field));
     let access = object
         .optional("toolAccess")
-        .and_then(|field| access::read(&field, tools.as_deref(), whose.around.authentication));
+        .and_then(|field| access::read(&field, tools.as_deref(), whose.pack.authentication));
     let required = object
         .optional("required")
         .and_then(|field| field.boolean());
@@ -280,8 +279,8 @@ fn config(field: &Field, sources: &[Source]) -> BTreeMap<String, Option<ConfigVa
 }
 
 /// The entries beside the pack, in the order of their files.
-fn entries(around: &Around, found: &mut Found) {
-    let Ok(folder) = fs::read_dir(around.folder.join("registry")) else {
+fn entries(pack: &PackContext, found: &mut Found) {
+    let Ok(folder) = fs::read_dir(pack.folder.join("registry")) else {
         return;
     };
     let mut files: Vec<PathBuf> = folder.filter_map(|file| Some(file.ok()?.path())).collect();
@@ -292,8 +291,7 @@ fn entries(around: &Around, found: &mut Found) {
     files.sort();
     for file in files {
         let bytes = fs::read(&file);
-        around
-            .files
+        pack.files
             .borrow_mut()
             .insert(file.clone(), bytes.as_deref().unwrap_or_default().to_vec());
         let name = file.display().to_string();

@@ -24,8 +24,21 @@ use crate::domain::{
 /// Files that a pack named, with what was in them.
 pub(super) type Files = BTreeMap<PathBuf, Vec<u8>>;
 
-/// What a server needs to know of the pack around it.
-pub(super) struct Around<'a> {
+/// What an author may leave out, and what holds then.
+pub(super) const REQUIRED: bool = false;
+pub(super) const LOAD: bool = true;
+pub(super) const TERMINATE_ON_CLOSE: bool = true;
+pub(super) const ACCESS_MODES: [(&str, AccessMode); 2] = [
+    ("admin-controlled", AccessMode::AdminControlled),
+    ("user-controlled", AccessMode::UserControlled),
+];
+pub(super) const CATALOGS: [(&str, CatalogScope); 2] = [
+    ("shared", CatalogScope::Shared),
+    ("per-user", CatalogScope::PerUser),
+];
+
+/// What a server needs to know of its pack.
+pub(super) struct PackContext<'a> {
     /// Relative paths start here.
     pub folder: &'a Path,
     pub language: &'a str,
@@ -34,7 +47,7 @@ pub(super) struct Around<'a> {
 }
 
 /// Reads a list of servers. Ids are unique ignoring case.
-pub(super) fn read_all(field: &Field, around: &Around) -> Vec<ServerSpec> {
+pub(super) fn read_all(field: &Field, pack: &PackContext) -> Vec<ServerSpec> {
     let mut servers: Vec<ServerSpec> = Vec::new();
     let mut names: Vec<(ServerId, usize)> = Vec::new();
     for item in field.list().unwrap_or_default() {
@@ -53,12 +66,12 @@ pub(super) fn read_all(field: &Field, around: &Around) -> Vec<ServerSpec> {
             }
             names.push((id.clone(), name.at.line));
         }
-        servers.extend(server(object, id, around));
+        servers.extend(server(object, id, pack));
     }
     servers
 }
 
-fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<ServerSpec> {
+fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Option<ServerSpec> {
     let transport = object.required(
         "transport",
         "write `transport: streamable-http`, `sse`, `websocket` or `stdio`",
@@ -67,25 +80,22 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
     let access_mode = object
         .optional("accessMode")
         .map_or(Some(AccessMode::default()), |field| {
-            field.one_of(&[
-                ("admin-controlled", AccessMode::AdminControlled),
-                ("user-controlled", AccessMode::UserControlled),
-            ])
+            field.one_of(&ACCESS_MODES)
         });
-    let endpoint = endpoint::read(&mut object, transport, around);
-    let user_config = user_config(&mut object, access_mode, transport, around);
+    let endpoint = endpoint::read(&mut object, transport, pack);
+    let user_config = user_config(&mut object, access_mode, transport, pack);
     let tools = object
         .optional("tools")
         .map(|field| access::patterns(&field));
     let tool_access = object.optional("toolAccess");
-    if tool_access.is_none() && object.lacks("toolAccess") {
+    if tool_access.is_none() && object.is_absent("toolAccess") {
         object.field.warn(
             "there is no `toolAccess`, so nobody but `adminUsers` may call its tools",
             "`toolAccess: { default: public }` opens them to everyone",
         );
     }
     let tool_access =
-        tool_access.and_then(|field| access::read(&field, tools.as_deref(), around.authentication));
+        tool_access.and_then(|field| access::read(&field, tools.as_deref(), pack.authentication));
     let tool_access = match &endpoint {
         Some(Endpoint::Remote { url, .. }) if orchestrator::is_address(url) => {
             if access_mode == Some(AccessMode::UserControlled) {
@@ -106,16 +116,18 @@ fn server(mut object: Object, id: Option<ServerId>, around: &Around) -> Option<S
     let mut switch = |name| {
         object
             .optional(name)
-            .is_none_or(|field| field.boolean().unwrap_or(true))
+            .and_then(|field| field.boolean())
+            .unwrap_or(LOAD)
     };
     let (load_tools, load_prompts) = (switch("loadTools"), switch("loadPrompts"));
-    let terminate_on_close = object.optional("terminateOnClose").is_none_or(|field| {
+    let terminate_on_close = object.optional("terminateOnClose").and_then(|field| {
         if transport.is_some_and(|transport| transport != Transport::Remote(Remote::StreamableHttp))
         {
             endpoint::belongs(&field, "streamable-http");
         }
-        field.boolean().unwrap_or(true)
+        field.boolean()
     });
+    let terminate_on_close = terminate_on_close.unwrap_or(TERMINATE_ON_CLOSE);
     let catalog = catalog(&mut object, access_mode);
     object.finish();
     let tools = tools.map(|tools| tools.into_iter().map(|listed| listed.pattern).collect());
@@ -144,21 +156,21 @@ fn user_config(
     object: &mut Object,
     mode: Option<AccessMode>,
     transport: Option<Transport>,
-    around: &Around,
+    pack: &PackContext,
 ) -> Vec<crate::domain::server::UserField> {
     let field = object.optional("userConfig");
     match (mode, &field) {
         (Some(AccessMode::AdminControlled), Some(field)) => {
             field.error("`userConfig` is for personal servers", "remove it, or write `accessMode: user-controlled`");
         }
-        (Some(AccessMode::UserControlled), None) if object.lacks("userConfig") => object.missing(
+        (Some(AccessMode::UserControlled), None) if object.is_absent("userConfig") => object.missing(
             "userConfig",
             "a personal server says what its users enter: `userConfig: { fields: [{ name: token, type: secret, headerTemplate: \"Bearer {value}\" }] }`",
         ),
         _ => {}
     }
     field
-        .and_then(|field| personal::read(&field, transport, around.language))
+        .and_then(|field| personal::read(&field, transport, pack.language))
         .unwrap_or_default()
 }
 
@@ -172,18 +184,14 @@ fn catalog(object: &mut Object, mode: Option<AccessMode>) -> CatalogScope {
             "remove it",
         );
     }
-    let words = [
-        ("shared", CatalogScope::Shared),
-        ("per-user", CatalogScope::PerUser),
-    ];
-    field.one_of(&words).unwrap_or_default()
+    field.one_of(&CATALOGS).unwrap_or_default()
 }
 
 fn required(object: &mut Object, mode: Option<AccessMode>) -> bool {
     let Some(field) = object.optional("required") else {
-        return false;
+        return REQUIRED;
     };
-    let required = field.boolean().unwrap_or_default();
+    let required = field.boolean().unwrap_or(REQUIRED);
     if required && mode == Some(AccessMode::UserControlled) {
         field.warn(
             "has no effect on a personal server, which never connects at start",

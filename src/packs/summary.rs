@@ -50,7 +50,7 @@ pub struct Skill {
 /// From its text, and from the pack that was made of it what more than one file says: the references.
 pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> Understood {
     let id = root
-        .below(&["metadata", "id"])
+        .get_path(&["metadata", "id"])
         .map(shown)
         .unwrap_or_default();
     let mut servers: Vec<Server> = servers_of(root).iter().map(server).collect();
@@ -60,11 +60,11 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> Understo
     let skills = skills.iter().map(|skill| Skill {
         id: skill.get("id").map(shown).unwrap_or_default(),
         server: skill
-            .below(&["mcpBinding", "server"])
+            .get_path(&["mcpBinding", "server"])
             .map(shown)
             .unwrap_or_default(),
         tool: skill
-            .below(&["mcpBinding", "tools"])
+            .get_path(&["mcpBinding", "tools"])
             .and_then(|tools| tools.items().first())
             .map(shown)
             .unwrap_or_default(),
@@ -85,12 +85,12 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> Understo
     }
     for node in servers_of(root) {
         let named = node
-            .below(&["toolAccess", "roles"])
+            .get_path(&["toolAccess", "roles"])
             .map(Node::entries)
             .unwrap_or_default();
         roles.extend(named.iter().map(|(role, _)| role.text.clone()));
         let policies = node
-            .below(&["toolAccess", "approval"])
+            .get_path(&["toolAccess", "approval"])
             .map(Node::items)
             .unwrap_or_default();
         roles.extend(
@@ -151,11 +151,11 @@ fn referred(reference: &ServerRef) -> Server {
 }
 
 fn access(node: &Node) -> String {
-    let personal = node.get("accessMode").and_then(Node::words) == Some("user-controlled");
+    let personal = node.get("accessMode").and_then(Node::scalar_text) == Some("user-controlled");
     let rules = node.get("toolAccess");
     let default = rules
         .and_then(|rules| rules.get("default"))
-        .and_then(Node::words);
+        .and_then(Node::scalar_text);
     let who = match rules {
         None => "admins only",
         Some(rules) if rules.get("roles").is_some() => "by role",
@@ -170,7 +170,7 @@ fn access(node: &Node) -> String {
 }
 
 fn shown(node: &Node) -> String {
-    node.words().unwrap_or_default().to_owned()
+    node.scalar_text().unwrap_or_default().to_owned()
 }
 
 fn texts(node: &Node) -> Vec<String> {

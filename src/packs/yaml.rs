@@ -23,7 +23,7 @@ pub(super) struct Node {
     pub at: Place,
     /// Bytes of the source.
     pub span: Range<usize>,
-    /// Which of the texts of a sheet it is in.
+    /// Which of the texts of a context it is in.
     pub source: usize,
     pub origin: Origin,
     /// What to say about it where it is written out.
@@ -36,10 +36,10 @@ pub(super) struct Node {
 pub(super) enum Origin {
     /// It stands in the text like this.
     Written,
-    /// Made of what stands there, under this path.
+    /// NodeBuilder of what stands there, under this path.
     Translated(String),
     /// Nobody wrote it; the text says who gave it.
-    Given(&'static str),
+    Generated(&'static str),
 }
 
 #[derive(Clone, Debug)]

@@ -25,7 +25,7 @@ use chatelaine::{
         secret::Secret,
         server::{Endpoint, ServerSpec},
     },
-    packs::{self, Library, LoadError, Report, Severity},
+    packs::{self, LoadError, PackStore, Report, Severity},
 };
 use tempfile::TempDir;
 
@@ -50,7 +50,7 @@ pub(crate) fn write_pack(root: &Path, folder: &str, text: &str) {
 pub(crate) fn load_with(text: &str, env: &Environment) -> Result<Pack, LoadError> {
     let root = tempfile::tempdir().unwrap();
     write_pack(root.path(), "demo", text);
-    let library = Library::load(root.path(), env, None)?;
+    let library = PackStore::load(root.path(), env, None)?;
     let shelf = library.snapshot();
     Ok(Pack::clone(shelf.packs().next().unwrap()))
 }
@@ -99,7 +99,7 @@ fn said(files: &[(&str, &str)], env: &Environment, severity: Severity) -> Vec<St
 /// A pack in some files that must load.
 pub(crate) fn load_files(files: &[(&str, &str)], env: &Environment) -> Pack {
     let root = folder_of(files);
-    let library = Library::load(root.path(), env, None).unwrap();
+    let library = PackStore::load(root.path(), env, None).unwrap();
     let shelf = library.snapshot();
     Pack::clone(shelf.packs().next().unwrap())
 }

@@ -5,7 +5,7 @@ use std::{fmt::Display, ops::RangeInclusive, str::FromStr};
 use url::Url;
 
 use super::{
-    super::{shade, yaml::Value},
+    super::{redact, yaml::Value},
     Field, Plain, nearest, plain_meaning,
 };
 
@@ -58,7 +58,7 @@ impl Field<'_> {
                 "write one such as `https://mcp.example.org/mcp`",
             ),
         };
-        let said = match shade::public_part(&text.shown) {
+        let said = match redact::public_part(&text.shown) {
             Some(place) if place.len() < text.shown.len() => format!("{place}?…\" {message}"),
             Some(_) => format!("{} {message}", text.shown),
             None => format!("what stands here {message}"),

@@ -6,7 +6,9 @@ use super::{
     super::{
         dialect::open_to_all,
         field::Field,
-        made::{Made, given_plain, given_text, list, literal, moved, plain, text},
+        node_builder::{
+            NodeBuilder, copy, generated_plain, generated_text, list, literal, plain, text,
+        },
         object::Object,
         report::Severity,
         yaml::{Node, Value},
@@ -23,7 +25,7 @@ const TIMEOUT: &str = "default of HoloDeck: 60 s";
 pub(super) fn read(field: &Field) -> Option<Node> {
     let mut object = field.object()?;
     object.nullable("type");
-    let mut made = Made::default();
+    let mut made = NodeBuilder::default();
     match object.nullable("name") {
         Some(name) => made.put_some("name", replaced(&name)),
         None => missing(field, "name", "ValidationError: 'name' is required"),
@@ -43,7 +45,7 @@ pub(super) fn read(field: &Field) -> Option<Node> {
     }
     let legacy = ["transport", "command", "url"]
         .iter()
-        .all(|name| object.lacks(name))
+        .all(|name| object.is_absent(name))
         && is_package(label);
     let description = object.nullable("description");
     if description.is_none() && !legacy {
@@ -63,7 +65,7 @@ pub(super) fn read(field: &Field) -> Option<Node> {
     made.put(
         "transport",
         transport.as_ref().map_or_else(
-            || given_text("default of HoloDeck", native),
+            || generated_text("default of HoloDeck", native),
             |t| text(t, native),
         ),
     );
@@ -84,8 +86,8 @@ pub(super) fn read(field: &Field) -> Option<Node> {
     let note = description
         .as_ref()
         .and_then(replaced)
-        .and_then(|node| Some(node.words()?.to_owned()));
-    Some(made.into_node(field).noted(note))
+        .and_then(|node| Some(node.scalar_text()?.to_owned()));
+    Some(made.into_node(field).with_note(note))
 }
 
 fn missing(field: &Field, name: &str, sentence: &str) {
@@ -123,7 +125,7 @@ fn is_package(server: &str) -> bool {
     })
 }
 
-fn stdio(object: &mut Object, made: &mut Made, legacy: Option<&Field>) {
+fn stdio(object: &mut Object, made: &mut NodeBuilder, legacy: Option<&Field>) {
     let command = object.nullable("command");
     match (&command, legacy) {
         (Some(field), _) => match field.raw().filter(|word| COMMANDS.contains(word)) {
@@ -144,12 +146,12 @@ fn stdio(object: &mut Object, made: &mut Made, legacy: Option<&Field>) {
                 "an entry without `command` is deprecated; npx is taken from `server`",
                 &hint,
             );
-            made.put("command", given_text(DETECTED, "npx"));
-            if object.lacks("args") {
-                let args = [given_text(DETECTED, "-y"), literal(server, package)];
+            made.put("command", generated_text(DETECTED, "npx"));
+            if object.is_absent("args") {
+                let args = [generated_text(DETECTED, "-y"), literal(server, package)];
                 made.put(
                     "args",
-                    super::super::made::given(DETECTED, Value::List(args.into())),
+                    super::super::node_builder::generated(DETECTED, Value::List(args.into())),
                 );
             }
         }
@@ -176,18 +178,18 @@ fn stdio(object: &mut Object, made: &mut Made, legacy: Option<&Field>) {
     }
     made.put_some("envFile", files.iter().flatten().next().and_then(replaced));
     made.put_some("encoding", replaced_of(object, "encoding"));
-    made.put("cwd", given_text(PLACE, "."));
+    made.put("cwd", generated_text(PLACE, "."));
     others(object, ["url", "headers"], "stdio");
 }
 
-fn remote(object: &mut Object, made: &mut Made, kind: &str) {
+fn remote(object: &mut Object, made: &mut NodeBuilder, kind: &str) {
     match object
         .nullable("url")
         .filter(|url| url.raw().is_some_and(|text| !text.trim().is_empty()))
     {
         Some(url) => {
             let node = replaced(&url);
-            if let Some(written) = node.as_ref().and_then(Node::words) {
+            if let Some(written) = node.as_ref().and_then(Node::scalar_text) {
                 check_url(&url, written, kind);
             }
             made.put_some("url", node);
@@ -224,7 +226,7 @@ fn others<const N: usize>(object: &mut Object, names: [&'static str; N], kind: &
 fn check_url(field: &Field, written: &str, kind: &str) {
     let resolved = Template::parse(written)
         .ok()
-        .and_then(|template| field.sheet.resolve(&template).ok().flatten());
+        .and_then(|template| field.context.resolve(&template).ok().flatten());
     let Some(address) = resolved else { return };
     let url = Url::parse(address.trim()).ok().filter(Url::has_host);
     let local = |url: &Url| matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
@@ -257,7 +259,7 @@ fn texts(field: &Field) -> Option<Node> {
 
 /// Headers and variables: secrets, unless they name a variable.
 fn map(field: &Field) -> Option<Node> {
-    let mut made = Made::default();
+    let mut made = NodeBuilder::default();
     for (name, value) in field.entries()? {
         match value.raw() {
             Some(written) => {
@@ -273,14 +275,14 @@ fn map(field: &Field) -> Option<Node> {
 }
 
 /// For the server itself. Its tools can be narrowed there.
-fn config(object: &mut Object, made: &mut Made, kind: &str) {
+fn config(object: &mut Object, made: &mut NodeBuilder, kind: &str) {
     let Some(field) = object.nullable("config") else {
         return;
     };
     if !field.is_map() {
         return field.error("expected a map", "write one `key: value` a line");
     }
-    if let Some(allowed) = field.below(&["allowed_tools"])
+    if let Some(allowed) = field.get_path(&["allowed_tools"])
         && let Some(items) = Some(&allowed)
             .filter(|field| field.is_list())
             .and_then(Field::list)
@@ -301,8 +303,8 @@ fn config(object: &mut Object, made: &mut Made, kind: &str) {
 }
 
 /// Seconds.
-fn timeouts(object: &mut Object, made: &mut Made, kind: &str) {
-    let mut timeouts = Made::default();
+fn timeouts(object: &mut Object, made: &mut NodeBuilder, kind: &str) {
+    let mut timeouts = NodeBuilder::default();
     for (name, native) in [
         ("timeout", "connectSeconds"),
         ("sse_read_timeout", "streamIdleSeconds"),
@@ -328,7 +330,7 @@ fn timeouts(object: &mut Object, made: &mut Made, kind: &str) {
     });
     timeouts.put(
         "requestSeconds",
-        request.unwrap_or_else(|| given_plain(TIMEOUT, "60")),
+        request.unwrap_or_else(|| generated_plain(TIMEOUT, "60")),
     );
     made.put("timeouts", timeouts.into_node(&object.field));
     if let Some(field) = object.nullable("terminate_on_close") {
@@ -342,7 +344,7 @@ fn timeouts(object: &mut Object, made: &mut Made, kind: &str) {
 
 fn positive(field: &Field, name: &str) -> Option<Node> {
     match field.digits().and_then(|digits| digits.parse::<f64>().ok()) {
-        Some(seconds) if seconds > 0.0 => Some(moved(field)),
+        Some(seconds) if seconds > 0.0 => Some(copy(field)),
         Some(_) => {
             field.error(format!("{name} must be positive"), "");
             None

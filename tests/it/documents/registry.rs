@@ -13,7 +13,7 @@ use chatelaine::{
         },
         server::Endpoint,
     },
-    packs::{self, Library},
+    packs::{self, PackStore},
 };
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -81,7 +81,7 @@ impl Written {
 
     fn load(&self) -> Pack {
         let root = self.files();
-        let library = Library::load(root.path(), &env(&[]), None).unwrap();
+        let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
         Pack::clone(library.snapshot().packs().next().unwrap())
     }
 

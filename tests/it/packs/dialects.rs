@@ -8,7 +8,7 @@ use chatelaine::{
         pack::{Pack, Provider},
         policy::{Decision, Standing, decide},
     },
-    packs::Library,
+    packs::PackStore,
 };
 
 use super::{MINIMAL, checked, env, errors, folder_of, load_files, open};
@@ -91,7 +91,7 @@ fn one_file_is_enough_to_name_a_pack() {
     for file in &ALL[..2] {
         let root = folder_of(&[*file]);
         let library =
-            Library::load(&root.path().join("demo").join(file.0), &env(&[]), None).unwrap();
+            PackStore::load(&root.path().join("demo").join(file.0), &env(&[]), None).unwrap();
         assert_eq!(
             library.snapshot().packs().next().unwrap().id().as_str(),
             "demo"
@@ -237,7 +237,7 @@ fn servers_from_the_environment_stand_in_for_those_of_any_format() {
     );
     for file in ALL {
         let root = folder_of(&[file]);
-        let library = Library::load(root.path(), &env(&[]), Some(&servers)).unwrap();
+        let library = PackStore::load(root.path(), &env(&[]), Some(&servers)).unwrap();
         let shelf = library.snapshot();
         let ids: Vec<_> = shelf
             .packs()
@@ -253,7 +253,7 @@ fn servers_from_the_environment_stand_in_for_those_of_any_format() {
 
 fn reloaded(files: &[(&str, &str)], changed: (&str, &str), env: &Environment) -> Pack {
     let root = folder_of(files);
-    let library = Library::load(root.path(), env, None).unwrap();
+    let library = PackStore::load(root.path(), env, None).unwrap();
     let before = library.snapshot().packs().next().unwrap().version.clone();
     let file = root.path().join("demo").join(changed.0);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
@@ -304,7 +304,7 @@ fn a_change_of_any_file_is_a_new_version() {
 fn a_broken_new_version_leaves_the_last_good_one_in_force() {
     for (file, _) in ALL {
         let root = folder_of(&[*ALL.iter().find(|(name, _)| *name == file).unwrap()]);
-        let library = Library::load(root.path(), &env(&[]), None).unwrap();
+        let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
         fs::write(root.path().join("demo").join(file), "a: [").unwrap();
         assert!(!library.reload().report.is_ok());
         assert_eq!(library.snapshot().packs().len(), 1, "{file}");

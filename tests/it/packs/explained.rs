@@ -170,7 +170,7 @@ fn what_is_printed_reads_as_the_same_pack() {
         .iter()
         .fold(env, |env, name| env.with(*name, "https://x.example.org/v1"));
     let read = |root: &Path| {
-        let library = packs::Library::load(root, &env, None).unwrap();
+        let library = packs::PackStore::load(root, &env, None).unwrap();
         chatelaine::domain::pack::Pack::clone(library.snapshot().packs().next().unwrap())
     };
     for name in ["bank", "context7", "github", "wise"] {

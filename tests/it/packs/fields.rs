@@ -12,7 +12,7 @@ use chatelaine::{
             UserHeader,
         },
     },
-    packs::Library,
+    packs::PackStore,
 };
 
 use super::{MINIMAL, env, headers, load, load_with, server, server_with, write_pack};
@@ -237,7 +237,7 @@ fn a_child_has_a_command_arguments_variables_and_a_folder() {
     fs::create_dir(root.path().join("demo/vars")).unwrap();
     let file = "# comment\nexport A=file\nB=\"two words\" # said\nC='pa$$word'\nD=a\\$b\nE=\n";
     fs::write(root.path().join("demo/vars/docs.env"), file).unwrap();
-    let library = Library::load(root.path(), &env(&[("TOKEN", "t0ken")]), None).unwrap();
+    let library = PackStore::load(root.path(), &env(&[("TOKEN", "t0ken")]), None).unwrap();
     let endpoint = library.snapshot().packs().next().unwrap().servers[0]
         .endpoint
         .clone();
@@ -281,7 +281,7 @@ fn an_env_file_behind_a_link_stays_in_the_folder() {
     write_pack(root.path(), "demo", &text);
     fs::write(root.path().join("out.env"), "A=1\n").unwrap();
     std::os::unix::fs::symlink("../out.env", root.path().join("demo/in.env")).unwrap();
-    let error = Library::load(root.path(), &env(&[]), None)
+    let error = PackStore::load(root.path(), &env(&[]), None)
         .err()
         .unwrap()
         .to_string();

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use chatelaine::{
     domain::{config::Environment, pack::Pack},
-    packs::{self, Library},
+    packs::{self, PackStore},
 };
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ fn variables() -> Environment {
 
 fn load(path: &Path, env: &Environment) -> Pack {
     Pack::clone(
-        Library::load(path, env, None)
+        PackStore::load(path, env, None)
             .unwrap()
             .snapshot()
             .packs()

@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::symlink, path::Path, process::Command, time::Duratio
 
 use chatelaine::{
     domain::ids::AgentId,
-    packs::{Change, Library},
+    packs::{Change, PackStore},
 };
 use tempfile::TempDir;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,16 +18,16 @@ fn pack(id: &str, description: &str) -> String {
     )
 }
 
-fn library(packs: &[&str]) -> (TempDir, Library) {
+fn library(packs: &[&str]) -> (TempDir, PackStore) {
     let root = tempfile::tempdir().unwrap();
     for id in packs {
         write_pack(root.path(), id, &pack(id, "old"));
     }
-    let library = Library::load(root.path(), &env(&[]), None).unwrap();
+    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
     (root, library)
 }
 
-fn ids(library: &Library) -> Vec<String> {
+fn ids(library: &PackStore) -> Vec<String> {
     library
         .snapshot()
         .packs()
@@ -35,7 +35,7 @@ fn ids(library: &Library) -> Vec<String> {
         .collect()
 }
 
-fn description(library: &Library, id: &str) -> String {
+fn description(library: &PackStore, id: &str) -> String {
     library
         .get(&AgentId::parse(id).unwrap())
         .unwrap()
@@ -50,7 +50,7 @@ fn names(ids: &[AgentId]) -> Vec<&str> {
 
 /// What refuses the start, with the temporary folder named `packs`.
 fn refused(root: &Path) -> String {
-    let error = Library::load(root, &env(&[]), None)
+    let error = PackStore::load(root, &env(&[]), None)
         .err()
         .expect("the start is refused");
     error
@@ -68,7 +68,7 @@ fn all_packs_of_a_folder_are_loaded() {
         root.path().join("b/agent-pack.yml"),
     )
     .unwrap();
-    let library = Library::load(root.path(), &env(&[]), None).unwrap();
+    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
     assert_eq!(ids(&library), ["a", "b"]);
     assert_eq!(
         library.get(&AgentId::parse("a").unwrap()).unwrap().folder,
@@ -80,9 +80,9 @@ fn all_packs_of_a_folder_are_loaded() {
 #[test]
 fn one_pack_folder_or_file_is_enough() {
     let (root, _) = library(&["a", "b"]);
-    let folder = Library::load(&root.path().join("b"), &env(&[]), None).unwrap();
+    let folder = PackStore::load(&root.path().join("b"), &env(&[]), None).unwrap();
     assert_eq!(ids(&folder), ["b"]);
-    let file = Library::load(&root.path().join("a/agent-pack.yaml"), &env(&[]), None).unwrap();
+    let file = PackStore::load(&root.path().join("a/agent-pack.yaml"), &env(&[]), None).unwrap();
     assert_eq!(ids(&file), ["a"]);
 }
 
@@ -186,7 +186,7 @@ fn the_version_changes_with_the_file_its_variables_and_its_env_files() {
     write_pack(root.path(), "demo", &text);
     let variables = |content: &str| fs::write(root.path().join("demo/x.env"), content).unwrap();
     let version = |a: &str, b: &str| {
-        let library = Library::load(root.path(), &env(&[("A", a), ("B", b)]), None).unwrap();
+        let library = PackStore::load(root.path(), &env(&[("A", a), ("B", b)]), None).unwrap();
         library.snapshot().packs().next().unwrap().version.clone()
     };
     variables("N=1\n");
@@ -291,7 +291,7 @@ fn fifty_packs_load() {
         ("OPENAI_API_KEY", ""),
         ("OPENAI_BASE_URL", ""),
     ]);
-    let library = Library::load(root.path(), &env, None).unwrap();
+    let library = PackStore::load(root.path(), &env, None).unwrap();
     assert_eq!(ids(&library).len(), 50);
 }
 
@@ -328,7 +328,7 @@ async fn watching_notices_a_new_file_of_a_pack() {
         "core/mcp/a.yaml",
         "id: a\ntransport: http\nurl: https://a.example.org\n",
     )]);
-    let library = Library::load(root.path(), &env(&[]), None).unwrap();
+    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
     let (mut changes, cancel) = (library.changes(), CancellationToken::new());
     let watched = library.clone();
     let _watch = tokio::spawn({
@@ -365,7 +365,7 @@ async fn watching_notices_swapped_links() {
     }
     symlink("..old", mount.join("..data")).unwrap();
     symlink("..data/agent-pack.yaml", mount.join("agent-pack.yaml")).unwrap();
-    let library = Library::load(root.path(), &env(&[]), None).unwrap();
+    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
     assert_eq!(description(&library, "a"), "old");
     let (mut changes, cancel) = (library.changes(), CancellationToken::new());
     let watched = library.clone();
@@ -414,7 +414,7 @@ async fn watching_notices_a_changed_env_file() {
     let server = "mcp: { servers: [{ name: x, transport: stdio, command: x, envFile: x.env, toolAccess: {} }] }\n";
     write_pack(root.path(), "demo", &format!("{MINIMAL}{server}"));
     fs::write(root.path().join("demo/x.env"), "A=old\n").unwrap();
-    let library = Library::load(root.path(), &env(&[]), None).unwrap();
+    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
     let (mut changes, cancel) = (library.changes(), CancellationToken::new());
     let watched = library.clone();
     let _watch = tokio::spawn({

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use chatelaine::{
     domain::{ids::AgentId, secret::Secret, server::Endpoint},
-    packs::{self, Library},
+    packs::{self, PackStore},
 };
 use tempfile::TempDir;
 
@@ -19,8 +19,8 @@ fn two_packs() -> TempDir {
     root
 }
 
-fn load(root: &Path, json: &str) -> Library {
-    Library::load(root, &env(&[("TOKEN", "t0ken")]), Some(&Secret::new(json))).unwrap()
+fn load(root: &Path, json: &str) -> PackStore {
+    PackStore::load(root, &env(&[("TOKEN", "t0ken")]), Some(&Secret::new(json))).unwrap()
 }
 
 fn told(root: &Path, json: &str) -> String {
@@ -31,7 +31,7 @@ fn told(root: &Path, json: &str) -> String {
         .replace(&root.display().to_string(), "packs")
 }
 
-fn servers(library: &Library, id: &str) -> Vec<String> {
+fn servers(library: &PackStore, id: &str) -> Vec<String> {
     library
         .get(&AgentId::parse(id).unwrap())
         .unwrap()

@@ -10,7 +10,7 @@ use chatelaine::{
         policy::{Decision, Standing, decide},
         server::AccessMode,
     },
-    packs::{self, Library},
+    packs::{self, PackStore},
 };
 
 use super::env;
@@ -30,7 +30,7 @@ const VARIABLES: &[(&str, &str)] = &[
 ];
 
 fn sample(id: &str, env: &Environment) -> Pack {
-    let library = Library::load(&Path::new("packs").join(id), env, None).unwrap();
+    let library = PackStore::load(&Path::new("packs").join(id), env, None).unwrap();
     Pack::clone(&library.get(&AgentId::parse(id).unwrap()).unwrap())
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use chatelaine::{
     domain::{config::Environment, secret::Secret},
-    packs::{self, Library},
+    packs::{self, PackStore},
 };
 use serde_json::{Value, json};
 
@@ -144,7 +144,7 @@ fn look(
     let report = packs::check(root, env, servers);
     assert_silent(&report.to_string(), canary, pointer);
     assert_silent(&serde_json::to_string(&report).unwrap(), canary, pointer);
-    match Library::load(root, env, servers) {
+    match PackStore::load(root, env, servers) {
         Ok(_) => assert!(report.is_ok(), "{pointer}"),
         Err(error) => assert_silent(&format!("{error} {error:?}"), canary, pointer),
     }
@@ -220,7 +220,7 @@ fn headers_arguments_variables_and_keys_cannot_be_printed() {
         *pack.pointer_mut(pointer).unwrap() = Value::from("${CANARY}");
     }
     fs::write(folder.join("agent-pack.yaml"), pack.to_string()).unwrap();
-    let library = Library::load(root.path(), &env(&[("CANARY", "canary")]), None).unwrap();
+    let library = PackStore::load(root.path(), &env(&[("CANARY", "canary")]), None).unwrap();
     for pack in library.snapshot().packs() {
         assert!(!format!("{pack:?}").contains("canary"));
     }

@@ -14,7 +14,7 @@ use chatelaine::{
         },
         server::Endpoint,
     },
-    packs::Library,
+    packs::PackStore,
 };
 use serde_json::{Map, Value, json};
 
@@ -44,7 +44,7 @@ impl Example {
         for (name, json) in self.capabilities {
             fs::write(root.path().join(format!("capabilities/{name}.yaml")), json).unwrap();
         }
-        let library = Library::load(root.path(), &env(&[]), None).unwrap();
+        let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
         Pack::clone(library.snapshot().packs().next().unwrap())
     }
 

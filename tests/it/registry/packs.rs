@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use chatelaine::packs::{Library, check};
+use chatelaine::packs::{PackStore, check};
 
 use super::document::Example;
 use crate::packs::{MINIMAL, env};
@@ -160,7 +160,7 @@ fn a_capability_brings_its_prompt_and_is_watched() {
         "capabilities/research.yaml",
         "prompt: \"Look in the documents.\"\n",
     );
-    let library = Library::load(root.path(), &env(&[]), None).unwrap();
+    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
     let prompt = || {
         library
             .snapshot()

@@ -1,5 +1,5 @@
 //! The packs in force. A start takes all of them or none; later, a broken new version is reported and
-//! the last good one stays. Readers take an immutable [`Shelf`] and keep it as long as they like.
+//! the last good one stays. Readers take an immutable [`PackSnapshot`] and keep it as long as they like.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,8 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     folder::{self, Outcome, Reading},
+    parse_context::Unset,
     report::{LoadError, Report, Severity},
-    sheet::Unset,
 };
 use crate::domain::{config::Environment, ids::AgentId, pack::Pack, secret::Secret};
 
@@ -31,13 +31,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The packs of this process; cheap to clone.
 #[derive(Clone)]
-pub struct Library(Arc<Inner>);
+pub struct PackStore(Arc<Inner>);
 
 struct Inner {
     folder: PathBuf,
     env: Environment,
     mcp_servers: Option<Secret>,
-    shelf: ArcSwap<Shelf>,
+    snapshot: ArcSwap<PackSnapshot>,
     /// Held while reading, so that one reload follows another.
     seen: Mutex<Seen>,
     changes: broadcast::Sender<Arc<Change>>,
@@ -54,13 +54,13 @@ struct Seen {
 
 /// The packs at one moment.
 #[derive(Default)]
-pub struct Shelf {
+pub struct PackSnapshot {
     packs: BTreeMap<AgentId, Arc<Pack>>,
     /// Files beside the packs that they were made from.
     files: BTreeSet<PathBuf>,
 }
 
-impl Shelf {
+impl PackSnapshot {
     pub fn get(&self, id: &AgentId) -> Option<&Arc<Pack>> {
         self.packs.get(id)
     }
@@ -81,7 +81,7 @@ pub struct Change {
     pub report: Report,
 }
 
-impl Library {
+impl PackStore {
     /// Reads all packs below `folder` (a folder of packs, one pack folder, or one file). Any error
     /// refuses the start, with everything that is wrong; warnings are logged.
     pub fn load(
@@ -95,7 +95,7 @@ impl Library {
             return Err(LoadError(report));
         }
         log(&report, &Report::default());
-        let shelf = Shelf {
+        let snapshot = PackSnapshot {
             files: packs
                 .iter()
                 .flat_map(|outcome| outcome.files.clone())
@@ -106,7 +106,7 @@ impl Library {
                 .map(by_id)
                 .collect(),
         };
-        let fingerprint = if shelf.files.is_empty() {
+        let fingerprint = if snapshot.files.is_empty() {
             before
         } else {
             String::new()
@@ -115,7 +115,7 @@ impl Library {
             folder: folder.to_owned(),
             env: env.clone(),
             mcp_servers: mcp_servers.cloned(),
-            shelf: ArcSwap::from_pointee(shelf),
+            snapshot: ArcSwap::from_pointee(snapshot),
             seen: Mutex::new(Seen {
                 fingerprint,
                 report,
@@ -125,15 +125,15 @@ impl Library {
     }
 
     pub fn get(&self, id: &AgentId) -> Option<Arc<Pack>> {
-        self.0.shelf.load().get(id).cloned()
+        self.0.snapshot.load().get(id).cloned()
     }
 
     /// The packs as they are now. A run keeps the pack it started with.
-    pub fn snapshot(&self) -> Arc<Shelf> {
-        self.0.shelf.load_full()
+    pub fn snapshot(&self) -> Arc<PackSnapshot> {
+        self.0.snapshot.load_full()
     }
 
-    /// Hears of every reload that added, changed or removed a pack.
+    /// Receives every reload that added, changed or removed a pack.
     pub fn changes(&self) -> broadcast::Receiver<Arc<Change>> {
         self.0.changes.subscribe()
     }
@@ -143,7 +143,7 @@ impl Library {
     pub fn reload(&self) -> Arc<Change> {
         let inner = &*self.0;
         let mut seen = inner.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = inner.shelf.load_full();
+        let before = inner.snapshot.load_full();
         seen.fingerprint = fingerprint(&inner.folder, &before.files);
         let reading = folder::read(
             &inner.folder,
@@ -158,7 +158,7 @@ impl Library {
             if next.files != before.files {
                 seen.fingerprint.clear();
             }
-            inner.shelf.store(Arc::new(next));
+            inner.snapshot.store(Arc::new(next));
             change
         } else {
             Change {
@@ -216,7 +216,7 @@ impl Library {
     /// Compares the files with what was read. `last` is a new state that the look before saw: reloads
     /// when it is still there, else answers the new state, if any.
     fn look(&self, last: Option<&String>) -> Option<String> {
-        let now = fingerprint(&self.0.folder, &self.0.shelf.load().files);
+        let now = fingerprint(&self.0.folder, &self.0.snapshot.load().files);
         if now
             == self
                 .0
@@ -245,9 +245,9 @@ impl Library {
     }
 }
 
-/// The shelf after a reading, from the one before.
-fn replaced(before: &Shelf, reading: Reading) -> (Shelf, Change) {
-    let mut shelf = Shelf::default();
+/// The snapshot after a reading, from the one before.
+fn replaced(before: &PackSnapshot, reading: Reading) -> (PackSnapshot, Change) {
+    let mut snapshot = PackSnapshot::default();
     let mut broken: Vec<PathBuf> = Vec::new();
     for Outcome {
         documents,
@@ -256,13 +256,13 @@ fn replaced(before: &Shelf, reading: Reading) -> (Shelf, Change) {
         ..
     } in reading.packs
     {
-        shelf.files.extend(files);
+        snapshot.files.extend(files);
         match pack {
             Some(pack) => {
                 let same =
                     |old: &&Arc<Pack>| old.version == pack.version && old.folder == pack.folder;
                 let kept = before.get(pack.id()).filter(same).cloned();
-                shelf
+                snapshot
                     .packs
                     .insert(pack.id().clone(), kept.unwrap_or_else(|| Arc::new(pack)));
             }
@@ -277,33 +277,33 @@ fn replaced(before: &Shelf, reading: Reading) -> (Shelf, Change) {
             .iter()
             .any(|p| p.severity == Severity::Error && named(&p.file));
         if broken.contains(&old.folder) || problem {
-            shelf
+            snapshot
                 .packs
                 .entry(old.id().clone())
                 .or_insert_with(|| Arc::clone(old));
         }
     }
     // Files of a broken pack still count: mending one of them is a change.
-    shelf
+    snapshot
         .files
         .extend(before.files.iter().filter(|_| !broken.is_empty()).cloned());
-    let ids = |from: &Shelf, wanted: &dyn Fn(&Arc<Pack>) -> bool| {
+    let ids = |from: &PackSnapshot, wanted: &dyn Fn(&Arc<Pack>) -> bool| {
         from.packs()
             .filter(|pack| wanted(pack))
             .map(|pack| pack.id().clone())
             .collect()
     };
     let change = Change {
-        added: ids(&shelf, &|pack| before.get(pack.id()).is_none()),
-        changed: ids(&shelf, &|pack| {
+        added: ids(&snapshot, &|pack| before.get(pack.id()).is_none()),
+        changed: ids(&snapshot, &|pack| {
             before
                 .get(pack.id())
                 .is_some_and(|old| !Arc::ptr_eq(old, pack))
         }),
-        removed: ids(before, &|pack| shelf.get(pack.id()).is_none()),
+        removed: ids(before, &|pack| snapshot.get(pack.id()).is_none()),
         report: reading.report,
     };
-    (shelf, change)
+    (snapshot, change)
 }
 
 fn by_id(pack: Pack) -> (AgentId, Arc<Pack>) {

@@ -52,13 +52,13 @@ fn holds_secrets(key: &str) -> bool {
     HOLDERS.contains(&plain.as_str()) || ENDS.iter().any(|end| plain.ends_with(end))
 }
 
-/// Whether one of the keys in a path does.
-pub(super) fn is_below_holder(path: &str) -> bool {
+/// Whether a key in a path may hold secrets.
+pub(super) fn is_below_secret_key(path: &str) -> bool {
     path.split(['.', '[', ']', '"']).any(holds_secrets)
 }
 
 /// The bytes of a tree that are not to be shown. `all`: whatever its keys say.
-pub(super) fn shaded(node: &Node, text: &str, all: bool) -> Vec<Range<usize>> {
+pub(super) fn secret_spans(node: &Node, text: &str, all: bool) -> Vec<Range<usize>> {
     let mut spans = Vec::new();
     literals(node, text, all, &mut spans);
     spans
@@ -97,7 +97,7 @@ fn arguments(command: &Node, spans: &mut Vec<Range<usize>>) {
             let words = words
                 .iter()
                 .skip(1)
-                .filter(|word| word.words().is_some_and(|text| !refers(text)));
+                .filter(|word| word.scalar_text().is_some_and(|text| !refers(text)));
             spans.extend(words.map(|word| word.span.clone()));
         }
         _ => {}
@@ -106,7 +106,7 @@ fn arguments(command: &Node, spans: &mut Vec<Range<usize>>) {
 
 /// What may be secret in an address: everything when somebody is named in it, else what is asked for.
 fn rest_of_address(address: &Node, text: &str) -> Option<Range<usize>> {
-    let written = address.words()?;
+    let written = address.scalar_text()?;
     if public_part(written).is_none() {
         return Some(address.span.clone());
     }

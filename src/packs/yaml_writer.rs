@@ -6,35 +6,35 @@ use super::{
     yaml::{Node, Value},
 };
 
-/// What is written around and in place of values. `keys` is the way to a node, list items left out.
-pub(super) trait Hand {
-    /// Whether nothing is said about an item of a list.
-    fn is_silent(&self, item: &Node) -> bool;
-    /// Lines above a node.
-    fn above(&self, node: &Node) -> Vec<String>;
-    /// What follows on the line of a node.
-    fn beside(&self, node: &Node, keys: &[&str]) -> Option<String>;
+/// What stands beside values and in place of them. `keys` is the path of a node, without list items.
+pub(super) trait Annotator {
+    /// Whether an item of a list has no comment.
+    fn is_uncommented(&self, item: &Node) -> bool;
+    /// Comment lines above a node.
+    fn comments_above(&self, node: &Node) -> Vec<String>;
+    /// The comment on the line of a node.
+    fn comment_beside(&self, node: &Node, keys: &[&str]) -> Option<String>;
     /// Another text for a scalar.
-    fn text(&self, node: &Node, keys: &[&str]) -> Option<String>;
+    fn replacement(&self, node: &Node, keys: &[&str]) -> Option<String>;
 }
 
 const WIDTH: usize = 100;
 
-pub(super) fn yaml(root: &Node, hand: &dyn Hand) -> String {
-    let mut page = Page {
+pub(super) fn write(root: &Node, annotator: &dyn Annotator) -> String {
+    let mut writer = YamlWriter {
         out: String::new(),
-        hand,
+        annotator,
     };
-    page.map(root, 0, &mut Vec::new());
-    page.out
+    writer.map(root, 0, &mut Vec::new());
+    writer.out
 }
 
-struct Page<'h> {
+struct YamlWriter<'a> {
     out: String,
-    hand: &'h dyn Hand,
+    annotator: &'a dyn Annotator,
 }
 
-impl Page<'_> {
+impl YamlWriter<'_> {
     fn line(&mut self, indent: usize, text: &str) {
         self.out.push_str(&" ".repeat(indent));
         self.out.push_str(text);
@@ -42,7 +42,7 @@ impl Page<'_> {
     }
 
     fn above(&mut self, node: &Node, indent: usize) {
-        for line in self.hand.above(node) {
+        for line in self.annotator.comments_above(node) {
             self.line(indent, format!("# {line}").trim_end());
         }
     }
@@ -81,8 +81,8 @@ impl Page<'_> {
     /// A value behind its key or dash.
     fn value<'n>(&mut self, node: &'n Node, indent: usize, head: &str, keys: &mut Vec<&'n str>) {
         let beside = self
-            .hand
-            .beside(node, keys)
+            .annotator
+            .comment_beside(node, keys)
             .map(|text| format!(" # {text}"))
             .unwrap_or_default();
         let short = match &node.value {
@@ -92,7 +92,7 @@ impl Page<'_> {
                 .filter(|text| head.len() + text.len() < WIDTH - indent),
             Value::Map(_) => None,
             Value::Scalar { text, plain } => {
-                let other = self.hand.text(node, keys);
+                let other = self.annotator.replacement(node, keys);
                 let text = match (other, plain) {
                     (Some(other), _) => quoted(&other),
                     (None, true) if text.is_empty() => "null".to_owned(),
@@ -123,10 +123,10 @@ impl Page<'_> {
             let Value::Scalar { text, plain } = &item.value else {
                 return None;
             };
-            if text.contains('\n') || !self.hand.is_silent(item) {
+            if text.contains('\n') || !self.annotator.is_uncommented(item) {
                 return None;
             }
-            texts.push(match self.hand.text(item, keys) {
+            texts.push(match self.annotator.replacement(item, keys) {
                 Some(other) => quoted(&other),
                 None if *plain => text.clone(),
                 None => quoted(text),

@@ -1,6 +1,6 @@
 //! A document while it is read: where values come from and where problems go.
 //!
-//! Reading never stops at the first problem. The sheet also remembers which variables were used, for
+//! Reading never stops at the first problem. It also remembers which variables were used, for
 //! the version of the pack, and where literal secrets stand, so that no excerpt shows them.
 
 use std::{
@@ -11,8 +11,8 @@ use std::{
 };
 
 use super::{
+    redact,
     report::{Excerpt, Place, Problem, Severity},
-    shade,
     yaml::{self, Comment, Fault, Node, Parsed},
 };
 use crate::domain::{
@@ -40,7 +40,7 @@ pub(super) struct Source<'a> {
     pub text: &'a str,
 }
 
-pub(super) struct Sheet<'a> {
+pub(super) struct ParseContext<'a> {
     /// More than one where the pack is written in several files.
     sources: Vec<Source<'a>>,
     env: &'a Environment,
@@ -58,7 +58,7 @@ pub(super) struct Sheet<'a> {
     comments: RefCell<Vec<Comment>>,
 }
 
-impl<'a> Sheet<'a> {
+impl<'a> ParseContext<'a> {
     pub(super) fn new(file: &str, text: &'a str, env: &'a Environment, unset: Unset) -> Self {
         Self::of(
             vec![Source {
@@ -70,7 +70,7 @@ impl<'a> Sheet<'a> {
         )
     }
 
-    /// A sheet for several texts.
+    /// Reads several texts.
     pub(super) fn of(mut sources: Vec<Source<'a>>, env: &'a Environment, unset: Unset) -> Self {
         for source in &mut sources {
             source.text = source.text.strip_prefix('\u{feff}').unwrap_or(source.text);
@@ -89,14 +89,14 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// A sheet for a file that this one names.
-    pub(super) fn beside<'b>(&self, file: &str, text: &'b str) -> Sheet<'b>
+    /// Reads a file that this one names.
+    pub(super) fn for_file<'b>(&self, file: &str, text: &'b str) -> ParseContext<'b>
     where
         'a: 'b,
     {
-        Sheet {
+        ParseContext {
             folder: self.folder.clone(),
-            ..Sheet::new(file, text, self.env, self.unset)
+            ..ParseContext::new(file, text, self.env, self.unset)
         }
     }
 
@@ -136,9 +136,9 @@ impl<'a> Sheet<'a> {
         self.comments.borrow_mut().extend(comments);
         let dropped = dropped
             .iter()
-            .map(|(path, node)| (node, shade::is_below_holder(path)));
+            .map(|(path, node)| (node, redact::is_below_secret_key(path)));
         for (node, all) in root.iter().map(|root| (root, false)).chain(dropped) {
-            for span in shade::shaded(node, text, all) {
+            for span in redact::secret_spans(node, text, all) {
                 self.mask(source, span);
             }
         }
@@ -189,7 +189,7 @@ impl<'a> Sheet<'a> {
     }
 
     /// Whether a variable is missing, and that is a problem.
-    pub(super) fn lacks(&self, name: &str) -> bool {
+    pub(super) fn is_unset(&self, name: &str) -> bool {
         self.unset == Unset::Refused && self.variable(name).is_none()
     }
 
@@ -226,7 +226,7 @@ impl<'a> Sheet<'a> {
     /// Keeps every literal of a tree out of excerpts.
     pub(super) fn mask_all(&self, node: &Node) {
         let text = self.sources[node.source].text;
-        for span in shade::shaded(node, text, true) {
+        for span in redact::secret_spans(node, text, true) {
             self.mask(node.source, span);
         }
     }
@@ -322,7 +322,7 @@ impl<'a> Sheet<'a> {
             return None;
         }
         let text = self.sources[source].text;
-        let text = shade::key_of_line(&text[Self::line(text, place.line)?])?;
+        let text = redact::key_of_line(&text[Self::line(text, place.line)?])?;
         Some(Excerpt {
             mark: place.column.min(text.chars().count() + 1),
             text,

@@ -20,12 +20,12 @@ pub(super) fn text(of: &Field, text: impl Into<String>) -> Node {
     )
 }
 
-/// Text in which nothing stands for anything.
+/// Literal text, without references.
 pub(super) fn literal(of: &Field, text: &str) -> Node {
     self::text(of, escaped(text))
 }
 
-/// Such text, in the spelling of native packs.
+/// Escapes text in which nothing is a reference.
 pub(super) fn escaped(text: &str) -> String {
     text.replace("${", "$${")
 }
@@ -56,20 +56,20 @@ fn of_field(of: &Field, value: Value) -> Node {
 }
 
 /// What nobody wrote; `why` says where it comes from.
-pub(super) fn given(why: &'static str, value: Value) -> Node {
+pub(super) fn generated(why: &'static str, value: Value) -> Node {
     let at = Place { line: 1, column: 1 };
     Node {
         at,
         span: 0..0,
         source: 0,
-        origin: Origin::Given(why),
+        origin: Origin::Generated(why),
         note: None,
         value,
     }
 }
 
-pub(super) fn given_text(why: &'static str, text: impl Into<String>) -> Node {
-    given(
+pub(super) fn generated_text(why: &'static str, text: impl Into<String>) -> Node {
+    generated(
         why,
         Value::Scalar {
             text: text.into(),
@@ -78,8 +78,8 @@ pub(super) fn given_text(why: &'static str, text: impl Into<String>) -> Node {
     )
 }
 
-pub(super) fn given_plain(why: &'static str, text: &str) -> Node {
-    given(
+pub(super) fn generated_plain(why: &'static str, text: &str) -> Node {
+    generated(
         why,
         Value::Scalar {
             text: text.to_owned(),
@@ -89,12 +89,15 @@ pub(super) fn given_plain(why: &'static str, text: &str) -> Node {
 }
 
 /// The field with all that is below it, to stand in another place of the tree.
-pub(super) fn moved(field: &Field) -> Node {
-    copied(field, &|_, text| Some(text.to_owned())).unwrap_or_else(|| field.node().clone())
+pub(super) fn copy(field: &Field) -> Node {
+    copy_with(field, &|_, text| Some(text.to_owned())).unwrap_or_else(|| field.node().clone())
 }
 
-/// The same with other texts, where `say` has one; without one there is no node.
-pub(super) fn copied(field: &Field, say: &dyn Fn(&Field, &str) -> Option<String>) -> Option<Node> {
+/// The same with each text replaced by what `say` makes of it; nothing when it refuses one.
+pub(super) fn copy_with(
+    field: &Field,
+    say: &dyn Fn(&Field, &str) -> Option<String>,
+) -> Option<Node> {
     let value = match &field.node().value {
         Value::List(items) => {
             let fields = items
@@ -103,13 +106,13 @@ pub(super) fn copied(field: &Field, say: &dyn Fn(&Field, &str) -> Option<String>
                 .map(|(at, item)| field.item(at, item));
             Value::List(
                 fields
-                    .map(|field| copied(&field, say))
+                    .map(|field| copy_with(&field, say))
                     .collect::<Option<_>>()?,
             )
         }
         Value::Map(entries) => {
             let copy =
-                |entry: &(Key, Node)| Some((entry.0.clone(), copied(&field.entry(entry), say)?));
+                |entry: &(Key, Node)| Some((entry.0.clone(), copy_with(&field.entry(entry), say)?));
             Value::Map(entries.iter().map(copy).collect::<Option<_>>()?)
         }
         Value::Scalar { .. } if field.raw().is_some() => Value::Scalar {
@@ -126,9 +129,9 @@ pub(super) fn copied(field: &Field, say: &dyn Fn(&Field, &str) -> Option<String>
 
 /// A map being made.
 #[derive(Default)]
-pub(super) struct Made(Vec<(Key, Node)>);
+pub(super) struct NodeBuilder(Vec<(Key, Node)>);
 
-impl Made {
+impl NodeBuilder {
     pub(super) fn put(&mut self, key: impl Into<String>, node: Node) {
         self.0.push((
             Key {
@@ -149,14 +152,14 @@ impl Made {
         of_field(of, Value::Map(self.0))
     }
 
-    pub(super) fn given(self, why: &'static str) -> Node {
-        given(why, Value::Map(self.0))
+    pub(super) fn generated(self, why: &'static str) -> Node {
+        generated(why, Value::Map(self.0))
     }
 }
 
 impl Node {
     #[must_use]
-    pub(super) fn noted(mut self, note: Option<String>) -> Self {
+    pub(super) fn with_note(mut self, note: Option<String>) -> Self {
         self.note = note;
         self
     }
@@ -195,7 +198,7 @@ impl Node {
     }
 
     /// The value below some keys.
-    pub(super) fn below(&self, keys: &[&str]) -> Option<&Node> {
+    pub(super) fn get_path(&self, keys: &[&str]) -> Option<&Node> {
         keys.iter().try_fold(self, |node, key| node.get(key))
     }
 
@@ -233,7 +236,7 @@ impl Node {
     }
 
     /// The text of a scalar, as it stands there.
-    pub(super) fn words(&self) -> Option<&str> {
+    pub(super) fn scalar_text(&self) -> Option<&str> {
         if let Value::Scalar { text, .. } = &self.value {
             Some(text)
         } else {
