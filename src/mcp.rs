@@ -130,6 +130,15 @@ pub enum Era {
     Modern,
 }
 
+impl Era {
+    fn other(self) -> Self {
+        match self {
+            Self::Legacy => Self::Modern,
+            Self::Modern => Self::Legacy,
+        }
+    }
+}
+
 /// What a key's connection is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectionState {

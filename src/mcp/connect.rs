@@ -5,10 +5,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -98,8 +95,8 @@ pub(super) struct Known {
     /// Which of the two ways over HTTP it understands, where that had to be found out.
     way: Mutex<Option<Way>>,
     era: Mutex<Option<Era>>,
-    /// The server was silent when it was asked for its era: shake hands the older way first.
-    shy: AtomicBool,
+    /// Which handshake comes first while the era is not known: the other one met silence.
+    first: Mutex<Era>,
     /// Arguments that travel as headers, by tool; absent until the tools were listed.
     headers: Mutex<Option<HashMap<String, Vec<Param>>>>,
     /// How many calls may be under way.
@@ -112,7 +109,7 @@ impl Known {
         Self {
             way: Mutex::default(),
             era: Mutex::default(),
-            shy: AtomicBool::default(),
+            first: Mutex::new(Era::Modern),
             headers: Mutex::default(),
             permits,
         }
@@ -137,13 +134,14 @@ impl Known {
         *locked(&self.era) = era;
     }
 
-    fn is_shy(&self) -> bool {
-        self.shy.load(Ordering::Relaxed)
+    fn first(&self) -> Era {
+        *locked(&self.first)
     }
 
     /// The handshake that was tried first met silence; the other one comes first next time.
-    fn met_silence(&self) {
-        self.shy.fetch_xor(true, Ordering::Relaxed);
+    fn swap_handshakes(&self) {
+        let mut first = locked(&self.first);
+        *first = first.other();
     }
 }
 
@@ -242,7 +240,7 @@ impl Target {
             Way::Streamable | Way::Socket => self
                 .known
                 .era()
-                .or(self.known.is_shy().then_some(Era::Legacy)),
+                .or((self.known.first() == Era::Legacy).then_some(Era::Legacy)),
         };
         let connected = self.try_remote(way, url, headers, mode(era)).await;
         match connected {
@@ -259,7 +257,7 @@ impl Target {
             }
             // The older handshake would not fit into what is left of the time.
             Err(Failure::Silent(reason)) if self.known.era().is_none() => {
-                self.known.met_silence();
+                self.known.swap_handshakes();
                 Err(Failure::Silent(reason))
             }
             connected => connected,
@@ -343,25 +341,23 @@ impl Target {
     /// dies of the question, on a new one.
     async fn over_stdio(&self, launch: Launch) -> Result<Session, Failure> {
         let budget = self.options.stdio_start;
-        let (first, second) = match (self.known.era(), self.known.is_shy()) {
-            (Some(era), _) => (mode(Some(era)), None),
-            (None, false) => (mode(Some(Era::Modern)), Some(mode(Some(Era::Legacy)))),
-            (None, true) => (mode(Some(Era::Legacy)), Some(mode(Some(Era::Modern)))),
-        };
-        let Some(second) = second else {
-            let connected = self.try_stdio(&self.start(&launch)?, first, budget).await;
+        if let Some(era) = self.known.era() {
+            let child = self.start(&launch)?;
+            let connected = self.try_stdio(&child, mode(Some(era)), budget).await;
             if connected.is_err() {
                 self.known.learn(None);
             }
             return connected;
-        };
+        }
+        let first = self.known.first();
+        let (first, second) = (mode(Some(first)), mode(Some(first.other())));
         let child = self.start(&launch)?;
         let failure = match self.try_stdio(&child, first, budget * 2 / 3).await {
             Ok(session) => return Ok(session),
             Err(failure) => failure,
         };
         if matches!(failure, Failure::Silent(_)) {
-            self.known.met_silence();
+            self.known.swap_handshakes();
         }
         if matches!(failure, Failure::Refused { .. })
             && let Ok(session) = self.try_stdio(&child, second.clone(), budget / 3).await

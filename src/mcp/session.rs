@@ -16,10 +16,10 @@ use rmcp::{
     model::{
         CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
         ClientCapabilities, ClientConfig, ClientRequest, CustomRequest, CustomResult,
-        ElicitRequestParams, ElicitResult, ElicitationAction, ErrorCode, GetExtensions, GetMeta,
+        ElicitRequestParams, ElicitResult, ElicitationAction, ErrorCode, GetExtensions,
         GetPromptRequest, GetPromptRequestParams, Implementation, ListPromptsRequest,
         ListRootsRequestMethod, ListToolsRequest, PaginatedRequestParams, PingRequest,
-        ReadResourceRequest, ReadResourceRequestParams, RequestId,
+        ReadResourceRequest, ReadResourceRequestParams, RequestId, RequestMetaObject,
     },
     service::{
         NotificationContext, PeerRequestOptions, RequestContext, RunningService, ServiceError,
@@ -33,7 +33,7 @@ use super::{
     Era, Key,
     error::Failure,
     reading::Reading,
-    wire::{ELICIT, Tap, Wire, clipped, locked},
+    wire::{ELICIT, Tap, Wire, can_elicit, clipped, locked},
 };
 use crate::domain::{
     clock,
@@ -270,17 +270,17 @@ impl Session {
         mut request: ClientRequest,
         tap: &Arc<Tap>,
     ) -> Result<Box<RawValue>, Failure> {
+        let mut meta = RequestMetaObject::default();
         if let Some(key) = &tap.idempotency_key {
-            request
-                .get_meta_mut()
-                .0
+            meta.0
                 .insert(IDEMPOTENCY_KEY.to_owned(), key.as_str().into());
         }
+        if tap.asks {
+            meta.set_client_capabilities(can_elicit());
+        }
         request.extensions_mut().insert(tap.clone());
-        let sending = self
-            .peer
-            .send_request_with_option(request, PeerRequestOptions::no_options())
-            .await;
+        let options = PeerRequestOptions::no_options().with_meta(meta);
+        let sending = self.peer.send_request_with_option(request, options).await;
         let handle =
             sending.map_err(|_| Failure::NotSent("the connection is closed".to_owned()))?;
         let mut waiting = Waiting {

@@ -20,10 +20,12 @@ use std::{
 use arc_swap::ArcSwap;
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, EmptyResult, GetExtensions, GetMeta, NumberOrString,
-    RequestId, ServerJsonRpcMessage, ServerResult,
+    CallToolRequestMethod, CallToolRequestParams, ClientCapabilities, ClientJsonRpcMessage,
+    ClientRequest, ElicitationCapability, EmptyResult, FormElicitationCapability, GetExtensions,
+    GetMeta, JsonRpcVersion2_0, NumberOrString, RequestId, RequestMetaObject, ServerJsonRpcMessage,
+    ServerResult, UrlElicitationCapability,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -35,15 +37,6 @@ use crate::domain::scrub::Scrubber;
 const MAX_MESSAGE: usize = 1024;
 /// A question to the user.
 pub(super) const ELICIT: &str = "elicitation/create";
-/// What rmcp says that we can do, and what is said where somebody can be asked.
-const NOTHING: &str = "\"io.modelcontextprotocol/clientCapabilities\":{}";
-const ELICITATION: &str =
-    "\"io.modelcontextprotocol/clientCapabilities\":{\"elicitation\":{\"form\":{},\"url\":{}}}";
-/// The same in the handshake of the older revisions, where it holds for all calls of the connection: what comes in the
-/// course of one whose user cannot be asked is declined.
-const NOTHING_AT_ALL: &str = "\"capabilities\":{}";
-const ELICITATION_AT_LEAST: &str = "\"capabilities\":{\"elicitation\":{\"form\":{},\"url\":{}}}";
-
 /// The requests of one connection that wait for an answer.
 #[derive(Default)]
 pub(super) struct Wire {
@@ -62,7 +55,7 @@ pub(super) struct Wire {
 /// One request: what travels with it past rmcp, and what became of it.
 #[derive(Default)]
 pub(super) struct Tap {
-    /// The arguments of a call, spliced into the message as they are.
+    /// The arguments of a call, which are sent as they are.
     arguments: Option<Box<RawValue>>,
     /// `Mcp-Param-*`.
     pub(super) headers: Vec<(HeaderName, HeaderValue)>,
@@ -204,7 +197,7 @@ impl Wire {
         let ClientJsonRpcMessage::Request(request) = message else {
             return None;
         };
-        let tap = extensions(&request.request).get::<Arc<Tap>>()?.clone();
+        let tap = request.request.extensions().get::<Arc<Tap>>()?.clone();
         let NumberOrString::Number(id) = request.id else {
             return None;
         };
@@ -317,28 +310,68 @@ pub(super) fn answer_in(body: &[u8]) -> Option<Result<Box<RawValue>, Failure>> {
         .then(|| answer_of(&envelope))
 }
 
+/// That users can be asked, by a form and by a link.
+pub(super) fn can_elicit() -> ClientCapabilities {
+    let elicitation = ElicitationCapability::new()
+        .with_form(FormElicitationCapability::new())
+        .with_url(UrlElicitationCapability::new());
+    let mut capabilities = ClientCapabilities::default();
+    capabilities.elicitation = Some(elicitation);
+    capabilities
+}
+
+/// A tool call whose arguments are sent as they are: rmcp would read them into a map, which changes how numbers are
+/// spelt.
+#[derive(Serialize)]
+struct RawCall<'a> {
+    jsonrpc: &'a JsonRpcVersion2_0,
+    id: &'a RequestId,
+    method: &'a CallToolRequestMethod,
+    params: RawCallParams<'a>,
+}
+
+#[derive(Serialize)]
+struct RawCallParams<'a> {
+    #[serde(flatten)]
+    params: &'a CallToolRequestParams,
+    arguments: &'a RawValue,
+    #[serde(rename = "_meta")]
+    meta: &'a RequestMetaObject,
+}
+
 /// The bytes of a message, with the arguments of its tap in their place.
 pub(super) fn body_of(
     message: &ClientJsonRpcMessage,
     tap: Option<&Tap>,
 ) -> Result<String, serde_json::Error> {
-    const PARAMS: &str = "\"params\":{";
-    let mut body = serde_json::to_string(message)?;
-    if let ClientJsonRpcMessage::Request(request) = message
-        && matches!(request.request, ClientRequest::InitializeRequest(_))
-    {
-        body = body.replacen(NOTHING_AT_ALL, ELICITATION_AT_LEAST, 1);
+    let ClientJsonRpcMessage::Request(envelope) = message else {
+        return serde_json::to_string(message);
+    };
+    let arguments = tap.and_then(|tap| tap.arguments.as_deref());
+    match (&envelope.request, arguments) {
+        (ClientRequest::CallToolRequest(call), Some(arguments)) => {
+            serde_json::to_string(&RawCall {
+                jsonrpc: &envelope.jsonrpc,
+                id: &envelope.id,
+                method: &call.method,
+                params: RawCallParams {
+                    params: &call.params,
+                    arguments,
+                    meta: envelope.request.get_meta(),
+                },
+            })
+        }
+        // The older revisions say once, for all calls of a connection, that users can be asked. What comes in the
+        // course of a call whose user cannot be asked is declined. The newer revision says it with each call, so
+        // that the handler's own capabilities are none.
+        (ClientRequest::InitializeRequest(initialize), _) => {
+            let mut initialize = initialize.clone();
+            initialize.params.capabilities = can_elicit();
+            let request = ClientRequest::InitializeRequest(initialize);
+            serde_json::to_string(&ClientJsonRpcMessage::request(request, envelope.id.clone()))
+        }
+        _ => serde_json::to_string(message),
     }
-    if tap.is_some_and(|tap| tap.asks) {
-        // Only a name of the protocol is spelt like this: within a text its quotes would be escaped.
-        body = body.replacen(NOTHING, ELICITATION, 1);
-    }
-    if let Some(arguments) = tap.and_then(|tap| tap.arguments.as_ref()) {
-        // What stands before the parameters is the version, the id and the method: nobody's text.
-        let at = body.find(PARAMS).expect("a tool call has parameters") + PARAMS.len();
-        body.insert_str(at, &format!("\"arguments\":{arguments},"));
-    }
-    Ok(body)
 }
 
 fn answer_of(envelope: &Envelope) -> Result<Box<RawValue>, Failure> {
@@ -360,10 +393,6 @@ fn answer_of(envelope: &Envelope) -> Result<Box<RawValue>, Failure> {
 /// An id of ours: a number, or the same as text, which some servers make of it.
 fn number(id: &RawValue) -> Option<i64> {
     id.get().trim_matches('"').parse().ok()
-}
-
-fn extensions(request: &ClientRequest) -> &rmcp::model::Extensions {
-    request.extensions()
 }
 
 /// A server's own words, cut and without control characters.
