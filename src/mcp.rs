@@ -60,7 +60,7 @@ use crate::{
         owner::ConnectionOwner,
         prompt::ServerPrompt,
         server::ServerSpec,
-        tool::{Tool, ToolOutcome},
+        tool::{CacheHints, Tool, ToolOutcome},
     },
     egress::Egress,
 };
@@ -166,12 +166,7 @@ pub struct Discovery {
     pub era: Era,
     /// The revision in use, such as `2026-07-28`.
     pub protocol: String,
-    pub server_name: Option<String>,
-    pub server_version: Option<String>,
-    /// For how long the server says the list holds.
-    pub ttl: Option<Duration>,
-    /// The server says that the list does not depend on the credential.
-    pub public: bool,
+    pub cache: CacheHints,
 }
 
 /// How far a call has come, in the server's own measure.
@@ -443,10 +438,11 @@ fn discovery(mut listed: Listed, prompts: prompts::Listed, session: &Session) ->
         dropped: listed.dropped,
         era: session.era,
         protocol: session.protocol.clone(),
-        server_name: session.name.clone(),
-        server_version: session.version.clone(),
-        ttl: listed.ttl,
-        public: listed.public,
+        cache: [listed.cache, prompts.cache]
+            .into_iter()
+            .flatten()
+            .reduce(CacheHints::and)
+            .unwrap_or_default(),
     }
 }
 

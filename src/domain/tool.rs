@@ -1,6 +1,6 @@
 //! Tools as servers describe them, and the catalog they are kept in.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -26,6 +26,10 @@ pub struct Tool {
     pub annotations: Option<Box<RawValue>>,
 }
 
+const SHORTEST_FRESH: Duration = Duration::from_secs(60);
+/// A catalog is asked for again after this time even if the server says nothing.
+const LONGEST_FRESH: Duration = Duration::from_secs(600);
+
 /// The discovered tools of a server: an immutable snapshot.
 #[derive(Clone, Debug)]
 pub struct Catalog {
@@ -36,8 +40,57 @@ pub struct Catalog {
     /// What was left out at discovery and why, in the server's order (`tool "x": …`).
     pub dropped: Vec<String>,
     pub fetched_at: OffsetDateTime,
+    pub cache: CacheHints,
     /// Changes whenever the content does: a SHA-256 of tools and prompts, in hex.
     pub version: String,
+}
+
+/// How a server says that its lists may be kept (2026-07-28).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheHints {
+    /// For how long the lists are fresh.
+    pub ttl: Option<Duration>,
+    pub scope: Option<CacheScope>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheScope {
+    /// Users may share the lists.
+    Public,
+    /// The lists are only for the user who asked.
+    Private,
+}
+
+impl CacheHints {
+    /// What holds for two lists, or two pages of one, together: the stricter of what each says.
+    pub fn and(self, other: Self) -> Self {
+        let scope = match (self.scope, other.scope) {
+            (Some(CacheScope::Private), _) | (_, Some(CacheScope::Private)) => {
+                Some(CacheScope::Private)
+            }
+            (Some(CacheScope::Public), Some(CacheScope::Public)) => Some(CacheScope::Public),
+            _ => None,
+        };
+        Self {
+            ttl: self.ttl.into_iter().chain(other.ttl).min(),
+            scope,
+        }
+    }
+}
+
+impl Catalog {
+    /// How old it may get before it is asked for again. What the server says counts between these two: a list that is
+    /// stale at once must not make a request for each look at it.
+    pub fn fresh_for(&self) -> Duration {
+        self.cache.ttl.map_or(LONGEST_FRESH, |ttl| {
+            ttl.clamp(SHORTEST_FRESH, LONGEST_FRESH)
+        })
+    }
+
+    /// Whether the server says that no other user may see it.
+    pub fn is_private(&self) -> bool {
+        self.cache.scope == Some(CacheScope::Private)
+    }
 }
 
 /// What a call brought back, as the gate hands it on.

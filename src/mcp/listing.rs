@@ -18,7 +18,7 @@ use super::{
     session::Session,
     wire::{clipped, object},
 };
-use crate::domain::tool::Tool;
+use crate::domain::tool::{CacheHints, CacheScope, Tool};
 
 const PAGES: usize = 100;
 const TOOLS: usize = 2_000;
@@ -31,10 +31,8 @@ const NAME: usize = 128;
 pub(super) struct Listed {
     pub(super) tools: Vec<Arc<Tool>>,
     pub(super) dropped: Vec<String>,
-    /// For how long the server says the list holds.
-    pub(super) ttl: Option<Duration>,
-    /// Whether the server says that everybody sees this list.
-    pub(super) public: bool,
+    /// How the server says that the list may be kept; absent when no page was read.
+    pub(super) cache: Option<CacheHints>,
     /// Arguments that travel as headers too, by tool.
     pub(super) headers: HashMap<String, Vec<params::Param>>,
 }
@@ -47,9 +45,21 @@ struct Page<'a> {
     #[serde(default)]
     next_cursor: Option<String>,
     #[serde(default)]
-    ttl_ms: Option<u64>,
+    ttl_ms: Option<i64>,
     #[serde(borrow, default)]
     cache_scope: Option<Cow<'a, str>>,
+}
+
+/// What a page says of how it may be kept. A scope that the protocol does not have is taken as `private`.
+pub(super) fn cache_hints(ttl_ms: Option<i64>, scope: Option<&str>) -> CacheHints {
+    // A negative time is none, says the specification.
+    let ttl = ttl_ms.map(|ttl| Duration::from_millis(u64::try_from(ttl).unwrap_or(0)));
+    let scope = match scope {
+        None | Some("") => None,
+        Some("public") => Some(CacheScope::Public),
+        Some(_) => Some(CacheScope::Private),
+    };
+    CacheHints { ttl, scope }
 }
 
 #[derive(Deserialize)]
@@ -72,10 +82,6 @@ struct WireTool<'a> {
 pub(super) async fn list(session: &Session) -> Result<Listed, Failure> {
     let mut reader = Reader {
         era: session.era,
-        listed: Listed {
-            public: true,
-            ..Listed::default()
-        },
         ..Reader::default()
     };
     let mut cursors = HashSet::new();
@@ -115,9 +121,9 @@ impl Reader {
         let page: Page = object(raw.get()).map_err(|error| {
             Failure::Lost(format!("the server's tool list cannot be read: {error}"))
         })?;
-        let ttl = page.ttl_ms.map(Duration::from_millis);
-        self.listed.ttl = self.listed.ttl.into_iter().chain(ttl).min();
-        self.listed.public &= page.cache_scope.as_deref() == Some("public");
+        let hints = cache_hints(page.ttl_ms, page.cache_scope.as_deref());
+        let before = self.listed.cache.unwrap_or(hints);
+        self.listed.cache = Some(before.and(hints));
         self.bytes += raw.get().len();
         if self.bytes > BYTES {
             self.cut(&format!("more than {BYTES} bytes"));

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use super::{
     CallError, Key, Mcp,
     error::Failure,
+    listing::cache_hints,
     outcome,
     reading::Reading,
     session::Session,
@@ -18,6 +19,7 @@ use super::{
 use crate::domain::{
     prompt::{PromptArgument, Said, ServerPrompt, Speaker},
     server::ServerSpec,
+    tool::CacheHints,
 };
 
 const PAGES: usize = 20;
@@ -37,6 +39,8 @@ pub(super) struct Listed {
     pub(super) prompts: Vec<Arc<ServerPrompt>>,
     /// What was left out and why.
     pub(super) dropped: Vec<String>,
+    /// How the server says that the list may be kept; absent when no page was read.
+    pub(super) cache: Option<CacheHints>,
 }
 
 #[derive(Deserialize)]
@@ -46,6 +50,10 @@ struct Page<'a> {
     prompts: Vec<&'a RawValue>,
     #[serde(default)]
     next_cursor: Option<String>,
+    #[serde(default)]
+    ttl_ms: Option<i64>,
+    #[serde(borrow, default)]
+    cache_scope: Option<Cow<'a, str>>,
 }
 
 /// As it comes: anything but the name may be missing or null.
@@ -134,6 +142,9 @@ impl Reader {
     fn read(&mut self, raw: &RawValue) -> Result<Option<String>, Failure> {
         let page: Page = object(raw.get())
             .map_err(|error| Failure::Lost(format!("they cannot be read: {error}")))?;
+        let hints = cache_hints(page.ttl_ms, page.cache_scope.as_deref());
+        let before = self.listed.cache.unwrap_or(hints);
+        self.listed.cache = Some(before.and(hints));
         self.bytes += raw.get().len();
         if self.bytes > BYTES {
             return Err(Failure::Lost(format!(

@@ -52,8 +52,6 @@ pub(super) struct Session {
     service: Mutex<Option<RunningService<RoleClient, Handler>>>,
     pub(super) era: Era,
     pub(super) protocol: String,
-    pub(super) name: Option<String>,
-    pub(super) version: Option<String>,
     pub(super) since: Instant,
     pub(super) has_prompts: bool,
     /// A request ran out of time: ask for a sign of life before the next one.
@@ -172,8 +170,6 @@ impl Session {
             service: Mutex::new(Some(service)),
             era,
             protocol: clipped(info.protocol_version.as_str()),
-            name: info.server_info.as_ref().map(|info| clipped(&info.name)),
-            version: info.server_info.as_ref().map(|info| clipped(&info.version)),
             since: clock::instant(),
             has_prompts: prompts.is_some(),
             suspect: AtomicBool::new(false),

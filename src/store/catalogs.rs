@@ -1,7 +1,7 @@
 //! Rows of discovered tools. They let a replica that starts while a server is down show what it knows.
 
 use sqlx::types::Json;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -11,7 +11,7 @@ use crate::domain::{
     ids::{AgentId, CredentialId, ServerId, TenantId},
     owner::CatalogOwner,
     prompt::ServerPrompt,
-    tool::{Catalog, Tool},
+    tool::{CacheHints, CacheScope, Catalog, Tool},
 };
 
 /// Stores the catalog of a server as its owner sees it, over an older one.
@@ -23,11 +23,12 @@ pub async fn put(
     catalog: &Catalog,
 ) -> Result<()> {
     sqlx::query!(
-        "insert into catalogs (tenant_id, id, agent, server, scope, version, tools, prompts, dropped, fetched_at)
-         values ($1, $2, $3, $4, $5, $6, $7::text::json, $8::text::json, $9::text::json, $10)
+        "insert into catalogs (tenant_id, id, agent, server, scope, version, tools, prompts, dropped, fetched_at, ttl_ms,
+                               cache_scope)
+         values ($1, $2, $3, $4, $5, $6, $7::text::json, $8::text::json, $9::text::json, $10, $11, $12)
          on conflict (tenant_id, agent, server, scope) do update
          set version = excluded.version, tools = excluded.tools, prompts = excluded.prompts, dropped = excluded.dropped,
-             fetched_at = excluded.fetched_at
+             fetched_at = excluded.fetched_at, ttl_ms = excluded.ttl_ms, cache_scope = excluded.cache_scope
          where catalogs.fetched_at <= excluded.fetched_at",
         tenant.0,
         Uuid::now_v7(),
@@ -39,10 +40,19 @@ pub async fn put(
         written(&catalog.prompts)?,
         written(&catalog.dropped)?,
         catalog.fetched_at,
+        catalog.cache.ttl.map(|ttl| i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX)),
+        catalog.cache.scope.map(scope_text),
     )
     .execute(tx.conn())
     .await?;
     Ok(())
+}
+
+fn scope_text(scope: CacheScope) -> &'static str {
+    match scope {
+        CacheScope::Public => "public",
+        CacheScope::Private => "private",
+    }
 }
 
 /// As text: a parameter of the JSON types would be read by Postgres, and a server's schema may hold what it
@@ -65,6 +75,8 @@ pub async fn get(
         prompts: Json<Vec<Arc<ServerPrompt>>>,
         dropped: Json<Vec<String>>,
         fetched_at: OffsetDateTime,
+        ttl_ms: Option<i64>,
+        cache_scope: Option<String>,
     }
     let (servers, owners): (Vec<String>, Vec<String>) = wanted
         .iter()
@@ -73,7 +85,8 @@ pub async fn get(
     let rows = sqlx::query_as!(
         Row,
         r#"select server, scope, version, tools as "tools: Json<Vec<Arc<Tool>>>",
-                  prompts as "prompts: Json<Vec<Arc<ServerPrompt>>>", dropped as "dropped: Json<Vec<String>>", fetched_at
+                  prompts as "prompts: Json<Vec<Arc<ServerPrompt>>>", dropped as "dropped: Json<Vec<String>>", fetched_at,
+                  ttl_ms, cache_scope
            from catalogs where tenant_id = $4 and agent = $1
              and (server, scope) in (select * from unnest($2::text[], $3::text[]))"#,
         agent.as_str(),
@@ -87,6 +100,13 @@ pub async fn get(
         let server = ServerId::parse(&row.server)
             .map_err(|error| Error::internal(anyhow::anyhow!(error)))?;
         let owner = row.scope.parse().map_err(Error::internal)?;
+        let ttl = row.ttl_ms.and_then(|ttl| u64::try_from(ttl).ok());
+        let scope = row.cache_scope.map(|scope| {
+            // The check of the column admits no third word; whatever else it were, it is not to be shared.
+            let scopes = [CacheScope::Public, CacheScope::Private];
+            let read = scopes.into_iter().find(|known| scope_text(*known) == scope);
+            read.unwrap_or(CacheScope::Private)
+        });
         let (tools, prompts, dropped) = (row.tools.0, row.prompts.0, row.dropped.0);
         Ok((
             Catalog {
@@ -95,6 +115,10 @@ pub async fn get(
                 prompts,
                 dropped,
                 fetched_at: row.fetched_at,
+                cache: CacheHints {
+                    ttl: ttl.map(Duration::from_millis),
+                    scope,
+                },
                 version: row.version,
             },
             owner,

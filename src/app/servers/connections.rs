@@ -37,8 +37,6 @@ use crate::{
 
 /// How often packs and tenants are looked at for servers to keep.
 const LOOK: Duration = Duration::from_secs(2);
-/// A catalog is asked for again after this time even if the server says nothing.
-pub(in crate::app) const REFRESH: Duration = Duration::from_secs(600);
 /// Between two looks at a server's tools, however often it says that they changed.
 const QUIET: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(500);
@@ -306,8 +304,7 @@ async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: Cancella
         let (least, pause) = match discovered {
             Ok(discovery) => {
                 retry = RETRY_FIRST;
-                learn(&app, &place, &spec, discovery).await;
-                (QUIET, REFRESH)
+                (QUIET, learn(&app, &place, &spec, discovery).await)
             }
             Err(error) => {
                 let reason = error.to_string();
@@ -376,8 +373,8 @@ async fn recall(app: &App, place: &Place, spec: &Arc<ServerSpec>) -> Result<()> 
     Ok(())
 }
 
-/// Puts a discovery in force and stores it when it says something new.
-async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Discovery) {
+/// Puts a discovery in force and stores it when it says something new. For how long it is fresh.
+async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Discovery) -> Duration {
     let catalog = Arc::new(catalog(app, &place.2, &discovery));
     let mut news = false;
     app.connections.update(place, spec, |keeper| {
@@ -387,13 +384,13 @@ async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Disc
         news = keeper
             .catalog
             .as_ref()
-            .is_none_or(|known| known.version != catalog.version);
+            .is_none_or(|known| (&known.version, known.cache) != (&catalog.version, catalog.cache));
         if news {
             keeper.catalog = Some(catalog.clone());
         }
     });
     if !news {
-        return;
+        return catalog.fresh_for();
     }
     tracing::info!(server = %place.2, agent = %place.1, tools = catalog.tools.len(), "tools discovered");
     for tool in spec.missing(&catalog.tools) {
@@ -410,6 +407,7 @@ async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Disc
     if let Err(error) = stored.await {
         tracing::warn!(%error, server = %place.2, "the catalog cannot be stored; it is kept in memory");
     }
+    catalog.fresh_for()
 }
 
 /// What a discovery comes to.
@@ -420,6 +418,7 @@ pub(in crate::app) fn catalog(app: &App, server: &ServerId, discovery: &Discover
         prompts: discovery.prompts.clone(),
         dropped: discovery.dropped.clone(),
         fetched_at: app.clock.now(),
+        cache: discovery.cache,
         version: fingerprint(discovery),
     }
 }

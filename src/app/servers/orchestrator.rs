@@ -18,7 +18,7 @@ use crate::{
         orchestrator,
         principal::Principal,
         server::ServerSpec,
-        tool::{Catalog, Tool, ToolOutcome},
+        tool::{CacheHints, Catalog, Tool, ToolOutcome},
     },
     mcp::{self, CallError},
     store,
@@ -69,6 +69,7 @@ impl Orchestrator {
             prompts: Vec::new(),
             dropped: Vec::new(),
             fetched_at: OffsetDateTime::UNIX_EPOCH,
+            cache: CacheHints::default(),
             version: "built in".to_owned(),
         })
     }

@@ -113,10 +113,11 @@ async fn all_pages_are_read() {
     .await;
     let found = discover(&server).await.unwrap();
     assert_eq!(names(&found), ["a", "b", "c"]);
-    assert_eq!(
-        (found.ttl, found.public),
-        (Some(Duration::from_secs(5)), true)
-    );
+    let shortest = CacheHints {
+        ttl: Some(Duration::from_secs(5)),
+        scope: Some(CacheScope::Public),
+    };
+    assert_eq!(found.cache, shortest);
 }
 
 #[tokio::test]

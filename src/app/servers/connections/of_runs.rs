@@ -1,11 +1,14 @@
 //! Shared servers that are others for each run: what is sent to reach them holds values of the run. Nobody keeps
 //! them connected; runs that reach one in the same way share a connection and its catalog, and no others do.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use moka::future::Cache;
+use moka::{Expiry, future::Cache};
 
-use super::{REFRESH, catalog, discover, shared_key};
+use super::{catalog, discover, shared_key};
 use crate::{
     app::App,
     domain::{
@@ -27,9 +30,17 @@ impl Default for Catalogs {
         Self(
             Cache::builder()
                 .max_capacity(REMEMBERED)
-                .time_to_live(REFRESH)
+                .expire_after(Freshness)
                 .build(),
         )
+    }
+}
+
+struct Freshness;
+
+impl Expiry<Key, Arc<Catalog>> for Freshness {
+    fn expire_after_create(&self, _: &Key, catalog: &Arc<Catalog>, _: Instant) -> Option<Duration> {
+        Some(catalog.fresh_for())
     }
 }
 

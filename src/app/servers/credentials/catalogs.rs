@@ -1,6 +1,9 @@
 //! The tools of personal servers. A shared catalog is listed with the credential of whoever was first and
 //! serves everybody who has one; a per-user catalog is listed for each. Both are rows, so that they outlive
 //! restarts and connections, and are listed again in the background when they are old or the server says so.
+//!
+//! Invariant: what a server calls private is shown to nobody but the holder of the credential it was listed with,
+//! whatever the pack says. In place of the shared catalog stands then an empty one that is private.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -23,13 +26,7 @@ use crate::{
     store::{self, hints::Hint},
 };
 
-/// Whose list of a server's tools the holder of a credential sees; `None` when nothing can be known without one.
-fn owner(server: &ServerSpec, held: Option<&Held>) -> Option<CatalogOwner> {
-    match server.catalog {
-        CatalogScope::Shared => Some(CatalogOwner::Shared),
-        CatalogScope::PerUser => held.map(|held| CatalogOwner::Credential(held.id)),
-    }
-}
+type Found = HashMap<(ServerId, CatalogOwner), Arc<Catalog>>;
 
 /// The catalogs that a principal's toolbox is made of, a server each. One is listed in the background when there is
 /// none or it is old.
@@ -39,63 +36,104 @@ pub(super) async fn of(
     pack: &Pack,
     servers: &[(&ServerSpec, Option<&Held>)],
 ) -> Result<Vec<Option<Arc<Catalog>>>> {
-    let catalogs = known(app, principal.tenant, pack.id(), servers).await?;
-    for ((server, held), catalog) in servers.iter().zip(&catalogs) {
-        let age = catalog
+    let looked_up = look_up(app, principal.tenant, pack.id(), servers).await?;
+    let mut catalogs = Vec::with_capacity(servers.len());
+    for ((server, held), (owner, catalog)) in servers.iter().zip(looked_up) {
+        let is_old = catalog
             .as_ref()
-            .map(|catalog| app.clock.now() - catalog.fetched_at);
-        if held.is_some()
-            && age.is_none_or(|age| age > connections::REFRESH)
-            && let Some(owner) = owner(server, *held)
-        {
+            .is_none_or(|catalog| app.clock.now() - catalog.fetched_at > catalog.fresh_for());
+        if let (Some(_), Some(owner), true) = (held, owner, is_old) {
             let (app, principal) = (app.clone(), principal.clone());
             let (agent, spec) = (pack.id().clone(), Arc::new((*server).clone()));
             app.tasks
                 .clone()
                 .spawn(async move { refresh(&app, &principal, &agent, &spec, owner).await });
         }
+        catalogs.push(catalog);
     }
     Ok(catalogs)
 }
 
-/// What was listed before, without asking a server. What is not in memory is read with one query for all.
+/// What was listed before, without asking a server.
 pub(super) async fn known(
     app: &App,
     tenant: TenantId,
     agent: &AgentId,
     servers: &[(&ServerSpec, Option<&Held>)],
 ) -> Result<Vec<Option<Arc<Catalog>>>> {
-    let place = |(server, held): &(&ServerSpec, Option<&Held>)| {
-        Some((server.id.clone(), owner(server, *held)?))
+    let looked_up = look_up(app, tenant, agent, servers).await?;
+    Ok(looked_up.into_iter().map(|(_, catalog)| catalog).collect())
+}
+
+/// The catalog that the holder of a credential sees, a server each, and whose it is; that of a credential is not known
+/// without one.
+async fn look_up(
+    app: &App,
+    tenant: TenantId,
+    agent: &AgentId,
+    servers: &[(&ServerSpec, Option<&Held>)],
+) -> Result<Vec<(Option<CatalogOwner>, Option<Arc<Catalog>>)>> {
+    let shared: Vec<_> = servers
+        .iter()
+        .filter(|(server, _)| server.catalog == CatalogScope::Shared)
+        .map(|(server, _)| (server.id.clone(), CatalogOwner::Shared))
+        .collect();
+    let shared = fetch(app, tenant, agent, shared).await?;
+    let is_shared = |server: &ServerSpec| {
+        let found = shared.get(&(server.id.clone(), CatalogOwner::Shared));
+        server.catalog == CatalogScope::Shared && !found.is_some_and(|found| found.is_private())
     };
-    let places: Vec<Option<(ServerId, CatalogOwner)>> = servers.iter().map(place).collect();
+    let place = |(server, held): &(&ServerSpec, Option<&Held>)| {
+        if is_shared(server) {
+            return Some((server.id.clone(), CatalogOwner::Shared));
+        }
+        Some((server.id.clone(), CatalogOwner::Credential((*held)?.id)))
+    };
+    let places: Vec<_> = servers.iter().map(place).collect();
+    let own = places.iter().flatten().cloned();
+    let own = own.filter(|(_, owner)| *owner != CatalogOwner::Shared);
+    let own = fetch(app, tenant, agent, own.collect()).await?;
+    let found = |place: Option<(ServerId, CatalogOwner)>| {
+        let catalog = place
+            .as_ref()
+            .and_then(|place| shared.get(place).or_else(|| own.get(place)));
+        (place.as_ref().map(|(_, owner)| *owner), catalog.cloned())
+    };
+    Ok(places.into_iter().map(found).collect())
+}
+
+/// Catalogs from memory; what is not there is read with one query for all.
+async fn fetch(
+    app: &App,
+    tenant: TenantId,
+    agent: &AgentId,
+    wanted: Vec<(ServerId, CatalogOwner)>,
+) -> Result<Found> {
     let mut found = HashMap::new();
     let mut unknown = Vec::new();
-    for (server, owner) in places.iter().flatten() {
-        let listing: Listing = (tenant, agent.clone(), server.clone(), *owner);
+    for (server, owner) in wanted {
+        let listing: Listing = (tenant, agent.clone(), server.clone(), owner);
         match app.credentials.catalogs.get(&listing).await {
-            Some(catalog) => drop(found.insert((server.clone(), *owner), catalog)),
-            None => unknown.push((server.clone(), *owner)),
+            Some(catalog) => drop(found.insert((server, owner), catalog)),
+            None => unknown.push((server, owner)),
         }
     }
-    if !unknown.is_empty() {
-        let mut tx = app.db.tenant(tenant).await?;
-        let stored = store::catalogs::get(&mut tx, agent, &unknown).await?;
-        drop(tx);
-        for (catalog, owner) in stored {
-            let (server, catalog) = (catalog.server.clone(), Arc::new(catalog));
-            let listing = (tenant, agent.clone(), server.clone(), owner);
-            app.credentials
-                .catalogs
-                .insert(listing, catalog.clone())
-                .await;
-            found.insert((server, owner), catalog);
-        }
+    if unknown.is_empty() {
+        return Ok(found);
     }
-    Ok(places
-        .iter()
-        .map(|place| found.get(place.as_ref()?).cloned())
-        .collect())
+    let mut tx = app.db.tenant(tenant).await?;
+    let stored = store::catalogs::get(&mut tx, agent, &unknown).await?;
+    drop(tx);
+    for (catalog, owner) in stored {
+        let (server, catalog) = (catalog.server.clone(), Arc::new(catalog));
+        let listing = (tenant, agent.clone(), server.clone(), owner);
+        app.credentials
+            .catalogs
+            .insert(listing, catalog.clone())
+            .await;
+        found.insert((server, owner), catalog);
+    }
+    Ok(found)
 }
 
 /// Lists the tools anew with a principal's credential, unless somebody is at it or was a moment ago.
@@ -147,24 +185,45 @@ pub(super) async fn learn(
     spec: &ServerSpec,
     discovery: &Discovery,
 ) -> Result<()> {
-    let catalog = Arc::new(connections::catalog(app, &spec.id, discovery));
-    let owner = match (spec.catalog, key.owner.credential()) {
-        (CatalogScope::PerUser, Some((id, _))) => CatalogOwner::Credential(id),
-        _ => CatalogOwner::Shared,
+    let catalog = connections::catalog(app, &spec.id, discovery);
+    let own = key.owner.credential();
+    let own = own.map_or(CatalogOwner::Shared, |(id, _)| CatalogOwner::Credential(id));
+    let (tenant, agent, server) = (key.tenant, &key.agent, &key.server);
+    let tools = catalog.tools.len();
+    let kept = match (spec.catalog, catalog.is_private()) {
+        (CatalogScope::PerUser, _) => vec![(own, catalog)],
+        (CatalogScope::Shared, false) => vec![(CatalogOwner::Shared, catalog)],
+        // What was shared before is so no more.
+        (CatalogScope::Shared, true) => {
+            let empty = Catalog {
+                tools: Vec::new(),
+                prompts: Vec::new(),
+                dropped: Vec::new(),
+                ..catalog.clone()
+            };
+            vec![(CatalogOwner::Shared, empty), (own, catalog)]
+        }
     };
-    let (tenant, agent, server) = (key.tenant, key.agent.clone(), key.server.clone());
     let mut tx = app.db.tenant(tenant).await?;
-    store::catalogs::put(&mut tx, tenant, &agent, owner, &catalog).await?;
+    for (owner, catalog) in &kept {
+        store::catalogs::put(&mut tx, tenant, agent, *owner, catalog).await?;
+    }
     tx.commit().await?;
-    tracing::info!(%server, %agent, tools = catalog.tools.len(), "tools of a personal server listed");
-    let listing = (tenant, agent.clone(), server.clone(), owner);
-    app.credentials.catalogs.insert(listing, catalog).await;
-    let _ = app.hints.send(Hint::Catalog {
-        tenant,
-        agent,
-        server,
-        owner,
-    });
+    tracing::info!(%server, %agent, tools, "tools of a personal server listed");
+    for (owner, catalog) in kept {
+        let (agent, server) = (agent.clone(), server.clone());
+        let listing = (tenant, agent.clone(), server.clone(), owner);
+        app.credentials
+            .catalogs
+            .insert(listing, Arc::new(catalog))
+            .await;
+        let _ = app.hints.send(Hint::Catalog {
+            tenant,
+            agent,
+            server,
+            owner,
+        });
+    }
     Ok(())
 }
 
