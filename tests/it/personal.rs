@@ -7,6 +7,7 @@ mod link;
 mod proxy;
 mod rest;
 mod rules;
+mod sharing;
 mod shown;
 mod smoke;
 

@@ -1,6 +1,12 @@
 use std::{sync::Arc, time::Duration};
 
-use chatelaine::mcp::{Discovery, McpError, McpErrorKind};
+use chatelaine::{
+    domain::{
+        ids::ServerId,
+        tool::{CacheHints, CacheScope, Catalog},
+    },
+    mcp::{Discovery, McpError, McpErrorKind},
+};
 use futures_util::{StreamExt, stream};
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -263,4 +269,42 @@ async fn a_change_of_tools_is_heard_in_the_newer_era_also_after_the_stream_ended
     assert_eq!(soon(changes.recv()).await.unwrap(), key);
     server.until("subscriptions/listen", 2).await;
     assert_eq!(soon(changes.recv()).await.unwrap(), key);
+}
+
+#[tokio::test]
+async fn a_list_that_one_page_calls_private_is_private() {
+    let server = Scripted::modern(async |seen: Seen| {
+        let page = match seen.body["params"]["cursor"].as_str() {
+            None => json!({"tools": [tool("a")], "nextCursor": "2", "ttlMs": -5, "cacheScope": "public"}),
+            Some(_) => json!({"tools": [tool("b")], "cacheScope": "private"}),
+        };
+        (seen.method() == "tools/list").then(|| seen.result(page))
+    })
+    .await;
+    let private = CacheHints {
+        ttl: Some(Duration::ZERO),
+        scope: Some(CacheScope::Private),
+    };
+    assert_eq!(discover(&server).await.unwrap().cache, private);
+}
+
+#[test]
+fn what_a_server_says_of_freshness_counts_within_bounds() {
+    let fresh_for = |ttl: Option<u64>| {
+        let catalog = Catalog {
+            server: ServerId::parse("s").unwrap(),
+            tools: Vec::new(),
+            prompts: Vec::new(),
+            dropped: Vec::new(),
+            fetched_at: time::OffsetDateTime::UNIX_EPOCH,
+            cache: CacheHints {
+                ttl: ttl.map(Duration::from_secs),
+                scope: None,
+            },
+            version: String::new(),
+        };
+        catalog.fresh_for().as_secs()
+    };
+    let said = [None, Some(0), Some(5), Some(90), Some(u64::MAX)];
+    assert_eq!(said.map(fresh_for), [600, 60, 60, 90, 600]);
 }
