@@ -6,6 +6,7 @@
 pub mod account;
 pub mod approval;
 pub mod audit;
+pub mod backoff;
 pub mod canonical;
 pub mod clock;
 pub mod command;

@@ -445,10 +445,3 @@ fn discovery(mut listed: Listed, prompts: prompts::Listed, session: &Session) ->
             .unwrap_or_default(),
     }
 }
-
-/// Exponential back-off with jitter: `first` doubled with each failure after the first, up to `longest`,
-/// and a quarter more or less.
-fn backoff(first: Duration, longest: Duration, failures: u32) -> Duration {
-    let doubled = first.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
-    doubled.min(longest).mul_f64(rand::random_range(0.75..1.25))
-}

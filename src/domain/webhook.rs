@@ -16,6 +16,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 use zeroize::Zeroizing;
 
 use super::{
+    backoff,
     ids::{DeliveryId, WebhookId},
     secret::Secret,
 };
@@ -185,7 +186,7 @@ pub fn sign(secret: &Secret, id: &str, timestamp: i64, body: &str) -> Result<Str
 /// failed at once; `asked` is what the receiver wants, which counts when it is longer, within bounds.
 pub fn pause(tries: u32, chance: f64, asked: Option<Duration>) -> Option<Duration> {
     let base = Duration::from_secs(*PAUSES.get(usize::try_from(tries.checked_sub(1)?).ok()?)?);
-    let spread = base.mul_f64(0.8 + 0.4 * chance.clamp(0.0, 1.0));
+    let spread = backoff::spread(base, chance);
     Some(asked.map_or(spread, |asked| spread.max(asked.min(LONGEST))))
 }
 

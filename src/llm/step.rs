@@ -23,7 +23,7 @@ use super::{
     reply::Draft,
     transport::{self, Events},
 };
-use crate::domain::{clock, pack::Llm};
+use crate::domain::{backoff, clock, pack::Llm};
 
 /// What all steps of a process share.
 pub(super) struct Shared {
@@ -227,10 +227,12 @@ impl Step {
             return Ok(());
         }
         let limits = self.shared.limits;
-        let wait = error
-            .retry_after()
-            .unwrap_or_default()
-            .max(backoff(limits.backoff, self.attempts));
+        let wait = error.retry_after().unwrap_or_default().max(backoff::delay(
+            limits.backoff,
+            limits.max_retry_after,
+            self.attempts,
+            rand::random(),
+        ));
         let last = self.shown
             || !is_retryable
             || self.attempts >= limits.attempts
@@ -286,10 +288,4 @@ fn is_error(event: &Value) -> bool {
     let error = &event["error"];
     let is_set = error.is_object() || error.as_str().is_some_and(|text| !text.is_empty());
     is_set && event["choices"].as_array().is_none_or(Vec::is_empty)
-}
-
-/// `base`, doubled with each attempt, less a random part of up to a half.
-fn backoff(base: Duration, attempt: u32) -> Duration {
-    base.saturating_mul(1 << attempt.saturating_sub(1).min(10))
-        .mul_f64(rand::random_range(0.5..1.0))
 }

@@ -7,8 +7,8 @@ use rmcp::{Peer, RoleClient, model::SubscriptionFilter};
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
 
-use super::{Key, backoff};
-use crate::domain::clock;
+use super::Key;
+use crate::domain::{backoff, clock};
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(120);
@@ -57,7 +57,8 @@ async fn listen_again(
         } else {
             failures + 1
         };
-        tokio::time::sleep(backoff(FIRST, LONGEST, failures)).await;
+        let pause = backoff::delay(FIRST, LONGEST, failures, rand::random());
+        tokio::time::sleep(pause).await;
     }
 }
 

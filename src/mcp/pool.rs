@@ -21,7 +21,7 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    ConnectionState, Key, McpError, Options, backoff,
+    ConnectionState, Key, McpError, Options,
     connect::{Known, Target},
     error::{Failure, McpErrorKind},
     session::Session,
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     domain::{
-        clock,
+        backoff, clock,
         ids::{AgentId, ServerId, TenantId},
         scrub::Scrubber,
         server::{Endpoint, ServerSpec},
@@ -348,11 +348,7 @@ impl Slot {
             .deaths
             .fetch_add(1, Ordering::Relaxed)
             .saturating_add(1);
-        let pause = backoff(
-            options.first_pause,
-            options.longest_pause,
-            deaths.checked_sub(AT_ONCE).filter(|n| *n > 0)?,
-        );
+        let pause = pause(options, deaths.checked_sub(AT_ONCE).filter(|n| *n > 0)?);
         let message = format!("the server ended {deaths} times in a row soon after its start");
         Some(McpError {
             retry_in: Some(pause),
@@ -366,7 +362,7 @@ impl Slot {
             .failures
             .fetch_add(1, Ordering::Relaxed)
             .saturating_add(1);
-        let pause = backoff(options.first_pause, options.longest_pause, failures);
+        let pause = pause(options, failures);
         McpError {
             retry_in: Some(pause.max(error.retry_in.unwrap_or_default())),
             ..error
@@ -405,6 +401,12 @@ impl Target {
         }
         self.connect().await.map(Arc::new)
     }
+}
+
+/// How long a server is left alone after so many failures in a row.
+fn pause(options: &Options, failures: u32) -> Duration {
+    let chance = rand::random();
+    backoff::delay(options.first_pause, options.longest_pause, failures, chance)
 }
 
 /// Whether a connection made for one version of a server serves the other.

@@ -24,6 +24,7 @@ use super::registry;
 use crate::app::App;
 use crate::{
     domain::{
+        backoff,
         error::Result,
         ids::{AgentId, ServerId, TenantId},
         owner::{CatalogOwner, ConnectionOwner},
@@ -293,7 +294,7 @@ async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: Cancella
     if let Err(error) = recall(&app, &place, &spec).await {
         tracing::warn!(%error, server = %place.2, "the stored catalog cannot be read");
     }
-    let mut retry = RETRY_FIRST;
+    let mut failures = 0;
     loop {
         // Subscribed before asking: a change between the answer and the wait is not missed.
         let mut changes = app.mcp.changes();
@@ -303,7 +304,7 @@ async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: Cancella
         };
         let (least, pause) = match discovered {
             Ok(discovery) => {
-                retry = RETRY_FIRST;
+                failures = 0;
                 (QUIET, learn(&app, &place, &spec, discovery).await)
             }
             Err(error) => {
@@ -312,8 +313,8 @@ async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: Cancella
                 app.connections.update(&place, &spec, |keeper| {
                     keeper.state = State::Down { reason }
                 });
-                let pause = retry.mul_f64(0.75 + rand::random::<f64>() / 2.0);
-                retry = (retry * 2).min(RETRY_MOST);
+                failures += 1;
+                let pause = backoff::delay(RETRY_FIRST, RETRY_MOST, failures, rand::random());
                 (pause, pause)
             }
         };
