@@ -33,6 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
 use serde_json::value::RawValue;
 use tokio::{
     sync::{broadcast, mpsc},
@@ -229,10 +230,7 @@ impl Mcp {
                 }
                 Err(failure) => failure,
             };
-            // Listing changes nothing, so an answer that was lost is asked for again.
-            let again = matches!(failure, Failure::NotSent(_) | Failure::SessionUnknown)
-                || (matches!(failure, Failure::Broken(_) | Failure::Lost(_)) && session.is_dead());
-            if tries == 0 || !again {
+            if tries == 0 || !session.may_read_again(&failure) {
                 return Err(failure.of_server());
             }
             Pool::retire(&using.slot, &session);
@@ -278,7 +276,7 @@ impl Mcp {
         tokio::select! {
             biased;
             () = options.cancel.cancelled() => Err(CallError::Cancelled),
-            made = call.make(&self.pool, key, spec) => made,
+            sent = call.send(&self.pool, key, spec) => sent,
             () = call.elapse(patience) => Err(call.ran_out(patience)),
         }
     }
@@ -328,7 +326,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    async fn make(
+    async fn send(
         &self,
         pool: &Arc<Pool>,
         key: &Key,
@@ -362,7 +360,7 @@ impl Call<'_> {
             tap.asking = self.asking.clone().filter(|_| session.era == Era::Legacy);
             let tap = Arc::new(tap);
             *locked(&self.under_way) = Some((session.clone(), tap.clone()));
-            let failure = match session.call(self.tool, self.answer.as_ref(), &tap).await {
+            let failure = match session.request(self.request(), &tap).await {
                 Ok(raw) => {
                     let outcome = outcome::read(raw, tap.asks).map_err(Failure::of_call)?;
                     return Ok(ToolOutcome {
@@ -386,6 +384,16 @@ impl Call<'_> {
                 failure => return Err(failure.of_call()),
             }
         }
+    }
+
+    fn request(&self) -> ClientRequest {
+        let mut params = CallToolRequestParams::new(self.tool.to_owned());
+        if let Some(Answer { responses, state }) = &self.answer {
+            params.input_responses =
+                (!responses.is_empty()).then(|| responses.clone().into_iter().collect());
+            params.request_state.clone_from(state);
+        }
+        ClientRequest::CallToolRequest(CallToolRequest::new(params))
     }
 
     async fn elapse(&self, patience: Duration) {

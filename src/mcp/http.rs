@@ -143,37 +143,6 @@ impl Client {
         locked(&self.shared.failure).take()
     }
 
-    async fn post(
-        &self,
-        message: &ClientJsonRpcMessage,
-        session: Option<&str>,
-        extra: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<Answer, Failure> {
-        let tap = self.shared.wire.outgoing(message);
-        let sent = async {
-            let headers = self.headers(session, extra)?;
-            self.send_message(&self.shared.url, headers, message, tap.as_deref())
-                .await
-        };
-        let asked = match (message, &tap) {
-            (ClientJsonRpcMessage::Request(request), Some(tap)) => {
-                Some((request.id.clone(), tap.clone()))
-            }
-            _ => None,
-        };
-        let answered = match sent.await {
-            Ok(response) => {
-                self.answer(message, session.is_some(), asked, response)
-                    .await
-            }
-            Err(failure) => Err(failure),
-        };
-        if let (Some(tap), Err(failure)) = (&tap, &answered) {
-            tap.settle(Err(failure.clone()));
-        }
-        answered
-    }
-
     /// Posts one message to an address of the server.
     async fn send_message(
         &self,
@@ -381,12 +350,30 @@ impl StreamableHttpClient for Client {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Answer, HttpError> {
-        self.post(&message, session_id.as_deref(), custom_headers)
-            .await
-            .map_err(|failure| {
-                *locked(&self.shared.failure) = Some(self.shared.wire.without_token(failure));
-                HttpError::Client(Failed)
-            })
+        let session = session_id.as_deref();
+        let tap = self.shared.wire.outgoing(&message);
+        let asked = match (&message, &tap) {
+            (ClientJsonRpcMessage::Request(request), Some(tap)) => {
+                Some((request.id.clone(), tap.clone()))
+            }
+            _ => None,
+        };
+        let answered = async {
+            let headers = self.headers(session, custom_headers)?;
+            let url = &self.shared.url;
+            let response = self
+                .send_message(url, headers, &message, tap.as_deref())
+                .await?;
+            self.answer(&message, session.is_some(), asked, response)
+                .await
+        };
+        answered.await.map_err(|failure: Failure| {
+            if let Some(tap) = &tap {
+                tap.settle(Err(failure.clone()));
+            }
+            *locked(&self.shared.failure) = Some(self.shared.wire.without_token(failure));
+            HttpError::Client(Failed)
+        })
     }
 
     async fn delete_session(

@@ -15,6 +15,7 @@ use super::{
     Era,
     error::Failure,
     params,
+    reading::Reading,
     session::Session,
     wire::{clipped, object},
 };
@@ -87,7 +88,7 @@ pub(super) async fn list(session: &Session) -> Result<Listed, Failure> {
     let mut cursors = HashSet::new();
     let mut cursor = None;
     for _ in 0..PAGES {
-        let raw = session.page(cursor).await?;
+        let raw = session.read(&Reading::Tools { cursor }).await?;
         let next = reader.read(&raw)?;
         let Some(next) = next.filter(|next| !next.is_empty()) else {
             return Ok(reader.listed);

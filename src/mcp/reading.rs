@@ -3,14 +3,22 @@
 
 use std::sync::Arc;
 
+use rmcp::model::{
+    ClientRequest, GetPromptRequest, GetPromptRequestParams, ListPromptsRequest, ListToolsRequest,
+    PaginatedRequestParams, ReadResourceRequest, ReadResourceRequestParams,
+};
 use serde_json::{Map, Value, value::RawValue};
 use tokio::time::timeout;
 
-use super::{CallError, Key, Mcp, error::Failure, pool::Pool};
+use super::{CallError, Key, Mcp, pool::Pool};
 use crate::domain::server::ServerSpec;
 
 /// One such question.
 pub(super) enum Reading<'a> {
+    /// One page of `tools/list`.
+    Tools {
+        cursor: Option<String>,
+    },
     /// One page of `prompts/list`.
     Prompts {
         cursor: Option<String>,
@@ -22,6 +30,29 @@ pub(super) enum Reading<'a> {
     Resource {
         uri: &'a str,
     },
+}
+
+impl Reading<'_> {
+    pub(super) fn request(&self) -> ClientRequest {
+        let page =
+            |cursor: &Option<String>| PaginatedRequestParams::default().with_cursor(cursor.clone());
+        match self {
+            Self::Tools { cursor } => {
+                ClientRequest::ListToolsRequest(ListToolsRequest::with_param(page(cursor)))
+            }
+            Self::Prompts { cursor } => {
+                ClientRequest::ListPromptsRequest(ListPromptsRequest::with_param(page(cursor)))
+            }
+            Self::Prompt { name, arguments } => {
+                let params =
+                    GetPromptRequestParams::new(*name).with_arguments((*arguments).clone());
+                ClientRequest::GetPromptRequest(GetPromptRequest::new(params))
+            }
+            Self::Resource { uri } => ClientRequest::ReadResourceRequest(ReadResourceRequest::new(
+                ReadResourceRequestParams::new(*uri),
+            )),
+        }
+    }
 }
 
 impl Mcp {
@@ -58,9 +89,7 @@ impl Mcp {
                 Ok(raw) => return Ok(raw),
                 Err(failure) => failure,
             };
-            let again = matches!(failure, Failure::NotSent(_) | Failure::SessionUnknown)
-                || (matches!(failure, Failure::Broken(_) | Failure::Lost(_)) && session.is_dead());
-            if tries == 0 || !again {
+            if tries == 0 || !session.may_read_again(&failure) {
                 return Err(failure.of_call());
             }
             Pool::retire(&using.slot, &session);

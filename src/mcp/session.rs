@@ -14,12 +14,10 @@ use std::{
 use rmcp::{
     ClientHandler, ErrorData, Peer, RoleClient,
     model::{
-        CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
-        ClientCapabilities, ClientConfig, ClientRequest, CustomRequest, CustomResult,
-        ElicitRequestParams, ElicitResult, ElicitationAction, ErrorCode, GetExtensions,
-        GetPromptRequest, GetPromptRequestParams, Implementation, ListPromptsRequest,
-        ListRootsRequestMethod, ListToolsRequest, PaginatedRequestParams, PingRequest,
-        ReadResourceRequest, ReadResourceRequestParams, RequestId, RequestMetaObject,
+        CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig,
+        ClientRequest, CustomRequest, CustomResult, ElicitRequestParams, ElicitResult,
+        ElicitationAction, ErrorCode, GetExtensions, Implementation, ListRootsRequestMethod,
+        PingRequest, RequestId, RequestMetaObject,
     },
     service::{
         NotificationContext, PeerRequestOptions, RequestContext, RunningService, ServiceError,
@@ -35,10 +33,7 @@ use super::{
     reading::Reading,
     wire::{ELICIT, Tap, Wire, can_elicit, clipped, locked},
 };
-use crate::domain::{
-    clock,
-    elicitation::{Answer, Leave},
-};
+use crate::domain::{clock, elicitation::Leave};
 
 /// How long the end of a session may take before it is left to itself.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -190,56 +185,25 @@ impl Session {
         self.suspect.load(Ordering::SeqCst)
     }
 
-    /// One `tools/call`.
-    pub(super) async fn call(
-        &self,
-        tool: &str,
-        answer: Option<&Answer>,
-        tap: &Arc<Tap>,
-    ) -> Result<Box<RawValue>, Failure> {
-        let mut params = CallToolRequestParams::new(tool.to_owned());
-        if let Some(Answer { responses, state }) = answer {
-            params.input_responses =
-                (!responses.is_empty()).then(|| responses.clone().into_iter().collect());
-            params.request_state.clone_from(state);
-        }
-        let request = CallToolRequest::new(params);
-        self.exchange(ClientRequest::CallToolRequest(request), tap)
-            .await
-    }
-
-    /// One page of `tools/list`.
-    pub(super) async fn page(&self, cursor: Option<String>) -> Result<Box<RawValue>, Failure> {
-        let params = PaginatedRequestParams::default().with_cursor(cursor);
-        let request = ListToolsRequest::with_param(params);
-        self.exchange(ClientRequest::ListToolsRequest(request), &Arc::default())
-            .await
-    }
-
     /// One question that changes nothing.
     pub(super) async fn read(&self, what: &Reading<'_>) -> Result<Box<RawValue>, Failure> {
-        let request = match what {
-            Reading::Prompts { cursor } => {
-                let params = PaginatedRequestParams::default().with_cursor(cursor.clone());
-                ClientRequest::ListPromptsRequest(ListPromptsRequest::with_param(params))
-            }
-            Reading::Prompt { name, arguments } => {
-                let params =
-                    GetPromptRequestParams::new(*name).with_arguments((*arguments).clone());
-                ClientRequest::GetPromptRequest(GetPromptRequest::new(params))
-            }
-            Reading::Resource { uri } => ClientRequest::ReadResourceRequest(
-                ReadResourceRequest::new(ReadResourceRequestParams::new(*uri)),
-            ),
-        };
-        self.exchange(request, &Arc::default()).await
+        self.request(what.request(), &Arc::default()).await
+    }
+
+    /// Whether something that changes nothing may be asked again after this.
+    pub(super) fn may_read_again(&self, failure: &Failure) -> bool {
+        match failure {
+            Failure::NotSent(_) | Failure::SessionUnknown => true,
+            Failure::Broken(_) | Failure::Lost(_) => self.is_dead(),
+            _ => false,
+        }
     }
 
     /// A sign of life: any answer will do.
     pub(super) async fn probe(&self, patience: Duration) -> Result<(), Failure> {
         // The newer revision has no ping; that it does not know it is an answer too.
         let ping = ClientRequest::PingRequest(PingRequest::default());
-        match tokio::time::timeout(patience, self.exchange(ping, &Arc::default())).await {
+        match tokio::time::timeout(patience, self.request(ping, &Arc::default())).await {
             Ok(
                 Ok(_)
                 | Err(
@@ -261,7 +225,7 @@ impl Session {
     }
 
     /// Sends one request and waits for what becomes of it. Dropped before that, it is cancelled.
-    async fn exchange(
+    pub(super) async fn request(
         &self,
         mut request: ClientRequest,
         tap: &Arc<Tap>,
