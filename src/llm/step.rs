@@ -6,7 +6,6 @@
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
-    time::Duration,
 };
 
 use futures_util::{Stream, StreamExt, stream};
