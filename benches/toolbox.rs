@@ -11,7 +11,7 @@ use chatelaine::{
         ids::{AgentId, ServerId},
         pack::Pack,
         policy::Standing,
-        tool::{Catalog, Tool},
+        tool::{CacheHints, Catalog, Tool},
     },
     packs::PackStore,
 };
@@ -139,6 +139,7 @@ fn catalog(server: ServerId) -> Catalog {
         })
     };
     Catalog {
+        cache: CacheHints::default(),
         server,
         tools: (0..TOOLS_EACH).map(tool).collect(),
         prompts: Vec::new(),

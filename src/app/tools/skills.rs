@@ -15,7 +15,7 @@ use serde_json::{Map, Value, value::RawValue};
 use crate::app::{
     App,
     chat::conversations,
-    runs::{self, starting::Begun},
+    runs::starting::Begun,
     servers::{agents, run_values},
     tools::toolset::{self, Toolbox},
 };
