@@ -44,7 +44,7 @@ impl FromRequestParts<Door> for Admin {
         if let Some(tenant) = tenant {
             let Operator(operator) = Operator::from_request_parts(parts, door).await?;
             return Ok(Self(
-                app::accounts::tenant_admin::admin(&door.app, &operator, tenant).await?,
+                app::runs::tenant_admin::admin(&door.app, &operator, tenant).await?,
             ));
         }
         let Known(caller) = Known::from_request_parts(parts, door).await?;

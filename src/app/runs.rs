@@ -8,7 +8,9 @@ pub mod deleting;
 pub mod ending;
 pub mod opening;
 pub mod scheduler;
+pub mod sign_outs;
 pub mod starting;
+pub mod tenant_admin;
 pub(super) mod tools;
 
 use serde::Serialize;

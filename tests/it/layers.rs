@@ -35,9 +35,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("src/app/tools/gate", "chat"),
     ("src/app/tools/skills", "chat"),
     ("src/app/tools/skills", "runs"),
-    ("src/app/accounts/sessions", "runs"),
-    ("src/app/accounts/sessions", "servers"),
-    ("src/app/accounts/users", "servers"),
 ];
 /// Words that only the files named (or those below a folder) may write.
 const RESERVED: [(&str, &[&str], &str); 11] = [

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::app::{
     self, App,
-    accounts::tenant_admin::{NewTenant, TenantChange, TenantView},
+    runs::tenant_admin::{NewTenant, TenantChange, TenantView},
 };
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -50,8 +50,7 @@ pub(in crate::api) async fn list(
     }
     let limit = page(which.limit, 200)?;
     let mut items =
-        app::accounts::tenant_admin::list(&app, &operator, which.after.as_deref(), limit + 1)
-            .await?;
+        app::runs::tenant_admin::list(&app, &operator, which.after.as_deref(), limit + 1).await?;
     let next = super::next(&mut items, limit, |tenant| tenant.name.clone());
     Ok(axum::Json(TenantPage { items, next }))
 }
@@ -64,7 +63,7 @@ pub(in crate::api) async fn create(
     Operator(operator): Operator,
     Json(new): Json<NewTenant>,
 ) -> Result<(StatusCode, axum::Json<TenantView>), Problem> {
-    let tenant = app::accounts::tenant_admin::create(&app, &operator, new).await?;
+    let tenant = app::runs::tenant_admin::create(&app, &operator, new).await?;
     Ok((StatusCode::CREATED, axum::Json(tenant)))
 }
 
@@ -77,7 +76,7 @@ pub(in crate::api) async fn get(
     Path(name): Path<String>,
 ) -> Result<axum::Json<TenantView>, Problem> {
     Ok(axum::Json(
-        app::accounts::tenant_admin::get(&app, &operator, &name).await?,
+        app::runs::tenant_admin::get(&app, &operator, &name).await?,
     ))
 }
 
@@ -93,7 +92,7 @@ pub(in crate::api) async fn change(
     Json(change): Json<TenantChange>,
 ) -> Result<axum::Json<TenantView>, Problem> {
     Ok(axum::Json(
-        app::accounts::tenant_admin::change(&app, &operator, &name, change).await?,
+        app::runs::tenant_admin::change(&app, &operator, &name, change).await?,
     ))
 }
 
@@ -114,7 +113,7 @@ pub(in crate::api) async fn remove(
     Path(name): Path<String>,
     Query(confirmation): Query<Confirmation>,
 ) -> Result<StatusCode, Problem> {
-    app::accounts::tenant_admin::remove(&app, &operator, &name, confirmation.confirm.as_deref())
+    app::runs::tenant_admin::remove(&app, &operator, &name, confirmation.confirm.as_deref())
         .await?;
     Ok(StatusCode::NO_CONTENT)
 }

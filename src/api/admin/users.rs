@@ -84,7 +84,7 @@ pub(in crate::api) async fn sign_out(
     Admin(admin): Admin,
     Path(user): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    app::accounts::users::sign_out(&app, &admin, &user).await?;
+    app::runs::sign_outs::end_by_id(&app, &admin, &user).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -102,6 +102,6 @@ pub(in crate::api) async fn remove_credentials(
     Admin(admin): Admin,
     Path(user): Path<String>,
 ) -> Result<axum::Json<Removed>, Problem> {
-    let removed = app::accounts::users::remove_credentials(&app, &admin, &user).await?;
+    let removed = app::servers::credentials::remove_by_id(&app, &admin, &user).await?;
     Ok(axum::Json(Removed { removed }))
 }

@@ -5,11 +5,9 @@ use time::OffsetDateTime;
 use super::schemas;
 use crate::{
     app::{
-        accounts::{
-            self, LimitsChange,
-            tenant_admin::{self, InForce},
-        },
+        accounts::{self, LimitsChange},
         platform::{health, webhooks},
+        runs::tenant_admin::{self, InForce},
     },
     domain::{
         account::{self, Frontend, UserCredential},

@@ -1,8 +1,7 @@
-//! A tenant's users, for its admins: who has been seen, what they have, and an end to it. Users come from issuers and
+//! A tenant's users, for its admins: who has been seen, and what they have. Users come from issuers and
 //! frontends; nothing here makes one or takes one away.
 
-use super::sessions;
-use crate::app::{App, servers::credentials};
+use crate::app::App;
 use crate::{
     domain::{
         account::SeenUser,
@@ -40,16 +39,4 @@ pub async fn get(app: &App, admin: &Admin, user: &str) -> Result<SeenUser> {
     store::users::get(&mut tx, &UserId(user.into()))
         .await?
         .ok_or_else(unknown)
-}
-
-/// Ends the sessions of a user who has been seen.
-pub async fn sign_out(app: &App, admin: &Admin, user: &str) -> Result<()> {
-    let user = get(app, admin, user).await?.id;
-    sessions::end_for(app, admin, &UserId(user.into())).await
-}
-
-/// Removes what a user entered for personal servers; how many that were.
-pub async fn remove_credentials(app: &App, admin: &Admin, user: &str) -> Result<usize> {
-    let user = get(app, admin, user).await?.id;
-    credentials::remove_all(app, admin, &UserId(user.into())).await
 }

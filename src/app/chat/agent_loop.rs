@@ -7,21 +7,23 @@
 
 mod calls;
 mod elicited;
+mod ending;
 mod history;
 mod opening;
 mod prompt;
 mod servers;
 mod skill;
+mod writing;
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicI64, Ordering},
-};
+use std::sync::{Arc, Mutex, atomic::AtomicI64};
 
 use futures_util::{StreamExt, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
 
-use self::history::Transcript;
+use self::{
+    ending::{Ending, ending_of},
+    history::Transcript,
+};
 use super::{commands, elicitations};
 use crate::app::{
     App,
@@ -32,14 +34,14 @@ use crate::app::{
 use crate::{
     domain::{
         error::{Error, Result},
-        event::{Event, Transient},
+        event::Transient,
         message::{CallStatus, Message, Part, Role},
         pack::{Pack, Provider},
-        run::{ClaimedRun, RunKind, RunStatus, Usage},
+        run::{ClaimedRun, RunKind},
         texts::{self, Key},
     },
-    llm::{Delta, Reply, StepRequest, Stop},
-    store::{self, Tx, messages::NewMessage},
+    llm::{Delta, Reply, StepRequest},
+    store,
 };
 
 /// A run that has broken off more often than this is given up.
@@ -74,68 +76,6 @@ pub fn work(
     Box::pin(work.finish())
 }
 
-/// How a run ends. All of it is written at once, so that a run taken up again never says its last words twice.
-struct Ending {
-    status: RunStatus,
-    error: Option<String>,
-    /// The last words: the answer or the part of it that was shown, a notice, what a command came to.
-    last: Vec<Last>,
-    /// What the model's last step took, when it is known.
-    usage: Option<Usage>,
-}
-
-struct Last {
-    role: Role,
-    parts: Vec<Part>,
-    for_model: bool,
-}
-
-impl Ending {
-    fn of(status: RunStatus, error: Option<String>) -> Self {
-        Self {
-            status,
-            error,
-            last: Vec::new(),
-            usage: None,
-        }
-    }
-
-    fn succeeded() -> Self {
-        Self::of(RunStatus::Succeeded, None)
-    }
-
-    fn failed(error: impl Into<String>) -> Self {
-        Self::of(RunStatus::Failed, Some(error.into()))
-    }
-
-    fn cancelled() -> Self {
-        Self::of(RunStatus::Cancelled, None)
-    }
-
-    /// With what the model has said, which is nothing when it is blank.
-    fn saying(mut self, text: String, usage: Option<Usage>) -> Self {
-        if !text.trim().is_empty() {
-            self.last.push(Last {
-                role: Role::Assistant,
-                parts: vec![Part::text(text)],
-                for_model: true,
-            });
-        }
-        self.usage = usage;
-        self
-    }
-
-    /// With words of the program for the user.
-    fn telling(mut self, parts: Vec<Part>) -> Self {
-        self.last.push(Last {
-            role: Role::System,
-            parts,
-            for_model: false,
-        });
-        self
-    }
-}
-
 impl Work {
     /// Works the run to its end. `Err` when the run could not be ended here: its lease was lost, or the
     /// database is away; then it is taken up again from its last row.
@@ -159,48 +99,6 @@ impl Work {
             self.announce(event);
         }
         Ok(end)
-    }
-
-    /// The end as rows: the last words, why it failed, the status.
-    async fn end(&self, ending: Ending) -> Result<(RunEnd, Vec<Event>)> {
-        let run = &self.run;
-        let Ending {
-            status,
-            error,
-            mut last,
-            usage,
-        } = ending;
-        if let Some(reason) = &error {
-            let notice = commands::notice("run_failed", reason.clone());
-            last.push(Last {
-                role: Role::System,
-                parts: vec![notice],
-                for_model: false,
-            });
-        }
-        let (error, mut events) = (error.as_deref(), Vec::new());
-        let mut tx = self.app.db.tenant(run.tenant).await?;
-        let in_tree = store::runs::finish(&mut tx, run, status, error, usage).await?;
-        for Last {
-            role,
-            parts,
-            for_model,
-        } in &last
-        {
-            events.push(self.write(&mut tx, *role, parts, *for_model).await?);
-        }
-        let (ended, next) = store::messages::append_run_event(
-            &mut tx,
-            run.tenant,
-            run.conversation,
-            run.id,
-            status,
-            error,
-        )
-        .await?;
-        events.push(ended);
-        tx.commit().await?;
-        Ok((RunEnd { next, in_tree }, events))
     }
 
     async fn proceed(&self) -> Result<Ending> {
@@ -444,104 +342,10 @@ impl Work {
             }
         }
     }
-
-    /// A reply that calls tools as a row, with its usage, in one transaction.
-    async fn append_reply(&self, reply: &Reply, calls: &[calls::Resolved]) -> Result<()> {
-        let mut parts = Vec::new();
-        if !reply.text.trim().is_empty() {
-            parts.push(Part::text(reply.text.clone()));
-        }
-        parts.extend(calls.iter().map(|(call, _)| Part::ToolCall(call.clone())));
-        let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        store::runs::add_step(&mut tx, &self.run, reply.usage).await?;
-        self.commit(tx, Role::Assistant, &parts, true).await
-    }
-
-    /// Adds a message of this run, if the run is still ours, and tells the listeners.
-    async fn append(&self, role: Role, parts: &[Part], for_model: bool) -> Result<()> {
-        let mut tx = self.app.db.tenant(self.run.tenant).await?;
-        self.hold(&mut tx).await?;
-        self.commit(tx, role, parts, for_model).await
-    }
-
-    /// Locks the run, if it is still ours. A wish to stop it is heard before anything follows from what is written:
-    /// the result of a child that was stopped with it is there earlier than the next heartbeat.
-    async fn hold(&self, tx: &mut Tx) -> Result<()> {
-        if store::runs::assert_held(tx, &self.run).await? {
-            self.cancel.cancel();
-        }
-        Ok(())
-    }
-
-    async fn commit(&self, mut tx: Tx, role: Role, parts: &[Part], for_model: bool) -> Result<()> {
-        let event = self.write(&mut tx, role, parts, for_model).await?;
-        tx.commit().await?;
-        self.announce(event);
-        Ok(())
-    }
-
-    /// After the commit: tells everybody who listens.
-    fn announce(&self, event: Event) {
-        self.last_event.fetch_max(event.seq, Ordering::Relaxed);
-        self.app
-            .announce(self.run.tenant, self.run.conversation, event);
-    }
-
-    async fn write(
-        &self,
-        tx: &mut Tx,
-        role: Role,
-        parts: &[Part],
-        for_model: bool,
-    ) -> Result<Event> {
-        let run = &self.run;
-        let message = NewMessage {
-            run: Some(run.id),
-            run_ordinal: run.ordinal,
-            role,
-            parts,
-            for_model,
-        };
-        let (message, event) =
-            store::messages::append(tx, run.tenant, run.conversation, message).await?;
-        if for_model && let Some(transcript) = &mut *self.transcript() {
-            transcript.messages.push(message);
-        }
-        Ok(event)
-    }
-
-    fn transient(&self, event: Transient) {
-        let follows = self.last_event.load(Ordering::Relaxed);
-        let place = (self.run.tenant, self.run.conversation);
-        self.app.live.transient(place, follows, event);
-    }
-
-    fn transcript(&self) -> MutexGuard<'_, Option<Transcript>> {
-        self.transcript
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// What one model step came to.
 enum Step {
     Replied(Reply),
     Ended(Ending),
-}
-
-/// Whether the run ends with this reply.
-fn ending_of(reply: &Reply) -> Option<Ending> {
-    match (&reply.stop, reply.calls.is_empty()) {
-        (Stop::ContentFilter, _) => Some(Ending::failed(
-            "the model's provider withheld the answer; ask differently",
-        )),
-        (Stop::Length, true) => Some(Ending::failed(
-            "the answer was cut at the model's length limit; ask for less, or raise llm.maxTokens",
-        )),
-        (_, true) if reply.text.trim().is_empty() => {
-            Some(Ending::failed("the model gave an empty answer; ask again"))
-        }
-        (_, true) => Some(Ending::succeeded()),
-        (_, false) => None,
-    }
 }

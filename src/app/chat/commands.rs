@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::{elicitations, flows, menu, prompts};
 use crate::app::{
     App,
-    accounts::sessions,
+    runs::sign_outs,
     servers::{agents, connections::State, credentials},
     tools::{
         skills::{self, Asked, SkillView},
@@ -75,7 +75,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
         "/menu" => return choose(app, run, rest.trim()).await,
         "/authenticate" => return authenticate(app, run).await.map(Answer::Parts),
         "/logout" => {
-            let ended = sessions::end(app, &run.principal, run.id).await?;
+            let ended = sign_outs::end(app, &run.principal, run.id).await?;
             let key = if ended {
                 Key::LoggedOut
             } else {

@@ -16,9 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::app::{
     App,
-    accounts::sessions,
     platform::{leases, polls::POLL},
-    runs,
+    runs::{self, sign_outs},
     servers::{credentials, registry},
 };
 use crate::{
@@ -260,7 +259,7 @@ pub async fn hear_hints(app: Arc<App>) {
                             app.accounts.signed_out(tenant, &user).await;
                             credentials::close_all(&app, tenant, &user).await?;
                         }
-                        Hint::Tenant { tenant } => sessions::tenant_changed(&app, tenant).await?,
+                        Hint::Tenant { tenant } => sign_outs::tenant_changed(&app, tenant).await?,
                         Hint::Registry { tenant } => registry::changed(&app, tenant).await,
                         Hint::Catalog {
                             tenant,

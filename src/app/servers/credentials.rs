@@ -22,7 +22,7 @@ use moka::future::Cache;
 
 pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
-    change::{Tested, put, put_checked, remove, remove_all, test},
+    change::{Tested, put, put_checked, remove, remove_all, remove_by_id, test},
     news::{changed_elsewhere, close_all, close_tenant, find_news},
     view::{FieldView, ServerConnection, get, list, views},
 };

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use chatelaine::{
     app::{
-        accounts::sessions as signing,
         runs::{
-            ending,
+            ending, sign_outs,
             starting::{By, Target, Wanted, begin},
         },
         servers::orchestrator::RunCaller,
@@ -334,7 +333,7 @@ async fn whoever_signs_out_is_not_called_back() {
     let lead = run_with(&ann, body).await;
     gate.reached().await;
     let child = run_of(&ann, &sessions(&ann).await[1]).await;
-    signing::end(world.app(), &principal(&world), RunId::new())
+    sign_outs::end(world.app(), &principal(&world), RunId::new())
         .await
         .unwrap();
     let ann = world.user("ann", &[]).await;

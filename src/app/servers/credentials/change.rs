@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{catalogs, changed, holdings, key, reject, whose};
 use crate::{
-    app::{App, platform::keys, servers::agents},
+    app::{App, accounts::users, platform::keys, servers::agents},
     domain::{
         audit::Fact,
         connection::Trouble,
@@ -285,6 +285,12 @@ pub async fn remove(app: &App, principal: &Principal, agent: &str, server: &str)
         .close(&key(principal.tenant, pack.id(), &spec.id, id, generation))
         .await;
     Ok(true)
+}
+
+/// Removes what a user who has been seen entered for personal servers; how many that were.
+pub async fn remove_by_id(app: &App, admin: &Admin, user: &str) -> Result<usize> {
+    let user = users::get(app, admin, user).await?.id;
+    remove_all(app, admin, &UserId(user.into())).await
 }
 
 /// Removes all that a user entered, in their stead, and closes the connections made with it; for how many servers.

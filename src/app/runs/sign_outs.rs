@@ -2,7 +2,7 @@
 //! for them is stopped, and the connections that carry their credentials are closed, on every replica. What they
 //! entered stays sealed for the next time. Of a tenant that is suspended or removed: the same for everybody.
 
-use crate::app::{App, runs, servers::credentials};
+use crate::app::{App, accounts::users, runs, servers::credentials};
 use crate::{
     domain::{
         error::{Error, Result},
@@ -18,6 +18,12 @@ pub async fn end(app: &App, principal: &Principal, but: RunId) -> Result<bool> {
     let ended = app.accounts.sign_out(principal).await?;
     stop(app, principal.tenant, &principal.user, Some(but), ended).await?;
     Ok(ended)
+}
+
+/// Ends the sessions of a user who has been seen.
+pub async fn end_by_id(app: &App, admin: &Admin, user: &str) -> Result<()> {
+    let user = users::get(app, admin, user).await?.id;
+    end_for(app, admin, &UserId(user.into())).await
 }
 
 /// Ends a user's sessions in their stead.

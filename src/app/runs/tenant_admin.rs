@@ -1,13 +1,16 @@
 //! Tenants over the API, for the operator: what [`accounts`] does with their rows, told to every replica.
 //!
 //! A tenant that is suspended or removed stops at once where it was done and elsewhere with the hint, within five
-//! seconds without it ([`sessions::tenant_changed`]).
+//! seconds without it ([`sign_outs::tenant_changed`]).
 
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::{sessions, usage};
-use crate::app::{App, accounts};
+use super::sign_outs;
+use crate::app::{
+    App,
+    accounts::{self, usage},
+};
 use crate::{
     domain::{
         account::Tenant,
@@ -159,5 +162,5 @@ pub async fn admin(app: &App, operator: &Operator, name: &str) -> Result<Admin> 
 
 async fn tell(app: &App, tenant: TenantId) -> Result<()> {
     let _ = app.hints.send(Hint::Tenant { tenant });
-    sessions::tenant_changed(app, tenant).await
+    sign_outs::tenant_changed(app, tenant).await
 }

@@ -1,0 +1,137 @@
+//! How a run ends, and its end as rows.
+
+use super::Work;
+use crate::{
+    app::{chat::commands, runs::scheduler::RunEnd},
+    domain::{
+        error::Result,
+        event::Event,
+        message::{Part, Role},
+        run::{RunStatus, Usage},
+    },
+    llm::{Reply, Stop},
+    store,
+};
+
+/// How a run ends. All of it is written at once, so that a run taken up again never says its last words twice.
+pub(super) struct Ending {
+    pub status: RunStatus,
+    error: Option<String>,
+    /// The last words: the answer or the part of it that was shown, a notice, what a command came to.
+    last: Vec<Last>,
+    /// What the model's last step took, when it is known.
+    usage: Option<Usage>,
+}
+
+struct Last {
+    role: Role,
+    parts: Vec<Part>,
+    for_model: bool,
+}
+
+impl Ending {
+    fn of(status: RunStatus, error: Option<String>) -> Self {
+        Self {
+            status,
+            error,
+            last: Vec::new(),
+            usage: None,
+        }
+    }
+
+    pub fn succeeded() -> Self {
+        Self::of(RunStatus::Succeeded, None)
+    }
+
+    pub fn failed(error: impl Into<String>) -> Self {
+        Self::of(RunStatus::Failed, Some(error.into()))
+    }
+
+    pub fn cancelled() -> Self {
+        Self::of(RunStatus::Cancelled, None)
+    }
+
+    /// With what the model has said, which is nothing when it is blank.
+    pub fn saying(mut self, text: String, usage: Option<Usage>) -> Self {
+        if !text.trim().is_empty() {
+            self.last.push(Last {
+                role: Role::Assistant,
+                parts: vec![Part::text(text)],
+                for_model: true,
+            });
+        }
+        self.usage = usage;
+        self
+    }
+
+    /// With words of the program for the user.
+    pub fn telling(mut self, parts: Vec<Part>) -> Self {
+        self.last.push(Last {
+            role: Role::System,
+            parts,
+            for_model: false,
+        });
+        self
+    }
+}
+
+impl Work {
+    /// The end as rows: the last words, why it failed, the status.
+    pub(super) async fn end(&self, ending: Ending) -> Result<(RunEnd, Vec<Event>)> {
+        let run = &self.run;
+        let Ending {
+            status,
+            error,
+            mut last,
+            usage,
+        } = ending;
+        if let Some(reason) = &error {
+            let notice = commands::notice("run_failed", reason.clone());
+            last.push(Last {
+                role: Role::System,
+                parts: vec![notice],
+                for_model: false,
+            });
+        }
+        let (error, mut events) = (error.as_deref(), Vec::new());
+        let mut tx = self.app.db.tenant(run.tenant).await?;
+        let in_tree = store::runs::finish(&mut tx, run, status, error, usage).await?;
+        for Last {
+            role,
+            parts,
+            for_model,
+        } in &last
+        {
+            events.push(self.write(&mut tx, *role, parts, *for_model).await?);
+        }
+        let (ended, next) = store::messages::append_run_event(
+            &mut tx,
+            run.tenant,
+            run.conversation,
+            run.id,
+            status,
+            error,
+        )
+        .await?;
+        events.push(ended);
+        tx.commit().await?;
+        Ok((RunEnd { next, in_tree }, events))
+    }
+}
+
+/// Whether the run ends with this reply.
+pub(super) fn ending_of(reply: &Reply) -> Option<Ending> {
+    match (&reply.stop, reply.calls.is_empty()) {
+        (Stop::ContentFilter, _) => Some(Ending::failed(
+            "the model's provider withheld the answer; ask differently",
+        )),
+        (Stop::Length, true) => Some(Ending::failed(
+            "the answer was cut at the model's length limit; ask for less, or raise llm.maxTokens",
+        )),
+        (_, true) if reply.text.trim().is_empty() => {
+            Some(Ending::failed("the model gave an empty answer; ask again"))
+        }
+        (_, true) => Some(Ending::succeeded()),
+        (_, false) => None,
+    }
+}
