@@ -57,7 +57,7 @@ const RESERVED: [(&str, &[&str], &str); 11] = [
     (
         "sqlx::",
         &["src/store.rs", "src/store/", "src/cli/private_postgres.rs"],
-        "SQL lives in store; what starts a Postgres connects to it",
+        "SQL lives in store",
     ),
     (
         "SystemTime::now",
