@@ -4,7 +4,7 @@
 //! Invariants: no connection is opened to an address that is not public unless the operator's allowlist
 //! names the host; the address that was judged is the one that is dialled; each redirect is judged like a
 //! first request and carries neither credential nor body to another origin; no answer is larger or slower
-//! than its request allows. DESIGN section 8, "Egress guard".
+//! than its request allows.
 
 mod address;
 mod body;

@@ -49,8 +49,8 @@ pub fn can_carry(text: &str) -> bool {
         .all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
 }
 
-/// The header that a config key becomes: `X-Context-Id` for `context_id`; a key with a hyphen is one already
-/// (DESIGN section 6).
+/// The header that a config key becomes: `X-Context-Id` for `context_id`; a key with a hyphen is
+/// a header name already.
 pub fn of_key(key: &str) -> String {
     if key.contains('-') {
         return key.to_owned();

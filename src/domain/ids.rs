@@ -63,7 +63,7 @@ uuid_id! {
     ApprovalId,
 }
 
-/// `[A-Za-z0-9][A-Za-z0-9_-]{0,63}`: the shape of every id that an author chooses (DESIGN section 3).
+/// `[A-Za-z0-9][A-Za-z0-9_-]{0,63}`: the shape of every id that an author chooses.
 fn is_author_id(text: &str) -> bool {
     let mut bytes = text.bytes();
     text.len() <= 64

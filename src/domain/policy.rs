@@ -1,4 +1,4 @@
-//! One decision: may this principal call this tool? Pure and ordered (DESIGN section 3, "Tool access").
+//! One decision: may this principal call this tool? Pure and ordered.
 //! The listing and the gate ask the same function, so what a model is shown is what it may call.
 //!
 //! What no rule covers is denied.

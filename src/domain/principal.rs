@@ -58,7 +58,7 @@ impl Principal {
         })
     }
 
-    /// Roles and admin right in one pack (DESIGN section 3). Roles that the pack does not name are
+    /// Roles and admin right in one pack. Roles that the pack does not name are
     /// dropped; a guest has exactly [`GUEST`] and is never an admin.
     pub fn standing(&self, pack: &Pack) -> Standing {
         if !self.authenticated {

@@ -1,5 +1,5 @@
 //! The registry of servers: what an MCP server is and which configuration it takes, said once and referred to
-//! by name (the registry document; DESIGN section 6).
+//! by name (the registry document).
 //!
 //! An [`Entry`] is a definition that can be used: every template is parsed, every value fits its schema. A pack
 //! refers to entries ([`ServerRef`]); [`merge`] puts the levels on top of each other and remembers where each

@@ -23,7 +23,7 @@ pub struct ServerSpec {
     pub id: ServerId,
     pub endpoint: Endpoint,
     pub access_mode: AccessMode,
-    /// Who may call which tool. Absent: nobody may (DESIGN section 3, rule 3).
+    /// Who may call which tool. Absent: nobody may.
     pub tool_access: Option<ToolAccess>,
     /// The allowlist `tools`. Absent: every discovered tool; empty: none.
     pub tools: Option<Vec<ToolPattern>>,
@@ -160,7 +160,7 @@ pub struct Timeouts {
 }
 
 impl Default for Timeouts {
-    /// 5 s to connect and 60 s for a request, as in DESIGN section 3.
+    /// 5 s to connect and 60 s for a request.
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
@@ -195,7 +195,7 @@ pub struct UserField {
 pub struct UserHeader {
     /// `Authorization` unless the pack says otherwise.
     pub name: String,
-    /// Literal text with `{value}`, `{fieldName}` or `{base64(user:token)}`; see DESIGN section 4.
+    /// Literal text with `{value}`, `{fieldName}` or `{base64(user:token)}`.
     pub template: String,
 }
 

@@ -196,7 +196,7 @@ impl Template {
 
     /// Parses the spelling of a personal server's headers: `{value}` is what the user entered in the field
     /// `own`, `{name}` what they entered in another, `{base64(user:token)}` the base64 of two with a colon
-    /// between them, and everything else itself (DESIGN section 4).
+    /// between them, and everything else itself.
     pub fn parse_user(text: &str, own: &str) -> Result<Self, TemplateError> {
         let field = |name: &str| match name.trim() {
             "value" => Ok(Reference {

@@ -1,4 +1,4 @@
-//! `toolAccess` and tool patterns (DESIGN section 3, "Tool access").
+//! `toolAccess` and tool patterns.
 //!
 //! What would contradict itself is refused; what can have no effect is a warning.
 

@@ -336,7 +336,7 @@ fn bearer(document: &Document, field: &Field) -> Option<Node> {
     Some(made.into_node(field))
 }
 
-/// Exact names. An empty list is none (ACCEPTANCE, conflict 2).
+/// Exact names. An empty list is none.
 fn allowlist(document: &Document, field: &Field) -> Option<Node> {
     let items = field.list()?;
     if items.is_empty() {

@@ -1,4 +1,4 @@
-//! holaOS: `workspace.yaml`, of which `mcp_registry` counts (its document; statements H1–H26).
+//! holaOS: `workspace.yaml`, of which `mcp_registry` counts (its document says how).
 //!
 //! Its codes and sentences are that program's own. A server that the allowlist names is limited to the tools
 //! named; every other one stays open.

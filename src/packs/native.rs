@@ -1,4 +1,4 @@
-//! The native format: `agent-pack.yaml` → [`Pack`] (DESIGN section 3).
+//! The native format: `agent-pack.yaml` → [`Pack`].
 //!
 //! Every field is read here or by [`server`]; a field that nobody reads is unknown and refused.
 

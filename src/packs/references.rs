@@ -1,5 +1,5 @@
 //! Servers that a pack takes from the registry: `mcpServers`, the `capabilities` that bring some along, and the
-//! entries that lie beside the pack as `registry/*.json` (DESIGN sections 6 and 7).
+//! entries that lie beside the pack as `registry/*.json`.
 //!
 //! A capability is a file of its own, `capabilities/<name>.yaml` beside the packs. What it says of a server the
 //! agent may say differently, key by key.

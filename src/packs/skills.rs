@@ -1,4 +1,4 @@
-//! `skills`: named shortcuts to a tool (DESIGN sections 3 and 7). A skill that could never run is refused.
+//! `skills`: named shortcuts to a tool. A skill that could never run is refused.
 
 use super::{access, field::Field};
 use crate::domain::{

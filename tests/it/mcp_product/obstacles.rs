@@ -129,7 +129,7 @@ async fn a_server_that_is_not_there_is_said_not_to_be_available() {
     assert_eq!(server.requests("tools/call").len(), 0);
 }
 
-/// Statement H19: what is connected is not said to be unavailable because its tools are not known.
+/// What is connected is not said to be unavailable because its tools are not known.
 #[tokio::test]
 async fn a_model_is_told_of_servers_whose_tools_are_not_known_yet() {
     let server = search().await;

@@ -265,7 +265,7 @@ fn reloaded(files: &[(&str, &str)], changed: (&str, &str), env: &Environment) ->
     pack
 }
 
-/// H24, and the same for every file of every format.
+/// The same for every file of every format.
 #[test]
 fn a_change_of_any_file_is_a_new_version() {
     let second = AOS.replace("id: a", "id: b");

@@ -1,4 +1,4 @@
-//! `workspace.yaml` of holaOS: statements H1 to H19, H25 and H26 of the acceptance list.
+//! `workspace.yaml` of holaOS as its document describes it.
 
 use std::time::Duration;
 
@@ -189,7 +189,7 @@ fn header(value: &str) -> Result<String, Vec<String>> {
     }
 }
 
-/// H11 and H12, and the table of placeholders.
+/// Partial references, and the table of placeholders.
 #[test]
 fn placeholders_resolve_or_are_refused() {
     for (value, expected) in [
@@ -286,7 +286,7 @@ fn an_address_that_ends_with_sse_is_of_that_transport() {
     }
 }
 
-/// H13, H14, H18 and H19: who is named is narrowed, others stay open, and nobody is told that there is nothing.
+/// Who is named is narrowed, others stay open, and nobody is told that there is nothing.
 #[test]
 fn an_allowlist_narrows_the_servers_that_it_names() {
     for list in ["", "tool_ids:", "tool_ids: []"] {

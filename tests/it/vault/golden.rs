@@ -70,7 +70,7 @@ fn what_is_sealed_opens_for_a_reader_written_from_the_specification() {
     }
 }
 
-/// DESIGN section 4, "At rest", with HKDF written out (RFC 5869: two blocks of output).
+/// The envelope as `vault` documents it, with HKDF written out (RFC 5869: two blocks of output).
 fn read(info: &[u8], key: &[u8; 32], belongings: &[&[u8]], sealed: &[u8]) -> Vec<u8> {
     let (salt, nonce, commitment) = (&sealed[7..39], &sealed[39..51], &sealed[51..83]);
     let extracted = hmac(salt, &[key]);
