@@ -11,13 +11,13 @@ use crate::domain::{
     usage::{Line, Used},
 };
 
-/// Serialises the admissions of a tenant until the end of the transaction, so that no two of them count the same place
-/// within a limit.
+/// Locks the tenant's row until the end of the transaction, so that no two admissions count the same place within a
+/// limit.
 pub async fn lock(tx: &mut Tx) -> Result<()> {
     let tenant = tx.tenant()?;
     sqlx::query!(
-        r#"select 1 as "one!" from pg_advisory_xact_lock(hashtextextended($1, 0))"#,
-        format!("usage {tenant}"),
+        r#"select 1 as "one!" from tenants where id = $1 for no key update"#,
+        tenant.0,
     )
     .fetch_one(tx.conn())
     .await?;
