@@ -118,7 +118,11 @@ async fn described(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
                            coalesce(sum(input_tokens + output_tokens)
                                     filter (where day = (now() at time zone 'utc')::date), 0)::bigint as tokens,
                            max(day)::timestamp at time zone 'utc' as last
-                    from usage where tenant_id = $2 and user_id = u.id) used,
+                    from (select day, runs, input_tokens, output_tokens
+                          from usage where tenant_id = $2 and user_id = u.id
+                          union all
+                          select day, runs, input_tokens, output_tokens
+                          from usage_additions where tenant_id = $2 and user_id = u.id) counted) used,
            lateral (select count(*) as tool_calls from audit
                     where tenant_id = $2 and actor = u.id and action = 'tool.call'
                       and at >= ((now() at time zone 'utc')::date)::timestamp at time zone 'utc') called,

@@ -37,7 +37,8 @@ class Count(Middleware):
         return await call_next(context)
 
 
-notes = FastMCP("notes", auth=FromFile(), middleware=[Count()])
+# One list for everybody: without `cache_scope` the SDK declares each list private.
+notes = FastMCP("notes", auth=FromFile(), middleware=[Count()], cache_ttl=300, cache_scope="public")
 
 
 @notes.tool
