@@ -372,7 +372,7 @@ impl Call<'_> {
             };
             match failure {
                 Failure::NotSent(_) | Failure::SessionUnknown if tries > 0 => {
-                    Pool::retire(&using.slot, &session)
+                    Pool::retire(&using.slot, &session);
                 }
                 // The server wants headers that only its list tells of, and this process never asked for it.
                 Failure::Refused {

@@ -111,7 +111,7 @@ pub fn arguments(prompt: &ServerPrompt, rest: &str) -> Result<Map<String, Value>
             .filter(|(name, _)| prompt.arguments.iter().any(|a| a.name == *name));
         match named {
             Some((name, value)) => {
-                drop(given.insert(name.to_owned(), Value::String(value.to_owned())))
+                drop(given.insert(name.to_owned(), Value::String(value.to_owned())));
             }
             None => free.push(word),
         }
@@ -152,7 +152,7 @@ fn words(text: &str) -> Vec<String> {
             '\\' if quoted && matches!(chars.peek(), Some('"' | '\\')) => word.extend(chars.next()),
             // Only where a value begins or ends: an inch sign within a word is no quote.
             '"' if quoted || word.is_empty() || word.ends_with('=') => {
-                (quoted, begun) = (!quoted, true)
+                (quoted, begun) = (!quoted, true);
             }
             c if c.is_whitespace() && !quoted => {
                 if begun {

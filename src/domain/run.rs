@@ -123,6 +123,10 @@ pub struct ClaimedRun {
 
 /// What was known of a run when it was claimed, so that its worker need not look it up.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "four independent facts, each read once"
+)]
 pub struct RunStart {
     /// Number of the conversation's last durable event.
     pub last_event: i64,

@@ -63,6 +63,7 @@ pub enum CacheScope {
 
 impl CacheHints {
     /// What holds for two lists, or two pages of one, together: the stricter of what each says.
+    #[must_use]
     pub fn and(self, other: Self) -> Self {
         let scope = match (self.scope, other.scope) {
             (Some(CacheScope::Private), _) | (_, Some(CacheScope::Private)) => {

@@ -99,7 +99,7 @@ pub(super) fn key(llm: &Llm) -> Result<Option<(HeaderName, HeaderValue)>, ModelE
     let Some(key) = llm
         .api_key
         .as_ref()
-        .map(|key| key.expose())
+        .map(super::super::domain::secret::Secret::expose)
         .filter(|key| !key.is_empty())
     else {
         return Ok(None);

@@ -233,7 +233,7 @@ impl Wire {
         match self.incoming(text, None) {
             Incoming::Pass => serde_json::from_str(text)
                 .inspect_err(|_| {
-                    tracing::debug!("a server wrote something that is no message of the protocol")
+                    tracing::debug!("a server wrote something that is no message of the protocol");
                 })
                 .ok(),
             Incoming::Answered(id) => Some(stand_in(id)),

@@ -166,10 +166,10 @@ fn options(object: &mut Object, kind: Option<FieldKind>, language: &str) -> Vec<
     let select = kind == Some(FieldKind::Select);
     match &field {
         Some(field) if !select && kind.is_some() => {
-            field.error("only a select has options", "write `type: select`")
+            field.error("only a select has options", "write `type: select`");
         }
         None if select && object.is_absent("options") => {
-            object.missing("options", "write `options: [a, b]`")
+            object.missing("options", "write `options: [a, b]`");
         }
         _ => {}
     }

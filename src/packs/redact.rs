@@ -91,7 +91,7 @@ fn literals(node: &Node, text: &str, secret: bool, spans: &mut Vec<Range<usize>>
 fn arguments(command: &Node, spans: &mut Vec<Range<usize>>) {
     match &command.value {
         Value::Scalar { text, .. } if text.trim().contains(char::is_whitespace) => {
-            spans.push(command.span.clone())
+            spans.push(command.span.clone());
         }
         Value::List(words) => {
             let words = words

@@ -36,7 +36,7 @@ pub(super) struct Node {
 pub(super) enum Origin {
     /// It stands in the text like this.
     Written,
-    /// NodeBuilder of what stands there, under this path.
+    /// `NodeBuilder` of what stands there, under this path.
     Translated(String),
     /// Nobody wrote it; the text says who gave it.
     Generated(&'static str),

@@ -110,9 +110,9 @@ impl YamlWriter<'_> {
         }
         self.line(indent, &format!("{head}{beside}"));
         if node.entries().is_empty() {
-            self.list(node, indent + 2, keys)
+            self.list(node, indent + 2, keys);
         } else {
-            self.map(node, indent + 2, keys)
+            self.map(node, indent + 2, keys);
         }
     }
 

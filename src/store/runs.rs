@@ -95,6 +95,10 @@ fn parse_kind(kind: &str) -> RunKind {
 
 /// Creates a run, or joins the turn that waits already, and adds the message that it answers. A turn is claimed at birth
 /// unless another one of the conversation is under way; a command always is. Counts a new turn for the limits.
+#[expect(
+    clippy::too_many_lines,
+    reason = "one statement instead of ten round trips"
+)]
 pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
     let (tenant, message_id) = (tx.tenant()?, MessageId::new());
     let row = sqlx::query!(

@@ -80,7 +80,7 @@ impl ChatRequest {
         let last = transcript.len().saturating_sub(1);
         match transcript.last() {
             Some((Role::User, text)) => {
-                readable(&format!("messages[{last}].content"), text, MAX_TEXT)?
+                readable(&format!("messages[{last}].content"), text, MAX_TEXT)?;
             }
             _ => {
                 return Err(Problem::invalid(

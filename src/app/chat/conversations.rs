@@ -217,7 +217,7 @@ pub(in crate::app) struct PendingPost {
 }
 
 enum Unpublished {
-    Run(OpenedRun),
+    Run(Box<OpenedRun>),
     /// An answer went to a run that is at work already.
     Events(Vec<Event>),
 }
@@ -286,7 +286,7 @@ pub(in crate::app) async fn say(
             message: opened.message.clone(),
             run: opened.run.clone(),
         },
-        unpublished: Unpublished::Run(opened),
+        unpublished: Unpublished::Run(Box::new(opened)),
     })
 }
 

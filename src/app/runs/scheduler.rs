@@ -119,7 +119,7 @@ pub async fn take_up(app: &Arc<App>) -> Result<()> {
             Ok(false) => break,
             // The others need not wait for one that cannot be read.
             Err(error) => {
-                tracing::warn!(run = %id, %error, "a run could not be claimed; trying again")
+                tracing::warn!(run = %id, %error, "a run could not be claimed; trying again");
             }
         }
     }
@@ -289,7 +289,10 @@ pub async fn hear_hints(app: Arc<App>) {
 }
 
 /// Which of the conversations with listeners have news? `known` is what the last look saw. One query for all tenants.
-pub async fn find_news(app: &Arc<App>, known: &mut HashMap<ConversationId, i64>) -> Result<()> {
+pub(crate) async fn find_news(
+    app: &Arc<App>,
+    known: &mut HashMap<ConversationId, i64>,
+) -> Result<()> {
     let listened = app.live.listened();
     if listened.is_empty() {
         known.clear();

@@ -173,7 +173,7 @@ pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<A
             Ok(Some(resolved)) => servers.push(resolved),
             Ok(None) => {}
             Err(reason) => {
-                tracing::warn!(%tenant, agent = %pack.id(), %reason, "a server of the registry is left out")
+                tracing::warn!(%tenant, agent = %pack.id(), %reason, "a server of the registry is left out");
             }
         }
     }
@@ -348,7 +348,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
                 return Err(error);
             }
             Err(error) => {
-                tracing::error!(%tenant, secret = row.name, %error, "a secret cannot be opened")
+                tracing::error!(%tenant, secret = row.name, %error, "a secret cannot be opened");
             }
         }
     }

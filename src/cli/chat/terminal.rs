@@ -44,7 +44,7 @@ impl Screen {
             News::ToolStarted { server, tool } => self.say(&format!("  ⚙ {server} {tool}")),
             News::ToolProgress { text } if !text.is_empty() => self.say(&format!("  … {text}")),
             News::ToolFinished { status } if status != "succeeded" => {
-                self.say(&format!("  ⚙ {status}"))
+                self.say(&format!("  ⚙ {status}"));
             }
             News::Message {
                 seq,

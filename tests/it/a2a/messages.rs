@@ -146,7 +146,7 @@ async fn what_cannot_be_asked_is_refused_in_the_protocols_words() {
             &ann,
             with(&|params| {
                 params["configuration"] =
-                    json!({ "taskPushNotificationConfig": { "url": "https://x" } })
+                    json!({ "taskPushNotificationConfig": { "url": "https://x" } });
             }),
             -32003,
         ),

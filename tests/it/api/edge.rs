@@ -95,7 +95,7 @@ async fn without_a_list_no_browser_of_another_origin_may_call() {
 #[tokio::test]
 async fn browsers_of_listed_origins_may_call() {
     let world = World::with(|setup| {
-        setup.config.cors_origins = vec!["https://chat.example.org".to_owned()]
+        setup.config.cors_origins = vec!["https://chat.example.org".to_owned()];
     })
     .await;
     let preflight = async |origin: &str| {

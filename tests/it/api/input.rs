@@ -19,6 +19,7 @@ type Case = (
 const NEW: &str = "/v1/conversations";
 const SAY: &str = "/v1/conversations/{id}/messages";
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn cases() -> Vec<Case> {
     let (get, post) = (|| Method::GET, || Method::POST);
     vec![

@@ -399,6 +399,6 @@ async fn only_what_was_made_with_a_credential_is_a_personal_connection() {
     for key in others.iter().chain([&personal]) {
         mcp.connect(key, &spec).await.unwrap();
     }
-    assert_eq!(mcp.personal_keys(), [personal.clone()]);
+    assert_eq!(mcp.personal_keys(), std::slice::from_ref(&personal));
     assert_eq!(server.requests("initialize").len(), 4, "one for each owner");
 }

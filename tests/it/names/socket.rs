@@ -103,7 +103,7 @@ async fn whatever_a_server_calls_its_tools_the_model_can_call_each_of_them() {
     let world = World::with(|setup| {
         setup
             .packs
-            .push(pack(&[("files", &files), ("2nd", &second)]))
+            .push(pack(&[("files", &files), ("2nd", &second)]));
     })
     .await;
     let tools = listed(&world, FILES.len() + SECOND.len()).await;

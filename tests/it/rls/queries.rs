@@ -279,7 +279,7 @@ fn mentions(flat: &[String]) -> Vec<(String, String)> {
         match &**token {
             "from" => is_list = true,
             "where" | "set" | "order" | "group" | "returning" | "limit" | "select" => {
-                is_list = false
+                is_list = false;
             }
             _ => {}
         }
@@ -321,7 +321,7 @@ fn conditions(flat: &[String]) -> Option<Vec<(String, String)>> {
         match &**token {
             "where" | "on" => is_condition = true,
             "order" | "group" | "limit" | "returning" | "set" | "from" | "select" => {
-                is_condition = false
+                is_condition = false;
             }
             "or" if is_condition => return None,
             "=" if is_condition && flat[at - 2] != "not" => {

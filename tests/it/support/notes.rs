@@ -85,7 +85,7 @@ impl Notes {
 
     pub fn grant(&self, token: &str, user: &str, scopes: &[&str]) {
         self.change(|tokens| {
-            drop(tokens.insert(token.to_owned(), json!({ "user": user, "scopes": scopes })))
+            drop(tokens.insert(token.to_owned(), json!({ "user": user, "scopes": scopes })));
         });
     }
 

@@ -51,7 +51,7 @@ pub async fn strike(
             Fault::Freeze => {
                 fleet
                     .freeze(replica, LEASE.mul_f64(random.random_range(1.2..2.0)))
-                    .await
+                    .await;
             }
             Fault::Crash => database.crash().await,
         }

@@ -43,7 +43,7 @@ async fn a_server_that_is_down_at_the_start_is_used_when_it_comes() {
         setup.env = setup
             .env
             .clone()
-            .with("BANK_URL", format!("http://{address}/mcp"))
+            .with("BANK_URL", format!("http://{address}/mcp"));
     })
     .await;
     world
@@ -120,7 +120,7 @@ async fn a_server_that_goes_is_found_down_by_its_first_call_and_found_again() {
         setup.env = setup
             .env
             .clone()
-            .with("BANK_URL", format!("http://{address}/mcp"))
+            .with("BANK_URL", format!("http://{address}/mcp"));
     })
     .await;
     let ann = world.user("ann", &["employee"]).await;

@@ -83,7 +83,7 @@ fn field_lines(texts: &Texts<'_>, field: &Field) -> Vec<String> {
     match &field.kind {
         Kind::One(choices) => lines.push(texts.say(Key::Options, &[("options", &labels(choices))])),
         Kind::Many { choices, .. } => {
-            lines.push(texts.say(Key::AskSeveral, &[("options", &labels(choices))]))
+            lines.push(texts.say(Key::AskSeveral, &[("options", &labels(choices))]));
         }
         Kind::Boolean => lines.push(texts.say(Key::NotABoolean, &[])),
         Kind::Text { .. } | Kind::Number { .. } => {}

@@ -152,7 +152,7 @@ async fn hold(
 
 /// In which of the tenants whose approvals somebody listens to is there news? Hints say so sooner. One query for all
 /// of them.
-pub async fn find_news(
+pub(crate) async fn find_news(
     app: &Arc<App>,
     known: &mut HashMap<TenantId, (Option<OffsetDateTime>, i64)>,
 ) -> Result<()> {

@@ -278,7 +278,7 @@ async fn listen_to(app: &App, which: &Key) {
             }
         }
         Err(error) => {
-            tracing::info!(%error, server = %which.server, "tools not listed; the known ones serve on")
+            tracing::info!(%error, server = %which.server, "tools not listed; the known ones serve on");
         }
     }
 }

@@ -99,7 +99,7 @@ impl Keeper {
                 Error::Unavailable("the database does not answer in time".to_owned())
             })?? {
                 Found::Theirs if tokio::time::Instant::now() < until => {
-                    tokio::time::sleep(LOOK).await
+                    tokio::time::sleep(LOOK).await;
                 }
                 found => return Ok(found),
             }

@@ -26,7 +26,7 @@ use crate::{
 /// A message and perhaps a run, written but not yet committed.
 pub enum Delivered {
     Message(ConversationId, Event),
-    Run(OpenedRun),
+    Run(Box<OpenedRun>),
 }
 
 impl Delivered {
@@ -75,7 +75,7 @@ pub(super) async fn deliver(
         };
         // A turn that waits already reads this message too: it starts to read under the lock that is held here.
         let opened = opening::open(app, tx, &request).await?;
-        return Ok(Some(Delivered::Run(opened)));
+        return Ok(Some(Delivered::Run(Box::new(opened))));
     }
     let (mut run, mut run_ordinal) = (None, 0);
     if let (true, Some(asked)) = (for_model, approval.run)

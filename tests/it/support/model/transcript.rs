@@ -69,7 +69,7 @@ fn messages(body: &Value, wrong: &mut Vec<String>) {
         match role {
             "assistant" => waiting = assistant(at, message, blank, wrong),
             "system" | "user" | "tool" if blank => {
-                wrong.push(format!("message {at} of {role} is empty"))
+                wrong.push(format!("message {at} of {role} is empty"));
             }
             "system" | "user" | "tool" => {}
             other => wrong.push(format!("message {at} has the role {other:?}")),
