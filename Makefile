@@ -9,6 +9,8 @@ SHELL := /bin/bash
 export SQLX_OFFLINE := true
 # Where rustup puts cargo, for a shell that was opened before.
 export PATH := $(PATH):$(HOME)/.cargo/bin
+# Tests wait more than they compute.
+export RUST_TEST_THREADS ?= 4
 # Whatever database a developer works with is none of these targets' business.
 unexport DATABASE_URL
 

@@ -1,5 +1,5 @@
 //! Calls that wait for somebody's consent: asking for it, giving it, taking it back, looking at it. What was
-//! approved is executed by [`super::jobs`], through the gate like any other call.
+//! approved is executed by `runs::scheduler`, through the gate like any other call.
 //!
 //! Every transition is one transaction with its line in the audit trail and, when it ends a request, with what
 //! its requester is told ([`delivery`]): a crash leaves all of it or nothing.

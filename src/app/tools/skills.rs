@@ -1,5 +1,5 @@
 //! Skills: which of an agent's a principal may run, and running one. A run of a skill is a command line of a
-//! conversation, whoever asked for it and how: [`super::turn`] makes its one call through the gate, without a model.
+//! conversation, whoever asked for it and how: `chat::agent_loop` makes its one call through the gate, without a model.
 //!
 //! A skill whose tool the principal may not call is not there for them. One whose server does not answer is, and
 //! fails: nothing else is tried in its place.

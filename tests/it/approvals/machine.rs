@@ -199,6 +199,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// What happens to requests in such a state.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn likely(request: &Request) -> Vec<Deed> {
     let newest = |held| Deed::Hold(0, held);
     // Of one who lost the lease to another.

@@ -23,6 +23,7 @@ fn said(lines: &str, files: &[(&str, &str)]) -> String {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn mistakes_are_named_with_file_line_and_remedy() {
     let capability = |text| [("capabilities/one.yaml", text)];
     for (lines, files, expected) in [
