@@ -1,5 +1,5 @@
-//! Floor 2: the use cases. One straight line: door → use case → gate → tool; the only way back to the
-//! user is a row and an event.
+//! The use cases. One straight line: route → use case → gate → server. The only way back to the user is a row and
+//! an event.
 //!
 //! [`App`] is what a use case is given. Six groups, each using only those to its right:
 //! `chat → runs → tools → servers → accounts → platform`.

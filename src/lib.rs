@@ -1,47 +1,48 @@
-//! Chatelaine is a multi-tenant chat backend. Operators give it *agent packs* that name MCP servers; users
-//! talk to the agents; the model is shown only the tools that a user's roles allow. A chatelaine kept the
-//! keys of a household; this one keeps the keys of a chat household.
+//! Chatelaine is a multi-tenant chat backend. Operators give it *agent packs* that name MCP servers. Users talk to
+//! the agents. The model is shown only the tools that a user's roles allow. (A chatelaine kept the keys of a
+//! household.)
 //!
-//! # The house
+//! # Layers
 //!
-//! Each module uses only floors below its own, and nobody on floor 1 uses a neighbour. A test
-//! (`tests/it/layers.rs`) reads the paths in the source and prints the line that breaks this.
+//! Each module uses only modules of the layers below its own, and modules of one layer do not use each other. A test
+//! (`tests/it/layers.rs`) reads the paths in the source and prints each line that breaks this.
 //!
-//! | floor | module | what it does |
+//! | layer | module | what it does |
 //! |---|---|---|
-//! | 3 | [`cli`] | the commands of the program |
-//! | 3 | [`api`] | every route: HTTP in, one call into `app`, JSON out |
-//! | 2 | [`app`] | the use cases |
-//! | 1 | [`store`] | Postgres: a transaction that knows its tenant, one file per noun |
-//! | 1 | [`vault`] | seal and open |
-//! | 1 | [`mcp`] | MCP servers: transports, connections, discovery, calls |
-//! | 1 | [`llm`] | one step of a model: messages and tools in, a stream of deltas out |
-//! | 1 | [`packs`] | packs from disk, with errors that name file, line and path |
-//! | 1 | [`live`] | who is listening in this process |
-//! | ½ | [`egress`] | the one guarded HTTP client |
+//! | 4 | [`cli`] | the commands of the program, the private Postgres, the demo |
+//! | 4 | [`api`] | every route: HTTP in, one call into `app`, JSON out |
+//! | 3 | [`app`] | the use cases, in six groups |
+//! | 2 | [`store`] | Postgres: a transaction that knows its tenant, one file for each table |
+//! | 2 | [`vault`] | seal and open |
+//! | 2 | [`mcp`] | MCP servers: transports, connections, discovery, calls |
+//! | 2 | [`llm`] | one step of a model: messages and tools in, a stream of deltas out |
+//! | 2 | [`packs`] | packs from disk, with errors that name file, line and path |
+//! | 2 | [`live`] | who is listening in this process |
+//! | 1 | [`egress`] | the one guarded HTTP client |
 //! | 0 | [`domain`] | the words and the pure rules |
 //!
-//! # A message, from door to door
+//! # The way of a message
 //!
-//! 1. `POST /v1/conversations/{id}/messages` reaches a handler in `api`, which knows the principal and calls
+//! 1. `POST /v1/conversations/{id}/messages` reaches a handler in `api`. The handler knows the principal and calls
 //!    [`app::chat::conversations::post`].
-//! 2. One transaction writes the message and its run; the run is claimed at birth, with a lease and a fence.
-//! 3. `app::runs::scheduler` hands it to `app::chat::agent_loop`, which asks the model with the user's toolbox and streams what it
-//!    says to whoever listens. The reply becomes a row before anything it asks for is done.
-//! 4. Each tool call goes through [`app::tools::gate`]: the same decision as the listing, the schema, the audit line,
-//!    one request. The result becomes a row, and the model is asked again.
-//! 5. When the model has nothing to call, the run ends: a row and an event. Listeners get both, here by the
-//!    fan-out in [`live`], on another replica by a hint and a look at the rows.
+//! 2. One transaction writes the message and its run. The replica that received the message claims the run at birth,
+//!    with a lease and a fence.
+//! 3. `app::runs::scheduler` hands the run to `app::chat::agent_loop`. The agent loop asks the model, with the user's
+//!    toolset, and streams the answer to whoever listens. The answer is a row before any of its tool calls is made.
+//! 4. Each tool call goes through [`app::tools::gate`]: the decision of the listing once more, the schema, the audit
+//!    line, one request. The result is a row, and the model is asked again.
+//! 5. When the model calls no more tools, the run ends with a row and an event. Listeners get both: on this replica
+//!    from [`live`], on another replica by a hint and a query.
 //!
-//! A skill's command (`/web-search rust`, or the same by REST or A2A) is such a message, too: its run makes one call
-//! by 4 and ends. No model is asked, not even when the call fails.
+//! A skill's command (`/web-search rust`, or the same by REST or A2A) is such a message, too. Its run makes one call as
+//! in step 4 and ends. No model is asked, not even when the call fails.
 //!
-//! # A tool, from server to model
+//! # The way of a tool
 //!
-//! 1. `app::servers::connections` keeps each shared server: connects in the background, pages through `tools/list`,
-//!    stores the catalog, and listens for changes.
-//! 2. `app::tools::toolset` names all tools of an agent once and selects, for each set of roles, those that
-//!    [`domain::policy::decide`] does not deny. That selection is the model's request; there is no other list.
+//! 1. `app::servers::connections` keeps each shared server connected. It pages through `tools/list`, stores the
+//!    catalog, and listens for changes.
+//! 2. `app::tools::toolset` names all tools of an agent once and selects, for each set of roles, the tools that
+//!    [`domain::policy::decide`] does not deny. The model's request has this selection and no other list.
 //!
 //! # Invariants
 //!
@@ -49,18 +50,19 @@
 //!   one private `send` of [`app::tools::gate`]. Its permit is made by [`domain::policy::decide`] or by a claimed
 //!   approval and by nothing else; the listing asks the same function.
 //! - **No rule means no.** What cannot be understood is refused at load, or denied.
-//! - **A turn never sleeps.** Nothing in memory waits for a person.
+//! - **Nothing in memory waits for a person**, but for one bounded case: a server of an older protocol revision asks
+//!   its user while its call is open, for five minutes at most.
 //! - **No transaction is open across a network call.** Work is claimed with a lease and fenced.
-//! - **A call of unknown outcome is never repeated** by the program. It is a row before it is sent; whoever
-//!   takes over a broken run marks it and goes on.
-//! - **Tenancy belongs to the transaction.** [`store::Db::tenant`] sets the tenant; row-level security is the
-//!   second lock.
+//! - **A call of unknown outcome is never repeated** by the program. It is a row before it is sent. The replica that
+//!   takes over a broken run marks the call and goes on.
+//! - **Tenancy belongs to the transaction.** [`store::Db::tenant`] sets the tenant, and every query names it
+//!   (`tests/it/rls/queries.rs`). Row-level security is the second lock.
 //! - **Secrets have a type** ([`domain::secret::Secret`]) that cannot be printed or serialised. Arguments,
 //!   results, prompts and headers are never logged.
 //! - **A sealed value opens where it belongs**: for its tenant, user, server and generation, or not at all
-//!   ([`vault`]). Keys come and go while replicas serve; what they sealed stays ([`app::platform::keys`]).
-//! - **What changes something is in the trail**, written in the same transaction ([`domain::audit`]); nobody can
-//!   change the trail. What others are to be told waits in an outbox, written likewise ([`app::platform::webhooks`]).
+//!   ([`vault`]). Keys are rotated while replicas serve ([`app::platform::keys`]).
+//! - **What changes something is in the trail**, written in the same transaction ([`domain::audit`]). Nobody can
+//!   change the trail. Webhook messages wait in an outbox, written in the same transaction ([`app::platform::webhooks`]).
 //! - **Nothing crosses an origin** with a credential on it; see [`egress`].
 
 pub mod api;
