@@ -214,7 +214,7 @@ impl Sides {
             irregularity: None,
             progress,
             cancel: CancellationToken::new(),
-            asker: None,
+            elicitation: None,
         };
         let result = gate::call(self.world.app(), call).await;
         let took = start.elapsed();

@@ -18,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     accounts::usage,
-    chat::{agent_loop, elicitations, flows},
+    chat::{agent_loop, flows},
     platform::{
         audit, keys,
         polls::{POLL, every},
@@ -26,7 +26,7 @@ use self::{
     },
     runs::{ending, scheduler},
     servers::{connections, credentials, orchestrator, registry},
-    tools::toolset,
+    tools::{elicitations, toolset},
 };
 use crate::{
     domain::{
@@ -234,14 +234,14 @@ impl App {
         ));
         tasks.spawn(every(
             app(),
-            flows::FORGET,
+            flows::PURGE_INTERVAL,
             "delete old flows",
-            flows::forget_old,
+            flows::purge_ended,
         ));
-        let expire = elicitations::forget_old;
+        let expire = elicitations::expire_overdue;
         tasks.spawn(every(
             app(),
-            elicitations::FORGET,
+            elicitations::EXPIRY_INTERVAL,
             "end old questions",
             expire,
         ));

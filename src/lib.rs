@@ -52,7 +52,8 @@
 //!   which the same function selected.
 //! - **No rule means no.** What cannot be understood is refused at load, or denied.
 //! - **Nothing in memory waits for a person**, but for one bounded case: a server of an older protocol revision asks
-//!   its user while its call is open, for five minutes at most.
+//!   its user while its call is open, for five minutes at most. That question is a row like any other
+//!   ([`app::tools::elicitations`]).
 //! - **No transaction is open across a network call.** Work is claimed with a lease and fenced.
 //! - **A call of unknown outcome is never repeated** by the program. It is a row before it is sent. The replica that
 //!   takes over a broken run marks the call and goes on.

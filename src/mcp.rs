@@ -7,7 +7,6 @@
 //! that it does not know the session. A lost answer is [`CallError::OutcomeUnknown`] or
 //! [`CallError::TimedOut`], and nobody below repeats it.
 
-mod asking;
 mod changes;
 mod connect;
 mod error;
@@ -15,6 +14,7 @@ mod error;
 pub mod fuzzing;
 mod http;
 mod listing;
+mod live_questions;
 mod outcome;
 mod params;
 mod pool;
@@ -42,16 +42,16 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    asking::Asking,
     error::Failure,
     listing::Listed,
+    live_questions::LiveQuestions,
     pool::{InUse, Pool},
     session::Session,
     wire::{Tap, locked},
 };
 pub use self::{
-    asking::{LiveQuestion, PATIENCE as LIVE_PATIENCE},
     error::{CallError, McpError, McpErrorKind},
+    live_questions::{LiveQuestion, PATIENCE as LIVE_PATIENCE},
     outcome::text_outcome,
 };
 use crate::{
@@ -268,7 +268,7 @@ impl Mcp {
             asks: options.asks,
             asking: options
                 .live
-                .map(|questions| Arc::new(Asking::new(questions))),
+                .map(|questions| Arc::new(LiveQuestions::new(questions))),
             answer: options.answer,
             under_way: Mutex::default(),
         };
@@ -319,7 +319,7 @@ struct Call<'a> {
     progress: Option<mpsc::UnboundedSender<Progress>>,
     once: Option<String>,
     asks: bool,
-    asking: Option<Arc<Asking>>,
+    asking: Option<Arc<LiveQuestions>>,
     answer: Option<Answer>,
     /// What was tried last, for the one who finds the time run out.
     under_way: Mutex<Option<(Arc<Session>, Arc<Tap>)>>,

@@ -6,6 +6,7 @@ pub mod conversations;
 pub mod elicitations;
 pub mod flows;
 pub mod menu;
+pub mod prompt_answers;
 pub mod prompts;
 pub mod resources;
 pub mod transcript;

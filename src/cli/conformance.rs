@@ -17,7 +17,7 @@ use url::Url;
 use crate::{
     domain::{
         config::Environment,
-        elicitation::{self, Answer, InputRequired, Kind, Leave, Step},
+        elicitation::{self, Answer, Dismissal, InputRequired, Kind, Step},
         ids::{AgentId, ServerId, TenantId},
         owner::ConnectionOwner,
         server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
@@ -144,13 +144,13 @@ async fn call(
 
 fn agreed(input: &InputRequired) -> Answer {
     let Ok(questions) = &input.questions else {
-        return elicitation::left(&input.keys, Leave::Decline, input.state.clone());
+        return Answer::dismissed(&input.keys, Dismissal::Decline, input.state.clone());
     };
     let values: Vec<_> = elicitation::steps(questions)
         .iter()
         .map(suggested)
         .collect();
-    elicitation::answer(questions, &values, input.state.clone())
+    Answer::from_values(questions, &values, input.state.clone())
 }
 
 fn suggested(step: &Step<'_>) -> Value {

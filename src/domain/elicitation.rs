@@ -1,21 +1,24 @@
 //! What a server asks the user in the middle of a call: a form of a few plain fields, or to open an address. All of it
-//! is a server's word: capped, shown under the server's name, and never for a secret.
+//! is text of the server: capped, shown under the server's name, and never a request for a secret.
 //!
-//! Invariant: what is answered goes to the server that asked, with the state it gave, and nowhere else.
+//! Invariant: an answer goes to the server that asked, with the state that the server gave, and nowhere else. It cannot
+//! be printed.
 
 mod form;
 mod pending;
+mod prompt;
 mod secrets;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json, value::RawValue};
 use url::Url;
 
 pub use self::{
-    form::{Fault, Field, Format, Kind},
-    pending::{Asked, Entered, Pending, State},
+    form::{Fault, Field, Format, Kind, match_choice, parse_boolean},
+    pending::{Elicitation, Entered, Request, State},
+    prompt::{fault_notice, prompt},
 };
 
 /// Questions of one answer, and fields of all of them.
@@ -31,11 +34,11 @@ const ADDRESS: usize = 2000;
 /// A call was answered with this instead of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InputRequired {
-    /// By what the server knows each question.
+    /// The server's names of its questions.
     pub keys: Vec<String>,
-    /// What the user is asked; nothing, where the server only wants the call again.
+    /// What the user is asked; empty where the server only wants the call again.
     pub questions: Result<Vec<Question>, Refusal>,
-    /// To be given back as it came.
+    /// Goes back to the server unchanged.
     pub state: Option<String>,
 }
 
@@ -48,23 +51,24 @@ pub enum Refusal {
     Unanswerable(String),
 }
 
-/// By what a question is known that comes alone.
-const ALONE: &str = "question";
+/// The key of a question that has no key of its own.
+const DEFAULT_KEY: &str = "question";
 
 /// One question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     pub key: String,
     pub message: String,
-    pub ask: Ask,
+    #[serde(rename = "ask")]
+    pub mode: Mode,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
-    /// Without fields: whether the user agrees.
+pub enum Mode {
+    /// Without fields it asks whether the user agrees.
     Form(Vec<Field>),
-    /// To open an address, which nobody but the user does.
+    /// An address to open, which only the user does.
     Url { address: Url, host: String },
 }
 
@@ -76,49 +80,88 @@ pub enum Step<'a> {
     Confirm(&'a Question),
 }
 
-/// How the user leaves all questions of a call.
+/// An answer to all questions of a call without any values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Leave {
-    /// They say no.
+pub enum Dismissal {
+    /// The user says no.
     Decline,
-    /// They say nothing.
+    /// The user does not answer.
     Cancel,
 }
 
 /// What goes back to the server.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct Answer {
     pub responses: Map<String, Value>,
     pub state: Option<String>,
 }
 
-impl Answer {
-    /// The answer to a question that came alone.
-    pub fn alone(mut self) -> Value {
-        self.responses
-            .remove(ALONE)
-            .unwrap_or_else(|| json!({ "action": Leave::Cancel }))
+/// Without the values: they are the user's.
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer").finish_non_exhaustive()
     }
 }
 
-/// What is asked, one after the other.
+impl Answer {
+    /// The answer that these values make, one for each step.
+    pub fn from_values(questions: &[Question], values: &[Value], state: Option<String>) -> Self {
+        let mut responses = Map::new();
+        for (step, value) in steps(questions).iter().zip(values) {
+            let response = responses
+                .entry(step.question().key.clone())
+                .or_insert_with(|| json!({ "action": "accept", "content": {} }));
+            match step {
+                Step::Confirm(_) if *value != Value::Bool(true) => {
+                    *response = json!({ "action": Dismissal::Decline });
+                }
+                Step::Confirm(question) if matches!(question.mode, Mode::Url { .. }) => {
+                    *response = json!({ "action": "accept" });
+                }
+                Step::Field(_, field) if !value.is_null() => {
+                    response["content"][&field.name] = value.clone();
+                }
+                Step::Confirm(_) | Step::Field(..) => {}
+            }
+        }
+        Self { responses, state }
+    }
+
+    /// The answer that dismisses all questions.
+    pub fn dismissed(keys: &[String], how: Dismissal, state: Option<String>) -> Self {
+        let responses = keys
+            .iter()
+            .map(|key| (key.clone(), json!({ "action": how })))
+            .collect();
+        Self { responses, state }
+    }
+
+    /// The answer to the one question of [`read_single`].
+    pub fn into_single(mut self) -> Value {
+        self.responses
+            .remove(DEFAULT_KEY)
+            .unwrap_or_else(|| json!({ "action": Dismissal::Cancel }))
+    }
+}
+
+/// What is asked, one step after the other.
 pub fn steps(questions: &[Question]) -> Vec<Step<'_>> {
     questions.iter().flat_map(steps_of).collect()
 }
 
 fn steps_of(question: &Question) -> Vec<Step<'_>> {
-    match &question.ask {
-        Ask::Form(fields) if !fields.is_empty() => fields
+    match &question.mode {
+        Mode::Form(fields) if !fields.is_empty() => fields
             .iter()
             .map(|field| Step::Field(question, field))
             .collect(),
-        Ask::Form(_) | Ask::Url { .. } => vec![Step::Confirm(question)],
+        Mode::Form(_) | Mode::Url { .. } => vec![Step::Confirm(question)],
     }
 }
 
 impl Step<'_> {
-    /// By what an answer over the API names it.
+    /// The name that an answer over the API gives.
     pub fn name(&self) -> &str {
         match self {
             Self::Field(_, field) => &field.name,
@@ -141,47 +184,6 @@ impl Step<'_> {
                 .ok_or(Fault::NotABoolean),
         }
     }
-}
-
-/// The answer that these values make, one for each step.
-pub fn answer(questions: &[Question], values: &[Value], state: Option<String>) -> Answer {
-    let mut responses = Map::new();
-    for (step, value) in steps(questions).iter().zip(values) {
-        let key = step.question().key.clone();
-        match step {
-            Step::Confirm(question) => {
-                let accepted = if matches!(question.ask, Ask::Url { .. }) {
-                    json!({ "action": "accept" })
-                } else {
-                    json!({ "action": "accept", "content": {} })
-                };
-                let response = if *value == Value::Bool(true) {
-                    accepted
-                } else {
-                    json!({ "action": "decline" })
-                };
-                responses.insert(key, response);
-            }
-            Step::Field(_, field) => {
-                let response = responses
-                    .entry(key)
-                    .or_insert_with(|| json!({ "action": "accept", "content": {} }));
-                if !value.is_null() {
-                    response["content"][&field.name] = value.clone();
-                }
-            }
-        }
-    }
-    Answer { responses, state }
-}
-
-/// The answer to all of it at once.
-pub fn left(keys: &[String], leave: Leave, state: Option<String>) -> Answer {
-    let responses = keys
-        .iter()
-        .map(|key| (key.clone(), json!({ "action": leave })))
-        .collect();
-    Answer { responses, state }
 }
 
 #[derive(Deserialize)]
@@ -243,25 +245,25 @@ pub fn read(result: &RawValue) -> Result<InputRequired, String> {
     })
 }
 
-/// Reads a question that a server puts while the call is open, and whose answer it waits for.
-pub fn read_alone(params: Option<&RawValue>) -> InputRequired {
+/// Reads a question that a server asks while the call is open and whose answer it waits for.
+pub fn read_single(params: Option<&RawValue>) -> InputRequired {
     let params = params.map_or("{}", RawValue::get);
     let question = if params.len() > BYTES {
         Err(Refusal::Unanswerable(format!(
             "a question of more than {BYTES} bytes"
         )))
     } else {
-        posed(ALONE, params)
+        parse_question(DEFAULT_KEY, params)
     };
-    let questions = question.and_then(|question| few(vec![question]));
+    let questions = question.and_then(|question| check_count(vec![question]));
     InputRequired {
-        keys: vec![ALONE.to_owned()],
+        keys: vec![DEFAULT_KEY.to_owned()],
         questions,
         state: None,
     }
 }
 
-/// An object whose members stay in the order in which they came.
+/// An object whose members stay in the order of the text.
 struct Ordered(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for Ordered {
@@ -293,13 +295,15 @@ fn questions(requests: &[(String, Box<RawValue>)]) -> Result<Vec<Question>, Refu
             "more than {QUESTIONS} questions at once"
         )));
     }
-    few(requests
-        .iter()
-        .map(|(key, raw)| question(key, raw))
-        .collect::<Result<Vec<Question>, Refusal>>()?)
+    check_count(
+        requests
+            .iter()
+            .map(|(key, raw)| parse_request(key, raw))
+            .collect::<Result<Vec<Question>, Refusal>>()?,
+    )
 }
 
-fn few(questions: Vec<Question>) -> Result<Vec<Question>, Refusal> {
+fn check_count(questions: Vec<Question>) -> Result<Vec<Question>, Refusal> {
     if steps(&questions).len() > FIELDS {
         return Err(Refusal::Unanswerable(format!(
             "more than {FIELDS} fields at once"
@@ -308,7 +312,7 @@ fn few(questions: Vec<Question>) -> Result<Vec<Question>, Refusal> {
     Ok(questions)
 }
 
-fn question(key: &str, raw: &RawValue) -> Result<Question, Refusal> {
+fn parse_request(key: &str, raw: &RawValue) -> Result<Question, Refusal> {
     let unanswerable = |why: &str| Refusal::Unanswerable(why.to_owned());
     let request: WireRequest =
         serde_json::from_str(raw.get()).map_err(|_| unanswerable("it is no request"))?;
@@ -318,34 +322,34 @@ fn question(key: &str, raw: &RawValue) -> Result<Question, Refusal> {
             readable(&request.method, 64)
         )));
     }
-    posed(key, request.params.map_or("{}", RawValue::get))
+    parse_question(key, request.params.map_or("{}", RawValue::get))
 }
 
-fn posed(key: &str, params: &str) -> Result<Question, Refusal> {
+fn parse_question(key: &str, params: &str) -> Result<Question, Refusal> {
     let unanswerable = |why: &str| Refusal::Unanswerable(why.to_owned());
     let asked: WireElicitation =
         serde_json::from_str(params).map_err(|_| unanswerable("a question that cannot be read"))?;
     let message = readable(&asked.message, MESSAGE);
-    let ask = match asked.mode.as_deref() {
+    let mode = match asked.mode.as_deref() {
         None | Some("form") => {
             let fields = form::fields(asked.requested_schema.map_or("{}", RawValue::get))
                 .map_err(Refusal::Unanswerable)?;
             if let Some(what) = secrets::asked_for(&message, &fields) {
                 return Err(Refusal::Secret(what));
             }
-            Ask::Form(fields)
+            Mode::Form(fields)
         }
         Some("url") => {
             let (address, host) =
                 address(asked.url.as_deref().unwrap_or_default()).map_err(unanswerable)?;
-            Ask::Url { address, host }
+            Mode::Url { address, host }
         }
         Some(_) => return Err(unanswerable("a question of an unknown kind")),
     };
     Ok(Question {
         key: key.to_owned(),
         message,
-        ask,
+        mode,
     })
 }
 
@@ -370,7 +374,7 @@ fn address(text: &str) -> Result<(Url, String), &'static str> {
     Ok((url, host))
 }
 
-/// A server's own words: cut, in one direction, without control characters.
+/// Text of a server: cut, in one direction, without control characters.
 pub(super) fn readable(text: &str, most: usize) -> String {
     let hidden = |c: &char| {
         let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');

@@ -29,8 +29,8 @@ use url::Url;
 pub(super) use self::pair::Pair;
 use self::verdict::{MAX_REFUSAL, broken, refusal, refused};
 use super::{
-    asking,
     error::Failure,
+    live_questions,
     sse::{self, Asked},
     tokens::Bearer,
     wire::{Tap, Wire, answer_in, body_of, clipped, locked, stand_in},
@@ -301,7 +301,7 @@ impl Client {
                 let asking = tap
                     .asking
                     .as_ref()
-                    .map(|_| asking::PATIENCE)
+                    .map(|_| live_questions::PATIENCE)
                     .unwrap_or_default();
                 Some(request + asking + CONTROL)
             }

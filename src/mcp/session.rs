@@ -33,7 +33,7 @@ use super::{
     reading::Reading,
     wire::{ELICIT, Tap, Wire, can_elicit, clipped, locked},
 };
-use crate::domain::{clock, elicitation::Leave};
+use crate::domain::{clock, elicitation::Dismissal};
 
 /// How long the end of a session may take before it is left to itself.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -123,7 +123,7 @@ impl Handler {
             .ct
             .run_until_cancelled(self.wire.answer_to(&context.id))
             .await;
-        answered.unwrap_or_else(|| serde_json::json!({ "action": Leave::Cancel }))
+        answered.unwrap_or_else(|| serde_json::json!({ "action": Dismissal::Cancel }))
     }
 }
 

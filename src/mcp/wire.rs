@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::UnboundedSender;
 
-use self::questions::Put;
-use super::{Progress, asking::Asking, error::Failure};
+use self::questions::UnansweredQuestion;
+use super::{Progress, error::Failure, live_questions::LiveQuestions};
 use crate::domain::scrub::Scrubber;
 
 /// Bytes of a server's own error message that are kept.
@@ -43,7 +43,7 @@ pub(super) struct Wire {
     waiting: Mutex<HashMap<i64, Arc<Tap>>>,
     progress: Mutex<HashMap<String, UnboundedSender<Progress>>>,
     /// What servers asked, by the request's id.
-    questions: Mutex<HashMap<RequestId, Put>>,
+    questions: Mutex<HashMap<RequestId, UnansweredQuestion>>,
     /// Calls that nobody waits for any more and that were not answered.
     given_up: Mutex<HashSet<i64>>,
     /// Takes the credentials of this connection out of what the server says.
@@ -65,7 +65,7 @@ pub(super) struct Tap {
     /// Somebody can be asked something in the course of this call.
     pub(super) asks: bool,
     /// Who is asked what the server asks while this call is open.
-    pub(super) asking: Option<Arc<Asking>>,
+    pub(super) asking: Option<Arc<LiveQuestions>>,
     /// What the server asked while it was open, and nobody was asked.
     declined: Mutex<Vec<String>>,
     /// The progress token rmcp gave the request, as JSON.
@@ -252,7 +252,7 @@ impl Wire {
             }
             (None, Some(id)) => self.answered(id, &envelope),
             (Some(method), Some(id)) if method == ELICIT => {
-                self.asked(id, envelope.params, of);
+                self.note_question(id, envelope.params, of);
                 Incoming::Pass
             }
             _ => Incoming::Pass,

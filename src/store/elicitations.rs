@@ -1,4 +1,4 @@
-//! Rows of calls that wait for their user. At most one in a conversation is open; what was answered is sealed.
+//! Rows of questions of servers. At most one in a conversation is open; the request and the answer are sealed.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
-    elicitation::{Fault, Pending, State},
+    elicitation::{Elicitation, Fault, State},
     error::{Error, Result},
     ids::{AgentId, ConversationId, RunId, ServerId, TenantId, UserId},
 };
 
-/// What a row was answered and not taken in is kept for this long: the run that takes it in may wait in a queue.
-const LEFT: Duration = Duration::from_secs(24 * 3600);
+/// How long an answered row is kept that no run has taken in: the run may wait in a queue.
+const ANSWERED_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 struct Row {
     id: Uuid,
@@ -35,7 +35,7 @@ struct Row {
     live: bool,
 }
 
-impl TryFrom<Row> for Pending {
+impl TryFrom<Row> for Elicitation {
     type Error = Error;
 
     fn try_from(row: Row) -> Result<Self> {
@@ -55,7 +55,7 @@ impl TryFrom<Row> for Pending {
             round: row.round,
             state: State::parse(&row.state).ok_or_else(|| broken("unknown state"))?,
             step: usize::try_from(row.step).map_err(|_| broken("unknown step"))?,
-            sealed: row.sealed,
+            request: row.sealed,
             entered: row.entered,
             fault: row.fault.as_deref().and_then(Fault::parse),
             answer_run: row.answer_run.map(RunId),
@@ -64,9 +64,28 @@ impl TryFrom<Row> for Pending {
     }
 }
 
+/// A query for rows: what stands before the columns and behind them, and its values.
+macro_rules! rows {
+    ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            $before
+                + " id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round,
+                    state, step, sealed, entered, fault, answer_run, live "
+                + $after
+            $(, $value)*
+        )
+    };
+}
+
 /// Begins to ask. `false` when another question of the conversation is open. The conversation is locked.
-pub async fn begin(tx: &mut Tx, tenant: TenantId, new: &Pending, life: Duration) -> Result<bool> {
-    // One whose time is over and that the clock has not come to yet.
+pub async fn begin(
+    tx: &mut Tx,
+    tenant: TenantId,
+    new: &Elicitation,
+    life: Duration,
+) -> Result<bool> {
+    // An overdue one that was not deleted yet.
     sqlx::query!(
         "delete from elicitations
          where tenant_id = $2 and conversation_id = $1 and state = 'open' and expires_at < clock_timestamp()",
@@ -92,7 +111,7 @@ pub async fn begin(tx: &mut Tx, tenant: TenantId, new: &Pending, life: Duration)
         new.credential,
         new.for_model,
         new.round,
-        new.sealed,
+        new.request,
         life.as_secs_f64(),
         new.live,
     )
@@ -102,12 +121,10 @@ pub async fn begin(tx: &mut Tx, tenant: TenantId, new: &Pending, life: Duration)
 }
 
 /// The question that is open in a conversation.
-pub async fn open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Pending>> {
-    let row = sqlx::query_as!(
-        Row,
-        "select id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round, state,
-                step, sealed, entered, fault, answer_run, live
-         from elicitations where tenant_id = $2 and conversation_id = $1 and state = 'open'
+pub async fn open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Elicitation>> {
+    let row = rows!(
+        "select",
+        "from elicitations where tenant_id = $2 and conversation_id = $1 and state = 'open'
            and expires_at > clock_timestamp()",
         conversation.0,
         tx.tenant()?.0,
@@ -117,13 +134,11 @@ pub async fn open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Pe
     row.map(TryInto::try_into).transpose()
 }
 
-/// Those that a run was given an answer for.
-pub async fn given_to(tx: &mut Tx, run: RunId) -> Result<Vec<Pending>> {
-    let rows = sqlx::query_as!(
-        Row,
-        "select id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round, state,
-                step, sealed, entered, fault, answer_run, live
-         from elicitations where tenant_id = $2 and answer_run = $1 order by id",
+/// The questions whose answers a run was given.
+pub async fn given_to(tx: &mut Tx, run: RunId) -> Result<Vec<Elicitation>> {
+    let rows = rows!(
+        "select",
+        "from elicitations where tenant_id = $2 and answer_run = $1 order by id",
         run.0,
         tx.tenant()?.0,
     )
@@ -136,14 +151,19 @@ pub async fn given_to(tx: &mut Tx, run: RunId) -> Result<Vec<Pending>> {
 pub struct Step<'a> {
     pub state: State,
     pub step: usize,
-    pub entered: Option<&'a [u8]>,
+    pub entered: &'a [u8],
     pub fault: Option<Fault>,
-    /// The run that goes on with it; none, where one waits for it.
+    /// The run that goes on with the answer. `None` where the call that asked waits for it.
     pub run: Option<RunId>,
 }
 
 /// Takes in an answer. `false` when the question was answered or ended meanwhile.
-pub async fn answer(tx: &mut Tx, seen: &Pending, next: &Step<'_>, life: Duration) -> Result<bool> {
+pub async fn answer(
+    tx: &mut Tx,
+    seen: &Elicitation,
+    next: &Step<'_>,
+    life: Duration,
+) -> Result<bool> {
     let done = sqlx::query!(
         "update elicitations
          set state = $3, step = $4, entered = $5, fault = $6, answer_run = $7,
@@ -165,7 +185,7 @@ pub async fn answer(tx: &mut Tx, seen: &Pending, next: &Step<'_>, life: Duration
     Ok(done.rows_affected() == 1)
 }
 
-/// From here on the call may have been sent. `false` when it may have been before.
+/// Notes that the call is about to be sent with the answer. `false` when it may have been sent before.
 pub async fn mark_sent(tx: &mut Tx, id: Uuid) -> Result<bool> {
     let done = sqlx::query!(
         "update elicitations set state = 'sent' where tenant_id = $2 and id = $1 and state = 'answered'",
@@ -177,7 +197,7 @@ pub async fn mark_sent(tx: &mut Tx, id: Uuid) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// It is over. `false` when it was before.
+/// Deletes a question. `false` when it was gone before.
 pub async fn end(tx: &mut Tx, id: Uuid) -> Result<bool> {
     let done = sqlx::query!(
         "delete from elicitations where tenant_id = $2 and id = $1",
@@ -189,15 +209,13 @@ pub async fn end(tx: &mut Tx, id: Uuid) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Says that whoever asks still waits for the answer, and looks how far it is; `None` when it is over.
-pub async fn prolong(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Option<Pending>> {
-    let row = sqlx::query_as!(
-        Row,
+/// Renews the lease of the call that waits for the answer. The row as it is now; `None` when it is gone.
+pub async fn renew_lease(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Option<Elicitation>> {
+    let row = rows!(
         "update elicitations
          set expires_at = case when state = 'open' then now() + make_interval(secs => $2) else expires_at end
-         where tenant_id = $3 and id = $1
-         returning id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round,
-                   state, step, sealed, entered, fault, answer_run, live",
+         where tenant_id = $3 and id = $1 returning",
+        "",
         id,
         lease.as_secs_f64(),
         tx.tenant()?.0,
@@ -208,7 +226,7 @@ pub async fn prolong(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Option<Pe
 }
 
 /// The tenants with questions that nobody answered in time; wants [`super::Db::system`].
-pub async fn tenants_with_old(tx: &mut Tx) -> Result<Vec<TenantId>> {
+pub async fn tenants_with_overdue(tx: &mut Tx) -> Result<Vec<TenantId>> {
     let ids =
         sqlx::query_scalar!("select distinct tenant_id from elicitations where expires_at < now()")
             .fetch_all(tx.conn())
@@ -216,24 +234,22 @@ pub async fn tenants_with_old(tx: &mut Tx) -> Result<Vec<TenantId>> {
     Ok(ids.into_iter().map(TenantId).collect())
 }
 
-/// Deletes the tenant's questions that nobody answered in time, and what was left behind of others; those that were
-/// open, or for whose answer nobody waits any more.
-pub async fn expire(tx: &mut Tx) -> Result<Vec<Pending>> {
-    let rows = sqlx::query_as!(
-        Row,
+/// Deletes the tenant's questions that are past their time, and answered ones that no run has taken in. Returns those
+/// whose user is to be told: the question was open, or the call that waited for the answer is gone.
+pub async fn expire(tx: &mut Tx) -> Result<Vec<Elicitation>> {
+    let rows = rows!(
         "delete from elicitations
          where tenant_id = $2
            and expires_at < now() - case when state = 'open' or live then interval '0' else make_interval(secs => $1) end
-         returning id, conversation_id, user_id, agent, server, tool, run_id, call_id, credential, for_model, round,
-                   state, step, sealed, entered, fault, answer_run, live",
-        LEFT.as_secs_f64(),
+         returning",
+        "",
+        ANSWERED_LIFE.as_secs_f64(),
         tx.tenant()?.0,
     )
     .fetch_all(tx.conn())
     .await?;
-    let pending: Result<Vec<Pending>> = rows.into_iter().map(TryInto::try_into).collect();
-    Ok(pending?
-        .into_iter()
-        .filter(|pending| pending.state == State::Open || pending.live)
-        .collect())
+    let expired: Result<Vec<Elicitation>> = rows.into_iter().map(TryInto::try_into).collect();
+    let mut expired = expired?;
+    expired.retain(|one| one.state == State::Open || one.live);
+    Ok(expired)
 }

@@ -55,6 +55,20 @@ impl TryFrom<Row> for Flow {
     }
 }
 
+/// The query for one row, by a condition and its values.
+macro_rules! flow {
+    ($condition:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            "select id, conversation_id, user_id, locale, agent, step, server, field, secret, entered, answer, answer_run,
+                code_hash, tries, expires_at
+         from flows where "
+                + $condition
+            $(, $value)*
+        )
+    };
+}
+
 /// Starts a flow in a conversation, in place of the one before.
 pub async fn begin(
     tx: &mut Tx,
@@ -92,11 +106,8 @@ pub async fn begin(
 
 /// The flow of a conversation, over or not.
 pub async fn get(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Flow>> {
-    let row = sqlx::query_as!(
-        Row,
-        "select id, conversation_id, user_id, locale, agent, step, server, field, secret, entered, answer, answer_run,
-                code_hash, tries, expires_at
-         from flows where tenant_id = $2 and conversation_id = $1",
+    let row = flow!(
+        "tenant_id = $2 and conversation_id = $1",
         conversation.0,
         tx.tenant()?.0,
     )
@@ -196,16 +207,9 @@ pub async fn by_link(tx: &mut Tx, link_hash: &[u8]) -> Result<Option<(TenantId, 
 
 /// A flow by its id.
 pub async fn by_id(tx: &mut Tx, id: Uuid) -> Result<Option<Flow>> {
-    let row = sqlx::query_as!(
-        Row,
-        "select id, conversation_id, user_id, locale, agent, step, server, field, secret, entered, answer, answer_run,
-                code_hash, tries, expires_at
-         from flows where tenant_id = $2 and id = $1",
-        id,
-        tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
+    let row = flow!("tenant_id = $2 and id = $1", id, tx.tenant()?.0,)
+        .fetch_optional(tx.conn())
+        .await?;
     row.map(TryInto::try_into).transpose()
 }
 

@@ -5,8 +5,8 @@
 //! finds calls without a result; they may have been sent, so they are marked `OutcomeUnknown` and never
 //! repeated.
 
+mod answered_calls;
 mod calls;
-mod elicited;
 mod ending;
 mod history;
 mod opening;
@@ -24,12 +24,12 @@ use self::{
     ending::{Ending, ending_of},
     history::Transcript,
 };
-use super::{commands, elicitations};
+use super::commands;
 use crate::app::{
     App,
     runs::scheduler::RunEnd,
     servers::{agents, credentials, run_values},
-    tools::toolset,
+    tools::{elicitations::target_of, toolset},
 };
 use crate::{
     domain::{
@@ -162,18 +162,9 @@ impl Work {
 
     /// A slash command. One that was interrupted after its call is not begun again.
     async fn command(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
-        let asker = elicitations::asker(&self.app, &self.run, false);
-        let resumed = written
-            .iter()
-            .flat_map(|message| &message.parts)
-            .any(|part| matches!(part, Part::CallOutcome(_)));
-        if resumed || self.resume_calls(pack, asker).await?.is_some() {
-            self.tell_of_credentials(pack).await?;
-            return Ok(if self.cancel.is_cancelled() {
-                Ending::cancelled()
-            } else {
-                Ending::succeeded()
-            });
+        let target = target_of(&self.app, &self.run, false);
+        if let Some(ending) = self.take_in_answers(pack, written, target).await? {
+            return Ok(ending);
         }
         let (results, of_skill) = if written
             .iter()
@@ -202,13 +193,13 @@ impl Work {
                     self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false)
                         .await?;
                     // A skill is one call from beginning to end: nobody is asked in the middle.
-                    let asker = asker.filter(|_| !of_skill);
+                    let target = target.filter(|_| !of_skill);
                     let results = self
                         .make_calls(
                             &toolbox,
                             vec![(call, irregularity.map(calls::Flaw::Irregular))],
                             false,
-                            asker,
+                            target,
                         )
                         .await?;
                     self.tell_of_credentials(pack).await?;
@@ -244,7 +235,7 @@ impl Work {
 
     /// Model and tools in turn, until the model has nothing more to call.
     async fn converse(&self, pack: &Arc<Pack>, written: &[Message]) -> Result<Ending> {
-        let asker = elicitations::asker(&self.app, &self.run, true);
+        let target = target_of(&self.app, &self.run, true);
         let is_step =
             |message: &&Message| message.role == Role::Assistant && !opening::is_of_prompt(message);
         let done = written.iter().filter(is_step).count();
@@ -261,7 +252,7 @@ impl Work {
             }
             let calls = calls::resolve(&reply, &toolbox);
             self.append_reply(&reply, &calls).await?;
-            self.make_calls(&toolbox, calls, true, asker).await?;
+            self.make_calls(&toolbox, calls, true, target).await?;
             self.tell_of_credentials(pack).await?;
             if self.cancel.is_cancelled() {
                 return Ok(Ending::cancelled());

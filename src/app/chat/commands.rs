@@ -7,7 +7,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use serde_json::{Map, Value};
 
-use super::{elicitations, flows, menu, prompts};
+use super::{flows, menu, prompts};
 use crate::app::{
     App,
     runs::sign_outs,
@@ -51,12 +51,6 @@ Anything else is said to the agent.";
 
 /// Answers one command line of a run's user.
 pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answer> {
-    if let Some(parts) = flows::resume(app, run).await? {
-        return Ok(Answer::Parts(parts));
-    }
-    if let Some(parts) = elicitations::resume(app, run).await? {
-        return Ok(Answer::Parts(parts));
-    }
     let line = line.trim();
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
     let text = match name {
@@ -100,8 +94,10 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
             ]));
         }
         "/cancel" => return flows::cancel(app, run).await.map(Answer::Parts),
-        // An answer whose question is gone.
-        late if !late.starts_with('/') => return flows::late(app, run).await.map(Answer::Parts),
+        // An answer to a prompt that was withdrawn before this run could take it in.
+        answer if !answer.starts_with('/') => {
+            return flows::answer_too_late(app, run).await.map(Answer::Parts);
+        }
         "/call" => match parse_call(run, rest) {
             Ok((call, irregularity)) => return Ok(Answer::Call(call, irregularity)),
             Err(reason) => return Ok(Answer::Parts(vec![notice("bad_command", reason)])),

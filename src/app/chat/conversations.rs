@@ -1,13 +1,15 @@
 //! Conversations: open, read, say something, listen. A message opens a run; the run is worked on in this process if it
 //! has a place for it.
 
-mod answers;
 mod listening;
 
 use serde::Serialize;
 
-pub(in crate::app) use self::answers::{Caught, catch};
 pub use self::listening::{Heard, Listening, listen};
+use super::{
+    elicitations::ElicitationAnswer,
+    prompt_answers::{Matching, PromptAnswer, match_pending_prompt},
+};
 pub use crate::app::runs::deleting::delete;
 use crate::app::{
     App,
@@ -174,11 +176,17 @@ pub async fn post(
     let may_answer = field.is_some() || store::conversations::awaits_answer(&mut tx, id).await?;
     drop(tx);
     let pack = agents::pack(app, principal, conversation.agent.as_str()).await?;
-    let caught = if may_answer {
-        catch(app, principal, &pack, id, &text, field).await?
-    } else {
-        None
-    };
+    let mut answer = None;
+    if may_answer {
+        let matching = Matching {
+            principal,
+            pack: &pack,
+            conversation: id,
+            text: &text,
+            field,
+        };
+        answer = match_pending_prompt(app, &matching).await?;
+    }
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, true).await?;
     let said = say(
@@ -187,7 +195,7 @@ pub async fn post(
         principal,
         &conversation,
         &text,
-        caught.as_ref(),
+        answer.as_ref(),
     )
     .await?;
     tx.commit().await?;
@@ -245,22 +253,22 @@ pub(in crate::app) async fn say(
     principal: &Principal,
     conversation: &Conversation,
     text: &str,
-    caught: Option<&Caught>,
+    answer: Option<&PromptAnswer>,
 ) -> Result<PendingPost> {
-    if let Some((answer, run)) = caught.and_then(Caught::live) {
-        return answers::hand_over(tx, principal, conversation.id, answer, run).await;
+    if let Some((answer, run)) = answer.and_then(PromptAnswer::waiting_run) {
+        return append_to_waiting_run(tx, principal, conversation.id, answer, run).await;
     }
-    let text = caught.map_or(text, Caught::shown);
+    let text = answer.map_or(text, PromptAnswer::shown);
     // A prompt opens a turn, with what it comes to instead of what was said.
-    let names_prompt = caught.is_none() && prompt::command(text).is_some();
+    let names_prompt = answer.is_none() && prompt::command(text).is_some();
     let command = text.trim_start().starts_with('/') && !names_prompt;
-    let kind = caught.map_or(
+    let kind = answer.map_or(
         if command {
             RunKind::Command
         } else {
             RunKind::Turn
         },
-        Caught::kind,
+        PromptAnswer::run_kind,
     );
     if kind == RunKind::Turn {
         usage::admit(app, tx, principal).await?;
@@ -274,12 +282,12 @@ pub(in crate::app) async fn say(
         place: Place::Alone,
         role: Role::User,
         parts: &[Part::text(text)],
-        for_model: kind == RunKind::Turn && !names_prompt && caught.is_none(),
+        for_model: kind == RunKind::Turn && !names_prompt && answer.is_none(),
         title: (kind == RunKind::Turn).then_some(title.as_str()),
     };
     let opened = opening::open(app, tx, &request).await?;
-    if let Some(caught) = caught {
-        caught.deliver(tx, opened.run.id).await?;
+    if let Some(answer) = answer {
+        answer.attach_to_run(tx, opened.run.id).await?;
     }
     Ok(PendingPost {
         posted: Posted {
@@ -287,6 +295,38 @@ pub(in crate::app) async fn say(
             run: opened.run.clone(),
         },
         unpublished: Unpublished::Run(Box::new(opened)),
+    })
+}
+
+/// Writes an answer into the run that waits for it, and what is asked next. The conversation is locked.
+async fn append_to_waiting_run(
+    tx: &mut Tx,
+    principal: &Principal,
+    conversation: ConversationId,
+    answer: &ElicitationAnswer,
+    run: RunId,
+) -> Result<PendingPost> {
+    answer.attach_to_run(tx, run).await?;
+    let message = |role, parts| NewMessage {
+        run: Some(run),
+        run_ordinal: 0,
+        role,
+        parts,
+        for_model: false,
+    };
+    let said = [Part::text(answer.shown.clone())];
+    let said = message(Role::User, &said);
+    let (said, event) = store::messages::append(tx, principal.tenant, conversation, said).await?;
+    let mut events = vec![event];
+    if !answer.next.is_empty() {
+        let next = message(Role::System, &answer.next);
+        let (_, event) = store::messages::append(tx, principal.tenant, conversation, next).await?;
+        events.push(event);
+    }
+    let run = store::runs::get(tx, &principal.user, run).await?;
+    Ok(PendingPost {
+        posted: Posted { message: said, run },
+        unpublished: Unpublished::Events(events),
     })
 }
 

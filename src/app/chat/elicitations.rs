@@ -1,283 +1,190 @@
-//! Questions that servers put to the user of a call. A server of the modern era answers a call with them instead of a
-//! result; the call is over then, nothing waits for anybody, and what it needs to go on is a row. The user answers in the
-//! chat, one thing after the other; then the call is made again with the answers ([`crate::app::tools::gate::input`]), in a run of
-//! its own. That repeats no call of unknown outcome: the server has answered and wants to be asked again.
+//! The user's side of a server's question: which text of the conversation answers it, and what is asked next. An answer
+//! is parsed before anything of it is stored; the transaction that stores the message moves the row on, so that an
+//! answer counts once.
 
-mod answers;
-pub mod live;
-mod words;
-
-use std::{sync::Arc, time::Duration};
-
-use serde::{Serialize, de::DeserializeOwned};
-use uuid::Uuid;
-
-pub use self::answers::{Caught, catch, nothing_open, resume};
-use crate::app::{
-    App,
-    platform::keys::{
-        OpenError,
-        contexts::{self, OfElicitation},
-    },
-};
+use super::prompt_answers::Matching;
 use crate::{
-    domain::{
-        elicitation::{Asked, Entered, InputRequired, Pending, Question, State},
-        error::{Error, Result},
-        ids::{AgentId, ConversationId, RunId, ServerId, TenantId},
-        message::{Part, Role},
-        principal::Principal,
-        run::ClaimedRun,
-        secret::Secret,
-        texts::{self, Key},
+    app::{
+        App,
+        tools::elicitations::{patience_of, record_answer, seal_entered, unseal},
     },
-    store::{self, Tx, messages::NewMessage},
-    vault::Context,
+    domain::{
+        command,
+        elicitation::{Dismissal, Elicitation, Fault, Request, State, fault_notice, prompt, steps},
+        error::Result,
+        ids::RunId,
+        message::Part,
+        prompt as server_prompt,
+        run::{ClaimedRun, RunKind},
+        texts::{self, Key, Texts},
+    },
+    store::{self, Tx, elicitations::Step},
 };
 
-/// How long somebody may think about one question.
-const LIFE: Duration = Duration::from_secs(30 * 60);
-/// How often questions that nobody answered are looked for.
-pub const FORGET: Duration = Duration::from_secs(30);
-
-/// Somebody who can be asked in the middle of a call.
-#[derive(Clone, Copy, Debug)]
-pub struct Asker {
-    /// Where they are asked.
-    pub conversation: ConversationId,
-    /// Whether a model waits for the outcome.
-    pub for_model: bool,
-    /// Whether they can answer while the call is open.
-    pub live: bool,
+/// A text that answers the question that is open in its conversation.
+pub struct ElicitationAnswer {
+    elicitation: Elicitation,
+    /// What is kept of it in the conversation.
+    pub shown: String,
+    state: State,
+    step: usize,
+    entered: Vec<u8>,
+    fault: Option<Fault>,
+    /// What is asked next in the run that waits. Of other questions the run that is given the answer asks it.
+    pub next: Vec<Part>,
 }
 
-/// A call that its server answered with questions.
-pub struct About<'a> {
-    pub principal: &'a Principal,
-    pub agent: &'a AgentId,
-    pub server: &'a ServerId,
-    pub tool: &'a str,
-    pub arguments: &'a serde_json::value::RawValue,
-    pub credential: String,
-    pub run: RunId,
-    pub call_id: &'a str,
-    pub asker: Asker,
-    /// How often it has asked before.
-    pub rounds: i32,
-}
-
-/// Whether somebody can be asked in a run: its user is in the conversation, and what they answer can be kept sealed.
-pub fn asker(app: &App, run: &ClaimedRun, for_model: bool) -> Option<Asker> {
-    let can_ask = app.keys.has_ring() && !run.start.is_delegated;
-    can_ask.then_some(Asker {
-        conversation: run.conversation,
-        for_model,
-        // A client that keeps the transcript cannot speak before it has its answer.
-        live: !run.start.is_of_client,
-    })
-}
-
-/// Asks the user, in the conversation. `false` when another question is open there.
-pub async fn ask(
-    app: &Arc<App>,
-    about: &About<'_>,
-    questions: &[Question],
-    input: &InputRequired,
-) -> Result<bool> {
-    let (pending, asked) = draft(app, about, questions, input, false).await?;
-    let pack = app.library.get(about.agent);
-    let texts = texts::of_any(pack.as_deref(), about.principal);
-    let part = words::prompt(&texts, &pending, &asked);
-    let mut tx = app.db.tenant(about.principal.tenant).await?;
-    let event = say(&mut tx, about.principal.tenant, &pending, part).await?;
-    if !store::elicitations::begin(&mut tx, about.principal.tenant, &pending, LIFE).await? {
-        return Ok(false);
+impl ElicitationAnswer {
+    /// The run that waits for the answer, if one does.
+    pub fn waiting_run(&self) -> Option<RunId> {
+        self.elicitation.live.then_some(self.elicitation.run)
     }
-    tx.commit().await?;
-    app.announce(about.principal.tenant, pending.conversation, event);
-    metrics::counter!("chatelaine_elicitations_total").increment(1);
-    Ok(true)
+
+    /// The last answer opens the turn in which the model is told the outcome of the call.
+    pub fn run_kind(&self) -> RunKind {
+        if self.state == State::Answered && self.elicitation.for_model {
+            RunKind::Turn
+        } else {
+            RunKind::Command
+        }
+    }
+
+    /// Gives the answer to the run that goes on with it, in the transaction that stores the message.
+    pub async fn attach_to_run(&self, tx: &mut Tx, run: RunId) -> Result<()> {
+        let next = Step {
+            state: self.state,
+            step: self.step,
+            entered: &self.entered,
+            fault: self.fault,
+            run: (!self.elicitation.live).then_some(run),
+        };
+        record_answer(tx, &self.elicitation, &next).await
+    }
 }
 
-/// The row of a question, sealed.
-async fn draft(
+/// The answer that a text is to the open question of its conversation; with a field only if that is what is asked.
+pub(super) async fn match_answer(
     app: &App,
-    about: &About<'_>,
-    questions: &[Question],
-    input: &InputRequired,
-    live: bool,
-) -> Result<(Pending, Asked)> {
-    let asked = Asked {
-        arguments: about.arguments.to_owned(),
-        keys: input.keys.clone(),
-        questions: questions.to_vec(),
-        state: input.state.clone(),
-    };
-    let mut pending = Pending {
-        id: Uuid::now_v7(),
-        conversation: about.asker.conversation,
-        user: about.principal.user.clone(),
-        agent: about.agent.clone(),
-        server: about.server.clone(),
-        tool: about.tool.to_owned(),
-        run: about.run,
-        call_id: about.call_id.to_owned(),
-        credential: about.credential.clone(),
-        for_model: about.asker.for_model,
-        round: about.rounds + 1,
-        state: State::Open,
-        step: 0,
-        sealed: Vec::new(),
-        entered: None,
-        fault: None,
-        answer_run: None,
-        live,
-    };
-    let context = context(about.principal.tenant, &pending, OfElicitation::Asked);
-    pending.sealed = seal(app, &context, &asked).await?;
-    Ok((pending, asked))
-}
-
-/// Tells the user of a question that was not put to them.
-pub async fn tell(
-    app: &Arc<App>,
-    about: &About<'_>,
-    code: &str,
-    key: Key,
-    what: &str,
-) -> Result<()> {
-    let pack = app.library.get(about.agent);
-    let texts = texts::of_any(pack.as_deref(), about.principal);
-    let text = texts.say(
-        key,
-        &[
-            ("server", about.server.as_str()),
-            ("tool", about.tool),
-            ("what", what),
-        ],
-    );
-    let part = Part::Notice {
-        code: code.to_owned(),
+    matching: &Matching<'_>,
+) -> Result<Option<ElicitationAnswer>> {
+    let Matching {
+        principal,
+        conversation,
         text,
-    };
-    let message = NewMessage {
-        run: Some(about.run),
-        run_ordinal: 0,
-        role: Role::System,
-        parts: &[part],
-        for_model: false,
-    };
-    let mut tx = app.db.tenant(about.principal.tenant).await?;
-    let (_, event) = store::messages::append(
-        &mut tx,
-        about.principal.tenant,
-        about.asker.conversation,
-        message,
-    )
-    .await?;
-    tx.commit().await?;
-    app.announce(about.principal.tenant, about.asker.conversation, event);
-    Ok(())
-}
-
-async fn say(
-    tx: &mut Tx,
-    tenant: TenantId,
-    pending: &Pending,
-    part: Part,
-) -> Result<crate::domain::event::Event> {
-    let message = NewMessage {
-        run: Some(pending.run),
-        run_ordinal: 0,
-        role: Role::System,
-        parts: &[part],
-        for_model: false,
-    };
-    Ok(
-        store::messages::append(tx, tenant, pending.conversation, message)
-            .await?
-            .1,
-    )
-}
-
-/// What is asked, and what was answered so far; `None` when it cannot be opened any more.
-pub async fn opened(
-    app: &App,
-    tenant: TenantId,
-    pending: &Pending,
-) -> Result<Option<(Asked, Entered)>> {
-    let of = |which| context(tenant, pending, which);
-    let Some(asked) = unseal(app, &of(OfElicitation::Asked), &pending.sealed).await? else {
+        field,
+        ..
+    } = *matching;
+    if !app.keys.has_ring() {
+        return Ok(None);
+    }
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let open = store::elicitations::open(&mut tx, conversation).await?;
+    let Some(elicitation) = open.filter(|open| open.user == principal.user) else {
         return Ok(None);
     };
-    let entered = match &pending.entered {
-        Some(sealed) => unseal(app, &of(OfElicitation::Entered), sealed).await?,
-        None => Some(Entered::default()),
+    let command = text.trim();
+    let dismissal = match command {
+        "/decline" if field.is_none() => Some(Dismissal::Decline),
+        // Connecting a server comes first: it was begun on purpose.
+        "/cancel" if field.is_none() => {
+            let (user, agent) = (&principal.user, &elicitation.agent);
+            let flow = store::flows::is_open(&mut tx, user, agent, Some(conversation)).await?;
+            (!flow).then_some(Dismissal::Cancel)
+        }
+        _ => None,
     };
-    Ok(entered.map(|entered| (asked, entered)))
-}
-
-/// Ends the questions whose time is over; their users are told.
-pub async fn forget_old(app: &Arc<App>) -> Result<()> {
-    let mut tx = app.db.system().await?;
-    let tenants = store::elicitations::tenants_with_old(&mut tx).await?;
     drop(tx);
-    for tenant in tenants {
-        let mut tx = app.db.tenant(tenant).await?;
-        let expired = store::elicitations::expire(&mut tx).await?;
-        let mut events = Vec::new();
-        for pending in expired {
-            let conversation =
-                store::conversations::get(&mut tx, &pending.user, pending.conversation, true).await;
-            if let Err(Error::NotFound(_)) = conversation {
-                continue;
-            }
-            let pack = app.library.get(&pending.agent);
-            let (key, code) = if pending.live {
-                (Key::AskWithdrawn, "input_withdrawn")
-            } else {
-                (Key::AskExpired, "input_expired")
-            };
-            let text =
-                texts::in_default(pack.as_deref()).say(key, &[("server", pending.server.as_str())]);
-            let part = Part::Notice {
-                code: code.to_owned(),
-                text,
-            };
-            events.push((
-                pending.conversation,
-                say(&mut tx, tenant, &pending, part).await?,
-            ));
-        }
-        tx.commit().await?;
-        for (conversation, event) in events {
-            app.announce(tenant, conversation, event);
-        }
+    // Commands keep their meaning in the middle of a form; anything else is its answer.
+    if field.is_none()
+        && dismissal.is_none()
+        && (command::is_one(command) || server_prompt::command(command).is_some())
+    {
+        return Ok(None);
     }
-    Ok(())
+    parse(app, matching, elicitation, dismissal).await
 }
 
-/// What one of a row's two values is sealed for.
-fn context(tenant: TenantId, pending: &Pending, which: OfElicitation) -> Context {
-    let place = (pending.agent.as_str(), pending.server.as_str());
-    contexts::of_elicitation(tenant, &pending.user, place, pending.id, which)
-}
-
-async fn seal(app: &App, context: &Context, value: &impl Serialize) -> Result<Vec<u8>> {
-    let text = Secret::new(serde_json::to_string(value).map_err(Error::internal)?);
-    app.keys.seal(context.tenant, context, &text).await
-}
-
-async fn unseal<T: DeserializeOwned>(
+async fn parse(
     app: &App,
-    context: &Context,
-    sealed: &[u8],
-) -> Result<Option<T>> {
-    match app.keys.open(context.tenant, context, sealed).await {
-        Ok(text) => serde_json::from_str(text.expose())
-            .map(Some)
-            .map_err(Error::internal),
-        Err(OpenError::Unopenable(_)) => Ok(None),
-        Err(OpenError::Failed(error)) => Err(error),
+    matching: &Matching<'_>,
+    elicitation: Elicitation,
+    dismissal: Option<Dismissal>,
+) -> Result<Option<ElicitationAnswer>> {
+    let Matching {
+        principal,
+        text,
+        field,
+        ..
+    } = *matching;
+    let Some((request, mut entered)) = unseal(app, principal.tenant, &elicitation).await? else {
+        return Ok(None);
+    };
+    let steps = steps(&request.questions);
+    let Some(step) = steps.get(elicitation.step) else {
+        return Ok(None);
+    };
+    if field.is_some_and(|field| field != step.name()) {
+        return Ok(None);
     }
+    let (mut state, mut at, mut fault) = (State::Open, elicitation.step, None);
+    match (dismissal, step.value(text)) {
+        (Some(how), _) => (state, entered.dismissal) = (State::Answered, Some(how)),
+        (None, Ok(value)) => {
+            entered.values.push(value);
+            at += 1;
+            if at == steps.len() {
+                state = State::Answered;
+            }
+        }
+        (None, Err(why)) => fault = Some(why),
+    }
+    let sealed = seal_entered(app, principal.tenant, &elicitation, &entered).await?;
+    let mut next = Vec::new();
+    if elicitation.live && state == State::Open {
+        let advanced = Elicitation {
+            step: at,
+            fault,
+            ..elicitation.clone()
+        };
+        let pack = app.library.get(&elicitation.agent);
+        next = next_prompt(
+            &texts::of_any(pack.as_deref(), principal),
+            &advanced,
+            &request,
+        );
+    }
+    Ok(Some(ElicitationAnswer {
+        elicitation,
+        shown: text.to_owned(),
+        state,
+        step: at,
+        entered: sealed,
+        fault,
+        next,
+    }))
+}
+
+/// The prompt for the row's step, after what was wrong with the last answer.
+fn next_prompt(texts: &Texts<'_>, elicitation: &Elicitation, request: &Request) -> Vec<Part> {
+    let steps = steps(&request.questions);
+    let fault = elicitation.fault.zip(steps.get(elicitation.step));
+    let fault = fault.map(|(fault, step)| fault_notice(texts, fault, step));
+    let prompt = prompt(texts, elicitation, request, patience_of(elicitation));
+    fault.into_iter().chain([prompt]).collect()
+}
+
+/// What a run asks that was given an answer which was not the last one.
+pub async fn ask_next(
+    app: &App,
+    run: &ClaimedRun,
+    texts: &Texts<'_>,
+    elicitation: &Elicitation,
+) -> Result<Vec<Part>> {
+    Ok(match unseal(app, run.tenant, elicitation).await? {
+        Some((request, _)) => next_prompt(texts, elicitation, &request),
+        None => vec![Part::Notice {
+            code: "nothing_asked".to_owned(),
+            text: texts.say(Key::AskNone, &[]),
+        }],
+    })
 }

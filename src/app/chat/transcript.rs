@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use crate::app::chat::conversations::{self, Listening, Posted};
+use super::{
+    conversations::{self, Listening, Posted},
+    prompt_answers::{Matching, match_pending_prompt},
+};
 use crate::app::{App, servers::agents};
 use crate::{
     domain::{
@@ -43,11 +46,18 @@ pub async fn resume(
     let key = key(chat, &transcript);
     let place = (&*pack, key.as_str(), &transcript);
     let (mut tx, mut conversation) = locate(app, principal, place).await?;
-    let mut caught = None;
+    let mut answer = None;
     if store::conversations::awaits_answer(&mut tx, conversation.id).await? {
-        // Judging an answer takes transactions of its own. The conversation is not a new one, which awaits nothing.
+        // Matching an answer takes transactions of its own. The conversation is not a new one, which awaits nothing.
         drop(tx);
-        caught = conversations::catch(app, principal, &pack, conversation.id, &text, None).await?;
+        let matching = Matching {
+            principal,
+            pack: &pack,
+            conversation: conversation.id,
+            text: &text,
+            field: None,
+        };
+        answer = match_pending_prompt(app, &matching).await?;
         (tx, conversation) = locate(app, principal, place).await?;
     }
     let post = conversations::say(
@@ -56,7 +66,7 @@ pub async fn resume(
         principal,
         &conversation,
         &text,
-        caught.as_ref(),
+        answer.as_ref(),
     )
     .await?;
     // Before the commit, so that nothing is announced that this listener does not hear.

@@ -5,8 +5,7 @@
 //! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
 
 pub mod approved;
-pub mod input;
-mod live;
+pub mod elicitation;
 pub mod reading;
 mod send;
 
@@ -17,10 +16,9 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::send::{Caller, Destination, Permit, counted_result, resolve_connection};
-use super::approvals;
+use super::{approvals, elicitations::ElicitationTarget};
 use crate::app::{
     App,
-    chat::elicitations::Asker,
     tools::toolset::{NamedTool, Toolbox, clipped},
 };
 use crate::{
@@ -53,8 +51,8 @@ pub struct Call<'a> {
     pub irregularity: Option<&'a str>,
     pub progress: mpsc::UnboundedSender<Progress>,
     pub cancel: CancellationToken,
-    /// Who can be asked when the server wants to know something first.
-    pub asker: Option<Asker>,
+    /// Where its user can be asked when the server wants to know something first.
+    pub elicitation: Option<ElicitationTarget>,
 }
 
 /// What is to be called.
@@ -109,13 +107,13 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
         Err(error) => return refused(&call, format!("not executed: {error}")),
     };
     let started = crate::domain::clock::instant();
-    let ready = input::Ready {
+    let ready = elicitation::Ready {
         permit,
         tool: &named.tool.name,
         arguments,
         rounds: 0,
     };
-    let result = input::make(app, &call, ready, None).await;
+    let result = elicitation::make(app, &call, ready, None).await;
     metrics::histogram!("chatelaine_tool_call_seconds").record(started.elapsed().as_secs_f64());
     result
 }

@@ -143,7 +143,7 @@ fn field(name: &str, property: &Value, required: bool) -> Result<Field, String> 
         required,
         kind,
         default: None,
-        schema: shown(property),
+        schema: kept_schema(property),
     };
     // A default that does not fit its own field is none.
     field.default = property
@@ -250,8 +250,8 @@ fn choices(property: &Value) -> Option<Vec<Choice>> {
     )
 }
 
-/// Of a schema, what was read of it.
-fn shown(property: &Value) -> Value {
+/// The members of a schema that were read.
+fn kept_schema(property: &Value) -> Value {
     const KEPT: [&str; 14] = [
         "type",
         "title",
@@ -279,13 +279,18 @@ fn shown(property: &Value) -> Value {
     )
 }
 
-/// People write "yes", "sí" or "oui".
-pub(super) fn yes_or_no(text: &str) -> Option<bool> {
+/// A yes or no in the languages of the interface: "yes", "sí" or "oui".
+pub fn parse_boolean(text: &str) -> Option<bool> {
     match text.trim().to_lowercase().as_str() {
-        "yes" | "y" | "true" | "sí" | "si" | "oui" | "o" | "1" | "ok" => Some(true),
+        "yes" | "y" | "true" | "sí" | "si" | "oui" | "o" | "1" => Some(true),
         "no" | "n" | "false" | "non" | "0" => Some(false),
         _ => None,
     }
+}
+
+/// As [`parse_boolean`]; "ok" is an answer to a question, though not the value of a setting.
+pub(super) fn yes_or_no(text: &str) -> Option<bool> {
+    parse_boolean(text).or_else(|| (text.trim().to_lowercase() == "ok").then_some(true))
 }
 
 impl Field {
@@ -317,11 +322,13 @@ impl Field {
                     .map(Value::Number)
                     .ok_or(Fault::NotANumber)?
             }
-            Kind::One(choices) => Value::from(picked(choices, said).ok_or(Fault::NotAnOption)?),
+            Kind::One(choices) => {
+                Value::from(match_choice(choices, said).ok_or(Fault::NotAnOption)?)
+            }
             Kind::Many { choices, .. } => {
                 let picked = said
                     .split(',')
-                    .map(|one| picked(choices, one.trim()).map(Value::from));
+                    .map(|one| match_choice(choices, one.trim()).map(Value::from));
                 let mut picked = picked
                     .collect::<Option<Vec<Value>>>()
                     .ok_or(Fault::NotAnOption)?;
@@ -434,8 +441,8 @@ impl Field {
     }
 }
 
-/// The choice that somebody means: by value, label or number in the list.
-fn picked<'c>(choices: &'c [Choice], said: &str) -> Option<&'c str> {
+/// The value of the choice that a text names: by value, label or number in the list.
+pub fn match_choice<'c>(choices: &'c [Choice], said: &str) -> Option<&'c str> {
     let named = |choice: &&Choice| {
         choice.value == said || choice.label.to_lowercase() == said.to_lowercase()
     };

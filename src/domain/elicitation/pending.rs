@@ -1,20 +1,20 @@
-//! A call that waits for its user: a row, so that it outlives restarts and goes on at any replica.
+//! An elicitation: a server's request to the user of a call. It is a row, so that it outlives restarts and is answered
+//! at any replica.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use uuid::Uuid;
 
-use super::{Answer, Fault, Leave, Question, answer, left};
+use super::{Answer, Dismissal, Fault, Question};
 use crate::domain::ids::{AgentId, ConversationId, RunId, ServerId, UserId};
 
-/// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The user is being asked.
     Open,
-    /// All is answered; the run that was given the last answer makes the call.
+    /// Everything is answered: the run that was given the last answer makes the call, or the open call takes the answer.
     Answered,
-    /// It may have been sent.
+    /// The answer may have been sent.
     Sent,
 }
 
@@ -37,39 +37,39 @@ impl State {
 }
 
 #[derive(Clone, Debug)]
-pub struct Pending {
+pub struct Elicitation {
     pub id: Uuid,
     pub conversation: ConversationId,
     pub user: UserId,
     pub agent: AgentId,
     pub server: ServerId,
     pub tool: String,
-    /// The run and the call that the server answered with its questions.
+    /// The run and the call in which the server asked.
     pub run: RunId,
     pub call_id: String,
-    /// Whose connection it was.
+    /// The credential of the connection.
     pub credential: String,
     /// A model waits for the outcome; otherwise the user who typed `/call`.
     pub for_model: bool,
     /// How often the server has asked in the course of this call, from 1.
     pub round: i32,
     pub state: State,
-    /// Which step is asked now.
+    /// The step that is asked now.
     pub step: usize,
-    /// [`Asked`], sealed.
-    pub sealed: Vec<u8>,
+    /// [`Request`], sealed.
+    pub request: Vec<u8>,
     /// [`Entered`], sealed.
     pub entered: Option<Vec<u8>>,
     /// Why the last answer could not be used.
     pub fault: Option<Fault>,
     pub answer_run: Option<RunId>,
-    /// The server waits for the answer, and with it the run: whoever answers does so in that run.
+    /// The server waits for the answer while its call is open: the answer belongs to that run.
     pub live: bool,
 }
 
-/// What a call needs to go on.
+/// What the server asked, and what the call needs to go on.
 #[derive(Serialize, Deserialize)]
-pub struct Asked {
+pub struct Request {
     pub arguments: Box<RawValue>,
     pub keys: Vec<String>,
     pub questions: Vec<Question>,
@@ -77,20 +77,22 @@ pub struct Asked {
     pub state: Option<String>,
 }
 
-/// What the user has answered so far.
+/// What the user has answered so far. It has no `Debug`: the values are the user's.
 #[derive(Default, Serialize, Deserialize)]
 pub struct Entered {
     /// One for each step.
     pub values: Vec<Value>,
-    pub leave: Option<Leave>,
+    #[serde(rename = "leave")]
+    pub dismissal: Option<Dismissal>,
 }
 
-impl Asked {
-    /// What goes back to the server.
+impl Request {
+    /// The answer that goes back to the server.
     pub fn answer(&self, entered: &Entered) -> Answer {
-        match entered.leave {
-            Some(leave) => left(&self.keys, leave, self.state.clone()),
-            None => answer(&self.questions, &entered.values, self.state.clone()),
+        let state = self.state.clone();
+        match entered.dismissal {
+            Some(how) => Answer::dismissed(&self.keys, how, state),
+            None => Answer::from_values(&self.questions, &entered.values, state),
         }
     }
 }

@@ -5,42 +5,12 @@
 use super::form::{Field, Format, Kind};
 
 /// Words of a field's name or title.
-const NAMES: [&str; 32] = [
-    "password",
-    "passwd",
-    "pwd",
-    "passphrase",
-    "passcode",
-    "secret",
-    "secrets",
-    "token",
-    "tokens",
-    "key",
-    "keys",
-    "apikey",
-    "credential",
-    "credentials",
-    "pin",
-    "otp",
-    "totp",
-    "mfa",
-    "card",
-    "cvv",
-    "cvc",
-    "iban",
-    "ssn",
-    "bearer",
-    "jwt",
-    "seed",
-    "mnemonic",
-    "cookie",
-    "contraseña",
-    "clave",
-    "passwort",
-    "motdepasse",
-];
+const NAMES: &str = "\
+    password passwd pwd passphrase passcode secret secrets token tokens key keys apikey \
+    credential credentials pin otp totp mfa card cvv cvc iban ssn bearer jwt seed mnemonic \
+    cookie contraseña clave passwort motdepasse";
 /// What a message or a description says when it asks for one.
-const WORDS: [&str; 18] = [
+const PHRASES: [&str; 18] = [
     "password",
     "passphrase",
     "passcode",
@@ -81,7 +51,7 @@ fn is_secret(field: &Field) -> bool {
     let named = |text: &str| {
         words(text)
             .iter()
-            .any(|word| NAMES.contains(&word.as_str()))
+            .any(|word| NAMES.split(' ').any(|name| name == word))
     };
     matches!(
         field.kind,
@@ -99,7 +69,7 @@ fn is_secret(field: &Field) -> bool {
 
 fn says(text: &str) -> bool {
     let text = text.to_lowercase();
-    WORDS.iter().any(|word| text.contains(word))
+    PHRASES.iter().any(|word| text.contains(word))
 }
 
 /// `apiKey`, `API_KEY` and `api key` are `api` and `key`; `APIKey` too.

@@ -1,8 +1,9 @@
-//! What servers of the older revisions ask while calls are open: whose call it is, and what is answered.
+//! Questions that servers of the older revisions ask while calls are open: the call that a question belongs to, and the
+//! answer.
 //!
-//! Invariant: a question is put to nobody but the user of the call that it belongs to. What comes on the stream that
-//! answers a call belongs to that call. Of what comes in any other way it can only be said while one call alone is open
-//! on the connection and none was given up that the server may still be working on; everything else is declined.
+//! Invariant: only the user of the call that a question belongs to is asked. A question on the stream that answers a call
+//! belongs to that call. Any other question belongs to the one open call of the connection; it is declined when several
+//! are open, or when the server may still be at work on one that was given up.
 
 use std::sync::Arc;
 
@@ -16,13 +17,13 @@ use crate::{
     mcp::error::Failure,
 };
 
-/// Questions of one call that its user is told of although they were not put to them.
+/// Declined questions of one call that its user is told of.
 const MAX_DECLINED: usize = 4;
-/// Questions that came in and were not looked at yet.
+/// Questions that came in and are not answered yet.
 const MAX_UNREAD: usize = 64;
 
-/// What a server asked in the course of a call.
-pub(super) struct Put {
+/// A question in the course of a call.
+pub(super) struct UnansweredQuestion {
     tap: Arc<Tap>,
     input: InputRequired,
     message: String,
@@ -30,14 +31,21 @@ pub(super) struct Put {
 
 impl Wire {
     /// Notes a question until it is answered ([`Wire::answer_to`]).
-    pub(super) fn asked(&self, id: &RawValue, params: Option<&RawValue>, of: Option<&Arc<Tap>>) {
+    pub(super) fn note_question(
+        &self,
+        id: &RawValue,
+        params: Option<&RawValue>,
+        of: Option<&Arc<Tap>>,
+    ) {
         #[derive(Deserialize)]
         struct Asked {
             #[serde(default)]
             message: String,
         }
-        let (Some(tap), Ok(id)) = (self.whose(of), serde_json::from_str::<RequestId>(id.get()))
-        else {
+        let (Some(tap), Ok(id)) = (
+            self.call_of(of),
+            serde_json::from_str::<RequestId>(id.get()),
+        ) else {
             return;
         };
         let params = params.map(|params| {
@@ -54,11 +62,11 @@ impl Wire {
         if tap.asking.is_none() {
             return tap.decline(message);
         }
-        let input = elicitation::read_alone(params.as_deref());
+        let input = elicitation::read_single(params.as_deref());
         let mut questions = locked(&self.questions);
         if questions.len() < MAX_UNREAD {
-            // Of two with one id the first counts; nobody answers the other one.
-            questions.entry(id).or_insert(Put {
+            // Of two with one id the first counts; the other one is declined.
+            questions.entry(id).or_insert(UnansweredQuestion {
                 tap,
                 input,
                 message,
@@ -69,7 +77,7 @@ impl Wire {
     /// The answer to a question that came in: its user's, if there is somebody to ask.
     pub(in crate::mcp) async fn answer_to(&self, id: &RequestId) -> Value {
         let decline = json!({ "action": "decline" });
-        let Some(Put {
+        let Some(UnansweredQuestion {
             tap,
             input,
             message,
@@ -77,16 +85,17 @@ impl Wire {
         else {
             return decline;
         };
-        if let Some(asking) = &tap.asking
-            && let Some(answer) = asking.ask(input).await
+        if let Some(questions) = &tap.asking
+            && let Some(answer) = questions.ask(input).await
         {
-            return answer.alone();
+            return answer.into_single();
         }
         tap.decline(message);
         decline
     }
 
-    fn whose(&self, of: Option<&Arc<Tap>>) -> Option<Arc<Tap>> {
+    /// The call that a question belongs to; `of` is the call whose stream brought it.
+    fn call_of(&self, of: Option<&Arc<Tap>>) -> Option<Arc<Tap>> {
         if let Some(tap) = of {
             return (tap.arguments.is_some() && locked(&tap.answer).is_none()).then(|| tap.clone());
         }

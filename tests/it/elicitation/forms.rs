@@ -1,6 +1,6 @@
 //! What may be asked, and what a person's text means.
 
-use chatelaine::domain::elicitation::{Fault, Kind, Refusal, Step, read, steps};
+use chatelaine::domain::elicitation::{Answer, Fault, Kind, Refusal, Step, read, steps};
 use serde_json::{Value, json, value::to_raw_value};
 
 use super::form;
@@ -51,6 +51,18 @@ fn a_text_means_what_the_schema_says() {
         Err(Fault::NotANumber),
         "a default that does not fit is none"
     );
+}
+
+#[test]
+fn an_answer_is_not_printed() {
+    let questions = asked(&form(&json!({ "f": {"type": "string"} }))).unwrap();
+    let state = Some("of the server".to_owned());
+    let answer = Answer::from_values(&questions, &[json!("12 Elm Street")], state);
+    assert_eq!(
+        answer.responses["ask"]["content"]["f"],
+        json!("12 Elm Street")
+    );
+    assert_eq!(format!("{answer:?}"), "Answer { .. }");
 }
 
 #[test]

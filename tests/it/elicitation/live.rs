@@ -476,7 +476,7 @@ async fn a_question_whose_worker_is_gone_ends_by_the_clock_and_its_user_is_told(
     eventually(async || {
         let passed = "update elicitations set expires_at = now() - interval '1 second'";
         sqlx::query(passed).execute(&mut db).await.unwrap();
-        chatelaine::app::chat::elicitations::forget_old(world.app())
+        chatelaine::app::tools::elicitations::expire_overdue(world.app())
             .await
             .unwrap();
         rows(&world).await == 0

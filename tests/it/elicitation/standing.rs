@@ -60,7 +60,7 @@ async fn a_question_that_nobody_answers_ends_and_its_user_is_told() {
         "Hello.",
         "said to the agent"
     );
-    chatelaine::app::chat::elicitations::forget_old(world.app())
+    chatelaine::app::tools::elicitations::expire_overdue(world.app())
         .await
         .unwrap();
     let told = parts(&ann, &chat, "notice").await;

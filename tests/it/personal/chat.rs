@@ -214,7 +214,7 @@ async fn what_was_entered_and_never_sent_is_deleted() {
     .execute(&mut db)
     .await
     .unwrap();
-    chatelaine::app::chat::flows::forget_old(world.app())
+    chatelaine::app::chat::flows::purge_ended(world.app())
         .await
         .unwrap();
     let left: Vec<String> = sqlx::query_scalar("select conversation_id::text from flows")

@@ -99,7 +99,7 @@ async fn called(world: &World, values: &RunValues) -> ToolResult {
         irregularity: None,
         progress: mpsc::unbounded_channel().0,
         cancel: CancellationToken::default(),
-        asker: None,
+        elicitation: None,
     };
     gate::call(world.app(), call).await
 }

@@ -9,8 +9,9 @@ use tokio::sync::mpsc;
 use super::Work;
 use crate::{
     app::{
-        chat::{elicitations::Asker, resources},
+        chat::resources,
         tools::{
+            elicitations::ElicitationTarget,
             gate::{self, Call, Target, reading::Asking},
             toolset::Toolbox,
         },
@@ -99,7 +100,7 @@ impl Work {
         toolbox: &Arc<Toolbox>,
         mut calls: Vec<Resolved>,
         for_model: bool,
-        asker: Option<Asker>,
+        user: Option<ElicitationTarget>,
     ) -> Result<Vec<ToolResult>> {
         let refused: Vec<_> = calls
             .split_off(calls.len().min(MOST))
@@ -119,7 +120,7 @@ impl Work {
             self.append(Role::Tool, &refused, for_model).await?;
         }
         stream::iter(calls)
-            .map(|call| self.make_call(toolbox, call, for_model, asker))
+            .map(|call| self.make_call(toolbox, call, for_model, user))
             .buffer_unordered(AT_ONCE)
             .try_collect()
             .await
@@ -130,7 +131,7 @@ impl Work {
         toolbox: &Arc<Toolbox>,
         call: Resolved,
         for_model: bool,
-        asker: Option<Asker>,
+        user: Option<ElicitationTarget>,
     ) -> Result<ToolResult> {
         let (call, flaw) = call;
         let result = if self.cancel.is_cancelled() {
@@ -147,7 +148,7 @@ impl Work {
                 approval: None,
             }
         } else {
-            self.through_the_gate(toolbox, &call, flaw.as_ref(), asker)
+            self.through_the_gate(toolbox, &call, flaw.as_ref(), user)
                 .await?
         };
         self.keep_result(&call, &result, for_model).await?;
@@ -203,7 +204,7 @@ impl Work {
         toolbox: &Arc<Toolbox>,
         call: &ToolCall,
         flaw: Option<&Flaw>,
-        asker: Option<Asker>,
+        user: Option<ElicitationTarget>,
     ) -> Result<ToolResult> {
         let run_id = self.run.id;
         if call.server.is_none() && call.name == resources::TOOL {
@@ -243,7 +244,7 @@ impl Work {
             },
             progress,
             cancel: self.cancel.clone(),
-            asker,
+            elicitation: user,
         };
         let mut answer = std::pin::pin!(gate::call(&self.app, wanted));
         loop {

@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use super::{Ending, Work};
 use crate::{
-    app::chat::{
-        elicitations,
-        prompts::{self, Used},
+    app::{
+        chat::{
+            prompt_answers::{self, Given},
+            prompts::{self, Used},
+        },
+        tools::elicitations,
     },
     domain::{
         error::Result,
@@ -45,11 +48,11 @@ impl Work {
                 }
             }
         }
-        let asker = elicitations::asker(&self.app, &self.run, true);
-        let resumed = self.resume_calls(pack, asker).await?;
-        let input = start.has_input
-            || !messages.is_empty()
-            || resumed.is_some_and(|results| !results.is_empty());
+        let mut input = start.has_input || !messages.is_empty();
+        if let Given::Calls(calls) = prompt_answers::given_to(&self.app, &self.run).await? {
+            let target = elicitations::target_of(&self.app, &self.run, true);
+            input |= self.send_answers(pack, calls, target).await?;
+        }
         self.write_opening(messages).await?;
         if !input {
             let ending = Ending::succeeded();

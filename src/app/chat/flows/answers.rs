@@ -1,10 +1,11 @@
-//! What an answer means: people write "2", "yes", "GitHub" or "-".
+//! What an answer to a flow means ("2", "yes", "GitHub" or "-"), and the step that it leads to.
 
-use super::{LIFE, OfFlow, Scene, TRIES, context, is_secret};
+use super::{FlowContext, LIFE, OfFlow, TRIES, context_of, is_secret};
 use crate::{
     app::platform::keys::OpenError,
     domain::{
         connection::Trouble,
+        elicitation::{match_choice, parse_boolean},
         error::{Error, Result},
         flow::{Flow, Step},
         message::{Choice, Part},
@@ -17,8 +18,8 @@ use crate::{
     store,
 };
 
-/// The personal server that somebody means: by number in the list, or by name.
-pub(super) fn picked<'p>(pack: &'p Pack, text: &str) -> Option<&'p ServerSpec> {
+/// The personal server that a text names: by number in the list, or by name.
+pub(super) fn match_server<'p>(pack: &'p Pack, text: &str) -> Option<&'p ServerSpec> {
     let text = text.trim();
     let mut personal = pack
         .servers
@@ -48,35 +49,23 @@ pub(super) fn options(pack: &Pack, locale: Option<&str>, field: &UserField) -> V
 }
 
 /// The value that an answer means.
-fn meant(field: &UserField, offered: &[Choice], answer: &str) -> String {
-    let said = answer.trim();
-    match field.kind {
-        _ if !field.required && said == "-" => String::new(),
-        FieldKind::Boolean => match said.to_lowercase().as_str() {
-            "yes" | "y" | "true" | "sí" | "si" | "oui" | "o" | "1" => "true".to_owned(),
-            "no" | "n" | "false" | "non" | "0" => "false".to_owned(),
-            _ => said.to_owned(),
+fn parse_answer(field: &UserField, offered: &[Choice], answer: &str) -> String {
+    let answer = answer.trim();
+    let value = match field.kind {
+        _ if !field.required && answer == "-" => "",
+        FieldKind::Boolean => match parse_boolean(answer) {
+            Some(true) => "true",
+            Some(false) => "false",
+            None => answer,
         },
-        FieldKind::Select => {
-            let named = |choice: &&Choice| {
-                choice.value == said || choice.label.to_lowercase() == said.to_lowercase()
-            };
-            let numbered = said
-                .parse::<usize>()
-                .ok()
-                .and_then(|number| offered.get(number.checked_sub(1)?));
-            offered
-                .iter()
-                .find(named)
-                .or(numbered)
-                .map_or_else(|| said.to_owned(), |choice| choice.value.clone())
-        }
-        FieldKind::Text | FieldKind::Secret | FieldKind::Url => said.to_owned(),
-    }
+        FieldKind::Select => match_choice(offered, answer).unwrap_or(answer),
+        FieldKind::Text | FieldKind::Secret | FieldKind::Url => answer,
+    };
+    value.to_owned()
 }
 
-/// How the program says why a connection test failed.
-pub(super) fn words_for(trouble: Trouble) -> Key {
+/// The text that says why a connection test failed.
+pub(super) fn text_key(trouble: Trouble) -> Key {
     match trouble {
         Trouble::Unauthorized => Key::Unauthorized,
         Trouble::Unreachable => Key::Unreachable,
@@ -86,8 +75,8 @@ pub(super) fn words_for(trouble: Trouble) -> Key {
     }
 }
 
-/// And why a value cannot be used.
-pub(super) fn words_for_fault(fault: Fault) -> Key {
+/// The text that says why a value cannot be used.
+pub(super) fn fault_text_key(fault: Fault) -> Key {
     match fault {
         Fault::Missing | Fault::Unknown => Key::Missing,
         Fault::LineBreak => Key::LineBreak,
@@ -99,13 +88,13 @@ pub(super) fn words_for_fault(fault: Fault) -> Key {
     }
 }
 
-impl Scene<'_> {
+impl FlowContext<'_> {
     /// Takes in the answer of the flow.
     pub(super) async fn take_in(&self, flow: Flow) -> Result<Vec<Part>> {
-        // Judged when it was caught: an answer that waited for its run was not late.
+        // Checked when it was matched: an answer that waited for its run was not late.
         if flow.answer.as_ref().is_none_or(Vec::is_empty) {
             self.end().await?;
-            return Ok(vec![self.say("flow_expired", Key::Expired, &[])]);
+            return Ok(vec![self.notice("flow_expired", Key::Expired, &[])]);
         }
         if flow.step == Step::Pick {
             let answer = self
@@ -113,7 +102,7 @@ impl Scene<'_> {
                 .await?;
             return match answer
                 .as_ref()
-                .and_then(|answer| picked(self.pack, answer.expose()))
+                .and_then(|answer| match_server(&self.pack, answer.expose()))
             {
                 Some(spec) => self.ask_for(spec).await,
                 None => self.unknown("").await,
@@ -125,7 +114,7 @@ impl Scene<'_> {
             .and_then(|server| self.pack.server(server));
         let Some(spec) = spec.filter(|spec| spec.access_mode == AccessMode::UserControlled) else {
             self.end().await?;
-            return Ok(vec![self.say("flow_expired", Key::Expired, &[])]);
+            return Ok(vec![self.notice("flow_expired", Key::Expired, &[])]);
         };
         match flow.step {
             Step::Field(at) => self.field_answered(flow, spec, at).await,
@@ -149,20 +138,20 @@ impl Scene<'_> {
         else {
             return self.ask_for(spec).await;
         };
-        let offered = options(self.pack, self.principal.locale.as_deref(), field);
-        let checked = personal::check(field, &meant(field, &offered, answer.expose()));
+        let offered = options(&self.pack, self.principal.locale.as_deref(), field);
+        let checked = personal::check(field, &parse_answer(field, &offered, answer.expose()));
         match checked {
             Ok(value) => values.set(field, value),
             Err(fault) => {
                 self.proceed(&flow).await?;
-                let why = self.say("bad_answer", words_for_fault(fault), &[]);
+                let why = self.notice("bad_answer", fault_text_key(fault), &[]);
                 return Ok(vec![why, self.prompt(spec, field)]);
             }
         }
         let Some(next) = spec.user_config.get(at + 1) else {
             return self.finish(spec, &values).await;
         };
-        let context = context(self.principal, &flow, OfFlow::Entered);
+        let context = context_of(self.principal, &flow, OfFlow::Entered);
         flow.entered = Some(
             self.app
                 .keys
@@ -185,12 +174,12 @@ impl Scene<'_> {
         flow.tries += 1;
         if flow.tries >= TRIES {
             self.end().await?;
-            return Ok(vec![self.say("wrong_code", Key::WrongCode, &[])]);
+            return Ok(vec![self.notice("wrong_code", Key::WrongCode, &[])]);
         }
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         store::flows::refuse(&mut tx, flow.id).await?;
         tx.commit().await?;
-        Ok(vec![self.say("typed_secret", Key::TypedSecret, &[])])
+        Ok(vec![self.notice("typed_secret", Key::TypedSecret, &[])])
     }
 
     async fn proceed(&self, flow: &Flow) -> Result<()> {
@@ -227,7 +216,7 @@ impl Scene<'_> {
             .keys
             .open(
                 self.principal.tenant,
-                &context(self.principal, flow, which),
+                &context_of(self.principal, flow, which),
                 sealed,
             )
             .await

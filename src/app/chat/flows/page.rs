@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use super::{OfFlow, answers, context, hash};
+use super::{OfFlow, answers, context_of, hash};
 use crate::{
     app::{App, servers::agents},
     domain::{
@@ -86,7 +86,7 @@ pub async fn send(app: &App, token: &str, entered: &BTreeMap<String, Secret>) ->
         .keys
         .seal(
             page.principal.tenant,
-            &context(&page.principal, &page.flow, OfFlow::Entered),
+            &context_of(&page.principal, &page.flow, OfFlow::Entered),
             &values.to_sealable(),
         )
         .await?;
@@ -184,7 +184,7 @@ impl Page {
                     .into_iter()
                     .map(|choice| (choice.value, choice.label))
                     .collect(),
-                fault: fault.map(|unfit| texts.say(answers::words_for_fault(unfit.fault), &[])),
+                fault: fault.map(|unfit| texts.say(answers::fault_text_key(unfit.fault), &[])),
             }
         };
         Form {

@@ -1,50 +1,55 @@
-//! How a question of a server reads in the chat.
+//! How a question of a server reads in the chat: one step of its form, in the user's language.
 
-use super::LIFE;
-use crate::{
-    domain::{
-        elicitation::{Ask, Asked, Fault, Field, Format, Kind, Pending, Step, steps},
-        message::{Asking, Choice, Part, Prompt},
-        server::FieldKind,
-        texts::{Key, Texts},
-    },
-    mcp::LIVE_PATIENCE,
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Elicitation, Fault, Field, Format, Kind, Mode, Request, Step, steps};
+use crate::domain::{
+    message::{Asking, Choice, Part, Prompt},
+    server::FieldKind,
+    texts::{Key, Texts},
 };
 
-/// What is asked at a step.
-pub(super) fn prompt(texts: &Texts<'_>, pending: &Pending, asked: &Asked) -> Part {
-    let steps = steps(&asked.questions);
-    let Some(step) = steps.get(pending.step) else {
+/// The prompt for the step that is asked now; the user has `patience` for the answer.
+pub fn prompt(
+    texts: &Texts<'_>,
+    elicitation: &Elicitation,
+    request: &Request,
+    patience: Duration,
+) -> Part {
+    let steps = steps(&request.questions);
+    let Some(step) = steps.get(elicitation.step) else {
         return Part::text(String::new());
     };
     let question = step.question();
     let mut lines = Vec::new();
-    let begins = pending.step == 0 || steps[pending.step - 1].question().key != question.key;
-    if begins {
-        let said = [
-            ("server", pending.server.as_str()),
-            ("tool", &pending.tool),
+    let is_first =
+        elicitation.step == 0 || steps[elicitation.step - 1].question().key != question.key;
+    if is_first {
+        let values = [
+            ("server", elicitation.server.as_str()),
+            ("tool", &elicitation.tool),
             ("what", question.message.as_str()),
         ];
-        lines.push(texts.say(Key::AskIntro, &said));
+        lines.push(texts.say(Key::AskIntro, &values));
     }
     let (mut kind, mut options, mut url, mut schema) = (FieldKind::Boolean, Vec::new(), None, None);
     match step {
         Step::Field(_, field) => {
             lines.extend(field_lines(texts, field));
-            (kind, options) = shape(field);
+            (kind, options) = input_of(field);
             schema = Some(field.schema.clone());
         }
         Step::Confirm(_) => {
-            if let Ask::Url { address, host } = &question.ask {
+            if let Mode::Url { address, host } = &question.mode {
                 lines.push(texts.say(Key::AskAddress, &[("host", host)]));
                 url = Some(address.to_string());
             }
             lines.push(texts.say(Key::NotABoolean, &[]));
         }
     }
-    let life = if pending.live { LIVE_PATIENCE } else { LIFE };
-    let minutes = (life.as_secs() / 60).to_string();
+    let minutes = (patience.as_secs() / 60).to_string();
     lines.push(texts.say(Key::AskHow, &[("minutes", &minutes)]));
     Part::Prompt(Prompt {
         text: lines.join("\n"),
@@ -54,12 +59,31 @@ pub(super) fn prompt(texts: &Texts<'_>, pending: &Pending, asked: &Asked) -> Par
         url,
         options,
         asking: Some(Asking {
-            server: pending.server.to_string(),
-            tool: pending.tool.clone(),
+            server: elicitation.server.to_string(),
+            tool: elicitation.tool.clone(),
             schema,
-            live: pending.live,
+            live: elicitation.live,
         }),
     })
+}
+
+/// Why the last answer could not be used.
+pub fn fault_notice(texts: &Texts<'_>, fault: Fault, step: &Step<'_>) -> Part {
+    let limits = match step {
+        Step::Field(_, field) => field.limits(),
+        Step::Confirm(_) => String::new(),
+    };
+    let key = match fault {
+        Fault::Missing => Key::Missing,
+        Fault::NotABoolean => Key::NotABoolean,
+        Fault::NotAnOption => Key::NotAnOption,
+        Fault::NotANumber => Key::AskNotANumber,
+        Fault::Unfit => Key::AskUnfit,
+    };
+    Part::Notice {
+        code: "bad_answer".to_owned(),
+        text: texts.say(key, &[("limits", &limits)]),
+    }
 }
 
 fn field_lines(texts: &Texts<'_>, field: &Field) -> Vec<String> {
@@ -89,22 +113,22 @@ fn field_lines(texts: &Texts<'_>, field: &Field) -> Vec<String> {
         Kind::Text { .. } | Kind::Number { .. } => {}
     }
     match &field.default {
-        Some(default) => lines.push(texts.say(Key::AskDefault, &[("value", &plain(default))])),
+        Some(default) => lines.push(texts.say(Key::AskDefault, &[("value", &plain_text(default))])),
         None if !field.required => lines.push(texts.say(Key::Optional, &[])),
         None => {}
     }
     lines
 }
 
-fn plain(value: &serde_json::Value) -> String {
+fn plain_text(value: &Value) -> String {
     match value {
-        serde_json::Value::String(text) => text.clone(),
-        serde_json::Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
+        Value::String(text) => text.clone(),
+        Value::Array(values) => values.iter().map(plain_text).collect::<Vec<_>>().join(", "),
         value => value.to_string(),
     }
 }
 
-fn shape(field: &Field) -> (FieldKind, Vec<Choice>) {
+fn input_of(field: &Field) -> (FieldKind, Vec<Choice>) {
     match &field.kind {
         Kind::Text {
             format: Some(Format::Uri),
@@ -113,24 +137,5 @@ fn shape(field: &Field) -> (FieldKind, Vec<Choice>) {
         Kind::Text { .. } | Kind::Number { .. } => (FieldKind::Text, Vec::new()),
         Kind::Boolean => (FieldKind::Boolean, Vec::new()),
         Kind::One(choices) | Kind::Many { choices, .. } => (FieldKind::Select, choices.clone()),
-    }
-}
-
-/// Why an answer could not be used.
-pub(super) fn fault(texts: &Texts<'_>, fault: Fault, step: &Step<'_>) -> Part {
-    let limits = match step {
-        Step::Field(_, field) => field.limits(),
-        Step::Confirm(_) => String::new(),
-    };
-    let key = match fault {
-        Fault::Missing => Key::Missing,
-        Fault::NotABoolean => Key::NotABoolean,
-        Fault::NotAnOption => Key::NotAnOption,
-        Fault::NotANumber => Key::AskNotANumber,
-        Fault::Unfit => Key::AskUnfit,
-    };
-    Part::Notice {
-        code: "bad_answer".to_owned(),
-        text: texts.say(key, &[("limits", &limits)]),
     }
 }

@@ -1,0 +1,205 @@
+//! Answers that a run was given: the next step of a flow or of a form, or calls whose user has answered their server's
+//! question. Such a call is made again with the answer, once. It is marked before it is sent, so that a replica that
+//! takes over the run does not send it a second time.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::{Ending, Work};
+use crate::{
+    app::{
+        chat::{
+            elicitations as questions, flows,
+            prompt_answers::{self, Given},
+        },
+        tools::{
+            elicitations::{self, ElicitationTarget},
+            gate::{
+                Call, Target,
+                elicitation::{self, Answered},
+            },
+            toolset,
+        },
+    },
+    domain::{
+        elicitation::{Elicitation, Entered, Request},
+        error::Result,
+        message::{CallOutcome, CallStatus, Message, Part, Role, ToolResult},
+        pack::Pack,
+        resource, texts,
+    },
+    store,
+};
+
+impl Work {
+    /// Goes on with the answers that this run was given; `None` when it was given none.
+    pub(super) async fn take_in_answers(
+        &self,
+        pack: &Arc<Pack>,
+        written: &[Message],
+        target: Option<ElicitationTarget>,
+    ) -> Result<Option<Ending>> {
+        let is_sent = written
+            .iter()
+            .flat_map(|message| &message.parts)
+            .any(|part| matches!(part, Part::CallOutcome(_)));
+        if !is_sent {
+            let (app, run) = (&self.app, &self.run);
+            let parts = match prompt_answers::given_to(app, run).await? {
+                Given::Nothing => return Ok(None),
+                Given::Flow(flow) => Some(flows::take_in(app, run, *flow).await?),
+                Given::Question(elicitation) => {
+                    let texts = texts::of(pack, &run.principal);
+                    Some(questions::ask_next(app, run, &texts, &elicitation).await?)
+                }
+                Given::Calls(calls) => {
+                    self.send_answers(pack, calls, target).await?;
+                    None
+                }
+            };
+            if let Some(parts) = parts {
+                return Ok(Some(Ending::succeeded().telling(parts)));
+            }
+        }
+        self.tell_of_credentials(pack).await?;
+        Ok(Some(if self.cancel.is_cancelled() {
+            Ending::cancelled()
+        } else {
+            Ending::succeeded()
+        }))
+    }
+
+    /// Makes the calls that this run was given the answers for. Whether one of them is over: the others wait for their
+    /// user again.
+    pub(super) async fn send_answers(
+        &self,
+        pack: &Arc<Pack>,
+        answered: Vec<Elicitation>,
+        user: Option<ElicitationTarget>,
+    ) -> Result<bool> {
+        let mut is_any_over = false;
+        for elicitation in answered {
+            let result = self.send_answer_once(pack, &elicitation, user).await?;
+            self.keep_outcome(&elicitation, &result).await?;
+            is_any_over |= result.status != CallStatus::AwaitingInput;
+        }
+        Ok(is_any_over)
+    }
+
+    async fn send_answer_once(
+        &self,
+        pack: &Arc<Pack>,
+        elicitation: &Elicitation,
+        user: Option<ElicitationTarget>,
+    ) -> Result<ToolResult> {
+        let result = |status, text: &str| ToolResult {
+            call_id: elicitation.call_id.clone(),
+            status,
+            text: text.to_owned(),
+            raw: None,
+            approval: None,
+        };
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        store::runs::assert_held(&mut tx, &self.run).await?;
+        let first = store::elicitations::mark_sent(&mut tx, elicitation.id).await?;
+        tx.commit().await?;
+        if !first {
+            let text = "outcome unknown: the service stopped while this call was under way; it may or may not have been \
+                        done. It was not repeated. Check before trying again";
+            return Ok(result(CallStatus::OutcomeUnknown, text));
+        }
+        let unsealed = elicitations::unseal(&self.app, self.run.tenant, elicitation).await?;
+        let Some((request, entered)) = unsealed else {
+            let text = "not executed: what the user answered cannot be opened any more";
+            return Ok(result(CallStatus::Denied, text));
+        };
+        if self.cancel.is_cancelled() {
+            let text = "cancelled before it was sent";
+            return Ok(result(CallStatus::Cancelled, text));
+        }
+        self.send_answer(pack, elicitation, request, &entered, user)
+            .await
+    }
+
+    async fn send_answer(
+        &self,
+        pack: &Arc<Pack>,
+        elicitation: &Elicitation,
+        request: Request,
+        entered: &Entered,
+        user: Option<ElicitationTarget>,
+    ) -> Result<ToolResult> {
+        let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
+        let arguments: Value = serde_json::from_str(request.arguments.get()).unwrap_or_default();
+        // The call has no row of its own any more that progress could be shown at.
+        let (progress, _) = mpsc::unbounded_channel();
+        let call = Call {
+            principal: &self.run.principal,
+            toolbox: &toolbox,
+            run: self.run.id,
+            call_id: &elicitation.call_id,
+            target: Target::Pair {
+                server: elicitation.server.as_str(),
+                tool: &elicitation.tool,
+            },
+            arguments: Ok(arguments),
+            irregularity: None,
+            progress,
+            cancel: self.cancel.clone(),
+            elicitation: user.map(|user| ElicitationTarget {
+                for_model: elicitation.for_model,
+                ..user
+            }),
+        };
+        let answer = request.answer(entered);
+        let credential = elicitation.credential.clone();
+        let answered = Answered {
+            credential,
+            arguments: request.arguments,
+            answer,
+            rounds: elicitation.round,
+        };
+        Ok(elicitation::resume(&self.app, &call, answered).await)
+    }
+
+    /// What came of a call as a row, for the model if one waits for it. One that waits again is told of later.
+    async fn keep_outcome(&self, elicitation: &Elicitation, result: &ToolResult) -> Result<()> {
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        store::runs::assert_held(&mut tx, &self.run).await?;
+        store::elicitations::end(&mut tx, elicitation.id).await?;
+        if result.status == CallStatus::AwaitingInput {
+            return tx.commit().await;
+        }
+        let links = result
+            .raw
+            .as_ref()
+            .map(|raw| resource::links_in(raw))
+            .unwrap_or_default();
+        let whose = (elicitation.server.as_str(), elicitation.tool.as_str());
+        store::resources::keep(
+            &mut tx,
+            self.run.tenant,
+            self.run.conversation,
+            whose,
+            &links,
+        )
+        .await?;
+        let outcome = CallOutcome {
+            call_id: elicitation.call_id.clone(),
+            server: elicitation.server.to_string(),
+            tool: elicitation.tool.clone(),
+            status: result.status,
+            text: result.text.clone(),
+            raw: result.raw.clone(),
+        };
+        self.commit(
+            tx,
+            Role::System,
+            &[Part::CallOutcome(Box::new(outcome))],
+            elicitation.for_model,
+        )
+        .await
+    }
+}

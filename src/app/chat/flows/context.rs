@@ -1,0 +1,237 @@
+//! The program's side of a configuration flow: what it asks and says in a conversation.
+
+use std::sync::Arc;
+
+use uuid::Uuid;
+
+use super::{LIFE, answers, hash, is_secret, page};
+use crate::{
+    app::{
+        App,
+        servers::{
+            agents,
+            connections::{ConnectionKind, ConnectionView, State},
+            credentials,
+        },
+    },
+    domain::{
+        error::Result,
+        flow::{Flow, Step},
+        ids::{ConversationId, ServerId},
+        message::{Choice, Part, Prompt},
+        pack::Pack,
+        personal::Values,
+        principal::Principal,
+        run::ClaimedRun,
+        server::{FieldKind, ServerSpec, UserField},
+        texts::{self, Key, Texts},
+    },
+    store,
+};
+
+/// A user in a conversation with an agent.
+pub(super) struct FlowContext<'a> {
+    pub(super) app: &'a Arc<App>,
+    pub(super) principal: &'a Principal,
+    pub(super) pack: Arc<Pack>,
+    conversation: ConversationId,
+}
+
+impl<'a> FlowContext<'a> {
+    /// The user of a run.
+    pub(super) async fn of(app: &'a Arc<App>, run: &'a ClaimedRun) -> Result<Self> {
+        Ok(Self {
+            app,
+            principal: &run.principal,
+            pack: agents::pack(app, &run.principal, run.agent.as_str()).await?,
+            conversation: run.conversation,
+        })
+    }
+
+    fn texts(&self) -> Texts<'_> {
+        texts::of(&self.pack, self.principal)
+    }
+
+    pub(super) fn notice(&self, code: &str, key: Key, values: &[(&str, &str)]) -> Part {
+        Part::Notice {
+            code: code.to_owned(),
+            text: self.texts().say(key, values),
+        }
+    }
+
+    /// The personal servers with how each is.
+    async fn list(&self) -> Result<Part> {
+        let views = credentials::views(self.app, self.principal, &self.pack).await?;
+        let choice = |view: ConnectionView| {
+            let (mark, key) = match view.state {
+                State::NotConfigured => ("⚠️", Key::NotConfigured),
+                State::NeedsAttention { .. } => ("⚠️", Key::NeedsAttention),
+                _ => ("✅", Key::Configured),
+            };
+            Choice {
+                label: format!("{mark} {} – {}", view.server, self.texts().say(key, &[])),
+                value: view.server,
+            }
+        };
+        let choices = views
+            .into_iter()
+            .filter(|view| view.kind == ConnectionKind::Personal)
+            .map(choice)
+            .collect();
+        Ok(Part::Choices {
+            text: self.texts().say(Key::List, &[]),
+            choices,
+        })
+    }
+
+    /// A name that is none of the personal servers.
+    pub(super) async fn unknown(&self, server: &str) -> Result<Vec<Part>> {
+        let shared = self
+            .pack
+            .servers
+            .iter()
+            .any(|spec| spec.id.as_str().eq_ignore_ascii_case(server.trim()));
+        if shared {
+            return Ok(vec![self.notice(
+                "shared_server",
+                Key::SharedServer,
+                &[("server", server.trim())],
+            )]);
+        }
+        Ok(vec![
+            self.notice("unknown_server", Key::UnknownServer, &[("list", "")]),
+            self.start_list().await?,
+        ])
+    }
+
+    /// Begins with the list of servers.
+    pub(super) async fn start_list(&self) -> Result<Part> {
+        let list = self.list().await?;
+        self.start(Step::Pick, None, false, None).await?;
+        Ok(list)
+    }
+
+    async fn start(
+        &self,
+        step: Step,
+        server: Option<&ServerId>,
+        secret: bool,
+        link: Option<&str>,
+    ) -> Result<()> {
+        let flow = Flow {
+            id: Uuid::now_v7(),
+            conversation: self.conversation,
+            user: self.principal.user.clone(),
+            locale: self.principal.locale.clone(),
+            agent: self.pack.id().clone(),
+            step,
+            server: server.map(ToString::to_string),
+            secret,
+            entered: None,
+            answer: None,
+            answer_run: None,
+            code_hash: None,
+            tries: 0,
+            expires_at: self.app.clock.now() + LIFE,
+        };
+        let mut tx = self.app.db.tenant(self.principal.tenant).await?;
+        let link = link.map(hash);
+        store::flows::begin(&mut tx, self.principal.tenant, &flow, link.as_deref(), LIFE).await?;
+        tx.commit().await
+    }
+
+    pub(super) async fn end(&self) -> Result<bool> {
+        let mut tx = self.app.db.tenant(self.principal.tenant).await?;
+        let ended = store::flows::end(&mut tx, self.conversation).await?;
+        tx.commit().await?;
+        Ok(ended)
+    }
+
+    /// The first question for a server: its first field, or the link to the page.
+    pub(super) async fn ask_for(&self, spec: &ServerSpec) -> Result<Vec<Part>> {
+        let mut tx = self.app.db.tenant(self.principal.tenant).await?;
+        let of_client = store::flows::is_of_client(&mut tx, self.conversation).await?;
+        drop(tx);
+        if of_client {
+            let token = page::token();
+            self.start(Step::Page, Some(&spec.id), true, Some(&token))
+                .await?;
+            let prompt = Prompt {
+                text: self
+                    .texts()
+                    .say(Key::OpenLink, &[("server", spec.id.as_str())]),
+                field: String::new(),
+                kind: FieldKind::Secret,
+                secret: true,
+                url: Some(page::address(self.app, &token)),
+                options: Vec::new(),
+                asking: None,
+            };
+            return Ok(vec![Part::Prompt(prompt)]);
+        }
+        let first = &spec.user_config[0];
+        self.start(Step::Field(0), Some(&spec.id), is_secret(first), None)
+            .await?;
+        Ok(vec![self.prompt(spec, first)])
+    }
+
+    /// The question for one field.
+    pub(super) fn prompt(&self, spec: &ServerSpec, field: &UserField) -> Part {
+        let locale = self.principal.locale.as_deref();
+        let label = self.pack.text(&field.label, locale).unwrap_or(&field.name);
+        let mut text = self.texts().say(
+            Key::Prompt,
+            &[("server", spec.id.as_str()), ("label", label)],
+        );
+        let options: Vec<Choice> = answers::options(&self.pack, locale, field);
+        if !options.is_empty() {
+            let labels: Vec<_> = options.iter().map(|option| option.label.as_str()).collect();
+            text = format!(
+                "{text}\n{}",
+                self.texts()
+                    .say(Key::Options, &[("options", &labels.join(", "))])
+            );
+        }
+        if !field.required {
+            text = format!("{text} {}", self.texts().say(Key::Optional, &[]));
+        }
+        if is_secret(field) {
+            text = format!("{text}\n{}", self.texts().say(Key::SecretHint, &[]));
+        }
+        let (kind, secret) = (field.kind, is_secret(field));
+        Part::Prompt(Prompt {
+            text,
+            field: field.name.clone(),
+            kind,
+            secret,
+            url: None,
+            options,
+            asking: None,
+        })
+    }
+
+    /// Tests what was entered and says how it went. The flow is over.
+    pub(super) async fn finish(&self, spec: &ServerSpec, values: &Values) -> Result<Vec<Part>> {
+        let held = credentials::holdings(self.app, self.principal, self.pack.id())
+            .await?
+            .of(&spec.id)
+            .is_some();
+        let spec = Arc::new(spec.clone());
+        let tested =
+            credentials::put_checked(self.app, self.principal, &self.pack, &spec, values).await;
+        self.end().await?;
+        let server = ("server", spec.id.as_str());
+        Ok(vec![match tested?.reason {
+            None => self.notice("connection_saved", Key::Saved, &[server]),
+            Some(trouble) => {
+                let reason = self.texts().say(answers::text_key(trouble), &[]);
+                let key = if held { Key::KeptOld } else { Key::Failed };
+                self.notice(
+                    "connection_failed",
+                    key,
+                    &[server, ("code", trouble.code()), ("reason", &reason)],
+                )
+            }
+        }])
+    }
+}

@@ -1,0 +1,373 @@
+//! A call whose server may ask its user something first. What may be asked becomes a question of the user
+//! ([`elicitations`]); what must not be asked is declined at once, which is an answer like any other. The server has
+//! answered before each repetition of a call, so that none of them repeats a call of unknown outcome.
+//!
+//! Invariant: when a call is over, however it ended, so are the questions that were asked while it was open.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    Call, connect, denied, refused,
+    send::{Permit, counted_result},
+    unknown,
+};
+use crate::{
+    app::{
+        App,
+        tools::elicitations::{self, ElicitationTarget},
+    },
+    domain::{
+        elicitation::{
+            Answer, Dismissal, Elicitation, InputRequired, Question, Refusal, Request, State,
+        },
+        error::Error,
+        message::{CallStatus, ToolResult},
+        policy::{Decision, decide},
+        principal::Principal,
+        texts,
+        tool::ToolOutcome,
+    },
+    mcp::{CallOptions, LiveQuestion},
+};
+
+/// How often a call is made again without the user: a question was declined for them, or there was none.
+const MAX_SENDS: usize = 4;
+/// How often the user is asked in the course of one call.
+const MAX_ROUNDS: i32 = 5;
+
+/// A call that passed the gate.
+pub(super) struct Ready<'a> {
+    pub permit: Permit<'a>,
+    pub tool: &'a str,
+    pub arguments: Box<RawValue>,
+    /// How often its user has been asked.
+    pub rounds: i32,
+}
+
+/// A call whose user has answered.
+pub struct Answered {
+    /// The credential of the connection that the server asked on.
+    pub credential: String,
+    pub arguments: Box<RawValue>,
+    pub answer: Answer,
+    pub rounds: i32,
+}
+
+/// Makes the call, again while its server's questions need no user.
+pub(super) async fn make(
+    app: &Arc<App>,
+    call: &Call<'_>,
+    ready: Ready<'_>,
+    mut answer: Option<Answer>,
+) -> ToolResult {
+    let live = call.elicitation.is_some_and(|target| target.live);
+    let draft = call.elicitation.map(|target| draft(call, &ready, target));
+    let (principal, arguments) = (call.principal, &*ready.arguments);
+    let asking = draft.map(|draft| Asking {
+        app,
+        principal,
+        arguments,
+        draft,
+    });
+    for _ in 0..MAX_SENDS {
+        let (questions, asked) = mpsc::unbounded_channel();
+        let options = CallOptions {
+            live: live.then_some(questions),
+            progress: Some(call.progress.clone()),
+            cancel: call.cancel.clone(),
+            once: None,
+            asks: asking.is_some(),
+            answer: answer.take(),
+        };
+        let calling = Box::pin(ready.permit.call(ready.tool, arguments, options));
+        let sent = match &asking {
+            Some(asking) if live => Box::pin(asking.answer_while_open(asked, calling)).await,
+            _ => calling.await,
+        };
+        let asked = match (&sent, &asking) {
+            (
+                Ok(ToolOutcome {
+                    input: Some(input), ..
+                }),
+                Some(asking),
+            ) => asking.ask(input).await,
+            (Ok(outcome), Some(asking)) => {
+                for message in &outcome.declined {
+                    asking
+                        .notify_declined(texts::Key::AskTooLate, message)
+                        .await;
+                }
+                return ready.permit.into_result(call.call_id, sent);
+            }
+            _ => return ready.permit.into_result(call.call_id, sent),
+        };
+        let result = match asked {
+            Asked::Answer(given) => {
+                answer = Some(given);
+                continue;
+            }
+            Asked::User => awaiting_input(call),
+            Asked::Failed(reason) => failed(call, &reason),
+        };
+        ready.permit.end(result.status);
+        return result;
+    }
+    let result = failed(call, "the server asks again and again instead of answering");
+    ready.permit.end(result.status);
+    result
+}
+
+/// What comes of questions that a call was answered with.
+enum Asked {
+    /// They need no user.
+    Answer(Answer),
+    /// The user is being asked, and the call is over.
+    User,
+    Failed(String),
+}
+
+/// The row of a question in the course of a call.
+fn draft(call: &Call<'_>, ready: &Ready<'_>, target: ElicitationTarget) -> Elicitation {
+    Elicitation {
+        id: Uuid::nil(),
+        conversation: target.conversation,
+        user: call.principal.user.clone(),
+        agent: call.toolbox.agent().clone(),
+        server: ready.permit.server().id.clone(),
+        tool: ready.tool.to_owned(),
+        run: call.run,
+        call_id: call.call_id.to_owned(),
+        credential: ready.permit.credential(),
+        for_model: target.for_model,
+        round: ready.rounds + 1,
+        state: State::Open,
+        step: 0,
+        request: Vec::new(),
+        entered: None,
+        fault: None,
+        answer_run: None,
+        live: false,
+    }
+}
+
+/// The questions of one call.
+struct Asking<'a> {
+    app: &'a Arc<App>,
+    principal: &'a Principal,
+    arguments: &'a RawValue,
+    /// Each question has a row of its own, made from this one.
+    draft: Elicitation,
+}
+
+impl Asking<'_> {
+    /// The row and the request of questions that the user is asked.
+    fn elicitation(&self, input: &InputRequired, questions: &[Question]) -> (Elicitation, Request) {
+        let request = Request {
+            arguments: self.arguments.to_owned(),
+            keys: input.keys.clone(),
+            questions: questions.to_vec(),
+            state: input.state.clone(),
+        };
+        let id = Uuid::now_v7();
+        (
+            Elicitation {
+                id,
+                ..self.draft.clone()
+            },
+            request,
+        )
+    }
+
+    /// Asks what the server wants to know before it goes on. The call is over.
+    async fn ask(&self, input: &InputRequired) -> Asked {
+        let questions = match &input.questions {
+            Ok(questions) if questions.is_empty() => {
+                let state = input.state.clone();
+                return Asked::Answer(Answer {
+                    state,
+                    ..Answer::default()
+                });
+            }
+            Ok(_) if self.draft.round > MAX_ROUNDS => {
+                return Asked::Failed(format!(
+                    "the server asked the user {MAX_ROUNDS} times and asks again"
+                ));
+            }
+            Ok(questions) => questions,
+            Err(refusal) => {
+                self.notify_refused(refusal).await;
+                return match refusal {
+                    Refusal::Secret(_) => Asked::Answer(declined(input)),
+                    Refusal::Unanswerable(why) => Asked::Failed(format!(
+                        "the server asks for {why}, which nobody can answer here"
+                    )),
+                };
+            }
+        };
+        let (elicitation, request) = self.elicitation(input, questions);
+        match elicitations::ask(self.app, self.principal, elicitation, &request).await {
+            Ok(true) => Asked::User,
+            Ok(false) => Asked::Failed(
+                "the server asks the user for input, and another question is open in the chat already. When that one \
+                 is answered, make this call again"
+                    .to_owned(),
+            ),
+            Err(error) => {
+                log_unkept(error);
+                Asked::Failed(
+                    "the server asks the user for input, and the question could not be kept"
+                        .to_owned(),
+                )
+            }
+        }
+    }
+
+    /// Waits for a call and answers what its server asks meanwhile, one question after the other.
+    async fn answer_while_open<T>(
+        &self,
+        mut questions: mpsc::UnboundedReceiver<LiveQuestion>,
+        call: impl Future<Output = T>,
+    ) -> T {
+        let over = CancellationToken::new();
+        let answering = async {
+            while let Some(Some(question)) = over.run_until_cancelled(questions.recv()).await {
+                let LiveQuestion {
+                    input,
+                    answer: mut to,
+                } = question;
+                let abandoned = async {
+                    tokio::select! {
+                        // The server withdrew its question, or its time is over.
+                        () = to.closed() => {}
+                        () = over.cancelled() => {}
+                        // The run is to be handed on; the question would hold it up.
+                        () = self.app.shutdown.cancelled() => {}
+                    }
+                };
+                // Dropped instead, the question is cancelled.
+                if let Some(answer) = self.answer_live(&input, abandoned).await {
+                    let _ = to.send(answer);
+                }
+            }
+        };
+        let call = async {
+            let outcome = call.await;
+            over.cancel();
+            outcome
+        };
+        tokio::join!(call, answering).0
+    }
+
+    /// The answer to a question whose server waits for it.
+    async fn answer_live(
+        &self,
+        input: &InputRequired,
+        abandoned: impl Future<Output = ()>,
+    ) -> Option<Answer> {
+        let questions = match &input.questions {
+            Ok(questions) => questions,
+            Err(refusal) => {
+                self.notify_refused(refusal).await;
+                return Some(declined(input));
+            }
+        };
+        let (elicitation, request) = self.elicitation(input, questions);
+        let (app, principal) = (self.app, self.principal);
+        match elicitations::ask_and_wait(app, principal, elicitation, &request, abandoned).await {
+            Ok(Some(answer)) => Some(answer),
+            Ok(None) => {
+                let message = questions.first().map(|question| question.message.as_str());
+                self.notify_declined(texts::Key::AskTooLate, message.unwrap_or_default())
+                    .await;
+                Some(declined(input))
+            }
+            Err(error) => {
+                log_unkept(error);
+                None
+            }
+        }
+    }
+
+    async fn notify_refused(&self, refusal: &Refusal) {
+        let (key, what) = match refusal {
+            Refusal::Secret(what) => (texts::Key::AskSecret, what),
+            Refusal::Unanswerable(why) => (texts::Key::AskUnanswerable, why),
+        };
+        self.notify_declined(key, what).await;
+    }
+
+    async fn notify_declined(&self, key: texts::Key, what: &str) {
+        elicitations::notify_declined(self.app, self.principal, &self.draft, key, what).await;
+    }
+}
+
+fn declined(input: &InputRequired) -> Answer {
+    Answer::dismissed(&input.keys, Dismissal::Decline, input.state.clone())
+}
+
+fn log_unkept(error: Error) {
+    let error = format!("{:#}", anyhow::Error::from(error));
+    tracing::error!(error, "a question could not be kept");
+}
+
+/// Goes on with a call whose user has answered. Everything that was true when it was made is checked again.
+pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: Answered) -> ToolResult {
+    let super::Target::Pair { server, tool } = call.target else {
+        return denied(app, call, unknown(call));
+    };
+    let Some((spec, named)) = call.toolbox.by_pair(server, tool) else {
+        return denied(app, call, unknown(call));
+    };
+    let allowed = match decide(spec, call.toolbox.standing(), &named.tool.name) {
+        Decision::Allow(allowed) => allowed,
+        Decision::Deny(_) => return denied(app, call, unknown(call)),
+        Decision::Approve(_) => {
+            let reason =
+                "not executed: this call needs approval by now; make it again if the user wants it";
+            return denied(app, call, reason.to_owned());
+        }
+    };
+    let destination = match connect(app, call, spec).await {
+        Ok(destination) => destination,
+        Err(reason) => return denied(app, call, reason),
+    };
+    if destination.credential() != answered.credential {
+        let reason = "not executed: the user's credential has changed since the server asked; make the call again";
+        return denied(app, call, reason.to_owned());
+    }
+    let Answered {
+        arguments,
+        answer,
+        rounds,
+        ..
+    } = answered;
+    let detail = Some(format!("with the user's answer {rounds}"));
+    let permit = match Permit::allowed(call.caller(app), &allowed, destination, &arguments, detail)
+    {
+        Ok(permit) => permit,
+        Err(error) => return refused(call, format!("not executed: {error}")),
+    };
+    let ready = Ready {
+        permit,
+        tool: &named.tool.name,
+        arguments,
+        rounds,
+    };
+    make(app, call, ready, Some(answer)).await
+}
+
+fn awaiting_input(call: &Call<'_>) -> ToolResult {
+    let text = "not finished: the server wants to know something from the user first, and they are being asked in the \
+                chat. Do not retry and do not answer for them. You will be told the outcome.";
+    counted_result(call.call_id, CallStatus::AwaitingInput, text.to_owned())
+}
+
+fn failed(call: &Call<'_>, reason: &str) -> ToolResult {
+    let text = format!("failed: {reason}");
+    counted_result(call.call_id, CallStatus::Failed, text)
+}
