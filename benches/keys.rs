@@ -5,8 +5,8 @@ use std::time::Duration;
 use chatelaine::{
     app::platform::keys::{Keys, context, rewrap, rotation, standing},
     domain::{
-        clock::{self, Clock},
-        credential::{Credential, CredentialState},
+        clock,
+        credential::CredentialRef,
         ids::{AgentId, CredentialId, KekId, ReplicaId, ServerId, TenantId, UserId},
         ring::KeyRing,
         secret::Secret,
@@ -57,16 +57,14 @@ async fn rotate() {
         let tenant = test.tenant(&format!("tenant-{at}")).await;
         let mut rows = Vec::new();
         for user in 0..RECORDS {
-            let mut credential = credential(tenant, user);
-            credential.sealed = keys
-                .seal(tenant, &context(&credential), &Secret::new(PLAINTEXT))
-                .await
-                .unwrap();
-            rows.push(credential);
+            let credential = credential(tenant, user);
+            let context = context(&credential);
+            let sealed = keys.seal(tenant, &context, &Secret::new(PLAINTEXT)).await;
+            rows.push((sealed.unwrap(), credential));
         }
         let mut tx = test.db.tenant(tenant).await.unwrap();
-        for credential in rows {
-            store::credentials::put(&mut tx, &credential, None)
+        for (sealed, credential) in rows {
+            store::credentials::put(&mut tx, &credential, &sealed, None)
                 .await
                 .unwrap();
         }
@@ -93,20 +91,13 @@ async fn rotate() {
     );
 }
 
-fn credential(tenant: TenantId, user: usize) -> Credential {
-    let now = Clock::System.now();
-    Credential {
+fn credential(tenant: TenantId, user: usize) -> CredentialRef {
+    CredentialRef {
         tenant,
-        id: CredentialId::new(),
+        user: UserId(format!("user-{user}").into()),
         agent: AgentId::parse("bank").unwrap(),
         server: ServerId::parse("notes").unwrap(),
-        user: UserId(format!("user-{user}").into()),
+        id: CredentialId::new(),
         generation: 1,
-        state: CredentialState::Active,
-        reason: None,
-        sealed: Vec::new(),
-        created_at: now,
-        updated_at: now,
-        verified_at: None,
     }
 }

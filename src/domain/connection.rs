@@ -1,22 +1,6 @@
-//! A personal connection as its user knows it: what they hold for a server, and what may be wrong with it.
+//! What may be wrong with a connection that a user tests.
 
 use serde::Serialize;
-use time::OffsetDateTime;
-
-use super::{credential::CredentialState, ids::CredentialId};
-
-/// A credential without its content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    pub id: CredentialId,
-    pub server: String,
-    /// Higher with each replacement.
-    pub generation: u64,
-    pub state: CredentialState,
-    /// The user was told of the state of this generation.
-    pub told: bool,
-    pub updated_at: OffsetDateTime,
-}
 
 /// Why a connection test failed. The names are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

@@ -5,24 +5,28 @@ use time::OffsetDateTime;
 
 use super::ids::{AgentId, CredentialId, ServerId, TenantId, UserId};
 
+/// One generation of a credential: whose it is and what for. This is what its content is sealed for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Credential {
+pub struct CredentialRef {
     pub tenant: TenantId,
-    pub id: CredentialId,
+    pub user: UserId,
     pub agent: AgentId,
     pub server: ServerId,
-    pub user: UserId,
+    pub id: CredentialId,
     /// 1 for a new one, one higher with each replacement.
     pub generation: u64,
+}
+
+/// A credential without its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CredentialMeta {
+    pub id: CredentialId,
+    pub server: String,
+    pub generation: u64,
     pub state: CredentialState,
-    /// Why it is not active.
-    pub reason: Option<String>,
-    /// `CV1`; see [`crate::vault`].
-    pub sealed: Vec<u8>,
-    pub created_at: OffsetDateTime,
+    /// The user was told of the state of this generation.
+    pub notified: bool,
     pub updated_at: OffsetDateTime,
-    /// When the server last accepted it.
-    pub verified_at: Option<OffsetDateTime>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

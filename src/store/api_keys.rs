@@ -4,7 +4,6 @@
 use serde_json::{Map, Value};
 use sqlx::types::Json;
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
@@ -15,10 +14,11 @@ use crate::domain::{
 };
 
 struct Row {
-    tenant_id: Uuid,
-    id: Uuid,
+    tenant_id: TenantId,
+    id: ApiKeyId,
     name: String,
     prefix: String,
+    hash: Vec<u8>,
     scopes: Vec<String>,
     kind: String,
     claims: Json<Map<String, Value>>,
@@ -26,6 +26,20 @@ struct Row {
     created_at: OffsetDateTime,
     expires_at: Option<OffsetDateTime>,
     revoked_at: Option<OffsetDateTime>,
+}
+
+/// A query that answers whole rows.
+macro_rules! rows {
+    ($after:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            r#"select tenant_id as "tenant_id: _", id as "id: _", name, prefix, hash, scopes, kind,
+                      claims as "claims: Json<Map<String, Value>>", frontend as "frontend: Json<FrontendHeaders>",
+                      created_at, expires_at, revoked_at
+               from api_keys "# + $after
+            $(, $value)*
+        )
+    };
 }
 
 impl TryFrom<Row> for ApiKey {
@@ -44,8 +58,8 @@ impl TryFrom<Row> for ApiKey {
             }
         };
         Ok(Self {
-            id: ApiKeyId(row.id),
-            tenant: TenantId(row.tenant_id),
+            id: row.id,
+            tenant: row.tenant_id,
             name: row.name,
             prefix: row.prefix,
             scopes: Scopes::parse(&row.scopes).map_err(broken)?,
@@ -98,47 +112,20 @@ pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Re
 
 /// The key with a prefix and the hash of the whole; wants [`super::Db::system`].
 pub async fn by_prefix(tx: &mut Tx, prefix: &str) -> Result<Option<(ApiKey, Vec<u8>)>> {
-    let row = sqlx::query!(
-        r#"
-        select tenant_id, id, name, prefix, hash, scopes, kind,
-          claims as "claims: Json<Map<String, Value>>", frontend as "frontend: Json<FrontendHeaders>",
-          created_at, expires_at, revoked_at
-        from api_keys
-        where prefix = $1
-        "#,
-        prefix,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    let Some(row) = row else { return Ok(None) };
-    let key = Row {
-        tenant_id: row.tenant_id,
-        id: row.id,
-        name: row.name,
-        prefix: row.prefix,
-        scopes: row.scopes,
-        kind: row.kind,
-        claims: row.claims,
-        frontend: row.frontend,
-        created_at: row.created_at,
-        expires_at: row.expires_at,
-        revoked_at: row.revoked_at,
-    };
-    Ok(Some((key.try_into()?, row.hash)))
+    let row = rows!("where prefix = $1", prefix)
+        .fetch_optional(tx.conn())
+        .await?;
+    row.map(|mut row| {
+        let hash = std::mem::take(&mut row.hash);
+        Ok((row.try_into()?, hash))
+    })
+    .transpose()
 }
 
 /// The keys of a tenant, guests left out, oldest first; only those of one name when it is given.
 pub async fn list(tx: &mut Tx, tenant: TenantId, name: Option<&str>) -> Result<Vec<ApiKey>> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"
-        select tenant_id, id, name, prefix, scopes, kind,
-          claims as "claims: Json<Map<String, Value>>", frontend as "frontend: Json<FrontendHeaders>",
-          created_at, expires_at, revoked_at
-        from api_keys
-        where tenant_id = $1 and kind <> 'guest' and ($2::text is null or name = $2)
-        order by name, id
-        "#,
+    let rows = rows!(
+        "where tenant_id = $1 and kind <> 'guest' and ($2::text is null or name = $2) order by name, id",
         tenant.0,
         name,
     )
@@ -154,17 +141,8 @@ pub async fn page(
     before: Option<ApiKeyId>,
     limit: i64,
 ) -> Result<Vec<ApiKey>> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"
-        select tenant_id, id, name, prefix, scopes, kind,
-          claims as "claims: Json<Map<String, Value>>", frontend as "frontend: Json<FrontendHeaders>",
-          created_at, expires_at, revoked_at
-        from api_keys
-        where tenant_id = $1 and kind <> 'guest' and ($2::uuid is null or id < $2)
-        order by id desc
-        limit $3
-        "#,
+    let rows = rows!(
+        "where tenant_id = $1 and kind <> 'guest' and ($2::uuid is null or id < $2) order by id desc limit $3",
         tenant.0,
         before.map(|id| id.0),
         limit,
@@ -176,17 +154,10 @@ pub async fn page(
 
 /// One key, unless it is a guest's.
 pub async fn get(tx: &mut Tx, tenant: TenantId, id: ApiKeyId) -> Result<Option<ApiKey>> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"
-        select tenant_id, id, name, prefix, scopes, kind,
-          claims as "claims: Json<Map<String, Value>>", frontend as "frontend: Json<FrontendHeaders>",
-          created_at, expires_at, revoked_at
-        from api_keys
-        where tenant_id = $1 and id = $2 and kind <> 'guest'
-        "#,
+    let row = rows!(
+        "where tenant_id = $1 and id = $2 and kind <> 'guest'",
         tenant.0,
-        id.0,
+        id.0
     )
     .fetch_optional(tx.conn())
     .await?;

@@ -51,27 +51,18 @@ pub struct Due {
 /// [`super::Db::system`].
 pub async fn due(tx: &mut Tx, busy: &[WebhookId], limit: i64) -> Result<Vec<Due>> {
     let busy: Vec<_> = busy.iter().map(|id| id.0).collect();
-    let rows = sqlx::query!(
-        "
-        select tenant_id, id, webhook_id from webhook_deliveries
+    let due = sqlx::query_as!(
+        Due,
+        r#"
+        select tenant_id as "tenant: _", id as "id: _", webhook_id as "webhook: _" from webhook_deliveries
         where next_attempt_at <= now() and webhook_id <> all ($1)
         order by next_attempt_at
         limit $2
-        ",
+        "#,
         &busy,
         limit,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    let due = |tenant, id, webhook| Due {
-        tenant: TenantId(tenant),
-        id: DeliveryId(id),
-        webhook: WebhookId(webhook),
-    };
-    Ok(rows
-        .into_iter()
-        .map(|row| due(row.tenant_id, row.id, row.webhook_id))
-        .collect())
+    );
+    Ok(due.fetch_all(tx.conn()).await?)
 }
 
 /// A message to be sent by whoever claimed it, and where to.
@@ -237,19 +228,19 @@ pub async fn list(
 /// Tenants with messages older than this many days; wants [`super::Db::system`].
 pub async fn with_old(tx: &mut Tx, days: i32) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(
-        "
-        select distinct tenant_id from (
+        r#"
+        select distinct tenant_id as "id: TenantId" from (
           select tenant_id from webhook_deliveries
           where created_at < now() - make_interval(days => $1) and next_attempt_at is null
           order by created_at
           limit 10000
         ) old
-        ",
+        "#,
         days,
     )
     .fetch_all(tx.conn())
     .await?;
-    Ok(ids.into_iter().map(TenantId).collect())
+    Ok(ids)
 }
 
 /// Forgets some of a tenant's messages that are older than this and not to be sent any more; how many.

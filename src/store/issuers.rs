@@ -1,7 +1,5 @@
 //! Rows of issuers. An issuer and audience belong to one tenant, so that a token names its tenant.
 
-use uuid::Uuid;
-
 use super::Tx;
 use crate::domain::{
     account::{Issuer, IssuerKeys},
@@ -10,14 +8,26 @@ use crate::domain::{
 };
 
 struct Row {
-    tenant_id: Uuid,
-    id: Uuid,
+    tenant_id: TenantId,
+    id: IssuerId,
     issuer: String,
     audience: String,
     algorithm: String,
     jwks_url: Option<String>,
     public_key: Option<String>,
     secret_env: Option<String>,
+}
+
+/// A query that answers whole rows.
+macro_rules! rows {
+    ($after:literal, $value:expr) => {
+        sqlx::query_as!(
+            Row,
+            r#"select tenant_id as "tenant_id: _", id as "id: _", issuer, audience, algorithm, jwks_url, public_key, secret_env
+               from issuers "# + $after,
+            $value
+        )
+    };
 }
 
 impl TryFrom<Row> for Issuer {
@@ -42,8 +52,8 @@ impl TryFrom<Row> for Issuer {
             ..
         } = row;
         Ok(Self {
-            id: IssuerId(row.id),
-            tenant: TenantId(row.tenant_id),
+            id: row.id,
+            tenant: row.tenant_id,
             issuer,
             audience,
             algorithm,
@@ -62,7 +72,8 @@ pub async fn put(tx: &mut Tx, issuer: &mut Issuer) -> Result<bool> {
         IssuerKeys::SecretEnv(name) => (None, None, Some(name)),
     };
     let before = sqlx::query_scalar!(
-        "delete from issuers where tenant_id = $1 and issuer = $2 and audience = $3 returning id",
+        r#"delete from issuers where tenant_id = $1 and issuer = $2 and audience = $3
+           returning id as "id: IssuerId""#,
         issuer.tenant.0,
         issuer.issuer,
         issuer.audience,
@@ -70,7 +81,7 @@ pub async fn put(tx: &mut Tx, issuer: &mut Issuer) -> Result<bool> {
     .fetch_optional(tx.conn())
     .await?;
     if let Some(id) = before {
-        issuer.id = IssuerId(id);
+        issuer.id = id;
     }
     let added = sqlx::query!(
         "
@@ -121,36 +132,17 @@ pub async fn take(tx: &mut Tx, tenant: TenantId, id: IssuerId) -> Result<Option<
 
 /// The issuers of all tenants that say `issuer`, at most 100; wants [`super::Db::system`].
 pub async fn by_issuer(tx: &mut Tx, issuer: &str) -> Result<Vec<Issuer>> {
-    let rows = sqlx::query_as!(
-        Row,
-        "
-        select tenant_id, id, issuer, audience, algorithm, jwks_url, public_key, secret_env
-        from issuers
-        where issuer = $1
-        order by id
-        limit 100
-        ",
-        issuer,
-    )
-    .fetch_all(tx.conn())
-    .await?;
+    let rows = rows!("where issuer = $1 order by id limit 100", issuer)
+        .fetch_all(tx.conn())
+        .await?;
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
 /// The issuers of the transaction's tenant.
 pub async fn list(tx: &mut Tx, tenant: TenantId) -> Result<Vec<Issuer>> {
-    let rows = sqlx::query_as!(
-        Row,
-        "
-        select tenant_id, id, issuer, audience, algorithm, jwks_url, public_key, secret_env
-        from issuers
-        where tenant_id = $1
-        order by issuer, audience
-        ",
-        tenant.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
+    let rows = rows!("where tenant_id = $1 order by issuer, audience", tenant.0)
+        .fetch_all(tx.conn())
+        .await?;
     rows.into_iter().map(TryInto::try_into).collect()
 }
 

@@ -2,7 +2,6 @@
 //! Never a key, only its check value. All of it wants [`super::Db::system`].
 
 use time::OffsetDateTime;
-use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
@@ -32,6 +31,17 @@ pub enum KekState {
     Retired,
 }
 
+/// A query that answers known keys.
+macro_rules! keks {
+    ($after:literal) => {
+        sqlx::query_as!(
+            KnownKek,
+            r#"select id as "id: _", check_value, state as "state: _", promoted_at, retired_at from keks order by id"#
+                + $after
+        )
+    };
+}
+
 impl KekState {
     pub fn as_str(self) -> &'static str {
         match self {
@@ -41,61 +51,23 @@ impl KekState {
             Self::Retired => "retired",
         }
     }
-}
 
-struct Row {
-    id: String,
-    check_value: Vec<u8>,
-    state: String,
-    promoted_at: Option<OffsetDateTime>,
-    retired_at: Option<OffsetDateTime>,
-}
-
-impl TryFrom<Row> for KnownKek {
-    type Error = Error;
-
-    fn try_from(row: Row) -> Result<Self> {
-        let states = [
-            KekState::Added,
-            KekState::Sealing,
-            KekState::Opening,
-            KekState::Retired,
-        ];
-        let state = states.into_iter().find(|state| state.as_str() == row.state);
-        let state = state.ok_or_else(|| {
-            Error::internal(anyhow::anyhow!("key {}: state {:?}", row.id, row.state))
-        })?;
-        Ok(Self {
-            id: KekId::parse(&row.id).map_err(|why| Error::internal(anyhow::anyhow!(why)))?,
-            check_value: row.check_value,
-            state,
-            promoted_at: row.promoted_at,
-            retired_at: row.retired_at,
-        })
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        [Self::Added, Self::Sealing, Self::Opening, Self::Retired]
+            .into_iter()
+            .find(|state| state.as_str() == text)
     }
 }
 
 /// Every key.
 pub async fn list(tx: &mut Tx) -> Result<Vec<KnownKek>> {
-    let rows = sqlx::query_as!(
-        Row,
-        "select id, check_value, state, promoted_at, retired_at from keks order by id"
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    rows.into_iter().map(TryInto::try_into).collect()
+    Ok(keks!("").fetch_all(tx.conn()).await?)
 }
 
 /// Every key, locked: starts, promotions and retirements happen one after the other. Tenants' keys may be
 /// added meanwhile.
 pub async fn lock(tx: &mut Tx) -> Result<Vec<KnownKek>> {
-    let rows = sqlx::query_as!(
-        Row,
-        "select id, check_value, state, promoted_at, retired_at from keks order by id for no key update"
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    rows.into_iter().map(TryInto::try_into).collect()
+    Ok(keks!(" for no key update").fetch_all(tx.conn()).await?)
 }
 
 /// Makes a key known; `false` when it is known already, and stays as it is.
@@ -194,15 +166,15 @@ pub async fn let_go(tx: &mut Tx, replica: ReplicaId) -> Result<()> {
 
 /// The replicas that gave a sign of life in the last minute and do not have a key.
 pub async fn lacking(tx: &mut Tx, id: &KekId) -> Result<Vec<ReplicaId>> {
-    let replicas: Vec<Uuid> = sqlx::query_scalar!(
-        "
-        select replica from key_holders
+    let replicas = sqlx::query_scalar!(
+        r#"
+        select replica as "id: ReplicaId" from key_holders
         where seen_at > now() - interval '1 minute' and not $1 = any (keks)
         order by replica
-        ",
+        "#,
         id.as_str(),
     )
     .fetch_all(tx.conn())
     .await?;
-    Ok(replicas.into_iter().map(ReplicaId).collect())
+    Ok(replicas)
 }

@@ -19,6 +19,18 @@ pub struct StoredEntry {
     pub updated_at: OffsetDateTime,
 }
 
+/// A query that answers whole entries.
+macro_rules! entries {
+    ($condition:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query_as!(
+            StoredEntry,
+            r#"select id, entry, name, definition::text as "definition!", sealed, version, updated_at
+               from mcp_servers where tenant_id = $1 and "# + $condition
+            $(, $value)*
+        )
+    };
+}
+
 /// Adds an entry; `false` when its id is taken.
 pub async fn insert(tx: &mut Tx, tenant: TenantId, row: &StoredEntry) -> Result<bool> {
     let done = sqlx::query!(
@@ -48,16 +60,8 @@ pub async fn count(tx: &mut Tx) -> Result<i64> {
 }
 
 pub async fn get(tx: &mut Tx, entry: &str) -> Result<Option<StoredEntry>> {
-    let row = sqlx::query_as!(
-        StoredEntry,
-        r#"select id, entry, name, definition::text as "definition!", sealed, version, updated_at
-         from mcp_servers where tenant_id = $2 and entry = $1"#,
-        entry,
-        tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(row)
+    let row = entries!("entry = $2", tx.tenant()?.0, entry);
+    Ok(row.fetch_optional(tx.conn()).await?)
 }
 
 /// Entries by name, after the one with this name and id.
@@ -67,20 +71,14 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<StoredEntry>> {
     let (name, entry) = after.unzip();
-    let rows = sqlx::query_as!(
-        StoredEntry,
-        r#"select id, entry, name, definition::text as "definition!", sealed, version, updated_at
-         from mcp_servers
-         where tenant_id = $4 and ($1::text is null or (name, entry) > ($1, $2::text))
-         order by name, entry limit $3"#,
+    let rows = entries!(
+        "($2::text is null or (name, entry) > ($2, $3::text)) order by name, entry limit $4",
+        tx.tenant()?.0,
         name,
         entry,
         limit,
-        tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(rows)
+    );
+    Ok(rows.fetch_all(tx.conn()).await?)
 }
 
 /// Puts a row in the place of the version before it; `false` when that is not there any more.

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
-    error::{Error, Result},
+    error::Result,
     ids::{KekId, TenantId},
 };
 
@@ -17,59 +17,39 @@ pub struct WrappedKey {
     pub wrapped: Vec<u8>,
 }
 
-struct Row {
-    version: i32,
-    kek_id: String,
-    wrapped: Vec<u8>,
-}
-
-impl TryFrom<Row> for WrappedKey {
-    type Error = Error;
-
-    fn try_from(row: Row) -> Result<Self> {
-        let kek = KekId::parse(&row.kek_id).map_err(|why| Error::internal(anyhow::anyhow!(why)))?;
-        Ok(Self {
+/// A query that answers versions of the tenant's key.
+macro_rules! versions {
+    ($condition:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query!(
+            r#"select version, kek_id as "kek: KekId", wrapped from tenant_keys where tenant_id = $1 and "# + $condition
+            $(, $value)*
+        )
+        .map(|row| WrappedKey {
             version: row.version.cast_unsigned(),
-            kek,
+            kek: row.kek,
             wrapped: row.wrapped,
         })
-    }
+    };
 }
 
 /// The key of the ring that seals now.
 pub async fn sealing_kek(tx: &mut Tx) -> Result<Option<KekId>> {
-    let id = sqlx::query_scalar!("select id from keks where state = 'sealing'")
-        .fetch_optional(tx.conn())
-        .await?;
-    id.map(|id| KekId::parse(&id).map_err(|why| Error::internal(anyhow::anyhow!(why))))
-        .transpose()
+    let id = sqlx::query_scalar!(r#"select id as "id: KekId" from keks where state = 'sealing'"#);
+    Ok(id.fetch_optional(tx.conn()).await?)
 }
 
 /// The version that seals the tenant's records.
 pub async fn sealing(tx: &mut Tx, tenant: TenantId) -> Result<Option<WrappedKey>> {
-    let row = sqlx::query_as!(
-        Row,
-        "select version, kek_id, wrapped from tenant_keys where tenant_id = $1 and state = 'sealing'",
-        tenant.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    row.map(TryInto::try_into).transpose()
+    let key = versions!("state = 'sealing'", tenant.0);
+    Ok(key.fetch_optional(tx.conn()).await?)
 }
 
 pub async fn get(tx: &mut Tx, tenant: TenantId, version: u32) -> Result<Option<WrappedKey>> {
     let Ok(version) = i32::try_from(version) else {
         return Ok(None);
     };
-    let row = sqlx::query_as!(
-        Row,
-        "select version, kek_id, wrapped from tenant_keys where tenant_id = $1 and version = $2",
-        tenant.0,
-        version,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    row.map(TryInto::try_into).transpose()
+    let key = versions!("version = $2", tenant.0, version);
+    Ok(key.fetch_optional(tx.conn()).await?)
 }
 
 /// The tenant's versions that are not wrapped with this key of the ring.
@@ -78,15 +58,8 @@ pub async fn not_wrapped_with(
     tenant: TenantId,
     kek: &KekId,
 ) -> Result<Vec<WrappedKey>> {
-    let rows = sqlx::query_as!(
-        Row,
-        "select version, kek_id, wrapped from tenant_keys where tenant_id = $1 and kek_id <> $2 order by version",
-        tenant.0,
-        kek.as_str(),
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    rows.into_iter().map(TryInto::try_into).collect()
+    let keys = versions!("kek_id <> $2 order by version", tenant.0, kek.as_str());
+    Ok(keys.fetch_all(tx.conn()).await?)
 }
 
 /// Puts a new version in force. `false` when another replica was first, or the key of the ring does not seal
@@ -137,19 +110,17 @@ pub async fn rewrap(tx: &mut Tx, tenant: TenantId, from: &KekId, key: &WrappedKe
 
 /// The tenants that have a key; wants [`super::Db::system`].
 pub async fn tenants(tx: &mut Tx) -> Result<Vec<TenantId>> {
-    let ids = sqlx::query_scalar!("select distinct tenant_id from tenant_keys order by 1")
-        .fetch_all(tx.conn())
-        .await?;
-    Ok(ids.into_iter().map(TenantId).collect())
+    let ids = sqlx::query_scalar!(
+        r#"select distinct tenant_id as "id: TenantId" from tenant_keys order by 1"#
+    );
+    Ok(ids.fetch_all(tx.conn()).await?)
 }
 
 /// The keys of the ring that wrap anything; wants [`super::Db::system`].
 pub async fn keks(tx: &mut Tx) -> Result<Vec<KekId>> {
-    let ids = sqlx::query_scalar!("select distinct kek_id from tenant_keys order by 1");
-    let ids = ids.fetch_all(tx.conn()).await?;
-    ids.iter()
-        .map(|id| KekId::parse(id).map_err(|why| Error::internal(anyhow::anyhow!(why))))
-        .collect()
+    let ids =
+        sqlx::query_scalar!(r#"select distinct kek_id as "id: KekId" from tenant_keys order by 1"#);
+    Ok(ids.fetch_all(tx.conn()).await?)
 }
 
 /// What a key of the ring is needed for.
@@ -164,12 +135,12 @@ pub struct Needed {
 /// The tenant's versions, each with the key of the ring that wraps it.
 pub async fn wrapped_with(tx: &mut Tx, tenant: TenantId) -> Result<Vec<(u32, KekId)>> {
     let rows = sqlx::query!(
-        "select version, kek_id from tenant_keys where tenant_id = $1",
+        r#"select version, kek_id as "kek: KekId" from tenant_keys where tenant_id = $1"#,
         tenant.0
     );
     let rows = rows.fetch_all(tx.conn()).await?;
-    let kek = |id: &str| KekId::parse(id).map_err(|why| Error::internal(anyhow::anyhow!(why)));
-    rows.into_iter()
-        .map(|row| Ok((row.version.cast_unsigned(), kek(&row.kek_id)?)))
-        .collect()
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.version.cast_unsigned(), row.kek))
+        .collect())
 }

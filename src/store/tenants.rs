@@ -2,51 +2,24 @@
 //! program's own transaction ([`super::Db::system`]).
 
 use sqlx::types::Json;
-use time::OffsetDateTime;
-use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
     account::Tenant,
     error::{Error, Result},
     ids::TenantId,
-    usage::Limits,
 };
 
-struct Row {
-    id: Uuid,
-    name: String,
-    display_name: Option<String>,
-    agents: Option<Vec<String>>,
-    guests: bool,
-    suspended_at: Option<OffsetDateTime>,
-    limits: Json<Limits>,
-    created_at: OffsetDateTime,
-}
-
-impl From<Row> for Tenant {
-    fn from(row: Row) -> Self {
-        let Row {
-            id,
-            name,
-            display_name,
-            agents,
-            guests,
-            suspended_at,
-            limits,
-            created_at,
-        } = row;
-        Self {
-            id: TenantId(id),
-            name,
-            display_name,
-            agents,
-            guests,
-            suspended_at,
-            limits: limits.0,
-            created_at,
-        }
-    }
+/// A query that answers tenants.
+macro_rules! tenants {
+    ($after:literal $(, $value:expr)*) => {
+        sqlx::query_as!(
+            Tenant,
+            r#"select id as "id: _", name, display_name, agents, guests, suspended_at, limits as "limits: _", created_at
+               from tenants "# + $after
+            $(, $value)*
+        )
+    };
 }
 
 /// Adds a tenant; a name that is taken is a conflict.
@@ -96,40 +69,19 @@ pub async fn update(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
 }
 
 pub async fn get(tx: &mut Tx, id: TenantId) -> Result<Option<Tenant>> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"select id, name, display_name, agents, guests, suspended_at, limits as "limits: Json<Limits>", created_at
-           from tenants where id = $1"#,
-        id.0
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(row.map(Into::into))
+    let tenant = tenants!("where id = $1", id.0);
+    Ok(tenant.fetch_optional(tx.conn()).await?)
 }
 
 pub async fn by_name(tx: &mut Tx, name: &str) -> Result<Option<Tenant>> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"select id, name, display_name, agents, guests, suspended_at, limits as "limits: Json<Limits>", created_at
-           from tenants where name = $1"#,
-        name
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(row.map(Into::into))
+    let tenant = tenants!("where name = $1", name);
+    Ok(tenant.fetch_optional(tx.conn()).await?)
 }
 
 /// The same, and nobody else changes it until the end of the transaction.
 pub async fn lock(tx: &mut Tx, name: &str) -> Result<Option<Tenant>> {
-    let row = sqlx::query_as!(
-        Row,
-        r#"select id, name, display_name, agents, guests, suspended_at, limits as "limits: Json<Limits>", created_at
-           from tenants where name = $1 for no key update"#,
-        name
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(row.map(Into::into))
+    let tenant = tenants!("where name = $1 for no key update", name);
+    Ok(tenant.fetch_optional(tx.conn()).await?)
 }
 
 /// All tenants by name.
@@ -139,16 +91,12 @@ pub async fn list(tx: &mut Tx) -> Result<Vec<Tenant>> {
 
 /// Tenants by name, those after `after` only.
 pub async fn page(tx: &mut Tx, after: Option<&str>, limit: i64) -> Result<Vec<Tenant>> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"select id, name, display_name, agents, guests, suspended_at, limits as "limits: Json<Limits>", created_at
-           from tenants where $1::text is null or name > $1 order by name limit $2"#,
+    let page = tenants!(
+        "where $1::text is null or name > $1 order by name limit $2",
         after,
-        limit,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(rows.into_iter().map(Into::into).collect())
+        limit
+    );
+    Ok(page.fetch_all(tx.conn()).await?)
 }
 
 /// Removes a tenant with everything it has; says whether there was one.

@@ -1,7 +1,6 @@
 //! Rows of webhooks, and what is put into their outbox ([`super::deliveries`] is how it leaves it).
 
 use serde_json::Value;
-use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::Tx;
@@ -11,41 +10,17 @@ use crate::domain::{
     webhook::{MOST, Webhook},
 };
 
-struct Row {
-    id: Uuid,
-    url: String,
-    events: Vec<String>,
-    created_at: OffsetDateTime,
-    disabled_at: Option<OffsetDateTime>,
-    last_delivered_at: Option<OffsetDateTime>,
-    last_failed_at: Option<OffsetDateTime>,
-    last_error: Option<String>,
-}
-
-impl From<Row> for Webhook {
-    fn from(row: Row) -> Self {
-        let Row {
-            url,
-            events,
-            created_at,
-            disabled_at,
-            last_delivered_at,
-            last_failed_at,
-            last_error,
-            ..
-        } = row;
-        let id = WebhookId(row.id);
-        Self {
-            id,
-            url,
-            events,
-            created_at,
-            disabled_at,
-            last_delivered_at,
-            last_failed_at,
-            last_error,
-        }
-    }
+/// A query that answers webhooks. The columns stand between the two.
+macro_rules! webhooks {
+    ($before:literal, $after:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query_as!(
+            Webhook,
+            $before
+                + r#" id as "id: _", url, events, created_at, disabled_at, last_delivered_at, last_failed_at, last_error "#
+                + $after
+            $(, $value)*
+        )
+    };
 }
 
 /// Adds a webhook in a free slot; a conflict when there is none.
@@ -57,16 +32,14 @@ pub async fn insert(
     events: &[String],
     sealed: &[u8],
 ) -> Result<Webhook> {
-    let row = sqlx::query_as!(
-        Row,
-        "
-        insert into webhooks (tenant_id, id, slot, url, events, sealed)
-        select $1, $2, min(n), $3, $4, $5 from generate_series(1, $6::int) n
-        where not exists (select from webhooks where tenant_id = $1 and slot = n)
-        having min(n) is not null
-        on conflict (tenant_id, slot) do nothing
-        returning id, url, events, created_at, disabled_at, last_delivered_at, last_failed_at, last_error
-        ",
+    let row = webhooks!(
+        "insert into webhooks (tenant_id, id, slot, url, events, sealed)
+         select $1, $2, min(n), $3, $4, $5 from generate_series(1, $6::int) n
+         where n <> all (array(select slot from webhooks where tenant_id = $1))
+         having min(n) is not null
+         on conflict (tenant_id, slot) do nothing
+         returning",
+        "",
         tenant.0,
         id.0,
         url,
@@ -76,43 +49,32 @@ pub async fn insert(
     )
     .fetch_optional(tx.conn())
     .await?;
-    let full = || {
+    row.ok_or_else(|| {
         Error::Conflict(format!(
             "there are {MOST} webhooks, or one was made at this moment; look at the list"
         ))
-    };
-    row.map(Into::into).ok_or_else(full)
+    })
 }
 
 /// The tenant's webhooks, oldest first.
 pub async fn list(tx: &mut Tx, tenant: TenantId) -> Result<Vec<Webhook>> {
-    let rows = sqlx::query_as!(
-        Row,
-        "
-        select id, url, events, created_at, disabled_at, last_delivered_at, last_failed_at, last_error
-        from webhooks where tenant_id = $1 order by id
-        ",
-        tenant.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(rows.into_iter().map(Into::into).collect())
+    let all = webhooks!(
+        "select",
+        "from webhooks where tenant_id = $1 order by id",
+        tenant.0
+    );
+    Ok(all.fetch_all(tx.conn()).await?)
 }
 
 pub async fn get(tx: &mut Tx, tenant: TenantId, id: WebhookId) -> Result<Webhook> {
-    let row = sqlx::query_as!(
-        Row,
-        "
-        select id, url, events, created_at, disabled_at, last_delivered_at, last_failed_at, last_error
-        from webhooks where tenant_id = $1 and id = $2
-        ",
+    let one = webhooks!(
+        "select",
+        "from webhooks where tenant_id = $1 and id = $2",
         tenant.0,
-        id.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    row.map(Into::into)
-        .ok_or_else(|| Error::NotFound(Thing::Webhook(id)))
+        id.0
+    );
+    let one = one.fetch_optional(tx.conn()).await?;
+    one.ok_or_else(|| Error::NotFound(Thing::Webhook(id)))
 }
 
 /// Removes a webhook with its messages.

@@ -13,8 +13,7 @@ use chatelaine::{
         platform::keys::{Keys, context, standing},
     },
     domain::{
-        clock::Clock,
-        credential::{Credential, CredentialState},
+        credential::{CredentialMeta, CredentialRef, CredentialState},
         error::Error,
         ids::{AgentId, CredentialId, KekId, ReplicaId, ServerId, TenantId, UserId},
         ring::KeyRing,
@@ -78,28 +77,17 @@ async fn refusal(test: &TestDb, ring: KeyRing) -> String {
 }
 
 /// A credential of a user that nobody else has.
-async fn entered(keys: &Keys, db: &Db, tenant: TenantId, plaintext: &str) -> Credential {
+async fn entered(keys: &Keys, db: &Db, tenant: TenantId, plaintext: &str) -> CredentialRef {
     static USERS: AtomicU64 = AtomicU64::new(0);
-    let now = Clock::System.now();
-    let mut credential = Credential {
+    let credential = CredentialRef {
         tenant,
-        id: CredentialId::new(),
+        user: UserId(format!("user-{}", USERS.fetch_add(1, Ordering::Relaxed)).into()),
         agent: AgentId::parse("bank").unwrap(),
         server: ServerId::parse("notes").unwrap(),
-        user: UserId(format!("user-{}", USERS.fetch_add(1, Ordering::Relaxed)).into()),
+        id: CredentialId::new(),
         generation: 1,
-        state: CredentialState::Active,
-        reason: None,
-        sealed: Vec::new(),
-        created_at: now,
-        updated_at: now,
-        verified_at: None,
     };
-    credential.sealed = keys
-        .seal(tenant, &context(&credential), &Secret::new(plaintext))
-        .await
-        .unwrap();
-    put(db, &credential, None).await.unwrap();
+    put(keys, db, &credential, plaintext, None).await.unwrap();
     credential
 }
 
@@ -107,51 +95,67 @@ async fn entered(keys: &Keys, db: &Db, tenant: TenantId, plaintext: &str) -> Cre
 async fn replaced(
     keys: &Keys,
     db: &Db,
-    before: &Credential,
+    before: &CredentialRef,
     plaintext: &str,
-) -> Result<Credential, Error> {
-    let mut credential = Credential {
+) -> Result<CredentialRef, Error> {
+    let credential = CredentialRef {
         generation: before.generation + 1,
         ..before.clone()
     };
-    credential.sealed = keys
-        .seal(
-            credential.tenant,
-            &context(&credential),
-            &Secret::new(plaintext),
-        )
-        .await?;
-    put(db, &credential, Some(before.generation)).await?;
+    put(keys, db, &credential, plaintext, Some(before.generation)).await?;
     Ok(credential)
 }
 
-async fn put(db: &Db, credential: &Credential, replaces: Option<u64>) -> Result<(), Error> {
-    let mut tx = db.tenant(credential.tenant).await?;
-    store::credentials::put(&mut tx, credential, replaces).await?;
+async fn put(
+    keys: &Keys,
+    db: &Db,
+    credential: &CredentialRef,
+    plaintext: &str,
+    replaces: Option<u64>,
+) -> Result<(), Error> {
+    let (tenant, secret) = (credential.tenant, Secret::new(plaintext));
+    let sealed = keys.seal(tenant, &context(credential), &secret).await?;
+    let mut tx = db.tenant(tenant).await?;
+    store::credentials::put(&mut tx, credential, &sealed, replaces).await?;
     tx.commit().await
 }
 
-/// The credential as it is stored now.
-async fn stored(db: &Db, credential: &Credential) -> Credential {
+/// The credential as it is stored now, without its content.
+async fn stored(db: &Db, credential: &CredentialRef) -> CredentialMeta {
     let mut tx = db.tenant(credential.tenant).await.unwrap();
-    let Credential {
-        agent,
-        server,
-        user,
-        ..
-    } = credential;
-    store::credentials::get(&mut tx, agent, server, user)
+    let all = store::credentials::of_user(&mut tx, &credential.agent, &credential.user)
+        .await
+        .unwrap();
+    let found = all.into_iter().find(|meta| meta.id == credential.id);
+    found.unwrap()
+}
+
+/// What is stored of its content.
+async fn sealed(db: &Db, credential: &CredentialRef) -> Vec<u8> {
+    let mut tx = db.tenant(credential.tenant).await.unwrap();
+    store::credentials::sealed(&mut tx, credential.id, credential.generation)
         .await
         .unwrap()
+        .unwrap()
+}
+
+/// Why it needs its user's attention.
+async fn reason(test: &TestDb, credential: &CredentialRef) -> Option<String> {
+    sqlx::query_scalar("select reason from credentials where id = $1")
+        .bind(credential.id.0)
+        .fetch_one(&mut test.as_tenant(credential.tenant).await)
+        .await
         .unwrap()
 }
 
 /// The plaintext of a credential as it is stored now.
-async fn opened(keys: &Keys, db: &Db, credential: &Credential) -> Result<String, Error> {
-    let credential = stored(db, credential).await;
-    keys.open_credential(&credential)
-        .await
-        .map(|secret| secret.expose().to_owned())
+async fn opened(keys: &Keys, db: &Db, credential: &CredentialRef) -> Result<String, Error> {
+    let credential = CredentialRef {
+        generation: stored(db, credential).await.generation,
+        ..credential.clone()
+    };
+    let secret = keys.open_credential(&credential).await?;
+    Ok(secret.expose().to_owned())
 }
 
 /// Version, key of the ring and state of each key of a tenant.
@@ -227,13 +231,14 @@ async fn each_tenant_has_a_key_of_its_own() {
     let ours = entered(&replica.keys, &test.db, acme, "ours").await;
     entered(&replica.keys, &test.db, globex, "theirs").await;
     // Carried over with its context, it does not open: the other tenant's version 1 is another key.
-    let stolen = Credential {
+    let theirs = sealed(&test.db, &ours).await;
+    let stolen = CredentialRef {
         tenant: globex,
         ..ours
     };
     let error = replica
         .keys
-        .open(globex, &context(&stolen), &stolen.sealed)
+        .open(globex, &context(&stolen), &theirs)
         .await
         .unwrap_err();
     assert_eq!(
@@ -300,20 +305,15 @@ async fn a_damaged_row_is_put_aside_and_kept() {
     );
     let kept = stored(&test.db, &bad).await;
     assert_eq!(kept.state, CredentialState::Quarantined);
-    assert!(
-        kept.reason
-            .as_deref()
-            .is_some_and(|why| why.starts_with("it was altered")),
-        "{:?}",
-        kept.reason
-    );
+    let why = reason(&test, &bad).await.unwrap();
+    assert!(why.starts_with("it was altered"), "{why}");
     assert_eq!(kept.generation, bad.generation);
     assert_eq!(
         opened(&replica.keys, &test.db, &good).await.unwrap(),
         "good"
     );
     // Entered again, it is as good as new.
-    replaced(&replica.keys, &test.db, &kept, "better")
+    replaced(&replica.keys, &test.db, &bad, "better")
         .await
         .unwrap();
     assert_eq!(
@@ -323,7 +323,7 @@ async fn a_damaged_row_is_put_aside_and_kept() {
 }
 
 /// Changes one bit of what is stored.
-async fn damage(test: &TestDb, credential: &Credential) {
+async fn damage(test: &TestDb, credential: &CredentialRef) {
     sqlx::query("update credentials set sealed = set_byte(sealed, 90, get_byte(sealed, 90) # 1) where id = $1")
         .bind(credential.id.0)
         .execute(&mut test.as_tenant(credential.tenant).await)
@@ -349,7 +349,7 @@ async fn a_replacement_counts_only_over_the_generation_that_was_seen() {
         (1, 1)
     );
     assert!(matches!(
-        put(&test.db, &first, None).await,
+        put(&replica.keys, &test.db, &first, "four", None).await,
         Err(Error::Conflict(_))
     ));
     assert_eq!(stored(&test.db, &first).await.generation, 2);
@@ -367,15 +367,8 @@ async fn a_state_is_set_on_the_generation_that_was_seen() {
     for (generation, state) in [(1, CredentialState::Active), (2, CredentialState::Rejected)] {
         let mut tx = test.db.tenant(tenant).await.unwrap();
         let rejected = CredentialState::Rejected;
-        let set = store::credentials::set_state(
-            &mut tx,
-            first.id,
-            generation,
-            rejected,
-            Some("401"),
-            None,
-        );
-        assert_eq!(set.await.unwrap(), generation == 2);
+        let set = store::credentials::mark(&mut tx, first.id, generation, rejected, "401").await;
+        assert_eq!(set.unwrap(), generation == 2);
         tx.commit().await.unwrap();
         assert_eq!(stored(&test.db, &first).await.state, state);
     }
@@ -388,41 +381,26 @@ async fn a_user_lists_and_removes_what_is_theirs() {
     let replica = Replica::start(&test, &["k1"]).await;
     let ours = entered(&replica.keys, &test.db, tenant, "ours").await;
     let theirs = entered(&replica.keys, &test.db, tenant, "theirs").await;
-    let mut tx = test.db.tenant(tenant).await.unwrap();
-    let listed = store::credentials::list(&mut tx, &ours.user, Some(&ours.agent))
-        .await
-        .unwrap();
-    assert_eq!(
-        listed
-            .iter()
-            .map(|credential| credential.id)
-            .collect::<Vec<_>>(),
-        [ours.id]
-    );
     let other = AgentId::parse("office").unwrap();
-    assert_eq!(
-        store::credentials::list(&mut tx, &ours.user, Some(&other))
-            .await
-            .unwrap(),
-        []
-    );
-    let removed = store::credentials::delete(&mut tx, &ours.agent, &ours.server, &ours.user)
-        .await
-        .unwrap();
-    assert_eq!(removed, Some((ours.id, 1)));
-    assert_eq!(
-        store::credentials::list(&mut tx, &ours.user, None)
-            .await
-            .unwrap(),
-        []
-    );
-    assert_eq!(
-        store::credentials::list(&mut tx, &theirs.user, None)
-            .await
-            .unwrap()
-            .len(),
-        1
-    );
+    let mut tx = test.db.tenant(tenant).await.unwrap();
+    for (user, agent, found) in [
+        (&ours.user, &ours.agent, Some(ours.id)),
+        (&ours.user, &other, None),
+    ] {
+        let listed = store::credentials::of_user(&mut tx, agent, user).await;
+        let ids: Vec<_> = listed.unwrap().iter().map(|meta| meta.id).collect();
+        assert_eq!(ids, Vec::from_iter(found));
+    }
+    let elsewhere = Some((&other, &ours.server));
+    let removed = store::credentials::delete(&mut tx, &ours.user, elsewhere).await;
+    assert_eq!(removed.unwrap(), []);
+    let removed =
+        store::credentials::delete(&mut tx, &ours.user, Some((&ours.agent, &ours.server))).await;
+    assert_eq!(removed.unwrap(), [ours.clone()]);
+    let left = store::credentials::of_user(&mut tx, &ours.agent, &ours.user).await;
+    assert_eq!(left.unwrap(), []);
+    let left = store::credentials::of_user(&mut tx, &theirs.agent, &theirs.user).await;
+    assert_eq!(left.unwrap().len(), 1);
 }
 
 #[tokio::test]

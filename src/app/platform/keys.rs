@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::{
     domain::{
         audit::{Fact, SYSTEM},
-        credential::{Credential, CredentialState},
+        credential::{CredentialRef, CredentialState},
         error::{Error, Result},
         ids::{KekId, TenantId, UserId, WebhookId},
         ring::{Kek, KeyRing},
@@ -90,7 +90,7 @@ pub async fn open(
 }
 
 /// What a credential is sealed for.
-pub fn context(credential: &Credential) -> Context {
+pub fn context(credential: &CredentialRef) -> Context {
     Context {
         tenant: credential.tenant,
         user: credential.user.clone(),
@@ -111,38 +111,39 @@ pub fn context_of_webhook(tenant: TenantId, id: WebhookId) -> Context {
     }
 }
 
-/// Opens a credential. One that cannot be opened is quarantined: it stays, and its user is asked to enter it
-/// again (`Conflict`).
-pub async fn open_credential(app: &App, credential: &Credential) -> Result<Secret> {
-    app.keys.open_credential(credential).await
-}
-
-async fn quarantine(db: &Db, credential: &Credential, why: Unopenable) -> Result<()> {
-    if credential.state == CredentialState::Quarantined {
-        return Ok(());
-    }
-    let mut tx = db.tenant(credential.tenant).await?;
-    let (id, reason) = (credential.id, why.to_string());
-    let state = CredentialState::Quarantined;
-    let changed = store::credentials::set_state(
-        &mut tx,
+/// Marks a credential that needs its user's attention. `false` when it is another generation by now, or was marked
+/// before.
+pub async fn mark_credential(
+    db: &Db,
+    credential: &CredentialRef,
+    state: CredentialState,
+    reason: &str,
+) -> Result<bool> {
+    let CredentialRef {
+        tenant,
+        user,
+        agent,
+        server,
         id,
-        credential.generation,
-        state,
-        Some(&reason),
-        None,
-    )
-    .await?;
-    if changed && credential.state != state {
-        let fact = Fact::new(SYSTEM, "credential.quarantined")
-            .at(credential.agent.as_str(), credential.server.as_str());
-        store::audit::record(&mut tx, credential.tenant, &fact.detail(&reason)).await?;
+        generation,
+    } = credential;
+    let mut tx = db.tenant(*tenant).await?;
+    let marked = store::credentials::mark(&mut tx, *id, *generation, state, reason).await?;
+    if marked {
+        let fact = match state {
+            CredentialState::Rejected => Fact::new(user.as_str(), "credential.rejected"),
+            _ => Fact::new(SYSTEM, "credential.quarantined"),
+        };
+        let fact = fact.at(agent.as_str(), server.as_str()).detail(reason);
+        store::audit::record(&mut tx, *tenant, &fact).await?;
     }
     tx.commit().await?;
-    if changed {
-        tracing::error!(tenant = %credential.tenant, credential = %id, reason, "a credential cannot be opened; it is put aside");
+    if marked {
+        tracing::warn!(%agent, %server, reason, "a user's credential needs their attention");
+        metrics::counter!("chatelaine_credentials_marked_total", "state" => state.as_str())
+            .increment(1);
     }
-    Ok(())
+    Ok(marked)
 }
 
 impl Keys {
@@ -194,15 +195,30 @@ impl Keys {
         Ok(vault::open(&key, context, sealed)?)
     }
 
-    /// As [`open_credential`].
-    pub async fn open_credential(&self, credential: &Credential) -> Result<Secret> {
+    /// Opens what is stored of a credential. One that cannot be opened is quarantined: it stays, and its user is asked
+    /// to enter it again.
+    pub async fn open_credential(&self, credential: &CredentialRef) -> Result<Secret, OpenError> {
+        let mut tx = self.db.tenant(credential.tenant).await?;
+        let (id, generation) = (credential.id, credential.generation);
+        let sealed = store::credentials::sealed(&mut tx, id, generation).await?;
+        drop(tx);
+        let gone = || Error::Conflict("the credential has changed meanwhile; try again".to_owned());
+        let sealed = sealed.ok_or_else(gone)?;
         let opened = self
-            .open(credential.tenant, &context(credential), &credential.sealed)
+            .open(credential.tenant, &context(credential), &sealed)
             .await;
-        if let Err(OpenError::Unopenable(why)) = opened {
-            quarantine(&self.db, credential, why).await?;
+        if let Err(OpenError::Unopenable(why)) = &opened {
+            self.quarantine(credential, why).await?;
         }
-        Ok(opened?)
+        opened
+    }
+
+    async fn quarantine(&self, credential: &CredentialRef, why: &Unopenable) -> Result<()> {
+        let (tenant, id) = (credential.tenant, credential.id);
+        tracing::error!(%tenant, credential = %id, %why, "a credential cannot be opened; it is put aside");
+        let state = CredentialState::Quarantined;
+        mark_credential(&self.db, credential, state, &why.to_string()).await?;
+        Ok(())
     }
 
     /// A version of the tenant's key.

@@ -1,7 +1,7 @@
 //! Personal servers: what each user entered for them, and the connections that are made with it.
 //!
 //! Truth is the row. What is kept in memory is bounded and forgotten when nobody uses it: who has which
-//! credential ([`Holdings`]), opened credentials, catalogs. A change is told to the other replicas at once
+//! credential ([`UserCredentials`]), decrypted credentials, catalogs. A change is told to the other replicas at once
 //! and looked for each second (`news`).
 //!
 //! Invariant: a connection is made only with a credential that is active in its present generation, and
@@ -27,12 +27,14 @@ pub use self::{
     view::{FieldView, ServerConnection, get, list, views},
 };
 use super::connections;
-use crate::app::{App, platform::keys::OpenError};
+use crate::app::{
+    App,
+    platform::keys::{OpenError, mark_credential},
+};
 use crate::{
     domain::{
-        audit::{Fact, SYSTEM},
-        connection::{Held, Trouble},
-        credential::CredentialState,
+        connection::Trouble,
+        credential::{CredentialMeta, CredentialRef, CredentialState},
         error::{Error, Result},
         ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
         owner::{CatalogOwner, ConnectionOwner},
@@ -44,15 +46,14 @@ use crate::{
     },
     mcp::Key,
     store::{self, hints::Hint},
-    vault::Context,
 };
 
 /// Users whose credentials are known without a query; one who is idle is forgotten.
 const USERS: u64 = 20_000;
 const USER_IDLE: Duration = Duration::from_secs(60);
-/// Opened credentials: as long as a connection may be idle.
-const OPENED: u64 = 4096;
-const OPENED_IDLE: Duration = Duration::from_secs(600);
+/// DecryptedCredential credentials: as long as a connection may be idle.
+const DECRYPTED: u64 = 4096;
+const DECRYPTED_IDLE: Duration = Duration::from_secs(600);
 /// Catalogs of personal servers, looked up again after a while even if nobody says that they changed.
 const CATALOGS: u64 = 4096;
 const CATALOG_LIFE: Duration = Duration::from_secs(60);
@@ -64,8 +65,8 @@ type Listing = (TenantId, AgentId, ServerId, CatalogOwner);
 
 /// What this process knows of its users' credentials.
 pub struct Credentials {
-    holdings: Cache<Whose, Arc<Holdings>>,
-    opened: Cache<(CredentialId, u64), Arc<Opened>>,
+    users: Cache<Whose, Arc<UserCredentials>>,
+    decrypted: Cache<(CredentialId, u64), Arc<DecryptedCredential>>,
     catalogs: Cache<Listing, Arc<Catalog>>,
     /// Lists being refreshed, or not to be asked for again so soon.
     refreshing: Cache<Listing, ()>,
@@ -77,10 +78,10 @@ pub struct Credentials {
 
 /// A user's credentials at one agent.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Holdings(Vec<Held>);
+pub struct UserCredentials(Vec<CredentialMeta>);
 
-/// A credential that was opened: the server as it is for its user.
-struct Opened {
+/// A decrypted credential: the server as it is for its user.
+struct DecryptedCredential {
     /// The pack's server that it was made from.
     base: Arc<ServerSpec>,
     spec: Arc<ServerSpec>,
@@ -94,7 +95,7 @@ pub struct Connection {
 }
 
 /// What a user sees of one server: its catalog, and whether they may use it.
-pub struct Seen {
+pub struct ServerAccess {
     pub catalog: Option<Arc<Catalog>>,
     pub usable: bool,
     /// The catalog is this user's alone.
@@ -105,10 +106,10 @@ impl Credentials {
     pub fn new() -> Self {
         let cache = |capacity| Cache::builder().max_capacity(capacity);
         Self {
-            holdings: cache(USERS).time_to_idle(USER_IDLE).build(),
-            opened: Cache::builder()
-                .max_capacity(OPENED)
-                .time_to_idle(OPENED_IDLE)
+            users: cache(USERS).time_to_idle(USER_IDLE).build(),
+            decrypted: Cache::builder()
+                .max_capacity(DECRYPTED)
+                .time_to_idle(DECRYPTED_IDLE)
                 .build(),
             catalogs: Cache::builder()
                 .max_capacity(CATALOGS)
@@ -119,7 +120,7 @@ impl Credentials {
                 .time_to_live(REFRESH_PAUSE)
                 .build(),
             changing: Cache::builder()
-                .max_capacity(OPENED)
+                .max_capacity(DECRYPTED)
                 .time_to_idle(USER_IDLE)
                 .build(),
             trials: Mutex::default(),
@@ -137,50 +138,54 @@ impl Default for Credentials {
     }
 }
 
-impl Holdings {
-    pub fn of(&self, server: &ServerId) -> Option<&Held> {
+impl UserCredentials {
+    pub fn of(&self, server: &ServerId) -> Option<&CredentialMeta> {
         self.0
             .iter()
             .find(|credential| credential.server == server.as_str())
     }
 
-    fn active(&self, server: &ServerId) -> Option<&Held> {
+    fn active(&self, server: &ServerId) -> Option<&CredentialMeta> {
         self.of(server)
             .filter(|credential| credential.state == CredentialState::Active)
     }
 }
 
 /// A user's credentials at an agent. A query only after a while of not being asked.
-pub async fn holdings(app: &App, principal: &Principal, agent: &AgentId) -> Result<Arc<Holdings>> {
+pub async fn of_user(
+    app: &App,
+    principal: &Principal,
+    agent: &AgentId,
+) -> Result<Arc<UserCredentials>> {
     let whose = whose(principal, agent);
     let load = async {
         let mut tx = app.db.tenant(principal.tenant).await?;
-        Ok(Arc::new(Holdings(
-            store::holdings::of_user(&mut tx, agent, &principal.user).await?,
+        Ok(Arc::new(UserCredentials(
+            store::credentials::of_user(&mut tx, agent, &principal.user).await?,
         )))
     };
     app.credentials
-        .holdings
+        .users
         .try_get_with(whose, load)
         .await
         .map_err(|error| copy_of(&error))
 }
 
 /// What a principal sees of the servers of a pack, in its order.
-pub async fn seen(app: &Arc<App>, principal: &Principal, pack: &Pack) -> Result<Vec<Seen>> {
+pub async fn seen(app: &Arc<App>, principal: &Principal, pack: &Pack) -> Result<Vec<ServerAccess>> {
     let personal = pack
         .servers
         .iter()
         .any(|server| server.access_mode == AccessMode::UserControlled);
-    let holdings = if personal {
-        Some(holdings(app, principal, pack.id()).await?)
+    let credentials = if personal {
+        Some(of_user(app, principal, pack.id()).await?)
     } else {
         None
     };
     let held = |server: &ServerSpec| {
-        holdings
+        credentials
             .as_ref()
-            .and_then(|holdings| holdings.active(&server.id))
+            .and_then(|credentials| credentials.active(&server.id))
     };
     let of_users = |server: &&ServerSpec| server.access_mode == AccessMode::UserControlled;
     let personal: Vec<_> = pack
@@ -195,14 +200,14 @@ pub async fn seen(app: &Arc<App>, principal: &Principal, pack: &Pack) -> Result<
     let mut all = Vec::with_capacity(pack.servers.len());
     for server in &pack.servers {
         all.push(if app.orchestrator.is(server) {
-            Seen {
+            ServerAccess {
                 catalog: Some(app.orchestrator.catalog(&server.id)),
                 usable: true,
                 own: false,
             }
         } else if server.access_mode == AccessMode::AdminControlled {
             let catalog = connections::catalog_of(app, principal.tenant, pack.id(), server).await;
-            Seen {
+            ServerAccess {
                 catalog,
                 usable: true,
                 own: false,
@@ -210,7 +215,7 @@ pub async fn seen(app: &Arc<App>, principal: &Principal, pack: &Pack) -> Result<
         } else {
             let usable = held(server).is_some();
             let own = server.catalog == CatalogScope::PerUser && usable;
-            Seen {
+            ServerAccess {
                 catalog: catalogs.next().flatten(),
                 usable,
                 own,
@@ -227,30 +232,29 @@ pub async fn connection(
     agent: &AgentId,
     spec: &Arc<ServerSpec>,
 ) -> Result<Option<Connection>> {
-    let holdings = holdings(app, principal, agent).await?;
-    let Some(held) = holdings.active(&spec.id) else {
+    let credentials = of_user(app, principal, agent).await?;
+    let Some(held) = credentials.active(&spec.id) else {
         return Ok(None);
     };
-    let Some(opened) = opened(app, principal, agent, held, spec).await? else {
+    let Some(decrypted) = decrypt(app, principal, agent, held, spec).await? else {
         return Ok(None);
     };
-    let key = key(principal.tenant, agent, &spec.id, held.id, held.generation);
     Ok(Some(Connection {
-        key,
-        spec: opened.spec.clone(),
+        key: key(&credential(principal, agent, &spec.id, held)),
+        spec: decrypted.spec.clone(),
     }))
 }
 
-/// Opens a credential once for as long as it is used. One that cannot be opened is quarantined.
-async fn opened(
+/// Decrypts a credential once for as long as it is used; `None` when it cannot be.
+async fn decrypt(
     app: &App,
     principal: &Principal,
     agent: &AgentId,
-    held: &Held,
+    held: &CredentialMeta,
     spec: &Arc<ServerSpec>,
-) -> Result<Option<Arc<Opened>>> {
-    let place = (held.id, held.generation);
-    if let Some(known) = app.credentials.opened.get(&place).await {
+) -> Result<Option<Arc<DecryptedCredential>>> {
+    let generation = (held.id, held.generation);
+    if let Some(known) = app.credentials.decrypted.get(&generation).await {
         if Arc::ptr_eq(&known.base, spec) || known.base == *spec {
             return Ok(Some(known));
         }
@@ -258,24 +262,20 @@ async fn opened(
         let Ok(effective) = personal::effective(spec, &known.values) else {
             return Ok(None);
         };
-        let opened = Opened {
+        let decrypted = Arc::new(DecryptedCredential {
             base: spec.clone(),
             spec: Arc::new(effective),
             values: known.values.clone(),
-        };
-        app.credentials.opened.insert(place, Arc::new(opened)).await;
-        return Ok(app.credentials.opened.get(&place).await);
+        });
+        app.credentials
+            .decrypted
+            .insert(generation, decrypted.clone())
+            .await;
+        return Ok(Some(decrypted));
     }
+    let credential = credential(principal, agent, &spec.id, held);
     let load = async {
-        let mut tx = app.db.tenant(principal.tenant).await?;
-        let sealed = store::holdings::sealed(&mut tx, held.id, held.generation).await?;
-        drop(tx);
-        let gone = || Error::Conflict("the credential has changed meanwhile; try again".to_owned());
-        let context = context(principal, agent, &spec.id, held.id, held.generation);
-        let text = app
-            .keys
-            .open(principal.tenant, &context, &sealed.ok_or_else(gone)?)
-            .await?;
+        let text = app.keys.open_credential(&credential).await?;
         let values = Values::from_sealable(&text).map_err(Error::internal)?;
         let effective = personal::effective(spec, &values).map_err(|unfit| {
             Error::Conflict(format!(
@@ -283,19 +283,22 @@ async fn opened(
                 spec.id, unfit.fault
             ))
         })?;
-        Ok::<_, OpenError>(Arc::new(Opened {
+        Ok::<_, OpenError>(Arc::new(DecryptedCredential {
             base: spec.clone(),
             spec: Arc::new(effective),
             values,
         }))
     };
-    match app.credentials.opened.try_get_with(place, load).await {
-        Ok(opened) => Ok(Some(opened)),
+    match app
+        .credentials
+        .decrypted
+        .try_get_with(generation, load)
+        .await
+    {
+        Ok(decrypted) => Ok(Some(decrypted)),
         Err(error) => match &*error {
-            OpenError::Unopenable(why) => {
-                tracing::error!(credential = %held.id, %why, "a credential cannot be opened; it is put aside");
-                let (state, reason) = (CredentialState::Quarantined, why.to_string());
-                mark(app, principal, agent, &spec.id, held, state, &reason).await?;
+            OpenError::Unopenable(_) => {
+                forget_marked(app, &credential).await;
                 Ok(None)
             }
             OpenError::Failed(error) => Err(copy_of(error)),
@@ -305,62 +308,30 @@ async fn opened(
 
 /// The server said no to this credential for good: its tools leave the toolbox.
 pub async fn reject(app: &App, principal: &Principal, connection: &Key) -> Result<()> {
-    let holdings = holdings(app, principal, &connection.agent).await?;
-    let Some(held) = holdings
+    let credentials = of_user(app, principal, &connection.agent).await?;
+    let Some(held) = credentials
         .active(&connection.server)
         .filter(|held| connection.owner == owner(held.id, held.generation))
     else {
         return Ok(());
     };
-    let (agent, server) = (&connection.agent, &connection.server);
-    mark(
-        app,
-        principal,
-        agent,
-        server,
-        held,
-        CredentialState::Rejected,
-        Trouble::Unauthorized.code(),
-    )
-    .await
+    let credential = credential(principal, &connection.agent, &connection.server, held);
+    let reason = Trouble::Unauthorized.code();
+    mark_credential(&app.db, &credential, CredentialState::Rejected, reason).await?;
+    forget_marked(app, &credential).await;
+    Ok(())
 }
 
-async fn mark(
-    app: &App,
-    principal: &Principal,
-    agent: &AgentId,
-    server: &ServerId,
-    held: &Held,
-    state: CredentialState,
-    reason: &str,
-) -> Result<()> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let marked = store::holdings::mark(&mut tx, held.id, held.generation, state, reason).await?;
-    if marked {
-        let fact = match state {
-            CredentialState::Rejected => Fact::new(principal.user.as_str(), "credential.rejected"),
-            _ => Fact::new(SYSTEM, "credential.quarantined"),
-        };
-        let fact = fact.at(agent.as_str(), server.as_str()).detail(reason);
-        store::audit::record(&mut tx, principal.tenant, &fact).await?;
-    }
-    tx.commit().await?;
-    if marked {
-        tracing::warn!(%agent, %server, reason, "a user's credential needs their attention");
-        metrics::counter!("chatelaine_credentials_marked_total", "state" => state.as_str())
-            .increment(1);
-    }
-    changed(app, principal, agent).await;
-    app.mcp
-        .close(&key(
-            principal.tenant,
-            agent,
-            server,
-            held.id,
-            held.generation,
-        ))
-        .await;
-    Ok(())
+/// Nothing that was known of a credential before it was marked is used any more.
+async fn forget_marked(app: &App, credential: &CredentialRef) {
+    let CredentialRef {
+        tenant,
+        agent,
+        user,
+        ..
+    } = credential;
+    changed(app, *tenant, agent, user).await;
+    app.mcp.close(&key(credential)).await;
 }
 
 /// The servers of which the principal has to be told that their credential needs attention. Whoever asks
@@ -373,28 +344,26 @@ pub async fn untold(app: &App, principal: &Principal, pack: &Pack) -> Result<Vec
     {
         return Ok(Vec::new());
     }
-    let holdings = holdings(app, principal, pack.id()).await?;
-    if holdings
+    let credentials = of_user(app, principal, pack.id()).await?;
+    if credentials
         .0
         .iter()
-        .all(|held| held.told || held.state == CredentialState::Active)
+        .all(|held| held.notified || held.state == CredentialState::Active)
     {
         return Ok(Vec::new());
     }
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let servers = store::holdings::take_untold(&mut tx, pack.id(), &principal.user).await?;
+    let servers = store::credentials::take_unnotified(&mut tx, pack.id(), &principal.user).await?;
     tx.commit().await?;
-    changed(app, principal, pack.id()).await;
+    changed(app, principal.tenant, pack.id(), &principal.user).await;
     Ok(servers)
 }
 
-/// Forgets what is known of a principal's credentials, here and on the other replicas.
-async fn changed(app: &App, principal: &Principal, agent: &AgentId) {
-    app.credentials
-        .holdings
-        .invalidate(&whose(principal, agent))
-        .await;
-    let (tenant, agent, user) = (principal.tenant, agent.clone(), principal.user.clone());
+/// Forgets what is known of a user's credentials, here and on the other replicas.
+async fn changed(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
+    let (agent, user) = (agent.clone(), user.clone());
+    let whose = (tenant, agent.clone(), user.clone());
+    app.credentials.users.invalidate(&whose).await;
     let _ = app.hints.send(Hint::Credentials {
         tenant,
         agent,
@@ -406,41 +375,35 @@ fn whose(principal: &Principal, agent: &AgentId) -> Whose {
     (principal.tenant, agent.clone(), principal.user.clone())
 }
 
-/// The key of a personal connection.
-fn key(
-    tenant: TenantId,
+/// The generation of a credential that is in force for a principal.
+fn credential(
+    principal: &Principal,
     agent: &AgentId,
     server: &ServerId,
-    credential: CredentialId,
-    generation: u64,
-) -> Key {
-    Key {
-        tenant,
+    held: &CredentialMeta,
+) -> CredentialRef {
+    CredentialRef {
+        tenant: principal.tenant,
+        user: principal.user.clone(),
         agent: agent.clone(),
         server: server.clone(),
-        owner: owner(credential, generation),
+        id: held.id,
+        generation: held.generation,
+    }
+}
+
+/// The key of a personal connection.
+fn key(credential: &CredentialRef) -> Key {
+    Key {
+        tenant: credential.tenant,
+        agent: credential.agent.clone(),
+        server: credential.server.clone(),
+        owner: owner(credential.id, credential.generation),
     }
 }
 
 fn owner(id: CredentialId, generation: u64) -> ConnectionOwner {
     ConnectionOwner::Credential { id, generation }
-}
-
-fn context(
-    principal: &Principal,
-    agent: &AgentId,
-    server: &ServerId,
-    credential: CredentialId,
-    generation: u64,
-) -> Context {
-    let scope = format!("{agent}/{server}");
-    Context {
-        tenant: principal.tenant,
-        user: principal.user.clone(),
-        scope,
-        credential: credential.0,
-        generation,
-    }
 }
 
 /// An error that several waited for.

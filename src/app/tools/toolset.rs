@@ -25,7 +25,7 @@ use crate::app::{
     servers::{
         agents,
         connections::{ConnectionView, State},
-        credentials::{self, Seen},
+        credentials::{self, ServerAccess},
     },
 };
 use crate::domain::{
@@ -199,7 +199,7 @@ impl AgentTools {
     }
 
     /// Whether this was made of the same pack and catalogs.
-    fn is_of(&self, pack: &Arc<Pack>, seen: &[Seen]) -> bool {
+    fn is_of(&self, pack: &Arc<Pack>, seen: &[ServerAccess]) -> bool {
         let pairs = self
             .catalogs
             .iter()
@@ -315,7 +315,7 @@ async fn agent_tools(
     app: &App,
     principal: &Principal,
     pack: &Arc<Pack>,
-    seen: Vec<Seen>,
+    seen: Vec<ServerAccess>,
 ) -> Arc<AgentTools> {
     let user = seen
         .iter()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chatelaine::{
     app::{accounts::development, platform::keys::context},
     domain::{
-        credential::{Credential, CredentialState},
+        credential::CredentialRef,
         ids::{AgentId, CredentialId, ServerId, UserId},
         session::SignOut,
     },
@@ -27,29 +27,19 @@ const USERS: &str = "/v1/admin/users";
 
 /// Something that a user entered for a personal server.
 async fn enter(world: &World, user: &str, server: &str) {
-    let (app, now) = (world.app(), world.app().clock.now());
-    let mut credential = Credential {
-        tenant: world.tenant.id,
-        id: CredentialId::new(),
+    let (app, tenant) = (world.app(), world.tenant.id);
+    let credential = CredentialRef {
+        tenant,
+        user: UserId(user.into()),
         agent: AgentId::parse("bank").unwrap(),
         server: ServerId::parse(server).unwrap(),
-        user: UserId(user.into()),
+        id: CredentialId::new(),
         generation: 1,
-        state: CredentialState::Active,
-        reason: None,
-        sealed: Vec::new(),
-        created_at: now,
-        updated_at: now,
-        verified_at: None,
     };
     let secret = "a-token-of-theirs".to_owned().into();
-    credential.sealed = app
-        .keys
-        .seal(world.tenant.id, &context(&credential), &secret)
-        .await
-        .unwrap();
-    let mut tx = world.db.db.tenant(world.tenant.id).await.unwrap();
-    store::credentials::put(&mut tx, &credential, None)
+    let sealed = app.keys.seal(tenant, &context(&credential), &secret).await;
+    let mut tx = world.db.db.tenant(tenant).await.unwrap();
+    store::credentials::put(&mut tx, &credential, &sealed.unwrap(), None)
         .await
         .unwrap();
     tx.commit().await.unwrap();

@@ -12,7 +12,7 @@ use super::ROWS;
 /// They see the columns of [`super::SYSTEM_READS`] and nothing else.
 const CROSS_TENANT: &[(&str, &str)] = &[
     (
-        "created_at, expires_at, revoked_at from api_keys where prefix = $1",
+        "from api_keys where prefix = $1",
         "finds the tenant of an API key by the key",
     ),
     (
@@ -48,7 +48,7 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "finds messages to send",
     ),
     (
-        "select distinct tenant_id from ( select tenant_id from webhook_deliveries",
+        r#"select distinct tenant_id as "id: TenantId" from ( select tenant_id from webhook_deliveries"#,
         "finds messages to purge",
     ),
     (
@@ -64,11 +64,11 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "finds what is to be added up",
     ),
     (
-        "select distinct tenant_id from tenant_keys order by 1",
+        r#"select distinct tenant_id as "id: TenantId" from tenant_keys order by 1"#,
         "counts what is sealed with which key, tenant by tenant",
     ),
     (
-        "select distinct kek_id from tenant_keys order by 1",
+        r#"select distinct kek_id as "id: KekId" from tenant_keys order by 1"#,
         "finds keys of the ring that are in use",
     ),
 ];

@@ -212,7 +212,7 @@ impl<'a> FlowContext<'a> {
 
     /// Tests what was entered and says how it went. The flow is over.
     pub(super) async fn finish(&self, spec: &ServerSpec, values: &Values) -> Result<Vec<Part>> {
-        let held = credentials::holdings(self.app, self.principal, self.pack.id())
+        let held = credentials::of_user(self.app, self.principal, self.pack.id())
             .await?
             .of(&spec.id)
             .is_some();

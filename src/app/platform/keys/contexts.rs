@@ -5,7 +5,11 @@
 use uuid::Uuid;
 
 use crate::{
-    domain::ids::{RunId, TenantId, UserId},
+    domain::{
+        credential::CredentialRef,
+        error::{Error, Result},
+        ids::{AgentId, CredentialId, RunId, ServerId, TenantId, UserId, WebhookId},
+    },
     store::sealed::{Kind, Sealed},
     vault::Context,
 };
@@ -116,29 +120,35 @@ pub fn of_elicitation(
 }
 
 /// The same of a row, whatever it is.
-pub(super) fn of_row(tenant: TenantId, row: &Sealed) -> Context {
+pub(super) fn of_row(tenant: TenantId, row: &Sealed) -> Result<Context> {
     let (id, user) = (row.id, UserId(row.user.as_str().into()));
-    match row.kind {
-        Kind::Webhook => super::context_of_webhook(tenant, crate::domain::ids::WebhookId(id)),
+    let of_elicitation = |which| {
+        let place = (row.agent.as_str(), row.name.as_str());
+        of_elicitation(tenant, &user, place, id, which)
+    };
+    Ok(match row.kind {
+        Kind::Credential => super::context(&credential(tenant, row)?),
+        Kind::Webhook => super::context_of_webhook(tenant, WebhookId(id)),
         Kind::Entry => of_entry(tenant, &row.name, id, row.version),
         Kind::Secret => of_secret(tenant, &row.name, id, row.version),
         Kind::Approval => of_approval(tenant, &user, &row.agent, &row.name, id),
-        Kind::Scope => of_scope(tenant, RunId(id)),
-        Kind::Entered => of_flow(tenant, &user, &row.agent, id, OfFlow::Entered),
-        Kind::Answer => of_flow(tenant, &user, &row.agent, id, OfFlow::Answer),
-        Kind::Asked => of_elicitation(
-            tenant,
-            &user,
-            (&row.agent, &row.name),
-            id,
-            OfElicitation::Asked,
-        ),
-        Kind::Answered => of_elicitation(
-            tenant,
-            &user,
-            (&row.agent, &row.name),
-            id,
-            OfElicitation::Entered,
-        ),
-    }
+        Kind::RunScope => of_scope(tenant, RunId(id)),
+        Kind::FlowEntered => of_flow(tenant, &user, &row.agent, id, OfFlow::Entered),
+        Kind::FlowAnswer => of_flow(tenant, &user, &row.agent, id, OfFlow::Answer),
+        Kind::Elicitation => of_elicitation(OfElicitation::Asked),
+        Kind::ElicitationEntered => of_elicitation(OfElicitation::Entered),
+    })
+}
+
+/// The credential that a row is one of.
+pub(super) fn credential(tenant: TenantId, row: &Sealed) -> Result<CredentialRef> {
+    let broken = |why: String| Error::internal(anyhow::anyhow!("credential {}: {why}", row.id));
+    Ok(CredentialRef {
+        tenant,
+        user: UserId(row.user.as_str().into()),
+        agent: AgentId::parse(&row.agent).map_err(broken)?,
+        server: ServerId::parse(&row.name).map_err(broken)?,
+        id: CredentialId(row.id),
+        generation: row.version.cast_unsigned(),
+    })
 }

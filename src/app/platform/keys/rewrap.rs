@@ -5,17 +5,22 @@
 //! seen from the rows, so a run that was stopped anywhere is continued by the next one, and two at once do
 //! no harm. A record that changes in the meantime is left to who changed it.
 
-use super::{Keys, OpenError, closed, context, contexts, quarantine};
+use std::collections::BTreeMap;
+
+use super::{Keys, OpenError, closed, contexts};
 use crate::{
     domain::{
         audit::{Fact, OPERATOR},
-        credential::Credential,
         error::Result,
-        ids::{CredentialId, TenantId},
+        ids::TenantId,
         ring::Kek,
     },
-    store::{self, tenant_keys::WrappedKey},
-    vault::{self, TenantKey},
+    store::{
+        self,
+        sealed::{Kind, Sealed},
+        tenant_keys::WrappedKey,
+    },
+    vault::{self, Unopenable},
 };
 
 /// Records in one transaction, unless asked otherwise.
@@ -55,7 +60,6 @@ pub async fn rewrap(
     say(&progress);
     for tenant in tenants {
         seal_anew(keys, tenant, batch, &mut progress, &mut say).await?;
-        seal_others_anew(keys, tenant, batch, &mut progress, &mut say).await?;
     }
     Ok(progress)
 }
@@ -97,55 +101,9 @@ async fn wrap_anew(keys: &Keys, tenant: TenantId) -> Result<u64> {
     Ok(wrapped)
 }
 
-/// Seals the tenant's records anew that are not sealed with its newest version.
+/// Seals the tenant's records anew that are not sealed with its newest version. One that cannot be opened stays as it
+/// is: whoever needs it is told so.
 async fn seal_anew(
-    keys: &Keys,
-    tenant: TenantId,
-    batch: u16,
-    progress: &mut Progress,
-    say: &mut (impl FnMut(&Progress) + Send),
-) -> Result<()> {
-    let newest = keys.sealing_now(tenant).await?;
-    let mut after: Option<CredentialId> = None;
-    loop {
-        let mut tx = keys.db.tenant(tenant).await?;
-        let read = store::credentials::not_sealed_with(
-            &mut tx,
-            tenant,
-            newest.version,
-            after,
-            i64::from(batch),
-        )
-        .await?;
-        drop(tx);
-        let Some(last) = read.last() else {
-            return Ok(());
-        };
-        after = Some(last.id);
-        let seen = read.len() as u64;
-        let (opened, resealed, unopenable) = resealed(keys, &newest, read).await?;
-        let mut tx = keys.db.tenant(tenant).await?;
-        let changed = store::credentials::reseal(&mut tx, tenant, &opened, &resealed).await?;
-        if changed > 0 {
-            let detail = format!("{changed}, with version {}", newest.version);
-            store::audit::record(
-                &mut tx,
-                tenant,
-                &Fact::new(OPERATOR, "credential.resealed").detail(&detail),
-            )
-            .await?;
-        }
-        tx.commit().await?;
-        progress.records += changed;
-        progress.seen += seen;
-        progress.unopenable += unopenable;
-        say(progress);
-    }
-}
-
-/// The same for everything else that is sealed ([`store::sealed`]). What cannot be opened stays as it is: whoever
-/// needs it is told so.
-async fn seal_others_anew(
     keys: &Keys,
     tenant: TenantId,
     batch: u16,
@@ -163,38 +121,68 @@ async fn seal_others_anew(
             return Ok(());
         };
         after = Some((last.kind, last.id));
-        let mut resealed = Vec::with_capacity(read.len());
-        for row in &read {
-            let context = contexts::of_row(tenant, row);
+        progress.seen += read.len() as u64;
+        let mut anew: BTreeMap<Kind, (Vec<Sealed>, Vec<Vec<u8>>)> = BTreeMap::new();
+        for row in read {
+            let context = contexts::of_row(tenant, &row)?;
             match keys.open(tenant, &context, &row.sealed).await {
-                Ok(plaintext) => resealed.push((row, vault::seal(&newest, &context, &plaintext))),
+                Ok(plaintext) => {
+                    let (rows, sealed) = anew.entry(row.kind).or_default();
+                    sealed.push(vault::seal(&newest, &context, &plaintext));
+                    rows.push(row);
+                }
                 Err(OpenError::Unopenable(why)) => {
                     progress.unopenable += 1;
-                    let (kind, id) = (row.kind, row.id);
-                    tracing::error!(%tenant, ?kind, %id, %why, "a sealed value cannot be opened; it stays as it is");
+                    give_up(keys, tenant, &row, &why).await?;
                 }
                 Err(OpenError::Failed(error)) => return Err(error),
             }
         }
-        let mut tx = keys.db.tenant(tenant).await?;
-        let mut changed = 0;
-        for (row, sealed) in resealed {
-            changed += u64::from(store::sealed::reseal(&mut tx, row, &sealed).await?);
-        }
-        if changed > 0 {
-            let detail = format!("{changed}, with version {}", newest.version);
-            store::audit::record(
-                &mut tx,
-                tenant,
-                &Fact::new(OPERATOR, "record.resealed").detail(&detail),
-            )
-            .await?;
-        }
-        tx.commit().await?;
-        progress.records += changed;
-        progress.seen += read.len() as u64;
+        progress.records += replace(keys, tenant, newest.version, anew).await?;
         say(progress);
     }
+}
+
+/// Puts what was sealed anew in its place, in one transaction; how many records were changed.
+async fn replace(
+    keys: &Keys,
+    tenant: TenantId,
+    version: u32,
+    anew: BTreeMap<Kind, (Vec<Sealed>, Vec<Vec<u8>>)>,
+) -> Result<u64> {
+    let mut tx = keys.db.tenant(tenant).await?;
+    let (mut credentials, mut others) = (0, 0);
+    for (kind, (rows, sealed)) in anew {
+        let changed = store::sealed::reseal(&mut tx, kind, &rows, &sealed).await?;
+        match kind {
+            Kind::Credential => credentials += changed,
+            _ => others += changed,
+        }
+    }
+    for (action, changed) in [
+        ("credential.resealed", credentials),
+        ("record.resealed", others),
+    ] {
+        if changed > 0 {
+            let detail = format!("{changed}, with version {version}");
+            let fact = Fact::new(OPERATOR, action).detail(&detail);
+            store::audit::record(&mut tx, tenant, &fact).await?;
+        }
+    }
+    tx.commit().await?;
+    Ok(credentials + others)
+}
+
+/// A record that cannot be opened is kept as it is; of a credential, the user is asked to enter it again.
+async fn give_up(keys: &Keys, tenant: TenantId, row: &Sealed, why: &Unopenable) -> Result<()> {
+    if row.kind == Kind::Credential {
+        return keys
+            .quarantine(&contexts::credential(tenant, row)?, why)
+            .await;
+    }
+    let (kind, id) = (row.kind, row.id);
+    tracing::error!(%tenant, ?kind, %id, %why, "a sealed value cannot be opened; it stays as it is");
+    Ok(())
 }
 
 /// How many records of all tenants are not sealed with the newest version of their tenant's key.
@@ -213,31 +201,4 @@ pub(super) async fn stale(keys: &Keys, tenants: &[TenantId]) -> Result<u64> {
             .sum::<u64>();
     }
     Ok(stale)
-}
-
-/// Those that could be opened, the same sealed anew, and how many could not be opened.
-async fn resealed(
-    keys: &Keys,
-    newest: &TenantKey,
-    read: Vec<Credential>,
-) -> Result<(Vec<Credential>, Vec<Vec<u8>>, u64)> {
-    let (mut opened, mut resealed, mut unopenable) = (Vec::new(), Vec::new(), 0);
-    for credential in read {
-        let context = context(&credential);
-        match keys
-            .open(credential.tenant, &context, &credential.sealed)
-            .await
-        {
-            Ok(plaintext) => {
-                resealed.push(vault::seal(newest, &context, &plaintext));
-                opened.push(credential);
-            }
-            Err(OpenError::Unopenable(why)) => {
-                unopenable += 1;
-                quarantine(&keys.db, &credential, why).await?;
-            }
-            Err(OpenError::Failed(error)) => return Err(error),
-        }
-    }
-    Ok((opened, resealed, unopenable))
 }

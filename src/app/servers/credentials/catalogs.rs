@@ -13,7 +13,7 @@ use super::{Listing, connection, reject};
 use crate::{
     app::{App, servers::connections},
     domain::{
-        connection::Held,
+        credential::CredentialMeta,
         error::Result,
         ids::{AgentId, CredentialId, ServerId, TenantId},
         owner::CatalogOwner,
@@ -34,7 +34,7 @@ pub(super) async fn of(
     app: &Arc<App>,
     principal: &Principal,
     pack: &Pack,
-    servers: &[(&ServerSpec, Option<&Held>)],
+    servers: &[(&ServerSpec, Option<&CredentialMeta>)],
 ) -> Result<Vec<Option<Arc<Catalog>>>> {
     let looked_up = look_up(app, principal.tenant, pack.id(), servers).await?;
     let mut catalogs = Vec::with_capacity(servers.len());
@@ -59,7 +59,7 @@ pub(super) async fn known(
     app: &App,
     tenant: TenantId,
     agent: &AgentId,
-    servers: &[(&ServerSpec, Option<&Held>)],
+    servers: &[(&ServerSpec, Option<&CredentialMeta>)],
 ) -> Result<Vec<Option<Arc<Catalog>>>> {
     let looked_up = look_up(app, tenant, agent, servers).await?;
     Ok(looked_up.into_iter().map(|(_, catalog)| catalog).collect())
@@ -71,7 +71,7 @@ async fn look_up(
     app: &App,
     tenant: TenantId,
     agent: &AgentId,
-    servers: &[(&ServerSpec, Option<&Held>)],
+    servers: &[(&ServerSpec, Option<&CredentialMeta>)],
 ) -> Result<Vec<(Option<CatalogOwner>, Option<Arc<Catalog>>)>> {
     let shared: Vec<_> = servers
         .iter()
@@ -83,7 +83,7 @@ async fn look_up(
         let found = shared.get(&(server.id.clone(), CatalogOwner::Shared));
         server.catalog == CatalogScope::Shared && !found.is_some_and(|found| found.is_private())
     };
-    let place = |(server, held): &(&ServerSpec, Option<&Held>)| {
+    let place = |(server, held): &(&ServerSpec, Option<&CredentialMeta>)| {
         if is_shared(server) {
             return Some((server.id.clone(), CatalogOwner::Shared));
         }
@@ -268,7 +268,7 @@ async fn listen_to(app: &App, which: &Key) {
     let Some(credential) = which.owner.credential() else {
         return;
     };
-    let Some(opened) = app.credentials.opened.get(&credential).await else {
+    let Some(opened) = app.credentials.decrypted.get(&credential).await else {
         return;
     };
     match connections::discover(app, which, &opened.spec).await {

@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
 
-use super::{catalogs, changed, holdings, key, reject, whose};
+use super::{catalogs, changed, credential, decrypt, key, of_user, reject, whose};
 use crate::{
     app::{App, accounts::users, platform::keys, servers::agents},
     domain::{
         audit::Fact,
         connection::Trouble,
-        credential::{Credential, CredentialState},
+        credential::{CredentialRef, CredentialState},
         error::{Error, Result, Thing},
         ids::{CredentialId, UserId},
         pack::Pack,
@@ -21,7 +21,7 @@ use crate::{
         server::{AccessMode, CatalogScope, ServerSpec},
     },
     mcp::{Discovery, Key, McpError, McpErrorKind},
-    store::{self, hints::Hint},
+    store,
 };
 
 /// How a test went.
@@ -101,16 +101,21 @@ pub async fn put_checked(
         .await;
     let _turn = turn.lock().await;
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let old = store::holdings::of_user(&mut tx, pack.id(), &principal.user).await?;
+    let old = store::credentials::of_user(&mut tx, pack.id(), &principal.user).await?;
     drop(tx);
     let old = old.into_iter().find(|held| held.server == spec.id.as_str());
     let (id, generation) = old
         .as_ref()
         .map_or((CredentialId::new(), 1), |old| (old.id, old.generation + 1));
-    let trial = Trial::begin(
-        app,
-        key(principal.tenant, pack.id(), &spec.id, id, generation),
-    );
+    let credential = CredentialRef {
+        tenant: principal.tenant,
+        user: principal.user.clone(),
+        agent: pack.id().clone(),
+        server: spec.id.clone(),
+        id,
+        generation,
+    };
+    let trial = Trial::begin(app, key(&credential));
     let discovery = match trial
         .run(&effective, must_list(app, principal, pack, spec).await?)
         .await
@@ -122,25 +127,19 @@ pub async fn put_checked(
             return Ok(Tested::failed(Trouble::from(&error)));
         }
     };
-    let kept = match sealed(app, principal, &trial.key, (id, generation), values).await {
-        Ok(credential) => keep(app, &credential, old.as_ref().map(|old| old.generation)).await,
-        Err(error) => Err(error),
-    };
+    let replaces = old.map(|old| old.generation);
+    let kept = store_credential(app, &credential, values, replaces).await;
     if let Err(error) = kept {
         trial.give_up().await;
         return Err(error);
     }
-    changed(app, principal, pack.id()).await;
-    if let Some(old) = old {
-        app.mcp
-            .close(&key(
-                principal.tenant,
-                pack.id(),
-                &spec.id,
-                id,
-                old.generation,
-            ))
-            .await;
+    changed(app, principal.tenant, pack.id(), &principal.user).await;
+    if let Some(generation) = replaces {
+        let old = CredentialRef {
+            generation,
+            ..credential
+        };
+        app.mcp.close(&key(&old)).await;
     }
     if let Some(discovery) = discovery {
         catalogs::learn(app, &trial.key, spec, &discovery).await?;
@@ -160,42 +159,17 @@ async fn must_list(
     Ok(spec.catalog != CatalogScope::Shared || known.iter().all(Option::is_none))
 }
 
-/// The credential as it will be, sealed.
-async fn sealed(
+/// Seals what was entered and puts it in force in place of the generation that was seen.
+async fn store_credential(
     app: &App,
-    principal: &Principal,
-    key: &Key,
-    (id, generation): (CredentialId, u64),
+    credential: &CredentialRef,
     values: &Values,
-) -> Result<Credential> {
-    let now = app.clock.now();
-    let mut credential = Credential {
-        tenant: principal.tenant,
-        id,
-        agent: key.agent.clone(),
-        server: key.server.clone(),
-        user: principal.user.clone(),
-        generation,
-        state: CredentialState::Active,
-        reason: None,
-        sealed: Vec::new(),
-        created_at: now,
-        updated_at: now,
-        verified_at: Some(now),
-    };
-    credential.sealed = keys::seal(
-        app,
-        principal.tenant,
-        &keys::context(&credential),
-        &values.to_sealable(),
-    )
-    .await?;
-    Ok(credential)
-}
-
-async fn keep(app: &App, credential: &Credential, replaces: Option<u64>) -> Result<()> {
-    let mut tx = app.db.tenant(credential.tenant).await?;
-    store::credentials::put(&mut tx, credential, replaces).await?;
+    replaces: Option<u64>,
+) -> Result<()> {
+    let (tenant, context) = (credential.tenant, keys::context(credential));
+    let sealed = keys::seal(app, tenant, &context, &values.to_sealable()).await?;
+    let mut tx = app.db.tenant(tenant).await?;
+    store::credentials::put(&mut tx, credential, &sealed, replaces).await?;
     let detail = format!("generation {}", credential.generation);
     let action = if replaces.is_some() {
         "credential.replaced"
@@ -204,7 +178,7 @@ async fn keep(app: &App, credential: &Credential, replaces: Option<u64>) -> Resu
     };
     let fact = Fact::new(credential.user.as_str(), action)
         .at(credential.agent.as_str(), credential.server.as_str());
-    store::audit::record(&mut tx, credential.tenant, &fact.detail(&detail)).await?;
+    store::audit::record(&mut tx, tenant, &fact.detail(&detail)).await?;
     tx.commit().await
 }
 
@@ -212,7 +186,7 @@ async fn keep(app: &App, credential: &Credential, replaces: Option<u64>) -> Resu
 /// takes a mark away.
 pub async fn test(app: &App, principal: &Principal, agent: &str, server: &str) -> Result<Tested> {
     let (pack, spec) = personal_server(app, principal, agent, server).await?;
-    let held = holdings(app, principal, pack.id()).await?;
+    let held = of_user(app, principal, pack.id()).await?;
     let not_configured = || {
         Error::Conflict(format!(
             "there is no credential for {server} yet; enter one first"
@@ -224,31 +198,25 @@ pub async fn test(app: &App, principal: &Principal, agent: &str, server: &str) -
             "the credential for {server} cannot be opened; enter it again"
         )));
     }
-    let Some(opened) = super::opened(app, principal, pack.id(), &held, &spec).await? else {
+    let Some(decrypted) = decrypt(app, principal, pack.id(), &held, &spec).await? else {
         return Err(not_configured());
     };
-    let key = key(
-        principal.tenant,
-        pack.id(),
-        &spec.id,
-        held.id,
-        held.generation,
-    );
+    let key = key(&credential(principal, pack.id(), &spec.id, &held));
     // What it was connected with so far proves nothing about now.
     app.mcp.close(&key).await;
     let trial = Trial::begin(app, key);
-    let listed = trial.run(&opened.spec, true).await;
+    let listed = trial.run(&decrypted.spec, true).await;
     match listed {
         Ok(discovery) => {
             let mut tx = app.db.tenant(principal.tenant).await?;
-            store::holdings::verified(&mut tx, held.id, held.generation).await?;
+            store::credentials::verify(&mut tx, held.id, held.generation).await?;
             if held.state == CredentialState::Rejected {
                 let fact = Fact::new(principal.user.as_str(), "credential.accepted");
                 let fact = fact.at(pack.id().as_str(), spec.id.as_str());
                 store::audit::record(&mut tx, principal.tenant, &fact).await?;
             }
             tx.commit().await?;
-            changed(app, principal, pack.id()).await;
+            changed(app, principal.tenant, pack.id(), &principal.user).await;
             if let Some(discovery) = discovery {
                 catalogs::learn(app, &trial.key, &spec, &discovery).await?;
             }
@@ -268,23 +236,11 @@ pub async fn test(app: &App, principal: &Principal, agent: &str, server: &str) -
 pub async fn remove(app: &App, principal: &Principal, agent: &str, server: &str) -> Result<bool> {
     let (pack, spec) = personal_server(app, principal, agent, server).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let removed = store::credentials::delete(&mut tx, pack.id(), &spec.id, &principal.user).await?;
-    if let Some((id, _)) = removed {
-        catalogs::forget(app, &mut tx, principal.tenant, pack.id(), &spec.id, id).await?;
-        let fact = Fact::new(principal.user.as_str(), "credential.removed")
-            .at(pack.id().as_str(), spec.id.as_str());
-        store::audit::record(&mut tx, principal.tenant, &fact).await?;
-    }
-    tx.commit().await?;
-    let Some((id, generation)) = removed else {
-        return Ok(false);
-    };
-    changed(app, principal, pack.id()).await;
-    app.credentials.opened.invalidate(&(id, generation)).await;
-    app.mcp
-        .close(&key(principal.tenant, pack.id(), &spec.id, id, generation))
-        .await;
-    Ok(true)
+    let only = Some((pack.id(), &spec.id));
+    let removed = store::credentials::delete(&mut tx, &principal.user, only).await?;
+    let fact = Fact::new(principal.user.as_str(), "credential.removed");
+    finish_removal(app, tx, &removed, &fact).await?;
+    Ok(!removed.is_empty())
 }
 
 /// Removes what a user who has been seen entered for personal servers; how many that were.
@@ -295,33 +251,42 @@ pub async fn remove_by_id(app: &App, admin: &Admin, user: &str) -> Result<usize>
 
 /// Removes all that a user entered, in their stead, and closes the connections made with it; for how many servers.
 pub async fn remove_all(app: &App, admin: &Admin, user: &UserId) -> Result<usize> {
-    let tenant = admin.tenant();
-    let mut tx = app.db.tenant(tenant).await?;
-    let removed = store::holdings::delete_all(&mut tx, user).await?;
-    for (agent, server, id, _) in &removed {
-        catalogs::forget(app, &mut tx, tenant, agent, server, *id).await?;
-        let fact = Fact::new(admin.user().as_str(), "credential.removed")
-            .at(agent.as_str(), server.as_str());
-        let detail = format!("of {user}");
-        store::audit::record(&mut tx, tenant, &fact.detail(&detail)).await?;
+    let mut tx = app.db.tenant(admin.tenant()).await?;
+    let removed = store::credentials::delete(&mut tx, user, None).await?;
+    let detail = format!("of {user}");
+    let fact = Fact::new(admin.user().as_str(), "credential.removed").detail(&detail);
+    finish_removal(app, tx, &removed, &fact).await?;
+    Ok(removed.len())
+}
+
+/// What goes with credentials that were deleted: a line of the audit trail each, what was seen with them, and the
+/// connections made with them, here and on the other replicas.
+async fn finish_removal(
+    app: &App,
+    mut tx: store::Tx,
+    removed: &[CredentialRef],
+    fact: &Fact<'_>,
+) -> Result<()> {
+    for credential in removed {
+        let CredentialRef {
+            tenant,
+            agent,
+            server,
+            id,
+            ..
+        } = credential;
+        catalogs::forget(app, &mut tx, *tenant, agent, server, *id).await?;
+        let fact = (*fact).at(agent.as_str(), server.as_str());
+        store::audit::record(&mut tx, *tenant, &fact).await?;
     }
     tx.commit().await?;
-    for (agent, server, id, generation) in &removed {
-        app.credentials
-            .holdings
-            .invalidate(&(tenant, agent.clone(), user.clone()))
-            .await;
-        let _ = app.hints.send(Hint::Credentials {
-            tenant,
-            agent: agent.clone(),
-            user: user.clone(),
-        });
-        app.credentials.opened.invalidate(&(*id, *generation)).await;
-        app.mcp
-            .close(&key(tenant, agent, server, *id, *generation))
-            .await;
+    for credential in removed {
+        let generation = (credential.id, credential.generation);
+        changed(app, credential.tenant, &credential.agent, &credential.user).await;
+        app.credentials.decrypted.invalidate(&generation).await;
+        app.mcp.close(&key(credential)).await;
     }
-    Ok(removed.len())
+    Ok(())
 }
 
 /// A personal server of an agent, for somebody who may have a credential of their own.
@@ -353,7 +318,7 @@ fn unfit(unfit: &Unfit) -> Error {
     Error::invalid(format!("fields.{}", unfit.field), unfit.fault.to_string())
 }
 
-/// A connection made to see whether something works. The keeper of order leaves it alone meanwhile.
+/// A connection made to see whether something works. The poll for outdated connections leaves it alone meanwhile.
 struct Trial<'a> {
     app: &'a App,
     key: Key,

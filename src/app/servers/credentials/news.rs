@@ -6,11 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{Holdings, Whose, owner};
+use super::{UserCredentials, Whose, owner};
 use crate::{
     app::App,
     domain::{
-        connection::Held,
+        credential::CredentialMeta,
         error::Result,
         ids::{AgentId, CredentialId, TenantId, UserId},
         owner::ConnectionOwner,
@@ -22,7 +22,7 @@ use crate::{
 /// Another replica changed a user's credentials.
 pub async fn changed_elsewhere(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
     app.credentials
-        .holdings
+        .users
         .invalidate(&(tenant, agent.clone(), user.clone()))
         .await;
     let keys = app
@@ -38,7 +38,7 @@ pub async fn changed_elsewhere(app: &App, tenant: TenantId, agent: &AgentId, use
 /// Closes a user's connections; what they entered stays.
 pub async fn close_all(app: &App, tenant: TenantId, user: &UserId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
-    let ids = store::holdings::ids_of_user(&mut tx, user).await?;
+    let ids = store::credentials::ids_of_user(&mut tx, user).await?;
     drop(tx);
     let ids: HashSet<CredentialId> = ids.into_iter().collect();
     for key in app.mcp.personal_keys() {
@@ -63,19 +63,19 @@ pub async fn close_tenant(app: &App, tenant: TenantId) {
 async fn close(app: &App, key: &Key) {
     app.mcp.close(key).await;
     if let Some(credential) = key.owner.credential() {
-        app.credentials.opened.invalidate(&credential).await;
+        app.credentials.decrypted.invalidate(&credential).await;
     }
 }
 
 /// Looks for changed credentials as long as any are in memory: two queries per tenant.
 pub async fn find_news(app: &Arc<App>) -> Result<()> {
     let mut known: HashMap<TenantId, Vec<_>> = HashMap::new();
-    for (whose, holdings) in &app.credentials.holdings {
-        known.entry(whose.0).or_default().push((whose, holdings));
+    for (whose, credentials) in &app.credentials.users {
+        known.entry(whose.0).or_default().push((whose, credentials));
     }
     for (tenant, known) in known {
         for whose in outdated(app, tenant, &known).await? {
-            app.credentials.holdings.invalidate(&*whose).await;
+            app.credentials.users.invalidate(&*whose).await;
         }
     }
     let mut open: HashMap<TenantId, Vec<Key>> = HashMap::new();
@@ -92,23 +92,23 @@ pub async fn find_news(app: &Arc<App>) -> Result<()> {
 async fn outdated(
     app: &App,
     tenant: TenantId,
-    known: &[(Arc<Whose>, Arc<Holdings>)],
+    known: &[(Arc<Whose>, Arc<UserCredentials>)],
 ) -> Result<Vec<Arc<Whose>>> {
     let pairs: Vec<_> = known
         .iter()
         .map(|(whose, _)| (whose.1.clone(), whose.2.clone()))
         .collect();
     let mut tx = app.db.tenant(tenant).await?;
-    let rows = store::holdings::of_users(&mut tx, &pairs).await?;
+    let rows = store::credentials::of_users(&mut tx, &pairs).await?;
     drop(tx);
-    let mut now: HashMap<(AgentId, UserId), Vec<Held>> = HashMap::new();
+    let mut now: HashMap<(AgentId, UserId), Vec<CredentialMeta>> = HashMap::new();
     for (agent, user, credential) in rows {
         now.entry((agent, user)).or_default().push(credential);
     }
-    let differs = |(whose, holdings): &&(Arc<Whose>, Arc<Holdings>)| {
+    let differs = |(whose, credentials): &&(Arc<Whose>, Arc<UserCredentials>)| {
         now.get(&(whose.1.clone(), whose.2.clone()))
             .map_or(&[][..], Vec::as_slice)
-            != holdings.0
+            != credentials.0
     };
     Ok(known
         .iter()
@@ -131,7 +131,7 @@ async fn close_outdated(app: &App, tenant: TenantId, mut keys: Vec<Key>) -> Resu
     }
     let ids: Vec<_> = ids.into_iter().collect();
     let mut tx = app.db.tenant(tenant).await?;
-    let rows = store::holdings::known(&mut tx, &ids).await?;
+    let rows = store::credentials::known(&mut tx, &ids).await?;
     drop(tx);
     let in_force: HashSet<ConnectionOwner> = rows
         .into_iter()

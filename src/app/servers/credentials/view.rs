@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{catalogs, holdings, key};
+use super::{catalogs, credential, key, of_user};
 use crate::{
     app::{
         App,
@@ -97,19 +97,13 @@ async fn view(
                 .catalog(principal.tenant, pack.id(), &server.id),
         ));
     }
-    let holdings = holdings(app, principal, pack.id()).await?;
-    let Some(held) = holdings.of(&server.id) else {
+    let credentials = of_user(app, principal, pack.id()).await?;
+    let Some(held) = credentials.of(&server.id) else {
         return Ok((view, None));
     };
     view.state = match held.state {
         CredentialState::Active => {
-            let key = key(
-                principal.tenant,
-                pack.id(),
-                &server.id,
-                held.id,
-                held.generation,
-            );
+            let key = key(&credential(principal, pack.id(), &server.id, held));
             match app.mcp.state(&key) {
                 ConnectionState::Down { error, .. } => State::Down {
                     reason: error.to_string(),
