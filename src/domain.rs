@@ -43,5 +43,6 @@ pub mod skill;
 pub mod template;
 pub mod texts;
 pub mod tool;
+pub mod tool_schema;
 pub mod usage;
 pub mod webhook;

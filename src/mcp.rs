@@ -21,6 +21,7 @@ mod pool;
 mod prompts;
 mod reading;
 mod resources;
+pub mod schemas;
 mod session;
 mod sse;
 mod stdio;
@@ -275,7 +276,7 @@ impl Mcp {
         let patience = spec.timeouts.request;
         tokio::select! {
             biased;
-            () = options.cancel.cancelled() => Err(CallError::Cancelled),
+            () = options.cancel.cancelled() => Err(call.cancelled()),
             sent = call.send(&self.pool, key, spec) => sent,
             () = call.elapse(patience) => Err(call.ran_out(patience)),
         }
@@ -371,6 +372,10 @@ impl Call<'_> {
                 Err(failure) => failure,
             };
             match failure {
+                Failure::RefusedUnmatched { .. } => {
+                    Pool::retire(&using.slot, &session);
+                    return Err(failure.of_call());
+                }
                 Failure::NotSent(_) | Failure::SessionUnknown if tries > 0 => {
                     Pool::retire(&using.slot, &session);
                 }
@@ -400,6 +405,14 @@ impl Call<'_> {
         match &self.asking {
             Some(asking) => asking.elapse(patience).await,
             None => sleep(patience).await,
+        }
+    }
+
+    /// The call was given up by the one who made it.
+    fn cancelled(&self) -> CallError {
+        match &*locked(&self.under_way) {
+            Some((_, tap)) if tap.was_sent() => CallError::Cancelled,
+            _ => CallError::NotSent("the call was cancelled before it was sent".to_owned()),
         }
     }
 

@@ -26,6 +26,24 @@ pub struct Tool {
     pub annotations: Option<Box<RawValue>>,
 }
 
+/// The longest name of a tool.
+pub const MAX_NAME: usize = 128;
+
+/// A name stands in prompts, so that it must not be able to say anything.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte);
+    if name.is_empty() {
+        return Err("the name is empty".to_owned());
+    }
+    if name.len() > MAX_NAME {
+        return Err(format!("the name has more than {MAX_NAME} characters"));
+    }
+    if !name.bytes().all(is_legal) {
+        return Err("the name has other characters than letters, digits and _.:/-".to_owned());
+    }
+    Ok(())
+}
+
 const SHORTEST_FRESH: Duration = Duration::from_secs(60);
 /// A catalog is asked for again after this time even if the server says nothing.
 const LONGEST_FRESH: Duration = Duration::from_secs(600);

@@ -210,13 +210,16 @@ impl Target {
                 learn(Some(first.other()));
                 Err(failure)
             }
-            Failure::Refused { .. } | Failure::Lost(_) | Failure::SessionUnknown => {
+            Failure::Refused { .. }
+            | Failure::Status { status: ..500, .. }
+            | Failure::Lost(_)
+            | Failure::SessionUnknown => {
                 let other = self.over_remote(first.other(), url, headers).await;
                 learn(other.is_ok().then_some(first.other()));
                 other
             }
             // A server with troubles of its own; one that is known speaks as before when they are over.
-            Failure::Broken(_) if remembered.is_none() => {
+            Failure::Status { .. } if remembered.is_none() => {
                 let other = self.over_remote(first.other(), url, headers).await;
                 learn(other.is_ok().then_some(first.other()));
                 other.map_err(|_| failure)
@@ -244,7 +247,7 @@ impl Target {
         };
         let connected = self.try_remote(way, url, headers, mode(era)).await;
         match connected {
-            Err(Failure::Refused { .. } | Failure::Broken(_) | Failure::Lost(_))
+            Err(Failure::Refused { .. } | Failure::Status { .. } | Failure::Lost(_))
                 if era.is_some() =>
             {
                 self.known.learn(None);

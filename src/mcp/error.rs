@@ -80,12 +80,20 @@ pub(super) enum Failure {
         code: Option<i64>,
         message: String,
     },
+    /// The same in a session, in an error without an id: the server may have refused the session, too.
+    RefusedUnmatched {
+        code: Option<i64>,
+        message: String,
+    },
     /// Too slow or silent, before anything was understood.
     Silent(String),
     /// The guard or the pack's own text forbids it.
     Misconfigured(String),
-    /// Sent, and answered with a status of 500 or above.
-    Broken(String),
+    /// Sent, and answered with a status of failure and without a JSON-RPC answer to the request.
+    Status {
+        status: u16,
+        message: String,
+    },
     /// Sent, and lost or unreadable.
     Lost(String),
 }
@@ -118,9 +126,10 @@ impl Failure {
         match &mut self {
             Self::NotSent(text)
             | Self::Refused { message: text, .. }
+            | Self::RefusedUnmatched { message: text, .. }
             | Self::Silent(text)
             | Self::Misconfigured(text)
-            | Self::Broken(text)
+            | Self::Status { message: text, .. }
             | Self::Lost(text) => scrubber.clean(text),
             Self::SessionUnknown | Self::Unauthorized | Self::Forbidden | Self::Busy { .. } => {}
         }
@@ -137,6 +146,10 @@ impl Failure {
             Self::Unauthorized => CallError::Unauthorized,
             Self::Forbidden => CallError::Forbidden,
             Self::Busy {
+                status: status @ 500..,
+                retry_after,
+            } => CallError::OutcomeUnknown(busy(status, retry_after)),
+            Self::Busy {
                 status,
                 retry_after,
             } => CallError::Refused {
@@ -144,14 +157,18 @@ impl Failure {
                 message: busy(status, retry_after),
                 retry_after,
             },
-            Self::Refused { code, message } => CallError::Refused {
-                code,
-                message,
-                retry_after: None,
-            },
-            Self::Silent(reason) | Self::Broken(reason) | Self::Lost(reason) => {
-                CallError::OutcomeUnknown(reason)
+            Self::Refused { code, message } | Self::RefusedUnmatched { code, message } => {
+                CallError::Refused {
+                    code,
+                    message,
+                    retry_after: None,
+                }
             }
+            Self::Silent(reason)
+            | Self::Status {
+                message: reason, ..
+            }
+            | Self::Lost(reason) => CallError::OutcomeUnknown(reason),
         }
     }
 
@@ -161,7 +178,11 @@ impl Failure {
             Forbidden, Misconfigured, Protocol, TimedOut, Unauthorized, Unreachable,
         };
         match self {
-            Self::NotSent(reason) | Self::Broken(reason) => McpError::new(Unreachable, reason),
+            Self::NotSent(reason)
+            | Self::Status {
+                status: 500..,
+                message: reason,
+            } => McpError::new(Unreachable, reason),
             Self::SessionUnknown => {
                 McpError::new(Protocol, "the server forgot the session twice in a row")
             }
@@ -177,7 +198,9 @@ impl Failure {
                     ..error
                 }
             }
-            Self::Refused { message, .. } => McpError::new(Protocol, message),
+            Self::Refused { message, .. }
+            | Self::RefusedUnmatched { message, .. }
+            | Self::Status { message, .. } => McpError::new(Protocol, message),
             Self::Silent(reason) => McpError::new(TimedOut, reason),
             Self::Misconfigured(reason) => McpError::new(Misconfigured, reason),
             Self::Lost(reason) => McpError::new(Protocol, reason),

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::{
     outcome, sse,
-    wire::{Tap, Wire, answer_in},
+    wire::{Tap, Wire},
 };
 use crate::domain::scrub::Scrubber;
 
@@ -41,7 +41,8 @@ pub fn line(text: &str) -> (Option<Box<RawValue>>, bool) {
 
 /// Reads a body of JSON as the answer to a call: the words for the model.
 pub fn body(bytes: &[u8]) -> Option<String> {
-    outcome::read(answer_in(bytes)?.ok()?, false)
+    let answer = Wire::default().answer_in(bytes, &RequestId::Number(1))?;
+    outcome::read(answer.answer.ok()?, false)
         .ok()
         .map(|outcome| outcome.text)
 }

@@ -27,13 +27,12 @@ use sse_stream::Sse;
 use url::Url;
 
 pub(super) use self::pair::Pair;
-use self::verdict::{MAX_REFUSAL, broken, refusal, refused};
+use self::verdict::{MAX_REFUSAL, Refusal, broken, status_only, words};
 use super::{
     error::Failure,
-    live_questions,
-    sse::{self, Asked},
+    live_questions, sse,
     tokens::Bearer,
-    wire::{Tap, Wire, answer_in, body_of, clipped, locked, stand_in},
+    wire::{AnswerBody, Asked, Tap, Wire, body_of, clipped, locked, stand_in},
 };
 use crate::{
     domain::{
@@ -183,46 +182,42 @@ impl Client {
     ) -> Result<Answer, Failure> {
         let status = response.status;
         let ClientJsonRpcMessage::Request(request) = message else {
-            return if status.is_success() {
-                Ok(Answer::Accepted)
-            } else {
-                Err(refusal(status, &response.headers, &[]))
-            };
+            return status_only(&response).map_or(Ok(Answer::Accepted), Err);
         };
+        let wire = &self.shared.wire;
         if !status.is_success() {
-            return refused(
-                &request.request,
-                &request.id,
-                in_session,
-                asked.is_some(),
-                response,
-            )
-            .await;
+            let refusal = Refusal::read(response).await;
+            return match (in_session, asked) {
+                (true, _) => Err(refusal.failure_in_session(wire, &request.id)),
+                (false, Some(_)) => Err(refusal.failure(wire, Some(&request.id))),
+                (false, None) => refusal.for_rmcp(wire, &request.request, &request.id),
+            };
         }
         let session = text_of(&response.headers, &SESSION_ID);
         match media_type(&response.headers) {
             Some("text/event-stream") => Ok(Answer::Sse(
-                sse::events(response.body, self.shared.wire.clone(), asked),
+                sse::events(response.body, wire.clone(), asked),
                 session,
             )),
             Some("application/json") => {
                 let body = collect(response.body, MAX_BODY)
                     .await
                     .map_err(|error| broken(&error))?;
-                Ok(Answer::Json(read(&body, &request.id, asked)?, session))
+                let message = read(wire, &body, &request.id, asked)?;
+                Ok(Answer::Json(message, session))
             }
             _ if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => {
                 Err(Failure::Lost(format!(
                     "the server took the request and did not answer it (HTTP {status})"
                 )))
             }
-            other => Err(Failure::Lost(format!(
-                "the server answered with {} instead of JSON or events",
-                other.map_or_else(
-                    || "no content type".to_owned(),
-                    |found| format!("{:?}", clipped(found))
-                )
+            Some(other) => Err(Failure::Lost(format!(
+                "the server answered with {:?} instead of JSON or events",
+                clipped(other)
             ))),
+            None => Err(Failure::Lost(
+                "the server answered without a content type".to_owned(),
+            )),
         }
     }
 
@@ -422,14 +417,18 @@ impl StreamableHttpClient for Client {
 
 /// A body of JSON in answer to a request.
 fn read(
+    wire: &Wire,
     body: &[u8],
     id: &RequestId,
     asked: Option<Asked>,
 ) -> Result<ServerJsonRpcMessage, Failure> {
     if let Some((id, tap)) = asked {
-        // The answer to this POST is the answer to its request, whatever id it carries.
-        let answer = answer_in(body)
-            .ok_or_else(|| Failure::Lost("the answer of the server is not JSON-RPC".to_owned()))?;
+        let Some(AnswerBody { answer, .. }) = wire.answer_in(body, &id) else {
+            return Err(Failure::Lost(format!(
+                "the answer of the server is not a JSON-RPC answer to the request{}",
+                words(wire, &HeaderMap::new(), body)
+            )));
+        };
         tap.settle(answer);
         return Ok(stand_in(id));
     }

@@ -16,16 +16,19 @@ use super::{
     error::Failure,
     params,
     reading::Reading,
+    schemas,
     session::Session,
     wire::{clipped, object},
 };
-use crate::domain::tool::{CacheHints, CacheScope, Tool};
+use crate::domain::tool::{CacheHints, CacheScope, MAX_NAME, Tool, check_name};
 
 const PAGES: usize = 100;
 const TOOLS: usize = 2_000;
 const BYTES: usize = 8 * 1024 * 1024;
-/// The longest tool name, in characters.
-const NAME: usize = 128;
+/// Characters of a description that reach a model.
+const DESCRIPTION: usize = 10_000;
+/// Bytes of a server's own hints about a tool, and of the schema of its results: more are not kept.
+const ASIDE: usize = 64 * 1024;
 
 /// What a server offers.
 #[derive(Default)]
@@ -79,8 +82,26 @@ struct WireTool<'a> {
     annotations: Option<&'a RawValue>,
 }
 
-/// Asks for page after page.
+/// Asks for page after page, and leaves out the tools whose schema cannot be used.
 pub(super) async fn list(session: &Session) -> Result<Listed, Failure> {
+    let mut listed = read_pages(session).await?;
+    for tool in std::mem::take(&mut listed.tools) {
+        match schemas::compile(tool.clone()).await {
+            Ok(_) => listed.tools.push(tool),
+            Err(why) => {
+                let reason = format!(
+                    "tool {:?}: the input schema cannot be used: {why}",
+                    tool.name
+                );
+                listed.dropped.push(reason);
+                listed.headers.remove(&tool.name);
+            }
+        }
+    }
+    Ok(listed)
+}
+
+async fn read_pages(session: &Session) -> Result<Listed, Failure> {
     let mut reader = Reader {
         era: session.era,
         ..Reader::default()
@@ -186,16 +207,16 @@ impl Reader {
         self.names.insert(tool.name.clone());
         self.listed.tools.push(Arc::new(Tool {
             name: tool.name,
-            title: tool.title,
-            description: tool.description.unwrap_or_default(),
+            title: tool.title.map(|title| clipped(&title)),
+            description: shorten_description(tool.description.unwrap_or_default()),
             input_schema,
             output_schema: tool
                 .output_schema
-                .filter(|schema| is_object(schema))
+                .filter(|schema| is_kept(schema))
                 .map(ToOwned::to_owned),
             annotations: tool
                 .annotations
-                .filter(|hints| is_object(hints))
+                .filter(|hints| is_kept(hints))
                 .map(ToOwned::to_owned),
         }));
         Ok(())
@@ -215,21 +236,22 @@ impl Reader {
     }
 }
 
-fn check_name(name: &str) -> Result<(), String> {
-    if name.is_empty() {
-        return Err("the name is empty".to_owned());
+/// The start of a description, with a mark where more was.
+fn shorten_description(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(DESCRIPTION) {
+        let left_out = text[end..].chars().count();
+        text.truncate(end);
+        text = format!("{text}\n[cut: {left_out} more characters are not shown]");
     }
-    if name.chars().any(char::is_control) {
-        return Err("the name has control characters".to_owned());
-    }
-    if name.chars().count() > NAME {
-        return Err(format!("the name has more than {NAME} characters"));
-    }
-    Ok(())
+    text
 }
 
 fn shortened(name: &str) -> &str {
-    &name[..name.floor_char_boundary(NAME)]
+    &name[..name.floor_char_boundary(MAX_NAME)]
+}
+
+fn is_kept(raw: &RawValue) -> bool {
+    is_object(raw) && raw.get().len() <= ASIDE
 }
 
 fn is_object(raw: &RawValue) -> bool {

@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{error::Failure, wire::object};
+use super::{
+    error::Failure,
+    wire::{clipped, object},
+};
 use crate::domain::{
     elicitation::{self, InputRequired},
     tool::ToolOutcome,
@@ -13,6 +16,8 @@ use crate::domain::{
 
 /// Bytes of text that a model is given of one result.
 pub(super) const MAX_TEXT: usize = 64 * 1024;
+/// How deep a result may be nested that is kept as it came. Postgres and parsers give up on deeper ones.
+const MAX_DEPTH: usize = 64;
 
 /// The members that are looked at. Everything else stays raw.
 #[derive(Deserialize)]
@@ -77,6 +82,15 @@ pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failur
             .map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?
             .read(block_by_block)?,
     };
+    if is_deeper_than(raw.get(), MAX_DEPTH) {
+        return Ok(text_outcome(
+            format!(
+                "{}\n[the server's own result is nested deeper than {MAX_DEPTH} levels and is not kept]",
+                cut(text, MAX_TEXT - 256)
+            ),
+            is_error,
+        ));
+    }
     Ok(ToolOutcome {
         is_error,
         text: cut(text, MAX_TEXT),
@@ -100,6 +114,25 @@ pub fn text_outcome(text: String, is_error: bool) -> ToolOutcome {
         input: None,
         declined: Vec::new(),
     }
+}
+
+/// Whether JSON has more than so many open brackets at once.
+fn is_deeper_than(json: &str, most: usize) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => depth += 1,
+            b']' | b'}' if !in_string => depth -= 1,
+            _ => {}
+        }
+        if depth > most {
+            return true;
+        }
+    }
+    false
 }
 
 /// What the server wants to know before it goes on, if that is its answer.
@@ -145,11 +178,17 @@ impl<'a, C> Outcome<'a, C> {
     ) -> Result<(bool, String), Failure> {
         if let Some(kind) = self.result_type.filter(|kind| kind != "complete") {
             let message = format!(
-                "the tool answered with {kind:?} instead of a result, which is not supported"
+                "the tool answered with {:?} instead of a result, which is not supported",
+                clipped(&kind)
             );
-            return Err(Failure::Refused {
-                code: None,
-                message,
+            // A server that asks for input has not done anything yet; of other answers nobody knows.
+            return Err(if kind == "input_required" {
+                Failure::Refused {
+                    code: None,
+                    message,
+                }
+            } else {
+                Failure::Lost(message)
             });
         }
         let is_error = self.is_error.is_some_and(|flag| flag.get() == "true");

@@ -17,7 +17,7 @@ use rmcp::{
         CancelledNotification, CancelledNotificationParam, ClientCapabilities, ClientConfig,
         ClientRequest, CustomRequest, CustomResult, ElicitRequestParams, ElicitResult,
         ElicitationAction, ErrorCode, GetExtensions, Implementation, ListRootsRequestMethod,
-        PingRequest, RequestId, RequestMetaObject,
+        PingRequest, ProtocolVersion, RequestId, RequestMetaObject,
     },
     service::{
         NotificationContext, PeerRequestOptions, RequestContext, RunningService, ServiceError,
@@ -137,6 +137,15 @@ impl Session {
         let info = peer
             .peer_info()
             .ok_or_else(|| Failure::Lost("the server did not introduce itself".to_owned()))?;
+        let version = clipped(info.protocol_version.as_str());
+        if !ProtocolVersion::KNOWN_VERSIONS.contains(&info.protocol_version) {
+            return Err(Failure::Refused {
+                code: None,
+                message: format!(
+                    "the server speaks revision {version:?} of the protocol, which this program does not"
+                ),
+            });
+        }
         let aside = CancellationToken::new();
         let era = if info.protocol_version.has_initialize() {
             Era::Legacy
@@ -164,7 +173,7 @@ impl Session {
             wire,
             service: Mutex::new(Some(service)),
             era,
-            protocol: clipped(info.protocol_version.as_str()),
+            protocol: version,
             since: clock::instant(),
             has_prompts: prompts.is_some(),
             suspect: AtomicBool::new(false),
@@ -193,8 +202,10 @@ impl Session {
     /// Whether something that changes nothing may be asked again after this.
     pub(super) fn may_read_again(&self, failure: &Failure) -> bool {
         match failure {
-            Failure::NotSent(_) | Failure::SessionUnknown => true,
-            Failure::Broken(_) | Failure::Lost(_) => self.is_dead(),
+            Failure::NotSent(_) | Failure::SessionUnknown | Failure::RefusedUnmatched { .. } => {
+                true
+            }
+            Failure::Status { .. } | Failure::Lost(_) => self.is_dead(),
             _ => false,
         }
     }
@@ -208,6 +219,7 @@ impl Session {
                 Ok(_)
                 | Err(
                     Failure::Refused { .. }
+                    | Failure::Status { status: ..500, .. }
                     | Failure::Busy { .. }
                     | Failure::Unauthorized
                     | Failure::Forbidden,

@@ -7,6 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use encoding_rs::{Decoder, UTF_8};
 use futures_util::{
     Stream, StreamExt,
     stream::{BoxStream, unfold},
@@ -16,15 +17,12 @@ use sse_stream::{Error as SseError, Sse, SseStream};
 
 use super::{
     error::Failure,
-    wire::{Incoming, Tap, Wire},
+    wire::{Asked, Incoming, Wire},
 };
 use crate::egress::EgressError;
 
 /// One event; a result travels in one.
 pub(super) const MAX_EVENT: usize = 8 * 1024 * 1024;
-
-/// The tapped request that a stream answers.
-pub(super) type Asked = (RequestId, Arc<Tap>);
 
 /// The events of a body. When it breaks while `asked` waits and nothing can resume it, the break is
 /// written into the tap and rmcp is told that the request is answered.
@@ -35,6 +33,7 @@ pub(super) fn events(
 ) -> BoxStream<'static, Result<Sse, SseError>> {
     let events = SseStream::from_bytes_stream(Capped {
         body,
+        decoder: UTF_8.new_decoder_without_bom_handling(),
         rest: Bytes::new(),
         size: 0,
         line: 0,
@@ -44,8 +43,8 @@ pub(super) fn events(
         let (mut events, wire, asked) = state?;
         match events.next().await? {
             Ok(event) => {
-                let of = asked.as_ref().map(|(_, tap)| tap);
-                Some((Ok(rewrite(event, &wire, of)), Some((events, wire, asked))))
+                let event = rewrite(event, &wire, asked.as_ref());
+                Some((Ok(event), Some((events, wire, asked))))
             }
             Err(error) => {
                 let item = match asked {
@@ -64,7 +63,7 @@ pub(super) fn events(
     .boxed()
 }
 
-fn rewrite(mut event: Sse, wire: &Wire, of: Option<&Arc<Tap>>) -> Sse {
+fn rewrite(mut event: Sse, wire: &Wire, of: Option<&Asked>) -> Sse {
     let taken = match event.data.as_deref().map(|data| wire.incoming(data, of)) {
         None | Some(Incoming::Pass) => return event,
         Some(Incoming::Taken) => None,
@@ -114,6 +113,8 @@ enum Broken {
 /// that came before it.
 struct Capped<S> {
     body: S,
+    /// Bytes that are no UTF-8 become U+FFFD, also where chunks cut a character.
+    decoder: Decoder,
     rest: Bytes,
     size: usize,
     line: usize,
@@ -121,6 +122,13 @@ struct Capped<S> {
 }
 
 impl<S> Capped<S> {
+    fn decode(&mut self, chunk: &[u8]) -> Bytes {
+        let room = self.decoder.max_utf8_buffer_length(chunk.len());
+        let mut text = String::with_capacity(room.expect("a chunk is small"));
+        let _ = self.decoder.decode_to_string(chunk, &mut text, false);
+        text.into()
+    }
+
     /// Where in what is left an event ends, or all of it.
     fn admit(&mut self) -> Result<usize, Broken> {
         for (at, &byte) in self.rest.iter().enumerate() {
@@ -149,9 +157,9 @@ impl<S: Stream<Item = Result<Bytes, EgressError>> + Unpin> Stream for Capped<S> 
     type Item = Result<Bytes, Broken>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.rest.is_empty() {
+        while self.rest.is_empty() {
             match ready!(self.body.poll_next_unpin(cx)) {
-                Some(Ok(chunk)) => self.rest = chunk,
+                Some(Ok(chunk)) => self.rest = self.decode(&chunk),
                 Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
                 None => return Poll::Ready(None),
             }

@@ -137,13 +137,9 @@ async fn write(sink: &Shared, text: String, tap: Option<&Tap>) -> Result<(), Fai
             WsError::ConnectionClosed | WsError::AlreadyClosed => {
                 Failure::NotSent("the server has closed the WebSocket".to_owned())
             }
-            WsError::WriteBufferFull(_) | WsError::Capacity(_) => {
-                let message = "the request does not fit into a message of a WebSocket".to_owned();
-                Failure::Refused {
-                    code: None,
-                    message,
-                }
-            }
+            WsError::WriteBufferFull(_) | WsError::Capacity(_) => Failure::NotSent(
+                "the request does not fit into a message of a WebSocket".to_owned(),
+            ),
             _ => Failure::Lost("the WebSocket broke while the request was written".to_owned()),
         })
 }
@@ -172,14 +168,13 @@ async fn read(
             }
         };
         // Gateways send what they were given, as text or as bytes.
-        let (Message::Text(_) | Message::Binary(_)) = &message else {
-            continue;
+        let bytes = match &message {
+            Message::Text(text) => text.as_bytes(),
+            Message::Binary(bytes) => bytes,
+            _ => continue,
         };
-        let message = message
-            .to_text()
-            .ok()
-            .and_then(|text| wire.message(text.trim()));
-        if let Some(message) = message
+        let text = String::from_utf8_lossy(bytes);
+        if let Some(message) = wire.message(text.trim())
             && messages.send(message).await.is_err()
         {
             return;

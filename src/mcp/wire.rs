@@ -112,6 +112,9 @@ impl Tap {
     }
 }
 
+/// The request that a stream or a body answers.
+pub(super) type Asked = (RequestId, Arc<Tap>);
+
 /// What to do with a message from the server.
 pub(super) enum Incoming {
     /// It is rmcp's.
@@ -133,6 +136,8 @@ pub(super) fn object<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, serde_j
 #[derive(Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, default)]
+    jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
     id: Option<&'a RawValue>,
     #[serde(borrow, default)]
     method: Option<Cow<'a, str>>,
@@ -146,8 +151,7 @@ struct Envelope<'a> {
 
 #[derive(Deserialize)]
 struct WireError<'a> {
-    #[serde(default)]
-    code: Option<i64>,
+    code: i64,
     #[serde(borrow, default)]
     message: Option<Cow<'a, str>>,
 }
@@ -242,8 +246,9 @@ impl Wire {
     }
 
     /// Takes what is ours out of the stream of messages; `of` is the request that the stream answers, if it is one's own.
-    pub(super) fn incoming(&self, text: &str, of: Option<&Arc<Tap>>) -> Incoming {
-        let Ok(envelope) = object::<Envelope>(text) else {
+    pub(super) fn incoming(&self, text: &str, of: Option<&Asked>) -> Incoming {
+        let text = replace_lone_surrogates(text);
+        let Ok(envelope) = object::<Envelope>(&text) else {
             return Incoming::Pass;
         };
         match (&envelope.method, envelope.id) {
@@ -251,12 +256,81 @@ impl Wire {
                 self.progressed(envelope.params)
             }
             (None, Some(id)) => self.answered(id, &envelope),
+            (None, None) if envelope.error.is_some() => match of {
+                // An error without an id, on the stream that answers one request.
+                Some((id, tap)) => {
+                    tap.settle(self.answer_of(&envelope));
+                    Incoming::Answered(id.clone())
+                }
+                None => Incoming::Pass,
+            },
             (Some(method), Some(id)) if method == ELICIT => {
-                self.note_question(id, envelope.params, of);
+                self.note_question(id, envelope.params, of.map(|(_, tap)| tap));
                 Incoming::Pass
             }
             _ => Incoming::Pass,
         }
+    }
+
+    /// The answer to a request of ours in a body of JSON; `None` when the body is no such answer.
+    pub(super) fn answer_in(&self, body: &[u8], request: &RequestId) -> Option<AnswerBody> {
+        let text = String::from_utf8_lossy(body);
+        let text = replace_lone_surrogates(&text);
+        let envelope = object::<Envelope>(&text).ok()?;
+        let has_id = match (envelope.id, request) {
+            (Some(id), NumberOrString::Number(ours)) if number(id) == Some(*ours) => true,
+            (None, _) if envelope.error.is_some() => false,
+            _ => return None,
+        };
+        let is_answer = envelope.method.is_none() && envelope.is_jsonrpc();
+        is_answer.then(|| AnswerBody {
+            has_id,
+            answer: self.answer_of(&envelope),
+        })
+    }
+
+    /// What a message says of the request that it answers. An error says that the request was not carried out only if
+    /// it is an error of JSON-RPC, with a code.
+    fn answer_of(&self, envelope: &Envelope) -> Result<Box<RawValue>, Failure> {
+        let unreadable = || {
+            Err(Failure::Lost(
+                "the answer of the server is not a JSON-RPC answer".to_owned(),
+            ))
+        };
+        if !envelope.is_jsonrpc() {
+            return unreadable();
+        }
+        match (envelope.result, envelope.error) {
+            (Some(result), None) => Ok(result.to_owned()),
+            (None, Some(error)) => Err(self.error_of(error)),
+            _ => unreadable(),
+        }
+    }
+
+    fn error_of(&self, error: &RawValue) -> Failure {
+        let Ok(WireError { code, message }) = object(error.get()) else {
+            return Failure::Lost(format!(
+                "the server answered with an error that has no JSON-RPC code: {}",
+                self.excerpt(error.get())
+            ));
+        };
+        let message = message.filter(|message| !message.trim().is_empty());
+        let message = message.map_or_else(
+            || format!("the server answered with error {code} and no words"),
+            |message| self.excerpt(&message),
+        );
+        Failure::Refused {
+            code: Some(code),
+            message,
+        }
+    }
+
+    /// What a server said, without the credentials of this connection, and cut.
+    pub(super) fn excerpt(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        self.scrubber.clean(&mut text);
+        self.token.load().clean(&mut text);
+        clipped(&text)
     }
 
     fn answered(&self, id: &RawValue, envelope: &Envelope) -> Incoming {
@@ -267,7 +341,7 @@ impl Wire {
             locked(&self.given_up).remove(&id);
             return Incoming::Pass;
         };
-        tap.settle(answer_of(envelope));
+        tap.settle(self.answer_of(envelope));
         Incoming::Answered(RequestId::Number(id))
     }
 
@@ -303,11 +377,50 @@ pub(super) fn stand_in(id: RequestId) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::response(ServerResult::EmptyResult(EmptyResult {}), id)
 }
 
-/// The answer in one body of JSON; `None` when it is no answer to a request.
-pub(super) fn answer_in(body: &[u8]) -> Option<Result<Box<RawValue>, Failure>> {
-    let envelope = object::<Envelope>(std::str::from_utf8(body).ok()?).ok()?;
-    (envelope.method.is_none() && (envelope.result.is_some() || envelope.error.is_some()))
-        .then(|| answer_of(&envelope))
+/// The answer to one request in a body of JSON.
+pub(super) struct AnswerBody {
+    /// The id of the request stands in it. Absent, the server could not tell which request it answers.
+    pub(super) has_id: bool,
+    pub(super) answer: Result<Box<RawValue>, Failure>,
+}
+
+impl Envelope<'_> {
+    fn is_jsonrpc(&self) -> bool {
+        self.jsonrpc.as_deref() == Some("2.0")
+    }
+}
+
+/// Half of a surrogate pair, which a program that cuts a text by UTF-16 units leaves over, becomes U+FFFD: neither a
+/// string of ours nor Postgres can hold it.
+fn replace_lone_surrogates(json: &str) -> Cow<'_, str> {
+    if !json.contains("\\ud") && !json.contains("\\uD") {
+        return Cow::Borrowed(json);
+    }
+    let mut mended = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        let escape = &rest[at..];
+        let len = match (unit(escape), unit(escape.get(6..).unwrap_or_default())) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                mended.push_str(&rest[..at]);
+                mended.push_str("\\ufffd");
+                rest = &rest[at + 6..];
+                continue;
+            }
+            _ => 1 + escape[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        mended.push_str(&rest[..at + len]);
+        rest = &rest[at + len..];
+    }
+    mended.push_str(rest);
+    Cow::Owned(mended)
+}
+
+/// The UTF-16 unit of an escape at the start of a text.
+fn unit(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    u16::from_str_radix(digits, 16).ok()
 }
 
 /// That users can be asked, by a form and by a link.
@@ -372,22 +485,6 @@ pub(super) fn body_of(
         }
         _ => serde_json::to_string(message),
     }
-}
-
-fn answer_of(envelope: &Envelope) -> Result<Box<RawValue>, Failure> {
-    if let Some(result) = envelope.result {
-        return Ok(result.to_owned());
-    }
-    let error = envelope
-        .error
-        .and_then(|error| object::<WireError>(error.get()).ok());
-    let (code, message) = error.map_or((None, None), |error| (error.code, error.message));
-    let message = message.filter(|message| !message.trim().is_empty());
-    let message = message.map_or_else(
-        || "the server answered with an error".to_owned(),
-        |message| clipped(&message),
-    );
-    Err(Failure::Refused { code, message })
 }
 
 /// An id of ours: a number, or the same as text, which some servers make of it.

@@ -5,5 +5,6 @@ mod connections; // opened once, left alone, closed
 mod listing; // tools, page by page
 mod real; // published servers
 mod results; // what a tool brought back
+mod schemas; // what a tool may ask for
 pub mod scripted; // the server that does as told, for others, too
 mod sessions; // lost and repaired

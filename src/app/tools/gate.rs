@@ -72,7 +72,7 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
     let Some((spec, named)) = found else {
         return denied(app, &call, unknown(&call));
     };
-    let admitted = match admit(&call, spec, named) {
+    let admitted = match admit(&call, spec, named).await {
         Ok(admitted) => admitted,
         Err(reason) => return denied(app, &call, reason),
     };
@@ -200,7 +200,7 @@ enum Admitted<'a> {
 }
 
 /// The gate's own checks, in order.
-fn admit<'a>(
+async fn admit<'a>(
     call: &Call<'_>,
     spec: &'a ServerSpec,
     named: &'a NamedTool,
@@ -225,13 +225,13 @@ fn admit<'a>(
                 ));
             }
             let defaulted = canonical::with_defaults(&named.tool.input_schema, arguments.clone());
-            named.check(&defaulted).map_err(unfit)?;
+            named.check(&defaulted).await.map_err(unfit)?;
             let arguments =
                 canonical::text(&defaulted).map_err(|error| format!("not executed: {error}"))?;
             Ok(Admitted::Later { arguments, policy })
         }
         Decision::Allow(allowed) => {
-            named.check(arguments).map_err(unfit)?;
+            named.check(arguments).await.map_err(unfit)?;
             let arguments = serde_json::value::to_raw_value(arguments);
             let arguments = arguments.map_err(|error| format!("not executed: {error}"))?;
             Ok(Admitted::Now { arguments, allowed })

@@ -191,7 +191,7 @@ pub async fn begin(app: &Arc<App>, principal: &Principal, wanted: &Wanted<'_>) -
         .ok_or_else(unknown)?;
     let toolbox = toolset::toolbox(app, principal, &pack).await?;
     let view = view(&pack, &toolbox, skill).ok_or_else(unknown)?;
-    fits(&toolbox, &view, &wanted.arguments)?;
+    fits(&toolbox, &view, &wanted.arguments).await?;
     let line = format!(
         "{} {}",
         view.command,
@@ -224,14 +224,17 @@ pub async fn begin(app: &Arc<App>, principal: &Principal, wanted: &Wanted<'_>) -
 }
 
 /// Says beforehand what the gate would say, to a caller who can do something about it.
-fn fits(toolbox: &Toolbox, view: &SkillView, arguments: &Map<String, Value>) -> Result<()> {
+async fn fits(toolbox: &Toolbox, view: &SkillView, arguments: &Map<String, Value>) -> Result<()> {
     let Some((_, named)) = toolbox.by_pair(&view.server, &view.tool) else {
         return Ok(());
     };
     let given = Value::Object(arguments.clone());
     let checked = match view.needs_approval_by {
-        Some(_) => named.check(&canonical::with_defaults(&named.tool.input_schema, given)),
-        None => named.check(&given),
+        Some(_) => {
+            let given = canonical::with_defaults(&named.tool.input_schema, given);
+            named.check(&given).await
+        }
+        None => named.check(&given).await,
     };
     checked.map_err(|problems| {
         Error::invalid(

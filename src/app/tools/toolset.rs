@@ -10,13 +10,14 @@ mod unlisted;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use moka::future::Cache;
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
+use tokio::sync::OnceCell;
 
 pub(in crate::app) use self::lacking::not_available;
 pub use self::unlisted::{Cause, Unlisted};
@@ -37,15 +38,15 @@ use crate::domain::{
     principal::Principal,
     server::ServerSpec,
     tool::{Catalog, Tool},
+    tool_schema::ToolSchema,
 };
+use crate::mcp::schemas;
 
 /// Agents, and users with catalogs of their own, whose named tools are remembered while they are used.
 const REMEMBERED: u64 = 4096;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// Different standings remembered per agent; more than that and the oldest guess is as good as none.
 const STANDINGS: usize = 256;
-/// Characters of one reason why arguments do not fit. A validator quotes what it was given.
-const REASON: usize = 300;
 
 /// One tool of an agent, with the name that the model knows it by.
 pub struct NamedTool {
@@ -53,7 +54,7 @@ pub struct NamedTool {
     /// Position of its server in the pack.
     server: usize,
     pub tool: Arc<Tool>,
-    validator: OnceLock<Result<jsonschema::Validator, String>>,
+    schema: OnceCell<Result<Arc<ToolSchema>, String>>,
 }
 
 /// All tools of an agent, whoever may use them.
@@ -101,35 +102,15 @@ impl Default for Toolboxes {
 
 impl NamedTool {
     /// Why the arguments do not fit the tool's schema; at most five reasons, without a network look-up.
-    pub fn check(&self, arguments: &Value) -> Result<(), String> {
-        let validator = self.validator.get_or_init(|| {
-            let schema: Value = serde_json::from_str(self.tool.input_schema.get())
-                .map_err(|error| error.to_string())?;
-            let options = jsonschema::options().with_draft(jsonschema::Draft::Draft202012);
-            options.build(&schema).map_err(|error| error.to_string())
-        });
-        let validator = validator.as_ref().map_err(|reason| {
+    pub async fn check(&self, arguments: &Value) -> Result<(), String> {
+        let compile = || schemas::compile(self.tool.clone());
+        let schema = self.schema.get_or_init(compile).await;
+        let schema = schema.as_ref().map_err(|reason| {
             format!(
                 "the server's schema of this tool cannot be used, so nothing was sent: {reason}"
             )
         })?;
-        let problems: Vec<String> = validator
-            .iter_errors(arguments)
-            .take(5)
-            .map(|error| match error.instance_path().as_str() {
-                "" => clipped(&error.to_string(), REASON),
-                path => format!(
-                    "at {}: {}",
-                    clipped(path, REASON),
-                    clipped(&error.to_string(), REASON)
-                ),
-            })
-            .collect();
-        if problems.is_empty() {
-            Ok(())
-        } else {
-            Err(problems.join("; "))
-        }
+        schemas::check(schema.clone(), arguments.clone()).await
     }
 }
 
@@ -153,7 +134,7 @@ impl AgentTools {
                 name,
                 server,
                 tool: tool.clone(),
-                validator: OnceLock::new(),
+                schema: OnceCell::new(),
             })
             .collect();
         let by_name = tools

@@ -18,8 +18,8 @@ use tokio::{sync::mpsc, task::AbortHandle};
 use url::Url;
 
 use super::{
-    Client, Failed, MAX_REFUSAL, collect, media_type,
-    verdict::{broken, refusal},
+    Client, Failed, media_type,
+    verdict::{Refusal, broken, id_of},
 };
 use crate::mcp::{
     error::Failure,
@@ -48,13 +48,11 @@ impl Pair {
     /// Opens the stream and waits until the server says where it hears us.
     pub(in crate::mcp) async fn open(client: Client) -> Result<Self, Failure> {
         let response = client.get_events(client.shared.headers.clone()).await?;
-        let (status, headers, url) = (response.status, response.headers, response.url);
-        if !status.is_success() {
-            let body = collect(response.body, MAX_REFUSAL)
-                .await
-                .unwrap_or_default();
-            return Err(refusal(status, &headers, &body));
+        if !response.status.is_success() {
+            let refusal = Refusal::read(response).await;
+            return Err(refusal.failure(&client.shared.wire, None));
         }
+        let (headers, url) = (response.headers, response.url);
         if media_type(&headers) != Some("text/event-stream") {
             return Err(Failure::Lost(
                 "the server answered with something else than a stream of events".to_owned(),
@@ -108,19 +106,13 @@ impl Client {
             .await
         {
             Ok(response) if response.status.is_success() => return Ok(()),
-            // The session belongs to the stream; a server that lost it did nothing.
-            Ok(response) if response.status == http::StatusCode::NOT_FOUND => {
-                Failure::SessionUnknown
-            }
             Ok(response) => {
-                let (status, headers) = (response.status, response.headers);
-                refusal(
-                    status,
-                    &headers,
-                    &collect(response.body, MAX_REFUSAL)
-                        .await
-                        .unwrap_or_default(),
-                )
+                let (refusal, wire) = (Refusal::read(response).await, &shared.wire);
+                // The session belongs to the stream, so that each request is one in a session.
+                match id_of(message) {
+                    Some(id) => refusal.failure_in_session(wire, id),
+                    None => refusal.failure(wire, None),
+                }
             }
             Err(failure) => failure,
         };

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http::{Method, StatusCode, header};
 
 use super::{
-    Client, MAX_REFUSAL, collect,
-    verdict::{refusal, unreachable},
+    Client, MAX_REFUSAL,
+    verdict::{Refusal, unreachable},
 };
 use crate::{
     egress::{Handshake, Limits, Request, Response, Socket},
@@ -101,17 +101,7 @@ impl Client {
                 message: "the server opens no WebSocket there".to_owned(),
             }),
             Handshake::Answer(answer) => {
-                let Response {
-                    status,
-                    headers,
-                    body,
-                    ..
-                } = *answer;
-                Err(refusal(
-                    status,
-                    &headers,
-                    &collect(body, MAX_REFUSAL).await.unwrap_or_default(),
-                ))
+                Err(Refusal::read(*answer).await.failure(&shared.wire, None))
             }
         }
     }

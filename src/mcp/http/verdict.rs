@@ -1,99 +1,164 @@
 //! What a status, a body or a broken connection says about a request: whether it was refused for good,
 //! may come again, or may have been carried out.
+//!
+//! Only types decide: the status, the id and the code of a JSON-RPC error. The words of a server are kept for people.
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
 use rmcp::{
-    model::{ClientRequest, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage},
+    model::{
+        ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, RequestId, ServerJsonRpcMessage,
+    },
     transport::streamable_http_client::StreamableHttpPostResponse as Answer,
 };
 
-use super::collect;
+use super::{collect, media_type};
 use crate::{
     egress::{EgressError, Response},
-    mcp::{error::Failure, wire::answer_in},
+    mcp::{
+        error::Failure,
+        wire::{AnswerBody, Wire},
+    },
 };
 
 /// What is read of an answer that says no.
 pub(super) const MAX_REFUSAL: usize = 64 * 1024;
+/// Characters that are kept of a body that is not JSON-RPC.
+const MAX_WORDS: usize = 300;
 
-/// A request that was answered with a status of failure.
-pub(super) async fn refused(
-    request: &ClientRequest,
-    id: &RequestId,
-    in_session: bool,
-    tapped: bool,
-    response: Response,
-) -> Result<Answer, Failure> {
-    let (status, headers) = (response.status, response.headers);
-    // What cannot be read explains nothing; the status does.
-    let body = collect(response.body, MAX_REFUSAL)
-        .await
-        .unwrap_or_default();
-    let failure = refusal(status, &headers, &body);
-    if in_session && forgot_session(status, &failure) {
-        return Err(Failure::SessionUnknown);
-    }
-    let discovering = matches!(request, ClientRequest::DiscoverRequest(_));
-    match failure {
-        // Servers of the older revisions answer the question with any status and any text; what follows is
-        // the older handshake, and it needs the answer under the id of its request.
-        Failure::Refused { code, message } if !tapped && (code.is_some() || discovering) => {
-            let code = code
-                .and_then(|code| i32::try_from(code).ok())
-                .map_or(ErrorCode::INVALID_REQUEST, ErrorCode);
-            let data = error_data(&body);
-            Ok(Answer::Json(
-                ServerJsonRpcMessage::error(ErrorData::new(code, message, data), Some(id.clone())),
-                None,
-            ))
+/// An answer with a status other than success, read to its end.
+pub(super) struct Refusal {
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Refusal {
+    pub(super) async fn read(response: Response) -> Self {
+        // A body that cannot be read explains nothing; the status does.
+        let body = collect(response.body, MAX_REFUSAL)
+            .await
+            .unwrap_or_default();
+        Self {
+            status: response.status,
+            headers: response.headers,
+            body,
         }
-        failure => Err(failure),
+    }
+
+    /// What it means where no session can be lost. `request`: the one that it may answer in JSON-RPC.
+    pub(super) fn failure(&self, wire: &Wire, request: Option<&RequestId>) -> Failure {
+        let retry_after = retry_after(&self.headers);
+        match self.status {
+            StatusCode::UNAUTHORIZED => return Failure::Unauthorized,
+            StatusCode::FORBIDDEN => return Failure::Forbidden,
+            StatusCode::TOO_MANY_REQUESTS => {
+                return Failure::Busy {
+                    status: 429,
+                    retry_after,
+                };
+            }
+            StatusCode::SERVICE_UNAVAILABLE if retry_after.is_some() => {
+                return Failure::Busy {
+                    status: 503,
+                    retry_after,
+                };
+            }
+            _ => {}
+        }
+        match self.answer(wire, request) {
+            Some(AnswerBody {
+                answer: Err(refused @ Failure::Refused { .. }),
+                ..
+            }) if !self.status.is_server_error() => refused,
+            _ => Failure::Status {
+                status: self.status.as_u16(),
+                message: self.words(wire),
+            },
+        }
+    }
+
+    /// What it means for a request in a session. 404 says that the session is lost, unless the server answers the
+    /// request itself. 400 and an error without an id may say the same: that error is the answer, and the session is
+    /// not used again.
+    pub(super) fn failure_in_session(&self, wire: &Wire, request: &RequestId) -> Failure {
+        let has_id = self
+            .answer(wire, Some(request))
+            .is_some_and(|answer| answer.has_id);
+        match (self.status, self.failure(wire, Some(request))) {
+            (StatusCode::NOT_FOUND, _) if !has_id => Failure::SessionUnknown,
+            (StatusCode::BAD_REQUEST, Failure::Refused { code, message }) if !has_id => {
+                Failure::RefusedUnmatched { code, message }
+            }
+            (_, failure) => failure,
+        }
+    }
+
+    /// An answer for rmcp to a request of its own. Servers of the older revisions answer `server/discover` with any
+    /// status and any text; the older handshake follows, and it needs the answer under the id of its request.
+    pub(super) fn for_rmcp(
+        &self,
+        wire: &Wire,
+        request: &ClientRequest,
+        id: &RequestId,
+    ) -> Result<Answer, Failure> {
+        let discovers = matches!(request, ClientRequest::DiscoverRequest(_));
+        let (code, message) = match self.failure(wire, Some(id)) {
+            Failure::Refused { code, message } => (code, message),
+            Failure::Status {
+                status: ..500,
+                message,
+            } if discovers => (None, message),
+            failure => return Err(failure),
+        };
+        let code = code
+            .and_then(|code| i32::try_from(code).ok())
+            .map_or(ErrorCode::INVALID_REQUEST, ErrorCode);
+        let error = ErrorData::new(code, message, error_data(&self.body));
+        Ok(Answer::Json(
+            ServerJsonRpcMessage::error(error, Some(id.clone())),
+            None,
+        ))
+    }
+
+    fn answer(&self, wire: &Wire, request: Option<&RequestId>) -> Option<AnswerBody> {
+        wire.answer_in(&self.body, request?)
+    }
+
+    fn words(&self, wire: &Wire) -> String {
+        format!(
+            "the server answered with HTTP {}{}",
+            self.status,
+            words(wire, &self.headers, &self.body)
+        )
     }
 }
 
-/// What a status other than success means for the request.
-pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Failure {
-    let retry_after = retry_after(headers);
-    match status {
-        StatusCode::UNAUTHORIZED => return Failure::Unauthorized,
-        StatusCode::FORBIDDEN => return Failure::Forbidden,
-        StatusCode::TOO_MANY_REQUESTS => {
-            return Failure::Busy {
-                status: 429,
-                retry_after,
-            };
-        }
-        StatusCode::SERVICE_UNAVAILABLE if retry_after.is_some() => {
-            return Failure::Busy {
-                status: 503,
-                retry_after,
-            };
-        }
-        _ => {}
-    }
-    match answer_in(body) {
-        Some(Err(refused)) => refused,
-        _ if status.is_server_error() => {
-            Failure::Broken(format!("the server answered with HTTP {status}"))
-        }
-        _ => Failure::Refused {
-            code: None,
-            message: format!("the server answered with HTTP {status}"),
-        },
-    }
-}
-
-/// 404 by the specification; 400 and a sentence about it by the reference servers.
-fn forgot_session(status: StatusCode, failure: &Failure) -> bool {
-    let Failure::Refused { message, .. } = failure else {
-        return false;
+/// What a message that is no request was answered with, if it was refused.
+pub(super) fn status_only(response: &Response) -> Option<Failure> {
+    let (status, headers) = (response.status, response.headers.clone());
+    let refusal = Refusal {
+        status,
+        headers,
+        body: Bytes::new(),
     };
-    let message = message.to_ascii_lowercase();
-    status == StatusCode::NOT_FOUND
-        || (status == StatusCode::BAD_REQUEST
-            && (message.contains("session") || message.contains("not initialized")))
+    (!status.is_success()).then(|| refusal.failure(&Wire::default(), None))
+}
+
+/// The start of a body, for people. A page for a browser says nothing to them here.
+pub(super) fn words(wire: &Wire, headers: &HeaderMap, body: &[u8]) -> String {
+    if media_type(headers) == Some("text/html") {
+        return " and an HTML page".to_owned();
+    }
+    let text = wire.excerpt(&String::from_utf8_lossy(body));
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match text.char_indices().nth(MAX_WORDS) {
+        None if text.is_empty() => String::new(),
+        None => format!(": {text}"),
+        Some((end, _)) => format!(": {}…", &text[..end]),
+    }
 }
 
 /// The `data` of an error, in which a server names the revisions it speaks.
@@ -128,4 +193,12 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(
         value.trim().parse().unwrap_or(60).min(3600),
     ))
+}
+
+/// The id of a request.
+pub(super) fn id_of(message: &ClientJsonRpcMessage) -> Option<&RequestId> {
+    match message {
+        ClientJsonRpcMessage::Request(request) => Some(&request.id),
+        _ => None,
+    }
 }

@@ -122,7 +122,7 @@ impl Tap {
             Some(Ok(_)) => true,
             Some(Err(failure)) => !matches!(
                 failure,
-                Failure::Silent(_) | Failure::Broken(_) | Failure::Lost(_)
+                Failure::Silent(_) | Failure::Status { .. } | Failure::Lost(_)
             ),
             None => false,
         };

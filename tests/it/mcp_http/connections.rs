@@ -168,6 +168,28 @@ async fn a_page_that_is_no_server_is_told_as_such() {
 }
 
 #[tokio::test]
+async fn a_server_of_an_unknown_revision_is_refused() {
+    for version in ["1999-01-01", "2099-01-01"] {
+        let server = Scripted::legacy(move |seen: Seen| async move {
+            (seen.method() == "initialize").then(|| {
+                seen.result(json!({
+                    "protocolVersion": version, "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "scripted", "version": "1"},
+                }))
+            })
+        })
+        .await;
+        let error = mcp()
+            .discover(&key(), &spec(server.endpoint()))
+            .await
+            .unwrap_err();
+        assert_eq!(error.kind, McpErrorKind::Protocol);
+        assert!(error.message.contains(version), "{error}");
+        assert_eq!(server.requests("tools/list").len(), 0);
+    }
+}
+
+#[tokio::test]
 async fn a_place_that_the_guard_refuses_is_a_mistake_of_the_pack() {
     let url = "http://10.1.2.3/mcp".parse().unwrap();
     let error = mcp()

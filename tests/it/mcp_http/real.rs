@@ -90,21 +90,22 @@ async fn images_and_structured_content_of_a_published_server_survive() {
 }
 
 #[tokio::test]
-async fn a_published_server_that_was_restarted_is_called_again_in_a_new_session() {
+async fn after_a_restart_of_a_published_server_the_next_call_has_a_new_session() {
     let (server, mcp, key) = (everything(None).await, mcp(), key());
     let spec = spec(server.endpoint(&[]));
     mcp.discover(&key, &spec).await.unwrap();
     let port = server.port;
     drop(server);
     let _server = everything(Some(port)).await;
+    let arguments = args(&json!({"message": "again"}));
+    // It answers 400, which is no word of the protocol for a lost session: the call is not made a second time.
+    let refused = mcp.call(&key, &spec, "echo", &arguments, options()).await;
+    assert!(
+        matches!(&refused, Err(CallError::Refused { message, .. }) if message.contains("session")),
+        "{refused:?}"
+    );
     let outcome = mcp
-        .call(
-            &key,
-            &spec,
-            "echo",
-            &args(&json!({"message": "again"})),
-            options(),
-        )
+        .call(&key, &spec, "echo", &arguments, options())
         .await
         .unwrap();
     assert_eq!(outcome.text, "Echo: again");

@@ -1,7 +1,8 @@
 use chatelaine::{domain::tool::ToolOutcome, mcp::CallError};
+use http::StatusCode;
 use serde_json::json;
 
-use super::scripted::{Scripted, Seen};
+use super::scripted::{Scripted, Seen, reply};
 use crate::support::servers::{args, key, mcp, options, spec};
 
 /// What a call makes of this result.
@@ -108,4 +109,71 @@ async fn a_result_that_is_no_object_leaves_the_outcome_unknown() {
             "{result}: {error:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_result_of_an_unknown_kind_leaves_the_outcome_unknown() {
+    let error = outcome_of(r#"{"resultType":"task","task":{"taskId":"1"}}"#)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, CallError::OutcomeUnknown(reason) if reason.contains("task")),
+        "{error:?}"
+    );
+}
+
+/// What `slice()` of JavaScript leaves of an emoji.
+#[tokio::test]
+async fn half_a_character_becomes_a_replacement_character() {
+    let raw = r#"{"content":[{"type":"text","text":"x\ud83dy \\ud83d \ud83d\ude00 \ude00"}]}"#;
+    let outcome = outcome_of(raw).await.unwrap();
+    assert_eq!(outcome.text, "x\u{fffd}y \\ud83d \u{1f600} \u{fffd}");
+    let kept: serde_json::Value = serde_json::from_str(outcome.raw.get()).unwrap();
+    assert_eq!(kept["content"][0]["text"], outcome.text);
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_utf_8_become_replacement_characters() {
+    let bytes = |seen: &Seen, before: &str, after: &str| {
+        let start = format!(
+            r#"{before}{{"jsonrpc":"2.0","id":{},"result":"#,
+            seen.body["id"]
+        );
+        let mut bytes = start.into_bytes();
+        bytes.extend(br#"{"content":[{"type":"text","text":"caf"#);
+        bytes.extend([0xe9]);
+        bytes.extend("é".as_bytes());
+        bytes.extend(br#""}]}}"#);
+        bytes.extend(after.as_bytes());
+        bytes
+    };
+    for (content_type, before, after) in [
+        ("application/json", "", ""),
+        ("text/event-stream", "data: ", "\n\n"),
+    ] {
+        let server = Scripted::modern(move |seen: Seen| async move {
+            (seen.method() == "tools/call").then(|| {
+                let body = bytes(&seen, before, after);
+                reply(StatusCode::OK, &[("content-type", content_type)], body)
+            })
+        })
+        .await;
+        let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+        let outcome = mcp
+            .call(&key, &spec, "echo", &args(&json!({})), options())
+            .await;
+        assert_eq!(outcome.unwrap().text, "caf\u{fffd}é", "{content_type}");
+    }
+}
+
+#[tokio::test]
+async fn a_result_that_is_nested_too_deep_keeps_its_text_alone() {
+    let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+    let raw = format!(
+        r#"{{"content":[{{"type":"text","text":"[[[ done"}}],"structuredContent":{{"a":{deep}}}}}"#
+    );
+    let outcome = outcome_of(raw).await.unwrap();
+    assert!(outcome.text.starts_with("[[[ done\n"), "{}", outcome.text);
+    assert!(outcome.text.contains("nested deeper"), "{}", outcome.text);
+    assert!(outcome.raw.get().len() < 1000);
 }

@@ -53,8 +53,10 @@ async fn a_session_lost_with_404_is_opened_again_and_the_call_made_once() {
     );
 }
 
+/// Reference servers answer 400 for a session that they do not know. Nothing but its words tells it from any other
+/// error, so the call is not made again, and the next one has a session of its own.
 #[tokio::test]
-async fn a_session_lost_with_400_is_opened_again_and_the_call_made_once() {
+async fn after_a_400_without_an_id_the_next_call_has_a_new_session() {
     let (server, executed) = forgetful(|| {
         let error = json!({"code": -32000, "message": "Bad Request: No valid session ID provided"});
         json_reply(
@@ -64,7 +66,14 @@ async fn a_session_lost_with_400_is_opened_again_and_the_call_made_once() {
     })
     .await;
     let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
-    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+    let arguments = args(&json!({}));
+    let first = mcp.call(&key, &spec, "echo", &arguments, options()).await;
+    assert!(
+        matches!(&first, Err(CallError::Refused { message, .. }) if message.contains("No valid session")),
+        "{first:?}"
+    );
+    assert_eq!(server.requests("tools/call").len(), 1);
+    mcp.call(&key, &spec, "echo", &arguments, options())
         .await
         .unwrap();
     assert_eq!(
@@ -74,6 +83,54 @@ async fn a_session_lost_with_400_is_opened_again_and_the_call_made_once() {
         ),
         (1, 2)
     );
+}
+
+#[tokio::test]
+async fn an_error_of_the_tool_is_no_lost_session_whatever_its_status_and_words() {
+    for (status, message) in [
+        (
+            StatusCode::BAD_REQUEST,
+            "The trading session is closed for today",
+        ),
+        (StatusCode::BAD_REQUEST, "the order is not initialized"),
+        (
+            StatusCode::NOT_FOUND,
+            "order 17 was not found in this session",
+        ),
+    ] {
+        let server = Scripted::legacy(move |seen: Seen| async move {
+            (seen.method() == "tools/call").then(|| seen.error(status, -32000, message))
+        })
+        .await;
+        let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+        let outcome = mcp
+            .call(&key, &spec, "echo", &args(&json!({"x": "buy"})), options())
+            .await;
+        let refused = CallError::Refused {
+            code: Some(-32000),
+            message: message.to_owned(),
+            retry_after: None,
+        };
+        assert_eq!(outcome.unwrap_err(), refused);
+        assert_eq!(server.requests("tools/call").len(), 1, "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_404_with_an_error_for_another_request_is_a_lost_session() {
+    let (server, executed) = forgetful(|| {
+        let error = json!({"code": -32600, "message": "Session not found"});
+        json_reply(
+            StatusCode::NOT_FOUND,
+            &json!({"jsonrpc": "2.0", "id": "server-error", "error": error}),
+        )
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    mcp.call(&key, &spec, "echo", &args(&json!({})), options())
+        .await
+        .unwrap();
+    assert_eq!(executed.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
@@ -238,7 +295,7 @@ async fn a_call_that_may_be_sent_once_follows_no_redirect() {
         .await
         .unwrap_err();
     assert!(
-        matches!(&error, CallError::Refused { message, .. } if message.contains("307")),
+        matches!(&error, CallError::OutcomeUnknown(reason) if reason.contains("307")),
         "{error:?}"
     );
     assert_eq!(server.requests("tools/call").len(), 1);

@@ -437,7 +437,7 @@ async fn a_call_that_may_be_sent_once_follows_no_redirect() {
         .await
         .unwrap_err();
     assert!(
-        matches!(&error, CallError::Refused { message, .. } if message.contains("307")),
+        matches!(&error, CallError::OutcomeUnknown(reason) if reason.contains("307")),
         "{error:?}"
     );
     assert_eq!(server.requests("tools/call").len(), 1);

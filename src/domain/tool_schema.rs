@@ -1,0 +1,105 @@
+//! The JSON Schema of a tool's arguments, as a server wrote it.
+//!
+//! Invariant: neither compiling a schema nor checking arguments against it takes more time or stack than the limits
+//! here allow, whatever the server wrote. Nothing is fetched from the network.
+
+mod cost;
+mod graph;
+
+use jsonschema::{Draft, PatternOptions};
+use serde_json::{Value, value::RawValue};
+
+use self::graph::Graph;
+
+/// Bytes of one schema.
+pub const MAX_BYTES: usize = 64 * 1024;
+/// Schemas in one schema, itself included.
+const MAX_SUBSCHEMAS: usize = 500;
+/// References one after the other that lead to one place in the arguments.
+const MAX_CHAIN: usize = 16;
+/// Schemas in one schema when each reference is replaced by what it refers to.
+const MAX_EXPANSION: u64 = 10_000;
+/// Patterns in one schema, and the bytes that one of them may take when it is compiled.
+const MAX_PATTERNS: usize = 100;
+const MAX_PATTERN_BYTES: usize = 1024 * 1024;
+/// Problems that are named, and characters of each. A validator quotes what it was given.
+const MAX_PROBLEMS: usize = 5;
+const MAX_REASON: usize = 300;
+
+/// A schema that was compiled.
+#[derive(Debug)]
+pub struct ToolSchema {
+    schema: Value,
+    validator: jsonschema::Validator,
+}
+
+impl ToolSchema {
+    /// Compiles a schema. The error says why no tool can be used with it.
+    pub fn compile(raw: &RawValue) -> Result<Self, String> {
+        let size = raw.get().len();
+        if size > MAX_BYTES {
+            return Err(format!("it has {size} bytes, more than {MAX_BYTES}"));
+        }
+        let schema: Value = serde_json::from_str(raw.get()).map_err(|error| shorten(&error))?;
+        if !takes_objects(&schema) {
+            return Err("it is not a schema of an object".to_owned());
+        }
+        Graph::new(&schema)?.check_limits()?;
+        let patterns = PatternOptions::regex()
+            .size_limit(MAX_PATTERN_BYTES)
+            .dfa_size_limit(MAX_PATTERN_BYTES);
+        let validator = jsonschema::options()
+            .with_draft(Draft::Draft202012)
+            .with_pattern_options(patterns)
+            .build(&schema)
+            .map_err(|error| shorten(&error))?;
+        Ok(Self { schema, validator })
+    }
+
+    /// Why the arguments do not fit, at most five reasons.
+    pub fn check(&self, arguments: &Value) -> Result<(), String> {
+        let graph = Graph::new(&self.schema)?;
+        if !cost::is_bounded(&graph, arguments) {
+            return Err(
+                "they take too long to check against the tool's schema; send fewer or simpler ones"
+                    .to_owned(),
+            );
+        }
+        let problems: Vec<String> = self
+            .validator
+            .iter_errors(arguments)
+            .take(MAX_PROBLEMS)
+            .map(|error| match error.instance_path().as_str() {
+                "" => shorten(&error),
+                path => format!("at {}: {}", shorten(&path), shorten(&error)),
+            })
+            .collect();
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(problems.join("; "))
+        }
+    }
+}
+
+/// Arguments are an object, so that another schema fits none.
+fn takes_objects(schema: &Value) -> bool {
+    match schema.get("type") {
+        None => schema.is_object(),
+        Some(Value::Array(types)) => types.iter().any(|kind| kind == "object"),
+        // One that is no type at all is for the compiler to name.
+        Some(Value::String(kind)) => !matches!(
+            kind.as_str(),
+            "array" | "string" | "number" | "integer" | "boolean" | "null"
+        ),
+        Some(_) => true,
+    }
+}
+
+fn shorten(text: &impl ToString) -> String {
+    let text = text.to_string();
+    match text.char_indices().nth(MAX_REASON) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
