@@ -6,7 +6,7 @@
 mod cost;
 mod graph;
 
-use jsonschema::{Draft, PatternOptions};
+use jsonschema::{Draft, PatternOptions, ValidationError, error::ValidationErrorKind};
 use serde_json::{Value, value::RawValue};
 
 use self::graph::Graph;
@@ -19,9 +19,11 @@ const MAX_SUBSCHEMAS: usize = 500;
 const MAX_CHAIN: usize = 16;
 /// Schemas in one schema when each reference is replaced by what it refers to.
 const MAX_EXPANSION: u64 = 10_000;
-/// Patterns in one schema, and the bytes that one of them may take when it is compiled.
+/// Patterns in one schema, and the bytes that all of them together may take when they are compiled.
 const MAX_PATTERNS: usize = 100;
-const MAX_PATTERN_BYTES: usize = 1024 * 1024;
+const MAX_PATTERN_BYTES: usize = 64 * 1024 * 1024;
+/// The same of one pattern.
+const MAX_ONE_PATTERN_BYTES: usize = 8 * 1024 * 1024;
 /// Problems that are named, and characters of each. A validator quotes what it was given.
 const MAX_PROBLEMS: usize = 5;
 const MAX_REASON: usize = 300;
@@ -44,15 +46,15 @@ impl ToolSchema {
         if !takes_objects(&schema) {
             return Err("it is not a schema of an object".to_owned());
         }
-        Graph::new(&schema)?.check_limits()?;
+        let patterns = Graph::new(&schema)?.check_limits()?;
+        // This engine runs in linear time; it has neither look-around nor back-references.
         let patterns = PatternOptions::regex()
-            .size_limit(MAX_PATTERN_BYTES)
-            .dfa_size_limit(MAX_PATTERN_BYTES);
+            .size_limit((MAX_PATTERN_BYTES / patterns.max(1)).min(MAX_ONE_PATTERN_BYTES));
         let validator = jsonschema::options()
             .with_draft(Draft::Draft202012)
             .with_pattern_options(patterns)
             .build(&schema)
-            .map_err(|error| shorten(&error))?;
+            .map_err(|error| why_unusable(&error))?;
         Ok(Self { schema, validator })
     }
 
@@ -93,6 +95,17 @@ fn takes_objects(schema: &Value) -> bool {
             "array" | "string" | "number" | "integer" | "boolean" | "null"
         ),
         Some(_) => true,
+    }
+}
+
+fn why_unusable(error: &ValidationError) -> String {
+    match error.kind() {
+        ValidationErrorKind::Format { format } if format == "regex" => format!(
+            "its pattern {} is not supported: it is no regular expression, has look-around or back-references, or is \
+             too large",
+            shorten(error.instance())
+        ),
+        _ => shorten(error),
     }
 }
 

@@ -140,8 +140,8 @@ impl<'a> Graph<'a> {
         found.ok_or_else(elsewhere)
     }
 
-    /// Refuses what would take too long, or for ever, to apply.
-    pub(super) fn check_limits(&self) -> Result<(), String> {
+    /// Refuses what would take too long, or for ever, to apply. How many patterns there are.
+    pub(super) fn check_limits(&self) -> Result<usize, String> {
         let mut walk = Walk {
             graph: self,
             steps: HashMap::new(),
@@ -153,7 +153,7 @@ impl<'a> Graph<'a> {
                 "its references expand to more than {MAX_EXPANSION} schemas"
             ));
         }
-        Ok(())
+        Ok(walk.patterns)
     }
 }
 

@@ -179,3 +179,34 @@ async fn where_roles_decide_an_answer_tells_nothing_of_what_others_may_call() {
     );
     assert!(world.bank.books.entries().is_empty());
 }
+
+/// Each level of the arguments doubles the work of the level above.
+#[tokio::test]
+async fn arguments_that_take_too_long_to_check_are_refused_and_nothing_is_sent() {
+    let server = Scripted::modern(async |seen: Seen| {
+        let level = json!({"properties": {"a": {"$ref": "#/$defs/d"}}});
+        let schema = json!({"type": "object", "$ref": "#/$defs/d", "$defs": {"d": {"allOf": [level, level]}}});
+        let tools = json!([{"name": "odd", "inputSchema": schema}]);
+        (seen.method() == "tools/list").then(|| seen.result(json!({ "tools": tools })))
+    })
+    .await;
+    let world = World::with(|setup| {
+        setup
+            .packs
+            .push(super::pack(&super::entry("odd", &server.url, "")))
+    })
+    .await;
+    let ann = world.user("ann", &[]).await;
+    super::connections(&ann, &[("odd", "ready")]).await;
+    let nested = |depth: usize| format!("{}1{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+    let refused = called(&ann, "many", &format!("/call odd odd {}", nested(60))).await;
+    assert!(
+        refused.contains("they take too long to check against the tool's schema"),
+        "{refused}"
+    );
+    assert_eq!(server.requests("tools/call").len(), 0);
+    assert_eq!(
+        called(&ann, "many", &format!("/call odd odd {}", nested(5))).await,
+        nested(5)
+    );
+}
