@@ -24,6 +24,7 @@ mod openai;
 mod operations;
 mod problem;
 mod registry;
+mod request_key;
 mod resources;
 mod runs;
 mod schemas;

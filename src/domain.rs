@@ -32,6 +32,7 @@ pub mod policy;
 pub mod principal;
 pub mod prompt;
 pub mod registry;
+pub mod request_key;
 pub mod resource;
 pub mod ring;
 pub mod run;

@@ -23,6 +23,7 @@ pub mod issuers;
 pub mod keks;
 pub mod messages;
 pub mod registry;
+pub mod request_keys;
 pub mod resources;
 pub mod runs;
 pub mod sealed;

@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 use super::{
     extract::{Caller, Json, MAX_TEXT, Path, Query, readable},
     problem::Problem,
+    request_key::{self, Keyed},
 };
 use crate::{
-    app::{self, App},
+    app::{self, App, chat::conversations::Said},
     domain::{
+        error::Error,
         ids::ConversationId,
         message::Message,
         run::{Conversation, Run},
@@ -192,28 +194,21 @@ pub(super) async fn post(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<ConversationId>,
-    Json(new): Json<NewMessage>,
+    Keyed(new, key): Keyed<NewMessage>,
 ) -> Result<(StatusCode, axum::Json<Accepted>), Problem> {
-    let posted = match (new.text, new.menu, new.answer) {
+    let (principal, key) = (caller.principal(), key.as_ref());
+    let (text, field) = match (new.text, new.menu, new.answer) {
         (Some(text), None, None) => {
             readable("text", &text, MAX_TEXT)?;
-            app::chat::conversations::post(&app, caller.principal(), id, text, None).await?
+            (text, None)
         }
         (None, Some(item), None) => {
-            let command = app::chat::menu::choose(&app, caller.principal(), id, &item).await?;
-            app::chat::conversations::post(&app, caller.principal(), id, command.to_owned(), None)
-                .await?
+            let command = app::chat::menu::choose(&app, principal, id, &item).await?;
+            (command.to_owned(), None)
         }
         (None, None, Some(answer)) => {
             readable("answer.value", &answer.value, MAX_TEXT)?;
-            app::chat::conversations::post(
-                &app,
-                caller.principal(),
-                id,
-                answer.value,
-                Some(&answer.field),
-            )
-            .await?
+            (answer.value, Some(answer.field))
         }
         _ => {
             return Err(Problem::invalid(
@@ -221,6 +216,23 @@ pub(super) async fn post(
                 "must hold exactly one of `text`, `menu` and `answer`",
             ));
         }
+    };
+    let said = Said {
+        text: &text,
+        field: field.as_deref(),
+    };
+    let mut earlier = request_key::earlier(&app, principal, key).await?;
+    let mut posted = None;
+    if earlier.is_none() {
+        match app::chat::conversations::post(&app, principal, id, said, key).await {
+            Err(Error::Repeated) => earlier = request_key::earlier(&app, principal, key).await?,
+            made => posted = Some(made?),
+        }
+    }
+    let posted = match (posted, earlier) {
+        (Some(posted), _) => posted,
+        (None, Some(begun)) => app::chat::conversations::posted(&app, principal, begun).await?,
+        (None, None) => return Err(Error::Repeated.into()),
     };
     Ok((
         StatusCode::ACCEPTED,

@@ -16,7 +16,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use sha2::{Digest, Sha256};
 use tower_http::{
     catch_panic::CatchPanicLayer,
-    cors::{AllowOrigin, CorsLayer},
+    cors::{AllowHeaders, AllowOrigin, CorsLayer},
     set_header::SetResponseHeaderLayer,
 };
 use tracing::{Instrument, Span, field::Empty};
@@ -45,7 +45,11 @@ const SECURITY: [(HeaderName, &str); 5] = [
 /// Wraps the routes. Layers are listed from the inside out.
 pub(super) fn around(routes: Router<Door>, config: &Config) -> Router<Door> {
     let mut wrapped = routes
-        .fallback(async || Problem::not_found("this path"))
+        .fallback(async || {
+            let detail =
+                "there is nothing at this path; /openapi.json lists the paths that there are";
+            Problem::new(StatusCode::NOT_FOUND, "unknown_path", detail)
+        })
         .method_not_allowed_fallback(async || {
             let detail = "this path does not answer to that method; see the Allow header";
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
@@ -95,14 +99,19 @@ fn cors(config: &Config) -> Option<CorsLayer> {
             Method::PATCH,
             Method::DELETE,
         ])
-        .allow_headers([
-            header::AUTHORIZATION,
-            header::CONTENT_TYPE,
-            header::IF_MATCH,
-            HeaderName::from_static("last-event-id"),
-            HeaderName::from_static("x-agent-session-id"),
+        // SDKs send headers of their own, and a header alone lets nobody in: the credential is no cookie.
+        .allow_headers(AllowHeaders::mirror_request())
+        .expose_headers([
+            REQUEST_ID,
+            header::RETRY_AFTER,
+            header::ETAG,
+            header::ALLOW,
+            header::LOCATION,
+            HeaderName::from_static("x-conversation-id"),
+            HeaderName::from_static("x-run-id"),
+            HeaderName::from_static("x-should-retry"),
+            HeaderName::from_static("x-ignored-parameters"),
         ])
-        .expose_headers([REQUEST_ID, header::RETRY_AFTER, header::ETAG])
         .max_age(std::time::Duration::from_secs(3600));
     Some(cors)
 }
@@ -126,7 +135,11 @@ async fn observe(request: Request, next: Next) -> Response {
         .map_or("unknown", MatchedPath::as_str)
         .to_owned();
     let method = request.method().clone();
-    let wire = Wire::of(request.uri().path());
+    let wire = if request.extensions().get::<MatchedPath>().is_none() {
+        Wire::of_unknown(request.uri().path())
+    } else {
+        Wire::of(request.uri().path())
+    };
     let span = tracing::info_span!("request", %id, %method, route, tenant = Empty, user = Empty);
     let started = clock::instant();
     let answer = async {

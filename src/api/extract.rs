@@ -135,30 +135,34 @@ impl<T: DeserializeOwned> FromRequest<Door> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, door: &Door) -> Result<Self, Problem> {
-        if !is_json(request.headers()) {
-            let detail = "the body must be JSON; send `content-type: application/json`";
-            return Err(Problem::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "unsupported_media_type",
-                detail,
-            ));
-        }
-        let read = read(request, door.app.config.max_body_bytes);
-        let body = tokio::time::timeout(BODY_TIMEOUT, read)
-            .await
-            .unwrap_or_else(|_| {
-                let detail = format!(
-                    "the body did not arrive within {} seconds",
-                    BODY_TIMEOUT.as_secs()
-                );
-                Err(Problem::new(
-                    StatusCode::REQUEST_TIMEOUT,
-                    "request_timeout",
-                    detail,
-                ))
-            })?;
-        parse(&body).map(Self)
+        parse(&body(request, door).await?).map(Self)
     }
+}
+
+/// The whole body of a request that says that it is JSON.
+pub(super) async fn body(request: Request, door: &Door) -> Result<Bytes, Problem> {
+    if !is_json(request.headers()) {
+        let detail = "the body must be JSON; send `content-type: application/json`";
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            detail,
+        ));
+    }
+    let read = read(request, door.app.config.max_body_bytes);
+    tokio::time::timeout(BODY_TIMEOUT, read)
+        .await
+        .unwrap_or_else(|_| {
+            let detail = format!(
+                "the body did not arrive within {} seconds",
+                BODY_TIMEOUT.as_secs()
+            );
+            Err(Problem::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "request_timeout",
+                detail,
+            ))
+        })
 }
 
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -211,7 +215,8 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
     Ok(bytes.freeze())
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+/// A typed body of JSON.
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     // A list would do for the fields in their order, which is nobody's intention.
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::invalid("body", "must be an object"));

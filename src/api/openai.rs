@@ -1,13 +1,16 @@
 //! The door for unchanged OpenAI clients: an agent's id is the model.
 //!
-//! Tools run here and are never streamed as `tool_calls` to execute. A run goes on when its client leaves:
-//! what it sent to a tool cannot be taken back, and its answer is kept in the conversation. Once a run has
-//! begun, an error says `x-should-retry: false`, because a client that sends the request again would ask
-//! twice.
+//! Tools run here and are never streamed as `tool_calls` to execute. A run stops when its client leaves, unless the
+//! settings of its key say otherwise. Once a run has begun, an error says `x-should-retry: false`, because a client that
+//! sends the request again would ask twice.
 
 mod answer;
+mod content;
+mod limiter;
 mod request;
 mod shown;
+mod side;
+mod turn;
 mod wire;
 
 use std::sync::Arc;
@@ -17,22 +20,26 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use self::{
-    answer::Turn,
     request::ChatRequest,
-    wire::{Completion, Model, ModelList},
+    turn::Turn,
+    wire::{Completion, Head, Model, ModelList},
 };
 use super::{
     Door,
-    extract::{Caller, Json, Path},
-    limits::Place,
+    extract::{Caller, Path},
+    limits::{self, Place},
     problem::Problem,
+    request_key::Keyed,
 };
-use crate::{
-    app::{self, App},
-    domain::error::{Error, Thing},
+use crate::app::{
+    self, App,
+    chat::{
+        completions,
+        transcript::{Question, Transcript},
+    },
 };
 
 /// The agents I may talk to, as models.
@@ -57,47 +64,86 @@ pub(super) async fn model(
 ) -> Result<axum::Json<Model>, Problem> {
     let agent = app::servers::agents::get(&app, caller.principal(), &model)
         .await
-        .map_err(no_model(&model))?;
+        .map_err(|error| no_model(error.into(), &model))?;
     Ok(axum::Json(Model::from(agent)))
 }
 
-/// Say something, with all that was said before, and wait for the answer or stream it.
+/// Say something, with all that was said before, and wait for the answer or stream it. The request of a frontend for a
+/// title, for tags or for suggestions is one plain call of the model.
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "openai", request_body = ChatRequest,
     responses((status = 200, body = Completion)))]
 pub(super) async fn chat(
     State(door): State<Door>,
     caller: Caller,
     Extension(place): Extension<Place>,
-    Json(request): Json<ChatRequest>,
+    headers: HeaderMap,
+    Keyed(request, key): Keyed<ChatRequest>,
 ) -> Result<Response, Problem> {
+    request.check_tools(caller.0.is_frontend)?;
     let transcript = request.transcript()?;
     let open = door.limits.open_stream(caller.principal())?;
-    let turn = Turn::begin(&door.app, &caller.0, &request.model, transcript, open).await;
-    let turn = turn.map_err(no_model(&request.model))?;
-    place.leave();
-    let (conversation, run) = (turn.conversation().to_string(), turn.run().to_string());
-    let mut response = if request.stream() {
-        turn.stream(request.include_usage())
-    } else {
-        axum::Json(turn.complete().await.map_err(Problem::begun)?).into_response()
+    if side::is_side_request(&headers, &transcript) {
+        return answer_aside(&door, &caller, &request, &transcript, (place, open)).await;
+    }
+    let question = Question {
+        agent: request.model.clone(),
+        chat: caller.0.conversation_key.clone(),
+        transcript,
+        key,
     };
-    for (name, id) in [("x-conversation-id", conversation), ("x-run-id", run)] {
-        let id = HeaderValue::from_str(&id).expect("a UUID is a header value");
+    let turn = Turn::begin(&door.app, &caller.0, question, request.limiter(), open).await;
+    let turn = turn.map_err(|problem| no_model(problem, &request.model))?;
+    place.leave();
+    let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
+    let head = Head::new(turn.run(), &request.model);
+    let mut response = if request.stream() {
+        answer::stream(turn, head, request.include_usage())
+    } else {
+        let answer = answer::complete(turn, head).await;
+        axum::Json(answer.map_err(Problem::begun)?).into_response()
+    };
+    let ignored = request.ignored().join(", ");
+    let about = [
+        ("x-conversation-id", conversation),
+        ("x-run-id", run),
+        ("x-ignored-parameters", ignored),
+    ];
+    for (name, value) in about.into_iter().filter(|(_, value)| !value.is_empty()) {
+        let value = HeaderValue::from_str(&value).expect("ids and names are header values");
         response
             .headers_mut()
-            .insert(HeaderName::from_static(name), id);
+            .insert(HeaderName::from_static(name), value);
     }
     Ok(response)
 }
 
-/// An unknown agent, in the words that OpenAI clients know.
-fn no_model(model: &str) -> impl Fn(Error) -> Problem {
-    move |error| match error {
-        Error::NotFound(Thing::Agent(_)) => {
-            let mut problem = Problem::not_found(format!("model {model:?}"));
-            (problem.code, problem.field) = ("model_not_found", Some("model".to_owned()));
-            problem
-        }
-        error => error.into(),
+async fn answer_aside(
+    door: &Door,
+    caller: &Caller,
+    request: &ChatRequest,
+    transcript: &Transcript,
+    (place, open): (Place, limits::Stream),
+) -> Result<Response, Problem> {
+    let (app, model) = (&door.app, request.model.as_str());
+    let principal = caller.principal();
+    let max_tokens = request.max_tokens();
+    let pieces = completions::complete(app, principal, model, transcript, max_tokens).await;
+    let pieces = pieces.map_err(|error| no_model(error.into(), model))?;
+    place.leave();
+    let head = Head::plain(model, app.clock.now());
+    if request.stream() {
+        let answer = side::stream(pieces, head, (request.include_usage(), open));
+        return Ok(answer);
     }
+    side::complete(pieces, head).await
+}
+
+/// An unknown agent, in the words that OpenAI clients know.
+fn no_model(mut problem: Problem, model: &str) -> Problem {
+    if problem.is_unknown_agent {
+        problem.detail = format!("model {model:?} not found");
+        (problem.code, problem.field) = ("model_not_found", Some("model".to_owned()));
+        problem.is_sentence = true;
+    }
+    problem
 }

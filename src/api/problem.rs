@@ -32,6 +32,8 @@ pub(super) struct Problem {
     pub retry_after: Option<Duration>,
     /// Something has been done already: a client must not simply send the request again.
     pub begun: bool,
+    /// What was not found is an agent.
+    pub is_unknown_agent: bool,
     /// For the log only.
     pub cause: Option<Arc<anyhow::Error>>,
 }
@@ -46,6 +48,7 @@ impl Problem {
             is_sentence: false,
             retry_after: None,
             begun: false,
+            is_unknown_agent: false,
             cause: None,
         }
     }
@@ -78,7 +81,7 @@ impl From<Error> for Problem {
             Error::Unauthenticated(_) => StatusCode::UNAUTHORIZED,
             Error::Forbidden(_) | Error::Suspended(_) => StatusCode::FORBIDDEN,
             Error::Invalid { .. } => StatusCode::BAD_REQUEST,
-            Error::Conflict(_) => StatusCode::CONFLICT,
+            Error::Conflict(_) | Error::Repeated => StatusCode::CONFLICT,
             Error::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Error::Limited { .. } => StatusCode::TOO_MANY_REQUESTS,
             Error::Unavailable(_) => StatusCode::BAD_GATEWAY,
@@ -93,6 +96,7 @@ impl From<Error> for Problem {
             Error::Busy { retry_after, .. } | Error::Limited { retry_after, .. } => {
                 problem.retry_after = Some(retry_after);
             }
+            Error::NotFound(Thing::Agent(_)) => problem.is_unknown_agent = true,
             Error::Internal(cause) => problem.cause = Some(Arc::new(cause)),
             _ => {}
         }
@@ -137,6 +141,17 @@ impl Wire {
     }
 }
 
+impl Wire {
+    /// Of a path that is no route. OpenAI clients ask for more than there is.
+    pub fn of_unknown(path: &str) -> Self {
+        if path.starts_with("/v1/") {
+            Self::OpenAi
+        } else {
+            Self::Problem
+        }
+    }
+}
+
 /// RFC 9457, extended by `code`, `error`, `field` and `request_id`.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct ProblemDocument<'a> {
@@ -165,7 +180,7 @@ pub(super) struct OpenAiError<'a> {
 
 #[derive(Serialize, utoipa::ToSchema)]
 struct OpenAiErrorBody<'a> {
-    message: &'a str,
+    message: String,
     r#type: &'static str,
     param: Option<&'a str>,
     code: &'a str,
@@ -193,7 +208,7 @@ impl Problem {
         };
         OpenAiError {
             error: OpenAiErrorBody {
-                message: &self.detail,
+                message: self.sentence(),
                 r#type: kind,
                 param: self.field.as_deref(),
                 code,

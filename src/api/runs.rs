@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    extract::{Caller, Json, Path},
+    extract::{Caller, Path},
     problem::Problem,
+    request_key::{self, Keyed},
 };
 use crate::{
     app::{
@@ -20,7 +21,7 @@ use crate::{
         runs::{
             RunView,
             ending::wait,
-            starting::{By, Target, Wanted, begin},
+            starting::{self, By, Target, Wanted, begin},
         },
     },
     domain::{
@@ -109,6 +110,7 @@ impl NewRun {
             scope: object("scope", self.scope)?,
             callback: parent.filter(|_| mode == Mode::AsyncCallback),
             parent_session: parent,
+            key: None,
         };
         Ok((wanted, mode))
     }
@@ -140,14 +142,28 @@ pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
     headers: HeaderMap,
-    Json(new): Json<NewRun>,
+    Keyed(new, key): Keyed<NewRun>,
 ) -> Result<(StatusCode, axum::Json<Started>), Problem> {
     let parent = headers
         .get(SESSION_HEADER)
         .map(|value| session(value.to_str().unwrap_or_default()))
         .transpose()?;
-    let (wanted, mode) = new.wanted(parent)?;
-    let begun = begin(&app, By::Program(caller.principal()), wanted).await?;
+    let (mut wanted, mode) = new.wanted(parent)?;
+    wanted.key.clone_from(&key);
+    let (principal, key) = (caller.principal(), key.as_ref());
+    let mut earlier = request_key::earlier(&app, principal, key).await?;
+    let mut begun = None;
+    if earlier.is_none() {
+        match begin(&app, By::Program(principal), wanted).await {
+            Err(Error::Repeated) => earlier = request_key::earlier(&app, principal, key).await?,
+            made => begun = Some(made?),
+        }
+    }
+    let begun = match (begun, earlier) {
+        (Some(begun), _) => begun,
+        (None, Some(earlier)) => starting::begun(&app, principal, earlier).await?,
+        (None, None) => return Err(Error::Repeated.into()),
+    };
     let mut started = Started {
         run_id: begun.run,
         session_id: begun.session,

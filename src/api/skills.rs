@@ -15,14 +15,15 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{
     Door,
     agents::List,
-    extract::{Caller, Json, Path},
+    extract::{Caller, Path},
     limits::Place,
     problem::Problem,
+    request_key::{self, Keyed},
 };
 use crate::{
     app::{
         self, App,
-        runs::ending::wait,
+        runs::{ending::wait, starting},
         tools::skills::{
             SkillView, Wanted,
             outcome::{Outcome, Status},
@@ -30,6 +31,7 @@ use crate::{
     },
     domain::{
         canonical,
+        error::Error,
         ids::{ConversationId, RunId},
         skill,
     },
@@ -87,7 +89,7 @@ pub(super) async fn run(
     caller: Caller,
     Extension(place): Extension<Place>,
     Path((agent, skill)): Path<(String, String)>,
-    Json(new): Json<NewSkillRun>,
+    Keyed(new, key): Keyed<NewSkillRun>,
 ) -> Result<Response, Problem> {
     let (app, principal) = (&door.app, caller.principal());
     let arguments = new.given()?;
@@ -97,8 +99,22 @@ pub(super) async fn run(
         skill: &skill,
         arguments,
         conversation: new.conversation_id,
+        key: key.as_ref(),
     };
-    let begun = app::tools::skills::begin(app, principal, &wanted).await?;
+    let key = key.as_ref();
+    let mut earlier = request_key::earlier(app, principal, key).await?;
+    let mut begun = None;
+    if earlier.is_none() {
+        match app::tools::skills::begin(app, principal, &wanted).await {
+            Err(Error::Repeated) => earlier = request_key::earlier(app, principal, key).await?,
+            made => begun = Some(made?),
+        }
+    }
+    let begun = match (begun, earlier) {
+        (Some(begun), _) => begun,
+        (None, Some(earlier)) => starting::begun(app, principal, earlier).await?,
+        (None, None) => return Err(Error::Repeated.into()),
+    };
     place.leave();
     wait(app, principal, &begun).await?;
     Ok(answer(

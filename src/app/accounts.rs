@@ -34,7 +34,7 @@ pub use self::{
 use self::{key_sets::KeySets, tokens::KnownToken};
 use crate::{
     domain::{
-        account::{ApiKey, Issuer, Tenant},
+        account::{ApiKey, ChatSettings, Issuer, Tenant},
         audit,
         clock::Clock,
         config::Environment,
@@ -68,6 +68,10 @@ pub struct Caller {
     pub key: Option<ApiKeyId>,
     /// The frontend's own id of the conversation.
     pub conversation_key: Option<String>,
+    /// How an OpenAI client is answered.
+    pub chat: ChatSettings,
+    /// A frontend, which speaks for users that have no credential of their own here.
+    pub is_frontend: bool,
 }
 
 impl Caller {

@@ -2,6 +2,7 @@
 
 pub mod agent_loop;
 pub mod commands;
+pub mod completions;
 pub mod conversations;
 pub mod elicitations;
 pub mod flows;

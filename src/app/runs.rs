@@ -7,6 +7,7 @@
 pub mod deleting;
 pub mod ending;
 pub mod opening;
+pub mod repeats;
 pub mod scheduler;
 pub mod sign_outs;
 pub mod starting;

@@ -83,6 +83,7 @@ pub struct ApiKey {
     pub prefix: String,
     pub scopes: Scopes,
     pub speaker: Speaker,
+    pub chat: ChatSettings,
     pub created_at: OffsetDateTime,
     pub expires_at: Option<OffsetDateTime>,
     pub revoked_at: Option<OffsetDateTime>,
@@ -91,6 +92,45 @@ pub struct ApiKey {
 impl ApiKey {
     pub fn is_live(&self, now: OffsetDateTime) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|expiry| now < expiry)
+    }
+}
+
+/// How OpenAI clients that use a key are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChatSettings {
+    /// A run goes on when its client closes the connection. Otherwise it is stopped.
+    pub keep_running: bool,
+    pub tool_calls: ShownCalls,
+}
+
+/// How tool calls are shown in the text of an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShownCalls {
+    #[default]
+    None,
+    /// A line for each call.
+    Text,
+    /// The element `<details type="tool_calls">`, which Open WebUI draws as a box that can be opened.
+    Details,
+}
+
+impl ShownCalls {
+    /// As the row says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Text => "text",
+            Self::Details => "details",
+        }
+    }
+
+    /// Back from [`ShownCalls::as_str`].
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::None, Self::Text, Self::Details]
+            .into_iter()
+            .find(|shown| shown.as_str() == text)
     }
 }
 

@@ -31,6 +31,9 @@ pub enum Error {
     /// The thing is in a state in which this cannot be done.
     #[error("{0}")]
     Conflict(String),
+    /// A request with the same key came first; what that one began is the answer.
+    #[error("a request with the same key was made at the same time; send it again")]
+    Repeated,
     /// Too much at once; the same request may be made again after `retry_after`.
     #[error("{reason}")]
     Busy {
@@ -152,6 +155,7 @@ impl Error {
             Self::Suspended(_) => "tenant_suspended",
             Self::Invalid { .. } => "invalid",
             Self::Conflict(_) => "conflict",
+            Self::Repeated => "repeated_request",
             Self::Busy { .. } => "busy",
             Self::Limited { .. } => "limited",
             Self::Unavailable(_) => "unavailable",

@@ -71,6 +71,11 @@ pub enum Part {
     Prompt(Prompt),
 }
 
+/// How a tool call is shown in the text of an answer: a line, or an element that Open WebUI draws as a box.
+pub const CALL_LINE: &str = "> 🔧 ";
+pub const CALL_BOX: &str = "<details type=\"tool_calls\"";
+pub const CALL_BOX_END: &str = "</details>";
+
 /// A text that a server wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerText {

@@ -91,6 +91,15 @@ impl Daily {
         .any(Option::is_some)
     }
 
+    /// Without the limits of runs.
+    pub fn of_tokens(self) -> Self {
+        Self {
+            user_runs: None,
+            tenant_runs: None,
+            ..self
+        }
+    }
+
     /// Whether another turn may begin, after what was used today.
     pub fn admit(&self, user: Used, tenant: Used, now: OffsetDateTime) -> Result<()> {
         let limits = [

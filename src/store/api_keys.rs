@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::Tx;
 use crate::domain::{
-    account::{ApiKey, FrontendHeaders, Speaker},
+    account::{ApiKey, ChatSettings, FrontendHeaders, ShownCalls, Speaker},
     error::{Error, Result},
     ids::{ApiKeyId, TenantId},
     principal::Scopes,
@@ -23,6 +23,8 @@ struct Row {
     kind: String,
     claims: Json<Map<String, Value>>,
     frontend: Option<Json<FrontendHeaders>>,
+    keep_running: bool,
+    tool_calls: String,
     created_at: OffsetDateTime,
     expires_at: Option<OffsetDateTime>,
     revoked_at: Option<OffsetDateTime>,
@@ -35,7 +37,7 @@ macro_rules! rows {
             Row,
             r#"select tenant_id as "tenant_id: _", id as "id: _", name, prefix, hash, scopes, kind,
                       claims as "claims: Json<Map<String, Value>>", frontend as "frontend: Json<FrontendHeaders>",
-                      created_at, expires_at, revoked_at
+                      keep_running, tool_calls, created_at, expires_at, revoked_at
                from api_keys "# + $after
             $(, $value)*
         )
@@ -64,6 +66,11 @@ impl TryFrom<Row> for ApiKey {
             prefix: row.prefix,
             scopes: Scopes::parse(&row.scopes).map_err(broken)?,
             speaker,
+            chat: ChatSettings {
+                keep_running: row.keep_running,
+                // A later release may know more.
+                tool_calls: ShownCalls::parse(&row.tool_calls).unwrap_or_default(),
+            },
             created_at: row.created_at,
             expires_at: row.expires_at,
             revoked_at: row.revoked_at,
@@ -82,8 +89,9 @@ pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Re
     let added = sqlx::query!(
         "
         insert into api_keys
-          (tenant_id, id, name, prefix, hash, scopes, slot, kind, claims, frontend, created_at, expires_at)
-        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+          (tenant_id, id, name, prefix, hash, scopes, slot, kind, claims, frontend, created_at, expires_at,
+           keep_running, tool_calls)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
         on conflict (tenant_id, name, slot) where revoked_at is null and kind <> 'guest' do nothing
         ",
         key.tenant.0,
@@ -98,6 +106,8 @@ pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Re
         frontend as _,
         key.created_at,
         key.expires_at,
+        key.chat.keep_running,
+        key.chat.tool_calls.as_str(),
     )
     .execute(tx.conn())
     .await?;

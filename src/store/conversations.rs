@@ -126,18 +126,24 @@ pub async fn list(
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
-/// The newest conversation that a frontend knows by a key of its own.
+/// The newest conversation that a frontend knows by a key of its own, and the last event that the frontend was told
+/// of. One in which a turn of its user is under way is not the one that is meant: its answer belongs to the key.
 pub async fn by_external_key(
     tx: &mut Tx,
     user: &UserId,
     agent: &AgentId,
     key: &str,
-) -> Result<Option<Conversation>> {
-    let row = sqlx::query_as!(
-        Row,
-        "select id, agent, title, parent_session, last_event, created_at, updated_at
-         from conversations where tenant_id = $4 and user_id = $1 and agent = $2 and external_key = $3
-         order by id desc limit 1 for update",
+) -> Result<Option<(Conversation, i64)>> {
+    let row = sqlx::query!(
+        r#"select id, agent, title, parent_session, last_event, created_at, updated_at,
+                  coalesce(told_event, last_event) as "told_event!"
+         from conversations c where tenant_id = $4 and user_id = $1 and agent = $2 and external_key = $3
+           and not exists (
+             select 1 from runs r
+             join messages m on m.tenant_id = r.tenant_id and m.run_id = r.id and m.role = 'user'
+             where r.tenant_id = $4 and r.conversation_id = c.id and r.status in ('queued', 'running')
+               and r.kind = 'turn')
+         order by id desc limit 1 for update"#,
         user.as_str(),
         agent.as_str(),
         key,
@@ -145,7 +151,17 @@ pub async fn by_external_key(
     )
     .fetch_optional(tx.conn())
     .await?;
-    row.map(TryInto::try_into).transpose()
+    let Some(row) = row else { return Ok(None) };
+    let conversation = Row {
+        id: row.id,
+        agent: row.agent,
+        title: row.title,
+        parent_session: row.parent_session,
+        last_event: row.last_event,
+        created_at: row.created_at,
+        updated_at: row.updated_at,
+    };
+    Ok(Some((conversation.try_into()?, row.told_event)))
 }
 
 /// Whether something in a conversation may wait for an answer: a flow, or a question of a server.
@@ -161,12 +177,23 @@ pub async fn awaits_answer(tx: &mut Tx, id: ConversationId) -> Result<bool> {
     Ok(awaits)
 }
 
-pub async fn set_external_key(tx: &mut Tx, id: ConversationId, key: &str) -> Result<()> {
+/// By what a frontend finds a conversation next time, and what it was told of. With `only_if_last`, only while that is
+/// the last event.
+pub async fn set_external_key(
+    tx: &mut Tx,
+    id: ConversationId,
+    key: &str,
+    told_event: i64,
+    only_if_last: Option<i64>,
+) -> Result<()> {
     sqlx::query!(
-        "update conversations set external_key = $2 where tenant_id = $3 and id = $1",
+        "update conversations set external_key = $2, told_event = $4
+         where tenant_id = $3 and id = $1 and ($5::bigint is null or last_event = $5)",
         id.0,
         key,
         tx.tenant()?.0,
+        told_event,
+        only_if_last,
     )
     .execute(tx.conn())
     .await?;

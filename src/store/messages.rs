@@ -103,6 +103,78 @@ pub async fn append(
     Ok((message, event))
 }
 
+/// Adds messages that no run wrote, in their order. Locks the conversation until the end of `tx`.
+pub async fn import(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    messages: &[(Role, Vec<Part>)],
+) -> Result<()> {
+    let ids: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
+    let events: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
+    let roles: Vec<String> = messages
+        .iter()
+        .map(|(role, _)| role_name(*role).to_owned())
+        .collect();
+    let parts = messages
+        .iter()
+        .map(|(_, parts)| serde_json::to_string(parts).map_err(Error::internal))
+        .collect::<Result<Vec<_>>>()?;
+    sqlx::query!(
+        "with given as (
+           select * from unnest($3::uuid[], $4::uuid[], $5::text[], $6::text[])
+             with ordinality as given (id, event, role, parts, place)
+         ), counted as (
+           update conversations
+           set last_seq = last_seq + cardinality($3::uuid[]), last_event = last_event + cardinality($3::uuid[])
+           where tenant_id = $1 and id = $2
+           returning last_seq - cardinality($3::uuid[]) as seq, last_event - cardinality($3::uuid[]) as event
+         ), message as (
+           insert into messages (tenant_id, id, conversation_id, seq, run_ordinal, role, parts, for_model)
+           select $1, id, $2, seq + place, 0, role, parts::json, true from given, counted
+         )
+         insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
+         select $1, given.event, $2, counted.event + place, 'message', id from given, counted",
+        tx.tenant()?.0,
+        conversation.0,
+        &ids,
+        &events,
+        &roles,
+        &parts,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Number of the event that announced the first message of a run.
+pub async fn opening_event(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Result<i64> {
+    let event = sqlx::query_scalar!(
+        "select min(e.seq) from events e
+         join messages m on m.tenant_id = e.tenant_id and m.id = e.message_id
+         where e.tenant_id = $1 and e.conversation_id = $2 and m.run_id = $3",
+        tx.tenant()?.0,
+        conversation.0,
+        run.0,
+    );
+    Ok(event.fetch_one(tx.conn()).await?.unwrap_or_default())
+}
+
+/// One message of a conversation.
+pub async fn get(tx: &mut Tx, conversation: ConversationId, id: MessageId) -> Result<Message> {
+    let row = sqlx::query_as!(
+        Row,
+        r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+           from messages where tenant_id = $3 and conversation_id = $1 and id = $2"#,
+        conversation.0,
+        id.0,
+        tx.tenant()?.0,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    row.ok_or_else(|| Error::NotFound(Thing::Conversation(conversation)))?
+        .message(conversation)
+}
+
 /// Adds the event that a run changed its state. Also the turn that waits in the conversation, if one does.
 pub async fn append_run_event(
     tx: &mut Tx,

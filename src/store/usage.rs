@@ -7,7 +7,8 @@ use time::Date;
 use super::Tx;
 use crate::domain::{
     error::Result,
-    ids::{TenantId, UserId},
+    ids::{AgentId, TenantId, UserId},
+    run::Usage,
     usage::{Line, Used},
 };
 
@@ -53,6 +54,23 @@ pub async fn today(tx: &mut Tx, user: &UserId) -> Result<(Used, Used)> {
         tokens: row.tokens,
     };
     Ok((user, tenant))
+}
+
+/// Adds tokens that no run has used.
+pub async fn add(tx: &mut Tx, user: &UserId, agent: &AgentId, tokens: Usage) -> Result<()> {
+    sqlx::query!(
+        "insert into usage_additions (tenant_id, id, day, user_id, agent, input_tokens, output_tokens)
+         values ($1, $2, (now() at time zone 'utc')::date, $3, $4, $5, $6)",
+        tx.tenant()?.0,
+        uuid::Uuid::now_v7(),
+        user.as_str(),
+        agent.as_str(),
+        tokens.input_tokens,
+        tokens.output_tokens,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
 }
 
 /// The tenants with additions to fold. Needs the system role.

@@ -54,6 +54,7 @@ fn new_key(name: &str) -> NewKey {
         name: name.to_owned(),
         scopes: Scopes::of([Scope::Chat]),
         speaker,
+        chat: Default::default(),
         expires_at: None,
     }
 }

@@ -1,7 +1,9 @@
 //! The door for unchanged OpenAI clients: their wire, and what it cannot say.
 
+mod clients; // what clients send as they come
 mod python; // the official client
 mod refusals; // what is refused, in OpenAI's shape
+mod repeats; // requests that are sent again
 mod steps; // from steps, tools and commands to one text
 mod transactions; // how many a run begins
 
@@ -273,38 +275,6 @@ async fn what_clients_send_besides_is_ignored() {
         .expect(200);
     assert_eq!(answer["choices"][0]["message"]["content"], "Fine.");
     assert!(said(&world.model.last_request(), "How\nmuch?"));
-}
-
-#[tokio::test]
-async fn a_run_goes_on_when_its_client_leaves() {
-    let world = World::start().await;
-    let gate = Gate::new();
-    world.model.reply(text("Kept for later.").gate(1, &gate));
-    let ann = world.user("ann", &[]).await;
-    let mut body = request(&["hi"]);
-    body["stream"] = json!(true);
-    let answer = ann
-        .request(http::Method::POST, PATH)
-        .json(&body)
-        .send()
-        .await
-        .unwrap();
-    let id = answer.headers()["x-conversation-id"]
-        .to_str()
-        .unwrap()
-        .to_owned();
-    let run = answer.headers()["x-run-id"].to_str().unwrap().to_owned();
-    gate.reached().await;
-    let mut events = ann.listen(&id, Some(0)).await;
-    drop(answer);
-    gate.open();
-    let heard = events.until_run_ends(&run).await;
-    assert_eq!(heard.last().unwrap().data["status"], "succeeded");
-    let kept = ann.messages(&id).await;
-    assert_eq!(
-        crate::support::client::plain(kept.last().unwrap()),
-        "Kept for later."
-    );
 }
 
 #[tokio::test]

@@ -174,6 +174,7 @@ async fn other_admin(world: &World) -> Client {
         name: "admin".to_owned(),
         scopes: Scopes::of([Scope::Admin, Scope::Chat]),
         speaker: Speaker::Service(serde_json::Map::new()),
+        chat: Default::default(),
         expires_at: None,
     };
     let key = accounts::create_key(&world.db.db, &world.app().clock, world.other.id, new)

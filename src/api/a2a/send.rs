@@ -98,6 +98,7 @@ impl Asking<'_> {
             skill,
             arguments,
             conversation,
+            key: None,
         };
         skills::begin(&self.door.app, self.principal, &wanted)
             .await
@@ -148,6 +149,7 @@ impl Asking<'_> {
             scope: Map::new(),
             callback: None,
             parent_session: None,
+            key: None,
         };
         Ok(begin(app, By::Program(self.principal), wanted).await?)
     }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     app::{App, accounts},
     domain::{
-        account::{ApiKey, FrontendHeaders, FrontendSettings, Speaker},
+        account::{ApiKey, ChatSettings, FrontendHeaders, FrontendSettings, Speaker},
         ids::ApiKeyId,
         principal::Scopes,
     },
@@ -39,6 +39,7 @@ pub(in crate::api) struct KeyView {
     claims: Option<Map<String, Value>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     frontend: Option<FrontendHeaders>,
+    chat: ChatSettings,
     /// `live`, `expired` or `revoked`.
     state: &'static str,
     #[serde(with = "time::serde::rfc3339")]
@@ -73,6 +74,7 @@ impl KeyView {
             name,
             prefix,
             scopes,
+            chat,
             created_at,
             expires_at,
             revoked_at,
@@ -87,6 +89,7 @@ impl KeyView {
             kind,
             claims,
             frontend,
+            chat,
             state,
             created_at,
             expires_at,
@@ -116,6 +119,9 @@ pub(in crate::api) struct NewKey {
     claims: Option<Map<String, Value>>,
     /// The key speaks for the users of this frontend.
     frontend: Option<FrontendSettings>,
+    /// How OpenAI clients that use the key are answered.
+    #[serde(default)]
+    chat: ChatSettings,
     #[serde(default, with = "time::serde::rfc3339::option")]
     expires_at: Option<OffsetDateTime>,
 }
@@ -146,6 +152,7 @@ impl NewKey {
             name: self.name,
             scopes,
             speaker,
+            chat: self.chat,
             expires_at: self.expires_at,
         })
     }

@@ -1,9 +1,13 @@
-//! What OpenAI clients send. They send much that means nothing here, so unknown fields are ignored; what
-//! would change the answer and cannot be done is refused by name.
+//! What OpenAI clients send. They send much that means nothing here, so unknown fields are ignored, and so is what
+//! cannot be done: a header of the answer names it. Only a forced call of a client's own tool is refused.
 
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::{
+    content::{content, role},
+    limiter::Limiter,
+};
 use crate::{
     api::{
         extract::{MAX_TEXT, readable},
@@ -13,7 +17,11 @@ use crate::{
     domain::message::Role,
 };
 
-/// Sampling parameters are accepted and ignored: the agent's pack decides them.
+/// `stop` texts that are looked for.
+const MOST_STOPS: usize = 16;
+
+/// Sampling parameters are accepted and ignored: the agent's pack decides them. So are `tools`, `functions`, `n` and
+/// `response_format`; the header `x-ignored-parameters` of the answer names them.
 #[derive(Deserialize, utoipa::ToSchema)]
 pub(in crate::api) struct ChatRequest {
     /// The agent's id.
@@ -21,17 +29,32 @@ pub(in crate::api) struct ChatRequest {
     messages: Vec<ChatMessage>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
-    /// Only 1.
-    n: Option<i64>,
-    /// Must be empty: tools run here.
+    /// A text, or several, before which the answer ends.
+    #[schema(value_type = Option<Object>)]
+    stop: Option<Value>,
+    /// The answer ends after about as many tokens.
+    #[schema(value_type = Option<u64>)]
+    max_tokens: Option<Value>,
+    /// The same.
+    #[schema(value_type = Option<u64>)]
+    max_completion_tokens: Option<Value>,
+    /// There is one answer.
+    #[schema(value_type = Option<u64>)]
+    n: Option<Value>,
+    /// Ignored: the agent's own tools run on the server.
     #[schema(value_type = Option<Vec<Object>>)]
     tools: Option<Value>,
-    /// Must be empty.
+    /// Ignored likewise.
     #[schema(value_type = Option<Vec<Object>>)]
     functions: Option<Value>,
+    /// May not force a call of a client's tool.
     #[schema(value_type = Option<Object>)]
     tool_choice: Option<Value>,
-    response_format: Option<ResponseFormat>,
+    #[schema(value_type = Option<Object>)]
+    function_call: Option<Value>,
+    /// Ignored: an answer is text.
+    #[schema(value_type = Option<Object>)]
+    response_format: Option<Value>,
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -40,16 +63,10 @@ struct StreamOptions {
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
-struct ResponseFormat {
-    /// Only `text`.
-    r#type: String,
-}
-
-#[derive(Deserialize, utoipa::ToSchema)]
 struct ChatMessage {
     /// `system`, `developer`, `user`, `assistant` or `tool`.
     role: String,
-    /// Text, or a list of parts of the type `text`.
+    /// Text, or a list of parts. A part that is no text is named in the text that the agent reads.
     #[schema(value_type = Option<Object>)]
     content: Option<Value>,
 }
@@ -68,12 +85,11 @@ impl ChatRequest {
 
     /// The messages as text; the last one is the user's and is what is asked now.
     pub fn transcript(&self) -> Result<Transcript, Problem> {
-        self.refuse()?;
         let messages = self.messages.iter().enumerate().map(|(at, message)| {
             let field = format!("messages[{at}]");
             Ok((
                 role(&field, &message.role)?,
-                content(&field, message.content.as_ref())?,
+                content(&format!("{field}.content"), message.content.as_ref())?,
             ))
         });
         let transcript = messages.collect::<Result<Transcript, Problem>>()?;
@@ -92,95 +108,68 @@ impl ChatRequest {
         Ok(transcript)
     }
 
-    fn refuse(&self) -> Result<(), Problem> {
-        if self.n.is_some_and(|n| n != 1) {
-            return Err(Problem::invalid(
-                "n",
-                "only 1 answer can be given; leave `n` out",
-            ));
-        }
-        let unused = self.tool_choice.as_ref().and_then(Value::as_str) == Some("none");
-        for (field, tools) in [("tools", &self.tools), ("functions", &self.functions)] {
-            let none =
-                matches!(tools, None | Some(Value::Null)) || tools.as_ref().is_some_and(is_empty);
-            if !none && !unused {
-                let reason = "the agent's own tools run on the server and a client's cannot be called; leave this out";
+    /// Where the answer is to end.
+    pub fn limiter(&self) -> Limiter {
+        let stops = match &self.stop {
+            Some(Value::String(stop)) => vec![stop.clone()],
+            Some(Value::Array(stops)) => {
+                let texts = stops.iter().filter_map(Value::as_str);
+                texts.map(str::to_owned).take(MOST_STOPS).collect()
+            }
+            _ => Vec::new(),
+        };
+        let stops = stops.into_iter().filter(|stop| !stop.is_empty());
+        Limiter::new(stops.collect(), self.max_tokens())
+    }
+
+    pub fn max_tokens(&self) -> Option<u64> {
+        let given = [&self.max_completion_tokens, &self.max_tokens];
+        let given = given.into_iter().flatten().filter_map(Value::as_u64);
+        given.filter(|tokens| *tokens > 0).min()
+    }
+
+    /// Refuses a call that the client forces and that cannot be made. A frontend's users did not choose its tools.
+    pub fn check_tools(&self, is_frontend: bool) -> Result<(), Problem> {
+        let forced = [
+            ("tool_choice", &self.tool_choice, &self.tools),
+            ("function_call", &self.function_call, &self.functions),
+        ];
+        for (field, choice, tools) in forced {
+            if !is_frontend && is_forced(choice.as_ref()) && is_any(tools.as_ref()) {
+                let reason = "a tool of the client cannot be called, because the agent's own tools run on the \
+                              server; leave this out";
                 return Err(Problem::invalid(field, reason));
             }
         }
-        if self
-            .response_format
-            .as_ref()
-            .is_some_and(|format| format.r#type != "text")
-        {
-            return Err(Problem::invalid(
-                "response_format",
-                "only `text` can be promised; leave this out",
-            ));
-        }
         Ok(())
     }
-}
 
-fn is_empty(list: &Value) -> bool {
-    list.as_array().is_some_and(Vec::is_empty)
-}
-
-fn role(field: &str, role: &str) -> Result<Role, Problem> {
-    match role {
-        "user" => Ok(Role::User),
-        "assistant" => Ok(Role::Assistant),
-        "system" | "developer" => Ok(Role::System),
-        "tool" | "function" => Ok(Role::Tool),
-        other => {
-            let reason = format!(
-                "{other:?} is not one of `system`, `developer`, `user`, `assistant`, `tool`"
-            );
-            Err(Problem::invalid(format!("{field}.role"), reason))
-        }
+    /// The parameters that change nothing here although a client may expect it.
+    pub fn ignored(&self) -> Vec<&'static str> {
+        let format = self.response_format.as_ref();
+        let is_text = |format: &Value| format.is_null() || format["type"] == "text";
+        let one = |n: &Value| n.is_null() || n == 1;
+        let ignored = [
+            ("tools", is_any(self.tools.as_ref())),
+            ("functions", is_any(self.functions.as_ref())),
+            ("n", self.n.as_ref().is_some_and(|n| !one(n))),
+            ("response_format", format.is_some_and(|f| !is_text(f))),
+        ];
+        let ignored = ignored.into_iter().filter(|(_, is_ignored)| *is_ignored);
+        ignored.map(|(name, _)| name).collect()
     }
 }
 
-/// Text as it is; of parts, the texts in their order. Nothing is nothing: an assistant's message that only
-/// called tools has no content.
-fn content(field: &str, content: Option<&Value>) -> Result<String, Problem> {
-    let field = format!("{field}.content");
-    match content {
-        None | Some(Value::Null) => Ok(String::new()),
-        Some(Value::String(text)) => Ok(text.clone()),
-        Some(Value::Array(parts)) => {
-            let texts = parts
-                .iter()
-                .enumerate()
-                .map(|(at, part)| text(&format!("{field}[{at}]"), part));
-            Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
-        }
-        Some(_) => Err(Problem::invalid(field, "must be text or a list of parts")),
-    }
+fn is_any(tools: Option<&Value>) -> bool {
+    tools
+        .and_then(Value::as_array)
+        .is_some_and(|tools| !tools.is_empty())
 }
 
-fn text<'a>(field: &str, part: &'a Value) -> Result<&'a str, Problem> {
-    let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
-    match (
-        kind,
-        part.get("text").and_then(Value::as_str),
-        part.get("refusal").and_then(Value::as_str),
-    ) {
-        ("text" | "input_text" | "output_text", Some(text), _) | ("refusal", _, Some(text)) => {
-            Ok(text)
-        }
-        ("text", None, _) => Err(Problem::invalid(
-            format!("{field}.text"),
-            "is missing or not text",
-        )),
-        ("", ..) => Err(Problem::invalid(
-            format!("{field}.type"),
-            "is missing; only parts of the type `text` are read",
-        )),
-        (other, ..) => {
-            let reason =
-                format!("parts of the type {other:?} cannot be read by this agent; send text");
-            Err(Problem::invalid(format!("{field}.type"), reason))
-        }
+fn is_forced(choice: Option<&Value>) -> bool {
+    match choice {
+        Some(Value::String(choice)) => choice == "required",
+        Some(Value::Object(choice)) => choice.get("mode").is_none_or(|mode| mode == "required"),
+        _ => false,
     }
 }

@@ -1,6 +1,7 @@
 //! What OpenAI clients read.
 
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use crate::{
     app::servers::agents::AgentView,
@@ -113,6 +114,24 @@ struct Piece<'a> {
     logprobs: Option<()>,
 }
 
+impl<'a> Delta<'a> {
+    /// The beginning of an answer.
+    pub fn role() -> Self {
+        Self {
+            role: Some("assistant"),
+            content: Some(""),
+        }
+    }
+
+    /// A piece of its text.
+    pub fn content(text: &'a str) -> Self {
+        Self {
+            role: None,
+            content: Some(text),
+        }
+    }
+}
+
 #[derive(Default, Serialize)]
 pub(super) struct Delta<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,7 +157,21 @@ impl Head {
         }
     }
 
-    pub fn completion(self, content: String, usage: Usage) -> Completion {
+    /// Of an answer that is no run's.
+    pub fn plain(model: &str, now: OffsetDateTime) -> Self {
+        Self {
+            id: format!("chatcmpl-{}", uuid::Uuid::now_v7().simple()),
+            created: now.unix_timestamp(),
+            model: model.to_owned(),
+        }
+    }
+
+    pub fn completion(
+        self,
+        content: String,
+        usage: Usage,
+        finish_reason: &'static str,
+    ) -> Completion {
         let message = Said {
             role: "assistant",
             content,
@@ -152,7 +185,7 @@ impl Head {
             choices: [Choice {
                 index: 0,
                 message,
-                finish_reason: "stop",
+                finish_reason,
                 logprobs: None,
             }],
             usage: usage.into(),
@@ -160,8 +193,7 @@ impl Head {
     }
 
     /// A chunk with a piece of the answer, or its end.
-    pub fn chunk<'a>(&'a self, delta: Delta<'a>, finished: bool) -> Chunk<'a> {
-        let finish_reason = finished.then_some("stop");
+    pub fn chunk<'a>(&'a self, delta: Delta<'a>, finish_reason: Option<&'static str>) -> Chunk<'a> {
         let piece = Piece {
             index: 0,
             delta,

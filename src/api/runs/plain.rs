@@ -8,8 +8,9 @@ use http::{HeaderMap, StatusCode};
 use super::{NewRun, Started};
 use crate::{
     api::{
-        extract::{Caller, Json, Path},
+        extract::{Caller, Path},
         problem::Problem,
+        request_key::Keyed,
     },
     app::{App, runs::RunView},
     domain::{
@@ -26,7 +27,7 @@ pub(in crate::api) async fn create(
     app: State<Arc<App>>,
     caller: Caller,
     headers: HeaderMap,
-    new: Json<NewRun>,
+    new: Keyed<NewRun>,
 ) -> Result<(StatusCode, axum::Json<Started>), Problem> {
     super::create(app, caller, headers, new).await
 }

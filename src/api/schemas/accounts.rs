@@ -10,7 +10,7 @@ use crate::{
         runs::tenant_admin::{self, InForce},
     },
     domain::{
-        account::{self, Frontend, UserCredential},
+        account::{self, Frontend, ShownCalls, UserCredential},
         audit,
         ids::{AuditId, DeliveryId, RunId, TenantId, WebhookId},
         usage::{self, Limit, Limits, Unlimited, Used},
@@ -162,6 +162,26 @@ schemas! {
         locale: Option<String>,
         /// The frontend's own id of the conversation.
         conversation: Option<String>,
+    }
+
+    /// How OpenAI clients that use a key are answered.
+    #[serde(deny_unknown_fields)]
+    struct ChatSettings for account::ChatSettings {
+        /// A run goes on when its client closes the connection. Otherwise it is stopped.
+        #[schema(required = false)]
+        keep_running: bool,
+        #[schema(required = false)]
+        tool_calls: ShownCalls,
+    }
+
+    /// How tool calls are shown in the text of an answer.
+    #[serde(rename_all = "lowercase")]
+    enum ShownCalls for account::ShownCalls {
+        None,
+        /// A line for each call.
+        Text,
+        /// The element `<details type="tool_calls">`, which Open WebUI draws as a box that can be opened.
+        Details,
     }
 
     /// A line of a tenant's trail.

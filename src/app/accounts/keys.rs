@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     domain::{
-        account::{ApiKey, FrontendHeaders, Speaker},
+        account::{ApiKey, ChatSettings, FrontendHeaders, Speaker},
         audit::{self, Fact},
         clock::Clock,
         error::{Error, Result},
@@ -43,6 +43,7 @@ pub struct NewKey {
     pub scopes: Scopes,
     /// Not a guest: those come from [`super::Accounts::create_guest`].
     pub speaker: Speaker,
+    pub chat: ChatSettings,
     pub expires_at: Option<OffsetDateTime>,
 }
 
@@ -151,6 +152,8 @@ fn speak(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
         scopes: key.scopes,
         key: Some(key.id),
         conversation_key,
+        chat: key.chat,
+        is_frontend: matches!(key.speaker, Speaker::Frontend(_)),
     })
 }
 
@@ -323,6 +326,7 @@ pub async fn rotate_key(
         name: old.name.clone(),
         scopes: old.scopes,
         speaker: old.speaker.clone(),
+        chat: old.chat,
         expires_at: span.map(|span| now + span),
     };
     let (issued, hash) = issue(tenant, new, now);
@@ -367,6 +371,7 @@ pub(super) async fn create_guest(
         name: "guest".to_owned(),
         scopes: Scopes::of([Scope::Chat]),
         speaker: Speaker::Guest,
+        chat: ChatSettings::default(),
         expires_at: Some(expiry),
     };
     let (issued, hash) = issue(tenant, new, now);
@@ -386,6 +391,7 @@ fn issue(tenant: TenantId, new: NewKey, now: OffsetDateTime) -> (IssuedKey, [u8;
         name,
         scopes,
         speaker,
+        chat,
         expires_at,
     } = new;
     let id = ApiKeyId::new();
@@ -396,6 +402,7 @@ fn issue(tenant: TenantId, new: NewKey, now: OffsetDateTime) -> (IssuedKey, [u8;
         prefix,
         scopes,
         speaker,
+        chat,
         created_at: now,
         expires_at,
         revoked_at: None,

@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use super::{Caller, Remembered, Shared, quoted, unauthenticated, user_id};
 use crate::{
     domain::{
-        account::{Issuer, IssuerKeys},
+        account::{ChatSettings, Issuer, IssuerKeys},
         error::{Error, Result},
         principal::{Principal, Scope, Scopes},
     },
@@ -289,6 +289,8 @@ fn caller(issuer: &Issuer, claims: Map<String, Value>) -> Result<Caller> {
         scopes,
         key: None,
         conversation_key: None,
+        chat: ChatSettings::default(),
+        is_frontend: false,
     })
 }
 

@@ -32,6 +32,21 @@ pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> 
     daily.admit(user, tenant, app.clock.now())
 }
 
+/// The same for tokens alone: what is asked for costs tokens and is no run.
+pub async fn admit_tokens(app: &App, principal: &Principal) -> Result<()> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let tenant = store::tenants::get(&mut tx, principal.tenant)
+        .await?
+        .ok_or_else(|| Error::not_found("tenant"))?;
+    tenant.require_active()?;
+    let daily = tenant.limits.over(&app.config.daily()).of_tokens();
+    if !daily.is_any() {
+        return Ok(());
+    }
+    let (user, tenant) = store::usage::today(&mut tx, &principal.user).await?;
+    daily.admit(user, tenant, app.clock.now())
+}
+
 /// Additions that are folded in one transaction.
 const FOLD: i64 = 5000;
 /// How often additions are folded.

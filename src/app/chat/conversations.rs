@@ -14,18 +14,22 @@ pub use crate::app::runs::deleting::delete;
 use crate::app::{
     App,
     accounts::usage,
-    runs::opening::{self, OpenedRun, Place, RunRequest},
+    runs::{
+        opening::{self, OpenedRun, Place, RunRequest},
+        repeats,
+    },
     servers::agents,
 };
 use crate::{
     domain::{
-        error::{Error, Result},
+        error::{Error, Result, Thing},
         event::Event,
         ids::{AgentId, ConversationId, RunId, TenantId},
         message::{Message, Part, Role},
         pack::Pack,
         principal::Principal,
         prompt,
+        request_key::{Begun, RequestKey},
         run::{Conversation, Run, RunKind},
     },
     store::{self, Tx, hints::Hint, messages::NewMessage},
@@ -39,6 +43,14 @@ pub const MAX_MESSAGE: usize = 32_768;
 pub struct Posted {
     pub message: Message,
     pub run: Run,
+}
+
+/// What a user says.
+#[derive(Clone, Copy)]
+pub struct Said<'a> {
+    pub text: &'a str,
+    /// The prompt's field that it answers.
+    pub field: Option<&'a str>,
 }
 
 /// Opens a conversation; the pack's welcome, if it has one, is its first message.
@@ -167,10 +179,10 @@ pub async fn post(
     app: &App,
     principal: &Principal,
     id: ConversationId,
-    text: String,
-    field: Option<&str>,
+    said: Said<'_>,
+    key: Option<&RequestKey>,
 ) -> Result<Posted> {
-    let text = checked(&text)?;
+    let (text, field) = (checked(said.text)?, said.field);
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
     let may_answer = field.is_some() || store::conversations::awaits_answer(&mut tx, id).await?;
@@ -198,8 +210,27 @@ pub async fn post(
         answer.as_ref(),
     )
     .await?;
+    let begun = Begun {
+        conversation: id,
+        run: Some(said.posted.run.id),
+        message: Some(said.posted.message.id),
+        repeats: 0,
+    };
+    repeats::remember(&mut tx, principal, key, begun).await?;
     tx.commit().await?;
     Ok(said.publish(app, principal))
+}
+
+/// What an earlier request has posted; its run as it is now.
+pub async fn posted(app: &App, principal: &Principal, begun: Begun) -> Result<Posted> {
+    let (Some(run), Some(message)) = (begun.run, begun.message) else {
+        return Err(Error::NotFound(Thing::Conversation(begun.conversation)));
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    Ok(Posted {
+        message: store::messages::get(&mut tx, begun.conversation, message).await?,
+        run: store::runs::get(&mut tx, &principal.user, run).await?,
+    })
 }
 
 /// A text that can be a message.
@@ -231,6 +262,10 @@ enum Unpublished {
 }
 
 impl PendingPost {
+    pub(in crate::app) fn posted(&self) -> &Posted {
+        &self.posted
+    }
+
     /// After the commit: tells the listeners and starts the run.
     pub(in crate::app) fn publish(self, app: &App, principal: &Principal) -> Posted {
         match self.unpublished {

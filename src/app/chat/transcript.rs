@@ -2,15 +2,16 @@
 //! the client has shown so far finds our conversation again, with the tool calls that the client never
 //! saw. A transcript that was edited or regenerated matches nothing and becomes a conversation of its own.
 
+mod digest;
+
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
+use self::digest::{digest, without_calls};
 use super::{
     conversations::{self, Listening, Posted},
     prompt_answers::{Matching, match_pending_prompt},
 };
-use crate::app::{App, servers::agents};
+use crate::app::{App, runs::repeats, servers::agents};
 use crate::{
     domain::{
         error::{Error, Result},
@@ -18,23 +19,40 @@ use crate::{
         message::{Part, Role},
         pack::Pack,
         principal::Principal,
+        request_key::{Begun, RequestKey},
         run::{Conversation, Run},
     },
-    store::{self, Tx, messages::NewMessage},
+    store::{self, Tx},
 };
 
 /// A transcript as a client sends it, oldest first.
 pub type Transcript = Vec<(Role, String)>;
 
+/// Messages that are taken over from a transcript: the last ones. A model reads fewer.
+const MOST_IMPORTED: usize = 200;
+
+/// What a client asks.
+#[derive(Clone)]
+pub struct Question {
+    pub agent: String,
+    /// The frontend's own id of the chat, when it names one.
+    pub chat: Option<String>,
+    pub transcript: Transcript,
+    /// The request may be sent again.
+    pub key: Option<RequestKey>,
+}
+
+/// A question that was posted.
+pub struct Asked {
+    pub conversation: ConversationId,
+    pub run: Run,
+    /// Begins with what happened since the client's last turn.
+    pub listening: Listening,
+}
+
 /// Posts the last message of a transcript where it belongs, and listens for the answer.
-/// `chat`: the frontend's own id of the chat, when it names one.
-pub async fn resume(
-    app: &Arc<App>,
-    principal: &Principal,
-    agent: &str,
-    chat: Option<&str>,
-    mut transcript: Transcript,
-) -> Result<(Conversation, Posted, Listening)> {
+pub async fn resume(app: &Arc<App>, principal: &Principal, question: &Question) -> Result<Asked> {
+    let mut transcript = question.transcript.clone();
     let Some((Role::User, text)) = transcript.pop() else {
         return Err(Error::invalid(
             "messages",
@@ -42,10 +60,10 @@ pub async fn resume(
         ));
     };
     let text = conversations::checked(&text)?;
-    let pack = agents::pack(app, principal, agent).await?;
-    let key = key(chat, &transcript);
+    let pack = agents::pack(app, principal, &question.agent).await?;
+    let key = digest(question.chat.as_deref(), &transcript);
     let place = (&*pack, key.as_str(), &transcript);
-    let (mut tx, mut conversation) = locate(app, principal, place).await?;
+    let (mut tx, mut conversation, mut told) = locate(app, principal, place).await?;
     let mut answer = None;
     if store::conversations::awaits_answer(&mut tx, conversation.id).await? {
         // Matching an answer takes transactions of its own. The conversation is not a new one, which awaits nothing.
@@ -58,7 +76,7 @@ pub async fn resume(
             field: None,
         };
         answer = match_pending_prompt(app, &matching).await?;
-        (tx, conversation) = locate(app, principal, place).await?;
+        (tx, conversation, told) = locate(app, principal, place).await?;
     }
     let post = conversations::say(
         app,
@@ -69,98 +87,110 @@ pub async fn resume(
         answer.as_ref(),
     )
     .await?;
+    let Posted { message, run } = post.posted();
+    let begun = Begun {
+        conversation: conversation.id,
+        run: Some(run.id),
+        message: Some(message.id),
+        repeats: 0,
+    };
+    repeats::remember(&mut tx, principal, question.key.as_ref(), begun).await?;
     // Before the commit, so that nothing is announced that this listener does not hear.
-    let listening = Listening::new(app, principal, conversation.id, conversation.last_event);
+    let listening = Listening::new(app, principal, conversation.id, told)
+        .reading_rows(told < conversation.last_event);
     tx.commit().await?;
-    let posted = post.publish(app, principal);
-    Ok((conversation, posted, listening))
+    Ok(Asked {
+        conversation: conversation.id,
+        run: post.publish(app, principal).run,
+        listening,
+    })
 }
 
-/// The conversation that a key belongs to, locked; a new one with what was said before when there is none.
+/// Listens to the answer of a run that an earlier request began, from its first message on.
+pub async fn rejoin(
+    app: &Arc<App>,
+    principal: &Principal,
+    conversation: ConversationId,
+    run: RunId,
+) -> Result<Asked> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let opening = store::messages::opening_event(&mut tx, conversation, run).await?;
+    let run = store::runs::get(&mut tx, &principal.user, run).await?;
+    drop(tx);
+    let listening = conversations::listen(app, principal, conversation, Some(opening - 1)).await?;
+    Ok(Asked {
+        conversation,
+        run,
+        listening,
+    })
+}
+
+/// The conversation that a key belongs to, locked, and the last event that its client was told of; a new conversation
+/// with what was said before when there is none.
 async fn locate(
     app: &App,
     principal: &Principal,
     (pack, key, transcript): (&Pack, &str, &Transcript),
-) -> Result<(Tx, Conversation)> {
+) -> Result<(Tx, Conversation, i64)> {
     let (tenant, user) = (principal.tenant, &principal.user);
     let mut tx = app.db.tenant(tenant).await?;
     let known = store::conversations::by_external_key(&mut tx, user, pack.id(), key).await?;
-    if let Some(conversation) = known {
-        return Ok((tx, conversation));
+    if let Some((conversation, told)) = known {
+        return Ok((tx, conversation, told));
     }
     let mut conversation = conversations::open(&mut tx, principal, pack, "", Some(key)).await?;
-    conversation.last_event += import(&mut tx, principal, conversation.id, transcript).await?;
-    Ok((tx, conversation))
+    conversation.last_event += import(&mut tx, conversation.id, transcript).await?;
+    let told = conversation.last_event;
+    Ok((tx, conversation, told))
 }
 
-/// Remembers what the client shows now, its answer included, so that its next request finds the conversation. The run as
-/// it ended.
+/// What a client was told of.
+#[derive(Clone, Copy)]
+pub struct Told {
+    /// The last event.
+    pub event: i64,
+    /// The last event of the conversation when the answer ended.
+    pub last: i64,
+    /// The answer is an old one, and the conversation may have gone on since.
+    pub is_late: bool,
+}
+
+/// Remembers what the client shows now, its answer included, so that its next request finds the conversation. The run
+/// as it ended.
 pub async fn answered(
     app: &App,
     principal: &Principal,
     (conversation, run): (ConversationId, RunId),
-    chat: Option<&str>,
-    transcript: &Transcript,
+    question: &Question,
+    told: Told,
 ) -> Result<Run> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    store::conversations::set_external_key(&mut tx, conversation, &key(chat, transcript)).await?;
+    let key = digest(question.chat.as_deref(), &question.transcript);
+    let only_if_last = told.is_late.then_some(told.last);
+    store::conversations::set_external_key(&mut tx, conversation, &key, told.event, only_if_last)
+        .await?;
     let run = store::runs::get(&mut tx, &principal.user, run).await?;
     tx.commit().await?;
     Ok(run)
 }
 
-/// SHA-256 over the chat id and every message, in hex. Space around a message does not count: clients trim.
-fn key(chat: Option<&str>, transcript: &Transcript) -> String {
-    let mut digest = Sha256::new();
-    let mut add = |text: &str| {
-        digest.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
-        digest.update(text);
-    };
-    add(chat.unwrap_or_default());
-    if transcript.is_empty() && chat.is_none() {
-        // Every new chat begins like this one; they must not meet.
-        add(&uuid::Uuid::now_v7().to_string());
-    }
-    for (role, text) in transcript {
-        add(match role {
-            Role::User => "user",
-            Role::Assistant => "assistant",
-            Role::Tool => "tool",
-            Role::System => "system",
-        });
-        add(text.trim());
-    }
-    hex::encode(digest.finalize())
-}
-
 /// Takes over what the client says was said before; how many messages. Nothing of it was checked by us: it is the
 /// user's word.
-async fn import(
-    tx: &mut Tx,
-    principal: &Principal,
-    id: ConversationId,
-    transcript: &Transcript,
-) -> Result<i64> {
-    let mut imported = 0;
-    for (role, text) in transcript
-        .iter()
-        .filter(|(_, text)| !text.trim().is_empty())
-    {
+async fn import(tx: &mut Tx, id: ConversationId, transcript: &Transcript) -> Result<i64> {
+    let said = transcript.iter().filter_map(|(role, text)| {
         let (role, text) = match role {
-            Role::Assistant => (Role::Assistant, text.clone()),
+            Role::Assistant => (Role::Assistant, without_calls(text).into_owned()),
             Role::System => (Role::User, format!("[Instructions of the client]\n{text}")),
             Role::User | Role::Tool => (Role::User, text.clone()),
         };
-        let parts = [Part::text(text.replace('\0', ""))];
-        let message = NewMessage {
-            run: None,
-            run_ordinal: 0,
-            role,
-            parts: &parts,
-            for_model: true,
-        };
-        store::messages::append(tx, principal.tenant, id, message).await?;
-        imported += 1;
+        let parts = vec![Part::text(text.replace('\0', ""))];
+        (!text.trim().is_empty()).then_some((role, parts))
+    });
+    let mut said: Vec<_> = said.collect();
+    said.drain(..said.len().saturating_sub(MOST_IMPORTED));
+    if said.is_empty() {
+        return Ok(0);
     }
-    Ok(imported)
+    store::messages::import(tx, id, &said).await?;
+    i64::try_from(said.len()).map_err(Error::internal)
 }

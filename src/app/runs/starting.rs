@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::opening::{self, Place, RunRequest};
+use super::{
+    opening::{self, Place, RunRequest},
+    repeats,
+};
 use crate::{
     app::{
         App,
@@ -20,6 +23,7 @@ use crate::{
         pack::{Pack, Provider},
         params,
         principal::Principal,
+        request_key::{self, RequestKey},
         run::{Branch, Conversation, RunKind, RunValues},
     },
     store::{self, Tx, trees::Given},
@@ -44,6 +48,8 @@ pub struct Wanted {
     pub callback: Option<ConversationId>,
     /// The session that a new one belongs to.
     pub parent_session: Option<ConversationId>,
+    /// The request may be sent again.
+    pub key: Option<RequestKey>,
 }
 
 /// Who wants it.
@@ -123,12 +129,32 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
         title: None,
     };
     let opened = opening::open(app, &mut tx, &request).await?;
+    let begun = request_key::Begun {
+        conversation: conversation.id,
+        run: Some(id),
+        message: None,
+        repeats: 0,
+    };
+    repeats::remember(&mut tx, principal, wanted.key.as_ref(), begun).await?;
     tx.commit().await?;
     opened.publish(app);
     Ok(Begun {
         run: id,
         session: conversation.id,
         agent: conversation.agent,
+    })
+}
+
+/// The run that an earlier request began.
+pub async fn begun(app: &App, principal: &Principal, earlier: request_key::Begun) -> Result<Begun> {
+    let own = own(app, principal, earlier.conversation).await?;
+    let run = earlier
+        .run
+        .ok_or_else(|| Error::NotFound(Thing::Conversation(own.id)))?;
+    Ok(Begun {
+        run,
+        session: own.id,
+        agent: own.agent,
     })
 }
 

@@ -162,6 +162,7 @@ async fn started(app: &Arc<App>, caller: &RunCaller, start: Start) -> Result<Val
         scope: Map::new(),
         callback: (mode == Mode::AsyncCallback).then_some(caller.session),
         parent_session: Some(caller.session),
+        key: None,
     };
     run(app, caller, mode, wanted).await
 }
@@ -177,6 +178,7 @@ async fn resumed(app: &Arc<App>, caller: &RunCaller, resume: Resume) -> Result<V
         scope: Map::new(),
         callback: (mode == Mode::AsyncCallback).then_some(caller.session),
         parent_session: None,
+        key: None,
     };
     run(app, caller, mode, wanted).await
 }

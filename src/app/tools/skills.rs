@@ -15,7 +15,7 @@ use serde_json::{Map, Value, value::RawValue};
 use crate::app::{
     App,
     chat::conversations,
-    runs::starting::Begun,
+    runs::{repeats, starting::Begun},
     servers::{agents, run_values},
     tools::toolset::{self, Toolbox},
 };
@@ -29,6 +29,7 @@ use crate::{
         pack::Pack,
         policy::{Decision, decide},
         principal::Principal,
+        request_key::{self, RequestKey},
         run::ClaimedRun,
         server::AccessMode,
         skill::{self, Skill},
@@ -177,6 +178,8 @@ pub struct Wanted<'a> {
     pub arguments: Map<String, Value>,
     /// Where it is written down; absent: in a conversation of its own.
     pub conversation: Option<ConversationId>,
+    /// The request may be sent again.
+    pub key: Option<&'a RequestKey>,
 }
 
 /// Begins a run of a skill. `NotFound` for a skill or a conversation that is not there for the principal, `Invalid`
@@ -214,6 +217,13 @@ pub async fn begin(app: &Arc<App>, principal: &Principal, wanted: &Wanted<'_>) -
         )));
     }
     let said = conversations::say(app, &mut tx, principal, &conversation, &line, None).await?;
+    let begun = request_key::Begun {
+        conversation: conversation.id,
+        run: Some(said.posted().run.id),
+        message: None,
+        repeats: 0,
+    };
+    repeats::remember(&mut tx, principal, wanted.key, begun).await?;
     tx.commit().await?;
     let posted = said.publish(app, principal);
     Ok(Begun {

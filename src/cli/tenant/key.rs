@@ -12,7 +12,7 @@ use crate::{
         IssuedKey, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key,
     },
     domain::{
-        account::{self, ApiKey, FrontendSettings, Speaker},
+        account::{self, ApiKey, ChatSettings, FrontendSettings, ShownCalls, Speaker},
         clock::Clock,
         principal::Scopes,
     },
@@ -34,6 +34,12 @@ pub enum Command {
         days: Option<u16>,
         #[command(flatten)]
         speaker: Box<SpeakerArgs>,
+        /// An answer goes on when its OpenAI client closes the connection
+        #[arg(long)]
+        keep_running: bool,
+        /// How OpenAI clients show tool calls
+        #[arg(long, default_value = "none")]
+        tool_calls: ToolCalls,
     },
     /// List the keys of a tenant
     List { tenant: String },
@@ -76,6 +82,23 @@ pub struct SpeakerArgs {
     /// The header with the frontend's id of the conversation
     #[arg(long)]
     conversation_header: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ToolCalls {
+    None,
+    Text,
+    Details,
+}
+
+impl From<ToolCalls> for ShownCalls {
+    fn from(calls: ToolCalls) -> Self {
+        match calls {
+            ToolCalls::None => Self::None,
+            ToolCalls::Text => Self::Text,
+            ToolCalls::Details => Self::Details,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -134,6 +157,8 @@ pub(super) async fn run(
             scopes,
             days,
             speaker,
+            keep_running,
+            tool_calls,
         } => {
             let scopes =
                 Scopes::parse(&scopes).map_err(|error| anyhow::anyhow!("--scope: {error}"))?;
@@ -142,6 +167,10 @@ pub(super) async fn run(
                 name,
                 scopes,
                 speaker: speaker.speaker()?,
+                chat: ChatSettings {
+                    keep_running,
+                    tool_calls: tool_calls.into(),
+                },
                 expires_at,
             };
             let tenant = find_tenant(db, &tenant).await?;

@@ -91,6 +91,7 @@ impl Household {
             name: name.to_owned(),
             scopes: Scopes::of([Scope::Chat]),
             speaker,
+            chat: Default::default(),
             expires_at: None,
         };
         let issued = accounts::create_key(self.db(), &self.clock, tenant.id, new)

@@ -32,6 +32,7 @@ fn new(name: &str, scopes: &[Scope], speaker: Speaker) -> NewKey {
         name: name.to_owned(),
         scopes: Scopes::of(scopes.iter().copied()),
         speaker,
+        chat: Default::default(),
         expires_at: None,
     }
 }

@@ -107,7 +107,7 @@ async fn browsers_of_listed_origins_may_call() {
         client
             .send(request.header(
                 "access-control-request-headers",
-                "authorization,content-type",
+                "authorization,if-match,x-agent-session-id,x-stainless-lang,idempotency-key",
             ))
             .await
     };
@@ -117,7 +117,14 @@ async fn browsers_of_listed_origins_may_call() {
         listed.header("access-control-allow-origin"),
         "https://chat.example.org"
     );
-    for header in ["authorization", "if-match", "x-agent-session-id"] {
+    let sent = [
+        "authorization",
+        "if-match",
+        "x-agent-session-id",
+        "x-stainless-lang",
+        "idempotency-key",
+    ];
+    for header in sent {
         assert!(
             listed
                 .header("access-control-allow-headers")
@@ -143,12 +150,14 @@ async fn browsers_of_listed_origins_may_call() {
         "https://chat.example.org",
         "a page may read why"
     );
-    assert!(
-        failed
-            .header("access-control-expose-headers")
-            .contains("etag"),
-        "to be sent back with If-Match"
-    );
+    for header in ["etag", "x-conversation-id", "x-run-id", "retry-after"] {
+        assert!(
+            failed
+                .header("access-control-expose-headers")
+                .contains(header),
+            "{header}"
+        );
+    }
 }
 
 #[tokio::test]

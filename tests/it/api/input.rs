@@ -284,24 +284,6 @@ fn cases() -> Vec<Case> {
             "",
             "not found",
         ),
-        (
-            get(),
-            "/v1/nothing",
-            Value::Null,
-            404,
-            "not_found",
-            "",
-            "this path",
-        ),
-        (
-            get(),
-            "/v1/conversations/",
-            Value::Null,
-            404,
-            "not_found",
-            "",
-            "this path",
-        ),
     ]
 }
 

@@ -144,6 +144,47 @@ async fn an_openai_client_approves_in_text_and_sees_the_code() {
     assert_eq!(world.bank.executions("send_money"), 1);
 }
 
+#[tokio::test]
+async fn an_openai_client_is_told_the_outcome_before_its_next_answer() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let mut said = Vec::new();
+    let mut say = async |text: &str| {
+        said.push(json!({ "role": "user", "content": text }));
+        let body = json!({ "model": "bank", "messages": said });
+        let answer = staff.ann.post("/v1/chat/completions", body).await;
+        let message = answer.expect(200)["choices"][0]["message"].clone();
+        said.push(message.clone());
+        let id = answer.header("x-conversation-id").to_owned();
+        (message["content"].as_str().unwrap().to_owned(), id)
+    };
+    let (asked, conversation) = say("pay 12.00").await;
+    assert!(asked.ends_with("It waits."), "{asked}");
+    let mine = staff
+        .ann
+        .get("/v1/approvals?role=requester")
+        .await
+        .expect(200);
+    let request = &mine["items"][0];
+    approve(&staff.bob, request).await.expect(200);
+    eventually(async || {
+        let messages = staff.ann.messages(&conversation).await;
+        plain(messages.last().unwrap()) == "So it ended."
+    })
+    .await;
+    let (told, same) = say("hello").await;
+    assert_eq!(same, conversation);
+    let (head, answer) = told.split_once("So it ended.").unwrap();
+    assert!(head.contains(request["code"].as_str().unwrap()), "{told}");
+    assert_eq!(answer, "\n\nSo it ended.", "the follow-up and the answer");
+    let (next, same) = say("and now?").await;
+    assert_eq!(
+        (next.as_str(), same),
+        ("So it ended.", conversation),
+        "told once"
+    );
+}
+
 async fn news(client: &Client, last: Option<&str>) -> Events {
     let mut request = client.request(Method::GET, "/v1/events");
     if let Some(last) = last {

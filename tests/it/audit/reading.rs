@@ -186,6 +186,7 @@ async fn another_tenants_admin_reads_their_own_trail_only() {
         name: "root".to_owned(),
         scopes: Scopes::of([Scope::Admin]),
         speaker: Speaker::Service(serde_json::Map::new()),
+        chat: Default::default(),
         expires_at: None,
     };
     let key = accounts::create_key(&world.db.db, &Clock::System, world.other.id, new)

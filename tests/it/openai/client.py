@@ -61,7 +61,8 @@ print(json.dumps({
     "async": asyncio.run(asynchronous()),
     "no such model": refusal(lambda: create(model="gpt-4o", messages=QUESTION)),
     "wrong key": refusal(lambda: openai.OpenAI(base_url=BASE_URL, api_key="wrong").models.list()),
-    "own tools": refusal(lambda: create(model="bank", messages=QUESTION, tools=[tool])),
+    "forced tools": refusal(
+        lambda: create(model="bank", messages=QUESTION, tools=[tool], tool_choice="required")),
     "failed run": refusal(lambda: create(model="bank", messages=QUESTION)),
     "failed stream": refusal(lambda: list(create(model="bank", messages=QUESTION, stream=True))),
 }))

@@ -55,7 +55,7 @@ async fn the_official_python_client_works_unchanged() {
         "async": "Asynchronously.",
         "no such model": ["NotFoundError", 404, "model_not_found", "model"],
         "wrong key": ["AuthenticationError", 401, "invalid_api_key", null],
-        "own tools": ["BadRequestError", 400, "invalid", "tools"],
+        "forced tools": ["BadRequestError", 400, "invalid", "tool_choice"],
         "failed run": ["InternalServerError", 502, "run_failed", null],
         "failed stream": ["APIError", null, "run_failed", null],
     });

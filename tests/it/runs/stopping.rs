@@ -294,6 +294,7 @@ async fn a_run_that_is_being_stopped_starts_nothing() {
         scope: Map::new(),
         callback: None,
         parent_session: Some(session),
+        key: None,
     };
     let refused = begin(
         world.app(),

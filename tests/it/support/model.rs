@@ -39,7 +39,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 mod reply;
 mod transcript;
 
-pub use reply::{Gate, Index, Reply, call, calls, error, events, raw, text};
+pub use reply::{Call, Gate, Index, Reply, call, calls, error, events, raw, text};
 pub use transcript::{last_user, results, said, text_of, tool_names};
 
 /// How long a test waits for something that should happen at once.

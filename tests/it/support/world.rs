@@ -17,7 +17,7 @@ use chatelaine::{
     },
     cli::serve::Service,
     domain::{
-        account::{FrontendHeaders, Speaker, Tenant},
+        account::{ChatSettings, FrontendHeaders, Speaker, Tenant},
         config::{Config, Environment},
         ids::AgentId,
         principal::{Scope, Scopes},
@@ -271,12 +271,29 @@ impl World {
 
     /// A key of the tenant.
     pub async fn key(&self, name: &str, scopes: Scopes, speaker: Speaker) -> Secret {
-        let new = NewKey {
+        self.made(NewKey {
             name: name.to_owned(),
             scopes,
             speaker,
+            chat: ChatSettings::default(),
             expires_at: None,
-        };
+        })
+        .await
+    }
+
+    /// A key whose OpenAI clients are answered like this.
+    pub async fn chat_key(&self, name: &str, chat: ChatSettings, speaker: Speaker) -> Secret {
+        self.made(NewKey {
+            name: name.to_owned(),
+            scopes: Scopes::of([Scope::Chat]),
+            speaker,
+            chat,
+            expires_at: None,
+        })
+        .await
+    }
+
+    async fn made(&self, new: NewKey) -> Secret {
         accounts::create_key(&self.db.db, &self.app().clock, self.tenant.id, new)
             .await
             .unwrap()

@@ -20,6 +20,7 @@ async fn other_admin(world: &World) -> Client {
         name: "root".to_owned(),
         scopes: Scopes::of([Scope::Admin]),
         speaker,
+        chat: Default::default(),
         expires_at: None,
     };
     world.client(

@@ -83,6 +83,12 @@ impl Listening {
         }
     }
 
+    /// With `behind`, begins with the events that are rows already.
+    pub(in crate::app) fn reading_rows(mut self, behind: bool) -> Self {
+        self.is_stale = behind;
+        self
+    }
+
     /// The next piece of news; `None` when the process stops. `NotFound` once the conversation is gone.
     pub async fn next(&mut self) -> Result<Option<Heard>> {
         loop {

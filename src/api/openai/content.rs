@@ -1,0 +1,98 @@
+//! The text of a message as clients send it. What is no text is named in it, so that a conversation with an image goes
+//! on.
+
+use serde_json::Value;
+
+use crate::{api::problem::Problem, domain::message::Role};
+
+/// Characters of an address that stands for what it leads to.
+const MAX_ADDRESS: usize = 200;
+
+pub(super) fn role(field: &str, role: &str) -> Result<Role, Problem> {
+    match role {
+        "user" => Ok(Role::User),
+        "assistant" => Ok(Role::Assistant),
+        "system" | "developer" => Ok(Role::System),
+        "tool" | "function" => Ok(Role::Tool),
+        other => {
+            let reason = format!(
+                "{other:?} is not one of `system`, `developer`, `user`, `assistant`, `tool`"
+            );
+            Err(Problem::invalid(format!("{field}.role"), reason))
+        }
+    }
+}
+
+/// Text as it is; of parts, the texts in their order. Nothing is nothing: an assistant's message that only
+/// called tools has no content.
+pub(super) fn content(field: &str, content: Option<&Value>) -> Result<String, Problem> {
+    match content {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Array(parts)) => {
+            let texts = parts
+                .iter()
+                .enumerate()
+                .map(|(at, part)| text(&format!("{field}[{at}]"), part));
+            Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n"))
+        }
+        Some(_) => Err(Problem::invalid(field, "must be text or a list of parts")),
+    }
+}
+
+fn text(field: &str, part: &Value) -> Result<String, Problem> {
+    let kind = part["type"].as_str().unwrap_or_default();
+    match (kind, part["text"].as_str(), part["refusal"].as_str()) {
+        ("text" | "input_text" | "output_text", Some(text), _) | ("refusal", _, Some(text)) => {
+            Ok(text.to_owned())
+        }
+        ("text" | "input_text" | "output_text", None, _) => Err(Problem::invalid(
+            format!("{field}.text"),
+            "is missing or not text",
+        )),
+        ("", ..) => Err(Problem::invalid(format!("{field}.type"), "is missing")),
+        (other, ..) => Ok(format!("[{}; not shown to you]", name(other, part))),
+    }
+}
+
+/// What a part is that has no text.
+fn name(kind: &str, part: &Value) -> String {
+    let address = |value: &Value| match &value["url"] {
+        Value::String(url) => described(url),
+        _ => value.as_str().map(described).unwrap_or_default(),
+    };
+    let named = |what: &str, about: String| {
+        if about.is_empty() {
+            what.to_owned()
+        } else {
+            format!("{what}: {about}")
+        }
+    };
+    let file = || {
+        let file = part.get("file").unwrap_or(part);
+        file["filename"].as_str().unwrap_or_default()
+    };
+    match kind {
+        "image_url" | "input_image" => named("image", address(&part["image_url"])),
+        "video_url" => named("video", address(&part["video_url"])),
+        "input_audio" => "audio".to_owned(),
+        "file" | "input_file" => named("file", file().chars().take(MAX_ADDRESS).collect()),
+        other => {
+            let other: String = other.chars().take(64).collect();
+            format!("a part of the type {other:?}")
+        }
+    }
+}
+
+/// An address, or type and size of the data in it.
+fn described(url: &str) -> String {
+    match url.strip_prefix("data:") {
+        Some(data) => {
+            let (head, body) = data.split_once(',').unwrap_or((data, ""));
+            let media = head.split(';').next().unwrap_or_default();
+            let media: String = media.chars().take(64).collect();
+            format!("{media}, {} kB", (body.len() * 3 / 4).div_ceil(1000))
+        }
+        None => url.chars().take(MAX_ADDRESS).collect(),
+    }
+}

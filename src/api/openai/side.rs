@@ -1,0 +1,123 @@
+//! What frontends ask beside a chat: titles, tags, suggestions. Such a request is one plain call of the model.
+//!
+//! Open WebUI names it in a header, if its connection is set up to send one. Otherwise the prompts that frontends bring
+//! along are recognised by their beginning.
+
+use axum::response::{IntoResponse, Response, sse::Event};
+use futures_util::{Stream, StreamExt, stream};
+use http::HeaderMap;
+
+use super::{
+    answer::data,
+    wire::{Delta, Head},
+};
+use crate::{
+    api::{events, limits, problem::Problem},
+    app::chat::{completions::Piece, transcript::Transcript},
+    domain::{
+        error::{Error, Result},
+        message::Role,
+        run::Usage,
+    },
+};
+
+/// In Open WebUI's connection: `{"X-OpenWebUI-Task": "{{TASK}}"}`.
+const TASK_HEADER: &str = "x-openwebui-task";
+/// What Open WebUI's prompts begin with. What it writes before a question about documents begins alike and is none.
+const TASK: &str = "### Task:";
+const TASKS: [&str; 7] = [
+    "Generate a concise title",
+    "Generate a concise, 3-5 word title",
+    "Generate 1-3 broad tags",
+    "Generate a detailed prompt for am image",
+    "Predict 3-5 useful messages",
+    "Suggest 3-5 relevant follow-up",
+    "Analyze the chat history to determine the necessity",
+];
+const AUTOCOMPLETE: &str = "You are an autocompletion system.";
+/// Of LibreChat, and of Open WebUI without the heading.
+const PROMPTS: [&str; 5] = [
+    "Analyze this conversation and provide:\n1. The detected language",
+    "Provide a concise, 5-word-or-less title for the conversation",
+    "Please generate a concise, 5-word-or-less title for the conversation",
+    "Detect user language and write in the same language an extremely concise title",
+    "Your task is to reflect the speaker's likely facial expression through a fitting emoji",
+];
+
+/// Whether a frontend asks for something beside its chat.
+pub(super) fn is_side_request(headers: &HeaderMap, transcript: &Transcript) -> bool {
+    let task = headers.get(TASK_HEADER).and_then(|task| task.to_str().ok());
+    // A frontend that does not know it sends the placeholder or nothing.
+    if task.is_some_and(|task| !task.trim().is_empty() && !task.contains("{{")) {
+        return true;
+    }
+    let asked = transcript.last().into_iter();
+    let system = transcript.first().into_iter();
+    let system = system.filter(|(role, _)| *role == Role::System);
+    asked.chain(system).any(|(_, text)| is_task(text.trim()))
+}
+
+fn is_task(text: &str) -> bool {
+    let begins = |prompts: &[&str], text: &str| prompts.iter().any(|p| text.starts_with(p));
+    match text.strip_prefix(TASK) {
+        Some(task) => {
+            let task = task.trim_start();
+            begins(&TASKS, task) || task.starts_with(AUTOCOMPLETE)
+        }
+        None => begins(&PROMPTS, text),
+    }
+}
+
+/// The answer of the model, whole.
+pub(super) async fn complete(
+    mut pieces: impl Stream<Item = Result<Piece>> + Unpin,
+    head: Head,
+) -> Result<Response, Problem> {
+    let mut said = String::new();
+    while let Some(piece) = pieces.next().await {
+        match piece? {
+            Piece::Text(text) => said.push_str(&text),
+            Piece::Done { usage, is_cut } => {
+                let completion = head.completion(said, usage, reason(is_cut));
+                return Ok(axum::Json(completion).into_response());
+            }
+        }
+    }
+    Err(Error::Unavailable("the model's answer broke off; try again".to_owned()).into())
+}
+
+fn reason(is_cut: bool) -> &'static str {
+    if is_cut { "length" } else { "stop" }
+}
+
+/// The answer of the model as chunks.
+pub(super) fn stream(
+    pieces: impl Stream<Item = Result<Piece>> + Send + Unpin + 'static,
+    head: Head,
+    (with_usage, open): (bool, limits::Stream),
+) -> Response {
+    let first = data(&head.chunk(Delta::role(), None));
+    let chunks = pieces.flat_map(move |piece| {
+        let _open = &open;
+        stream::iter(chunks_of(&head, piece, with_usage))
+    });
+    events::answer(stream::iter([first]).chain(chunks))
+}
+
+fn chunks_of(head: &Head, piece: Result<Piece>, with_usage: bool) -> Vec<Event> {
+    match piece {
+        Ok(Piece::Text(text)) => vec![data(&head.chunk(Delta::content(&text), None))],
+        Ok(Piece::Done { usage, is_cut }) => {
+            ending(head, reason(is_cut), with_usage.then_some(usage))
+        }
+        Err(error) => vec![data(&Problem::from(error).openai())],
+    }
+}
+
+/// The last chunks of an answer.
+pub(super) fn ending(head: &Head, reason: &'static str, usage: Option<Usage>) -> Vec<Event> {
+    let mut chunks = vec![data(&head.chunk(Delta::default(), Some(reason)))];
+    chunks.extend(usage.map(|usage| data(&head.usage(usage))));
+    chunks.push(Event::default().data("[DONE]"));
+    chunks
+}

@@ -1,0 +1,98 @@
+//! A plain call of an agent's model: no tools, no conversation, no run. Frontends ask for one beside a chat, to make a
+//! title, tags or suggestions. Its tokens count, and the limits of tokens hold.
+
+use std::sync::Arc;
+
+use futures_util::{Stream, StreamExt, stream};
+
+use super::transcript::Transcript;
+use crate::{
+    app::{App, accounts::usage, servers::agents},
+    domain::{
+        error::{Error, Result},
+        ids::AgentId,
+        message::Role,
+        pack::Provider,
+        principal::Principal,
+        run::Usage,
+    },
+    llm::{Delta, StepRequest, Stop, Turn},
+    store,
+};
+
+/// A piece of the answer.
+pub enum Piece {
+    Text(String),
+    /// `is_cut`: the answer reached the limit of its length.
+    Done {
+        usage: Usage,
+        is_cut: bool,
+    },
+}
+
+/// Asks the model of an agent about a transcript. `max_tokens` lowers the limit of the pack.
+pub async fn complete(
+    app: &Arc<App>,
+    principal: &Principal,
+    agent: &str,
+    transcript: &Transcript,
+    max_tokens: Option<u64>,
+) -> Result<impl Stream<Item = Result<Piece>> + Send + Unpin + use<>> {
+    let pack = agents::pack(app, principal, agent).await?;
+    if pack.llm.provider == Provider::None {
+        return Err(Error::Unavailable("this agent has no model".to_owned()));
+    }
+    usage::admit_tokens(app, principal).await?;
+    let mut llm = pack.llm.clone();
+    llm.max_tokens = match (llm.max_tokens, max_tokens) {
+        (Some(own), Some(wanted)) => Some(own.min(wanted)),
+        (own, wanted) => own.or(wanted),
+    };
+    let steps = app.models.step(&llm, request(transcript));
+    let (app, principal, agent) = (app.clone(), principal.clone(), pack.id().clone());
+    let pieces = stream::unfold(Some(steps), move |steps| {
+        let (app, principal, agent) = (app.clone(), principal.clone(), agent.clone());
+        async move {
+            let mut steps = steps?;
+            let piece =
+                match steps.next().await? {
+                    Ok(Delta::Text(text)) => return Some((Ok(Piece::Text(text)), Some(steps))),
+                    Ok(Delta::Done(reply)) => count(&app, &principal, &agent, reply.usage)
+                        .await
+                        .map(|()| Piece::Done {
+                            usage: reply.usage,
+                            is_cut: reply.stop == Stop::Length,
+                        }),
+                    Err(error) => Err(Error::Unavailable(error.to_string())),
+                };
+            Some((piece, None))
+        }
+    });
+    Ok(pieces.boxed())
+}
+
+fn request(transcript: &Transcript) -> StepRequest {
+    let system = transcript
+        .iter()
+        .filter(|(role, _)| *role == Role::System)
+        .map(|(_, text)| text.as_str());
+    let history = transcript.iter().filter_map(|(role, text)| match role {
+        Role::System => None,
+        Role::Assistant => Some(Turn::Assistant {
+            text: text.clone(),
+            calls: Vec::new(),
+        }),
+        Role::User | Role::Tool => Some(Turn::User(text.clone())),
+    });
+    StepRequest {
+        system: system.collect::<Vec<_>>().join("\n\n"),
+        history: history.collect(),
+        tools: Vec::new(),
+    }
+}
+
+async fn count(app: &App, principal: &Principal, agent: &AgentId, usage: Usage) -> Result<()> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::usage::add(&mut tx, &principal.user, agent, usage).await?;
+    tx.commit().await
+}

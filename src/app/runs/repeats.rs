@@ -1,0 +1,113 @@
+//! Requests that a client sends again. What a request begins is written with its key in one transaction, so that a
+//! second request with the key finds the first one's run and begins none.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    app::App,
+    domain::{
+        error::{Error, Result},
+        ids::RunId,
+        principal::Principal,
+        request_key::{Begun, Origin, REMEMBERED_HOURS, RequestKey},
+        run::RunStatus,
+    },
+    store::{self, Tx},
+};
+
+/// An SDK tries again within this time.
+const ATTEMPTS: Duration = Duration::from_secs(600);
+
+/// What came of a request with the same key.
+pub enum Earlier {
+    Same(Begun),
+    /// Its method, path or body was another one.
+    Different,
+}
+
+/// The request that came before with this key; `None` when this one is the first. An attempt whose run was cancelled
+/// counts for nothing: the client had closed the connection.
+pub async fn earlier(
+    app: &App,
+    principal: &Principal,
+    key: &RequestKey,
+) -> Result<Option<Earlier>> {
+    if !key.may_be_repeated() {
+        return Ok(None);
+    }
+    let within = match key.origin {
+        Origin::Named => Duration::from_secs(3600) * REMEMBERED_HOURS.unsigned_abs(),
+        Origin::Attempt(_) => ATTEMPTS,
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let found =
+        store::request_keys::repeat(&mut tx, &principal.user, &key.key, within.as_secs_f64())
+            .await?;
+    let Some((begun, digest)) = found else {
+        return Ok(None);
+    };
+    if let (Some(run), Origin::Attempt(_)) = (begun.run, key.origin) {
+        let run = store::runs::get(&mut tx, &principal.user, run).await?;
+        if run.status == RunStatus::Cancelled {
+            return Ok(None);
+        }
+    }
+    tx.commit().await?;
+    Ok(Some(if digest == key.digest {
+        Earlier::Same(begun)
+    } else {
+        Earlier::Different
+    }))
+}
+
+/// Remembers what a request began, in the transaction that begins it. [`Error::Repeated`] when another request with the
+/// key came first.
+pub async fn remember(
+    tx: &mut Tx,
+    principal: &Principal,
+    key: Option<&RequestKey>,
+    begun: Begun,
+) -> Result<()> {
+    let Some(key) = key else { return Ok(()) };
+    if store::request_keys::insert(tx, &principal.user, key, begun).await? {
+        Ok(())
+    } else {
+        Err(Error::Repeated)
+    }
+}
+
+/// How often the request that began a run was sent again.
+async fn count(app: &App, principal: &Principal, run: RunId) -> Result<i32> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::request_keys::repeats(&mut tx, run).await
+}
+
+/// Stops a run whose client went away. With `repeats`, waits for the client to send its request again, and stops the
+/// run only if it was sent no more often than that.
+pub fn stop_unless_repeated(
+    app: &Arc<App>,
+    principal: &Principal,
+    run: RunId,
+    repeats: Option<i32>,
+) {
+    let (app, principal) = (app.clone(), principal.clone());
+    let tasks = app.tasks.clone();
+    tasks.spawn(async move {
+        if let Some(known) = repeats {
+            tokio::select! {
+                () = tokio::time::sleep(app.config.retry_grace) => {}
+                // The run is taken up by another replica.
+                () = app.shutdown.cancelled() => return,
+            }
+            match count(&app, &principal, run).await {
+                Ok(repeats) if repeats > known => return,
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%run, %error, "a run whose client went away goes on"),
+            }
+        }
+        match super::cancel(&app, &principal, run).await {
+            Ok(_) | Err(Error::Conflict(_) | Error::NotFound(_)) => {}
+            Err(error) => tracing::warn!(%run, %error, "a run whose client went away goes on"),
+        }
+    });
+}

@@ -1,0 +1,78 @@
+//! Rows of requests that may be sent again, each written with what it began.
+
+use super::Tx;
+use crate::domain::{
+    error::Result,
+    ids::{ConversationId, MessageId, RunId, UserId},
+    request_key::{Begun, REMEMBERED_HOURS, RequestKey},
+};
+
+/// What an earlier request with this key began, and the digest of that request. Counts the repetition.
+pub async fn repeat(
+    tx: &mut Tx,
+    user: &UserId,
+    key: &str,
+    within_seconds: f64,
+) -> Result<Option<(Begun, Vec<u8>)>> {
+    let row = sqlx::query!(
+        "update request_keys set repeats = repeats + 1
+         where tenant_id = $1 and user_id = $2 and key = $3
+           and created_at > now() - make_interval(secs => $4)
+         returning digest, conversation_id, run_id, message_id, repeats",
+        tx.tenant()?.0,
+        user.as_str(),
+        key,
+        within_seconds,
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(row.map(|row| {
+        let begun = Begun {
+            conversation: ConversationId(row.conversation_id),
+            run: row.run_id.map(RunId),
+            message: row.message_id.map(MessageId),
+            repeats: row.repeats,
+        };
+        (begun, row.digest)
+    }))
+}
+
+/// How often the request that began a run was sent again.
+pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
+    let repeats = sqlx::query_scalar!(
+        "select repeats from request_keys where tenant_id = $1 and run_id = $2",
+        tx.tenant()?.0,
+        run.0,
+    );
+    Ok(repeats.fetch_optional(tx.conn()).await?.unwrap_or_default())
+}
+
+/// Remembers what a request began; `false` when another one with the same key came first. What the user's requests
+/// began more than a day ago is forgotten.
+pub async fn insert(tx: &mut Tx, user: &UserId, key: &RequestKey, begun: Begun) -> Result<bool> {
+    let inserted = sqlx::query!(
+        "with old as (
+           delete from request_keys
+           where tenant_id = $1 and user_id = $3 and key <> $4 and created_at < now() - make_interval(hours => $10)
+         )
+         insert into request_keys (tenant_id, id, user_id, key, digest, conversation_id, run_id, message_id)
+         values ($1, $2, $3, $4, $5, $6, $7, $8)
+         on conflict (tenant_id, user_id, key) do update
+         set digest = excluded.digest, conversation_id = excluded.conversation_id, run_id = excluded.run_id,
+             message_id = excluded.message_id, repeats = 0, created_at = now()
+         where $9 or request_keys.created_at < now() - make_interval(hours => $10)",
+        tx.tenant()?.0,
+        uuid::Uuid::now_v7(),
+        user.as_str(),
+        key.key,
+        &key.digest,
+        begun.conversation.0,
+        begun.run.map(|run| run.0),
+        begun.message.map(|message| message.0),
+        key.replaces(),
+        REMEMBERED_HOURS,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(inserted.rows_affected() == 1)
+}

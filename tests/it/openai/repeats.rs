@@ -1,0 +1,142 @@
+//! A request that is sent again begins nothing twice.
+
+use serde_json::{Value, json};
+
+use super::{PATH, request};
+use crate::support::{
+    client::{Answer, Client},
+    model::{Gate, text},
+    world::World,
+};
+
+fn asking(client: &Client, body: Value) -> tokio::task::JoinHandle<Answer> {
+    let client = client.clone();
+    tokio::spawn(async move { client.post(PATH, body).await })
+}
+
+#[tokio::test]
+async fn two_requests_with_one_key_are_one_run() {
+    let world = World::start().await;
+    let gate = Gate::new();
+    world.model.reply(text("Once.").gate(1, &gate));
+    let ann = world
+        .user("ann", &[])
+        .await
+        .with_header("idempotency-key", "k-1");
+    let (one, two) = (
+        asking(&ann, request(&["hi"])),
+        asking(&ann, request(&["hi"])),
+    );
+    gate.reached().await;
+    gate.open();
+    let (one, two) = (one.await.unwrap(), two.await.unwrap());
+    let later = ann.post(PATH, request(&["hi"])).await;
+    for answer in [&one, &two, &later] {
+        assert_eq!(
+            answer.expect(200)["choices"][0]["message"]["content"],
+            "Once."
+        );
+        assert_eq!(answer.header("x-run-id"), one.header("x-run-id"));
+    }
+    assert_eq!(world.model.requests().len(), 1);
+    let other = ann.post(PATH, request(&["something else"])).await;
+    assert_eq!(other.expect(422)["error"]["code"], "idempotency_key_reused");
+    let bob = world
+        .user("bob", &[])
+        .await
+        .with_header("idempotency-key", "k-1");
+    world.model.reply(text("Bob's own."));
+    bob.post(PATH, request(&["hi"])).await.expect(200);
+}
+
+#[tokio::test]
+async fn an_sdk_that_lost_its_connection_gets_the_answer_of_its_first_attempt() {
+    let world = World::start().await;
+    let gate = Gate::new();
+    world.model.reply(text("Once.").gate(1, &gate));
+    let ann = world.user("ann", &[]).await;
+    let attempt = |count: &str| ann.clone().with_header("x-stainless-retry-count", count);
+    let lost = asking(&attempt("0"), request(&["hi"]));
+    gate.reached().await;
+    lost.abort();
+    let again = asking(&attempt("1"), request(&["hi"]));
+    // It listens to the run before the model goes on.
+    crate::turn::eventually(async || {
+        let repeats: Option<i32> = sqlx::query_scalar("select max(repeats) from request_keys")
+            .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+            .await
+            .unwrap();
+        repeats == Some(1)
+    })
+    .await;
+    gate.open();
+    let answer = again.await.unwrap();
+    assert_eq!(
+        answer.expect(200)["choices"][0]["message"]["content"],
+        "Once."
+    );
+    assert_eq!(world.model.requests().len(), 1);
+    // A first attempt is a question of its own.
+    world.model.reply(text("Twice."));
+    let fresh = attempt("0").post(PATH, request(&["hi"])).await;
+    assert_eq!(
+        fresh.expect(200)["choices"][0]["message"]["content"],
+        "Twice."
+    );
+}
+
+#[tokio::test]
+async fn a_run_that_nobody_asks_for_again_is_stopped() {
+    let world =
+        World::with(|setup| setup.config.retry_grace = std::time::Duration::from_millis(1)).await;
+    let gate = Gate::new();
+    world
+        .model
+        .reply(text("never to be heard").gate(1, &gate))
+        .reply(text("Anew."));
+    let ann = world.user("ann", &[]).await;
+    let attempt = |count: &str| ann.clone().with_header("x-stainless-retry-count", count);
+    let lost = asking(&attempt("0"), request(&["hi"]));
+    gate.reached().await;
+    lost.abort();
+    world.model.wait_for_hangups(1).await;
+    let again = attempt("1").post(PATH, request(&["hi"])).await;
+    assert_eq!(
+        again.expect(200)["choices"][0]["message"]["content"],
+        "Anew."
+    );
+    let conversations = ann.get("/v1/conversations").await.expect(200);
+    assert_eq!(conversations["items"].as_array().unwrap().len(), 1);
+    gate.open();
+}
+
+#[tokio::test]
+async fn messages_and_runs_with_one_key_are_made_once() {
+    let world = World::start().await;
+    world.model.on(|_| Some(text("Done.")));
+    let ann = world
+        .user("ann", &[])
+        .await
+        .with_header("idempotency-key", "k-1");
+    let conversation = ann.open("bank").await;
+    let path = format!("/v1/conversations/{conversation}/messages");
+    let first = ann.post(&path, json!({ "text": "hi" })).await.expect(202);
+    let second = ann.post(&path, json!({ "text": "hi" })).await.expect(202);
+    assert_eq!(
+        (&first["message"], &first["run"]["id"]),
+        (&second["message"], &second["run"]["id"])
+    );
+    let other = ann.post(&path, json!({ "text": "other" })).await;
+    assert_eq!(other.expect(422)["code"], "idempotency_key_reused");
+    let ann = ann.with_header("idempotency-key", "k-2");
+    let run = json!({ "agent_name": "bank", "prompt": "hi", "mode": "sync" });
+    let (one, two) = tokio::join!(
+        ann.post("/runs", run.clone()),
+        ann.post("/runs", run.clone())
+    );
+    assert_eq!(one.expect(200), two.expect(200));
+    ann.post("/v1/runs", run).await.expect(422);
+    let bad = ann.with_header("idempotency-key", &"k".repeat(256));
+    let refused = bad.post(&path, json!({ "text": "hi" })).await.expect(400);
+    assert_eq!(refused["field"], "Idempotency-Key");
+}
