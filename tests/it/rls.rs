@@ -84,6 +84,10 @@ const ROWS: &[(&str, &str)] = &[
          values ($1, $1, $1, $2, 'bank', 'pick', now())",
     ),
     (
+        "request_keys",
+        "insert into request_keys (tenant_id, id, user_id, key, digest, conversation_id) values ($1, $1, $2, 'k', '', $1)",
+    ),
+    (
         "resource_links",
         "insert into resource_links (tenant_id, id, conversation_id, server, tool, uri)
          values ($1, $1, $1, 'bank', 'get_statement', $2)",

@@ -87,20 +87,26 @@ async fn an_sdk_that_lost_its_connection_gets_the_answer_of_its_first_attempt() 
 
 #[tokio::test]
 async fn a_run_that_nobody_asks_for_again_is_stopped() {
-    let world =
-        World::with(|setup| setup.config.retry_grace = std::time::Duration::from_millis(1)).await;
+    let world = World::with(|setup| {
+        setup.config.retry_grace = std::time::Duration::from_millis(1);
+    })
+    .await;
     let gate = Gate::new();
     world
         .model
+        .reply(text("Hello."))
         .reply(text("never to be heard").gate(1, &gate))
         .reply(text("Anew."));
     let ann = world.user("ann", &[]).await;
     let attempt = |count: &str| ann.clone().with_header("x-stainless-retry-count", count);
-    let lost = asking(&attempt("0"), request(&["hi"]));
+    let first = ann.post(PATH, request(&["hi"])).await;
+    let more = || request(&["hi", "Hello.", "more"]);
+    let lost = asking(&attempt("0"), more());
     gate.reached().await;
     lost.abort();
-    world.model.wait_for_hangups(1).await;
-    let again = attempt("1").post(PATH, request(&["hi"])).await;
+    let mut events = ann.listen(first.header("x-conversation-id"), Some(0)).await;
+    while events.next().await.unwrap().data["status"] != "cancelled" {}
+    let again = attempt("1").post(PATH, more()).await;
     assert_eq!(
         again.expect(200)["choices"][0]["message"]["content"],
         "Anew."
