@@ -31,6 +31,7 @@ mod schemas;
 mod secrets;
 mod server;
 mod skills;
+mod sockets;
 
 use std::sync::Arc;
 

@@ -10,9 +10,9 @@ pub mod explain;
 pub mod import;
 pub mod keys;
 mod lines;
-mod memory;
 pub mod openapi;
 pub mod private_postgres;
+mod process_limits;
 pub mod serve;
 pub mod smoke;
 pub mod tenant;
@@ -97,7 +97,7 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         command,
         Command::Serve | Command::Demo(_) | Command::Keys(_) | Command::Smoke(_)
     ) {
-        memory::keep_out_of_core_dumps();
+        process_limits::keep_out_of_core_dumps();
     }
     match command {
         Command::Serve => serve::run(config, env).await?,

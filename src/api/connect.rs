@@ -13,12 +13,11 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderValue, StatusCode, header};
-use http_body_util::{BodyExt, Limited};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
 use super::{
-    extract::{Path, Unknown},
+    extract::{Path, Unknown, read_body},
     problem::Problem,
 };
 use crate::{
@@ -26,7 +25,7 @@ use crate::{
         App,
         chat::flows::page::{self, Entry, Form, Sent},
     },
-    domain::{error::Error, secret::Secret, server::FieldKind},
+    domain::{secret::Secret, server::FieldKind},
 };
 
 /// Bytes of a form.
@@ -69,10 +68,7 @@ pub(super) async fn send(
     Path(token): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
-    let body = Limited::new(request.into_body(), MAX_FORM).collect().await;
-    let body = body
-        .map_err(|_| Error::invalid("body", "the form cannot be read; send it again"))?
-        .to_bytes();
+    let body = read_body(request, MAX_FORM).await?;
     let entered: BTreeMap<String, Secret> = url::form_urlencoded::parse(&body)
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| (name.into_owned(), Secret::new(value)))

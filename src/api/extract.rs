@@ -1,15 +1,20 @@
 //! What handlers take from a request: who asks, and input that is already of the right type. Whatever
 //! cannot be used becomes a [`Problem`] that names the field and the reason.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, Ipv6Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
 use http_body_util::BodyExt;
+use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 
-use super::{Door, edge, problem::Problem};
+use super::{Door, edge, limits::Place, problem::Problem, sockets::Socket};
 use crate::{
     app::accounts,
     domain::principal::{Principal, Scope},
@@ -22,13 +27,17 @@ impl FromRequestParts<Door> for Known {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+        let address = parts.extensions.get::<Peer>().map(|peer| peer.0);
         let caller = door
             .app
             .accounts
-            .authenticate(&values_of(&parts.headers))
+            .authenticate(&values_of(&parts.headers), address)
             .await?;
         edge::name_caller(&caller.principal);
         door.limits.count(&caller.principal)?;
+        if let Some(place) = parts.extensions.get::<Place>() {
+            place.count_for(&caller.principal)?;
+        }
         Ok(Self(caller))
     }
 }
@@ -60,9 +69,36 @@ impl FromRequestParts<Door> for Caller {
     }
 }
 
-/// The address at the other end of the connection.
+/// Where a request comes from: an address, and of IPv6 the network of it, since one customer has a whole one.
 #[derive(Clone, Copy)]
 pub(super) struct Peer(pub IpAddr);
+
+impl Peer {
+    /// Behind trusted proxies it is the last address in `X-Forwarded-For` that is not one of them.
+    pub fn of(address: IpAddr, headers: &HeaderMap, trusted_proxies: &[IpNet]) -> Self {
+        let is_trusted = |address: &IpAddr| trusted_proxies.iter().any(|net| net.contains(address));
+        let address = address.to_canonical();
+        if !is_trusted(&address) {
+            return Self(network(address));
+        }
+        let lines = headers.get_all("x-forwarded-for").iter().rev();
+        let forwarded = lines
+            .filter_map(|line| line.to_str().ok())
+            .flat_map(|line| line.rsplit(','))
+            .map_while(|text| text.trim().parse::<IpAddr>().ok())
+            .map(|address| address.to_canonical())
+            .find(|address| !is_trusted(address));
+        Self(network(forwarded.unwrap_or(address)))
+    }
+}
+
+/// An IPv4 address, or the first 64 bits of an IPv6 address.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
+    }
+}
 
 /// Somebody who has not said who they are, and whose address is within its rate.
 pub(super) struct Unknown;
@@ -149,23 +185,41 @@ pub(super) async fn body(request: Request, door: &Door) -> Result<Bytes, Problem
             detail,
         ));
     }
-    let read = read(request, door.app.config.max_body_bytes);
-    tokio::time::timeout(BODY_TIMEOUT, read)
-        .await
-        .unwrap_or_else(|_| {
-            let detail = format!(
-                "the body did not arrive within {} seconds",
-                BODY_TIMEOUT.as_secs()
-            );
-            Err(Problem::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "request_timeout",
-                detail,
-            ))
-        })
+    read_body(request, door.app.config.max_body_bytes).await
 }
 
+/// A body has to arrive within this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// The body of somebody unknown has to arrive within this time.
+const UNKNOWN_BODY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The whole body of a request, of at most `limit` bytes. While it arrives the request holds no place, and its
+/// connection may be closed when there are too many.
+pub(super) async fn read_body(request: Request, limit: usize) -> Result<Bytes, Problem> {
+    let place = request.extensions().get::<Place>().cloned();
+    let socket = request.extensions().get::<Arc<Socket>>().cloned();
+    let known = place.as_ref().is_some_and(Place::is_of_somebody_known);
+    let time = if known {
+        BODY_TIMEOUT
+    } else {
+        UNKNOWN_BODY_TIMEOUT
+    };
+    if let Some(place) = &place {
+        place.leave();
+    }
+    let waiting = socket.as_ref().map(Socket::wait);
+    let body = tokio::time::timeout(time, read(request, limit)).await;
+    drop(waiting);
+    let body = body.unwrap_or_else(|_| {
+        let detail = format!("the body did not arrive within {} seconds", time.as_secs());
+        let status = StatusCode::REQUEST_TIMEOUT;
+        Err(Problem::new(status, "request_timeout", detail))
+    })?;
+    if let Some(place) = &place {
+        place.take_again()?;
+    }
+    Ok(body)
+}
 
 fn is_json(headers: &HeaderMap) -> bool {
     let media = headers

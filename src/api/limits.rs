@@ -1,5 +1,6 @@
-//! How much at once. Requests hold a place while they are worked on; one principal may make so many a
-//! minute and hold so many streams. All of it is in memory and per process.
+//! How much at once. A request holds a place while it is worked on, but not while its body arrives; one
+//! principal may hold a share of the places, make so many requests a minute and hold so many streams. All of it
+//! is in memory and per process.
 //!
 //! A stream or a wait for a model gives its place back and counts as one of its user's streams instead,
 //! so that people who read slowly cannot lock out those who ask briefly.
@@ -8,11 +9,7 @@ use std::{
     collections::HashMap,
     hash::Hash,
     net::IpAddr,
-    num::NonZeroU32,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -21,27 +18,30 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use governor::{
-    DefaultKeyedRateLimiter, Quota, RateLimiter,
-    clock::{Clock, DefaultClock},
-};
 use http::StatusCode;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 use super::{Door, problem::Problem};
-use crate::domain::{
-    config::Config,
-    ids::{TenantId, UserId},
-    principal::Principal,
+use crate::{
+    app::platform::rate_limit::RateLimit,
+    domain::{
+        config::Config,
+        ids::{TenantId, UserId},
+        principal::Principal,
+    },
 };
 
 pub(super) struct Limits {
     places: Arc<Semaphore>,
-    rates: DefaultKeyedRateLimiter<Who>,
-    clock: DefaultClock,
-    /// Requests since buckets that are full again were last forgotten.
-    counted: AtomicU32,
-    streams: Arc<Mutex<HashMap<(TenantId, UserId), usize>>>,
+    /// Since when every request was refused for want of a place.
+    full_since: Mutex<Option<Instant>>,
+    places_of_users: PerUser,
+    places_per_user: usize,
+    rates: RateLimit<Who>,
+    streams: PerUser,
     streams_per_user: usize,
 }
 
@@ -53,20 +53,22 @@ enum Who {
     Address(Option<IpAddr>),
 }
 
-/// After so many requests, buckets that are full again are forgotten.
-const FORGET_EVERY: u32 = 4096;
+/// One principal may hold one part in so many of the places.
+const SHARE: usize = 8;
+/// A replica without a free place for so long is not ready for more.
+const OVERLOADED_AFTER: Duration = Duration::from_secs(5);
 
 impl Limits {
     pub fn new(config: &Config) -> Self {
-        let per_minute = NonZeroU32::new(config.requests_per_minute).unwrap_or(NonZeroU32::MIN);
         Self {
             places: Arc::new(Semaphore::new(
                 config.max_requests.min(Semaphore::MAX_PERMITS),
             )),
-            rates: RateLimiter::keyed(Quota::per_minute(per_minute)),
-            clock: DefaultClock::default(),
-            counted: AtomicU32::new(0),
-            streams: Arc::default(),
+            full_since: Mutex::default(),
+            places_of_users: PerUser::default(),
+            places_per_user: (config.max_requests / SHARE).max(1),
+            rates: RateLimit::per_minute(config.requests_per_minute),
+            streams: PerUser::default(),
             streams_per_user: config.sse_per_user,
         }
     }
@@ -82,77 +84,176 @@ impl Limits {
     }
 
     fn take(&self, who: &Who) -> Result<(), Problem> {
-        if self.counted.fetch_add(1, Ordering::Relaxed) % FORGET_EVERY == FORGET_EVERY - 1 {
-            self.rates.retain_recent();
-            self.rates.shrink_to_fit();
-        }
-        self.rates.check_key(who).map_err(|until| {
-            let wait = until.wait_time_from(self.clock.now());
+        self.rates.count(who).map_err(|wait| {
             let detail = "too many requests in a minute; wait as long as Retry-After says";
-            let wait = Duration::from_secs(wait.as_secs() + 1);
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(wait)
         })
     }
 
     /// Counts one more open stream of a user until the answer is dropped.
     pub fn open_stream(&self, principal: &Principal) -> Result<Stream, Problem> {
-        let key = (principal.tenant, principal.user.clone());
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = streams.entry(key.clone()).or_default();
-        if *open >= self.streams_per_user {
+        let counted = self.streams.add(principal, self.streams_per_user);
+        let counted = counted.map_err(|open| {
             let detail = format!(
                 "{open} streams are open for this user, and no more are allowed; close one"
             );
             let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", detail);
-            return Err(problem.retry_after(Duration::from_secs(5)));
-        }
-        *open += 1;
+            problem.retry_after(Duration::from_secs(5))
+        })?;
         metrics::gauge!("chatelaine_streams_open").increment(1.0);
-        Ok(Stream {
-            key,
-            streams: Arc::clone(&self.streams),
+        Ok(Stream { _counted: counted })
+    }
+
+    /// Whether no request found a place for some seconds.
+    pub fn is_overloaded(&self) -> bool {
+        let full_since = *lock(&self.full_since);
+        self.places.available_permits() == 0
+            && full_since.is_some_and(|since| since.elapsed() >= OVERLOADED_AFTER)
+    }
+
+    fn take_place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let permit = Arc::clone(&self.places).try_acquire_owned();
+        let mut full_since = lock(&self.full_since);
+        if let Ok(permit) = permit {
+            *full_since = None;
+            return Ok(permit);
+        }
+        full_since.get_or_insert_with(Instant::now);
+        let detail = "too many requests are being answered; try again";
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail);
+        Err(problem.retry_after(Duration::from_secs(1)))
+    }
+
+    fn take_share(&self, principal: &Principal) -> Result<Counted, Problem> {
+        let share = self.places_of_users.add(principal, self.places_per_user);
+        share.map_err(|open| {
+            let detail = format!(
+                "{open} requests of this user are being answered; wait for one of them to end"
+            );
+            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_at_once", detail);
+            problem.retry_after(Duration::from_secs(1))
         })
     }
 }
 
-/// One open stream of a user.
-pub(super) struct Stream {
-    key: (TenantId, UserId),
-    streams: Arc<Mutex<HashMap<(TenantId, UserId), usize>>>,
+/// How many of a kind each user has at the moment.
+#[derive(Clone, Default)]
+struct PerUser(Arc<Mutex<HashMap<(TenantId, UserId), usize>>>);
+
+impl PerUser {
+    /// Counts one more, or says how many there are when that is the most.
+    fn add(&self, principal: &Principal, most: usize) -> Result<Counted, usize> {
+        let user = (principal.tenant, principal.user.clone());
+        let mut users = lock(&self.0);
+        let count = users.entry(user.clone()).or_default();
+        if *count >= most {
+            return Err(*count);
+        }
+        *count += 1;
+        drop(users);
+        Ok(Counted {
+            user,
+            users: self.clone(),
+        })
+    }
 }
 
-impl Drop for Stream {
+/// One of a user's, until it is dropped.
+struct Counted {
+    user: (TenantId, UserId),
+    users: PerUser,
+}
+
+impl Drop for Counted {
     fn drop(&mut self) {
-        metrics::gauge!("chatelaine_streams_open").decrement(1.0);
-        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = streams.get_mut(&self.key) {
-            *open -= 1;
-            if *open == 0 {
-                streams.remove(&self.key);
+        let mut users = lock(&self.users.0);
+        if let Some(count) = users.get_mut(&self.user) {
+            *count -= 1;
+            if *count == 0 {
+                users.remove(&self.user);
             }
         }
     }
 }
 
+/// One open stream of a user.
+pub(super) struct Stream {
+    _counted: Counted,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        metrics::gauge!("chatelaine_streams_open").decrement(1.0);
+    }
+}
+
 /// A request's place among those answered at once.
 #[derive(Clone)]
-pub(super) struct Place(Arc<Mutex<Option<OwnedSemaphorePermit>>>);
+pub(super) struct Place {
+    limits: Arc<Limits>,
+    held: Arc<Mutex<Held>>,
+}
+
+#[derive(Default)]
+struct Held {
+    permit: Option<OwnedSemaphorePermit>,
+    /// Whose request it is, once that is known.
+    principal: Option<Principal>,
+    share: Option<Counted>,
+}
 
 impl Place {
+    fn take(limits: &Arc<Limits>) -> Result<Self, Problem> {
+        let held = Held {
+            permit: Some(limits.take_place()?),
+            ..Held::default()
+        };
+        Ok(Self {
+            limits: Arc::clone(limits),
+            held: Arc::new(Mutex::new(held)),
+        })
+    }
+
+    /// Counts the place as one of the principal's share.
+    pub fn count_for(&self, principal: &Principal) -> Result<(), Problem> {
+        let mut held = lock(&self.held);
+        held.principal = Some(principal.clone());
+        held.share = Some(self.limits.take_share(principal)?);
+        Ok(())
+    }
+
+    /// Whether it is known whose request this is.
+    pub fn is_of_somebody_known(&self) -> bool {
+        lock(&self.held).principal.is_some()
+    }
+
     /// Lets another request in, although this one is not answered yet.
     pub fn leave(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut held = lock(&self.held);
+        (held.permit, held.share) = (None, None);
     }
+
+    /// Takes a place again after [`Place::leave`].
+    pub fn take_again(&self) -> Result<(), Problem> {
+        let mut held = lock(&self.held);
+        held.permit = Some(self.limits.take_place()?);
+        if let Some(principal) = &held.principal {
+            held.share = Some(self.limits.take_share(principal)?);
+        }
+        Ok(())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Middleware: a place, or 503 at once.
 pub(super) async fn admit(State(door): State<Door>, mut request: Request, next: Next) -> Response {
-    let Ok(permit) = Arc::clone(&door.limits.places).try_acquire_owned() else {
-        let detail = "too many requests are being answered; try again";
-        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail);
-        return problem.retry_after(Duration::from_secs(1)).into_response();
+    let place = match Place::take(&door.limits) {
+        Ok(place) => place,
+        Err(problem) => return problem.into_response(),
     };
-    let place = Place(Arc::new(Mutex::new(Some(permit))));
     request.extensions_mut().insert(place.clone());
     let response = next.run(request).await;
     place.leave();

@@ -41,8 +41,11 @@ pub(super) async fn healthz() -> &'static str {
 /// Whether requests can be answered: 200, or 503 with what is missing.
 #[utoipa::path(get, path = "/readyz", tag = "operations", security(()),
     responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
-pub(super) async fn readyz(State(app): State<Arc<App>>) -> Response {
-    let readiness = app::platform::health::readiness(&app).await;
+pub(super) async fn readyz(State(door): State<Door>) -> Response {
+    let mut readiness = app::platform::health::readiness(&door.app).await;
+    if door.limits.is_overloaded() {
+        (readiness.ready, readiness.accepting) = (false, false);
+    }
     let status = if readiness.ready {
         StatusCode::OK
     } else {

@@ -5,13 +5,15 @@ pub(super) mod plain;
 
 use std::{str::FromStr, sync::Arc};
 
-use axum::extract::State;
+use axum::{Extension, extract::State};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
+    Door,
     extract::{Caller, Path},
+    limits::Place,
     problem::Problem,
     request_key::{self, Keyed},
 };
@@ -139,29 +141,35 @@ fn object(field: &str, value: Option<Value>) -> Result<Map<String, Value>, Probl
     params(("X-Agent-Session-Id" = Option<ConversationId>, Header)),
     responses((status = 200, body = Started), (status = 202, body = Started)))]
 pub(super) async fn create(
-    State(app): State<Arc<App>>,
+    State(door): State<Door>,
     caller: Caller,
+    Extension(place): Extension<Place>,
     headers: HeaderMap,
     Keyed(new, key): Keyed<NewRun>,
 ) -> Result<(StatusCode, axum::Json<Started>), Problem> {
+    let app = &door.app;
     let parent = headers
         .get(SESSION_HEADER)
         .map(|value| session(value.to_str().unwrap_or_default()))
         .transpose()?;
     let (mut wanted, mode) = new.wanted(parent)?;
+    let waits = mode == Mode::Sync;
+    let _open = waits
+        .then(|| door.limits.open_stream(caller.principal()))
+        .transpose()?;
     wanted.key.clone_from(&key);
     let (principal, key) = (caller.principal(), key.as_ref());
-    let mut earlier = request_key::earlier(&app, principal, key).await?;
+    let mut earlier = request_key::earlier(app, principal, key).await?;
     let mut begun = None;
     if earlier.is_none() {
-        match begin(&app, By::Program(principal), wanted).await {
-            Err(Error::Repeated) => earlier = request_key::earlier(&app, principal, key).await?,
+        match begin(app, By::Program(principal), wanted).await {
+            Err(Error::Repeated) => earlier = request_key::earlier(app, principal, key).await?,
             made => begun = Some(made?),
         }
     }
     let begun = match (begun, earlier) {
         (Some(begun), _) => begun,
-        (None, Some(earlier)) => starting::begun(&app, principal, earlier).await?,
+        (None, Some(earlier)) => starting::begun(app, principal, earlier).await?,
         (None, None) => return Err(Error::Repeated.into()),
     };
     let mut started = Started {
@@ -172,15 +180,16 @@ pub(super) async fn create(
         result: None,
         error: None,
     };
-    if mode != Mode::Sync {
+    if !waits {
         return Ok((StatusCode::ACCEPTED, axum::Json(started)));
     }
-    let run = wait(&app, caller.principal(), &begun).await?;
+    place.leave();
+    let run = wait(app, caller.principal(), &begun).await?;
     started.status = run.status.as_str();
     if !run.status.is_final() {
         return Ok((StatusCode::ACCEPTED, axum::Json(started)));
     }
-    let view = app::runs::view(&app, caller.principal(), begun.run).await?;
+    let view = app::runs::view(app, caller.principal(), begun.run).await?;
     (started.result, started.error) = (view.result, view.run.error);
     Ok((StatusCode::OK, axum::Json(started)))
 }

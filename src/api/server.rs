@@ -1,5 +1,5 @@
-//! The listener: HTTP/1.1 connections, each with a time limit for the head of a request, and an end that
-//! lets requests finish.
+//! The listener: a bounded number of HTTP/1.1 connections, each with a time limit for the head of a request, and
+//! an end that lets requests finish.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -9,11 +9,16 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
 };
+use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
-use super::{extract::Peer, measures};
+use super::{
+    extract::Peer,
+    measures,
+    sockets::{Socket, Sockets},
+};
 use crate::app::App;
 
 /// A connection that sends no whole head of a request for so long is closed; also an idle one.
@@ -27,7 +32,11 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// requests to finish (event streams end by themselves) and cuts what is left.
 pub async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<()> {
     let shutdown = app.shutdown.clone();
-    let router = super::router(app);
+    let server = Server {
+        trusted_proxies: app.config.trusted_proxies.clone().into(),
+        sockets: Sockets::new(app.config.max_connections),
+        router: super::router(app),
+    };
     let (graceful, connections, cut) = (
         GracefulShutdown::new(),
         TaskTracker::new(),
@@ -45,11 +54,16 @@ pub async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<()> {
                 }
             },
         };
-        let connection = graceful.watch(connection(router.clone(), stream, peer));
+        let Some(socket) = server.sockets.add() else {
+            tracing::warn!("a connection was refused, since too many are at work");
+            continue;
+        };
+        let connection = graceful.watch(server.connection(stream, peer, Arc::clone(&socket)));
         let cut = cut.clone();
         connections.spawn(async move {
             tokio::select! {
                 () = cut.cancelled() => {}
+                () = socket.closed.cancelled() => {}
                 // A peer that goes away or speaks something else is no news.
                 ended = connection => if let Err(error) = ended { tracing::trace!(%error, "connection ended") },
             }
@@ -84,20 +98,39 @@ async fn wait_after(error: &std::io::Error) {
     }
 }
 
-fn connection(
+/// What every connection is given.
+struct Server {
     router: Router,
-    stream: TcpStream,
-    peer: SocketAddr,
-) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> {
-    // Deltas are small and must not wait for each other.
-    let _ = stream.set_nodelay(true);
-    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer.ip()));
-        router.clone().oneshot(request.map(Body::new))
-    });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(stream), service)
+    sockets: Arc<Sockets>,
+    trusted_proxies: Arc<[IpNet]>,
+}
+
+impl Server {
+    fn connection(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+        socket: Arc<Socket>,
+    ) -> impl hyper_util::server::graceful::GracefulConnection<Error = hyper::Error> + use<> {
+        // Deltas are small and must not wait for each other.
+        let _ = stream.set_nodelay(true);
+        let (router, trusted_proxies) = (self.router.clone(), Arc::clone(&self.trusted_proxies));
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            let work = socket.work();
+            let peer = Peer::of(peer.ip(), request.headers(), &trusted_proxies);
+            request.extensions_mut().insert(peer);
+            request.extensions_mut().insert(Arc::clone(&socket));
+            let answer = router.clone().oneshot(request.map(Body::new));
+            async {
+                answer
+                    .await
+                    .map(|answer| answer.map(|body| work.until_sent(body)))
+            }
+        });
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIMEOUT)
+            .max_buf_size(HEAD_BYTES)
+            .serve_connection(TokioIo::new(stream), service)
+    }
 }

@@ -10,13 +10,14 @@ mod frontends;
 mod issuers;
 mod key_sets;
 mod keys;
+mod look_ups;
 mod sign_outs;
 mod tenants;
 mod tokens;
 pub mod usage;
 pub mod users;
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use moka::future::Cache;
 use sha2::{Digest, Sha256};
@@ -31,7 +32,7 @@ pub use self::{
         find_tenant, list_tenants, page_of_tenants, remove_tenant,
     },
 };
-use self::{key_sets::KeySets, tokens::KnownToken};
+use self::{key_sets::KeySets, look_ups::LookUps, tokens::KnownToken};
 use crate::{
     domain::{
         account::{ApiKey, ChatSettings, Issuer, Tenant},
@@ -109,6 +110,7 @@ struct Shared {
     issuers: Cache<String, Arc<Remembered<Vec<Issuer>>>>,
     tenants: Cache<TenantId, Arc<Remembered<Arc<Tenant>>>>,
     sign_outs: Cache<(TenantId, UserId), Option<SignOut>>,
+    look_ups: LookUps,
     /// Tells those who listen that a user has signed out.
     ended: broadcast::Sender<Ended>,
 }
@@ -157,6 +159,7 @@ impl Accounts {
                 .max_capacity(20_000)
                 .time_to_live(sign_outs::REMEMBERED)
                 .build(),
+            look_ups: LookUps::new(),
             ended: broadcast::channel(sign_outs::BEHIND).0,
         };
         Self {
@@ -164,16 +167,24 @@ impl Accounts {
         }
     }
 
-    /// Who sent these headers. `Unauthenticated` says why nobody did; `Unavailable` that it cannot be known
-    /// at the moment.
-    pub async fn authenticate(&self, headers: &Headers<'_>) -> Result<Caller> {
+    /// Who sent these headers, from the address if it is known. `Unauthenticated` says why nobody did; `Unavailable`
+    /// that it cannot be known at the moment; `Limited` that too many unknown credentials came from the address.
+    pub async fn authenticate(
+        &self,
+        headers: &Headers<'_>,
+        address: Option<IpAddr>,
+    ) -> Result<Caller> {
         let credential = bearer(headers)?;
         let digest = Sha256::digest(credential).into();
         let by_token = !credential.starts_with(keys::MARK);
         let caller = if by_token {
-            self.shared.token_caller(credential, digest).await?
+            self.shared
+                .token_caller(credential, digest, address)
+                .await?
         } else {
-            self.shared.key_caller(credential, digest, headers).await?
+            self.shared
+                .key_caller(credential, digest, headers, address)
+                .await?
         };
         self.shared
             .check_session(&caller.principal, by_token)

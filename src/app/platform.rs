@@ -5,4 +5,5 @@ pub mod health;
 pub mod keys;
 pub mod leases;
 pub mod polls;
+pub mod rate_limit;
 pub mod webhooks;

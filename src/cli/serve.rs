@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use anyhow::Context as _;
 use tokio::net::TcpListener;
 
-use super::private_postgres::PrivatePostgres;
+use super::{private_postgres::PrivatePostgres, process_limits};
 use crate::{
     api,
     app::{App, platform::keys},
@@ -66,6 +66,7 @@ impl Service {
         if config.public_url.is_empty() {
             config.public_url = format!("http://{address}");
         }
+        config.max_connections = process_limits::max_connections(config.max_connections);
         let (app, background) = App::build(config, env, db)?;
         keys::standing::enter(&app.keys, app.replica)
             .await

@@ -1,7 +1,15 @@
 //! The only place that reads the environment. Everything else is handed a [`Config`] or an
 //! [`Environment`], so that a test can pass its own.
 
-use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    str::FromStr,
+    time::Duration,
+};
+
+use ipnet::IpNet;
 
 use super::{ring::KeyRing, secret::Secret};
 
@@ -118,6 +126,10 @@ settings! {
         "`https://…,…`: origins of browsers that may call the API";
     max_body_bytes: usize = number("CHATELAINE_MAX_BODY_BYTES", "1048576"),
         "largest request body";
+    max_connections: usize = number("CHATELAINE_MAX_CONNECTIONS", "10000"),
+        "connections of clients at once, and no more than half of the files that the process may open; for one more, the one that has waited longest for its client is closed";
+    trusted_proxies: Vec<IpNet> = networks("CHATELAINE_TRUSTED_PROXIES", ""),
+        "`10.0.0.0/8,…`: proxies whose `X-Forwarded-For` says where a request comes from";
     max_requests: usize = number("CHATELAINE_MAX_REQUESTS", "512"),
         "requests answered at once; one more gets 503 with Retry-After";
     requests_per_minute: u32 = number("CHATELAINE_REQUESTS_PER_MINUTE", "600"),
@@ -215,6 +227,17 @@ fn list(value: &str) -> Result<Vec<String>, String> {
         .filter(|item| !item.is_empty())
         .map(str::to_owned)
         .collect())
+}
+
+/// Networks or single addresses with commas between them.
+fn networks(value: &str) -> Result<Vec<IpNet>, String> {
+    let network = |text: String| {
+        let net = text
+            .parse()
+            .or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        net.map_err(|_| format!("{text:?} is not a network such as 10.0.0.0/8"))
+    };
+    list(value)?.into_iter().map(network).collect()
 }
 
 fn address(value: &str) -> Result<SocketAddr, String> {

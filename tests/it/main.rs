@@ -14,6 +14,7 @@ mod docs; // what the README and the pages say
 mod documents; // the packs that the public documents describe
 mod egress; // where requests may go
 mod elicitation; // what servers ask the user
+mod hostile; // what strangers may do without others noticing
 mod keys; // the key ring, its rotation, and what it seals
 mod layers; // which module may use which
 mod llm; // models and their misbehaviour

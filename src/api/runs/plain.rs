@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::{Extension, extract::State};
 use http::{HeaderMap, StatusCode};
 
 use super::{NewRun, Started};
 use crate::{
     api::{
+        Door,
         extract::{Caller, Path},
+        limits::Place,
         problem::Problem,
         request_key::Keyed,
     },
@@ -24,12 +26,13 @@ use crate::{
     params(("X-Agent-Session-Id" = Option<ConversationId>, Header)),
     responses((status = 200, body = Started), (status = 202, body = Started)))]
 pub(in crate::api) async fn create(
-    app: State<Arc<App>>,
+    door: State<Door>,
     caller: Caller,
+    place: Extension<Place>,
     headers: HeaderMap,
     new: Keyed<NewRun>,
 ) -> Result<(StatusCode, axum::Json<Started>), Problem> {
-    super::create(app, caller, headers, new).await
+    super::create(door, caller, place, headers, new).await
 }
 
 /// As `GET /v1/runs/{id}`.

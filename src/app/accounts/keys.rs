@@ -3,7 +3,7 @@
 //! A key speaks for itself, for the users of a frontend, or for one guest. Two keys of one name may be
 //! live, so that a new one can take over before the old one ends.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -60,13 +60,14 @@ impl Shared {
         text: &str,
         digest: [u8; 32],
         headers: &Headers<'_>,
+        address: Option<IpAddr>,
     ) -> Result<Caller> {
         let now = self.clock.now();
         let known = match self.keys.get(&digest).await {
             Some(known) if known.is_recent(now) => known,
             _ => {
                 let known = Arc::new(Remembered {
-                    what: self.look_up(text, digest).await?,
+                    what: self.look_up(text, digest, address).await?,
                     since: now,
                 });
                 self.keys.insert(digest, known.clone()).await;
@@ -83,21 +84,33 @@ impl Shared {
         speak(key, headers)
     }
 
-    async fn look_up(&self, text: &str, digest: [u8; 32]) -> Result<ApiKey> {
+    async fn look_up(
+        &self,
+        text: &str,
+        digest: [u8; 32],
+        address: Option<IpAddr>,
+    ) -> Result<ApiKey> {
         let unknown = || {
             Error::Unauthenticated(
                 "the API key is unknown; check that it was copied whole".to_owned(),
             )
         };
         let prefix = prefix_of(text).ok_or_else(unknown)?;
+        if self.look_ups.is_unknown(&digest) {
+            return Err(unknown());
+        }
+        let _turn = self.look_ups.begin(digest, address).await?;
         let mut tx = self.db.system().await?;
-        let (key, hash) = store::api_keys::by_prefix(&mut tx, prefix)
-            .await?
-            .ok_or_else(unknown)?;
-        if bool::from(hash.as_slice().ct_eq(&digest)) {
-            Ok(key)
-        } else {
-            Err(unknown())
+        let found = store::api_keys::by_prefix(&mut tx, prefix).await?;
+        match found {
+            Some((key, hash)) if bool::from(hash.as_slice().ct_eq(&digest)) => {
+                self.look_ups.was_good(digest).await;
+                Ok(key)
+            }
+            _ => {
+                self.look_ups.was_unknown(digest).await;
+                Err(unknown())
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! The token is read before it is trusted only to learn which issuer is to be asked. Then exactly that
 //! issuer's algorithm, key, `iss` and `aud` must fit, so a token cannot choose how it is checked.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{
@@ -11,6 +11,7 @@ use jsonwebtoken::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
 use super::{Caller, Remembered, Shared, quoted, unauthenticated, user_id};
@@ -70,14 +71,19 @@ impl Audience {
 }
 
 impl Shared {
-    pub(super) async fn token_caller(&self, token: &str, digest: [u8; 32]) -> Result<Caller> {
+    pub(super) async fn token_caller(
+        &self,
+        token: &str,
+        digest: [u8; 32],
+        address: Option<IpAddr>,
+    ) -> Result<Caller> {
         let now = self.clock.now();
         if let Some(known) = self.tokens.get(&digest).await
             && now < known.until
         {
             return Ok(known.caller.clone());
         }
-        let (issuer, claims) = self.verify(token).await?;
+        let (issuer, claims) = self.verify(token, address).await?;
         let expiry = check_times(&claims, now)?;
         let caller = caller(&issuer, claims)?;
         let until = expiry.min(now + REMEMBERED);
@@ -96,7 +102,11 @@ impl Shared {
     }
 
     /// Finds who is to vouch for the token and lets them.
-    async fn verify(&self, token: &str) -> Result<(Issuer, Map<String, Value>)> {
+    async fn verify(
+        &self,
+        token: &str,
+        address: Option<IpAddr>,
+    ) -> Result<(Issuer, Map<String, Value>)> {
         if token.len() > MAX_TOKEN {
             return unauthenticated(format!("the token is longer than {MAX_TOKEN} bytes"));
         }
@@ -118,7 +128,7 @@ impl Shared {
                 "the token's header has `crit`, which names extensions that are not supported",
             );
         }
-        let issuer = self.trusted(&origin).await?;
+        let issuer = self.trusted(&origin, address).await?;
         if issuer.algorithm != header.alg {
             return unauthenticated(format!(
                 "the token is signed with {}, its issuer uses {:?}",
@@ -133,8 +143,8 @@ impl Shared {
     }
 
     /// The one issuer of one tenant that the token names.
-    async fn trusted(&self, origin: &Origin) -> Result<Issuer> {
-        let issuers = self.issuers_saying(&origin.iss).await?;
+    async fn trusted(&self, origin: &Origin, address: Option<IpAddr>) -> Result<Issuer> {
+        let issuers = self.issuers_named(&origin.iss, address).await?;
         let mut fitting = issuers
             .what
             .iter()
@@ -153,13 +163,19 @@ impl Shared {
         Ok(issuer.clone())
     }
 
-    async fn issuers_saying(&self, iss: &str) -> Result<Arc<Remembered<Vec<Issuer>>>> {
+    async fn issuers_named(
+        &self,
+        iss: &str,
+        address: Option<IpAddr>,
+    ) -> Result<Arc<Remembered<Vec<Issuer>>>> {
         let now = self.clock.now();
         if let Some(known) = self.issuers.get(iss).await
             && known.is_recent(now)
         {
             return Ok(known);
         }
+        let digest = Sha256::digest(iss).into();
+        let _turn = self.look_ups.begin(digest, address).await?;
         let mut tx = self.db.system().await?;
         let found = Remembered {
             what: store::issuers::by_issuer(&mut tx, iss).await?,
@@ -167,6 +183,7 @@ impl Shared {
         };
         let found = Arc::new(found);
         if !found.what.is_empty() {
+            self.look_ups.was_good(digest).await;
             self.issuers.insert(iss.to_owned(), found.clone()).await;
         }
         Ok(found)

@@ -8,7 +8,7 @@ use crate::app::App;
 pub struct Readiness {
     pub ready: bool,
     pub database: bool,
-    /// `false` once a stop was asked for.
+    /// `false` once a stop was asked for, and while no request finds a place for some seconds.
     pub accepting: bool,
     /// Shared servers by state; one that is down does not make the replica unready.
     pub servers_ready: usize,

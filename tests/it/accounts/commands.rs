@@ -91,7 +91,7 @@ async fn a_development_token_lets_its_user_in() {
     assert!(
         household
             .replica()
-            .authenticate(&values_of(&bearer(token.trim_end())))
+            .authenticate(&values_of(&bearer(token.trim_end())), None)
             .await
             .is_err()
     );
@@ -145,7 +145,7 @@ async fn a_new_development_key_replaces_the_lost_one() {
     assert!(
         household
             .replica()
-            .authenticate(&values_of(&bearer(first.trim_end())))
+            .authenticate(&values_of(&bearer(first.trim_end())), None)
             .await
             .is_err()
     );
@@ -378,7 +378,7 @@ async fn keys_are_made_listed_rotated_and_revoked() {
     assert!(
         household
             .replica()
-            .authenticate(&values_of(&bearer(key)))
+            .authenticate(&values_of(&bearer(key)), None)
             .await
             .is_err()
     );
@@ -403,7 +403,7 @@ async fn frontends_keys_take_a_preset_and_single_headers() {
         sent.extend(headers(pairs.iter().copied()));
         household
             .accounts
-            .authenticate(&values_of(&sent))
+            .authenticate(&values_of(&sent), None)
             .await
             .unwrap()
             .principal
@@ -486,7 +486,7 @@ async fn a_tenant_is_suspended_and_resumed() {
     household.clock.advance(Duration::seconds(6));
     for accounts in [&household.accounts, &household.replica()] {
         let error = accounts
-            .authenticate(&values_of(&bearer(&token)))
+            .authenticate(&values_of(&bearer(&token)), None)
             .await
             .unwrap_err();
         assert_eq!(

@@ -41,7 +41,7 @@ async fn open_webui_speaks_for_its_users() {
     );
     let caller = household
         .accounts
-        .authenticate(&values_of(&sent))
+        .authenticate(&values_of(&sent), None)
         .await
         .unwrap();
     let principal = &caller.principal;
@@ -71,7 +71,7 @@ async fn librechat_speaks_for_its_users() {
     );
     let caller = household
         .accounts
-        .authenticate(&values_of(&sent))
+        .authenticate(&values_of(&sent), None)
         .await
         .unwrap();
     assert_eq!(caller.principal.user.as_str(), "65a1");
@@ -123,7 +123,10 @@ async fn one_warm_key_still_speaks_for_each_user_apart() {
     for user in ["ann", "bob", "ann"] {
         let caller = household
             .accounts
-            .authenticate(&values_of(&with(&key, [("X-OpenWebUI-User-Id", user)])))
+            .authenticate(
+                &values_of(&with(&key, [("X-OpenWebUI-User-Id", user)])),
+                None,
+            )
             .await
             .unwrap();
         assert_eq!(caller.principal.user.as_str(), user);
@@ -146,7 +149,7 @@ async fn ids_are_taken_as_they_are_and_only_descriptions_are_decoded() {
         );
         let caller = household
             .accounts
-            .authenticate(&values_of(&sent))
+            .authenticate(&values_of(&sent), None)
             .await
             .unwrap();
         assert_eq!(caller.principal.user.as_str(), id);
@@ -167,7 +170,7 @@ async fn headers_that_name_a_user_mean_nothing_with_another_key() {
     );
     let caller = household
         .accounts
-        .authenticate(&values_of(&sent))
+        .authenticate(&values_of(&sent), None)
         .await
         .unwrap();
     assert_eq!(caller.principal.user.as_str(), "key:nightly");

@@ -244,7 +244,7 @@ pub fn bearer(credential: &str) -> HeaderMap {
 
 pub async fn admit(accounts: &Accounts, credential: &str) -> Caller {
     accounts
-        .authenticate(&values_of(&bearer(credential)))
+        .authenticate(&values_of(&bearer(credential)), None)
         .await
         .unwrap()
 }
@@ -256,7 +256,7 @@ pub async fn refusal(accounts: &Accounts, credential: &str) -> Error {
 
 pub async fn refusal_of(accounts: &Accounts, headers: &HeaderMap) -> Error {
     let error = accounts
-        .authenticate(&values_of(headers))
+        .authenticate(&values_of(headers), None)
         .await
         .expect_err("nobody may get in with this");
     for value in headers.get_all("authorization") {

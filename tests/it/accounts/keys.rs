@@ -148,7 +148,7 @@ async fn a_warm_key_needs_no_database() {
     assert!(
         household
             .replica()
-            .authenticate(&values_of(&bearer(&key)))
+            .authenticate(&values_of(&bearer(&key)), None)
             .await
             .is_err()
     );
@@ -366,7 +366,7 @@ async fn a_guest_is_somebody_unauthenticated_for_a_day() {
     let sent = with(key.expose(), [("X-OpenWebUI-User-Id", "eve")]);
     let caller = household
         .accounts
-        .authenticate(&values_of(&sent))
+        .authenticate(&values_of(&sent), None)
         .await
         .unwrap();
     assert_eq!(caller.principal.tenant, hotel.id);
@@ -453,7 +453,7 @@ async fn a_removed_tenant_takes_its_keys_and_issuers_with_it() {
     assert_unauthenticated(&replica, &key, UNKNOWN).await;
     assert!(
         replica
-            .authenticate(&values_of(&bearer(&provider.token(json!({})))))
+            .authenticate(&values_of(&bearer(&provider.token(json!({})))), None)
             .await
             .is_err()
     );

@@ -327,7 +327,10 @@ async fn the_scheme_is_bearer_in_any_case() {
     let value = format!("bEARER {}", provider.token(json!({})));
     household
         .accounts
-        .authenticate(&values_of(&headers([("authorization", value.as_str())])))
+        .authenticate(
+            &values_of(&headers([("authorization", value.as_str())])),
+            None,
+        )
         .await
         .unwrap();
 }
@@ -496,7 +499,7 @@ async fn headers_that_name_a_user_mean_nothing_with_a_token() {
     ]));
     let caller = household
         .accounts
-        .authenticate(&values_of(&sent))
+        .authenticate(&values_of(&sent), None)
         .await
         .unwrap();
     assert_eq!(caller.principal.user.as_str(), "ada");

@@ -194,11 +194,13 @@ async fn an_address_that_asks_for_too_many_guests_is_told_to_wait() {
 #[tokio::test]
 async fn one_request_too_many_at_once_is_refused_at_once() {
     let world = World::with(|setup| setup.config.max_requests = 1).await;
-    let ann = world.user("ann", &[]).await;
-    // The body of this request never comes.
-    let mut slow = connect(&world).await;
-    let head = "POST /v1/guests HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n";
-    slow.write_all(head.as_bytes()).await.unwrap();
+    let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
+    bob.get("/v1/conversations").await.expect(200);
+    // What reads conversations waits for this.
+    let mut owner = world.db.as_owner().await;
+    let lock = "begin; lock table conversations in access exclusive mode";
+    sqlx::raw_sql(lock).execute(&mut owner).await.unwrap();
+    let slow = tokio::spawn(async move { bob.get("/v1/conversations").await.status });
     eventually("the place was never taken", async || {
         ann.get("/v1/me").await.status == 503
     })
@@ -211,7 +213,8 @@ async fn one_request_too_many_at_once_is_refused_at_once() {
         200,
         "operators are answered however busy it is"
     );
-    drop(slow);
+    sqlx::raw_sql("rollback").execute(&mut owner).await.unwrap();
+    assert_eq!(slow.await.unwrap(), 200);
     eventually("the place was never given back", async || {
         ann.get("/v1/me").await.status == 200
     })

@@ -1,0 +1,32 @@
+//! What the operating system allows this process: no copies of its memory, and enough open files.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// A crash leaves no copy of the memory on a disk, and other processes of the same user cannot look into it: it holds
+/// keys, credentials and conversations. A machine that does not allow this is told about and served all the same.
+pub fn keep_out_of_core_dumps() {
+    let done = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    #[cfg(target_os = "linux")]
+    let done = done.and_then(|()| nix::sys::prctl::set_dumpable(false));
+    if let Err(error) = done {
+        tracing::warn!(%error, "a crash of this process may leave its memory in a core dump");
+    }
+}
+
+/// Raises the number of files that this process may open as far as the system allows; half of them may be
+/// connections of clients, of which `wanted` are.
+pub fn max_connections(wanted: usize) -> usize {
+    let files = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_or(Ok(soft), |()| Ok(hard))
+    });
+    let allowed = files.map_or(usize::MAX, |files| {
+        usize::try_from(files / 2).unwrap_or(usize::MAX)
+    });
+    if allowed < wanted {
+        tracing::warn!(
+            connections = allowed,
+            "fewer connections than CHATELAINE_MAX_CONNECTIONS are possible; raise the limit of open files (ulimit -n)"
+        );
+    }
+    wanted.min(allowed)
+}
