@@ -17,6 +17,7 @@ mod listing;
 mod live_questions;
 mod outcome;
 mod params;
+mod places;
 mod pool;
 mod prompts;
 mod reading;
@@ -58,7 +59,7 @@ pub use self::{
 use crate::{
     domain::{
         elicitation::Answer,
-        ids::{AgentId, ServerId, TenantId},
+        ids::{AgentId, ServerId, TenantId, UserId},
         owner::ConnectionOwner,
         prompt::ServerPrompt,
         server::ServerSpec,
@@ -194,6 +195,8 @@ pub struct CallOptions {
     /// Takes what a server of an older revision asks while the call is open; the call's time stands still until it is
     /// answered. Absent: it is declined.
     pub live: Option<mpsc::UnboundedSender<LiveQuestion>>,
+    /// Who makes the call: no user takes more than a share of a server's places.
+    pub user: Option<UserId>,
     /// What the server's questions were answered with; this repeats the call that it answered with them.
     pub answer: Option<Answer>,
 }
@@ -271,6 +274,7 @@ impl Mcp {
                 .live
                 .map(|questions| Arc::new(LiveQuestions::new(questions))),
             answer: options.answer,
+            user: options.user,
             under_way: Mutex::default(),
         };
         let patience = spec.timeouts.request;
@@ -322,6 +326,7 @@ struct Call<'a> {
     asks: bool,
     asking: Option<Arc<LiveQuestions>>,
     answer: Option<Answer>,
+    user: Option<UserId>,
     /// What was tried last, for the one who finds the time run out.
     under_way: Mutex<Option<(Arc<Session>, Arc<Tap>)>>,
 }
@@ -335,11 +340,7 @@ impl Call<'_> {
     ) -> Result<ToolOutcome, CallError> {
         let using = pool.claim(key, spec);
         let known = &using.slot.target.known;
-        let _place = known
-            .permits
-            .acquire()
-            .await
-            .map_err(|_| McpError::closed())?;
+        let _place = known.places.acquire(self.user.as_ref()).await;
         let mut tries = if self.once.is_some() { 1 } else { 2 };
         loop {
             tries -= 1;
@@ -410,10 +411,9 @@ impl Call<'_> {
 
     /// The call was given up by the one who made it.
     fn cancelled(&self) -> CallError {
-        match &*locked(&self.under_way) {
-            Some((_, tap)) if tap.was_sent() => CallError::Cancelled,
-            _ => CallError::NotSent("the call was cancelled before it was sent".to_owned()),
-        }
+        let under_way = locked(&self.under_way);
+        let sent = under_way.as_ref().is_some_and(|(_, tap)| tap.was_sent());
+        CallError::Cancelled { sent }
     }
 
     /// The time is up. A server that had the call and said nothing is asked for a sign of life before the

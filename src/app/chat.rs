@@ -10,4 +10,5 @@ pub mod menu;
 pub mod prompt_answers;
 pub mod prompts;
 pub mod resources;
+mod tool_search;
 pub mod transcript;

@@ -138,6 +138,8 @@ settings! {
         "event streams one user may hold open";
     runs_at_once: usize = number("CHATELAINE_RUNS_AT_ONCE", "64"),
         "runs this process works on at once; more wait in the queue";
+    tools_per_request: usize = number("CHATELAINE_TOOLS_PER_REQUEST", "128"),
+        "tools that a model is offered at once; where a user has more, it is offered a tool that searches them";
     run_lease: Duration = seconds("CHATELAINE_RUN_LEASE_SECONDS", "15"),
         "after this time without a sign of life another replica takes a run over";
     run_wait: Duration = seconds("CHATELAINE_RUN_WAIT_SECONDS", "600"),
@@ -164,7 +166,7 @@ settings! {
         "calls of one tenant that may wait for approval at once";
     approval_window: Duration = seconds("CHATELAINE_APPROVAL_WINDOW_SECONDS", "300"),
         "an approved call whose server cannot be reached for this time lapses";
-    log: String = text("CHATELAINE_LOG", "info,sqlx=warn"),
+    log: String = text("CHATELAINE_LOG", "info,sqlx=warn,rmcp=error"),
         "log filter, as in `info,chatelaine=debug`";
     log_json: bool = is_json("CHATELAINE_LOG_FORMAT", "text"),
         "`text` or `json`";

@@ -1,4 +1,4 @@
-//! What may be wrong with a connection that a user tests.
+//! What may be wrong with a connection.
 
 use serde::Serialize;
 
@@ -43,6 +43,54 @@ impl Trouble {
             }
             Self::NotMcp => {
                 "what answers there is not an MCP server; ask the operator to check its address"
+            }
+        }
+    }
+}
+
+/// Why a server cannot be used. The names are stable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DownCause {
+    Unreachable,
+    Timeout,
+    SignInRequired,
+    CredentialRefused,
+    RateLimited,
+    Redirected,
+    WebPage,
+    NotMcp,
+    Misconfigured,
+}
+
+impl DownCause {
+    /// Whether it stays until somebody changes something, so that asking often is of no use.
+    pub fn is_lasting(self) -> bool {
+        !matches!(self, Self::Unreachable | Self::Timeout | Self::RateLimited)
+    }
+
+    /// For users, who are not told what is said where the server should be.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Unreachable | Self::Timeout => "the server cannot be reached at the moment",
+            Self::SignInRequired => {
+                "the server wants a sign-in (OAuth) or a token, and none is set up; tell whoever runs this service"
+            }
+            Self::CredentialRefused => {
+                "the server refuses the credential of this service; tell whoever runs it"
+            }
+            Self::RateLimited => "the server is busy and asks to wait (HTTP 429)",
+            Self::Redirected => {
+                "the server leads to another address; tell whoever runs this service"
+            }
+            Self::WebPage => {
+                "a web page answers where the server should be; tell whoever runs this service"
+            }
+            Self::NotMcp => {
+                "what answers there is no MCP server that can be used; tell whoever runs this service"
+            }
+            Self::Misconfigured => {
+                "the server is not set up correctly; tell whoever runs this service"
             }
         }
     }

@@ -69,6 +69,14 @@ impl EgressError {
         )
     }
 
+    /// Whether the answer led elsewhere, where it was not followed.
+    pub fn is_redirect(&self) -> bool {
+        matches!(
+            self.kind,
+            ErrorKind::TooManyRedirects(_) | ErrorKind::BadRedirect(_)
+        )
+    }
+
     /// Whether time ran out: connecting, waiting, or reading.
     pub fn is_timeout(&self) -> bool {
         matches!(

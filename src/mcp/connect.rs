@@ -20,10 +20,7 @@ use rmcp::{
         },
     },
 };
-use tokio::{
-    sync::{Semaphore, broadcast},
-    time::timeout,
-};
+use tokio::{sync::broadcast, time::timeout};
 use url::Url;
 
 use super::{
@@ -31,6 +28,7 @@ use super::{
     error::Failure,
     http::{self, Client, Pair},
     params::Param,
+    places::Places,
     session::{Handler, Session},
     sse,
     stdio::{Child, Launch, Warden},
@@ -99,19 +97,17 @@ pub(super) struct Known {
     first: Mutex<Era>,
     /// Arguments that travel as headers, by tool; absent until the tools were listed.
     headers: Mutex<Option<HashMap<String, Vec<Param>>>>,
-    /// How many calls may be under way.
-    pub(super) permits: Arc<Semaphore>,
+    pub(super) places: Places,
 }
 
 impl Known {
     pub(super) fn new(calls: usize) -> Self {
-        let permits = Arc::new(Semaphore::new(calls.max(1)));
         Self {
             way: Mutex::default(),
             era: Mutex::default(),
             first: Mutex::new(Era::Modern),
             headers: Mutex::default(),
-            permits,
+            places: Places::new(calls),
         }
     }
 
@@ -213,6 +209,7 @@ impl Target {
             Failure::Refused { .. }
             | Failure::Status { status: ..500, .. }
             | Failure::Lost(_)
+            | Failure::WebPage(_)
             | Failure::SessionUnknown => {
                 let other = self.over_remote(first.other(), url, headers).await;
                 learn(other.is_ok().then_some(first.other()));
@@ -247,14 +244,17 @@ impl Target {
         };
         let connected = self.try_remote(way, url, headers, mode(era)).await;
         match connected {
-            Err(Failure::Refused { .. } | Failure::Status { .. } | Failure::Lost(_))
-                if era.is_some() =>
-            {
+            Err(
+                Failure::Refused { .. }
+                | Failure::Status { .. }
+                | Failure::WebPage(_)
+                | Failure::Lost(_),
+            ) if era.is_some() => {
                 self.known.learn(None);
                 self.try_remote(way, url, headers, mode(None)).await
             }
             // An older server may answer anything to what it does not know, and a program behind a socket may end.
-            Err(Failure::Lost(_)) => {
+            Err(Failure::Lost(_) | Failure::WebPage(_)) => {
                 self.try_remote(way, url, headers, mode(Some(Era::Legacy)))
                     .await
             }
@@ -462,6 +462,12 @@ fn failure_of(error: ClientInitializeError) -> Failure {
         | ClientInitializeError::TransportError { .. } => {
             Failure::Lost("the connection was closed during the handshake".to_owned())
         }
-        _ => Failure::Lost("the server's answer to the handshake cannot be used".to_owned()),
+        ClientInitializeError::ExpectedInitResult(_) => Failure::Lost(
+            "the server's answer to the handshake lacks one of protocolVersion, capabilities and serverInfo".to_owned(),
+        ),
+        other => Failure::Lost(format!(
+            "the server's answer to the handshake cannot be used: {}",
+            clipped(&other.to_string())
+        )),
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::domain::scrub::Scrubber;
+use crate::domain::{connection::DownCause, scrub::Scrubber};
 
 /// Why there is no connection to a server, or no list of its tools.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +23,14 @@ pub enum McpErrorKind {
     Unauthorized,
     /// A definite 403: the credential is known and not enough.
     Forbidden,
+    /// A 401 to a request that carried no credential.
+    SignInRequired,
+    /// 429.
+    RateLimited,
+    /// The answer leads elsewhere, where it is not followed.
+    Redirected,
+    /// A page for a browser answers there.
+    WebPage,
     /// Nobody answers there, or the child does not run.
     Unreachable,
     TimedOut,
@@ -59,8 +67,8 @@ pub enum CallError {
     /// Sent, and the answer was lost or is not readable. The tool may have run.
     #[error("{0}; the tool may have run")]
     OutcomeUnknown(String),
-    #[error("the call was cancelled")]
-    Cancelled,
+    #[error("the call was cancelled{}", if *.sent { "" } else { " before it was sent" })]
+    Cancelled { sent: bool },
 }
 
 /// What the transports say of one request.
@@ -70,7 +78,15 @@ pub(super) enum Failure {
     /// The server does not know the session, so it did nothing with the request.
     SessionUnknown,
     Unauthorized,
+    /// 401, and no credential was sent. `oauth`: the server names where one is got.
+    SignInRequired {
+        oauth: bool,
+    },
     Forbidden,
+    /// A redirect that is not followed.
+    Redirected(String),
+    /// Sent, and answered with a page for a browser.
+    WebPage(String),
     /// 429, or 503 with `Retry-After`.
     Busy {
         status: u16,
@@ -120,6 +136,22 @@ impl McpError {
     }
 }
 
+impl From<McpErrorKind> for DownCause {
+    fn from(kind: McpErrorKind) -> Self {
+        match kind {
+            McpErrorKind::Unauthorized | McpErrorKind::Forbidden => Self::CredentialRefused,
+            McpErrorKind::SignInRequired => Self::SignInRequired,
+            McpErrorKind::RateLimited => Self::RateLimited,
+            McpErrorKind::Redirected => Self::Redirected,
+            McpErrorKind::WebPage => Self::WebPage,
+            McpErrorKind::Unreachable | McpErrorKind::Closed => Self::Unreachable,
+            McpErrorKind::TimedOut => Self::Timeout,
+            McpErrorKind::Protocol => Self::NotMcp,
+            McpErrorKind::Misconfigured => Self::Misconfigured,
+        }
+    }
+}
+
 impl Failure {
     /// The failure without the credentials of its connection.
     pub(super) fn scrubbed(mut self, scrubber: &Scrubber) -> Self {
@@ -129,9 +161,15 @@ impl Failure {
             | Self::RefusedUnmatched { message: text, .. }
             | Self::Silent(text)
             | Self::Misconfigured(text)
+            | Self::Redirected(text)
+            | Self::WebPage(text)
             | Self::Status { message: text, .. }
             | Self::Lost(text) => scrubber.clean(text),
-            Self::SessionUnknown | Self::Unauthorized | Self::Forbidden | Self::Busy { .. } => {}
+            Self::SessionUnknown
+            | Self::Unauthorized
+            | Self::SignInRequired { .. }
+            | Self::Forbidden
+            | Self::Busy { .. } => {}
         }
         self
     }
@@ -145,6 +183,11 @@ impl Failure {
             }
             Self::Unauthorized => CallError::Unauthorized,
             Self::Forbidden => CallError::Forbidden,
+            Self::SignInRequired { oauth } => CallError::Refused {
+                code: None,
+                message: sign_in(oauth).to_owned(),
+                retry_after: None,
+            },
             Self::Busy {
                 status: status @ 500..,
                 retry_after,
@@ -165,6 +208,8 @@ impl Failure {
                 }
             }
             Self::Silent(reason)
+            | Self::Redirected(reason)
+            | Self::WebPage(reason)
             | Self::Status {
                 message: reason, ..
             }
@@ -175,7 +220,8 @@ impl Failure {
     /// The failure as connecting or listing reports it.
     pub(super) fn of_server(self) -> McpError {
         use McpErrorKind::{
-            Forbidden, Misconfigured, Protocol, TimedOut, Unauthorized, Unreachable,
+            Forbidden, Misconfigured, Protocol, RateLimited, Redirected, SignInRequired, TimedOut,
+            Unauthorized, Unreachable, WebPage,
         };
         match self {
             Self::NotSent(reason)
@@ -192,12 +238,24 @@ impl Failure {
                 status,
                 retry_after,
             } => {
-                let error = McpError::new(Unreachable, busy(status, retry_after));
+                let kind = if status == 429 {
+                    RateLimited
+                } else {
+                    Unreachable
+                };
+                let error = McpError::new(kind, busy(status, retry_after));
                 McpError {
                     retry_in: retry_after,
                     ..error
                 }
             }
+            Self::SignInRequired { oauth } => McpError::new(SignInRequired, sign_in(oauth)),
+            Self::Redirected(message)
+            | Self::Status {
+                status: 300..400,
+                message,
+            } => McpError::new(Redirected, message),
+            Self::WebPage(message) => McpError::new(WebPage, message),
             Self::Refused { message, .. }
             | Self::RefusedUnmatched { message, .. }
             | Self::Status { message, .. } => McpError::new(Protocol, message),
@@ -216,6 +274,14 @@ impl From<McpError> for CallError {
             McpErrorKind::Forbidden => Self::Forbidden,
             _ => Self::NotSent(error.to_string()),
         }
+    }
+}
+
+fn sign_in(oauth: bool) -> &'static str {
+    if oauth {
+        "the server wants a sign-in (OAuth), and no credential is configured; put a token into a header of it"
+    } else {
+        "the server wants a credential, and none is configured (HTTP 401)"
     }
 }
 

@@ -5,6 +5,7 @@
 //! `Debug` would print them. They go with requests to the server's own origin only; egress sees to that.
 
 mod pair;
+mod reconnect;
 mod signed;
 mod verdict;
 
@@ -24,9 +25,11 @@ use rmcp::{
     },
 };
 use sse_stream::Sse;
+use tokio::time::sleep;
 use url::Url;
 
 pub(super) use self::pair::Pair;
+use self::reconnect::{Pace, end_quietly};
 use self::verdict::{MAX_REFUSAL, Refusal, broken, status_only, words};
 use super::{
     error::Failure,
@@ -36,6 +39,8 @@ use super::{
 };
 use crate::{
     domain::{
+        clock,
+        ids::ServerId,
         secret::Secret,
         server::{ServerSpec, Timeouts},
     },
@@ -68,6 +73,11 @@ struct Shared {
     bearer: Option<Bearer>,
     /// Why the latest request failed, for requests that have no tap.
     failure: Mutex<Option<Failure>>,
+    server: ServerId,
+    /// Requests carry a credential.
+    signed: bool,
+    /// Of the stream of the server's news.
+    pace: Pace,
 }
 
 /// What rmcp is given as the error; the details are in the tap.
@@ -115,6 +125,11 @@ impl Client {
     ) -> Self {
         let (timeouts, terminates, failure) =
             (spec.timeouts, spec.terminate_on_close, Mutex::default());
+        // What a user entered may stand in the address.
+        let signed = !headers.is_empty()
+            || bearer.is_some()
+            || !spec.entered.is_empty()
+            || url.query().is_some();
         Self {
             shared: Arc::new(Shared {
                 egress,
@@ -125,6 +140,9 @@ impl Client {
                 wire,
                 bearer,
                 failure,
+                server: spec.id.clone(),
+                signed,
+                pace: Pace::default(),
             }),
         }
     }
@@ -186,7 +204,7 @@ impl Client {
         };
         let wire = &self.shared.wire;
         if !status.is_success() {
-            let refusal = Refusal::read(response).await;
+            let refusal = Refusal::read(response, self.shared.signed).await;
             return match (in_session, asked) {
                 (true, _) => Err(refusal.failure_in_session(wire, &request.id)),
                 (false, Some(_)) => Err(refusal.failure(wire, Some(&request.id))),
@@ -211,6 +229,10 @@ impl Client {
                     "the server took the request and did not answer it (HTTP {status})"
                 )))
             }
+            Some("text/html") => Err(Failure::WebPage(
+                "the server answered with a web page (\"text/html\") instead of JSON or events"
+                    .to_owned(),
+            )),
             Some(other) => Err(Failure::Lost(format!(
                 "the server answered with {:?} instead of JSON or events",
                 clipped(other)
@@ -227,7 +249,11 @@ impl Client {
         last_event: Option<String>,
         extra: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Events, HttpError> {
-        let shared = &*self.shared;
+        let shared = self.shared.clone();
+        // A stream that answers a request is taken up at once; a stream of news may be one too many.
+        if !shared.wire.has_requests() {
+            sleep(shared.pace.pause()).await;
+        }
         let mut headers = self
             .headers(session, extra)
             .map_err(|_| HttpError::Client(Failed))?;
@@ -240,7 +266,11 @@ impl Client {
             .map_err(|_| HttpError::Client(Failed))?;
         match (response.status, media_type(&response.headers)) {
             (status, Some("text/event-stream")) if status.is_success() => {
-                Ok(sse::events(response.body, shared.wire.clone(), None))
+                let events = sse::events(response.body, shared.wire.clone(), None);
+                let (opened, server) = (clock::instant(), shared.server.clone());
+                Ok(end_quietly(events, server, move || {
+                    shared.pace.ended(opened)
+                }))
             }
             (status, _) if status.is_server_error() => Err(HttpError::Client(Failed)),
             // Whatever it is, asking again will not make a stream of it.

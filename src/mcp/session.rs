@@ -205,7 +205,7 @@ impl Session {
             Failure::NotSent(_) | Failure::SessionUnknown | Failure::RefusedUnmatched { .. } => {
                 true
             }
-            Failure::Status { .. } | Failure::Lost(_) => self.is_dead(),
+            Failure::Status { .. } | Failure::WebPage(_) | Failure::Lost(_) => self.is_dead(),
             _ => false,
         }
     }
@@ -222,6 +222,7 @@ impl Session {
                     | Failure::Status { status: ..500, .. }
                     | Failure::Busy { .. }
                     | Failure::Unauthorized
+                    | Failure::SignInRequired { .. }
                     | Failure::Forbidden,
                 ),
             ) => {
@@ -276,9 +277,13 @@ impl Session {
             _ if !tap.was_sent() => Err(Failure::NotSent(
                 "the connection was closed before the request was sent".to_owned(),
             )),
-            _ => Err(Failure::Lost(
-                "the connection was closed before the answer came".to_owned(),
-            )),
+            _ => {
+                let reason = self.wire.close_reason();
+                let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
+                Err(Failure::Lost(format!(
+                    "the connection was closed before the answer came{reason}"
+                )))
+            }
         }
     }
 

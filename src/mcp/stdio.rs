@@ -31,6 +31,7 @@ use super::{
     error::Failure,
     wire::{Tap, Wire, body_of, locked},
 };
+use crate::domain::ids::ServerId;
 
 /// The longest line of a server.
 const MAX_LINE: usize = 8 * 1024 * 1024;
@@ -77,7 +78,8 @@ impl Child {
         let (sender, messages) = mpsc::channel(AHEAD);
         let ended = CancellationToken::new();
         let lines = Lines::new(streams.stdout, launch.encoding);
-        tokio::spawn(read(lines, wire.clone(), sender, ended.clone()));
+        let server = launch.server.clone();
+        tokio::spawn(read(lines, server, wire.clone(), sender, ended.clone()));
         let shared = Shared {
             stdin: Arc::new(AsyncMutex::new(Some(streams.stdin))),
             messages: AsyncMutex::new(messages),
@@ -179,12 +181,21 @@ async fn write(stdin: &mut ChildStdin, line: &[u8], tap: Option<&Tap>) -> Result
 /// message (a banner, a stray print) is left out.
 async fn read(
     mut lines: Lines,
+    server: ServerId,
     wire: Arc<Wire>,
     messages: mpsc::Sender<ServerJsonRpcMessage>,
     ended: CancellationToken,
 ) {
     let _ended = ended.drop_guard();
-    while let Some(line) = lines.next().await {
+    loop {
+        let line = match lines.next().await {
+            Ok(Some(line)) => line,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::warn!(%server, "{error}; its connection is closed");
+                return wire.close(error.to_string());
+            }
+        };
         let line = line.trim();
         if !line.is_empty()
             && let Some(message) = wire.message(line)

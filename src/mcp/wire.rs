@@ -46,6 +46,8 @@ pub(super) struct Wire {
     questions: Mutex<HashMap<RequestId, UnansweredQuestion>>,
     /// Calls that nobody waits for any more and that were not answered.
     given_up: Mutex<HashSet<i64>>,
+    /// Why the connection was closed from this side.
+    closed: OnceLock<String>,
     /// Takes the credentials of this connection out of what the server says.
     scrubber: Scrubber,
     /// The same for the access token that was sent last.
@@ -215,6 +217,21 @@ impl Wire {
             let _ = tap.token.set(token);
         }
         Some(tap)
+    }
+
+    /// Says why the connection is about to be closed from this side.
+    pub(super) fn close(&self, reason: String) {
+        // The first reason counts.
+        let _ = self.closed.set(reason);
+    }
+
+    pub(super) fn close_reason(&self) -> Option<&str> {
+        self.closed.get().map(String::as_str)
+    }
+
+    /// Whether somebody waits for an answer.
+    pub(super) fn has_requests(&self) -> bool {
+        !locked(&self.waiting).is_empty()
     }
 
     /// Nobody waits for this request any more.

@@ -1,7 +1,9 @@
 //! What an agent has of its servers, in the whole product: all of them at once, each for itself.
 
 mod obstacles; // why a tool cannot be called
+mod search; // more tools than a model takes
 mod transports; // every format over every transport
+mod trouble; // what people are told of a server that cannot be used
 
 use std::{
     path::Path,

@@ -15,7 +15,7 @@ use crate::{
         registry as servers_registry,
     },
     domain::{
-        connection::{self, Trouble},
+        connection::{self, DownCause, Trouble},
         message::Choice,
         registry as domain_registry,
         registry::{Auth, AuthKind, Definition, KeySchema, Kind, ScopeKey},
@@ -103,6 +103,7 @@ schemas! {
         },
         /// Could not be reached; tried again by itself. Known tools stay listed.
         Down {
+            cause: DownCause,
             reason: String,
         },
         /// Personal, and the user has not entered a credential.
@@ -189,6 +190,29 @@ schemas! {
         BadTemplate,
         /// Somebody answers, and it is no MCP server.
         NotMcp,
+    }
+
+    /// Why a server cannot be used. The names are stable.
+    #[serde(rename_all = "snake_case")]
+    enum DownCause for connection::DownCause {
+        /// Nobody answers there, or only with errors of its own.
+        Unreachable,
+        /// No answer in time.
+        Timeout,
+        /// The server wants a sign-in (OAuth) or a token, and none is set up.
+        SignInRequired,
+        /// The server does not accept the credential that it is sent.
+        CredentialRefused,
+        /// The server answers 429.
+        RateLimited,
+        /// The address leads to another one.
+        Redirected,
+        /// A web page answers there.
+        WebPage,
+        /// Somebody answers, and it is no MCP server that can be used.
+        NotMcp,
+        /// What the pack says of it cannot work.
+        Misconfigured,
     }
 
     #[serde(rename_all = "lowercase")]

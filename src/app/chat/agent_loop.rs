@@ -289,14 +289,12 @@ impl Work {
 
     /// One step of the model, streamed to whoever listens.
     async fn step(&self, pack: &Arc<Pack>, toolbox: &Arc<toolset::Toolbox>) -> Result<Step> {
-        let (history, reading) = self.read_transcript(pack.memory.window, toolbox).await?;
+        let (history, tools) = self.read_transcript(pack.memory.window, toolbox).await?;
+        let most_tools = self.app.config.tools_per_request;
         let request = StepRequest {
-            system: prompt::system(pack, &self.run.principal, toolbox),
+            system: prompt::system(pack, &self.run.principal, toolbox, most_tools),
             history,
-            tools: prompt::definitions(toolbox)
-                .into_iter()
-                .chain(reading)
-                .collect(),
+            tools,
         };
         let mut stream = std::pin::pin!(self.app.models.step(&pack.llm, request));
         let mut shown = String::new();

@@ -19,6 +19,7 @@ use crate::app::{
 };
 use crate::domain::{
     canonical,
+    connection::DownCause,
     error::{Error, Result},
     message::{Choice, Part, ToolCall},
     run::ClaimedRun,
@@ -314,6 +315,11 @@ fn remark(state: &State, run: &ClaimedRun) -> String {
     match state {
         State::Ready { .. } | State::Configured => String::new(),
         State::Connecting => " – connecting".to_owned(),
+        State::Down { cause, .. } if cause.is_lasting() => format!(" – {}", cause.sentence()),
+        State::Down {
+            cause: DownCause::RateLimited,
+            ..
+        } => " – busy at the moment; tried again by itself".to_owned(),
         State::Down { .. } => " – not reachable at the moment; tried again by itself".to_owned(),
         State::NotConfigured if !run.principal.authenticated => {
             " – for those who have signed in".to_owned()

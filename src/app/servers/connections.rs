@@ -25,6 +25,7 @@ use crate::app::App;
 use crate::{
     domain::{
         backoff,
+        connection::DownCause,
         error::Result,
         ids::{AgentId, ServerId, TenantId},
         owner::{CatalogOwner, ConnectionOwner},
@@ -42,6 +43,8 @@ const LOOK: Duration = Duration::from_secs(2);
 const QUIET: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
+/// The same where somebody has to change something first.
+const RETRY_LASTING: Duration = Duration::from_secs(600);
 
 /// A shared server of an agent of a tenant.
 type Place = (TenantId, AgentId, ServerId);
@@ -71,6 +74,7 @@ pub enum State {
     },
     /// Could not be reached; tried again by itself. Known tools stay listed.
     Down {
+        cause: DownCause,
         reason: String,
     },
     /// Personal, and the user has not entered a credential.
@@ -124,8 +128,10 @@ impl ConnectionView {
         self.tools = usable;
         self.dropped.clear();
         self.missing.clear();
-        if let (State::Down { reason }, ConnectionKind::Shared) = (&mut self.state, self.kind) {
-            "the server cannot be reached at the moment".clone_into(reason);
+        if let (State::Down { cause, reason }, ConnectionKind::Shared) =
+            (&mut self.state, self.kind)
+        {
+            cause.sentence().clone_into(reason);
         }
     }
 }
@@ -308,13 +314,18 @@ async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: Cancella
                 (QUIET, learn(&app, &place, &spec, discovery).await)
             }
             Err(error) => {
-                let reason = error.to_string();
+                let (cause, reason) = (DownCause::from(error.kind), error.to_string());
                 tracing::warn!(server = %place.2, agent = %place.1, reason, "server is down; trying again");
                 app.connections.update(&place, &spec, |keeper| {
-                    keeper.state = State::Down { reason }
+                    keeper.state = State::Down { cause, reason }
                 });
                 failures += 1;
-                let pause = backoff::delay(RETRY_FIRST, RETRY_MOST, failures, rand::random());
+                let most = if cause.is_lasting() {
+                    RETRY_LASTING
+                } else {
+                    RETRY_MOST
+                };
+                let pause = backoff::delay(RETRY_FIRST, most, failures, rand::random());
                 (pause, pause)
             }
         };

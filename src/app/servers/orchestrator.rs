@@ -110,7 +110,7 @@ pub async fn call(
     };
     tokio::select! {
         biased;
-        () = cancel.cancelled() => Err(CallError::Cancelled),
+        () = cancel.cancelled() => Err(CallError::Cancelled { sent: true }),
         made = made => match made {
             Ok(Ok(value)) => Ok(mcp::text_outcome(value.to_string(), false)),
             Ok(Err(text)) => Ok(mcp::text_outcome(text, true)),

@@ -6,6 +6,7 @@
 
 mod lacking;
 mod offered;
+mod search;
 mod unlisted;
 
 use std::{

@@ -49,7 +49,7 @@ impl Pair {
     pub(in crate::mcp) async fn open(client: Client) -> Result<Self, Failure> {
         let response = client.get_events(client.shared.headers.clone()).await?;
         if !response.status.is_success() {
-            let refusal = Refusal::read(response).await;
+            let refusal = Refusal::read(response, client.shared.signed).await;
             return Err(refusal.failure(&client.shared.wire, None));
         }
         let (headers, url) = (response.headers, response.url);
@@ -107,7 +107,7 @@ impl Client {
         {
             Ok(response) if response.status.is_success() => return Ok(()),
             Ok(response) => {
-                let (refusal, wire) = (Refusal::read(response).await, &shared.wire);
+                let (refusal, wire) = (Refusal::read(response, shared.signed).await, &shared.wire);
                 // The session belongs to the stream, so that each request is one in a session.
                 match id_of(message) {
                     Some(id) => refusal.failure_in_session(wire, id),

@@ -101,7 +101,8 @@ impl Client {
                 message: "the server opens no WebSocket there".to_owned(),
             }),
             Handshake::Answer(answer) => {
-                Err(Refusal::read(*answer).await.failure(&shared.wire, None))
+                let refusal = Refusal::read(*answer, shared.signed).await;
+                Err(refusal.failure(&shared.wire, None))
             }
         }
     }

@@ -33,10 +33,12 @@ pub(super) struct Refusal {
     status: StatusCode,
     headers: HeaderMap,
     body: Bytes,
+    /// The request carried a credential.
+    signed: bool,
 }
 
 impl Refusal {
-    pub(super) async fn read(response: Response) -> Self {
+    pub(super) async fn read(response: Response, signed: bool) -> Self {
         // A body that cannot be read explains nothing; the status does.
         let body = collect(response.body, MAX_REFUSAL)
             .await
@@ -45,6 +47,7 @@ impl Refusal {
             status: response.status,
             headers: response.headers,
             body,
+            signed,
         }
     }
 
@@ -52,6 +55,11 @@ impl Refusal {
     pub(super) fn failure(&self, wire: &Wire, request: Option<&RequestId>) -> Failure {
         let retry_after = retry_after(&self.headers);
         match self.status {
+            StatusCode::UNAUTHORIZED if !self.signed => {
+                return Failure::SignInRequired {
+                    oauth: names_metadata(&self.headers),
+                };
+            }
             StatusCode::UNAUTHORIZED => return Failure::Unauthorized,
             StatusCode::FORBIDDEN => return Failure::Forbidden,
             StatusCode::TOO_MANY_REQUESTS => {
@@ -143,6 +151,7 @@ pub(super) fn status_only(response: &Response) -> Option<Failure> {
         status,
         headers,
         body: Bytes::new(),
+        signed: true,
     };
     (!status.is_success()).then(|| refusal.failure(&Wire::default(), None))
 }
@@ -175,6 +184,7 @@ pub(super) fn unreachable(error: &EgressError) -> Failure {
         (false, true, _) => Failure::Misconfigured(message),
         (false, ..) => Failure::NotSent(message),
         (true, _, true) => Failure::Silent(message),
+        (true, ..) if error.is_redirect() => Failure::Redirected(message),
         (true, ..) => Failure::Lost(message),
     }
 }
@@ -185,6 +195,18 @@ pub(super) fn broken(error: &EgressError) -> Failure {
     } else {
         Failure::Lost(error.to_string())
     }
+}
+
+/// Whether a challenge names the metadata of a protected resource (RFC 9728), as servers that use OAuth do.
+fn names_metadata(headers: &HeaderMap) -> bool {
+    let challenges = headers.get_all(header::WWW_AUTHENTICATE).iter();
+    challenges
+        .filter_map(|challenge| challenge.to_str().ok())
+        .flat_map(|challenge| challenge.split([',', ' ']))
+        .any(|parameter| {
+            let name = parameter.split('=').next().unwrap_or_default();
+            name.trim().eq_ignore_ascii_case("resource_metadata")
+        })
 }
 
 /// `Retry-After` in seconds, at most an hour; a date is taken as a minute.

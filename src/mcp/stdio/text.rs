@@ -13,6 +13,11 @@ use super::MAX_LINE;
 
 const CHUNK: usize = 64 * 1024;
 
+/// A line is over the limit; what follows is not read.
+#[derive(Debug, thiserror::Error)]
+#[error("the server wrote a line over {MAX_LINE} bytes")]
+pub(super) struct TooLong;
+
 /// The lines that a child writes.
 pub(super) struct Lines {
     stdout: BufReader<ChildStdout>,
@@ -43,26 +48,24 @@ impl Lines {
         }
     }
 
-    /// The next line, cut from what is before it. `None` at the end, and at a line that is too long.
-    pub(super) async fn next(&mut self) -> Option<String> {
+    /// The next line, cut from what is before it. `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<String>, TooLong> {
         loop {
             if let Some(at) = self.text[self.searched..].find('\n') {
                 let end = self.searched + at;
                 let line = self.text[self.start..end].to_owned();
                 (self.start, self.searched) = (end + 1, end + 1);
-                return Some(line);
+                return Ok(Some(line));
             }
             self.text.drain(..self.start);
             (self.start, self.searched) = (0, self.text.len());
             if self.text.len() > MAX_LINE {
-                tracing::warn!(
-                    "a stdio server wrote a line over {MAX_LINE} bytes; its connection is closed"
-                );
-                return None;
+                return Err(TooLong);
             }
             if self.ended {
                 self.searched = 0;
-                return Some(std::mem::take(&mut self.text)).filter(|rest| !rest.is_empty());
+                let rest = Some(std::mem::take(&mut self.text));
+                return Ok(rest.filter(|rest| !rest.is_empty()));
             }
             let read = self.stdout.read(&mut self.chunk).await.unwrap_or(0);
             self.ended = read == 0;

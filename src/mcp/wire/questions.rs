@@ -122,7 +122,11 @@ impl Tap {
             Some(Ok(_)) => true,
             Some(Err(failure)) => !matches!(
                 failure,
-                Failure::Silent(_) | Failure::Status { .. } | Failure::Lost(_)
+                Failure::Silent(_)
+                    | Failure::Status { .. }
+                    | Failure::Redirected(_)
+                    | Failure::WebPage(_)
+                    | Failure::Lost(_)
             ),
             None => false,
         };

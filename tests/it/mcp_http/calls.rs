@@ -365,7 +365,7 @@ async fn a_call_that_is_cancelled_before_it_is_sent_is_said_not_to_be_sent() {
         cancel.cancel();
     };
     let (outcome, ()) = tokio::join!(soon(calling), cancelling);
-    assert!(matches!(outcome, Err(CallError::NotSent(_))), "{outcome:?}");
+    assert_eq!(outcome.unwrap_err(), CallError::Cancelled { sent: false });
 }
 
 #[tokio::test]
@@ -483,7 +483,7 @@ async fn a_cancelled_call_closes_its_request() {
         cancel.cancel();
     };
     let (outcome, ()) = tokio::join!(soon(calling), cancelling);
-    assert_eq!(outcome.unwrap_err(), CallError::Cancelled);
+    assert_eq!(outcome.unwrap_err(), CallError::Cancelled { sent: true });
     assert_eq!(soon(closed.recv()).await, Some(()));
     assert_eq!(server.requests("tools/call").len(), 1);
 }
@@ -509,4 +509,37 @@ async fn no_more_calls_than_allowed_are_under_way() {
     }
     assert!(matches!(c, Err(CallError::NotSent(_))), "{c:?}");
     assert_eq!(server.requests("tools/call").len(), 2);
+}
+
+#[tokio::test]
+async fn one_user_cannot_take_all_places_of_a_server() {
+    let server = calls(async |seen: Seen| {
+        if seen.body["params"]["arguments"]["wait"] == true {
+            std::future::pending::<()>().await;
+        }
+        seen.result(text("served"))
+    })
+    .await;
+    let mcp = crate::support::servers::mcp_with(chatelaine::mcp::Options {
+        calls_per_server: 8,
+        ..chatelaine::mcp::Options::default()
+    });
+    let (key, spec) = (key(), spec(server.endpoint()));
+    let of = |user: &str| CallOptions {
+        user: Some(chatelaine::domain::ids::UserId(user.into())),
+        ..CallOptions::default()
+    };
+    let (waiting, quick) = (args(&json!({"wait": true})), args(&json!({})));
+    let greedy = futures_util::future::join_all(
+        (0..20).map(|_| mcp.call(&key, &spec, "echo", &waiting, of("alice"))),
+    );
+    let other = async {
+        server.until("tools/call", 2).await;
+        mcp.call(&key, &spec, "echo", &quick, of("bob")).await
+    };
+    tokio::select! {
+        _ = greedy => panic!("these calls wait for ever"),
+        served = soon(other) => assert_eq!(served.unwrap().text, "served"),
+    }
+    assert_eq!(server.requests("tools/call").len(), 3);
 }

@@ -163,7 +163,7 @@ async fn a_page_that_is_no_server_is_told_as_such() {
         .discover(&key(), &spec(server.endpoint()))
         .await
         .unwrap_err();
-    assert_eq!(error.kind, McpErrorKind::Protocol);
+    assert_eq!(error.kind, McpErrorKind::WebPage);
     assert!(error.message.contains("text/html"), "{error}");
 }
 

@@ -10,6 +10,7 @@ use chatelaine::{
     domain::server::Timeouts,
     mcp::{CallError, CallOptions},
 };
+use futures_util::StreamExt;
 use http::StatusCode;
 use serde_json::json;
 
@@ -341,4 +342,37 @@ async fn the_negotiated_revision_and_the_session_ride_on_every_request_after_the
             "{method}"
         );
     }
+}
+
+/// A stream that is cut is asked for again after a pause of two seconds, as one that ends is.
+#[tokio::test]
+async fn a_stream_of_changes_that_breaks_at_once_is_not_asked_for_at_full_pace() {
+    let asked = Arc::<std::sync::Mutex<Vec<std::time::Instant>>>::default();
+    let times = asked.clone();
+    let server = Scripted::legacy(move |seen: Seen| {
+        let times = times.clone();
+        async move {
+            (seen.method() == "GET").then(|| {
+                times
+                    .lock()
+                    .unwrap()
+                    .push(chatelaine::domain::clock::instant());
+                let hello = futures_util::stream::iter([Ok(": hello\n\n".to_owned())]);
+                // The head of the answer leaves before the connection is cut.
+                let cut = futures_util::stream::once(async {
+                    tokio::task::yield_now().await;
+                    Err(std::io::Error::other("cut"))
+                });
+                events(hello.chain(cut))
+            })
+        }
+    })
+    .await;
+    let (mcp, key, spec) = (mcp(), key(), spec(server.endpoint()));
+    mcp.discover(&key, &spec).await.unwrap();
+    server.until("GET", 3).await;
+    let times = asked.lock().unwrap().clone();
+    let pauses: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(pauses[0] >= Duration::from_millis(1900), "{pauses:?}");
+    assert!(pauses[1] >= Duration::from_millis(4500), "{pauses:?}");
 }

@@ -106,7 +106,7 @@ async fn a_server_that_hangs_up_at_the_newer_handshake_is_asked_the_older_way() 
 #[tokio::test]
 async fn a_definite_no_to_the_handshake_is_told_as_one() {
     for (status, kind) in [
-        (StatusCode::UNAUTHORIZED, McpErrorKind::Unauthorized),
+        (StatusCode::UNAUTHORIZED, McpErrorKind::SignInRequired),
         (StatusCode::FORBIDDEN, McpErrorKind::Forbidden),
         (StatusCode::OK, McpErrorKind::Protocol),
         (StatusCode::NOT_FOUND, McpErrorKind::Protocol),

@@ -162,7 +162,7 @@ async fn a_result_asked_for_too_early_is_refused_with_the_status() {
         .to_owned();
     assert_eq!(
         said,
-        format!("It came to: Session not finished: {session} (status: running)")
+        format!("It came to: failed: Session not finished: {session} (status: running)")
     );
     gate.open();
 }
@@ -219,7 +219,10 @@ async fn what_a_tool_refuses_is_said_in_the_documents_words() {
             format!("Session not found: {nobody}"),
         ),
     ] {
-        assert_eq!(told(&ann, tool, arguments).await, sentence);
+        assert_eq!(
+            told(&ann, tool, arguments).await,
+            format!("failed: {sentence}")
+        );
     }
 }
 
@@ -235,7 +238,7 @@ async fn a_child_is_not_given_more_than_it_may_be() {
     let said = run(&ann, "lead", "huge").await;
     assert_eq!(
         said,
-        "It came to: Parameters too large: 100002 characters (max 100000)"
+        "It came to: failed: Parameters too large: 100002 characters (max 100000)"
     );
 }
 
@@ -248,7 +251,7 @@ async fn a_session_that_this_one_did_not_start_is_not_found() {
     let session = other["session_id"].as_str().unwrap();
     for tool in ["get_agent_session_status", "get_agent_session_result"] {
         let said = told(&ann, tool, json!({ "session_id": session })).await;
-        assert_eq!(said, format!("Session not found: {session}"));
+        assert_eq!(said, format!("failed: Session not found: {session}"));
     }
     let said = told(
         &ann,
@@ -256,7 +259,7 @@ async fn a_session_that_this_one_did_not_start_is_not_found() {
         json!({ "session_id": session, "prompt": "x" }),
     )
     .await;
-    assert_eq!(said, format!("Session not found: {session}"));
+    assert_eq!(said, format!("failed: Session not found: {session}"));
     assert_eq!(
         told(&ann, "list_agent_sessions", json!({})).await,
         r#"{"sessions":[]}"#

@@ -225,7 +225,7 @@ async fn an_empty_result_and_a_refusal_of_the_server_are_told() {
 #[tokio::test]
 async fn a_schema_that_postgres_cannot_read_is_stored_all_the_same() {
     let server = Scripted::modern(async |seen: Seen| {
-        let list = r#"{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"a":{"const":"\u0000","maximum":1e999999}}}}]}"#;
+        let list = r#"{"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"a":{"const":"\u0000"}}},"annotations":{"n":1e999999}}]}"#;
         (seen.method() == "tools/list").then(|| seen.raw_result(list))
     })
     .await;

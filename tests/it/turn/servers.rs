@@ -99,7 +99,7 @@ async fn known_tools_are_listed_after_a_restart_although_their_server_is_down() 
         .reply(text("It is away."));
     assert_eq!(ann.ask("bank", "balance?").await, "It is away.");
     let told = &results(&world.model.last_request())[0];
-    let certain = "failed: MCP server \"bank\" is not available: ";
+    let certain = "failed, nothing was sent: MCP server \"bank\" is not available: ";
     assert!(
         told.starts_with(certain),
         "nothing was sent, which is certain: {told}"

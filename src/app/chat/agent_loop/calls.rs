@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use super::Work;
 use crate::{
     app::{
-        chat::resources,
+        chat::{resources, tool_search},
         tools::{
             elicitations::ElicitationTarget,
             gate::{self, Call, Target, reading::Asking},
@@ -207,6 +207,9 @@ impl Work {
         user: Option<ElicitationTarget>,
     ) -> Result<ToolResult> {
         let run_id = self.run.id;
+        if call.server.is_none() && call.name == tool_search::TOOL {
+            return tool_search::call(toolbox, call);
+        }
         if call.server.is_none() && call.name == resources::TOOL {
             let asking = Asking {
                 principal: &self.run.principal,

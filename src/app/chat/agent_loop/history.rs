@@ -5,11 +5,14 @@ use std::collections::HashMap;
 
 use super::Work;
 use crate::{
-    app::{chat::resources, tools::toolset::Toolbox},
+    app::{
+        chat::{resources, tool_search},
+        tools::toolset::Toolbox,
+    },
     domain::{
         error::Result,
         ids::RunId,
-        message::{Message, Part, Role, ToolResult},
+        message::{CallStatus, Message, Part, Role, ToolResult},
         resource::Link,
     },
     llm::{ModelCall, ToolDef, Turn},
@@ -33,12 +36,12 @@ impl Transcript {
 }
 
 impl Work {
-    /// What the model reads in its next step, and the tool that reads what was linked to.
+    /// What the model reads in its next step, and the tools that it is offered.
     pub(super) async fn read_transcript(
         &self,
         window: usize,
         toolbox: &Toolbox,
-    ) -> Result<(Vec<Turn>, Option<ToolDef>)> {
+    ) -> Result<(Vec<Turn>, Vec<ToolDef>)> {
         let known = self.transcript().take();
         let transcript = match known {
             Some(known) => known,
@@ -51,9 +54,11 @@ impl Work {
             }
         };
         let history = turns(&transcript.messages, window, self.run.id);
-        let reading = resources::definition(toolbox, &transcript.links)?;
+        let most = self.app.config.tools_per_request;
+        let mut tools = tool_search::offered(toolbox, &transcript.messages, most)?;
+        tools.extend(resources::definition(toolbox, &transcript.links)?);
         *self.transcript() = Some(transcript);
-        Ok((history, reading))
+        Ok((history, tools))
     }
 }
 
@@ -100,6 +105,16 @@ fn outcome_of(part: &Part) -> Option<Turn> {
     }
 }
 
+/// A result for the model. Not every provider has a place that says that it is an error; where the words are the
+/// server's own, nothing else says so.
+fn text_of(result: &ToolResult) -> String {
+    if result.status == CallStatus::Failed && result.raw.is_some() {
+        format!("failed: {}", result.text)
+    } else {
+        result.text.clone()
+    }
+}
+
 /// What the assistant said and called, then each result in the order of the calls.
 fn with_results(message: &Message, results: &HashMap<&str, &ToolResult>) -> Vec<Turn> {
     let mut calls = Vec::new();
@@ -119,13 +134,8 @@ fn with_results(message: &Message, results: &HashMap<&str, &ToolResult>) -> Vec<
         answers.push(Turn::ToolResult {
             call_id: call.call_id.clone(),
             name: call.name.clone(),
-            text: result.map_or_else(
-                || "outcome unknown".to_owned(),
-                |result| result.text.clone(),
-            ),
-            is_error: result.is_none_or(|result| {
-                result.status != crate::domain::message::CallStatus::Succeeded
-            }),
+            text: result.map_or_else(|| "outcome unknown".to_owned(), |result| text_of(result)),
+            is_error: result.is_none_or(|result| result.status != CallStatus::Succeeded),
         });
     }
     let said = Turn::Assistant {

@@ -1,23 +1,26 @@
-//! What the model is told of its task: the pack's prompt in the user's language, the toolbox by server, and
-//! the tools themselves.
+//! What the model is told of its task: the pack's prompt in the user's language, and the toolbox by server.
 
 use std::fmt::Write as _;
 
 use crate::{
-    app::tools::toolset::Toolbox,
+    app::{chat::tool_search, tools::toolset::Toolbox},
     domain::{
         pack::Pack,
         policy::{Decision, decide},
         principal::Principal,
     },
-    llm::ToolDef,
 };
 
-/// More names than this are not listed in the prompt; the tools themselves are always in the request.
+/// More names than this are not listed in the prompt.
 const LISTED: usize = 200;
 
 /// The system prompt of one step.
-pub(super) fn system(pack: &Pack, principal: &Principal, toolbox: &Toolbox) -> String {
+pub(super) fn system(
+    pack: &Pack,
+    principal: &Principal,
+    toolbox: &Toolbox,
+    most_tools: usize,
+) -> String {
     let language = pack.language(principal.locale.as_deref());
     let default = pack.language(None);
     let mut prompt = String::new();
@@ -34,6 +37,13 @@ pub(super) fn system(pack: &Pack, principal: &Principal, toolbox: &Toolbox) -> S
         }
     }
     describe(&mut prompt, toolbox);
+    if tool_search::is_needed(toolbox, most_tools) {
+        let _ = write!(
+            prompt,
+            " Not all tools are in this request: find others with `{}` before you call them.",
+            tool_search::TOOL
+        );
+    }
     prompt
 }
 
@@ -76,14 +86,4 @@ fn describe(prompt: &mut String, toolbox: &Toolbox) {
         let _ = write!(prompt, ", and {} more", toolbox.len() - LISTED);
     }
     prompt.push_str("\n\nNever claim to have done something that no tool result confirms.");
-}
-
-/// The tools of the request.
-pub(super) fn definitions(toolbox: &Toolbox) -> Vec<ToolDef> {
-    let define = |named: &crate::app::tools::toolset::NamedTool| ToolDef {
-        name: named.name.clone(),
-        description: named.tool.description.clone(),
-        schema: named.tool.input_schema.clone().into(),
-    };
-    toolbox.iter().map(|(_, named)| define(named)).collect()
 }

@@ -35,7 +35,7 @@ impl Work {
                     }
                     format!("Tools not discovered: {}", view.missing.join(", "))
                 }
-                State::Down { reason } => format!("Server unreachable: {reason}"),
+                State::Down { reason, .. } => format!("Server unreachable: {reason}"),
                 // Others are told elsewhere: the user has something to do, or has not begun.
                 State::Connecting | State::NotConfigured | State::NeedsAttention { .. } => continue,
             };

@@ -55,11 +55,17 @@ impl Tested {
 impl From<&McpError> for Trouble {
     fn from(error: &McpError) -> Self {
         match error.kind {
-            McpErrorKind::Unauthorized | McpErrorKind::Forbidden => Self::Unauthorized,
-            McpErrorKind::Unreachable | McpErrorKind::Closed => Self::Unreachable,
+            McpErrorKind::Unauthorized | McpErrorKind::Forbidden | McpErrorKind::SignInRequired => {
+                Self::Unauthorized
+            }
+            McpErrorKind::Unreachable | McpErrorKind::Closed | McpErrorKind::RateLimited => {
+                Self::Unreachable
+            }
             McpErrorKind::TimedOut => Self::Timeout,
             McpErrorKind::Misconfigured => Self::BadTemplate,
-            McpErrorKind::Protocol => Self::NotMcp,
+            McpErrorKind::Protocol | McpErrorKind::Redirected | McpErrorKind::WebPage => {
+                Self::NotMcp
+            }
         }
     }
 }

@@ -106,6 +106,7 @@ async fn view(
             let key = key(&credential(principal, pack.id(), &server.id, held));
             match app.mcp.state(&key) {
                 ConnectionState::Down { error, .. } => State::Down {
+                    cause: error.kind.into(),
                     reason: error.to_string(),
                 },
                 _ => State::Configured,

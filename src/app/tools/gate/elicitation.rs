@@ -83,6 +83,7 @@ pub(super) async fn make(
             once: None,
             asks: asking.is_some(),
             answer: answer.take(),
+            ..CallOptions::default()
         };
         let calling = Box::pin(ready.permit.call(ready.tool, arguments, options));
         let sent = match &asking {

@@ -209,6 +209,10 @@ impl<'a> Permit<'a> {
                     .await
             }
             Destination::Server(Connection { key, spec }) => {
+                let options = CallOptions {
+                    user: Some(self.caller.principal.user.clone()),
+                    ..options
+                };
                 self.send(app.mcp.call(key, spec, tool, arguments, options))
                     .await
             }
@@ -306,12 +310,16 @@ fn without_answer(call_id: &str, server: &ServerSpec, error: &CallError) -> Tool
     let (status, text) = match error {
         CallError::NotSent(reason) => (
             CallStatus::Failed,
-            format!("failed: {}: {reason}", not_available(server.id.as_str())),
+            format!(
+                "failed, nothing was sent: {}: {reason}",
+                not_available(server.id.as_str())
+            ),
         ),
         CallError::Refused { .. } | CallError::Unauthorized | CallError::Forbidden => {
             (CallStatus::Failed, format!("failed: {error}"))
         }
-        CallError::TimedOut(_) | CallError::OutcomeUnknown(_) | CallError::Cancelled => (
+        CallError::Cancelled { sent: false } => (CallStatus::Cancelled, error.to_string()),
+        CallError::TimedOut(_) | CallError::OutcomeUnknown(_) | CallError::Cancelled { .. } => (
             CallStatus::OutcomeUnknown,
             format!("outcome unknown: {error}; {unknown}"),
         ),

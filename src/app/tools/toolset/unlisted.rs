@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::app::servers::connections::State;
+use crate::{app::servers::connections::State, domain::connection::DownCause};
 
 /// Why there is no list of a server's tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -34,10 +34,28 @@ impl Unlisted {
             _ if empty => Cause::NoTools,
             State::Connecting | State::Ready { .. } | State::Configured => Cause::Connecting,
         };
-        Self {
-            reason,
-            remedy: reason.remedy(),
+        let remedy = match state {
+            State::Down { cause, .. } if cause.is_lasting() => remedy_of(*cause),
+            _ => reason.remedy(),
+        };
+        Self { reason, remedy }
+    }
+}
+
+/// What whoever runs the agent can do about a server that will not be there by itself.
+fn remedy_of(cause: DownCause) -> &'static str {
+    match cause {
+        DownCause::SignInRequired => {
+            "the server wants a credential; put a token into a header of it, or make it `user-controlled` with a \
+             `userConfig`"
         }
+        DownCause::CredentialRefused => {
+            "the server refuses the credential in the pack; correct it, `chatelaine smoke` says whether that helped"
+        }
+        DownCause::Redirected | DownCause::WebPage | DownCause::NotMcp => {
+            "something else than an MCP server answers at its address; correct the address or the transport"
+        }
+        _ => "what the pack says of the server cannot work; `chatelaine smoke` says why",
     }
 }
 

@@ -1,0 +1,124 @@
+//! Which tools a model is offered. Where there are more than it takes, it is offered a tool that searches them, and
+//! those that it has found or called in the conversation so far. Which tools a user may call is not decided here.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{json, value::to_raw_value};
+
+use crate::{
+    app::tools::toolset::{NamedTool, Toolbox, clipped},
+    domain::{
+        error::{Error, Result},
+        message::{CallStatus, Message, Part, ToolCall, ToolResult},
+    },
+    llm::ToolDef,
+};
+
+/// The name of the model's tool. A server's tools are called `<server>__<tool>`, so none of them has it.
+pub const TOOL: &str = "search_tools";
+/// Tools that one search finds.
+const FOUND: usize = 10;
+/// Characters of a description in the result of a search. The tool itself comes with all of it.
+const SHOWN: usize = 200;
+
+/// What a search has found, as it is kept with its result.
+#[derive(Serialize, Deserialize)]
+struct Found {
+    tools: Vec<String>,
+}
+
+/// Whether there are more tools than a request takes.
+pub fn is_needed(toolbox: &Toolbox, most: usize) -> bool {
+    toolbox.len() > most
+}
+
+/// The tools of a request. `messages`: what the model knows of the conversation.
+pub fn offered(toolbox: &Toolbox, messages: &[Message], most: usize) -> Result<Vec<ToolDef>> {
+    if !is_needed(toolbox, most) {
+        return Ok(toolbox.iter().map(|(_, named)| define(named)).collect());
+    }
+    let mut names: Vec<&str> = Vec::new();
+    let found = messages
+        .iter()
+        .rev()
+        .flat_map(|message| message.parts.iter().rev());
+    let found: Vec<Vec<String>> = found.map(names_in).collect();
+    for name in found.iter().flatten() {
+        if names.len() + 1 < most && !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    // In the pack's order, so that the request begins alike from step to step.
+    let known = toolbox
+        .iter()
+        .filter(|(_, named)| names.contains(&named.name.as_str()))
+        .map(|(_, named)| define(named));
+    Ok(std::iter::once(definition(toolbox)?).chain(known).collect())
+}
+
+/// The tools that a part of a message makes known: called, or found by a search.
+fn names_in(part: &Part) -> Vec<String> {
+    match part {
+        Part::ToolCall(call) if call.server.is_some() => vec![call.name.clone()],
+        Part::ToolResult(result) => result
+            .raw
+            .as_ref()
+            .and_then(|raw| serde_json::from_str::<Found>(raw.get()).ok())
+            .map(|found| found.tools)
+            .unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+fn define(named: &NamedTool) -> ToolDef {
+    ToolDef {
+        name: named.name.clone(),
+        description: named.tool.description.clone(),
+        schema: named.tool.input_schema.clone().into(),
+    }
+}
+
+fn definition(toolbox: &Toolbox) -> Result<ToolDef> {
+    let schema = json!({
+        "type": "object",
+        "properties": { "query": { "type": "string", "description": "a few words, as in a name or a description" } },
+        "required": ["query"],
+    });
+    Ok(ToolDef {
+        name: TOOL.to_owned(),
+        description: format!(
+            "Searches the {} tools of this user by words. The tools that it finds can be called from the next step on. \
+             Search before you say that there is no tool for something.",
+            toolbox.len()
+        ),
+        schema: to_raw_value(&schema).map_err(Error::internal)?.into(),
+    })
+}
+
+/// Answers a call of the model's tool.
+pub fn call(toolbox: &Toolbox, call: &ToolCall) -> Result<ToolResult> {
+    let result = |status, text, raw| ToolResult {
+        call_id: call.call_id.clone(),
+        status,
+        text,
+        raw,
+        approval: None,
+    };
+    let query = call.arguments.get("query");
+    let Some(query) = query.and_then(serde_json::Value::as_str) else {
+        let text = format!("not executed: {TOOL} needs the argument `query`");
+        return Ok(result(CallStatus::Denied, text, None));
+    };
+    let found = toolbox.search(query, FOUND);
+    let mut text = if found.is_empty() {
+        "No tool fits these words; try others.".to_owned()
+    } else {
+        "These tools can be called now:".to_owned()
+    };
+    for (_, named) in &found {
+        let description = clipped(&named.tool.description, SHOWN).replace(['\n', '\r', '\0'], " ");
+        text = format!("{text}\n{}: {description}", named.name);
+    }
+    let tools = found.iter().map(|(_, named)| named.name.clone()).collect();
+    let raw = to_raw_value(&Found { tools }).map_err(Error::internal)?;
+    Ok(result(CallStatus::Succeeded, text, Some(raw)))
+}

@@ -1,0 +1,62 @@
+//! How many calls may be under way at one server, and how many of them for one user.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, Weak},
+};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::wire::locked;
+use crate::domain::ids::UserId;
+
+/// A user has at most one part of so many of a server's places.
+const SHARE: usize = 4;
+
+pub(super) struct Places {
+    all: Arc<Semaphore>,
+    share: usize,
+    /// Of the users that have calls under way or waiting.
+    users: Mutex<HashMap<UserId, Weak<Semaphore>>>,
+}
+
+/// One place, given back when dropped.
+pub(super) struct Place {
+    _all: OwnedSemaphorePermit,
+    _own: Option<OwnedSemaphorePermit>,
+}
+
+impl Places {
+    pub(super) fn new(calls: usize) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(calls.max(1))),
+            share: (calls / SHARE).max(1),
+            users: Mutex::default(),
+        }
+    }
+
+    /// Waits for a place. A user who has their share waits for one of their own calls first.
+    pub(super) async fn acquire(&self, user: Option<&UserId>) -> Place {
+        const NEVER_CLOSED: &str = "nobody closes the semaphore";
+        let own = match user {
+            Some(user) => Some(self.own(user).acquire_owned().await.expect(NEVER_CLOSED)),
+            None => None,
+        };
+        let all = self.all.clone().acquire_owned().await.expect(NEVER_CLOSED);
+        Place {
+            _all: all,
+            _own: own,
+        }
+    }
+
+    fn own(&self, user: &UserId) -> Arc<Semaphore> {
+        let mut users = locked(&self.users);
+        if let Some(known) = users.get(user).and_then(Weak::upgrade) {
+            return known;
+        }
+        users.retain(|_, places| places.strong_count() > 0);
+        let own = Arc::new(Semaphore::new(self.share));
+        users.insert(user.clone(), Arc::downgrade(&own));
+        own
+    }
+}
