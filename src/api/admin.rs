@@ -16,7 +16,7 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
 
 use super::{
-    Door,
+    Door, edge,
     extract::{Known, Unknown, values_of},
     problem::Problem,
 };
@@ -61,7 +61,7 @@ impl FromRequestParts<Door> for Operator {
 
     async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
         let Some(token) = &door.app.config.operator_token else {
-            return Err(Problem::not_found("this path"));
+            return Err(edge::unknown_path());
         };
         let known = accounts::operator(token, &values_of(&parts.headers));
         if known.is_err() {

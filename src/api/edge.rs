@@ -45,11 +45,7 @@ const SECURITY: [(HeaderName, &str); 5] = [
 /// Wraps the routes. Layers are listed from the inside out.
 pub(super) fn around(routes: Router<Door>, config: &Config) -> Router<Door> {
     let mut wrapped = routes
-        .fallback(async || {
-            let detail =
-                "there is nothing at this path; /openapi.json lists the paths that there are";
-            Problem::new(StatusCode::NOT_FOUND, "unknown_path", detail)
-        })
+        .fallback(async || unknown_path())
         .method_not_allowed_fallback(async || {
             let detail = "this path does not answer to that method; see the Allow header";
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
@@ -69,6 +65,12 @@ pub(super) fn around(routes: Router<Door>, config: &Config) -> Router<Door> {
         Some(cors) => wrapped.layer(cors),
         None => wrapped,
     }
+}
+
+/// For a path that is no route, or none at the moment.
+pub(super) fn unknown_path() -> Problem {
+    let detail = "there is nothing at this path; /openapi.json lists the paths that there are";
+    Problem::new(StatusCode::NOT_FOUND, "unknown_path", detail)
 }
 
 /// Browsers of these origins may call; without any, no browser of another origin may.

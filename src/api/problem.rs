@@ -142,9 +142,9 @@ impl Wire {
 }
 
 impl Wire {
-    /// Of a path that is no route. OpenAI clients ask for more than there is.
+    /// Of a path that is no route. OpenAI clients ask for more than there is, but not for administration.
     pub fn of_unknown(path: &str) -> Self {
-        if path.starts_with("/v1/") {
+        if path.starts_with("/v1/") && !path.starts_with("/v1/admin/") {
             Self::OpenAi
         } else {
             Self::Problem

@@ -11,7 +11,8 @@ const TENANTS: &str = "/v1/admin/tenants";
 #[tokio::test]
 async fn without_the_setting_the_routes_are_not_there() {
     let world = World::start().await;
-    let nothing = world.nobody().get("/v1/nothing").await.expect(404)["detail"].clone();
+    let nothing = world.nobody().get("/v1/admin/nothing").await.expect(404)["detail"].clone();
+    assert_ne!(nothing, Value::Null);
     for caller in [world.nobody(), operator(&world), world.admin().await] {
         for path in [
             TENANTS.to_owned(),

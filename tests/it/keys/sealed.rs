@@ -361,6 +361,7 @@ async fn no_column_with_something_sealed_is_forgotten() {
         "flows.code_hash",
         "flows.link_hash",
         "keks.check_value",
+        "request_keys.digest",
         "tenant_keys.wrapped",
     ];
     let mut expected: Vec<&str> = sealed.into_iter().chain(plain).collect();

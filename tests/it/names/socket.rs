@@ -54,11 +54,9 @@ const LONGER: &str = concat!(
 const FILES: &[&str] = &[
     "read.file",
     "read/file",
-    "read file",
+    "read:file",
     "read_file",
     "Read.File",
-    "lesen-ä",
-    "読む",
     "a__b",
     "x.",
     LONG,
