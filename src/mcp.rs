@@ -1,4 +1,4 @@
-//! Floor 1: talk to MCP servers.
+//! Talks to MCP servers.
 //!
 //! [`Mcp`] keeps the connections; [`Mcp::discover`] lists a server's tools, [`Mcp::call`] makes one call.
 //! A warm call is exactly one request to the server, and its result travels as raw JSON.
@@ -7,12 +7,16 @@
 //! that it does not know the session. A lost answer is [`CallError::OutcomeUnknown`] or
 //! [`CallError::TimedOut`], and nobody below repeats it.
 
+mod call;
 mod changes;
 mod connect;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod handshake;
 mod http;
+mod interceptor;
+mod known;
 mod listing;
 mod live_questions;
 mod outcome;
@@ -28,28 +32,26 @@ mod sse;
 mod stdio;
 pub mod tokens;
 mod websocket;
-mod wire;
 
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
 use serde_json::value::RawValue;
 use tokio::{
     sync::{broadcast, mpsc},
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    call::Call,
     error::Failure,
     listing::Listed,
     live_questions::LiveQuestions,
     pool::{InUse, Pool},
     session::Session,
-    wire::{Tap, locked},
 };
 pub use self::{
     error::{CallError, McpError, McpErrorKind},
@@ -67,9 +69,6 @@ use crate::{
     },
     egress::Egress,
 };
-
-/// JSON-RPC: the headers of a request do not fit its body (2026-07-28). The server did nothing.
-const HEADER_MISMATCH: i64 = -32020;
 
 /// Every MCP connection of this process. Cheap to clone.
 #[derive(Clone)]
@@ -275,14 +274,14 @@ impl Mcp {
                 .map(|questions| Arc::new(LiveQuestions::new(questions))),
             answer: options.answer,
             user: options.user,
-            under_way: Mutex::default(),
+            in_flight: Mutex::default(),
         };
         let patience = spec.timeouts.request;
         tokio::select! {
             biased;
             () = options.cancel.cancelled() => Err(call.cancelled()),
             sent = call.send(&self.pool, key, spec) => sent,
-            () = call.elapse(patience) => Err(call.ran_out(patience)),
+            () = call.elapse(patience) => Err(call.timeout_error(patience)),
         }
     }
 
@@ -317,127 +316,12 @@ impl Mcp {
     }
 }
 
-/// One call on its way.
-struct Call<'a> {
-    tool: &'a str,
-    arguments: &'a RawValue,
-    progress: Option<mpsc::UnboundedSender<Progress>>,
-    once: Option<String>,
-    asks: bool,
-    asking: Option<Arc<LiveQuestions>>,
-    answer: Option<Answer>,
-    user: Option<UserId>,
-    /// What was tried last, for the one who finds the time run out.
-    under_way: Mutex<Option<(Arc<Session>, Arc<Tap>)>>,
-}
-
-impl Call<'_> {
-    async fn send(
-        &self,
-        pool: &Arc<Pool>,
-        key: &Key,
-        spec: &Arc<ServerSpec>,
-    ) -> Result<ToolOutcome, CallError> {
-        let using = pool.claim(key, spec);
-        let known = &using.slot.target.known;
-        let _place = known.places.acquire(self.user.as_ref()).await;
-        let mut tries = if self.once.is_some() { 1 } else { 2 };
-        loop {
-            tries -= 1;
-            let session = pool.session(&using.slot).await?;
-            let headers = if session.era == Era::Modern {
-                known.headers_of(self.tool)
-            } else {
-                None
-            };
-            let param_headers =
-                params::headers(headers.as_deref().unwrap_or_default(), self.arguments);
-            let mut tap = Tap::of_call(
-                self.arguments.to_owned(),
-                param_headers,
-                self.progress.clone(),
-                self.once.clone(),
-            );
-            tap.asks = self.asks && session.era == Era::Modern;
-            tap.asking = self.asking.clone().filter(|_| session.era == Era::Legacy);
-            let tap = Arc::new(tap);
-            *locked(&self.under_way) = Some((session.clone(), tap.clone()));
-            let failure = match session.request(self.request(), &tap).await {
-                Ok(raw) => {
-                    let outcome = outcome::read(raw, tap.asks).map_err(Failure::of_call)?;
-                    return Ok(ToolOutcome {
-                        declined: tap.take_declined(),
-                        ..outcome
-                    });
-                }
-                Err(failure) => failure,
-            };
-            match failure {
-                Failure::RefusedUnmatched { .. } => {
-                    Pool::retire(&using.slot, &session);
-                    return Err(failure.of_call());
-                }
-                Failure::NotSent(_) | Failure::SessionUnknown if tries > 0 => {
-                    Pool::retire(&using.slot, &session);
-                }
-                // The server wants headers that only its list tells of, and this process never asked for it.
-                Failure::Refused {
-                    code: Some(HEADER_MISMATCH),
-                    ..
-                } if tries > 0 && headers.is_none() => {
-                    list(&using, &session).await.map_err(Failure::of_call)?;
-                }
-                failure => return Err(failure.of_call()),
-            }
-        }
-    }
-
-    fn request(&self) -> ClientRequest {
-        let mut params = CallToolRequestParams::new(self.tool.to_owned());
-        if let Some(Answer { responses, state }) = &self.answer {
-            params.input_responses =
-                (!responses.is_empty()).then(|| responses.clone().into_iter().collect());
-            params.request_state.clone_from(state);
-        }
-        ClientRequest::CallToolRequest(CallToolRequest::new(params))
-    }
-
-    async fn elapse(&self, patience: Duration) {
-        match &self.asking {
-            Some(asking) => asking.elapse(patience).await,
-            None => sleep(patience).await,
-        }
-    }
-
-    /// The call was given up by the one who made it.
-    fn cancelled(&self) -> CallError {
-        let under_way = locked(&self.under_way);
-        let sent = under_way.as_ref().is_some_and(|(_, tap)| tap.was_sent());
-        CallError::Cancelled { sent }
-    }
-
-    /// The time is up. A server that had the call and said nothing is asked for a sign of life before the
-    /// next one.
-    fn ran_out(&self, patience: Duration) -> CallError {
-        match &*locked(&self.under_way) {
-            Some((session, tap)) if tap.was_sent() => {
-                session.suspect();
-                CallError::TimedOut(patience)
-            }
-            _ => CallError::NotSent(format!(
-                "the server could not be reached within {} s",
-                patience.as_secs_f32()
-            )),
-        }
-    }
-}
-
 /// Lists the tools over a session and remembers what later calls need of it.
 async fn list(using: &InUse, session: &Arc<Session>) -> Result<Listed, Failure> {
     let patience = using.slot.target.spec.timeouts.request;
     let listed = timeout(patience, listing::list(session)).await;
     let mut listed = listed.unwrap_or_else(|_| {
-        session.suspect();
+        session.mark_unresponsive();
         Err(Failure::Silent(format!(
             "the server did not list its tools within {} s",
             patience.as_secs_f32()

@@ -3,16 +3,11 @@
 //! A server's era is asked once and remembered. A remembered era that no longer works is forgotten and
 //! asked again.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use ::http::HeaderMap;
 use rmcp::{
-    model::ProtocolVersion,
-    service::{ClientInitializeError, ClientLifecycleMode, ClientServiceExt},
+    service::{ClientLifecycleMode, ClientServiceExt},
     transport::{
         common::client_side_sse::ExponentialBackoff,
         streamable_http_client::{
@@ -26,15 +21,15 @@ use url::Url;
 use super::{
     Era, Key, Options,
     error::Failure,
-    http::{self, Client, Pair},
-    params::Param,
-    places::Places,
+    handshake::{failure_of, mode},
+    http::{self, Client, LegacySse},
+    interceptor::{Interceptor, locked},
+    known::{Known, TransportKind},
     session::{Handler, Session},
     sse,
-    stdio::{Child, Launch, Warden},
+    stdio::{Child, Launch, Watchdog},
     tokens::{self, Bearer, NoToken, Tokens},
     websocket::WebSocket,
-    wire::{Wire, clipped, locked},
 };
 use crate::{
     domain::{
@@ -62,83 +57,9 @@ pub(super) struct Target {
     pub(super) spec: Arc<ServerSpec>,
     pub(super) known: Arc<Known>,
     pub(super) changes: broadcast::Sender<Key>,
-    pub(super) warden: Arc<Warden>,
+    pub(super) watchdog: Arc<Watchdog>,
     /// Takes the credentials of the connection out of what the server says.
     pub(super) scrubber: Scrubber,
-}
-
-/// How messages travel to a server with an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Streamable HTTP.
-    Streamable,
-    /// HTTP with SSE as in revision 2024-11-05.
-    Pair,
-    Socket,
-}
-
-impl Way {
-    /// The other way to speak HTTP.
-    fn other(self) -> Self {
-        if self == Self::Streamable {
-            Self::Pair
-        } else {
-            Self::Streamable
-        }
-    }
-}
-
-/// What is remembered of a server across its connections.
-pub(super) struct Known {
-    /// Which of the two ways over HTTP it understands, where that had to be found out.
-    way: Mutex<Option<Way>>,
-    era: Mutex<Option<Era>>,
-    /// Which handshake comes first while the era is not known: the other one met silence.
-    first: Mutex<Era>,
-    /// Arguments that travel as headers, by tool; absent until the tools were listed.
-    headers: Mutex<Option<HashMap<String, Vec<Param>>>>,
-    pub(super) places: Places,
-}
-
-impl Known {
-    pub(super) fn new(calls: usize) -> Self {
-        Self {
-            way: Mutex::default(),
-            era: Mutex::default(),
-            first: Mutex::new(Era::Modern),
-            headers: Mutex::default(),
-            places: Places::new(calls),
-        }
-    }
-
-    /// The marked arguments of a tool; `None` when the tools were never listed here.
-    pub(super) fn headers_of(&self, tool: &str) -> Option<Vec<Param>> {
-        locked(&self.headers)
-            .as_ref()
-            .map(|known| known.get(tool).cloned().unwrap_or_default())
-    }
-
-    pub(super) fn learn_headers(&self, headers: HashMap<String, Vec<Param>>) {
-        *locked(&self.headers) = Some(headers);
-    }
-
-    fn era(&self) -> Option<Era> {
-        *locked(&self.era)
-    }
-
-    fn learn(&self, era: Option<Era>) {
-        *locked(&self.era) = era;
-    }
-
-    fn first(&self) -> Era {
-        *locked(&self.first)
-    }
-
-    /// The handshake that was tried first met silence; the other one comes first next time.
-    fn swap_handshakes(&self) {
-        let mut first = locked(&self.first);
-        *first = first.other();
-    }
 }
 
 impl Target {
@@ -166,13 +87,17 @@ impl Target {
             } => {
                 let headers = http::headers(headers)?;
                 match transport {
-                    Remote::WebSocket => self.over_remote(Way::Socket, url, &headers).await,
+                    Remote::WebSocket => {
+                        self.over_remote(TransportKind::WebSocket, url, &headers)
+                            .await
+                    }
                     Remote::Sse => self.over_http(url, &headers).await,
                     Remote::StreamableHttp if url.path().ends_with("/sse") => {
                         self.over_http(url, &headers).await
                     }
                     Remote::StreamableHttp => {
-                        self.over_remote(Way::Streamable, url, &headers).await
+                        self.over_remote(TransportKind::StreamableHttp, url, &headers)
+                            .await
                     }
                 }
             }
@@ -190,9 +115,9 @@ impl Target {
     /// Streamable HTTP, and what came before it where the server does not know it. Which of the two it was is
     /// remembered.
     async fn over_http(&self, url: &Url, headers: &HeaderMap) -> Result<Session, Failure> {
-        let remembered = *locked(&self.known.way);
-        let first = remembered.unwrap_or(Way::Streamable);
-        let learn = |way| *locked(&self.known.way) = way;
+        let remembered = *locked(&self.known.transport_kind);
+        let first = remembered.unwrap_or(TransportKind::StreamableHttp);
+        let learn = |kind| *locked(&self.known.transport_kind) = kind;
         let failure = match self.over_remote(first, url, headers).await {
             Ok(session) => {
                 learn(Some(first));
@@ -227,22 +152,25 @@ impl Target {
 
     async fn over_remote(
         &self,
-        way: Way,
+        transport_kind: TransportKind,
         url: &Url,
         headers: &HeaderMap,
     ) -> Result<Session, Failure> {
-        let era = match way {
-            Way::Pair => {
+        let era = match transport_kind {
+            TransportKind::LegacySse => {
                 return self
-                    .try_remote(way, url, headers, mode(Some(Era::Legacy)))
+                    .try_remote(transport_kind, url, headers, mode(Some(Era::Legacy)))
                     .await;
             }
-            Way::Streamable | Way::Socket => self
-                .known
-                .era()
-                .or((self.known.first() == Era::Legacy).then_some(Era::Legacy)),
+            TransportKind::StreamableHttp | TransportKind::WebSocket => {
+                self.known
+                    .era()
+                    .or((self.known.first() == Era::Legacy).then_some(Era::Legacy))
+            }
         };
-        let connected = self.try_remote(way, url, headers, mode(era)).await;
+        let connected = self
+            .try_remote(transport_kind, url, headers, mode(era))
+            .await;
         match connected {
             Err(
                 Failure::Refused { .. }
@@ -251,11 +179,12 @@ impl Target {
                 | Failure::Lost(_),
             ) if era.is_some() => {
                 self.known.learn(None);
-                self.try_remote(way, url, headers, mode(None)).await
+                self.try_remote(transport_kind, url, headers, mode(None))
+                    .await
             }
             // An older server may answer anything to what it does not know, and a program behind a socket may end.
             Err(Failure::Lost(_) | Failure::WebPage(_)) => {
-                self.try_remote(way, url, headers, mode(Some(Era::Legacy)))
+                self.try_remote(transport_kind, url, headers, mode(Some(Era::Legacy)))
                     .await
             }
             // The older handshake would not fit into what is left of the time.
@@ -269,12 +198,12 @@ impl Target {
 
     async fn try_remote(
         &self,
-        way: Way,
+        transport_kind: TransportKind,
         url: &Url,
         headers: &HeaderMap,
         mode: ClientLifecycleMode,
     ) -> Result<Session, Failure> {
-        let wire = Arc::new(Wire::new(self.scrubber.clone()));
+        let interceptor = Arc::new(Interceptor::new(self.scrubber.clone()));
         let (tokens, tenant) = (&self.tokens, self.key.tenant);
         let bearer = self.spec.auth.clone().map(|credentials| Bearer {
             tokens: tokens.clone(),
@@ -293,24 +222,24 @@ impl Target {
             url.clone(),
             headers.clone(),
             &self.spec,
-            wire.clone(),
+            interceptor.clone(),
             bearer,
         );
         let patience = self.spec.timeouts.connect;
-        let shaken = async {
-            let handler = self.handler(&wire);
-            match way {
-                Way::Streamable => {
+        let handshake = async {
+            let handler = self.handler(&interceptor);
+            match transport_kind {
+                TransportKind::StreamableHttp => {
                     handler
                         .serve_with_lifecycle(self.streamable(client.clone()), mode)
                         .await
                 }
-                Way::Pair => {
+                TransportKind::LegacySse => {
                     handler
-                        .serve_with_lifecycle(Pair::open(client.clone()).await?, mode)
+                        .serve_with_lifecycle(LegacySse::open(client.clone()).await?, mode)
                         .await
                 }
-                Way::Socket => {
+                TransportKind::WebSocket => {
                     handler
                         .serve_with_lifecycle(WebSocket::open(&client).await?, mode)
                         .await
@@ -318,8 +247,8 @@ impl Target {
             }
             .map_err(|error| client.take_failure().unwrap_or_else(|| failure_of(error)))
         };
-        match timeout(patience, shaken).await {
-            Ok(service) => Session::of(service?, wire),
+        match timeout(patience, handshake).await {
+            Ok(service) => Session::of(service?, interceptor),
             Err(_) => Err(Failure::Silent(format!(
                 "the server did not shake hands within {} ms",
                 patience.as_millis()
@@ -378,14 +307,15 @@ impl Target {
         mode: ClientLifecycleMode,
         budget: Duration,
     ) -> Result<Session, Failure> {
-        let Started(child, wire) = child;
+        let Started(child, interceptor) = child;
         let failure = match timeout(
             budget,
-            self.handler(wire).serve_with_lifecycle(child.clone(), mode),
+            self.handler(interceptor)
+                .serve_with_lifecycle(child.clone(), mode),
         )
         .await
         {
-            Ok(Ok(service)) => return Session::of(service, wire.clone()),
+            Ok(Ok(service)) => return Session::of(service, interceptor.clone()),
             Ok(Err(error)) => failure_of(error),
             Err(_) => Failure::Silent(format!(
                 "the server did not shake hands within {} s",
@@ -393,7 +323,7 @@ impl Target {
             )),
         };
         let words = child
-            .last_words()
+            .last_stderr_line()
             .map(|words| format!("; its last words: {words}"))
             .unwrap_or_default();
         Err(match failure {
@@ -406,68 +336,21 @@ impl Target {
     }
 
     fn start(&self, launch: &Launch) -> Result<Started, Failure> {
-        let wire = Arc::new(Wire::new(self.scrubber.clone()));
+        let interceptor = Arc::new(Interceptor::new(self.scrubber.clone()));
         Ok(Started(
-            Child::start(launch, wire.clone(), &self.warden)?,
-            wire,
+            Child::start(launch, interceptor.clone(), &self.watchdog)?,
+            interceptor,
         ))
     }
 
-    fn handler(&self, wire: &Arc<Wire>) -> Handler {
+    fn handler(&self, interceptor: &Arc<Interceptor>) -> Handler {
         Handler {
-            wire: wire.clone(),
+            interceptor: interceptor.clone(),
             key: self.key.clone(),
             changes: self.changes.clone(),
         }
     }
 }
 
-/// A child and its wire.
-struct Started(Child, Arc<Wire>);
-
-/// How to shake hands with a server of this era.
-fn mode(era: Option<Era>) -> ClientLifecycleMode {
-    let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
-    match era {
-        Some(Era::Legacy) => ClientLifecycleMode::Initialize,
-        Some(Era::Modern) => ClientLifecycleMode::Discover { preferred_versions },
-        None => ClientLifecycleMode::Auto {
-            preferred_versions,
-            legacy_version: None,
-        },
-    }
-}
-
-fn failure_of(error: ClientInitializeError) -> Failure {
-    match error {
-        ClientInitializeError::JsonRpcError(error) => Failure::Refused {
-            code: Some(error.code.0.into()),
-            message: clipped(&error.message),
-        },
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => failure_of(*fallback),
-        ClientInitializeError::NoCompatibleProtocolVersion {
-            server_supported, ..
-        } => {
-            let theirs: Vec<_> = server_supported
-                .iter()
-                .take(8)
-                .map(|version| clipped(version.as_str()))
-                .collect();
-            Failure::Lost(format!(
-                "the server speaks no revision that we speak, only {}",
-                theirs.join(", ")
-            ))
-        }
-        ClientInitializeError::ConnectionClosed(_)
-        | ClientInitializeError::TransportError { .. } => {
-            Failure::Lost("the connection was closed during the handshake".to_owned())
-        }
-        ClientInitializeError::ExpectedInitResult(_) => Failure::Lost(
-            "the server's answer to the handshake lacks one of protocolVersion, capabilities and serverInfo".to_owned(),
-        ),
-        other => Failure::Lost(format!(
-            "the server's answer to the handshake cannot be used: {}",
-            clipped(&other.to_string())
-        )),
-    }
-}
+/// A child and the interceptor of its connection.
+struct Started(Child, Arc<Interceptor>);

@@ -10,15 +10,15 @@ use rmcp::model::{
 use serde_json::value::RawValue;
 
 use super::{
+    interceptor::{Interceptor, PendingRequest},
     outcome, sse,
-    wire::{Tap, Wire},
 };
 use crate::domain::scrub::Scrubber;
 
 /// The events of a stream that comes in these pieces, written out; the last one says how it ended.
 pub async fn events(pieces: Vec<Vec<u8>>) -> Vec<String> {
     let body = stream::iter(pieces.into_iter().map(|piece| Ok(Bytes::from(piece))));
-    let events = sse::events(body, Arc::new(Wire::new(Scrubber::default())), None);
+    let events = sse::events(body, Arc::new(Interceptor::new(Scrubber::default())), None);
     events
         .map(|event| format!("{:?}", event.map_err(|error| error.to_string())))
         .collect()
@@ -28,20 +28,23 @@ pub async fn events(pieces: Vec<Vec<u8>>) -> Vec<String> {
 /// Reads one line while a request with the id 1 waits: what it says to that request, and whether it is a message for
 /// somebody else.
 pub fn line(text: &str) -> (Option<Box<RawValue>>, bool) {
-    let (wire, tap) = (Wire::new(Scrubber::default()), Arc::new(Tap::default()));
+    let (interceptor, pending) = (
+        Interceptor::new(Scrubber::default()),
+        Arc::new(PendingRequest::default()),
+    );
     let mut request = ClientRequest::ListToolsRequest(ListToolsRequest::default());
-    request.extensions_mut().insert(tap.clone());
-    wire.outgoing(&ClientJsonRpcMessage::request(
+    request.extensions_mut().insert(pending.clone());
+    interceptor.outgoing(&ClientJsonRpcMessage::request(
         request,
         RequestId::Number(1),
     ));
-    let message = wire.message(text);
-    (tap.take().and_then(Result::ok), message.is_some())
+    let message = interceptor.message(text);
+    (pending.take().and_then(Result::ok), message.is_some())
 }
 
 /// Reads a body of JSON as the answer to a call: the words for the model.
 pub fn body(bytes: &[u8]) -> Option<String> {
-    let answer = Wire::default().answer_in(bytes, &RequestId::Number(1))?;
+    let answer = Interceptor::default().answer_in(bytes, &RequestId::Number(1))?;
     outcome::read(answer.answer.ok()?, false)
         .ok()
         .map(|outcome| outcome.text)

@@ -1,11 +1,13 @@
 //! Streamable HTTP for rmcp, on top of the guarded client. What the status of an answer means is decided
-//! here, where it is known, and written into the tap of the request.
+//! here, where it is known, and written into the pending request.
 //!
 //! The headers of a server, which carry credentials, live here and never in rmcp's configuration, whose
 //! `Debug` would print them. They go with requests to the server's own origin only; egress sees to that.
 
-mod pair;
+mod legacy_sse;
 mod reconnect;
+mod request;
+mod response;
 mod signed;
 mod verdict;
 
@@ -16,10 +18,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures_util::{StreamExt, stream::BoxStream};
+use futures_util::stream::BoxStream;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use rmcp::{
-    model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage},
+    model::{ClientJsonRpcMessage, RequestId, ServerJsonRpcMessage},
     transport::streamable_http_client::{
         SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse as Answer,
     },
@@ -28,23 +30,25 @@ use sse_stream::Sse;
 use tokio::time::sleep;
 use url::Url;
 
-pub(super) use self::pair::Pair;
 use self::reconnect::{Pace, end_quietly};
+use self::response::{collect, media_type, text_of};
 use self::verdict::{MAX_REFUSAL, Refusal, broken, status_only, words};
+pub(super) use self::{legacy_sse::LegacySse, request::headers};
 use super::{
     error::Failure,
-    live_questions, sse,
+    interceptor::{
+        AnswerBody, Exchange, Interceptor, PendingRequest, body_of, clipped, empty_response, locked,
+    },
+    sse,
     tokens::Bearer,
-    wire::{AnswerBody, Asked, Tap, Wire, body_of, clipped, locked, stand_in},
 };
 use crate::{
     domain::{
         clock,
         ids::ServerId,
-        secret::Secret,
         server::{ServerSpec, Timeouts},
     },
-    egress::{Body, Egress, EgressError, Limits, MAX_BODY, Request, Response},
+    egress::{Egress, Limits, MAX_BODY, Request, Response},
 };
 
 /// Everything that comes in answer to one request, notifications on the way included.
@@ -55,7 +59,7 @@ const CONTROL: Duration = Duration::from_secs(5);
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// One connection's way to its server.
+/// The HTTP client of one connection.
 #[derive(Clone)]
 pub(super) struct Client {
     shared: Arc<Shared>,
@@ -68,10 +72,10 @@ struct Shared {
     timeouts: Timeouts,
     /// A session is ended with a request when its connection is closed.
     terminates: bool,
-    wire: Arc<Wire>,
+    interceptor: Arc<Interceptor>,
     /// How it signs in, where not by its headers.
     bearer: Option<Bearer>,
-    /// Why the latest request failed, for requests that have no tap.
+    /// Why the latest request of rmcp itself failed.
     failure: Mutex<Option<Failure>>,
     server: ServerId,
     /// Requests carry a credential.
@@ -80,7 +84,7 @@ struct Shared {
     pace: Pace,
 }
 
-/// What rmcp is given as the error; the details are in the tap.
+/// What rmcp is given as the error; the details are in the pending request.
 #[derive(Debug, thiserror::Error)]
 #[error("the request failed")]
 pub(super) struct Failed;
@@ -88,39 +92,13 @@ pub(super) struct Failed;
 type HttpError = StreamableHttpError<Failed>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
-/// The headers of a pack, ready to send; the error names the header and never its value.
-pub(super) fn headers(of: &[(String, Secret)]) -> Result<HeaderMap, Failure> {
-    const OURS: [&str; 6] = [
-        "accept",
-        "content-type",
-        "mcp-session-id",
-        "mcp-protocol-version",
-        "last-event-id",
-        "host",
-    ];
-    let mut headers = HeaderMap::new();
-    for (name, value) in of {
-        let bad = |why: &str| Failure::Misconfigured(format!("header {name:?} {why}"));
-        let parsed = HeaderName::from_bytes(name.as_bytes())
-            .map_err(|_| bad("is not a valid header name"))?;
-        if OURS.contains(&parsed.as_str()) {
-            return Err(bad("belongs to the protocol; leave it out"));
-        }
-        let mut value = HeaderValue::from_str(value.expose())
-            .map_err(|_| bad("has a value with characters that a header cannot carry"))?;
-        value.set_sensitive(true);
-        headers.append(parsed, value);
-    }
-    Ok(headers)
-}
-
 impl Client {
     pub(super) fn new(
         egress: Egress,
         url: Url,
         headers: HeaderMap,
         spec: &ServerSpec,
-        wire: Arc<Wire>,
+        interceptor: Arc<Interceptor>,
         bearer: Option<Bearer>,
     ) -> Self {
         let (timeouts, terminates, failure) =
@@ -137,7 +115,7 @@ impl Client {
                 headers,
                 timeouts,
                 terminates,
-                wire,
+                interceptor,
                 bearer,
                 failure,
                 server: spec.id.clone(),
@@ -147,8 +125,8 @@ impl Client {
         }
     }
 
-    pub(super) fn wire(&self) -> &Arc<Wire> {
-        &self.shared.wire
+    pub(super) fn interceptor(&self) -> &Arc<Interceptor> {
+        &self.shared.interceptor
     }
 
     pub(super) fn timeouts(&self) -> Timeouts {
@@ -166,16 +144,21 @@ impl Client {
         url: &Url,
         mut headers: HeaderMap,
         message: &ClientJsonRpcMessage,
-        tap: Option<&Tap>,
+        pending: Option<&PendingRequest>,
     ) -> Result<Response, Failure> {
         headers.insert(
             header::CONTENT_TYPE,
             HeaderValue::from_static("application/json"),
         );
-        headers.extend(tap.iter().flat_map(|tap| tap.headers.iter().cloned()));
-        let body = body_of(message, tap).map_err(|error| Failure::NotSent(error.to_string()))?;
-        let mut limits = self.limits(message, tap);
-        if tap.is_some_and(|tap| tap.idempotency_key.is_some()) {
+        headers.extend(
+            pending
+                .iter()
+                .flat_map(|pending| pending.headers.iter().cloned()),
+        );
+        let body =
+            body_of(message, pending).map_err(|error| Failure::NotSent(error.to_string()))?;
+        let mut limits = self.limits(message, pending);
+        if pending.is_some_and(|pending| pending.idempotency_key.is_some()) {
             // To be sent once at most: a redirect would send it again.
             limits.redirects = 0;
         }
@@ -186,8 +169,10 @@ impl Client {
             body: body.into(),
             limits,
         };
-        self.send(request, || tap.iter().for_each(|tap| tap.mark_sent()))
-            .await
+        self.send(request, || {
+            pending.iter().for_each(|pending| pending.mark_sent())
+        })
+        .await
     }
 
     /// What an answer to a POST means.
@@ -195,33 +180,33 @@ impl Client {
         &self,
         message: &ClientJsonRpcMessage,
         in_session: bool,
-        asked: Option<Asked>,
+        asked: Option<Exchange>,
         response: Response,
     ) -> Result<Answer, Failure> {
         let status = response.status;
         let ClientJsonRpcMessage::Request(request) = message else {
             return status_only(&response).map_or(Ok(Answer::Accepted), Err);
         };
-        let wire = &self.shared.wire;
+        let interceptor = &self.shared.interceptor;
         if !status.is_success() {
             let refusal = Refusal::read(response, self.shared.signed).await;
             return match (in_session, asked) {
-                (true, _) => Err(refusal.failure_in_session(wire, &request.id)),
-                (false, Some(_)) => Err(refusal.failure(wire, Some(&request.id))),
-                (false, None) => refusal.for_rmcp(wire, &request.request, &request.id),
+                (true, _) => Err(refusal.failure_in_session(interceptor, &request.id)),
+                (false, Some(_)) => Err(refusal.failure(interceptor, Some(&request.id))),
+                (false, None) => refusal.for_rmcp(interceptor, &request.request, &request.id),
             };
         }
         let session = text_of(&response.headers, &SESSION_ID);
         match media_type(&response.headers) {
             Some("text/event-stream") => Ok(Answer::Sse(
-                sse::events(response.body, wire.clone(), asked),
+                sse::events(response.body, interceptor.clone(), asked),
                 session,
             )),
             Some("application/json") => {
                 let body = collect(response.body, MAX_BODY)
                     .await
                     .map_err(|error| broken(&error))?;
-                let message = read(wire, &body, &request.id, asked)?;
+                let message = read(interceptor, &body, &request.id, asked)?;
                 Ok(Answer::Json(message, session))
             }
             _ if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) => {
@@ -251,7 +236,7 @@ impl Client {
     ) -> Result<Events, HttpError> {
         let shared = self.shared.clone();
         // A stream that answers a request is taken up at once; a stream of news may be one too many.
-        if !shared.wire.has_requests() {
+        if !shared.interceptor.has_requests() {
             sleep(shared.pace.pause()).await;
         }
         let mut headers = self
@@ -266,7 +251,7 @@ impl Client {
             .map_err(|_| HttpError::Client(Failed))?;
         match (response.status, media_type(&response.headers)) {
             (status, Some("text/event-stream")) if status.is_success() => {
-                let events = sse::events(response.body, shared.wire.clone(), None);
+                let events = sse::events(response.body, shared.interceptor.clone(), None);
                 let (opened, server) = (clock::instant(), shared.server.clone());
                 Ok(end_quietly(events, server, move || {
                     shared.pace.ended(opened)
@@ -294,74 +279,6 @@ impl Client {
         };
         self.send(request, || {}).await
     }
-
-    fn headers(
-        &self,
-        session: Option<&str>,
-        extra: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<HeaderMap, Failure> {
-        let mut headers = self.shared.headers.clone();
-        headers.extend(extra);
-        headers.insert(
-            header::ACCEPT,
-            HeaderValue::from_static("application/json, text/event-stream"),
-        );
-        if let Some(session) = session {
-            let id = HeaderValue::from_str(session);
-            headers.insert(
-                SESSION_ID,
-                id.map_err(|_| Failure::NotSent("the session has no usable id".to_owned()))?,
-            );
-        }
-        Ok(headers)
-    }
-
-    fn limits(&self, message: &ClientJsonRpcMessage, tap: Option<&Tap>) -> Limits {
-        let Timeouts {
-            connect, request, ..
-        } = self.shared.timeouts;
-        let deadline = match (message, tap) {
-            // The one who asked waits no longer than `request`, and for their user; this closes what they left behind.
-            (ClientJsonRpcMessage::Request(_), Some(tap)) => {
-                let asking = tap
-                    .asking
-                    .as_ref()
-                    .map(|_| live_questions::PATIENCE)
-                    .unwrap_or_default();
-                Some(request + asking + CONTROL)
-            }
-            (ClientJsonRpcMessage::Request(asked), _)
-                if matches!(asked.request, ClientRequest::SubscriptionsListenRequest(_)) =>
-            {
-                return self.endless();
-            }
-            (ClientJsonRpcMessage::Request(_), _) => Some(connect),
-            _ => Some(CONTROL),
-        };
-        Limits {
-            deadline,
-            max_body: MAX_STREAM,
-            ..self.patience()
-        }
-    }
-
-    /// Of a stream of what a server has to say: as long as it is not silent for longer than the pack bears.
-    fn endless(&self) -> Limits {
-        Limits {
-            deadline: None,
-            max_body: usize::MAX,
-            idle: self.shared.timeouts.stream_idle,
-            ..self.patience()
-        }
-    }
-
-    fn patience(&self) -> Limits {
-        Limits {
-            connect: self.shared.timeouts.connect,
-            idle: None,
-            ..Limits::default()
-        }
-    }
 }
 
 impl StreamableHttpClient for Client {
@@ -376,10 +293,10 @@ impl StreamableHttpClient for Client {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Answer, HttpError> {
         let session = session_id.as_deref();
-        let tap = self.shared.wire.outgoing(&message);
-        let asked = match (&message, &tap) {
-            (ClientJsonRpcMessage::Request(request), Some(tap)) => {
-                Some((request.id.clone(), tap.clone()))
+        let pending = self.shared.interceptor.outgoing(&message);
+        let asked = match (&message, &pending) {
+            (ClientJsonRpcMessage::Request(request), Some(pending)) => {
+                Some((request.id.clone(), pending.clone()))
             }
             _ => None,
         };
@@ -387,16 +304,16 @@ impl StreamableHttpClient for Client {
             let headers = self.headers(session, custom_headers)?;
             let url = &self.shared.url;
             let response = self
-                .send_message(url, headers, &message, tap.as_deref())
+                .send_message(url, headers, &message, pending.as_deref())
                 .await?;
             self.answer(&message, session.is_some(), asked, response)
                 .await
         };
         answered.await.map_err(|failure: Failure| {
-            if let Some(tap) = &tap {
-                tap.settle(Err(failure.clone()));
+            if let Some(pending) = &pending {
+                pending.settle(Err(failure.clone()));
             }
-            *locked(&self.shared.failure) = Some(self.shared.wire.without_token(failure));
+            *locked(&self.shared.failure) = Some(self.shared.interceptor.without_token(failure));
             HttpError::Client(Failed)
         })
     }
@@ -447,20 +364,20 @@ impl StreamableHttpClient for Client {
 
 /// A body of JSON in answer to a request.
 fn read(
-    wire: &Wire,
+    interceptor: &Interceptor,
     body: &[u8],
     id: &RequestId,
-    asked: Option<Asked>,
+    asked: Option<Exchange>,
 ) -> Result<ServerJsonRpcMessage, Failure> {
-    if let Some((id, tap)) = asked {
-        let Some(AnswerBody { answer, .. }) = wire.answer_in(body, &id) else {
+    if let Some((id, pending)) = asked {
+        let Some(AnswerBody { answer, .. }) = interceptor.answer_in(body, &id) else {
             return Err(Failure::Lost(format!(
                 "the answer of the server is not a JSON-RPC answer to the request{}",
-                words(wire, &HeaderMap::new(), body)
+                words(interceptor, &HeaderMap::new(), body)
             )));
         };
-        tap.settle(answer);
-        return Ok(stand_in(id));
+        pending.settle(answer);
+        return Ok(empty_response(id));
     }
     match serde_json::from_slice(body) {
         Ok(ServerJsonRpcMessage::Error(error)) => {
@@ -471,31 +388,4 @@ fn read(
             "the answer of the server is not JSON-RPC".to_owned(),
         )),
     }
-}
-
-async fn collect(mut body: Body, max: usize) -> Result<Bytes, EgressError> {
-    let Some(first) = body.next().await.transpose()? else {
-        return Ok(Bytes::new());
-    };
-    let mut whole = bytes::BytesMut::from(first);
-    while let Some(chunk) = body.next().await.transpose()? {
-        if whole.len() + chunk.len() > max {
-            return Err(EgressError {
-                kind: crate::egress::ErrorKind::TooLarge(max),
-                sent: true,
-            });
-        }
-        whole.extend_from_slice(&chunk);
-    }
-    Ok(whole.freeze())
-}
-
-/// The media type without its parameters.
-fn media_type(headers: &HeaderMap) -> Option<&str> {
-    let value = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-    value.split(';').next().map(str::trim)
-}
-
-fn text_of(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
-    headers.get(name)?.to_str().ok().map(str::to_owned)
 }

@@ -14,11 +14,11 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::{
     Era,
     error::Failure,
+    interceptor::{clipped, object},
     params,
     reading::Reading,
     schemas,
     session::Session,
-    wire::{clipped, object},
 };
 use crate::domain::tool::{CacheHints, CacheScope, MAX_NAME, Tool, check_name};
 
@@ -68,7 +68,7 @@ pub(super) fn cache_hints(ttl_ms: Option<i64>, scope: Option<&str>) -> CacheHint
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WireTool<'a> {
+struct ListedTool<'a> {
     name: String,
     #[serde(default)]
     title: Option<String>,
@@ -176,7 +176,7 @@ impl Reader {
     }
 
     fn add(&mut self, raw: &RawValue) -> Result<(), String> {
-        let tool: WireTool = object(raw.get()).map_err(|error| {
+        let tool: ListedTool = object(raw.get()).map_err(|error| {
             format!(
                 "{}: not a tool: {}",
                 self.label(raw),

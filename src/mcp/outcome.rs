@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::{
     error::Failure,
-    wire::{clipped, object},
+    interceptor::{clipped, object},
 };
 use crate::domain::{
     elicitation::{self, InputRequired},

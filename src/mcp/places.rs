@@ -7,7 +7,7 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::wire::locked;
+use super::interceptor::locked;
 use crate::domain::ids::UserId;
 
 /// A user has at most one part of so many of a server's places.

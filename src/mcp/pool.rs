@@ -6,6 +6,7 @@
 //! connection is closed only when nobody uses it, or on [`Pool::close`] and [`Pool::shutdown`].
 
 mod ending;
+mod slot;
 
 use std::{
     collections::HashMap,
@@ -14,7 +15,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use tokio::sync::{broadcast, watch};
@@ -22,16 +23,17 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     ConnectionState, Key, McpError, Options,
-    connect::{Known, Target},
+    connect::Target,
     error::{Failure, McpErrorKind},
+    interceptor::locked,
+    known::Known,
     session::Session,
-    stdio::Warden,
+    stdio::Watchdog,
     tokens::Tokens,
-    wire::locked,
 };
 use crate::{
     domain::{
-        backoff, clock,
+        clock,
         ids::{AgentId, ServerId, TenantId},
         scrub::Scrubber,
         server::{Endpoint, ServerSpec},
@@ -39,9 +41,6 @@ use crate::{
     egress::Egress,
 };
 
-/// A child that lived shorter died soon after its start. It is started again at once so often, then after pauses.
-const SOON: Duration = Duration::from_secs(30);
-const AT_ONCE: u32 = 2;
 /// Servers that are remembered although nothing is connected to them.
 const REMEMBERED: usize = 4096;
 
@@ -50,7 +49,7 @@ pub(super) struct Pool {
     tokens: Arc<Tokens>,
     options: Arc<Options>,
     pub(super) changes: broadcast::Sender<Key>,
-    warden: Arc<Warden>,
+    watchdog: Arc<Watchdog>,
     /// By key; more than one entry while a run still holds an older version of the pack.
     slots: Mutex<HashMap<Key, Vec<Arc<Slot>>>>,
     known: Mutex<HashMap<Address, Arc<Known>>>,
@@ -108,7 +107,7 @@ impl Pool {
             egress,
             options: Arc::new(options),
             changes: broadcast::channel(256).0,
-            warden: Arc::default(),
+            watchdog: Arc::default(),
             slots: Mutex::default(),
             known: Mutex::default(),
             closing: CancellationToken::new(),
@@ -120,7 +119,7 @@ impl Pool {
 
     /// The slot of a key and this version of its server.
     pub(super) fn claim(self: &Arc<Self>, key: &Key, spec: &Arc<ServerSpec>) -> InUse {
-        self.sweep_from_now_on();
+        self.start_sweeper();
         let mut slots = locked(&self.slots);
         let versions = slots.entry(key.clone()).or_default();
         let slot = match versions
@@ -163,10 +162,10 @@ impl Pool {
             return ControlFlow::Break(Err(McpError::closed()));
         }
         let mut state = locked(&slot.state);
-        let doubted = match &*state {
-            State::Closed => return ControlFlow::Break(Err(taken_out())),
+        let unresponsive = match &*state {
+            State::Closed => return ControlFlow::Break(Err(closed_meanwhile())),
             State::Ready(session) if session.is_dead() => {
-                match slot.mourn(session, &self.options) {
+                match slot.count_early_exit(session, &self.options) {
                     None => None,
                     Some(error) => {
                         let until = clock::instant() + error.retry_in.unwrap_or_default();
@@ -178,7 +177,7 @@ impl Pool {
                     }
                 }
             }
-            State::Ready(session) if session.is_suspect() => Some(session.clone()),
+            State::Ready(session) if session.is_unresponsive() => Some(session.clone()),
             State::Ready(session) => return ControlFlow::Break(Ok(session.clone())),
             // An attempt that panicked leaves nothing to wait for.
             State::Connecting(attempt)
@@ -195,7 +194,7 @@ impl Pool {
             }
             _ => None,
         };
-        ControlFlow::Continue(self.begin(slot, &mut state, doubted))
+        ControlFlow::Continue(self.begin(slot, &mut state, unresponsive))
     }
 
     /// A session that the server no longer knows is used no more; who is in the middle of a request finishes. One
@@ -216,22 +215,22 @@ impl Pool {
                 .iter()
                 .max_by_key(|slot| slot.used.load(Ordering::Relaxed))
         });
-        latest.map_or(ConnectionState::Idle, |slot| slot.shown())
+        latest.map_or(ConnectionState::Idle, |slot| slot.connection_state())
     }
 
-    /// Connects, or asks a session that ran out of time once for a sign of life. Whoever asks meanwhile
+    /// Connects, or asks a session that ran out of time once for an answer to a ping. Whoever asks meanwhile
     /// waits for the same outcome.
     fn begin(
         self: &Arc<Self>,
         slot: &Arc<Slot>,
         state: &mut State,
-        doubted: Option<Arc<Session>>,
+        unresponsive: Option<Arc<Session>>,
     ) -> Attempt {
         let (tell, outcome) = watch::channel(None);
         *state = State::Connecting(outcome.clone());
         let (pool, slot) = (self.clone(), slot.clone());
         self.tasks.spawn(async move {
-            let reaching = Box::pin(slot.target.reach(doubted));
+            let reaching = Box::pin(slot.target.connect_or_probe(unresponsive));
             let reached = pool.closing.run_until_cancelled(reaching).await;
             let outcome = match reached {
                 None => Err(McpError::closed()),
@@ -249,13 +248,14 @@ impl Pool {
         slot: &Arc<Slot>,
         reached: Result<Arc<Session>, Failure>,
     ) -> Outcome {
-        let outcome = reached.map_err(|failure| slot.count(failure.of_server(), &self.options));
+        let outcome =
+            reached.map_err(|failure| slot.count_failure(failure.of_server(), &self.options));
         let mut state = locked(&slot.state);
         if matches!(&*state, State::Closed) {
             if let Ok(session) = outcome {
-                self.close_aside(session);
+                self.close_in_background(session);
             }
-            return Err(taken_out());
+            return Err(closed_meanwhile());
         }
         *state = match &outcome {
             Ok(session) => State::Ready(session.clone()),
@@ -272,7 +272,7 @@ impl Pool {
             Ok(session) => {
                 slot.failures.store(0, Ordering::Relaxed);
                 tracing::debug!(server = %slot.target.spec.id, era = ?session.era, "connected");
-                self.make_room();
+                self.evict_surplus();
             }
             Err(error) => tracing::warn!(server = %slot.target.spec.id, "not connected: {error}"),
         }
@@ -288,7 +288,7 @@ impl Pool {
             spec: spec.clone(),
             known: self.known(key, spec),
             changes: self.changes.clone(),
-            warden: self.warden.clone(),
+            watchdog: self.watchdog.clone(),
             scrubber: Scrubber::of(spec),
         };
         Slot {
@@ -323,75 +323,13 @@ impl Pool {
     }
 }
 
-impl Slot {
-    fn is_ready(&self) -> bool {
-        matches!(&*locked(&self.state), State::Ready(_))
-    }
-
-    /// Marks the slot as gone; its session, if it had one.
-    fn take_out(&self) -> Option<Arc<Session>> {
-        match std::mem::replace(&mut *locked(&self.state), State::Closed) {
-            State::Ready(session) => Some(session),
-            _ => None,
-        }
-    }
-
-    /// A child is gone. Why it is not started again at once, when it dies again and again.
-    fn mourn(&self, session: &Session, options: &Options) -> Option<McpError> {
-        if !matches!(self.target.spec.endpoint, Endpoint::Stdio { .. })
-            || session.since.elapsed() >= SOON
-        {
-            self.deaths.store(0, Ordering::Relaxed);
-            return None;
-        }
-        let deaths = self
-            .deaths
-            .fetch_add(1, Ordering::Relaxed)
-            .saturating_add(1);
-        let pause = pause(options, deaths.checked_sub(AT_ONCE).filter(|n| *n > 0)?);
-        let message = format!("the server ended {deaths} times in a row soon after its start");
-        Some(McpError {
-            retry_in: Some(pause),
-            ..McpError::new(McpErrorKind::Unreachable, message)
-        })
-    }
-
-    /// One failure more, and how long the server is left alone for it.
-    fn count(&self, error: McpError, options: &Options) -> McpError {
-        let failures = self
-            .failures
-            .fetch_add(1, Ordering::Relaxed)
-            .saturating_add(1);
-        let pause = pause(options, failures);
-        McpError {
-            retry_in: Some(pause.max(error.retry_in.unwrap_or_default())),
-            ..error
-        }
-    }
-
-    fn shown(&self) -> ConnectionState {
-        match &*locked(&self.state) {
-            State::Connecting(_) => ConnectionState::Connecting,
-            State::Ready(session) if !session.is_dead() => ConnectionState::Ready {
-                era: session.era,
-                since: session.since,
-            },
-            State::Down { error, until } => ConnectionState::Down {
-                error: McpError {
-                    retry_in: None,
-                    ..error.clone()
-                },
-                retry_in: until.saturating_duration_since(clock::instant()),
-            },
-            State::Ready(_) | State::Idle | State::Closed => ConnectionState::Idle,
-        }
-    }
-}
-
 impl Target {
-    /// A new session, or the doubted one if it is alive.
-    async fn reach(&self, doubted: Option<Arc<Session>>) -> Result<Arc<Session>, Failure> {
-        if let Some(session) = doubted {
+    /// A new session, or the unresponsive one if it is alive.
+    async fn connect_or_probe(
+        &self,
+        unresponsive: Option<Arc<Session>>,
+    ) -> Result<Arc<Session>, Failure> {
+        if let Some(session) = unresponsive {
             match session.probe(self.spec.timeouts.connect).await {
                 Ok(()) => return Ok(session),
                 Err(failure @ Failure::Silent(_)) => return Err(failure),
@@ -403,23 +341,17 @@ impl Target {
     }
 }
 
-/// How long a server is left alone after so many failures in a row.
-fn pause(options: &Options, failures: u32) -> Duration {
-    let chance = rand::random();
-    backoff::delay(options.first_pause, options.longest_pause, failures, chance)
-}
-
 /// Whether a connection made for one version of a server serves the other.
 fn same_connection(a: &Arc<ServerSpec>, b: &Arc<ServerSpec>) -> bool {
-    Arc::ptr_eq(a, b) || same_way(a, b)
+    Arc::ptr_eq(a, b) || has_same_endpoint(a, b)
 }
 
-fn same_way(a: &ServerSpec, b: &ServerSpec) -> bool {
+fn has_same_endpoint(a: &ServerSpec, b: &ServerSpec) -> bool {
     let settings = |spec: &ServerSpec| (spec.timeouts, spec.terminate_on_close);
     a.endpoint == b.endpoint && settings(a) == settings(b) && a.auth == b.auth
 }
 
-fn taken_out() -> McpError {
+fn closed_meanwhile() -> McpError {
     McpError::new(
         McpErrorKind::Unreachable,
         "the connection was closed; try again",

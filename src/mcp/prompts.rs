@@ -10,11 +10,11 @@ use tokio::time::timeout;
 use super::{
     CallError, Key, Mcp,
     error::Failure,
+    interceptor::{clipped, object},
     listing::cache_hints,
     outcome,
     reading::Reading,
     session::Session,
-    wire::{clipped, object},
 };
 use crate::domain::{
     prompt::{PromptArgument, Said, ServerPrompt, Speaker},
@@ -58,18 +58,18 @@ struct Page<'a> {
 
 /// As it comes: anything but the name may be missing or null.
 #[derive(Deserialize)]
-struct WirePrompt {
+struct ListedPrompt {
     name: String,
     #[serde(default)]
     title: Option<String>,
     #[serde(default)]
     description: Option<String>,
     #[serde(default)]
-    arguments: Option<Vec<WireArgument>>,
+    arguments: Option<Vec<ListedArgument>>,
 }
 
 #[derive(Deserialize)]
-struct WireArgument {
+struct ListedArgument {
     name: String,
     #[serde(default)]
     description: Option<String>,
@@ -163,7 +163,7 @@ impl Reader {
     }
 
     fn add(&mut self, raw: &RawValue) -> Result<(), String> {
-        let prompt: WirePrompt = object(raw.get())
+        let prompt: ListedPrompt = object(raw.get())
             .map_err(|error| format!("a prompt cannot be read: {}", clipped(&error.to_string())))?;
         let label = || format!("prompt {:?}", clipped(&prompt.name));
         if !is_name(&prompt.name) {

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{CallError, Key, Mcp, error::Failure, outcome, reading::Reading, wire::object};
+use super::{CallError, Key, Mcp, error::Failure, interceptor::object, outcome, reading::Reading};
 use crate::domain::{
     resource::{Content, Resource},
     server::ServerSpec,

@@ -1,7 +1,7 @@
-//! One live MCP session: the handshake in either era, and one request at a time through the tap.
+//! One live MCP session: the handshake in either era, and one request at a time through the interceptor.
 //!
 //! Invariant: a request is sent at most once here. Whether it may be sent again is for the pool to say,
-//! from what the tap knows.
+//! from what the pending request knows.
 
 use std::{
     sync::{
@@ -30,8 +30,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{
     Era, Key,
     error::Failure,
+    interceptor::{ELICIT, Interceptor, PendingRequest, can_elicit, clipped, locked},
     reading::Reading,
-    wire::{ELICIT, Tap, Wire, can_elicit, clipped, locked},
 };
 use crate::domain::{clock, elicitation::Dismissal};
 
@@ -43,21 +43,21 @@ const IDEMPOTENCY_KEY: &str = "chatelaine/idempotencyKey";
 /// A connected server.
 pub(super) struct Session {
     peer: Peer<RoleClient>,
-    wire: Arc<Wire>,
+    interceptor: Arc<Interceptor>,
     service: Mutex<Option<RunningService<RoleClient, Handler>>>,
     pub(super) era: Era,
     pub(super) protocol: String,
     pub(super) since: Instant,
     pub(super) has_prompts: bool,
-    /// A request ran out of time: ask for a sign of life before the next one.
-    suspect: AtomicBool,
+    /// A request ran out of time: ask for an answer to a ping before the next one.
+    unresponsive: AtomicBool,
     /// Ends what runs beside the session.
     _aside: DropGuard,
 }
 
 /// Our side of the protocol: the lists changing, and questions to the user of a call.
 pub(super) struct Handler {
-    pub(super) wire: Arc<Wire>,
+    pub(super) interceptor: Arc<Interceptor>,
     pub(super) key: Key,
     pub(super) changes: broadcast::Sender<Key>,
 }
@@ -121,7 +121,7 @@ impl Handler {
     async fn answer(&self, context: &RequestContext<RoleClient>) -> serde_json::Value {
         let answered = context
             .ct
-            .run_until_cancelled(self.wire.answer_to(&context.id))
+            .run_until_cancelled(self.interceptor.answer_to(&context.id))
             .await;
         answered.unwrap_or_else(|| serde_json::json!({ "action": Dismissal::Cancel }))
     }
@@ -131,7 +131,7 @@ impl Session {
     /// A service whose handshake is done.
     pub(super) fn of(
         service: RunningService<RoleClient, Handler>,
-        wire: Arc<Wire>,
+        interceptor: Arc<Interceptor>,
     ) -> Result<Self, Failure> {
         let peer = service.peer().clone();
         let info = peer
@@ -170,13 +170,13 @@ impl Session {
         }
         Ok(Self {
             peer,
-            wire,
+            interceptor,
             service: Mutex::new(Some(service)),
             era,
             protocol: version,
             since: clock::instant(),
             has_prompts: prompts.is_some(),
-            suspect: AtomicBool::new(false),
+            unresponsive: AtomicBool::new(false),
             _aside: aside.drop_guard(),
         })
     }
@@ -186,12 +186,12 @@ impl Session {
         self.peer.is_transport_closed()
     }
 
-    pub(super) fn suspect(&self) {
-        self.suspect.store(true, Ordering::SeqCst);
+    pub(super) fn mark_unresponsive(&self) {
+        self.unresponsive.store(true, Ordering::SeqCst);
     }
 
-    pub(super) fn is_suspect(&self) -> bool {
-        self.suspect.load(Ordering::SeqCst)
+    pub(super) fn is_unresponsive(&self) -> bool {
+        self.unresponsive.load(Ordering::SeqCst)
     }
 
     /// One question that changes nothing.
@@ -210,7 +210,7 @@ impl Session {
         }
     }
 
-    /// A sign of life: any answer will do.
+    /// A answer to a ping: any answer will do.
     pub(super) async fn probe(&self, patience: Duration) -> Result<(), Failure> {
         // The newer revision has no ping; that it does not know it is an answer too.
         let ping = ClientRequest::PingRequest(PingRequest::default());
@@ -226,7 +226,7 @@ impl Session {
                     | Failure::Forbidden,
                 ),
             ) => {
-                self.suspect.store(false, Ordering::SeqCst);
+                self.unresponsive.store(false, Ordering::SeqCst);
                 Ok(())
             }
             Ok(Err(failure)) => Err(failure),
@@ -241,17 +241,17 @@ impl Session {
     pub(super) async fn request(
         &self,
         mut request: ClientRequest,
-        tap: &Arc<Tap>,
+        pending: &Arc<PendingRequest>,
     ) -> Result<Box<RawValue>, Failure> {
         let mut meta = RequestMetaObject::default();
-        if let Some(key) = &tap.idempotency_key {
+        if let Some(key) = &pending.idempotency_key {
             meta.0
                 .insert(IDEMPOTENCY_KEY.to_owned(), key.as_str().into());
         }
-        if tap.asks {
+        if pending.asks {
             meta.set_client_capabilities(can_elicit());
         }
-        request.extensions_mut().insert(tap.clone());
+        request.extensions_mut().insert(pending.clone());
         let options = PeerRequestOptions::no_options().with_meta(meta);
         let sending = self.peer.send_request_with_option(request, options).await;
         let handle =
@@ -259,26 +259,26 @@ impl Session {
         let mut waiting = Waiting {
             session: self,
             id: Some(handle.id.clone()),
-            tap: tap.clone(),
+            pending: pending.clone(),
         };
         let told = handle.await_response().await;
         waiting.answered();
-        if let Some(answer) = tap.take() {
-            return self.wire.scrubbed(answer);
+        if let Some(answer) = pending.take() {
+            return self.interceptor.scrubbed(answer);
         }
         match told {
             Err(ServiceError::McpError(error)) => {
                 let message = clipped(&error.message);
-                self.wire.scrubbed(Err(Failure::Refused {
+                self.interceptor.scrubbed(Err(Failure::Refused {
                     code: Some(error.code.0.into()),
                     message,
                 }))
             }
-            _ if !tap.was_sent() => Err(Failure::NotSent(
+            _ if !pending.was_sent() => Err(Failure::NotSent(
                 "the connection was closed before the request was sent".to_owned(),
             )),
             _ => {
-                let reason = self.wire.close_reason();
+                let reason = self.interceptor.close_reason();
                 let reason = reason.map_or_else(String::new, |reason| format!(": {reason}"));
                 Err(Failure::Lost(format!(
                     "the connection was closed before the answer came{reason}"
@@ -301,13 +301,13 @@ impl Session {
 struct Waiting<'a> {
     session: &'a Session,
     id: Option<RequestId>,
-    tap: Arc<Tap>,
+    pending: Arc<PendingRequest>,
 }
 
 impl Waiting<'_> {
     fn answered(&mut self) {
         if let Some(id) = self.id.take() {
-            self.session.wire.forget(&id, &self.tap);
+            self.session.interceptor.forget(&id, &self.pending);
         }
     }
 }
@@ -316,7 +316,7 @@ impl Drop for Waiting<'_> {
     /// Whoever waited went away: the server need not go on.
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
-        self.session.wire.forget(&id, &self.tap);
+        self.session.interceptor.forget(&id, &self.pending);
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };

@@ -17,7 +17,7 @@ use sse_stream::{Error as SseError, Sse, SseStream};
 
 use super::{
     error::Failure,
-    wire::{Asked, Incoming, Wire},
+    interceptor::{Exchange, Incoming, Interceptor},
 };
 use crate::egress::EgressError;
 
@@ -25,11 +25,11 @@ use crate::egress::EgressError;
 pub(super) const MAX_EVENT: usize = 8 * 1024 * 1024;
 
 /// The events of a body. When it breaks while `asked` waits and nothing can resume it, the break is
-/// written into the tap and rmcp is told that the request is answered.
+/// written into the pending request and rmcp is told that the request is answered.
 pub(super) fn events(
     body: impl Stream<Item = Result<Bytes, EgressError>> + Unpin + Send + 'static,
-    wire: Arc<Wire>,
-    asked: Option<Asked>,
+    interceptor: Arc<Interceptor>,
+    asked: Option<Exchange>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
     let events = SseStream::from_bytes_stream(Capped {
         body,
@@ -39,35 +39,42 @@ pub(super) fn events(
         line: 0,
         after_cr: false,
     });
-    unfold(Some((events.boxed(), wire, asked)), |state| async move {
-        let (mut events, wire, asked) = state?;
-        match events.next().await? {
-            Ok(event) => {
-                let event = rewrite(event, &wire, asked.as_ref());
-                Some((Ok(event), Some((events, wire, asked))))
+    unfold(
+        Some((events.boxed(), interceptor, asked)),
+        |state| async move {
+            let (mut events, interceptor, asked) = state?;
+            match events.next().await? {
+                Ok(event) => {
+                    let event = rewrite(event, &interceptor, asked.as_ref());
+                    Some((Ok(event), Some((events, interceptor, asked))))
+                }
+                Err(error) => {
+                    let item = match asked {
+                        Some((id, pending)) if is_final(&error) => {
+                            pending.settle(Err(Failure::Lost(format!(
+                                "the answer of the server cannot be read: {error}"
+                            ))));
+                            Ok(Sse::default().data(empty_response_text(&id)))
+                        }
+                        _ => Err(error),
+                    };
+                    Some((item, None))
+                }
             }
-            Err(error) => {
-                let item = match asked {
-                    Some((id, tap)) if is_final(&error) => {
-                        tap.settle(Err(Failure::Lost(format!(
-                            "the answer of the server cannot be read: {error}"
-                        ))));
-                        Ok(Sse::default().data(stand_in_text(&id)))
-                    }
-                    _ => Err(error),
-                };
-                Some((item, None))
-            }
-        }
-    })
+        },
+    )
     .boxed()
 }
 
-fn rewrite(mut event: Sse, wire: &Wire, of: Option<&Asked>) -> Sse {
-    let taken = match event.data.as_deref().map(|data| wire.incoming(data, of)) {
+fn rewrite(mut event: Sse, interceptor: &Interceptor, of: Option<&Exchange>) -> Sse {
+    let taken = match event
+        .data
+        .as_deref()
+        .map(|data| interceptor.incoming(data, of))
+    {
         None | Some(Incoming::Pass) => return event,
         Some(Incoming::Taken) => None,
-        Some(Incoming::Answered(id)) => Some(stand_in_text(&id)),
+        Some(Incoming::Answered(id)) => Some(empty_response_text(&id)),
     };
     event.data = taken;
     event
@@ -97,7 +104,7 @@ pub(super) fn egress_error(error: &SseError) -> Option<&EgressError> {
     }
 }
 
-fn stand_in_text(id: &RequestId) -> String {
+fn empty_response_text(id: &RequestId) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
 }
 

@@ -8,7 +8,7 @@
 mod process;
 mod stderr;
 mod text;
-mod warden;
+mod watchdog;
 
 use std::sync::{Arc, Mutex};
 
@@ -26,10 +26,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{process::Group, stderr::Tail, text::Lines};
-pub(super) use self::{process::Launch, warden::Warden};
+pub(super) use self::{process::Launch, watchdog::Watchdog};
 use super::{
     error::Failure,
-    wire::{Tap, Wire, body_of, locked},
+    interceptor::{Interceptor, PendingRequest, body_of, locked},
 };
 use crate::domain::ids::ServerId;
 
@@ -49,7 +49,7 @@ struct Shared {
     stdin: Arc<AsyncMutex<Option<ChildStdin>>>,
     messages: AsyncMutex<mpsc::Receiver<ServerJsonRpcMessage>>,
     group: Mutex<Option<Group>>,
-    wire: Arc<Wire>,
+    interceptor: Arc<Interceptor>,
     encoding: &'static Encoding,
     /// Cancelled when the child closed its output.
     ended: CancellationToken,
@@ -58,16 +58,16 @@ struct Shared {
 
 #[derive(Debug, thiserror::Error)]
 #[error("the child does not read")]
-pub(super) struct Deaf;
+pub(super) struct WriteFailed;
 
 impl Child {
     /// Starts the process.
     pub(super) fn start(
         launch: &Launch,
-        wire: Arc<Wire>,
-        warden: &Arc<Warden>,
+        interceptor: Arc<Interceptor>,
+        watchdog: &Arc<Watchdog>,
     ) -> Result<Self, Failure> {
-        let (group, streams) = launch.spawn(warden)?;
+        let (group, streams) = launch.spawn(watchdog)?;
         let tail = Arc::new(Tail::default());
         tokio::spawn(stderr::drain(
             streams.stderr,
@@ -79,12 +79,18 @@ impl Child {
         let ended = CancellationToken::new();
         let lines = Lines::new(streams.stdout, launch.encoding);
         let server = launch.server.clone();
-        tokio::spawn(read(lines, server, wire.clone(), sender, ended.clone()));
+        tokio::spawn(read(
+            lines,
+            server,
+            interceptor.clone(),
+            sender,
+            ended.clone(),
+        ));
         let shared = Shared {
             stdin: Arc::new(AsyncMutex::new(Some(streams.stdin))),
             messages: AsyncMutex::new(messages),
             group: Mutex::new(Some(group)),
-            wire,
+            interceptor,
             encoding: launch.encoding,
             ended,
             tail,
@@ -99,7 +105,7 @@ impl Child {
     }
 
     /// The child's last words, for the message of a failed start.
-    pub(super) fn last_words(&self) -> Option<String> {
+    pub(super) fn last_stderr_line(&self) -> Option<String> {
         self.shared.tail.last()
     }
 
@@ -117,29 +123,29 @@ impl Child {
 }
 
 impl Transport<RoleClient> for Child {
-    type Error = Deaf;
+    type Error = WriteFailed;
 
     fn send(
         &mut self,
         message: ClientJsonRpcMessage,
-    ) -> impl Future<Output = Result<(), Deaf>> + Send + 'static {
-        let tap = self.shared.wire.outgoing(&message);
+    ) -> impl Future<Output = Result<(), WriteFailed>> + Send + 'static {
+        let pending = self.shared.interceptor.outgoing(&message);
         let (stdin, encoding) = (self.shared.stdin.clone(), self.shared.encoding);
         async move {
             let line = text::line(
-                body_of(&message, tap.as_deref()).map_err(|_| Deaf)?,
+                body_of(&message, pending.as_deref()).map_err(|_| WriteFailed)?,
                 encoding,
             );
             let mut stdin = stdin.lock().await;
             let written = match stdin.as_mut() {
-                Some(stdin) => write(stdin, &line, tap.as_deref()).await,
+                Some(stdin) => write(stdin, &line, pending.as_deref()).await,
                 None => Err(Failure::NotSent("the server was stopped".to_owned())),
             };
             written.map_err(|failure| {
-                if let Some(tap) = &tap {
-                    tap.settle(Err(failure));
+                if let Some(pending) = &pending {
+                    pending.settle(Err(failure));
                 }
-                Deaf
+                WriteFailed
             })
         }
     }
@@ -148,17 +154,21 @@ impl Transport<RoleClient> for Child {
         self.shared.messages.lock().await.recv().await
     }
 
-    async fn close(&mut self) -> Result<(), Deaf> {
+    async fn close(&mut self) -> Result<(), WriteFailed> {
         self.stop().await;
         Ok(())
     }
 }
 
 /// Writes one line. A pipe that took nothing of it has sent nothing.
-async fn write(stdin: &mut ChildStdin, line: &[u8], tap: Option<&Tap>) -> Result<(), Failure> {
+async fn write(
+    stdin: &mut ChildStdin,
+    line: &[u8],
+    pending: Option<&PendingRequest>,
+) -> Result<(), Failure> {
     let mut written = 0;
-    if let Some(tap) = tap {
-        tap.mark_sent();
+    if let Some(pending) = pending {
+        pending.mark_sent();
     }
     while written < line.len() {
         match stdin.write(&line[written..]).await {
@@ -182,7 +192,7 @@ async fn write(stdin: &mut ChildStdin, line: &[u8], tap: Option<&Tap>) -> Result
 async fn read(
     mut lines: Lines,
     server: ServerId,
-    wire: Arc<Wire>,
+    interceptor: Arc<Interceptor>,
     messages: mpsc::Sender<ServerJsonRpcMessage>,
     ended: CancellationToken,
 ) {
@@ -193,12 +203,12 @@ async fn read(
             Ok(None) => return,
             Err(error) => {
                 tracing::warn!(%server, "{error}; its connection is closed");
-                return wire.close(error.to_string());
+                return interceptor.close(error.to_string());
             }
         };
         let line = line.trim();
         if !line.is_empty()
-            && let Some(message) = wire.message(line)
+            && let Some(message) = interceptor.message(line)
             && messages.send(message).await.is_err()
         {
             return;

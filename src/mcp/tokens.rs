@@ -19,7 +19,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use url::form_urlencoded;
 
-use super::{error::Failure, wire::locked};
+use super::{error::Failure, interceptor::locked};
 use crate::{
     domain::{clock, ids::TenantId, scrub::Scrubber, secret::Secret, server::ClientCredentials},
     egress::{Egress, Limits, Request},

@@ -1,8 +1,8 @@
 //! MCP over a WebSocket: one JSON message a frame of text. No revision of the protocol has it, and gateways speak it.
 //!
 //! Invariants: the handshake is a request of the guarded client; no message is larger than the cap; a server that
-//! gives no sign of life, although it is asked for one, is gone; whether anything of a request left this machine is
-//! written into its tap before the first byte does.
+//! gives no answer to a ping, although it is asked for one, is gone; whether anything of a request left this machine is
+//! written into its pending request before the first byte does.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +31,7 @@ use tokio_tungstenite::{
 use super::{
     error::Failure,
     http::Client,
-    wire::{Tap, Wire, body_of},
+    interceptor::{Interceptor, PendingRequest, body_of},
 };
 use crate::egress::Socket;
 
@@ -41,18 +41,18 @@ const PROTOCOL: &str = "mcp";
 const MAX_MESSAGE: usize = 8 * 1024 * 1024;
 /// Messages read ahead of rmcp.
 const AHEAD: usize = 64;
-/// The longest pause between two questions for a sign of life, and how many may stay without answer.
+/// The longest pause between two questions for an answer to a ping, and how many may stay without answer.
 const PING: Duration = Duration::from_secs(20);
 const PINGS: u32 = 3;
 /// How long saying goodbye may take.
-const GOODBYE: Duration = Duration::from_millis(500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 type Sink = SplitSink<WebSocketStream<Socket>, Message>;
 type Shared = Arc<AsyncMutex<Sink>>;
 
 /// An open socket.
 pub(super) struct WebSocket {
-    wire: Arc<Wire>,
+    interceptor: Arc<Interceptor>,
     sink: Shared,
     messages: mpsc::Receiver<ServerJsonRpcMessage>,
     tasks: [AbortHandle; 2],
@@ -60,7 +60,7 @@ pub(super) struct WebSocket {
 
 #[derive(Debug, thiserror::Error)]
 #[error("the server does not listen")]
-pub(super) struct Deaf;
+pub(super) struct WriteFailed;
 
 impl Drop for WebSocket {
     fn drop(&mut self) {
@@ -80,11 +80,11 @@ impl WebSocket {
         let sink = Arc::new(AsyncMutex::new(sink));
         let (sender, messages) = mpsc::channel(AHEAD);
         let silence = client.timeouts().stream_idle.unwrap_or(PING * PINGS);
-        let reader = tokio::spawn(read(stream, client.wire().clone(), sender, silence));
+        let reader = tokio::spawn(read(stream, client.interceptor().clone(), sender, silence));
         let pinger = tokio::spawn(ping(sink.clone(), PING.min(silence / PINGS)));
         let tasks = [reader.abort_handle(), pinger.abort_handle()];
         Ok(Self {
-            wire: client.wire().clone(),
+            interceptor: client.interceptor().clone(),
             sink,
             messages,
             tasks,
@@ -93,22 +93,24 @@ impl WebSocket {
 }
 
 impl Transport<RoleClient> for WebSocket {
-    type Error = Deaf;
+    type Error = WriteFailed;
 
     fn send(
         &mut self,
         message: ClientJsonRpcMessage,
-    ) -> impl Future<Output = Result<(), Deaf>> + Send + 'static {
-        let tap = self.wire.outgoing(&message);
+    ) -> impl Future<Output = Result<(), WriteFailed>> + Send + 'static {
+        let pending = self.interceptor.outgoing(&message);
         let sink = self.sink.clone();
         async move {
-            let text = body_of(&message, tap.as_deref()).map_err(|_| Deaf)?;
-            write(&sink, text, tap.as_deref()).await.map_err(|failure| {
-                if let Some(tap) = &tap {
-                    tap.settle(Err(failure));
-                }
-                Deaf
-            })
+            let text = body_of(&message, pending.as_deref()).map_err(|_| WriteFailed)?;
+            write(&sink, text, pending.as_deref())
+                .await
+                .map_err(|failure| {
+                    if let Some(pending) = &pending {
+                        pending.settle(Err(failure));
+                    }
+                    WriteFailed
+                })
         }
     }
 
@@ -116,20 +118,24 @@ impl Transport<RoleClient> for WebSocket {
         self.messages.recv().await
     }
 
-    async fn close(&mut self) -> Result<(), Deaf> {
+    async fn close(&mut self) -> Result<(), WriteFailed> {
         let goodbye = async { self.sink.lock().await.close().await };
         // A server that is gone hears no goodbye.
-        let _ = timeout(GOODBYE, goodbye).await;
+        let _ = timeout(CLOSE_TIMEOUT, goodbye).await;
         self.tasks.iter().for_each(AbortHandle::abort);
         Ok(())
     }
 }
 
 /// Writes one message. A socket that was closed before has sent nothing.
-async fn write(sink: &Shared, text: String, tap: Option<&Tap>) -> Result<(), Failure> {
+async fn write(
+    sink: &Shared,
+    text: String,
+    pending: Option<&PendingRequest>,
+) -> Result<(), Failure> {
     let mut sink = sink.lock().await;
-    if let Some(tap) = tap {
-        tap.mark_sent();
+    if let Some(pending) = pending {
+        pending.mark_sent();
     }
     sink.send(Message::text(text))
         .await
@@ -147,7 +153,7 @@ async fn write(sink: &Shared, text: String, tap: Option<&Tap>) -> Result<(), Fai
 /// Reads messages until the socket ends, says too much at once or nothing for too long, or nobody listens any more.
 async fn read(
     mut stream: SplitStream<WebSocketStream<Socket>>,
-    wire: Arc<Wire>,
+    interceptor: Arc<Interceptor>,
     messages: mpsc::Sender<ServerJsonRpcMessage>,
     silence: Duration,
 ) {
@@ -174,7 +180,7 @@ async fn read(
             _ => continue,
         };
         let text = String::from_utf8_lossy(bytes);
-        if let Some(message) = wire.message(text.trim())
+        if let Some(message) = interceptor.message(text.trim())
             && messages.send(message).await.is_err()
         {
             return;
@@ -182,7 +188,7 @@ async fn read(
     }
 }
 
-/// Asks for a sign of life from time to time. Whoever reads notices when none comes.
+/// Asks for an answer to a ping from time to time. Whoever reads notices when none comes.
 async fn ping(sink: Shared, pause: Duration) {
     let mut times = interval_at(Instant::now() + pause, pause);
     loop {

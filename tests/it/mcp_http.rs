@@ -1,5 +1,6 @@
 //! Servers over HTTP: published ones in both eras, and one that does exactly what a test says.
 
+mod answers; // what an answer says of a call
 mod calls; // what becomes of a call
 mod connections; // opened once, left alone, closed
 mod listing; // tools, page by page

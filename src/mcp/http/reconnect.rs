@@ -11,7 +11,7 @@ use sse_stream::{Error as SseError, Sse};
 
 use crate::{
     domain::{backoff, ids::ServerId},
-    mcp::wire::locked,
+    mcp::interceptor::locked,
 };
 
 /// The pause before a stream is asked for again that ended soon twice in a row, and the longest one.

@@ -56,7 +56,7 @@ impl Client {
             return Ok(None);
         };
         let token = bearer.token(refused).await?;
-        self.shared.wire.hide(token.scrubber.clone());
+        self.shared.interceptor.hide(token.scrubber.clone());
         request
             .headers
             .insert(header::AUTHORIZATION, token.header.clone());
@@ -87,14 +87,14 @@ impl Client {
                 .await
                 .map_err(|error| unreachable(&error))
         };
-        let mut shaken = dial(request.clone()).await?;
-        if matches!(&shaken, Handshake::Answer(answer) if answer.status == StatusCode::UNAUTHORIZED)
+        let mut handshake = dial(request.clone()).await?;
+        if matches!(&handshake, Handshake::Answer(answer) if answer.status == StatusCode::UNAUTHORIZED)
             && token.is_some()
             && self.sign(&mut request, token.as_ref()).await.is_ok()
         {
-            shaken = dial(request).await?;
+            handshake = dial(request).await?;
         }
-        match shaken {
+        match handshake {
             Handshake::Open(socket) => Ok(socket),
             Handshake::Answer(answer) if answer.status.is_success() => Err(Failure::Refused {
                 code: None,
@@ -102,7 +102,7 @@ impl Client {
             }),
             Handshake::Answer(answer) => {
                 let refusal = Refusal::read(*answer, shared.signed).await;
-                Err(refusal.failure(&shared.wire, None))
+                Err(refusal.failure(&shared.interceptor, None))
             }
         }
     }

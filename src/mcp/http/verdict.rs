@@ -14,12 +14,12 @@ use rmcp::{
     transport::streamable_http_client::StreamableHttpPostResponse as Answer,
 };
 
-use super::{collect, media_type};
+use super::response::{collect, media_type};
 use crate::{
     egress::{EgressError, Response},
     mcp::{
         error::Failure,
-        wire::{AnswerBody, Wire},
+        interceptor::{AnswerBody, Interceptor},
     },
 };
 
@@ -52,7 +52,11 @@ impl Refusal {
     }
 
     /// What it means where no session can be lost. `request`: the one that it may answer in JSON-RPC.
-    pub(super) fn failure(&self, wire: &Wire, request: Option<&RequestId>) -> Failure {
+    pub(super) fn failure(
+        &self,
+        interceptor: &Interceptor,
+        request: Option<&RequestId>,
+    ) -> Failure {
         let retry_after = retry_after(&self.headers);
         match self.status {
             StatusCode::UNAUTHORIZED if !self.signed => {
@@ -76,14 +80,14 @@ impl Refusal {
             }
             _ => {}
         }
-        match self.answer(wire, request) {
+        match self.answer(interceptor, request) {
             Some(AnswerBody {
                 answer: Err(refused @ Failure::Refused { .. }),
                 ..
             }) if !self.status.is_server_error() => refused,
             _ => Failure::Status {
                 status: self.status.as_u16(),
-                message: self.words(wire),
+                message: self.words(interceptor),
             },
         }
     }
@@ -91,11 +95,15 @@ impl Refusal {
     /// What it means for a request in a session. 404 says that the session is lost, unless the server answers the
     /// request itself. 400 and an error without an id may say the same: that error is the answer, and the session is
     /// not used again.
-    pub(super) fn failure_in_session(&self, wire: &Wire, request: &RequestId) -> Failure {
+    pub(super) fn failure_in_session(
+        &self,
+        interceptor: &Interceptor,
+        request: &RequestId,
+    ) -> Failure {
         let has_id = self
-            .answer(wire, Some(request))
+            .answer(interceptor, Some(request))
             .is_some_and(|answer| answer.has_id);
-        match (self.status, self.failure(wire, Some(request))) {
+        match (self.status, self.failure(interceptor, Some(request))) {
             (StatusCode::NOT_FOUND, _) if !has_id => Failure::SessionUnknown,
             (StatusCode::BAD_REQUEST, Failure::Refused { code, message }) if !has_id => {
                 Failure::RefusedUnmatched { code, message }
@@ -108,12 +116,12 @@ impl Refusal {
     /// status and any text; the older handshake follows, and it needs the answer under the id of its request.
     pub(super) fn for_rmcp(
         &self,
-        wire: &Wire,
+        interceptor: &Interceptor,
         request: &ClientRequest,
         id: &RequestId,
     ) -> Result<Answer, Failure> {
         let discovers = matches!(request, ClientRequest::DiscoverRequest(_));
-        let (code, message) = match self.failure(wire, Some(id)) {
+        let (code, message) = match self.failure(interceptor, Some(id)) {
             Failure::Refused { code, message } => (code, message),
             Failure::Status {
                 status: ..500,
@@ -131,15 +139,15 @@ impl Refusal {
         ))
     }
 
-    fn answer(&self, wire: &Wire, request: Option<&RequestId>) -> Option<AnswerBody> {
-        wire.answer_in(&self.body, request?)
+    fn answer(&self, interceptor: &Interceptor, request: Option<&RequestId>) -> Option<AnswerBody> {
+        interceptor.answer_in(&self.body, request?)
     }
 
-    fn words(&self, wire: &Wire) -> String {
+    fn words(&self, interceptor: &Interceptor) -> String {
         format!(
             "the server answered with HTTP {}{}",
             self.status,
-            words(wire, &self.headers, &self.body)
+            words(interceptor, &self.headers, &self.body)
         )
     }
 }
@@ -153,15 +161,15 @@ pub(super) fn status_only(response: &Response) -> Option<Failure> {
         body: Bytes::new(),
         signed: true,
     };
-    (!status.is_success()).then(|| refusal.failure(&Wire::default(), None))
+    (!status.is_success()).then(|| refusal.failure(&Interceptor::default(), None))
 }
 
 /// The start of a body, for people. A page for a browser says nothing to them here.
-pub(super) fn words(wire: &Wire, headers: &HeaderMap, body: &[u8]) -> String {
+pub(super) fn words(interceptor: &Interceptor, headers: &HeaderMap, body: &[u8]) -> String {
     if media_type(headers) == Some("text/html") {
         return " and an HTML page".to_owned();
     }
-    let text = wire.excerpt(&String::from_utf8_lossy(body));
+    let text = interceptor.excerpt(&String::from_utf8_lossy(body));
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match text.char_indices().nth(MAX_WORDS) {
         None if text.is_empty() => String::new(),

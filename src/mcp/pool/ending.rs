@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::{Pool, Slot, same_connection};
 use crate::{
     domain::server::{AccessMode, ServerSpec},
-    mcp::{Key, session::Session, wire::locked},
+    mcp::{Key, interceptor::locked, session::Session},
 };
 
 /// How long everything together may take to end.
@@ -31,7 +31,7 @@ impl Pool {
 
     pub(in crate::mcp) async fn close(&self, key: &Key) {
         let slots = locked(&self.slots).remove(key).unwrap_or_default();
-        let sessions: Vec<_> = slots.iter().filter_map(|slot| slot.take_out()).collect();
+        let sessions: Vec<_> = slots.iter().filter_map(|slot| slot.mark_closed()).collect();
         join_all(sessions.iter().map(|session| session.close())).await;
     }
 
@@ -66,7 +66,7 @@ impl Pool {
         let sessions: Vec<_> = slots
             .values()
             .flatten()
-            .filter_map(|slot| slot.take_out())
+            .filter_map(|slot| slot.mark_closed())
             .collect();
         let all = async {
             join_all(sessions.iter().map(|session| session.close())).await;
@@ -78,7 +78,7 @@ impl Pool {
     }
 
     /// Closes the least recently used connections that nobody uses, until the cap is met.
-    pub(super) fn make_room(&self) {
+    pub(super) fn evict_surplus(&self) {
         let mut slots = locked(&self.slots);
         let mut ready: Vec<_> = slots
             .values()
@@ -125,17 +125,17 @@ impl Pool {
                 slots.remove(&slot.target.key);
             }
         }
-        if let Some(session) = slot.take_out() {
-            self.close_aside(session);
+        if let Some(session) = slot.mark_closed() {
+            self.close_in_background(session);
         }
     }
 
-    pub(super) fn close_aside(&self, session: Arc<Session>) {
+    pub(super) fn close_in_background(&self, session: Arc<Session>) {
         self.tasks.spawn(async move { session.close().await });
     }
 
     /// Starts the sweeper with the first connection; it ends with the pool.
-    pub(super) fn sweep_from_now_on(self: &Arc<Self>) {
+    pub(super) fn start_sweeper(self: &Arc<Self>) {
         if self.sweeping.swap(true, Ordering::SeqCst) {
             return;
         }

@@ -10,7 +10,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::Warden;
+use super::Watchdog;
 use crate::{
     domain::{config::Environment, encoding, ids::ServerId, secret::Secret, server::Endpoint},
     mcp::error::Failure,
@@ -88,7 +88,7 @@ impl Launch {
         })
     }
 
-    pub(super) fn spawn(&self, warden: &Arc<Warden>) -> Result<(Group, Streams), Failure> {
+    pub(super) fn spawn(&self, watchdog: &Arc<Watchdog>) -> Result<(Group, Streams), Failure> {
         let mut command = Command::new(&self.command);
         command
             .args(self.args.iter().map(Secret::expose))
@@ -120,13 +120,13 @@ impl Launch {
         };
         let id = child.id();
         if let Some(id) = id {
-            warden.watch(id);
+            watchdog.watch(id);
         }
         Ok((
             Group {
                 child,
                 id,
-                warden: warden.clone(),
+                watchdog: watchdog.clone(),
             },
             Streams {
                 stdin,
@@ -156,7 +156,7 @@ pub(super) struct Group {
     child: Box<dyn ChildWrapper>,
     /// The leader's id, which is the group's.
     id: Option<u32>,
-    warden: Arc<Warden>,
+    watchdog: Arc<Watchdog>,
 }
 
 impl Group {
@@ -175,7 +175,7 @@ impl Group {
         // Fails when everything is gone already.
         let _ = self.child.start_kill();
         if let Some(id) = self.id.take() {
-            self.warden.forget(id);
+            self.watchdog.forget(id);
         }
     }
 }

@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::{
     domain::{clock, ids::ServerId, secret::Secret},
-    mcp::wire::locked,
+    mcp::interceptor::locked,
 };
 
 const MAX_LINE: usize = 1024;

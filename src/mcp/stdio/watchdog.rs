@@ -1,5 +1,5 @@
 //! No child outlives this process, not even after `kill -9`: then nothing of ours runs any more, so a shell script
-//! of a few lines (`warden.sh`) does it. It holds the other end of a pipe and knows the process groups of all
+//! of a few lines (`watchdog.sh`) does it. It holds the other end of a pipe and knows the process groups of all
 //! children; the kernel closes the pipe.
 //!
 //! A process that leaves its group of its own will is not found, nor is what a container runtime started.
@@ -14,13 +14,13 @@ use std::{
 
 use tokio::process::Command;
 
-use crate::mcp::wire::locked;
+use crate::mcp::interceptor::locked;
 
-const SCRIPT: &str = include_str!("warden.sh");
+const SCRIPT: &str = include_str!("watchdog.sh");
 
 /// One for all children of a pool. Started with the first of them; dropped, it ends those that are left.
 #[derive(Default)]
-pub(in crate::mcp) struct Warden(Mutex<Watch>);
+pub(in crate::mcp) struct Watchdog(Mutex<Watch>);
 
 #[derive(Default)]
 struct Watch {
@@ -28,7 +28,7 @@ struct Watch {
     script: Option<File>,
 }
 
-impl Warden {
+impl Watchdog {
     /// A group that was just started.
     pub(super) fn watch(&self, group: u32) {
         let mut watch = locked(&self.0);
@@ -69,7 +69,7 @@ impl Watch {
 fn start() -> io::Result<File> {
     let mut command = Command::new("/bin/sh");
     command
-        .args(["-c", SCRIPT, "chatelaine-warden"])
+        .args(["-c", SCRIPT, "chatelaine-watchdog"])
         .env_clear()
         .current_dir("/")
         .process_group(0);

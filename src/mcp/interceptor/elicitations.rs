@@ -11,7 +11,7 @@ use rmcp::model::RequestId;
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::{Tap, Wire, clipped, locked, object};
+use super::{Interceptor, PendingRequest, clipped, locked, object};
 use crate::{
     domain::elicitation::{self, InputRequired},
     mcp::error::Failure,
@@ -24,25 +24,25 @@ const MAX_UNREAD: usize = 64;
 
 /// A question in the course of a call.
 pub(super) struct UnansweredQuestion {
-    tap: Arc<Tap>,
+    pending: Arc<PendingRequest>,
     input: InputRequired,
     message: String,
 }
 
-impl Wire {
-    /// Notes a question until it is answered ([`Wire::answer_to`]).
+impl Interceptor {
+    /// Notes a question until it is answered ([`Interceptor::answer_to`]).
     pub(super) fn note_question(
         &self,
         id: &RawValue,
         params: Option<&RawValue>,
-        of: Option<&Arc<Tap>>,
+        of: Option<&Arc<PendingRequest>>,
     ) {
         #[derive(Deserialize)]
-        struct Asked {
+        struct Exchange {
             #[serde(default)]
             message: String,
         }
-        let (Some(tap), Ok(id)) = (
+        let (Some(pending), Ok(id)) = (
             self.call_of(of),
             serde_json::from_str::<RequestId>(id.get()),
         ) else {
@@ -55,19 +55,19 @@ impl Wire {
         });
         let asked = params
             .as_ref()
-            .and_then(|params| object::<Asked>(params.get()).ok());
+            .and_then(|params| object::<Exchange>(params.get()).ok());
         let message = asked
             .map(|asked| clipped(&asked.message))
             .unwrap_or_default();
-        if tap.asking.is_none() {
-            return tap.decline(message);
+        if pending.asking.is_none() {
+            return pending.decline(message);
         }
         let input = elicitation::read_single(params.as_deref());
         let mut questions = locked(&self.questions);
         if questions.len() < MAX_UNREAD {
             // Of two with one id the first counts; the other one is declined.
             questions.entry(id).or_insert(UnansweredQuestion {
-                tap,
+                pending,
                 input,
                 message,
             });
@@ -78,37 +78,40 @@ impl Wire {
     pub(in crate::mcp) async fn answer_to(&self, id: &RequestId) -> Value {
         let decline = json!({ "action": "decline" });
         let Some(UnansweredQuestion {
-            tap,
+            pending,
             input,
             message,
         }) = locked(&self.questions).remove(id)
         else {
             return decline;
         };
-        if let Some(questions) = &tap.asking
+        if let Some(questions) = &pending.asking
             && let Some(answer) = questions.ask(input).await
         {
             return answer.into_single();
         }
-        tap.decline(message);
+        pending.decline(message);
         decline
     }
 
     /// The call that a question belongs to; `of` is the call whose stream brought it.
-    fn call_of(&self, of: Option<&Arc<Tap>>) -> Option<Arc<Tap>> {
-        if let Some(tap) = of {
-            return (tap.arguments.is_some() && locked(&tap.answer).is_none()).then(|| tap.clone());
+    fn call_of(&self, of: Option<&Arc<PendingRequest>>) -> Option<Arc<PendingRequest>> {
+        if let Some(pending) = of {
+            return (pending.arguments.is_some() && locked(&pending.answer).is_none())
+                .then(|| pending.clone());
         }
         let waiting = locked(&self.waiting);
-        let mut calls = waiting.values().filter(|tap| tap.arguments.is_some());
-        let (Some(tap), None) = (calls.next(), calls.next()) else {
+        let mut calls = waiting
+            .values()
+            .filter(|pending| pending.arguments.is_some());
+        let (Some(pending), None) = (calls.next(), calls.next()) else {
             return None;
         };
-        locked(&self.given_up).is_empty().then(|| tap.clone())
+        locked(&self.given_up).is_empty().then(|| pending.clone())
     }
 }
 
-impl Tap {
+impl PendingRequest {
     fn decline(&self, message: String) {
         let mut declined = locked(&self.declined);
         if declined.len() < MAX_DECLINED {

@@ -18,39 +18,40 @@ use tokio::{sync::mpsc, task::AbortHandle};
 use url::Url;
 
 use super::{
-    Client, Failed, media_type,
+    Client, Failed,
+    response::media_type,
     verdict::{Refusal, broken, id_of},
 };
 use crate::mcp::{
     error::Failure,
+    interceptor::{clipped, locked},
     sse,
-    wire::{clipped, locked},
 };
 
 /// Messages read ahead of rmcp.
 const AHEAD: usize = 64;
 
 /// An open stream with the address that belongs to it.
-pub(in crate::mcp) struct Pair {
+pub(in crate::mcp) struct LegacySse {
     client: Client,
     endpoint: Arc<Url>,
     messages: mpsc::Receiver<ServerJsonRpcMessage>,
     reader: AbortHandle,
 }
 
-impl Drop for Pair {
+impl Drop for LegacySse {
     fn drop(&mut self) {
         self.reader.abort();
     }
 }
 
-impl Pair {
+impl LegacySse {
     /// Opens the stream and waits until the server says where it hears us.
     pub(in crate::mcp) async fn open(client: Client) -> Result<Self, Failure> {
         let response = client.get_events(client.shared.headers.clone()).await?;
         if !response.status.is_success() {
             let refusal = Refusal::read(response, client.shared.signed).await;
-            return Err(refusal.failure(&client.shared.wire, None));
+            return Err(refusal.failure(&client.shared.interceptor, None));
         }
         let (headers, url) = (response.headers, response.url);
         if media_type(&headers) != Some("text/event-stream") {
@@ -58,7 +59,7 @@ impl Pair {
                 "the server answered with something else than a stream of events".to_owned(),
             ));
         }
-        let mut events = sse::events(response.body, client.shared.wire.clone(), None);
+        let mut events = sse::events(response.body, client.shared.interceptor.clone(), None);
         let endpoint = Arc::new(endpoint(&mut events, &client.shared.url, &url).await?);
         let (sender, messages) = mpsc::channel(AHEAD);
         let reader = tokio::spawn(read(events, sender)).abort_handle();
@@ -71,7 +72,7 @@ impl Pair {
     }
 }
 
-impl Transport<RoleClient> for Pair {
+impl Transport<RoleClient> for LegacySse {
     type Error = Failed;
 
     fn send(
@@ -100,25 +101,33 @@ impl Client {
         message: &ClientJsonRpcMessage,
     ) -> Result<(), Failed> {
         let shared = &*self.shared;
-        let tap = shared.wire.outgoing(message);
+        let pending = shared.interceptor.outgoing(message);
         let failure = match self
-            .send_message(endpoint, shared.headers.clone(), message, tap.as_deref())
+            .send_message(
+                endpoint,
+                shared.headers.clone(),
+                message,
+                pending.as_deref(),
+            )
             .await
         {
             Ok(response) if response.status.is_success() => return Ok(()),
             Ok(response) => {
-                let (refusal, wire) = (Refusal::read(response, shared.signed).await, &shared.wire);
+                let (refusal, interceptor) = (
+                    Refusal::read(response, shared.signed).await,
+                    &shared.interceptor,
+                );
                 // The session belongs to the stream, so that each request is one in a session.
                 match id_of(message) {
-                    Some(id) => refusal.failure_in_session(wire, id),
-                    None => refusal.failure(wire, None),
+                    Some(id) => refusal.failure_in_session(interceptor, id),
+                    None => refusal.failure(interceptor, None),
                 }
             }
             Err(failure) => failure,
         };
-        match &tap {
-            Some(tap) => tap.settle(Err(failure)),
-            None => *locked(&shared.failure) = Some(shared.wire.without_token(failure)),
+        match &pending {
+            Some(pending) => pending.settle(Err(failure)),
+            None => *locked(&shared.failure) = Some(shared.interceptor.without_token(failure)),
         }
         Err(Failed)
     }

@@ -1,0 +1,139 @@
+//! What is an answer in JSON-RPC, and what it says of the request that it answers.
+
+use std::borrow::Cow;
+
+use rmcp::model::{NumberOrString, RequestId};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Interceptor, object};
+use crate::mcp::error::Failure;
+
+#[derive(Deserialize)]
+pub(super) struct Envelope<'a> {
+    #[serde(borrow, default)]
+    pub(super) jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(super) params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(super) error: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ErrorObject<'a> {
+    code: i64,
+    #[serde(borrow, default)]
+    message: Option<Cow<'a, str>>,
+}
+
+impl Interceptor {
+    /// The answer to a request of ours in a body of JSON; `None` when the body is no such answer.
+    pub(in crate::mcp) fn answer_in(&self, body: &[u8], request: &RequestId) -> Option<AnswerBody> {
+        let text = String::from_utf8_lossy(body);
+        let text = replace_lone_surrogates(&text);
+        let envelope = object::<Envelope>(&text).ok()?;
+        let has_id = match (envelope.id, request) {
+            (Some(id), NumberOrString::Number(ours)) if number(id) == Some(*ours) => true,
+            (None, _) if envelope.error.is_some() => false,
+            _ => return None,
+        };
+        let is_answer = envelope.method.is_none() && envelope.is_jsonrpc();
+        is_answer.then(|| AnswerBody {
+            has_id,
+            answer: self.answer_of(&envelope),
+        })
+    }
+
+    /// What a message says of the request that it answers. An error says that the request was not carried out only if
+    /// it is an error of JSON-RPC, with a code.
+    pub(super) fn answer_of(&self, envelope: &Envelope) -> Result<Box<RawValue>, Failure> {
+        let unreadable = || {
+            Err(Failure::Lost(
+                "the answer of the server is not a JSON-RPC answer".to_owned(),
+            ))
+        };
+        if !envelope.is_jsonrpc() {
+            return unreadable();
+        }
+        match (envelope.result, envelope.error) {
+            (Some(result), None) => Ok(result.to_owned()),
+            (None, Some(error)) => Err(self.error_of(error)),
+            _ => unreadable(),
+        }
+    }
+
+    fn error_of(&self, error: &RawValue) -> Failure {
+        let Ok(ErrorObject { code, message }) = object(error.get()) else {
+            return Failure::Lost(format!(
+                "the server answered with an error that has no JSON-RPC code: {}",
+                self.excerpt(error.get())
+            ));
+        };
+        let message = message.filter(|message| !message.trim().is_empty());
+        let message = message.map_or_else(
+            || format!("the server answered with error {code} and no words"),
+            |message| self.excerpt(&message),
+        );
+        Failure::Refused {
+            code: Some(code),
+            message,
+        }
+    }
+}
+
+/// The answer to one request in a body of JSON.
+pub(in crate::mcp) struct AnswerBody {
+    /// The id of the request stands in it. Absent, the server could not tell which request it answers.
+    pub(in crate::mcp) has_id: bool,
+    pub(in crate::mcp) answer: Result<Box<RawValue>, Failure>,
+}
+
+impl Envelope<'_> {
+    fn is_jsonrpc(&self) -> bool {
+        self.jsonrpc.as_deref() == Some("2.0")
+    }
+}
+
+/// Half of a surrogate pair, which a program that cuts a text by UTF-16 units leaves over, becomes U+FFFD: neither a
+/// string of ours nor Postgres can hold it.
+pub(super) fn replace_lone_surrogates(json: &str) -> Cow<'_, str> {
+    if !json.contains("\\ud") && !json.contains("\\uD") {
+        return Cow::Borrowed(json);
+    }
+    let mut mended = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        let escape = &rest[at..];
+        let len = match (unit(escape), unit(escape.get(6..).unwrap_or_default())) {
+            (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
+            (Some(0xd800..=0xdfff), _) => {
+                mended.push_str(&rest[..at]);
+                mended.push_str("\\ufffd");
+                rest = &rest[at + 6..];
+                continue;
+            }
+            _ => 1 + escape[1..].chars().next().map_or(0, char::len_utf8),
+        };
+        mended.push_str(&rest[..at + len]);
+        rest = &rest[at + len..];
+    }
+    mended.push_str(rest);
+    Cow::Owned(mended)
+}
+
+/// The UTF-16 unit of an escape at the start of a text.
+fn unit(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    u16::from_str_radix(digits, 16).ok()
+}
+
+/// An id of ours: a number, or the same as text, which some servers make of it.
+pub(super) fn number(id: &RawValue) -> Option<i64> {
+    id.get().trim_matches('"').parse().ok()
+}

@@ -1,0 +1,94 @@
+//! One place of the pool: what its connection is doing, and how often that failed.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use super::{Slot, State};
+use crate::{
+    domain::{backoff, clock, server::Endpoint},
+    mcp::{
+        ConnectionState, McpError, Options, error::McpErrorKind, interceptor::locked,
+        session::Session,
+    },
+};
+
+/// A child that lived shorter died soon after its start. It is started again at once so often, then after pauses.
+const SOON: Duration = Duration::from_secs(30);
+const AT_ONCE: u32 = 2;
+
+impl Slot {
+    pub(super) fn is_ready(&self) -> bool {
+        matches!(&*locked(&self.state), State::Ready(_))
+    }
+
+    /// Marks the slot as gone; its session, if it had one.
+    pub(super) fn mark_closed(&self) -> Option<Arc<Session>> {
+        match std::mem::replace(&mut *locked(&self.state), State::Closed) {
+            State::Ready(session) => Some(session),
+            _ => None,
+        }
+    }
+
+    /// A child is gone. Why it is not started again at once, when it dies again and again.
+    pub(super) fn count_early_exit(
+        &self,
+        session: &Session,
+        options: &Options,
+    ) -> Option<McpError> {
+        if !matches!(self.target.spec.endpoint, Endpoint::Stdio { .. })
+            || session.since.elapsed() >= SOON
+        {
+            self.deaths.store(0, Ordering::Relaxed);
+            return None;
+        }
+        let deaths = self
+            .deaths
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        let pause = pause(options, deaths.checked_sub(AT_ONCE).filter(|n| *n > 0)?);
+        let message = format!("the server ended {deaths} times in a row soon after its start");
+        Some(McpError {
+            retry_in: Some(pause),
+            ..McpError::new(McpErrorKind::Unreachable, message)
+        })
+    }
+
+    /// One failure more, and how long the server is left alone for it.
+    pub(super) fn count_failure(&self, error: McpError, options: &Options) -> McpError {
+        let failures = self
+            .failures
+            .fetch_add(1, Ordering::Relaxed)
+            .saturating_add(1);
+        let pause = pause(options, failures);
+        McpError {
+            retry_in: Some(pause.max(error.retry_in.unwrap_or_default())),
+            ..error
+        }
+    }
+
+    pub(super) fn connection_state(&self) -> ConnectionState {
+        match &*locked(&self.state) {
+            State::Connecting(_) => ConnectionState::Connecting,
+            State::Ready(session) if !session.is_dead() => ConnectionState::Ready {
+                era: session.era,
+                since: session.since,
+            },
+            State::Down { error, until } => ConnectionState::Down {
+                error: McpError {
+                    retry_in: None,
+                    ..error.clone()
+                },
+                retry_in: until.saturating_duration_since(clock::instant()),
+            },
+            State::Ready(_) | State::Idle | State::Closed => ConnectionState::Idle,
+        }
+    }
+}
+
+/// How long a server is left alone after so many failures in a row.
+fn pause(options: &Options, failures: u32) -> Duration {
+    let chance = rand::random();
+    backoff::delay(options.first_pause, options.longest_pause, failures, chance)
+}

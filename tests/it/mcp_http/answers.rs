@@ -1,0 +1,168 @@
+//! What an answer says of the call.
+
+use std::time::Duration;
+
+use chatelaine::mcp::CallError;
+use futures_util::stream;
+use http::StatusCode;
+use serde_json::json;
+
+use super::{
+    calls::{call, calls},
+    scripted::{Seen, event, events, reply},
+};
+use crate::support::servers::{args, key, mcp, options, spec};
+
+#[tokio::test]
+async fn a_401_or_403_without_any_header_is_definite() {
+    let server = calls(async |_| reply(StatusCode::UNAUTHORIZED, &[], "")).await;
+    assert_eq!(call(&server).await, (Err(CallError::Unauthorized), 1));
+    let server = calls(async |seen: Seen| seen.error(StatusCode::FORBIDDEN, -32000, "no")).await;
+    assert_eq!(call(&server).await, (Err(CallError::Forbidden), 1));
+}
+
+#[tokio::test]
+async fn a_json_rpc_error_is_a_refusal_whatever_the_status_below_500() {
+    for status in [
+        StatusCode::OK,
+        StatusCode::BAD_REQUEST,
+        StatusCode::NOT_FOUND,
+    ] {
+        let server =
+            calls(move |seen: Seen| async move { seen.error(status, -32602, "no such tool") })
+                .await;
+        let (outcome, times) = call(&server).await;
+        let refused = CallError::Refused {
+            code: Some(-32602),
+            message: "no such tool".to_owned(),
+            retry_after: None,
+        };
+        assert_eq!((outcome, times), (Err(refused), 1), "{status}");
+    }
+}
+
+/// A gateway may give up on a call that its server goes on with.
+#[tokio::test]
+async fn only_a_json_rpc_error_for_the_request_says_that_a_call_failed() {
+    let ours = r#"{"jsonrpc":"2.0","id":ID,"error":{"code":-32603,"message":"oops"}}"#;
+    for (status, body, words) in [
+        (
+            504,
+            r#"{"error":"upstream timeout"}"#,
+            "HTTP 504 Gateway Timeout: {\"error\":\"upstream timeout\"}",
+        ),
+        (
+            500,
+            r#"{"error":"Internal Server Error","message":"oops"}"#,
+            "HTTP 500",
+        ),
+        (500, ours, "oops"),
+        (502, "<html>", "HTTP 502 Bad Gateway: <html>"),
+        (503, "", "HTTP 503"),
+        (413, "", "HTTP 413"),
+        (
+            400,
+            r#"{"error":"bad request"}"#,
+            "HTTP 400 Bad Request: {\"error\":\"bad request\"}",
+        ),
+        (400, r#"{"jsonrpc":"2.0","id":ID,"result":{}}"#, "HTTP 400"),
+        (
+            404,
+            "no page of that name",
+            "HTTP 404 Not Found: no page of that name",
+        ),
+        (200, r#"{"error":"something"}"#, "something"),
+        (
+            200,
+            r#"{"id":ID,"error":{"code":-32603,"message":"oops"}}"#,
+            "oops",
+        ),
+        (
+            200,
+            r#"{"jsonrpc":"2.0","id":ID,"error":{"message":"no code"}}"#,
+            "no code",
+        ),
+        (200, r#"{"jsonrpc":"2.0","id":ID,"error":"text"}"#, "text"),
+        (
+            200,
+            r#"{"jsonrpc":"2.0","id":4711,"result":{"content":[]}}"#,
+            "4711",
+        ),
+    ] {
+        let server = calls(move |seen: Seen| async move {
+            let body = body.replace("ID", &seen.body["id"].to_string());
+            let status = StatusCode::from_u16(status).unwrap();
+            reply(status, &[("content-type", "application/json")], body)
+        })
+        .await;
+        let (outcome, times) = call(&server).await;
+        let Err(CallError::OutcomeUnknown(reason)) = outcome else {
+            panic!("{status} {body}: {outcome:?}")
+        };
+        assert!(reason.contains(words), "{status} {body}: {reason}");
+        assert_eq!(times, 1, "{status} {body}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_without_an_id_answers_the_request_of_its_stream() {
+    let server = calls(async |_| {
+        let error = json!({"code": -32600, "message": "not today"});
+        let error = event(&json!({"jsonrpc": "2.0", "id": null, "error": error}));
+        events(stream::iter([Ok(error)]))
+    })
+    .await;
+    let (outcome, times) = call(&server).await;
+    let Err(CallError::Refused { message, .. }) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!((message.as_str(), times), ("not today", 1));
+}
+
+#[tokio::test]
+async fn what_a_server_says_of_a_failure_is_shown_without_the_credential() {
+    let server = calls(async |_| {
+        reply(
+            StatusCode::BAD_GATEWAY,
+            &[],
+            "no route for Bearer right-1234567",
+        )
+    })
+    .await;
+    let mut endpoint = server.endpoint();
+    if let chatelaine::domain::server::Endpoint::Remote { headers, .. } = &mut endpoint {
+        headers[0].1 = chatelaine::domain::secret::Secret::new("Bearer right-1234567");
+    }
+    let error = mcp()
+        .call(
+            &key(),
+            &spec(endpoint),
+            "echo",
+            &args(&json!({})),
+            options(),
+        )
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("HTTP 502 Bad Gateway: no route for"),
+        "{error}"
+    );
+    assert!(!error.contains("right-1234567"), "{error}");
+}
+
+#[tokio::test]
+async fn a_busy_server_says_when_to_come_back() {
+    let busy = |status| calls(move |_| async move { reply(status, &[("retry-after", "7")], "") });
+    let (outcome, times) = call(&busy(StatusCode::TOO_MANY_REQUESTS).await).await;
+    let Err(CallError::Refused { retry_after, .. }) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!((retry_after, times), (Some(Duration::from_secs(7)), 1));
+    let (outcome, times) = call(&busy(StatusCode::SERVICE_UNAVAILABLE).await).await;
+    let Err(CallError::OutcomeUnknown(reason)) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(reason.contains("it asks to wait 7 s"), "{reason}");
+    assert_eq!(times, 1);
+}
