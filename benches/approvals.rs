@@ -238,6 +238,7 @@ async fn badge(server: &str) {
         claims: Arc::new(claims.as_object().unwrap().clone()),
         locale: None,
         authenticated: true,
+        key: None,
     };
     let mut times = Vec::new();
     for _ in 0..COUNTS {

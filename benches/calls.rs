@@ -162,6 +162,7 @@ impl Sides {
             claims: Arc::new(claims),
             locale: None,
             authenticated: true,
+            key: None,
         };
         let pack = world
             .app()

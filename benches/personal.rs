@@ -85,6 +85,7 @@ async fn toolboxes(url: &str) {
         claims: Arc::default(),
         locale: None,
         authenticated: true,
+        key: None,
     };
     let agent = AgentId::parse("many").unwrap();
     let mut cold = Vec::new();

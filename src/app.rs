@@ -11,7 +11,11 @@ pub mod runs;
 pub mod servers;
 pub mod tools;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -24,7 +28,7 @@ use self::{
         polls::{POLL, every},
         webhooks,
     },
-    runs::{ending, scheduler},
+    runs::{ending, scheduler, sign_outs},
     servers::{connections, credentials, orchestrator, registry},
     tools::{elicitations, toolset},
 };
@@ -178,6 +182,8 @@ impl App {
             self.clone(),
             background.approved,
         ));
+        self.tasks
+            .spawn(scheduler::approvals::follow_claims(self.clone()));
         self.tasks.spawn(connections::supervise(self.clone()));
         self.tasks.spawn(credentials::follow_changes(self.clone()));
         self.tasks.spawn(webhooks::deliver(self.clone()));
@@ -206,6 +212,13 @@ impl App {
         tasks.spawn(every(app(), POLL, "look for news", async move |app| {
             scheduler::find_news(app, &mut known).await
         }));
+        let mut known = HashSet::new();
+        tasks.spawn(every(
+            app(),
+            POLL,
+            "look for sessions that ended",
+            async move |app| sign_outs::find_ended(app, &mut known).await,
+        ));
         let mut known = HashMap::new();
         tasks.spawn(every(
             app(),

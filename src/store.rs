@@ -170,6 +170,12 @@ impl Tx {
         Ok(())
     }
 
+    /// The time by the database's clock, which is the same for all replicas.
+    pub async fn now(&mut self) -> Result<time::OffsetDateTime> {
+        let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#);
+        Ok(now.fetch_one(self.conn()).await?)
+    }
+
     pub async fn commit(self) -> Result<()> {
         Ok(self.inner.commit().await?)
     }

@@ -11,6 +11,7 @@ mod issuers;
 mod key_sets;
 mod keys;
 mod look_ups;
+pub mod newest_claims;
 mod sign_outs;
 mod tenants;
 mod tokens;
@@ -54,6 +55,10 @@ use crate::{
 const REMEMBERED_TOKEN_BYTES: u64 = 8 * 1024 * 1024;
 /// Rows of keys, issuers and tenants are believed for this time: what is revoked ends within it.
 const ROWS_REMEMBERED: Duration = Duration::from_secs(5);
+/// Claims that did not change are not written again within this time.
+const CLAIMS_KEPT: Duration = Duration::from_secs(300);
+/// Changes of claims that nobody has looked at yet; more are found when somebody decides.
+const CHANGES_BEHIND: usize = 4096;
 /// What nobody asks for any more leaves the memory after this time.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
@@ -111,12 +116,28 @@ struct Shared {
     tenants: Cache<TenantId, Arc<Remembered<Arc<Tenant>>>>,
     sign_outs: Cache<(TenantId, UserId), Option<SignOut>>,
     look_ups: LookUps,
-    /// Tells those who listen that a user has signed out.
+    /// Keys that were revoked while the row of the key may still be remembered.
+    revoked_keys: Cache<ApiKeyId, ()>,
+    /// People whose claims were written a moment ago.
+    kept_claims: Cache<(TenantId, UserId), Arc<Principal>>,
+    /// The newest claims of people, at most a second old.
+    newest_claims: Cache<(TenantId, UserId), Option<Arc<Principal>>>,
+    /// Tells whose claims have changed.
+    claims_changed: broadcast::Sender<(TenantId, UserId)>,
+    /// Tells those who listen that a session is over.
     ended: broadcast::Sender<Ended>,
 }
 
-/// Whose sessions are over: a user's, or those of everybody of a tenant.
-type Ended = (TenantId, Option<UserId>);
+/// Whose sessions are over.
+#[derive(Clone)]
+enum Ended {
+    /// A user's, as far as the sign-out goes.
+    User(TenantId, UserId, SignOut),
+    /// Those that came with a key.
+    Key(TenantId, ApiKeyId),
+    /// Those of everybody of a tenant.
+    Tenant(TenantId),
+}
 
 /// A row as it was at a time.
 struct Remembered<T> {
@@ -160,6 +181,19 @@ impl Accounts {
                 .time_to_live(sign_outs::REMEMBERED)
                 .build(),
             look_ups: LookUps::new(),
+            revoked_keys: Cache::builder()
+                .max_capacity(10_000)
+                .time_to_live(FORGOTTEN)
+                .build(),
+            kept_claims: Cache::builder()
+                .max_capacity(20_000)
+                .time_to_live(CLAIMS_KEPT)
+                .build(),
+            newest_claims: Cache::builder()
+                .max_capacity(20_000)
+                .time_to_live(sign_outs::REMEMBERED)
+                .build(),
+            claims_changed: broadcast::channel(CHANGES_BEHIND).0,
             ended: broadcast::channel(sign_outs::BEHIND).0,
         };
         Self {
@@ -216,7 +250,7 @@ impl Accounts {
         };
         if !active {
             // Nobody may be listening.
-            let _ = self.shared.ended.send((id, None));
+            let _ = self.shared.ended.send(Ended::Tenant(id));
         }
         Ok(active)
     }

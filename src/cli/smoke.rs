@@ -183,16 +183,32 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
     for (role, _) in &standings {
         let _ = write!(text, "  {role}");
     }
+    let names: Vec<&str> = discovery
+        .tools
+        .iter()
+        .map(|tool| tool.name.as_str())
+        .collect();
+    let closed = spec
+        .tool_access
+        .as_ref()
+        .map(|access| access.closed_tools(&names));
     for tool in &discovery.tools {
+        let is_closed = closed
+            .as_ref()
+            .is_some_and(|closed| closed.contains(tool.name.as_str()));
         let _ = write!(text, "\n  {:width$}", tool.name);
         for (role, standing) in &standings {
             let verdict = match decide(spec, standing, &tool.name) {
+                _ if is_closed => "–",
                 Decision::Allow(_) => "yes",
                 Decision::Approve(_) => "ask",
                 Decision::Deny(_) => "–",
             };
             let _ = write!(text, "  {verdict:<0$}", role.chars().count());
         }
+    }
+    for unmatched in spec.unmatched_names(&names) {
+        let _ = write!(text, "\n  warning: {unmatched}");
     }
     for dropped in &discovery.dropped {
         let _ = write!(text, "\n  left out: {dropped}");

@@ -26,7 +26,8 @@ use super::{
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
     pack::Pack,
     policy::ApprovalPolicy,
-    principal::Principal,
+    principal::{Principal, tool_accesses},
+    session::SessionEnd,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -141,6 +142,8 @@ pub struct Approval {
     pub follow_up: bool,
     /// Who stopped the run that asked, or one above it. Nobody can approve it any more, and no run follows.
     pub withdrawn_by: Option<UserId>,
+    /// Why, when the session of its requester ended rather than the run.
+    pub withdrawn_cause: Option<SessionEnd>,
     pub consent: Consent,
     /// Why it is in this state, in words for people.
     pub reason: Option<String>,
@@ -161,6 +164,12 @@ pub struct Approval {
 }
 
 impl Approval {
+    /// Why nothing comes of a request that was taken back.
+    pub fn withdrawn_reason(&self) -> &'static str {
+        self.withdrawn_cause
+            .map_or("the run that asked for it was stopped", SessionEnd::reason)
+    }
+
     pub fn requester(&self) -> &UserId {
         &self.principal.user
     }
@@ -264,11 +273,7 @@ impl Principal {
         let mut roles = BTreeMap::new();
         for pack in packs.iter().filter(|_| self.authenticated) {
             let standing = self.standing(pack);
-            let accesses = pack
-                .servers
-                .iter()
-                .filter_map(|server| server.tool_access.as_ref());
-            let named = accesses
+            let named = tool_accesses(pack)
                 .flat_map(|access| &access.approval)
                 .flat_map(|policy| &policy.approvers);
             let held: BTreeSet<String> = named

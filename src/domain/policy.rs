@@ -3,6 +3,8 @@
 //!
 //! What no rule covers is denied.
 
+mod names;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -78,8 +80,15 @@ pub struct ApprovalPolicy {
     pub approvers: Vec<String>,
     pub timeout_minutes: u32,
     pub min_approvals: u32,
-    /// A requester who holds an approver role needs nobody else.
+    /// The call of a requester who holds an approver role counts as that requester's own approval.
     pub self_approval: bool,
+}
+
+impl ApprovalPolicy {
+    /// Whether asking for the call is itself one of the approvals that the policy wants.
+    pub fn counts_requester(&self, who: &Standing) -> bool {
+        self.self_approval && self.approvers.iter().any(|role| who.roles.contains(role))
+    }
 }
 
 /// Who asks, as one pack sees them: roles computed from the claims, and whether `adminUsers` names them.
@@ -137,6 +146,8 @@ pub enum Denial {
     NoCredential,
     /// Allowed, but the user's credential was refused by the server or cannot be opened.
     CredentialNeedsAttention,
+    /// A name in an approval policy fits no tool and is close to the name of this one.
+    ApprovalNameMisspelt,
 }
 
 impl Denial {
@@ -160,6 +171,9 @@ impl Denial {
             }
             Self::CredentialNeedsAttention => {
                 "the user's credential is not accepted any more or cannot be opened; `/connect` enters it again"
+            }
+            Self::ApprovalNameMisspelt => {
+                "a name in `toolAccess.approval` fits no tool and is close to the name of this one; correct the name there"
             }
             Self::NotPublic => {
                 "it is not in `toolAccess.public` and the user is not in `adminUsers`"
@@ -196,7 +210,9 @@ pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &'a str) -> Deci
     };
     if who.admin {
         return match policy() {
-            Some(policy) if !policy.self_approval => Decision::Approve(policy),
+            Some(policy) if !policy.self_approval || policy.min_approvals > 1 => {
+                Decision::Approve(policy)
+            }
             policy => allow(policy.is_some()),
         };
     }
@@ -208,12 +224,7 @@ pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &'a str) -> Deci
     }
     match policy() {
         None => allow(false),
-        Some(policy)
-            if policy.self_approval
-                && policy.approvers.iter().any(|role| who.roles.contains(role)) =>
-        {
-            allow(true)
-        }
+        Some(policy) if policy.min_approvals <= 1 && policy.counts_requester(who) => allow(true),
         Some(policy) => Decision::Approve(policy),
     }
 }

@@ -11,9 +11,9 @@ use subtle::ConstantTimeEq;
 use super::{
     audit,
     error::Error,
-    ids::{TenantId, UserId},
+    ids::{ApiKeyId, TenantId, UserId},
     pack::{Authentication, Pack},
-    policy::Standing,
+    policy::{Standing, ToolAccess},
     secret::Secret,
 };
 
@@ -29,6 +29,9 @@ pub struct Principal {
     pub locale: Option<String>,
     /// `false`: a guest, who may talk only to packs that do not require authentication.
     pub authenticated: bool,
+    /// The API key that vouched for them; absent: the issuer of a token did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<ApiKeyId>,
 }
 
 impl Principal {
@@ -40,6 +43,12 @@ impl Principal {
             Value::Bool(flag) => Some(flag.to_string()),
             _ => None,
         }
+    }
+
+    /// The issuer of the token that they came with, if they came with one.
+    pub fn issuer(&self) -> Option<&str> {
+        let issuer = self.claims.get("iss")?.as_str();
+        issuer.filter(|_| self.key.is_none())
     }
 
     /// What to call the person: `name`, `given_name`, `preferred_username`, else the user id.
@@ -244,17 +253,18 @@ impl Admin {
     }
 }
 
+/// The rules of a pack's own servers and of those that it takes from the tenant's registry.
+pub(super) fn tool_accesses(pack: &Pack) -> impl Iterator<Item = &ToolAccess> {
+    let own = pack.servers.iter().map(|server| &server.tool_access);
+    let references = pack
+        .references
+        .iter()
+        .map(|reference| &reference.tool_access);
+    own.chain(references).flatten()
+}
+
 /// Every role that a pack mentions: in `toolAccess.roles`, as an approver, or as the default role.
 pub fn roles_named_by(pack: &Pack) -> BTreeSet<&str> {
-    let own = pack
-        .servers
-        .iter()
-        .filter_map(|server| server.tool_access.as_ref());
-    let accesses = own.chain(
-        pack.references
-            .iter()
-            .filter_map(|reference| reference.tool_access.as_ref()),
-    );
     let mut named: BTreeSet<&str> = pack
         .flows
         .authentication
@@ -262,7 +272,7 @@ pub fn roles_named_by(pack: &Pack) -> BTreeSet<&str> {
         .iter()
         .map(String::as_str)
         .collect();
-    for access in accesses {
+    for access in tool_accesses(pack) {
         named.extend(
             access
                 .roles

@@ -7,6 +7,41 @@ use serde_json::{Map, Value};
 const AHEAD: i64 = 30;
 const A_DAY: i64 = 24 * 60 * 60;
 
+/// Why what somebody asked for earlier is not theirs any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionEnd {
+    SignedOut,
+    KeyRevoked,
+    IssuerRemoved,
+}
+
+impl SessionEnd {
+    /// As a row says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::SignedOut => "signed_out",
+            Self::KeyRevoked => "key_revoked",
+            Self::IssuerRemoved => "issuer_removed",
+        }
+    }
+
+    /// Back from [`SessionEnd::as_str`].
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::SignedOut, Self::KeyRevoked, Self::IssuerRemoved]
+            .into_iter()
+            .find(|end| end.as_str() == text)
+    }
+
+    /// Of a request of theirs that waits.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::SignedOut => "its requester was signed out",
+            Self::KeyRevoked => "the API key that its requester came with was revoked",
+            Self::IssuerRemoved => "the issuer of its requester's token is not trusted any more",
+        }
+    }
+}
+
 /// Which tokens of a user are over. Seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignOut {

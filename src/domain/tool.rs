@@ -63,6 +63,12 @@ pub struct Catalog {
     pub version: String,
 }
 
+impl Catalog {
+    pub fn tool_names(&self) -> Vec<&str> {
+        self.tools.iter().map(|tool| tool.name.as_str()).collect()
+    }
+}
+
 /// How a server says that its lists may be kept (2026-07-28).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheHints {

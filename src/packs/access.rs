@@ -209,6 +209,20 @@ fn approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<Policy<'a>> {
             nobody(&role.value, &role.shown, who, field);
         }
     }
+    let min_approvals = object
+        .optional("minApprovals")
+        .and_then(|f| f.whole(&(1..=20)))
+        .unwrap_or(1);
+    let self_approval = object.optional("selfApproval");
+    if min_approvals > 1 && self_approval.is_none() {
+        field.warn(
+            format!(
+                "`minApprovals` is {min_approvals} and `selfApproval` is not said, so the call of somebody who may \
+                 approve counts as one approval"
+            ),
+            "write `selfApproval: false`, or `selfApproval: true` if that is meant",
+        );
+    }
     let policy = ApprovalPolicy {
         tools: plain(&tools),
         approvers: approvers.into_iter().map(|role| role.value).collect(),
@@ -216,13 +230,8 @@ fn approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<Policy<'a>> {
             .optional("timeoutMinutes")
             .and_then(|f| f.whole(&(1..=MAX_TIMEOUT_MINUTES)))
             .unwrap_or(60),
-        min_approvals: object
-            .optional("minApprovals")
-            .and_then(|f| f.whole(&(1..=20)))
-            .unwrap_or(1),
-        self_approval: object
-            .optional("selfApproval")
-            .is_none_or(|field| field.boolean().unwrap_or_default()),
+        min_approvals,
+        self_approval: self_approval.is_none_or(|field| field.boolean().unwrap_or_default()),
     };
     object.finish();
     Some((policy, tools))

@@ -9,7 +9,7 @@ mod work;
 
 pub use lists::{Page, Whose, badge_of_approver, changed, changed_last, list, open_of_requester};
 pub use votes::{add_evidence, record, vote, votes};
-pub use work::{claim, due, heartbeat, release, withdraw};
+pub use work::{claim, due, heartbeat, release, withdraw, withdraw_of_key, withdraw_of_user};
 
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use crate::domain::{
     ids::{AgentId, ApprovalId, ConversationId, RunId, ServerId, TenantId, UserId},
     principal::Principal,
     run::RunKind,
+    session::SessionEnd,
 };
 
 /// A request to keep. Its id is chosen before, because the arguments are sealed for it.
@@ -66,6 +67,7 @@ struct Row {
     call_id: String,
     follow_up: bool,
     withdrawn_by: Option<String>,
+    withdrawn_cause: Option<String>,
     approvers: Vec<String>,
     min_approvals: i32,
     self_approval: bool,
@@ -92,7 +94,7 @@ macro_rules! rows {
             $before
                 + r#" a.tenant_id, a.id, a.code, a.state, a.agent, a.server, a.tool, a.about as "about: Json<About>",
                       a.fingerprint, a.args_sha256, a.sealed, a.credential, a.principal as "principal: Json<Principal>",
-                      a.conversation_id, a.run_id, a.call_id, a.follow_up, a.withdrawn_by, a.approvers, a.min_approvals,
+                      a.conversation_id, a.run_id, a.call_id, a.follow_up, a.withdrawn_by, a.withdrawn_cause, a.approvers, a.min_approvals,
                       a.self_approval, a.reason, a.decided_by, a.decided_at, a.created_at, a.expires_at, a.changed_at, a.finished_at,
                       a.evidence, a.recorded_happened, a.recorded_note, a.recorded_by, a.recorded_at, a.fence "#
                 + $after
@@ -130,6 +132,7 @@ impl TryFrom<Row> for Approval {
             call_id: row.call_id,
             follow_up: row.follow_up,
             withdrawn_by: row.withdrawn_by.map(|user| UserId(user.into())),
+            withdrawn_cause: row.withdrawn_cause.as_deref().and_then(SessionEnd::parse),
             consent: Consent {
                 approvers: row.approvers,
                 min_approvals: row.min_approvals.cast_unsigned(),
@@ -192,13 +195,13 @@ pub async fn insert(tx: &mut Tx, new: &New<'_>, code: &str) -> Result<Option<App
     row.map(TryInto::try_into).transpose()
 }
 
-/// The open request for the same call of the same person.
+/// The open request for the same call of the same person in the same conversation.
 pub async fn same(tx: &mut Tx, new: &New<'_>) -> Result<Option<Approval>> {
     let row = rows!(
         "select",
         "from approvals a
          where a.tenant_id = $6 and requester = $1 and agent = $2 and server = $3 and tool = $4
-           and args_sha256 = $5
+           and args_sha256 = $5 and conversation_id is not distinct from $7
            and state in ('pending', 'approved', 'executing')",
         new.principal.user.as_str(),
         new.agent.as_str(),
@@ -206,10 +209,32 @@ pub async fn same(tx: &mut Tx, new: &New<'_>) -> Result<Option<Approval>> {
         new.tool,
         &new.args_sha256[..],
         tx.tenant()?.0,
+        new.conversation.map(|id| id.0),
     )
     .fetch_optional(tx.conn())
     .await?;
     row.map(TryInto::try_into).transpose()
+}
+
+/// The code of an open request for the same call of the same person in another conversation.
+pub async fn equal_elsewhere(tx: &mut Tx, new: &New<'_>) -> Result<Option<String>> {
+    let code = sqlx::query_scalar!(
+        "select code from approvals
+         where tenant_id = $1 and requester = $2 and agent = $3 and server = $4 and tool = $5
+           and args_sha256 = $6 and conversation_id is distinct from $7
+           and state in ('pending', 'approved', 'executing')
+         order by id limit 1",
+        tx.tenant()?.0,
+        new.principal.user.as_str(),
+        new.agent.as_str(),
+        new.server.as_str(),
+        new.tool,
+        &new.args_sha256[..],
+        new.conversation.map(|id| id.0),
+    )
+    .fetch_optional(tx.conn())
+    .await?;
+    Ok(code)
 }
 
 /// How many requests are open: of this user, and of the tenant.
@@ -326,7 +351,8 @@ pub struct Change<'a> {
     pub window: Duration,
 }
 
-/// Makes a transition; `None` when the row is not (or no longer) in the state it comes from.
+/// Makes a transition; `None` when the row is not (or no longer) in the state it comes from. What was taken back is
+/// never executed.
 pub async fn change(tx: &mut Tx, id: ApprovalId, change: &Change<'_>) -> Result<Option<Approval>> {
     let Change {
         from,
@@ -358,6 +384,7 @@ pub async fn change(tx: &mut Tx, id: ApprovalId, change: &Change<'_>) -> Result<
              finished_at = case when $3 not in ('approved', 'executing') then clock_timestamp() end,
              changed_at = clock_timestamp()
          where a.tenant_id = $9 and id = $1 and state = $2
+           and ($3 <> 'executing' or not withdrawn)
            and case $6
                  when 'overdue' then expires_at <= clock_timestamp()
                  when 'stale' then lapses_at <= clock_timestamp() and coalesce(lease_until < clock_timestamp(), true)

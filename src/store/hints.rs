@@ -6,7 +6,7 @@ use sqlx::postgres::PgListener;
 use super::Db;
 use crate::domain::{
     error::Result,
-    ids::{AgentId, ConversationId, ReplicaId, ServerId, TenantId, UserId},
+    ids::{AgentId, ApiKeyId, ConversationId, ReplicaId, ServerId, TenantId, UserId},
     owner::CatalogOwner,
 };
 
@@ -37,6 +37,8 @@ pub enum Hint {
     Approvals { tenant: TenantId },
     /// A user signed out.
     SignedOut { tenant: TenantId, user: UserId },
+    /// An API key was revoked.
+    KeyRevoked { tenant: TenantId, key: ApiKeyId },
     /// The operator changed or removed a tenant.
     Tenant { tenant: TenantId },
     /// The tenant's registry of servers, or a secret of it, changed.
@@ -108,6 +110,7 @@ fn written(hint: &Hint) -> String {
         } => format!("catalog {tenant} {agent} {server} {owner}"),
         Hint::Approvals { tenant } => format!("approvals {tenant} -"),
         Hint::SignedOut { tenant, user } => format!("signed_out {tenant} {user}"),
+        Hint::KeyRevoked { tenant, key } => format!("key_revoked {tenant} {key}"),
         Hint::Tenant { tenant } => format!("tenant {tenant} -"),
         Hint::Registry { tenant } => format!("registry {tenant} -"),
     }
@@ -126,6 +129,10 @@ fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
         "signed_out" => Hint::SignedOut {
             tenant,
             user: UserId(rest.into()),
+        },
+        "key_revoked" => Hint::KeyRevoked {
+            tenant,
+            key: rest.parse().ok()?,
         },
         "tenant" => Hint::Tenant { tenant },
         "registry" => Hint::Registry { tenant },

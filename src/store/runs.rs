@@ -4,12 +4,15 @@
 //! Whoever writes to a run and to its conversation locks the conversation first, as a delete does, so that
 //! two of them never wait for each other.
 
+mod open;
+
 use std::time::Duration;
 
 use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+pub use self::open::{open, open_of_key, open_of_user};
 use super::{Tx, messages};
 use crate::domain::{
     error::{Error, Result, Thing},
@@ -510,31 +513,6 @@ pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<boo
             )))
         }
     }
-}
-
-/// What a user has open, in every conversation.
-pub async fn open_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<RunId>> {
-    let ids = sqlx::query_scalar!(
-        "select id from runs where tenant_id = $2 and user_id = $1 and status in ('queued', 'running')",
-        user.as_str(),
-        tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(ids.into_iter().map(RunId).collect())
-}
-
-/// What anybody of the tenant has open.
-pub async fn open(tx: &mut Tx) -> Result<Vec<(RunId, UserId)>> {
-    let rows = sqlx::query!(
-        "select id, user_id from runs where tenant_id = $1 and status in ('queued', 'running')",
-        tx.tenant()?.0,
-    );
-    let rows = rows.fetch_all(tx.conn()).await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| (RunId(row.id), UserId(row.user_id.into())))
-        .collect())
 }
 
 fn lost(run: &ClaimedRun) -> Error {

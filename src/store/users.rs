@@ -1,9 +1,12 @@
-//! Users, as far as their rows tell of them: nobody keeps a list. Whoever has a conversation, a credential, a request
-//! for approval or some usage has been seen, even if the conversation is gone.
+//! Users, as far as their rows tell of them. Whoever came with a token or by a frontend, has a conversation, a credential,
+//! a request for approval or some usage, or has voted, has been seen, even if the conversation is gone.
+
+mod newest;
 
 use sqlx::types::Json;
 use time::OffsetDateTime;
 
+pub use self::newest::{newest, put, session_end};
 use super::Tx;
 use crate::domain::{
     account::{SeenUser, UserCredential},
@@ -69,6 +72,12 @@ pub async fn list(
              union (select distinct requester from approvals
               where tenant_id = $4 and starts_with(requester, $1) and ($2::text is null or requester > $2)
               order by requester limit $3)
+             union (select distinct approver from approval_votes
+              where tenant_id = $4 and starts_with(approver, $1) and ($2::text is null or approver > $2)
+              order by approver limit $3)
+             union (select user_id from users
+              where tenant_id = $4 and starts_with(user_id, $1) and ($2::text is null or user_id > $2)
+              order by user_id limit $3)
            ) seen order by user_id limit $3"#,
         prefix,
         after,
@@ -86,7 +95,9 @@ pub async fn get(tx: &mut Tx, user: &UserId) -> Result<Option<SeenUser>> {
         r#"select exists (select from conversations where tenant_id = $2 and user_id = $1)
                   or exists (select from credentials where tenant_id = $2 and user_id = $1)
                   or exists (select from usage where tenant_id = $2 and user_id = $1)
-                  or exists (select from approvals where tenant_id = $2 and requester = $1) as "seen!""#,
+                  or exists (select from approvals where tenant_id = $2 and requester = $1)
+                  or exists (select from approval_votes where tenant_id = $2 and approver = $1)
+                  or exists (select from users where tenant_id = $2 and user_id = $1) as "seen!""#,
         user.as_str(),
         tx.tenant()?.0,
     )
@@ -104,7 +115,7 @@ async fn described(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
         r#"select u.id as "id!", talk.conversations as "conversations!", own.credentials as "credentials!: Json<Vec<UserCredential>>",
                   asked.open as "open_approvals!", used.runs as "runs_today!", used.tokens as "tokens_today!",
                   called.tool_calls as "tool_calls_today!",
-                  greatest(talk.last, own.last, asked.last, used.last, did.last) as last_seen
+                  greatest(talk.last, own.last, asked.last, used.last, did.last, known.last) as last_seen
            from unnest($1::text[]) with ordinality u (id, place),
            lateral (select count(*) as conversations, max(updated_at) as last from conversations
                     where tenant_id = $2 and user_id = u.id) talk,
@@ -127,7 +138,8 @@ async fn described(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
                     where tenant_id = $2 and actor = u.id and action = 'tool.call'
                       and at >= ((now() at time zone 'utc')::date)::timestamp at time zone 'utc') called,
            lateral (select max(at) as last from (
-             select at from audit where tenant_id = $2 and actor = u.id order by id desc limit 1) a) did
+             select at from audit where tenant_id = $2 and actor = u.id order by id desc limit 1) a) did,
+           lateral (select max(claims_at) as last from users where tenant_id = $2 and user_id = u.id) known
            order by u.place"#,
         ids,
         tx.tenant()?.0,

@@ -6,6 +6,7 @@ mod doors; // text commands, OpenAI clients, news
 mod executing; // once, or not at all
 mod machine; // all of it at random, against a model
 mod personal; // with everybody's own credential
+mod standing; // whose it still is
 mod states; // the transitions, one by one
 mod terminal; // two people at their terminals
 

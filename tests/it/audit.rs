@@ -97,9 +97,7 @@ async fn what_an_operator_does_to_a_tenant_is_in_its_trail_without_any_secret() 
     let second = accounts::rotate_key(db, &clock, tenant, "nightly", time::Duration::hours(1))
         .await
         .unwrap();
-    accounts::revoke_key(db, &clock, tenant, "nightly")
-        .await
-        .unwrap();
+    accounts::revoke_key(db, tenant, "nightly").await.unwrap();
     let lines = trail(db, tenant).await;
     let seen: Vec<_> = lines
         .iter()
@@ -180,7 +178,7 @@ async fn what_was_not_done_is_not_in_the_trail() {
     accounts::create_key(db, &clock, tenant, new_key("nightly"))
         .await
         .unwrap_err();
-    accounts::revoke_key(db, &clock, tenant, "unknown")
+    accounts::revoke_key(db, tenant, "unknown")
         .await
         .unwrap_err();
     accounts::remove_issuer(db, tenant, "https://unknown.example", None)

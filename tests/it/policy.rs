@@ -91,7 +91,9 @@ fn oracle(server: &ServerSpec, who: &Standing, tool: &str) -> (bool, bool) {
     let may = listed && (who.admin || by_rules_alone);
     let policy = access.and_then(|a| a.approval.iter().find(|p| in_list(&p.tools)));
     let consents = |p: &ApprovalPolicy| {
-        p.self_approval && (who.admin || p.approvers.iter().any(|r| who.roles.contains(r)))
+        p.self_approval
+            && p.min_approvals == 1
+            && (who.admin || p.approvers.iter().any(|r| who.roles.contains(r)))
     };
     (may, may && policy.is_some_and(|p| !consents(p)))
 }
@@ -149,6 +151,10 @@ fn every_combination_of_a_small_world_agrees_with_the_oracle() {
         vec![],
         vec![policy(&["send_money"], true)],
         vec![policy(&["send_*"], false)],
+        vec![ApprovalPolicy {
+            min_approvals: 2,
+            ..policy(&["send_money"], true)
+        }],
     ];
     let allowlists = [
         None,
@@ -202,18 +208,21 @@ fn pattern() -> impl Strategy<Value = String> {
 fn access() -> impl Strategy<Value = ToolAccess> {
     let list = || prop::collection::vec(pattern().prop_map(ToolPattern), 0..4);
     let roles = prop::option::of(prop::collection::btree_map("[rst]", list(), 0..3));
-    let approval = prop::collection::vec((list(), "[rst]", any::<bool>()), 0..3);
+    let approval = prop::collection::vec((list(), "[rst]", any::<bool>(), 1..3u32), 0..3);
     (prop::sample::select(&DEFAULTS[..]), list(), roles, approval).prop_map(
         |(default, public, roles, approval)| {
-            let approval = approval
-                .into_iter()
-                .map(|(tools, approver, self_approval)| ApprovalPolicy {
-                    tools,
-                    approvers: vec![approver],
-                    timeout_minutes: 60,
-                    min_approvals: 1,
-                    self_approval,
-                });
+            let approval =
+                approval
+                    .into_iter()
+                    .map(
+                        |(tools, approver, self_approval, min_approvals)| ApprovalPolicy {
+                            tools,
+                            approvers: vec![approver],
+                            timeout_minutes: 60,
+                            min_approvals,
+                            self_approval,
+                        },
+                    );
             ToolAccess {
                 default,
                 public,

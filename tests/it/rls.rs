@@ -78,6 +78,7 @@ const ROWS: &[(&str, &str)] = &[
         "approval_votes",
         "insert into approval_votes (tenant_id, id, approval_id, approver, choice) values ($1, $1, $1, $2, 'approve')",
     ),
+    ("users", "insert into users (tenant_id, id, user_id, claims, claims_at) values ($1, $1, $2, '{}', now())"),
     (
         "flows",
         "insert into flows (tenant_id, id, conversation_id, user_id, agent, step, expires_at)
@@ -150,6 +151,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
         "runs",
         "tenant_id id conversation_id kind status lease_until created_at root_run has_scope awaits_callback",
     ),
+    ("sign_outs", "tenant_id user_id changed_at"),
     ("tenant_keys", "tenant_id version kek_id state"),
     ("tenants", "*"),
     ("usage_additions", "tenant_id"),

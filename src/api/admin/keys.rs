@@ -17,7 +17,7 @@ use super::{
     Admin, fifty, page,
 };
 use crate::{
-    app::{App, accounts},
+    app::{App, accounts, runs::sign_outs},
     domain::{
         account::{ApiKey, ChatSettings, FrontendHeaders, FrontendSettings, Speaker},
         ids::ApiKeyId,
@@ -223,6 +223,6 @@ pub(in crate::api) async fn revoke(
     Admin(admin): Admin,
     Path(one): Path<OneKey>,
 ) -> Result<StatusCode, Problem> {
-    app.accounts.revoke_key(&admin, one.id).await?;
+    sign_outs::revoke_key(&app, &admin, one.id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

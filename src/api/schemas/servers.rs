@@ -130,6 +130,9 @@ schemas! {
         dropped: Vec<String>,
         /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
         missing: Vec<String>,
+        /// Names in the pack's rules for this server that fit none of its tools, each as a sentence; only for whoever
+        /// runs the agent.
+        unmatched: Vec<String>,
     }
 
     /// How a test went.

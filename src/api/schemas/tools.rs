@@ -200,6 +200,8 @@ schemas! {
         NoCredential,
         /// Allowed, but the user's credential was refused by the server or cannot be opened.
         CredentialNeedsAttention,
+        /// A name in an approval policy fits no tool and is close to the name of this one.
+        ApprovalNameMisspelt,
     }
 
     /// What a prompt may or must be given.

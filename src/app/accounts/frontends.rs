@@ -7,13 +7,18 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value};
 
 use super::{Headers, unauthenticated, user_id};
-use crate::domain::{account::FrontendHeaders, error::Result, ids::TenantId, principal::Principal};
+use crate::domain::{
+    account::FrontendHeaders,
+    error::Result,
+    ids::{ApiKeyId, TenantId},
+    principal::Principal,
+};
 
 const MAX_VALUE: usize = 1024;
 
 /// The user that a request of a frontend is for, and the frontend's id of the conversation.
 pub(super) fn user(
-    tenant: TenantId,
+    (tenant, key): (TenantId, ApiKeyId),
     settings: &FrontendHeaders,
     headers: &Headers<'_>,
 ) -> Result<(Principal, Option<String>)> {
@@ -45,6 +50,7 @@ pub(super) fn user(
             claims: Arc::new(claims),
             locale,
             authenticated: true,
+            key: Some(key),
         },
         conversation,
     ))

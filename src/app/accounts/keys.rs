@@ -11,7 +11,8 @@ use subtle::ConstantTimeEq;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
-    Accounts, Caller, GUEST_USER, Headers, KEY_USER, Remembered, Shared, frontends, unauthenticated,
+    Accounts, Caller, Ended, GUEST_USER, Headers, KEY_USER, Remembered, Shared, frontends,
+    unauthenticated,
 };
 use crate::{
     domain::{
@@ -75,13 +76,17 @@ impl Shared {
             }
         };
         let key = &known.what;
-        if key.revoked_at.is_some() {
+        if key.revoked_at.is_some() || self.revoked_keys.contains_key(&key.id) {
             return unauthenticated(format!("the API key {} is revoked", key.prefix));
         }
         if !key.is_live(now) {
             return unauthenticated(format!("the API key {} has expired", key.prefix));
         }
-        speak(key, headers)
+        let caller = speak(key, headers)?;
+        if let Speaker::Frontend(_) = key.speaker {
+            self.keep_claims(&caller.principal).await?;
+        }
+        Ok(caller)
     }
 
     async fn look_up(
@@ -126,7 +131,7 @@ fn prefix_of(text: &str) -> Option<&str> {
 
 fn speak(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
     let (principal, conversation_key) = match &key.speaker {
-        Speaker::Frontend(settings) => frontends::user(key.tenant, settings, headers)?,
+        Speaker::Frontend(settings) => frontends::user((key.tenant, key.id), settings, headers)?,
         Speaker::Service(claims) => {
             let locale = claims
                 .get("locale")
@@ -141,6 +146,7 @@ fn speak(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
                     claims,
                     locale,
                     authenticated: true,
+                    key: Some(key.id),
                 },
                 None,
             )
@@ -155,6 +161,7 @@ fn speak(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
                     claims,
                     locale: None,
                     authenticated: false,
+                    key: Some(key.id),
                 },
                 None,
             )
@@ -196,11 +203,12 @@ impl Accounts {
         store::api_keys::page(&mut tx, admin.tenant(), before, limit).await
     }
 
-    /// Ends a key of the admin's tenant, everywhere within seconds. One that was revoked before is a conflict that
+    /// Ends a key of the admin's tenant, on every replica within a second. One that was revoked before is a conflict that
     /// says when.
     pub async fn revoke_key(&self, admin: &Admin, id: ApiKeyId) -> Result<()> {
-        let (tenant, now) = (admin.tenant(), self.shared.clock.now());
+        let tenant = admin.tenant();
         let mut tx = self.shared.db.tenant(tenant).await?;
+        let now = tx.now().await?;
         let revoked = store::api_keys::revoke_one(&mut tx, tenant, id, now).await?;
         let key = store::api_keys::get(&mut tx, tenant, id).await?;
         let key = key.ok_or_else(|| Error::not_found(format!("key {id}")))?;
@@ -218,6 +226,14 @@ impl Accounts {
         let fact = Fact::new(admin.user().as_str(), "key.revoked").detail(&detail);
         store::audit::record(&mut tx, tenant, &fact).await?;
         tx.commit().await
+    }
+
+    /// A key was revoked, here, on another replica or on the command line: it is refused from here on, and whoever
+    /// listens by it is let go.
+    pub async fn key_revoked(&self, tenant: TenantId, key: ApiKeyId) {
+        self.shared.revoked_keys.insert(key, ()).await;
+        // Nobody may be listening.
+        let _ = self.shared.ended.send(Ended::Key(tenant, key));
     }
 }
 
@@ -290,15 +306,11 @@ pub async fn list_keys(db: &Db, tenant: TenantId) -> Result<Vec<ApiKey>> {
     store::api_keys::list(&mut tx, tenant, None).await
 }
 
-/// Ends a key by its prefix, or all of a name. Takes effect everywhere within seconds.
-pub async fn revoke_key(
-    db: &Db,
-    clock: &Clock,
-    tenant: TenantId,
-    name_or_prefix: &str,
-) -> Result<u64> {
+/// Ends a key by its prefix, or all of a name. Takes effect on every replica within a second or two.
+pub async fn revoke_key(db: &Db, tenant: TenantId, name_or_prefix: &str) -> Result<u64> {
     let mut tx = db.tenant(tenant).await?;
-    let revoked = store::api_keys::revoke(&mut tx, tenant, name_or_prefix, clock.now()).await?;
+    let now = tx.now().await?;
+    let revoked = store::api_keys::revoke(&mut tx, tenant, name_or_prefix, now).await?;
     if revoked == 0 {
         return Err(Error::not_found(format!("key {name_or_prefix:?}")));
     }

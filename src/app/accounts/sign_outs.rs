@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::{Accounts, GUEST_USER, Shared, unauthenticated};
+use super::{Accounts, Ended, GUEST_USER, Shared, unauthenticated};
 use crate::{
     domain::{
         audit::Fact,
@@ -68,11 +68,11 @@ impl Accounts {
     /// Ends the principal's sessions: no token that they have now is taken any more. `false` when they came
     /// without one, by a key, which only its holder can stop using.
     pub async fn sign_out(&self, principal: &Principal) -> Result<bool> {
-        let now = self.shared.clock.now().unix_timestamp();
+        let mut tx = self.shared.db.tenant(principal.tenant).await?;
+        let now = tx.now().await?.unix_timestamp();
         let Some(sign_out) = SignOut::of(&principal.claims, now) else {
             return Ok(false);
         };
-        let mut tx = self.shared.db.tenant(principal.tenant).await?;
         store::sign_outs::put(&mut tx, principal.tenant, &principal.user, sign_out).await?;
         tx.commit().await?;
         Ok(true)
@@ -81,8 +81,8 @@ impl Accounts {
     /// Ends a user's sessions in their stead: no token that they have now is taken any more, and a guest's key is
     /// revoked. A frontend's key goes on speaking for them.
     pub async fn sign_out_user(&self, admin: &Admin, user: &UserId) -> Result<()> {
-        let now = self.shared.clock.now();
         let mut tx = self.shared.db.tenant(admin.tenant()).await?;
+        let now = tx.now().await?;
         let sign_out = SignOut::of_all(now.unix_timestamp());
         store::sign_outs::put(&mut tx, admin.tenant(), user, sign_out).await?;
         let guest = user
@@ -98,30 +98,60 @@ impl Accounts {
     }
 
     /// A user signed out, here or on another replica.
-    pub async fn signed_out(&self, tenant: TenantId, user: &UserId) {
-        self.shared
-            .sign_outs
-            .invalidate(&(tenant, user.clone()))
-            .await;
-        // Nobody may be listening.
-        let _ = self.shared.ended.send((tenant, Some(user.clone())));
+    pub async fn signed_out(&self, tenant: TenantId, user: &UserId) -> Result<()> {
+        let mut tx = self.shared.db.tenant(tenant).await?;
+        let sign_out = store::sign_outs::get(&mut tx, user).await?;
+        drop(tx);
+        let whose = (tenant, user.clone());
+        self.shared.sign_outs.insert(whose, sign_out).await;
+        if let Some(sign_out) = sign_out {
+            // Nobody may be listening.
+            let ended = Ended::User(tenant, user.clone(), sign_out);
+            let _ = self.shared.ended.send(ended);
+        }
+        Ok(())
     }
 
-    /// Completes a moment after the principal signed out, or their tenant was suspended: the answer to that is still
-    /// heard.
+    /// Completes a moment after the principal signed out, their key was revoked or their tenant was suspended (the
+    /// answer to that is still heard), and when their token ends.
     pub fn ended(&self, principal: &Principal) -> impl Future<Output = ()> + Send + 'static {
         let mut ended = self.shared.ended.subscribe();
-        let (ours, me) = (principal.tenant, principal.user.clone());
-        async move {
-            loop {
-                match ended.recv().await {
-                    Ok((tenant, user))
-                        if tenant != ours || user.as_ref().is_some_and(|user| *user != me) => {}
-                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => break,
-                    Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
-                }
+        let me = principal.clone();
+        let is_mine = move |ended: &Ended| match ended {
+            Ended::User(tenant, user, sign_out) => {
+                *tenant == me.tenant && *user == me.user && sign_out.ends(&me.claims)
             }
-            tokio::time::sleep(GOODBYE).await;
+            Ended::Key(tenant, key) => *tenant == me.tenant && Some(*key) == me.key,
+            Ended::Tenant(tenant) => *tenant == me.tenant,
+        };
+        let left = self.time_left(principal);
+        async move {
+            let told = async {
+                loop {
+                    match ended.recv().await {
+                        Ok(ended) if !is_mine(&ended) => {}
+                        Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => break,
+                        Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+                    }
+                }
+                tokio::time::sleep(GOODBYE).await;
+            };
+            match left {
+                Some(left) => drop(tokio::time::timeout(left, told).await),
+                None => told.await,
+            }
         }
+    }
+
+    /// How long the token of a principal is good.
+    fn time_left(&self, principal: &Principal) -> Option<Duration> {
+        principal.issuer()?;
+        let end = principal.claims.get("exp")?.as_f64()?;
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a cast saturates, and a time far away is as good as none"
+        )]
+        let left = (end as i64).saturating_sub(self.shared.clock.now().unix_timestamp());
+        Some(Duration::from_secs(u64::try_from(left).unwrap_or(0)))
     }
 }

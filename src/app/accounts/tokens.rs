@@ -86,6 +86,7 @@ impl Shared {
         let (issuer, claims) = self.verify(token, address).await?;
         let expiry = check_times(&claims, now)?;
         let caller = caller(&issuer, claims)?;
+        self.keep_claims(&caller.principal).await?;
         let until = expiry.min(now + REMEMBERED);
         let size = u32::try_from(token.len()).expect("a longer token was refused");
         self.tokens
@@ -300,6 +301,7 @@ fn caller(issuer: &Issuer, claims: Map<String, Value>) -> Result<Caller> {
         claims: Arc::new(claims),
         locale,
         authenticated: true,
+        key: None,
     };
     Ok(Caller {
         principal,

@@ -256,8 +256,10 @@ pub async fn hear_hints(app: Arc<App>) {
                         }
                         Hint::Approvals { tenant } => app.live.approvals_changed(tenant),
                         Hint::SignedOut { tenant, user } => {
-                            app.accounts.signed_out(tenant, &user).await;
-                            credentials::close_all(&app, tenant, &user).await?;
+                            sign_outs::signed_out(&app, tenant, &user).await?;
+                        }
+                        Hint::KeyRevoked { tenant, key } => {
+                            app.accounts.key_revoked(tenant, key).await;
                         }
                         Hint::Tenant { tenant } => sign_outs::tenant_changed(&app, tenant).await?,
                         Hint::Registry { tenant } => registry::changed(&app, tenant).await,

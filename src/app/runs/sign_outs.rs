@@ -2,21 +2,33 @@
 //! for them is stopped, and the connections that carry their credentials are closed, on every replica. What they
 //! entered stays sealed for the next time. Of a tenant that is suspended or removed: the same for everybody.
 
+use std::{collections::HashSet, sync::Arc};
+
+use time::OffsetDateTime;
+
 use crate::app::{App, accounts::users, runs, servers::credentials};
 use crate::{
     domain::{
+        audit::OPERATOR,
         error::{Error, Result},
-        ids::{RunId, TenantId, UserId},
+        ids::{ApiKeyId, ApprovalId, RunId, TenantId, UserId},
         principal::{Admin, Principal},
     },
-    store::{self, hints::Hint},
+    store::{self, hints::Hint, sign_outs::Ended},
 };
 
 /// Ends the principal's sessions; `but` is the run that asks for it. Whether their tokens ended, too: a key is
 /// its holder's to put away.
 pub async fn end(app: &App, principal: &Principal, but: RunId) -> Result<bool> {
     let ended = app.accounts.sign_out(principal).await?;
-    stop(app, principal.tenant, &principal.user, Some(but), ended).await?;
+    let by = &principal.user;
+    stop(
+        app,
+        (principal.tenant, by),
+        Some(but),
+        Some(by).filter(|_| ended),
+    )
+    .await?;
     Ok(ended)
 }
 
@@ -29,34 +41,101 @@ pub async fn end_by_id(app: &App, admin: &Admin, user: &str) -> Result<()> {
 /// Ends a user's sessions in their stead.
 pub async fn end_for(app: &App, admin: &Admin, user: &UserId) -> Result<()> {
     app.accounts.sign_out_user(admin, user).await?;
-    stop(app, admin.tenant(), user, None, true).await
+    stop(app, (admin.tenant(), user), None, Some(admin.user())).await
 }
 
-/// Stops what runs for a user and closes their connections; those who listen are let go if they `ended`.
+/// Stops what runs for a user and closes their connections. If somebody ended their sessions, what waits for approval
+/// is taken back, and those who listen are let go.
 async fn stop(
     app: &App,
-    tenant: TenantId,
-    user: &UserId,
+    (tenant, user): (TenantId, &UserId),
     but: Option<RunId>,
-    ended: bool,
+    ended_by: Option<&UserId>,
 ) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
+    let withdrawn = match ended_by {
+        Some(by) => store::approvals::withdraw_of_user(&mut tx, user, by).await?,
+        None => Vec::new(),
+    };
     let open = store::runs::open_of_user(&mut tx, user).await?;
     let open: Vec<RunId> = open.into_iter().filter(|run| Some(*run) != but).collect();
     // Nobody is called back: the session that would go on with it is the user's as well.
     store::trees::stop(&mut tx, &open).await?;
     tx.commit().await?;
+    settle(app, tenant, withdrawn);
     for run in open {
         cancel(app, tenant, user, run).await?;
     }
-    if ended {
-        app.accounts.signed_out(tenant, user).await;
+    if ended_by.is_some() {
+        app.accounts.signed_out(tenant, user).await?;
     }
     credentials::close_all(app, tenant, user).await?;
     let _ = app.hints.send(Hint::SignedOut {
         tenant,
         user: user.clone(),
     });
+    Ok(())
+}
+
+/// Requests that were taken back are ended in the background.
+fn settle(app: &App, tenant: TenantId, withdrawn: Vec<ApprovalId>) {
+    for approval in withdrawn {
+        // The receiver lives as long as the process works; what is sent after that is found by another.
+        let _ = app.approved.send((tenant, approval));
+    }
+}
+
+/// A user signed out on another replica.
+pub async fn signed_out(app: &App, tenant: TenantId, user: &UserId) -> Result<()> {
+    app.accounts.signed_out(tenant, user).await?;
+    credentials::close_all(app, tenant, user).await
+}
+
+/// Revokes a key of the admin's tenant, with what runs and waits for those who came with it.
+pub async fn revoke_key(app: &App, admin: &Admin, key: ApiKeyId) -> Result<()> {
+    app.accounts.revoke_key(admin, key).await?;
+    key_revoked(app, admin.tenant(), key, admin.user()).await?;
+    let _ = app.hints.send(Hint::KeyRevoked {
+        tenant: admin.tenant(),
+        key,
+    });
+    Ok(())
+}
+
+async fn key_revoked(app: &App, tenant: TenantId, key: ApiKeyId, by: &UserId) -> Result<()> {
+    app.accounts.key_revoked(tenant, key).await;
+    let mut tx = app.db.tenant(tenant).await?;
+    let withdrawn = store::approvals::withdraw_of_key(&mut tx, key, by).await?;
+    let open = store::runs::open_of_key(&mut tx, key).await?;
+    let runs: Vec<RunId> = open.iter().map(|(run, _)| *run).collect();
+    store::trees::stop(&mut tx, &runs).await?;
+    tx.commit().await?;
+    settle(app, tenant, withdrawn);
+    for (run, user) in open {
+        cancel(app, tenant, &user, run).await?;
+    }
+    Ok(())
+}
+
+/// Looks for sessions that ended a moment ago, on a replica whose hint was lost or on the command line. `known` is what
+/// the last look saw.
+pub async fn find_ended(
+    app: &Arc<App>,
+    known: &mut HashSet<(TenantId, Ended, OffsetDateTime)>,
+) -> Result<()> {
+    let mut tx = app.db.system().await?;
+    let found = store::sign_outs::recent(&mut tx).await?;
+    drop(tx);
+    for (tenant, ended, at) in &found {
+        if known.contains(&(*tenant, ended.clone(), *at)) {
+            continue;
+        }
+        match ended {
+            Ended::User(user) => signed_out(app, *tenant, user).await?,
+            Ended::Key(key) => key_revoked(app, *tenant, *key, &UserId(OPERATOR.into())).await?,
+        }
+    }
+    *known = found.into_iter().collect();
     Ok(())
 }
 

@@ -119,6 +119,9 @@ pub struct ConnectionView {
     pub dropped: Vec<String>,
     /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
     pub missing: Vec<String>,
+    /// Names in the pack's rules for this server that fit none of its tools, each as a sentence; only for whoever runs
+    /// the agent.
+    pub unmatched: Vec<String>,
 }
 
 impl ConnectionView {
@@ -128,6 +131,7 @@ impl ConnectionView {
         self.tools = usable;
         self.dropped.clear();
         self.missing.clear();
+        self.unmatched.clear();
         if let (State::Down { cause, reason }, ConnectionKind::Shared) =
             (&mut self.state, self.kind)
         {
@@ -179,6 +183,9 @@ impl Connections {
                 .unwrap_or_default(),
             missing: catalog
                 .map(|catalog| server.missing(&catalog.tools))
+                .unwrap_or_default(),
+            unmatched: catalog
+                .map(|catalog| server.unmatched_names(&catalog.tool_names()))
                 .unwrap_or_default(),
         }
     }
@@ -405,8 +412,8 @@ async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Disc
         return catalog.fresh_for();
     }
     tracing::info!(server = %place.2, agent = %place.1, tools = catalog.tools.len(), "tools discovered");
-    for tool in spec.missing(&catalog.tools) {
-        tracing::warn!(server = %place.2, tool, "the pack lists a tool that the server does not have");
+    for unmatched in spec.unmatched_names(&catalog.tool_names()) {
+        tracing::warn!(server = %place.2, agent = %place.1, unmatched, "a name in the pack fits no tool");
     }
     for dropped in &catalog.dropped {
         tracing::warn!(server = %place.2, dropped, "a tool was left out");

@@ -5,6 +5,7 @@
 //! its requester is told ([`delivery`]): a crash leaves all of it or nothing.
 
 mod asking;
+mod deciding;
 pub mod delivery;
 pub mod execution;
 pub mod listening;
@@ -12,21 +13,23 @@ mod news;
 pub mod recheck;
 pub mod view;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-pub use self::asking::{Asked, request};
+pub use self::{
+    asking::{Asked, Requested, request},
+    deciding::{Verdict, decide, revoke_unpermitted},
+};
 use self::{delivery::Delivered, view::View};
 use crate::app::{App, platform::keys::contexts};
 pub use crate::store::approvals::Page;
 use crate::{
     domain::{
         approval::{Approval, Approver, Choice, State, Vote, parse_code},
-        audit::SYSTEM,
-        canonical::Hash,
         error::{Error, Result, Thing},
-        ids::{AgentId, ApprovalId, ServerId, UserId},
+        ids::{AgentId, ApprovalId, ServerId, TenantId, UserId},
+        pack::Pack,
         principal::Principal,
     },
     store::{
@@ -38,25 +41,18 @@ use crate::{
     vault::Context,
 };
 
-/// What somebody decides about a request.
-pub struct Verdict {
-    pub choice: Choice,
-    pub reason: Option<String>,
-    /// Of the arguments that they saw.
-    pub args_sha256: Hash,
+/// The power of a principal to decide, by today's packs and the newest claims that were seen of them.
+pub async fn approver(app: &App, principal: &Principal) -> Result<Approver> {
+    let packs = packs(app, principal.tenant).await?;
+    app.accounts.newest(principal).await?.approver(&packs)
 }
 
-/// The power of a principal to decide, by today's packs.
-pub async fn approver(app: &App, principal: &Principal) -> Result<Approver> {
-    let tenant = app.accounts.tenant(principal.tenant).await?;
-    let packs: Vec<_> = app
-        .library
-        .snapshot()
-        .packs()
-        .filter(|pack| tenant.serves(pack.id()))
-        .cloned()
-        .collect();
-    principal.approver(&packs)
+/// The packs that serve a tenant.
+async fn packs(app: &App, tenant: TenantId) -> Result<Vec<Arc<Pack>>> {
+    let tenant = app.accounts.tenant(tenant).await?;
+    let library = app.library.snapshot();
+    let packs = library.packs().filter(|pack| tenant.serves(pack.id()));
+    Ok(packs.cloned().collect())
 }
 
 /// The same; `None` for somebody who holds no approver role.
@@ -66,154 +62,6 @@ pub(in crate::app) async fn power(app: &App, principal: &Principal) -> Result<Op
         Err(Error::Forbidden(_)) => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// Decides. The first look only locks the row: what counts is read in statements of their own after it, because
-/// the lock may have been waited for past the expiry.
-pub async fn decide(
-    app: &Arc<App>,
-    approver: &Approver,
-    id: ApprovalId,
-    verdict: &Verdict,
-) -> Result<Approval> {
-    let obstacle = obstacle(app, approver, id, verdict).await?;
-    let mut tx = app.db.tenant(approver.tenant()).await?;
-    store::approvals::lock(&mut tx, id).await?;
-    let approval = store::approvals::get(&mut tx, id)
-        .await?
-        .ok_or_else(|| unknown(&id.to_string()))?;
-    if !approver.may_decide(&approval) {
-        return Err(refusal(approver, &approval));
-    }
-    let code = &approval.code;
-    if verdict.args_sha256 != approval.args_sha256 {
-        return Err(Error::Conflict(format!(
-            "these are not the arguments of {code}; look at it again and decide anew"
-        )));
-    }
-    let votes = store::approvals::votes(&mut tx, &[id]).await?;
-    if let Some(mine) = votes.iter().find(|vote| vote.by == *approver.user()) {
-        if mine.choice == verdict.choice {
-            return Ok(approval);
-        }
-        return Err(Error::Conflict(format!(
-            "you {} {code} at {}",
-            mine.choice.done(),
-            time_of(mine.at)
-        )));
-    }
-    if !store::approvals::is_live(&mut tx, id).await? {
-        return Err(Error::Conflict(over(&approval)));
-    }
-    if let Some(reason) = obstacle {
-        return revoked(app, tx, &approval, &reason).await;
-    }
-    let vote = Vote {
-        approval: id,
-        by: approver.user().clone(),
-        choice: verdict.choice,
-        reason: verdict.reason.clone(),
-        at: app.clock.now(),
-    };
-    store::approvals::vote(&mut tx, approver.tenant(), &vote).await?;
-    let enough = votes
-        .iter()
-        .filter(|vote| vote.choice == Choice::Approve)
-        .count()
-        + 1
-        >= usize::try_from(approval.consent.min_approvals).unwrap_or(usize::MAX);
-    let to = match verdict.choice {
-        Choice::Reject => Some(State::Rejected),
-        Choice::Approve if enough => Some(State::Approved),
-        Choice::Approve => None,
-    };
-    let (approval, delivered) = match to {
-        Some(to) => turned(app, &mut tx, id, to, &vote).await?,
-        None => (
-            store::approvals::get(&mut tx, id)
-                .await?
-                .ok_or_else(|| unknown(code))?,
-            None,
-        ),
-    };
-    let action = if verdict.choice == Choice::Approve {
-        "approval.approved"
-    } else {
-        "approval.rejected"
-    };
-    audit(
-        app,
-        &mut tx,
-        &approval,
-        action,
-        approver.user(),
-        verdict.reason.as_deref(),
-    )
-    .await?;
-    tx.commit().await?;
-    published(app, &approval, delivered);
-    if approval.state == State::Approved {
-        // The receiver lives as long as the process works; what is sent after that is found by another.
-        let _ = app.approved.send((approval.tenant, approval.id));
-    }
-    Ok(approval)
-}
-
-/// Why a request must not be approved although it is pending. Asked before the row is locked.
-async fn obstacle(
-    app: &Arc<App>,
-    approver: &Approver,
-    id: ApprovalId,
-    verdict: &Verdict,
-) -> Result<Option<String>> {
-    if verdict.choice == Choice::Reject {
-        return Ok(None);
-    }
-    let mut tx = app.db.tenant(approver.tenant()).await?;
-    let approval = store::approvals::get(&mut tx, id).await?;
-    drop(tx);
-    match approval
-        .filter(|approval| approval.state == State::Pending && approver.may_decide(approval))
-    {
-        Some(approval) => recheck::obstacle(app, &approval).await,
-        None => Ok(None),
-    }
-}
-
-/// What was asked for is not what would run: the request ends, and whoever wanted to approve it hears why.
-async fn revoked(
-    app: &Arc<App>,
-    mut tx: Tx,
-    approval: &Approval,
-    reason: &str,
-) -> Result<Approval> {
-    let (from, to, when) = (State::Pending, State::Revoked, When::Locked);
-    let change = Change {
-        from,
-        to,
-        when,
-        reason: Some(reason),
-        by: None,
-        window: Duration::ZERO,
-    };
-    let ended = store::approvals::change(&mut tx, approval.id, &change).await?;
-    let ended = ended.ok_or_else(|| Error::Conflict(over(approval)))?;
-    let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
-    audit(
-        app,
-        &mut tx,
-        &ended,
-        "approval.revoked",
-        &UserId(SYSTEM.into()),
-        Some(reason),
-    )
-    .await?;
-    tx.commit().await?;
-    published(app, &ended, delivered);
-    Err(Error::Conflict(format!(
-        "{} cannot be approved any more and was revoked: {reason}",
-        ended.code
-    )))
 }
 
 /// The transition that a vote makes.

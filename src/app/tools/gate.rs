@@ -90,6 +90,7 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
                 server: &spec.id,
                 tool: &named.tool,
                 policy,
+                counts_requester: policy.counts_requester(call.toolbox.standing()),
                 arguments: &arguments,
                 credential: &credential,
                 run: call.run,
@@ -131,7 +132,7 @@ impl<'a> Call<'a> {
 
 /// Keeps the call until somebody decides. The model hears at once that it waits.
 async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::Asked<'_>) -> ToolResult {
-    let (approval, new) = match approvals::request(app, asked).await {
+    let requested = match approvals::request(app, asked).await {
         Ok(requested) => requested,
         Err(error) => {
             if let Error::Internal(cause) = &error {
@@ -147,13 +148,22 @@ async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::Asked<'_>) -> To
             );
         }
     };
+    let approvals::Requested {
+        approval,
+        is_new,
+        equal_elsewhere,
+    } = requested;
     let (code, approvers) = (&approval.code, approval.consent.approvers.join(" or "));
+    let equal = equal_elsewhere.map(|code| {
+        format!(" An equal request of the user, {code}, waits in another conversation; say so.")
+    });
     let text = if approval.state == State::Pending {
-        let again = if new { "" } else { "still " };
+        let again = if is_new { "" } else { "still " };
         format!(
             "not executed: {again}waiting for approval {code} by {approvers} until {}; do not retry. Tell the user the \
-             code and who can approve it. You will be told the outcome.",
-            approvals::time_of(approval.expires_at)
+             code and who can approve it. You will be told the outcome.{}",
+            approvals::time_of(approval.expires_at),
+            equal.unwrap_or_default(),
         )
     } else {
         format!(

@@ -10,7 +10,7 @@ mod search;
 mod unlisted;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -66,6 +66,8 @@ pub struct AgentTools {
     catalogs: Vec<Option<Arc<Catalog>>>,
     tools: Vec<NamedTool>,
     by_name: HashMap<String, usize>,
+    /// Positions of tools that a misspelt name of an approval policy closes, whoever asks.
+    closed: HashSet<usize>,
     /// Which of them a standing may see. Not whole toolboxes: those hold this value, which then would never go.
     allowed: Mutex<Decided>,
 }
@@ -144,6 +146,17 @@ impl AgentTools {
             .map(|(at, tool)| (tool.name.clone(), at))
             .collect();
         drop(pairs);
+        let closed = closed_tools(&pack, &catalogs);
+        let is_closed = |tool: &NamedTool| {
+            closed[tool.server]
+                .as_ref()
+                .is_some_and(|closed| closed.contains(tool.tool.name.as_str()))
+        };
+        let positions = tools.iter().enumerate();
+        let closed = positions
+            .filter(|(_, tool)| is_closed(tool))
+            .map(|(at, _)| at);
+        let closed = closed.collect();
         let specs = pack.servers.iter().cloned().map(Arc::new).collect();
         Self {
             pack,
@@ -151,6 +164,7 @@ impl AgentTools {
             catalogs,
             tools,
             by_name,
+            closed,
             allowed: Mutex::default(),
         }
     }
@@ -206,7 +220,7 @@ impl Toolbox {
                 )
         };
         let allowed = (0..all.tools.len())
-            .filter(|at| may(&all.tools[*at]))
+            .filter(|at| !all.closed.contains(at) && may(&all.tools[*at]))
             .collect();
         Self {
             all,
@@ -269,6 +283,19 @@ impl Toolbox {
     pub fn is_empty(&self) -> bool {
         self.allowed.is_empty()
     }
+}
+
+/// Of each server, the tools that a misspelt name of an approval policy closes.
+fn closed_tools<'c>(
+    pack: &Pack,
+    catalogs: &'c [Option<Arc<Catalog>>],
+) -> Vec<Option<BTreeSet<&'c str>>> {
+    let servers = pack.servers.iter().zip(catalogs);
+    let closed = servers.map(|(server, catalog)| {
+        let (access, catalog) = (server.tool_access.as_ref()?, catalog.as_ref()?);
+        Some(access.closed_tools(&catalog.tool_names()))
+    });
+    closed.collect()
 }
 
 /// At most `most` characters of a text.
@@ -403,26 +430,20 @@ pub async fn explain(
             State::NeedsAttention { .. } => Some(Denial::CredentialNeedsAttention),
             _ => Some(Denial::NoCredential),
         };
-        let all = toolbox
-            .all
-            .tools
-            .iter()
-            .filter(|tool| toolbox.all.spec(tool).id == spec.id);
-        let denied =
-            all.filter_map(
-                |tool| match decide(spec, &toolbox.standing, &tool.tool.name) {
-                    Decision::Deny(reason) => Some(DeniedTool {
-                        tool: tool.tool.name.clone(),
-                        reason,
-                        remedy: reason.remedy(),
-                    }),
-                    _ => unusable.map(|reason| DeniedTool {
-                        tool: tool.tool.name.clone(),
-                        reason,
-                        remedy: reason.remedy(),
-                    }),
-                },
-            );
+        let all = toolbox.all.tools.iter().enumerate();
+        let all = all.filter(|(_, tool)| toolbox.all.spec(tool).id == spec.id);
+        let denied = all.filter_map(|(at, tool)| {
+            let reason = match decide(spec, &toolbox.standing, &tool.tool.name) {
+                Decision::Deny(reason) => Some(reason),
+                _ if toolbox.all.closed.contains(&at) => Some(Denial::ApprovalNameMisspelt),
+                _ => unusable,
+            };
+            reason.map(|reason| DeniedTool {
+                tool: tool.tool.name.clone(),
+                reason,
+                remedy: reason.remedy(),
+            })
+        });
         server.denied = Some(denied.collect());
         let known = toolbox.all.catalogs[at].as_ref();
         if known.is_none_or(|catalog| catalog.tools.is_empty()) {

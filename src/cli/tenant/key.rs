@@ -187,7 +187,7 @@ pub(super) async fn run(
             name_or_prefix,
         } => {
             let tenant = find_tenant(db, &tenant).await?;
-            let revoked = revoke_key(db, clock, tenant.id, &name_or_prefix).await?;
+            let revoked = revoke_key(db, tenant.id, &name_or_prefix).await?;
             writeln!(
                 out,
                 "{revoked} revoked; replicas refuse them within seconds"

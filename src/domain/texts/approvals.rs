@@ -94,6 +94,15 @@ pub(super) const APPROVALS: &[Row] = &[
         ],
     ),
     (
+        Key::ApprovalRevokedUndecided,
+        "APPROVAL_REVOKED_UNDECIDED",
+        [
+            "⛔ {code}: {server} {tool} was not carried out: {reason}",
+            "⛔ {code}: {server} {tool} no se ha ejecutado: {reason}",
+            "⛔ {code} : {server} {tool} n'a pas été exécuté : {reason}",
+        ],
+    ),
+    (
         Key::ApprovalLapsed,
         "APPROVAL_LAPSED",
         [

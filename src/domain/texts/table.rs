@@ -52,6 +52,7 @@ pub enum Key {
     ApprovalExpired,
     ApprovalCancelled,
     ApprovalRevoked,
+    ApprovalRevokedUndecided,
     ApprovalLapsed,
     ApprovalHappened,
     ApprovalNotHappened,

@@ -9,7 +9,7 @@ use crate::{
     domain::{
         approval::{About, Approval, State},
         error::{Error, Result},
-        ids::{ApprovalId, ReplicaId, RunId, TenantId, UserId},
+        ids::{ApiKeyId, ApprovalId, ReplicaId, RunId, TenantId, UserId},
         principal::Principal,
     },
     store::Tx,
@@ -104,6 +104,36 @@ pub async fn withdraw(tx: &mut Tx, runs: &[RunId], by: &UserId) -> Result<Vec<Ap
          where tenant_id = $3 and run_id = any($1) and state in ('pending', 'approved')
            and withdrawn_by is null returning id",
         &runs,
+        by.as_str(),
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(ids.into_iter().map(ApprovalId).collect())
+}
+
+/// Marks what a user has asked for, and what is not being sent yet, as taken back because they were signed out.
+pub async fn withdraw_of_user(tx: &mut Tx, user: &UserId, by: &UserId) -> Result<Vec<ApprovalId>> {
+    let ids = sqlx::query_scalar!(
+        "update approvals set withdrawn_by = $2, withdrawn_cause = 'signed_out', changed_at = clock_timestamp()
+         where tenant_id = $3 and requester = $1 and state in ('pending', 'approved')
+           and withdrawn_by is null returning id",
+        user.as_str(),
+        by.as_str(),
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(ids.into_iter().map(ApprovalId).collect())
+}
+
+/// The same for what was asked for with an API key that was revoked.
+pub async fn withdraw_of_key(tx: &mut Tx, key: ApiKeyId, by: &UserId) -> Result<Vec<ApprovalId>> {
+    let ids = sqlx::query_scalar!(
+        "update approvals set withdrawn_by = $2, withdrawn_cause = 'key_revoked', changed_at = clock_timestamp()
+         where tenant_id = $3 and principal->>'key' = $1 and state in ('pending', 'approved')
+           and withdrawn_by is null returning id",
+        key.to_string(),
         by.as_str(),
         tx.tenant()?.0,
     )

@@ -119,9 +119,9 @@ async fn a_revoked_key_ends_within_five_seconds() {
     let household = Household::new().await;
     let key = household.key("nightly", service()).await;
     admit(&household.accounts, &key).await;
-    let (db, clock) = (household.db(), &household.clock);
+    let db = household.db();
     assert_eq!(
-        accounts::revoke_key(db, clock, household.tenant.id, prefix(&key))
+        accounts::revoke_key(db, household.tenant.id, prefix(&key))
             .await
             .unwrap(),
         1
@@ -132,7 +132,7 @@ async fn a_revoked_key_ends_within_five_seconds() {
     admit(&household.accounts, &key).await;
     household.clock.advance(Duration::seconds(1));
     assert_unauthenticated(&household.accounts, &key, &sentence).await;
-    let error = accounts::revoke_key(db, clock, household.tenant.id, "nightly")
+    let error = accounts::revoke_key(db, household.tenant.id, "nightly")
         .await
         .unwrap_err();
     assert!(matches!(error, Error::NotFound(_)), "{error:?}");
@@ -262,9 +262,7 @@ async fn a_name_has_one_key_until_it_is_rotated() {
         error.to_string(),
         "there is a live key \"nightly\" already; rotate or revoke it"
     );
-    accounts::revoke_key(db, clock, tenant, "nightly")
-        .await
-        .unwrap();
+    accounts::revoke_key(db, tenant, "nightly").await.unwrap();
     create().await.unwrap();
     let expired = NewKey {
         expires_at: Some(clock.now()),
@@ -432,11 +430,11 @@ async fn nothing_of_a_key_crosses_to_another_tenant() {
             .collect::<Vec<_>>(),
         [prefix(&ours)]
     );
-    let error = accounts::revoke_key(db, clock, household.tenant.id, prefix(&theirs))
+    let error = accounts::revoke_key(db, household.tenant.id, prefix(&theirs))
         .await
         .unwrap_err();
     assert!(matches!(error, Error::NotFound(_)), "{error:?}");
-    accounts::revoke_key(db, clock, household.tenant.id, "nightly")
+    accounts::revoke_key(db, household.tenant.id, "nightly")
         .await
         .unwrap();
     admit(&household.replica(), &theirs).await;

@@ -90,6 +90,7 @@ async fn what_was_heard_whole_is_not_heard_again_in_pieces() {
         claims: Arc::default(),
         locale: None,
         authenticated: true,
+        key: None,
     };
     let mut slow = conversations::listen(world.app(), &principal, id.parse().unwrap(), None)
         .await

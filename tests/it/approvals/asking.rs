@@ -102,14 +102,13 @@ async fn arguments_lie_sealed_and_are_in_no_other_column() {
 async fn the_same_call_waits_once_however_it_is_spelled() {
     let world = world().await;
     let staff = Staff::of(&world).await;
-    let (_, first) = asked(&staff.ann, "10.00").await;
+    let (id, first) = asked(&staff.ann, "10.00").await;
     world.model.reply(text("").and_call(call(
         "bank__send_money",
         r#"{ "to": "acme", "currency": "\u0045UR", "amount": "10.00", "from_account": "current" }"#,
     )));
-    let id = staff.ann.open("bank").await;
     staff.ann.say_and_wait(&id, "again").await;
-    let words = tool_results(&staff.ann, &id).await[0]["text"]
+    let words = tool_results(&staff.ann, &id).await[1]["text"]
         .as_str()
         .unwrap()
         .to_owned();
@@ -303,3 +302,134 @@ async fn without_a_key_nothing_can_wait() {
         "{result}"
     );
 }
+
+#[tokio::test]
+async fn an_equal_call_in_another_conversation_is_a_request_of_its_own_and_both_are_told() {
+    let world = world().await;
+    let staff = Staff::of(&world).await;
+    let (first_chat, first) = asked(&staff.ann, "10.00").await;
+    let (second_chat, second) = asked(&staff.ann, "10.00").await;
+    assert_ne!(first["id"], second["id"]);
+    let words = tool_results(&staff.ann, &second_chat).await[0]["text"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let hint = format!(
+        "An equal request of the user, {}, waits in another conversation",
+        first["code"].as_str().unwrap()
+    );
+    assert!(words.contains(&hint), "{words}");
+    for (chat, request) in [(&first_chat, &first), (&second_chat, &second)] {
+        approve(&staff.bob, request).await.expect(200);
+        becomes(&staff.ann, request, "succeeded").await;
+        let told = notes(&staff.ann, chat).await;
+        assert_eq!(told.last().unwrap()["state"], "succeeded", "{told:?}");
+    }
+    assert_eq!(world.bank.executions("send_money"), 2);
+}
+
+#[tokio::test]
+async fn asking_is_one_of_several_approvals_for_those_who_hold_the_role() {
+    let world = world_with(|setup| {
+        policy(
+            setup,
+            "timeoutMinutes: 60",
+            "minApprovals: 2, selfApproval: true",
+        );
+    })
+    .await;
+    let staff = Staff::of(&world).await;
+    let (_, request) = asked(&staff.carl, "10.00").await;
+    assert_eq!(request["state"], "pending");
+    assert_eq!(request["votes"][0]["by"], "carl");
+    assert_eq!(world.bank.executions("send_money"), 0);
+    approve(&staff.bob, &request).await.expect(200);
+    becomes(&staff.carl, &request, "succeeded").await;
+    // Nobody's role is needed to ask as one of `adminUsers`, and none approves.
+    let alice = world.user("alice", &[]).await;
+    let (_, request) = asked(&alice, "11.00").await;
+    assert_eq!(
+        (&request["state"], &request["votes"]),
+        (&json!("pending"), &json!([]))
+    );
+    approve(&staff.bob, &request).await.expect(200);
+    assert_eq!(state(&alice, &request).await, "pending");
+    approve(&staff.carl, &request).await.expect(200);
+    becomes(&alice, &request, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 2);
+}
+
+#[tokio::test]
+async fn a_misspelt_name_in_a_policy_closes_the_tool_that_it_was_meant_to_guard() {
+    let world =
+        world_with(|setup| policy(setup, "[send_money], approvers", "[send_mony], approvers"))
+            .await;
+    let (ann, alice) = (
+        world.user("ann", &["employee"]).await,
+        world.user("alice", &[]).await,
+    );
+    for client in [&ann, &alice] {
+        let chat = client.open("bank").await;
+        let line = format!("/call bank send_money {}", payment("1.00"));
+        client.say_and_wait(&chat, &line).await;
+    }
+    assert_eq!(world.bank.executions("send_money"), 0);
+    let explained = alice
+        .get("/v1/agents/bank/tools?explain=true")
+        .await
+        .expect(200);
+    let bank = &explained["items"][0];
+    let denied = bank["denied"].as_array().unwrap();
+    assert!(
+        denied
+            .iter()
+            .any(|tool| tool["tool"] == "send_money" && tool["reason"] == "approval_name_misspelt"),
+        "{bank:#}"
+    );
+    let said = bank["connection"]["unmatched"][0].as_str().unwrap();
+    assert!(
+        said.contains("names \"send_mony\"") && said.contains("send_money is closed"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_policy_of_a_server_from_the_registry_can_be_decided() {
+    let world = World::with(|setup| REGISTRY_PACK.clone_into(&mut setup.packs[0].1)).await;
+    world.model.on(teller);
+    let entry =
+        json!({ "id": "money", "name": "Money", "description": "A bank", "url": world.bank.url });
+    world
+        .admin()
+        .await
+        .post("/mcp-servers", entry)
+        .await
+        .expect(201);
+    let staff = Staff::of(&world).await;
+    eventually(async || {
+        let tools = staff.ann.get("/v1/agents/bank/tools").await.expect(200);
+        tools.to_string().contains("bank__send_money")
+    })
+    .await;
+    let (_, request) = asked(&staff.ann, "10.00").await;
+    let seen = staff.bob.get(&path(&request)).await.expect(200);
+    assert_eq!(seen["decidable"], true);
+    approve(&staff.bob, &request).await.expect(200);
+    becomes(&staff.ann, &request, "succeeded").await;
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+/// The bank of [`PACK`], from the tenant's registry.
+const REGISTRY_PACK: &str = r#"
+metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
+languages: { en: { systemPrompt: "You are a bank." } }
+llm: { provider: openai, model: scripted, baseUrl: "${MODEL_URL}", apiKey: model-key-0123456789 }
+flows: { authentication: { required: false, rolesAttribute: roles } }
+mcpServers:
+  bank:
+    ref: money
+    toolAccess:
+      default: none
+      roles: { employee: [send_money] }
+      approval: [{ tools: [send_money], approvers: [finance-manager] }]
+"#;

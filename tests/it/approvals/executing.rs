@@ -56,6 +56,7 @@ async fn what_changed_since_it_was_asked_for_cannot_be_approved_and_does_not_run
                 view["reason"].as_str().unwrap().contains(reason),
                 "{view:#}"
             );
+            assert!(!view["text"].as_str().unwrap().contains('–'), "{view:#}");
         }
         rewrite(&world, new, old);
         world.tools_ready().await;
@@ -330,4 +331,59 @@ async fn a_restart_between_decision_and_execution_loses_nothing() {
     let ann = world.user("ann", &["employee"]).await;
     becomes(&ann, &request, "succeeded").await;
     assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+#[tokio::test]
+async fn a_call_whose_run_is_cancelled_before_it_is_sent_is_not_sent() {
+    let bank = BankProcess::start(&["--listen", "127.0.0.1:0"]);
+    let world = world_with(|setup| {
+        setup.env = setup.env.clone().with("BANK_URL", bank.url.clone());
+    })
+    .await;
+    let staff = Staff::of(&world).await;
+    let conversation = staff.ann.open("bank").await;
+    let run = staff.ann.say(&conversation, "pay 8.00").await;
+    crate::turn::ended(&staff.ann, &run).await;
+    let mine = staff.ann.get("/v1/approvals?role=requester").await;
+    let request = mine.expect(200)["items"][0].clone();
+    // The server does not list its tools while it stands still, so the approved call waits before it is sent.
+    let bank_id = bank.child.id().to_string();
+    signal("STOP", &bank_id);
+    approve(&staff.bob, &request).await.expect(200);
+    eventually(async || {
+        let claimed: bool = sqlx::query_scalar("select lease_owner is not null from approvals")
+            .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+            .await
+            .unwrap();
+        claimed
+    })
+    .await;
+    let cancelled = staff
+        .ann
+        .post(&format!("/v1/runs/{run}/cancel"), json!({}))
+        .await;
+    assert!(
+        cancelled.status < 300 || cancelled.status == 409,
+        "{}",
+        cancelled.text
+    );
+    signal("CONT", &bank_id);
+    let view = becomes(&staff.ann, &request, "revoked").await;
+    assert!(
+        view["reason"].as_str().unwrap().contains("was stopped"),
+        "{view:#}"
+    );
+    let executing: i64 =
+        sqlx::query_scalar("select count(*) from audit where action = 'approval.executing'")
+            .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+            .await
+            .unwrap();
+    assert_eq!(executing, 0);
+}
+
+fn signal(name: &str, process: &str) {
+    let sent = std::process::Command::new("kill")
+        .args([&format!("-{name}"), process])
+        .status();
+    assert!(sent.unwrap().success());
 }

@@ -74,6 +74,7 @@ fn principal(world: &World) -> Principal {
         authenticated: true,
         claims: Arc::default(),
         locale: None,
+        key: None,
     }
 }
 

@@ -322,6 +322,7 @@ fn principal(world: &World) -> Principal {
         authenticated: true,
         claims: std::sync::Arc::default(),
         locale: None,
+        key: None,
     }
 }
 

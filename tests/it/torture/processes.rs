@@ -102,7 +102,7 @@ mcp:
         roles: { clerk: [create_invoice, send_money] }
         approval:
           - { tools: [create_invoice], approvers: [chief], timeoutMinutes: 600 }
-          - { tools: [send_money], approvers: [chief], minApprovals: 2, timeoutMinutes: 600 }
+          - { tools: [send_money], approvers: [chief], minApprovals: 2, selfApproval: false, timeoutMinutes: 600 }
 "#;
 
 /// Writes the pack of the replicas.

@@ -36,6 +36,7 @@ fn principal(world: &World, user: &str) -> Principal {
         claims: Arc::default(),
         locale: None,
         authenticated: true,
+        key: None,
     }
 }
 

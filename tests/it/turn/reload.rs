@@ -150,6 +150,7 @@ async fn an_old_version_is_not_kept_in_memory() {
         claims: Arc::default(),
         locale: None,
         authenticated: true,
+        key: None,
     };
     let toolbox = async || {
         let pack = world.app().library.get(&agent).unwrap();

@@ -135,6 +135,7 @@ impl Page {
             claims: Arc::default(),
             locale: flow.locale.clone(),
             authenticated: true,
+            key: None,
         };
         let pack = agents::pack(app, &principal, flow.agent.as_str())
             .await

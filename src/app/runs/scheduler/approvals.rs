@@ -5,7 +5,7 @@ use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Durati
 
 use futures_util::FutureExt;
 use time::OffsetDateTime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast::error::RecvError, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -13,7 +13,10 @@ use crate::{
         App,
         platform::{leases, polls::POLL},
         tools::{
-            approvals::execution::{self, Claimed},
+            approvals::{
+                self,
+                execution::{self, Claimed},
+            },
             gate,
         },
     },
@@ -148,6 +151,30 @@ async fn hold(
         }
     }
     std::future::pending().await
+}
+
+/// Revokes what waits for somebody whose claims do not allow it any more, until the process stops. What is missed here
+/// is found when somebody decides, and before it is sent.
+pub async fn follow_claims(app: Arc<App>) {
+    let mut changes = app.accounts.watch_claims();
+    loop {
+        let changed = tokio::select! {
+            changed = changes.recv() => changed,
+            () = app.shutdown.cancelled() => return,
+        };
+        let (tenant, user) = match changed {
+            Ok(changed) => changed,
+            Err(RecvError::Lagged(_)) => continue,
+            Err(RecvError::Closed) => return,
+        };
+        if let Err(error) = approvals::revoke_unpermitted(&app, tenant, &user).await {
+            let error = format!("{:#}", anyhow::Error::from(error));
+            tracing::warn!(
+                error,
+                "what waits for a user whose claims changed was not looked at; it is before it is sent"
+            );
+        }
+    }
 }
 
 /// In which of the tenants whose approvals somebody listens to is there news? Hints say so sooner. One query for all

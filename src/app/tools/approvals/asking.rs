@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{App, audit, changed, context, delivery};
 use crate::{
     domain::{
-        approval::{About, Approval, Consent, code},
+        approval::{About, Approval, Choice, Consent, Vote, code},
         canonical,
         error::{Error, Result},
         ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
@@ -29,6 +29,8 @@ pub struct Asked<'a> {
     pub server: &'a ServerId,
     pub tool: &'a Tool,
     pub policy: &'a ApprovalPolicy,
+    /// That the requester asks is the first of the approvals that the policy wants.
+    pub counts_requester: bool,
     /// Canonical JSON, validated, with its defaults: exactly what will run.
     pub arguments: &'a str,
     /// Which credential it would go out with.
@@ -37,9 +39,19 @@ pub struct Asked<'a> {
     pub call_id: &'a str,
 }
 
-/// Keeps a call until somebody decides. The same call of the same person waits once: `false` with the request
-/// that was there. The caps are looked at before, so that calls of one moment may exceed them by their number.
-pub async fn request(app: &Arc<App>, asked: Asked<'_>) -> Result<(Approval, bool)> {
+/// A call that waits for consent.
+pub struct Requested {
+    pub approval: Approval,
+    /// It was not waiting in this conversation before.
+    pub is_new: bool,
+    /// The code of a request for the same call that waits in another conversation.
+    pub equal_elsewhere: Option<String>,
+}
+
+/// Keeps a call until somebody decides. The same call of the same person waits once in a conversation; in another one
+/// it is a request of its own, so that each conversation is told its outcome. The caps are looked at before, so that
+/// calls of one moment may exceed them by their number.
+pub async fn request(app: &Arc<App>, asked: Asked<'_>) -> Result<Requested> {
     let principal = asked.principal;
     if !app.keys.has_ring() {
         let why = "there is no key to keep its arguments with; the operator has to set MCP_CONFIG_ENCRYPTION_KEY";
@@ -85,21 +97,25 @@ pub async fn request(app: &Arc<App>, asked: Asked<'_>) -> Result<(Approval, bool
         timeout: Duration::from_secs(u64::from(asked.policy.timeout_minutes) * 60),
     };
     if let Some(same) = store::approvals::same(&mut tx, &new).await? {
-        return Ok((same, false));
+        return Ok(Requested::again(same));
     }
+    let equal_elsewhere = store::approvals::equal_elsewhere(&mut tx, &new).await?;
     check_caps(app, &mut tx, &principal.user).await?;
     for attempt in 0..CODES {
         if let Some(approval) = store::approvals::insert(&mut tx, &new, &code(attempt)).await? {
-            return announced(
-                app,
-                tx,
+            if asked.counts_requester {
+                vote_as_requester(app, &mut tx, &approval).await?;
+            }
+            let run_ordinal = origin.map_or(0, |(_, ordinal, _)| ordinal);
+            announced(app, tx, &approval, run_ordinal).await?;
+            return Ok(Requested {
                 approval,
-                origin.map_or(0, |(_, ordinal, _)| ordinal),
-            )
-            .await;
+                is_new: true,
+                equal_elsewhere,
+            });
         }
         if let Some(same) = store::approvals::same(&mut tx, &new).await? {
-            return Ok((same, false));
+            return Ok(Requested::again(same));
         }
     }
     Err(Error::Busy {
@@ -108,17 +124,38 @@ pub async fn request(app: &Arc<App>, asked: Asked<'_>) -> Result<(Approval, bool
     })
 }
 
+impl Requested {
+    fn again(approval: Approval) -> Self {
+        Self {
+            approval,
+            is_new: false,
+            equal_elsewhere: None,
+        }
+    }
+}
+
+async fn vote_as_requester(app: &App, tx: &mut Tx, approval: &Approval) -> Result<()> {
+    let vote = Vote {
+        approval: approval.id,
+        by: approval.requester().clone(),
+        choice: Choice::Approve,
+        reason: None,
+        at: app.clock.now(),
+    };
+    store::approvals::vote(tx, approval.tenant, &vote).await
+}
+
 /// Shows a new request in its conversation and commits.
 async fn announced(
     app: &Arc<App>,
     mut tx: Tx,
-    approval: Approval,
+    approval: &Approval,
     run_ordinal: i64,
-) -> Result<(Approval, bool)> {
+) -> Result<()> {
     let mut event = None;
     if let Some(conversation) = approval.conversation {
         let parts = [Part::Approval(Box::new(delivery::note(
-            app, &approval, None,
+            app, approval, None,
         )))];
         let message = NewMessage {
             run: approval.run,
@@ -134,7 +171,7 @@ async fn announced(
     audit(
         app,
         &mut tx,
-        &approval,
+        approval,
         "approval.requested",
         approval.requester(),
         None,
@@ -144,9 +181,9 @@ async fn announced(
     if let Some((conversation, event)) = event {
         app.announce(approval.tenant, conversation, event);
     }
-    changed(app, &approval);
+    changed(app, approval);
     metrics::counter!("chatelaine_approvals_requested_total").increment(1);
-    Ok((approval, true))
+    Ok(())
 }
 
 async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId) -> Result<()> {

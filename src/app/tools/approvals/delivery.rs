@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use super::{App, time_of};
 use crate::{
-    app::runs::opening::{self, OpenedRun, Place, RunRequest},
+    app::{
+        accounts,
+        runs::opening::{self, OpenedRun, Place, RunRequest},
+    },
     domain::{
         approval::{Approval, Note, State},
         canonical::Hex,
@@ -59,13 +62,17 @@ pub(super) async fn deliver(
     let for_model =
         approval.follow_up && pack.is_some_and(|pack| pack.llm.provider != Provider::None);
     // Whoever stops a run wants to hear no more of it now; its model reads of this when it is asked something again.
-    let follow_up = for_model && approval.withdrawn_by.is_none();
+    // A run of its own is for somebody who is still signed in, with what they may do now.
+    let principal = accounts::newest_claims::current(tx, &approval.principal).await?;
+    let follow_up = principal
+        .ok()
+        .filter(|_| for_model && approval.withdrawn_by.is_none());
     let parts = [Part::Approval(Box::new(note(app, approval, result)))];
-    if follow_up {
+    if let Some(principal) = follow_up {
         let request = RunRequest {
             id: RunId::new(),
             conversation: &conversation,
-            principal: &approval.principal,
+            principal: &principal,
             kind: RunKind::Turn,
             place: approval.run.map_or(Place::Alone, Place::WithRun),
             role: Role::System,
@@ -130,6 +137,7 @@ pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String
         (State::Rejected, None) => Key::ApprovalRejected,
         (State::Expired, None) => Key::ApprovalExpired,
         (State::Cancelled, None) => Key::ApprovalCancelled,
+        (State::Revoked, None) if approval.decided_by.is_none() => Key::ApprovalRevokedUndecided,
         (State::Revoked, None) => Key::ApprovalRevoked,
         (State::Lapsed, None) => Key::ApprovalLapsed,
     };

@@ -28,9 +28,6 @@ const PAUSE: Duration = Duration::from_secs(5);
 /// Characters of an answer that came too late.
 const EVIDENCE: usize = 2000;
 
-/// Why nothing is made of a request that was taken back with its run.
-pub const STOPPED: &str = "the run that asked for it was stopped";
-
 /// An approved request that this process has taken to execute it, under a lease and a fence. Only [`claim`] makes one.
 pub struct Claimed(Approval);
 
@@ -79,8 +76,9 @@ pub async fn arguments(app: &App, approval: &Approval) -> Result<Box<RawValue>> 
     RawValue::from_string(opened.expose().to_owned()).map_err(Error::internal)
 }
 
-/// From here on it may be sent: committed before the first byte is. `Conflict` when the lease was lost.
-pub async fn start(app: &App, approval: &Claimed) -> Result<()> {
+/// From here on it may be sent: committed before the first byte is. Else why it was taken back meanwhile; `Conflict`
+/// when the lease was lost.
+pub async fn start(app: &App, approval: &Claimed) -> Result<Option<&'static str>> {
     let mut tx = app.db.tenant(approval.tenant).await?;
     let started = store::approvals::change(
         &mut tx,
@@ -88,7 +86,18 @@ pub async fn start(app: &App, approval: &Claimed) -> Result<()> {
         &held(approval, State::Executing, None),
     )
     .await?;
-    let started = started.ok_or_else(|| lost(approval))?;
+    let Some(started) = started else {
+        let now = store::approvals::get(&mut tx, approval.id).await?;
+        let withdrawn = now.filter(|now| {
+            now.fence == approval.fence
+                && now.state == State::Approved
+                && now.withdrawn_by.is_some()
+        });
+        return match withdrawn {
+            Some(now) => Ok(Some(now.withdrawn_reason())),
+            None => Err(lost(approval)),
+        };
+    };
     audit(
         app,
         &mut tx,
@@ -100,7 +109,7 @@ pub async fn start(app: &App, approval: &Claimed) -> Result<()> {
     .await?;
     tx.commit().await?;
     changed(app, &started);
-    Ok(())
+    Ok(None)
 }
 
 /// What came of the call. Of a request that was given up for lost meanwhile it is only evidence.
@@ -187,36 +196,32 @@ pub async fn put_off(app: &App, approval: &Claimed) -> Result<()> {
     tx.commit().await
 }
 
-/// Ends a request whose run was stopped; it could not be approved from that moment on anyhow. `false` when it is
+/// Ends a request that was taken back; it could not be approved from that moment on anyhow. `false` when it is
 /// another's, or over.
 pub async fn withdraw(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<bool> {
     let mut tx = app.db.tenant(tenant).await?;
     store::approvals::lock(&mut tx, id).await?;
     let approval = store::approvals::get(&mut tx, id).await?;
-    let Some(by) = approval
-        .filter(|it| it.state == State::Pending)
-        .and_then(|it| it.withdrawn_by)
-    else {
+    let approval = approval.filter(|it| it.state == State::Pending);
+    let withdrawn = approval.and_then(|it| it.withdrawn_by.clone().map(|by| (it, by)));
+    let Some((approval, by)) = withdrawn else {
         return Ok(false);
     };
+    // With its run it is taken back; a session that ended revokes it.
+    let (to, action) = match approval.withdrawn_cause {
+        None => (State::Cancelled, "approval.cancelled"),
+        Some(_) => (State::Revoked, "approval.revoked"),
+    };
     let change = Change {
-        by: Some(&by),
-        reason: Some(STOPPED),
-        ..due(State::Pending, State::Cancelled, When::Locked)
+        by: Some(&by).filter(|_| to == State::Cancelled),
+        reason: Some(approval.withdrawn_reason()),
+        ..due(State::Pending, to, When::Locked)
     };
     let Some(ended) = store::approvals::change(&mut tx, id, &change).await? else {
         return Ok(false);
     };
     let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
-    audit(
-        app,
-        &mut tx,
-        &ended,
-        "approval.cancelled",
-        &by,
-        change.reason,
-    )
-    .await?;
+    audit(app, &mut tx, &ended, action, &by, change.reason).await?;
     tx.commit().await?;
     published(app, &ended, delivered);
     Ok(true)

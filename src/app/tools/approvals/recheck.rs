@@ -12,18 +12,25 @@ use crate::{
         error::{Error, Result},
         pack::Pack,
         policy::{Decision, decide},
+        principal::Principal,
         server::{AccessMode, ServerSpec},
         tool::Tool,
     },
 };
 
-/// The server of a request by today's pack, with the values of the run that asked; or why the call must not be made.
+/// The server of a request by today's pack and the newest claims of its requester, with the values of the run that
+/// asked; or why the call must not be made.
 pub async fn permitted_server(
     app: &App,
     approval: &Approval,
 ) -> Result<Result<Arc<ServerSpec>, String>> {
-    let pack = match agents::pack(app, &approval.principal, approval.agent.as_str()).await {
+    let principal = match app.accounts.current(&approval.principal).await? {
+        Ok(principal) => principal,
+        Err(end) => return Ok(Err(end.reason().to_owned())),
+    };
+    let pack = match agents::pack(app, &principal, approval.agent.as_str()).await {
         Ok(pack) => pack,
+        Err(Error::Suspended(_)) => return Ok(Err("its tenant is suspended".to_owned())),
         Err(Error::NotFound(_) | Error::Forbidden(_)) => {
             return Ok(Err(
                 "its requester may not talk to the agent any more".to_owned()
@@ -43,16 +50,20 @@ pub async fn permitted_server(
         }
         _ => pack,
     };
-    Ok(permitted(&pack, approval))
+    Ok(permitted(&pack, &principal, approval))
 }
 
-fn permitted(pack: &Pack, approval: &Approval) -> Result<Arc<ServerSpec>, String> {
+fn permitted(
+    pack: &Pack,
+    principal: &Principal,
+    approval: &Approval,
+) -> Result<Arc<ServerSpec>, String> {
     let spec = pack
         .servers
         .iter()
         .find(|server| server.id == approval.server);
     let spec = spec.ok_or_else(|| "the agent does not have the server any more".to_owned())?;
-    match decide(spec, &approval.principal.standing(pack), &approval.tool) {
+    match decide(spec, &principal.standing(pack), &approval.tool) {
         Decision::Deny(_) => Err("its requester may not use the tool any more".to_owned()),
         Decision::Approve(policy) if Consent::from(policy) != approval.consent => {
             Err("who has to approve it has changed; ask again".to_owned())

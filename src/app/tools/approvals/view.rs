@@ -130,8 +130,8 @@ pub(super) async fn of(
         };
         votes.entry(vote.approval).or_default().push(view);
     }
+    let now = tx.now().await?;
     drop(tx);
-    let now = app.clock.now();
     let view = |approval: Approval| {
         let votes = votes.remove(&approval.id).unwrap_or_default();
         let open = approval.state == State::Pending && now < approval.expires_at;

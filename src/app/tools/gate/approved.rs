@@ -75,7 +75,12 @@ pub async fn call(
         arguments,
     } = ready;
     let permit = match Permit::approved(caller(app, approval), approval, &spec, destination).await {
-        Ok(permit) => permit,
+        Ok(Ok(permit)) => permit,
+        Ok(Err(reason)) => {
+            return execution::revoke(app, approval, reason)
+                .await
+                .map(|()| None);
+        }
         // Nothing was sent: the audit queue is full.
         Err(Error::Busy { .. }) => return execution::put_off(app, approval).await.map(|()| None),
         Err(error) => return Err(error),
@@ -100,7 +105,7 @@ fn caller<'a>(app: &'a Arc<App>, approval: &'a Approval) -> Caller<'a> {
 
 async fn checked(app: &Arc<App>, approval: &Claimed) -> Result<Ready, Held> {
     if approval.withdrawn_by.is_some() {
-        return Err(Held::Revoked(execution::STOPPED.to_owned()));
+        return Err(Held::Revoked(approval.withdrawn_reason().to_owned()));
     }
     let spec = permitted_server(app, approval)
         .await?

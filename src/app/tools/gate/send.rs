@@ -135,13 +135,14 @@ impl<'a> Permit<'a> {
     }
 
     /// For an approved call that this process has claimed. The request is being executed from here on, which is
-    /// committed before anything is sent. `Conflict` when the claim was lost.
+    /// committed before anything is sent. The inner error says why the request was taken back; `Conflict` when the claim
+    /// was lost.
     pub(super) async fn approved(
         caller: Caller<'a>,
         claimed: &'a Claimed,
         server: &'a ServerSpec,
         destination: Destination,
-    ) -> Result<Self> {
+    ) -> Result<Result<Self, &'static str>> {
         let what = (claimed.server.as_str(), claimed.tool.as_str());
         let row = AuditRow {
             args_sha256: claimed.args_sha256.to_vec(),
@@ -150,7 +151,11 @@ impl<'a> Permit<'a> {
         };
         let permit = caller.permit(server, destination, row)?;
         match execution::start(caller.app, claimed).await {
-            Ok(()) => Ok(permit),
+            Ok(None) => Ok(Ok(permit)),
+            Ok(Some(reason)) => {
+                permit.end(CallStatus::Denied);
+                Ok(Err(reason))
+            }
             Err(error) => {
                 permit.end(CallStatus::Denied);
                 Err(error)

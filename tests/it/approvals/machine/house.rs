@@ -9,7 +9,7 @@ use chatelaine::{
         accounts::add_tenant,
         platform::keys,
         tools::approvals::{
-            self, Asked, Verdict,
+            self, Asked, Requested, Verdict,
             execution::{self, Claimed},
         },
     },
@@ -144,6 +144,7 @@ impl House {
             claims: Arc::new(claims),
             locale: None,
             authenticated: true,
+            key: None,
         }
     }
 
@@ -181,13 +182,18 @@ impl House {
             server: &server,
             tool: &tool,
             policy,
+            counts_requester: false,
             arguments: &arguments,
             credential: "/0",
             run: RunId::new(),
             call_id: "call",
         };
         match approvals::request(&self.app, asked).await {
-            Ok((approval, true)) => {
+            Ok(Requested {
+                approval,
+                is_new: true,
+                ..
+            }) => {
                 let Approval {
                     id, args_sha256, ..
                 } = approval;
@@ -199,7 +205,7 @@ impl House {
                 });
                 Answer::Kept(self.kept.len() - 1, true)
             }
-            Ok((approval, false)) => Answer::Kept(self.number(approval.id), false),
+            Ok(Requested { approval, .. }) => Answer::Kept(self.number(approval.id), false),
             Err(error) => refused(&error),
         }
     }
@@ -319,7 +325,11 @@ impl House {
         let app = &self.app;
         let done = match held {
             Held::Beat => return was(execution::heartbeat(app, approval).await),
-            Held::Start => return was(execution::start(app, approval).await.map(|()| true)),
+            Held::Start => {
+                return was(execution::start(app, approval)
+                    .await
+                    .map(|withdrawn| withdrawn.is_none()));
+            }
             Held::Revoke => execution::revoke(app, approval, "it changed").await,
             Held::PutOff => execution::put_off(app, approval).await,
             Held::Finish(status) => {

@@ -1,0 +1,220 @@
+//! Deciding about requests, and revoking those that are not what would run any more.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    App, audit, delivery, over, packs, published, recheck, refusal, time_of, turned, unknown,
+};
+use crate::{
+    domain::{
+        approval::{Approval, Approver, Choice, State, Vote},
+        audit::SYSTEM,
+        canonical::Hash,
+        error::{Error, Result},
+        ids::{ApprovalId, TenantId, UserId},
+        pack::Pack,
+    },
+    store::{
+        self, Tx,
+        approvals::{Change, Page, When, Whose},
+    },
+};
+
+/// What somebody decides about a request.
+pub struct Verdict {
+    pub choice: Choice,
+    pub reason: Option<String>,
+    /// Of the arguments that they saw.
+    pub args_sha256: Hash,
+}
+
+/// Decides. The first look only locks the row: what counts is read in statements of their own after it, because
+/// the lock may have been waited for past the expiry.
+pub async fn decide(
+    app: &Arc<App>,
+    approver: &Approver,
+    id: ApprovalId,
+    verdict: &Verdict,
+) -> Result<Approval> {
+    let obstacle = obstacle(app, approver, id, verdict).await?;
+    let packs = packs(app, approver.tenant()).await?;
+    let mut tx = app.db.tenant(approver.tenant()).await?;
+    store::approvals::lock(&mut tx, id).await?;
+    let approval = store::approvals::get(&mut tx, id)
+        .await?
+        .ok_or_else(|| unknown(&id.to_string()))?;
+    if !approver.may_decide(&approval) {
+        return Err(refusal(approver, &approval));
+    }
+    let code = &approval.code;
+    if verdict.args_sha256 != approval.args_sha256 {
+        return Err(Error::Conflict(format!(
+            "these are not the arguments of {code}; look at it again and decide anew"
+        )));
+    }
+    let votes = store::approvals::votes(&mut tx, &[id]).await?;
+    if let Some(mine) = votes.iter().find(|vote| vote.by == *approver.user()) {
+        if mine.choice == verdict.choice {
+            return Ok(approval);
+        }
+        return Err(Error::Conflict(format!(
+            "you {} {code} at {}",
+            mine.choice.done(),
+            time_of(mine.at)
+        )));
+    }
+    if !store::approvals::is_live(&mut tx, id).await? {
+        return Err(Error::Conflict(over(&approval)));
+    }
+    if let Some(reason) = obstacle {
+        let ended = revoke(app, tx, &approval, &reason).await?;
+        return Err(Error::Conflict(format!(
+            "{} cannot be approved any more and was revoked: {reason}",
+            ended.code
+        )));
+    }
+    let vote = Vote {
+        approval: id,
+        by: approver.user().clone(),
+        choice: verdict.choice,
+        reason: verdict.reason.clone(),
+        at: app.clock.now(),
+    };
+    store::approvals::vote(&mut tx, approver.tenant(), &vote).await?;
+    let earlier = count_approvals(&mut tx, &packs, &approval, &votes).await?;
+    let enough =
+        earlier + 1 >= usize::try_from(approval.consent.min_approvals).unwrap_or(usize::MAX);
+    let to = match verdict.choice {
+        Choice::Reject => Some(State::Rejected),
+        Choice::Approve if enough => Some(State::Approved),
+        Choice::Approve => None,
+    };
+    let (approval, delivered) = match to {
+        Some(to) => turned(app, &mut tx, id, to, &vote).await?,
+        None => (
+            store::approvals::get(&mut tx, id)
+                .await?
+                .ok_or_else(|| unknown(code))?,
+            None,
+        ),
+    };
+    let action = if verdict.choice == Choice::Approve {
+        "approval.approved"
+    } else {
+        "approval.rejected"
+    };
+    audit(
+        app,
+        &mut tx,
+        &approval,
+        action,
+        approver.user(),
+        verdict.reason.as_deref(),
+    )
+    .await?;
+    tx.commit().await?;
+    published(app, &approval, delivered);
+    if approval.state == State::Approved {
+        // The receiver lives as long as the process works; what is sent after that is found by another.
+        let _ = app.approved.send((approval.tenant, approval.id));
+    }
+    Ok(approval)
+}
+
+/// Why a request must not be approved although it is pending. Asked before the row is locked.
+async fn obstacle(
+    app: &Arc<App>,
+    approver: &Approver,
+    id: ApprovalId,
+    verdict: &Verdict,
+) -> Result<Option<String>> {
+    if verdict.choice == Choice::Reject {
+        return Ok(None);
+    }
+    let mut tx = app.db.tenant(approver.tenant()).await?;
+    let approval = store::approvals::get(&mut tx, id).await?;
+    drop(tx);
+    match approval
+        .filter(|approval| approval.state == State::Pending && approver.may_decide(approval))
+    {
+        Some(approval) => recheck::obstacle(app, &approval).await,
+        None => Ok(None),
+    }
+}
+
+/// How many approved it earlier and still may, by their newest claims.
+async fn count_approvals(
+    tx: &mut Tx,
+    packs: &[Arc<Pack>],
+    approval: &Approval,
+    votes: &[Vote],
+) -> Result<usize> {
+    let approve = votes.iter().filter(|vote| vote.choice == Choice::Approve);
+    let voters: Vec<UserId> = approve.map(|vote| vote.by.clone()).collect();
+    if voters.is_empty() {
+        return Ok(0);
+    }
+    let known = store::users::newest(tx, &voters).await?;
+    let may = |voter: &UserId| match known.iter().find(|person| person.user == *voter) {
+        Some(person) => person
+            .approver(packs)
+            .is_ok_and(|approver| approver.may_decide(approval)),
+        // A service's key, or somebody who voted before claims were kept.
+        None => true,
+    };
+    Ok(voters.iter().filter(|voter| may(voter)).count())
+}
+
+/// Revokes what waits for a user and is not theirs to ask any more, by their newest claims.
+pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId) -> Result<()> {
+    let page = Page {
+        state: Some(State::Pending),
+        undecided: false,
+        before: None,
+        limit: i64::from(app.config.approvals_per_tenant),
+    };
+    let mut tx = app.db.tenant(tenant).await?;
+    let waiting = store::approvals::list(&mut tx, Whose::Requester(user), page).await?;
+    drop(tx);
+    for approval in waiting {
+        let Err(reason) = recheck::permitted_server(app, &approval).await? else {
+            continue;
+        };
+        let mut tx = app.db.tenant(tenant).await?;
+        store::approvals::lock(&mut tx, approval.id).await?;
+        match revoke(app, tx, &approval, &reason).await {
+            // It was decided meanwhile; whoever executes it looks again.
+            Ok(_) | Err(Error::Conflict(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Ends a pending request, locked in this transaction, that is not what would run any more.
+async fn revoke(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -> Result<Approval> {
+    let (from, to, when) = (State::Pending, State::Revoked, When::Locked);
+    let change = Change {
+        from,
+        to,
+        when,
+        reason: Some(reason),
+        by: None,
+        window: Duration::ZERO,
+    };
+    let ended = store::approvals::change(&mut tx, approval.id, &change).await?;
+    let ended = ended.ok_or_else(|| Error::Conflict(over(approval)))?;
+    let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
+    audit(
+        app,
+        &mut tx,
+        &ended,
+        "approval.revoked",
+        &UserId(SYSTEM.into()),
+        Some(reason),
+    )
+    .await?;
+    tx.commit().await?;
+    published(app, &ended, delivered);
+    Ok(ended)
+}

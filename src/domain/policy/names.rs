@@ -1,0 +1,135 @@
+//! Names in a pack that fit no tool of their server. In an approval policy such a name was meant to guard something, so
+//! a tool whose name is close to it is closed until the pack is mended.
+
+use std::collections::BTreeSet;
+
+use super::{ToolAccess, ToolPattern, any_matches};
+use crate::domain::server::ServerSpec;
+
+impl ToolAccess {
+    /// The tools that a misspelt name of an approval policy was probably meant to guard, and that no policy guards.
+    pub fn closed_tools<'t>(&self, tools: &[&'t str]) -> BTreeSet<&'t str> {
+        let mut closed = BTreeSet::new();
+        for policy in &self.approval {
+            for name in unmatched(&policy.tools, tools) {
+                closed.extend(self.closed_by(name, tools));
+            }
+        }
+        closed
+    }
+
+    fn closed_by<'t>(&self, name: &ToolPattern, tools: &[&'t str]) -> Vec<&'t str> {
+        let guards = |tool: &str| {
+            self.approval
+                .iter()
+                .any(|policy| any_matches(&policy.tools, tool))
+        };
+        let close = tools
+            .iter()
+            .copied()
+            .filter(|tool| !guards(tool) && is_close(&name.0, tool));
+        close.collect()
+    }
+}
+
+impl ServerSpec {
+    /// The names in the rules of this server that fit none of its tools, each as a sentence.
+    pub fn unmatched_names(&self, tools: &[&str]) -> Vec<String> {
+        let sentence = |place: &str, name: &ToolPattern| {
+            format!(
+                "`{place}` names {:?}, which the server does not have",
+                name.0
+            )
+        };
+        let list = |place: &str, names: &[ToolPattern]| -> Vec<String> {
+            let names = unmatched(names, tools);
+            names.map(|name| sentence(place, name)).collect()
+        };
+        let mut sentences = list("tools", self.tools.as_deref().unwrap_or_default());
+        let Some(access) = &self.tool_access else {
+            return sentences;
+        };
+        sentences.extend(list("toolAccess.public", &access.public));
+        for (role, names) in access.roles.iter().flatten() {
+            sentences.extend(list(&format!("toolAccess.roles.{role}"), names));
+        }
+        for policy in &access.approval {
+            for name in unmatched(&policy.tools, tools) {
+                let mut said = sentence("toolAccess.approval", name);
+                let closed = access.closed_by(name, tools);
+                if !closed.is_empty() {
+                    said += &format!("; {} is closed until it is corrected", closed.join(", "));
+                }
+                sentences.push(said);
+            }
+        }
+        sentences
+    }
+}
+
+fn unmatched<'p>(
+    names: &'p [ToolPattern],
+    tools: &[&str],
+) -> impl Iterator<Item = &'p ToolPattern> {
+    names
+        .iter()
+        .filter(move |name| !tools.iter().any(|tool| name.matches(tool)))
+}
+
+/// Whether two names differ in a letter or two (one where they are short), in case, or in `-` for `_`.
+fn is_close(name: &str, tool: &str) -> bool {
+    let folded = |text: &str| -> Vec<char> {
+        let letters = text.chars().flat_map(char::to_lowercase);
+        letters.map(|c| if c == '-' { '_' } else { c }).collect()
+    };
+    let (name, tool) = (folded(name), folded(tool));
+    let most = if name.len().min(tool.len()) <= 4 {
+        1
+    } else {
+        2
+    };
+    !name.contains(&'*')
+        && name.len().abs_diff(tool.len()) <= most
+        && distance(&name, &tool) <= most
+}
+
+/// How many letters have to be changed, added or removed (Levenshtein).
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_close_in_a_letter_or_two_in_case_and_in_dashes() {
+        for (name, tool) in [
+            ("send_mony", "send_money"),
+            ("send-money", "send_money"),
+            ("Send_Money", "send_money"),
+            ("sned_money", "send_money"),
+            ("pay", "pax"),
+        ] {
+            assert!(is_close(name, tool), "{name} {tool}");
+        }
+        for (name, tool) in [
+            ("send_money", "list_money"),
+            ("pay", "buy"),
+            ("send_mon*", "send_money"),
+            ("get_balance", "get_rates"),
+        ] {
+            assert!(!is_close(name, tool), "{name} {tool}");
+        }
+    }
+}
