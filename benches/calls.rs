@@ -207,6 +207,7 @@ impl Sides {
             toolbox: &self.toolbox,
             run: RunId::new(),
             call_id: "call_1",
+            is_recorded: false,
             target: Target::Pair {
                 server: "bank",
                 tool: TOOL,

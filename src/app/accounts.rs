@@ -119,7 +119,7 @@ struct Shared {
     /// Keys that were revoked while the row of the key may still be remembered.
     revoked_keys: Cache<ApiKeyId, ()>,
     /// People whose claims were written a moment ago.
-    kept_claims: Cache<(TenantId, UserId), Arc<Principal>>,
+    kept_claims: Cache<(TenantId, UserId), Arc<newest_claims::Kept>>,
     /// The newest claims of people, at most a second old.
     newest_claims: Cache<(TenantId, UserId), Option<Arc<Principal>>>,
     /// Tells whose claims have changed.

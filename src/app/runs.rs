@@ -86,7 +86,7 @@ pub async fn cancel_of(app: &App, tenant: TenantId, user: &UserId, id: RunId) ->
     let below = store::trees::below(&mut tx, id).await?;
     let open = store::trees::stop(&mut tx, &below).await?;
     let ended = match own {
-        Err(Error::Conflict(_)) if !open.is_empty() => false,
+        Err(Error::Conflict(_)) if !open.is_empty() || !withdrawn.is_empty() => false,
         own => own?,
     };
     // What was asked for between the two looks at the tree.

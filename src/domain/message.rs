@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 
 use super::{
     approval,
-    ids::{ApprovalId, ConversationId, MessageId, RunId},
+    ids::{ApprovalId, AuditId, ConversationId, MessageId, RunId},
     server::FieldKind,
 };
 
@@ -140,6 +140,9 @@ pub struct ToolCall {
     pub tool: Option<String>,
     /// The arguments, or the text that could not be parsed as JSON.
     pub arguments: Value,
+    /// The line of the audit trail that is written before the call is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit_id: Option<AuditId>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -202,6 +205,20 @@ pub enum CallStatus {
     OutcomeUnknown,
     /// The person cancelled the run before it was sent.
     Cancelled,
+}
+
+impl CallStatus {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Denied => "denied",
+            Self::AwaitingApproval => "awaiting_approval",
+            Self::AwaitingInput => "awaiting_input",
+            Self::OutcomeUnknown => "outcome_unknown",
+            Self::Cancelled => "cancelled",
+        }
+    }
 }
 
 /// By hand, because a tagged enum reads everything before it knows the tag: a server's raw result must not be

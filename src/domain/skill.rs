@@ -9,7 +9,7 @@ use serde_json::{Map, Value, value::RawValue};
 
 use super::{
     canonical, command,
-    ids::ServerId,
+    ids::{AuditId, ServerId},
     message::{ToolCall, ToolResult},
     pack::Pack,
 };
@@ -49,6 +49,7 @@ impl Skill {
             server: Some(self.server.to_string()),
             tool: Some(self.tool().to_owned()),
             arguments: Value::Object(arguments),
+            audit_id: Some(AuditId::new()),
         }
     }
 }

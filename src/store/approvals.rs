@@ -287,6 +287,19 @@ pub async fn get(tx: &mut Tx, id: ApprovalId) -> Result<Option<Approval>> {
     row.map(TryInto::try_into).transpose()
 }
 
+/// What a run has asked for.
+pub async fn of_run(tx: &mut Tx, run: RunId) -> Result<Vec<Approval>> {
+    let rows = rows!(
+        "select",
+        "from approvals a where a.tenant_id = $2 and run_id = $1",
+        run.0,
+        tx.tenant()?.0,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter().map(TryInto::try_into).collect()
+}
+
 /// By its code: the open one, else the newest that had it.
 pub async fn by_code(tx: &mut Tx, code: &str) -> Result<Option<Approval>> {
     let row = rows!(

@@ -1,5 +1,8 @@
-//! Rows of the audit trail: only ever added. Content is a hash, never arguments or results. Calls come in
-//! batches; everything else is written in the transaction of what it says ([`record`]).
+//! Rows of the audit trail: only ever added. Content is a hash, never arguments or results. A call of a run is written in
+//! the transaction that makes the call a row, before it is sent, and its outcome beside it afterwards ([`end`]). Calls
+//! that have no row come in batches; everything else is written in the transaction of what it says ([`record`]).
+
+use std::collections::HashSet;
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -83,6 +86,33 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, rows: &[AuditRow]) -> Result<
     .execute(tx.conn())
     .await?;
     Ok(())
+}
+
+/// Notes how a call ended whose line was written before it was sent.
+pub async fn end(tx: &mut Tx, line: AuditId, outcome: &str) -> Result<()> {
+    sqlx::query!(
+        "insert into audit_outcomes (tenant_id, id, outcome)
+         select $1, id, $3 from audit where tenant_id = $1 and id = $2 on conflict do nothing",
+        tx.tenant()?.0,
+        line.0,
+        outcome,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Which of these lines are written.
+pub async fn written(tx: &mut Tx, lines: &[AuditId]) -> Result<HashSet<AuditId>> {
+    let ids: Vec<Uuid> = lines.iter().map(|line| line.0).collect();
+    let found = sqlx::query_scalar!(
+        "select id from audit where tenant_id = $1 and id = any($2)",
+        tx.tenant()?.0,
+        &ids,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(found.into_iter().map(AuditId).collect())
 }
 
 /// Writes down what the transaction does, as of now by the database's clock.
@@ -183,21 +213,23 @@ pub async fn list(
     let last = before.map_or(last, |before| before.0.min(last));
     let rows = sqlx::query_as!(
         Row,
-        "
-        select id, at, actor, action, agent, run_id, server, tool, encode(args_sha256, 'hex') as args_sha256, outcome, detail
-        from audit
-        where tenant_id = $1 and id >= $2 and id < $3
+        r#"
+        select a.id, at, actor, action, agent, run_id, server, tool, encode(args_sha256, 'hex') as args_sha256,
+               coalesce(o.outcome, a.outcome) as "outcome!", detail
+        from audit a
+        left join audit_outcomes o on o.tenant_id = $1 and o.id = a.id
+        where a.tenant_id = $1 and a.id >= $2 and a.id < $3
           and ($4::timestamptz is null or at >= $4) and ($5::timestamptz is null or at < $5)
           and ($6::text is null or actor = $6)
           and ($7::text is null or action = $7) and ($8::text is null or starts_with(action, $8))
           -- what lets the index of all that is not a call serve
           and ($8::text is null or $8 = 'tool.' or action <> 'tool.call')
           and ($9::text is null or server = $9) and ($10::text is null or tool = $10)
-          and ($11::uuid is null or run_id = $11) and ($12::text is null or outcome = $12)
+          and ($11::uuid is null or run_id = $11) and ($12::text is null or coalesce(o.outcome, a.outcome) = $12)
           and ($13::bytea is null or args_sha256 = $13)
-        order by id desc
+        order by a.id desc
         limit $14
-        ",
+        "#,
         tenant.0,
         first,
         last,

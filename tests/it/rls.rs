@@ -23,7 +23,7 @@ const NOT_OF_A_TENANT: [&str; 5] = [
 ];
 
 /// The tables whose rows are only ever added.
-const APPEND_ONLY: [&str; 2] = ["audit", "operator_audit"];
+const APPEND_ONLY: [&str; 3] = ["audit", "audit_outcomes", "operator_audit"];
 
 /// A row of each table, for `$1`, the tenant. Its other ids are made from the tenant's (`$2`, a text, is a
 /// unique word), so that a row may refer to the one above it.
@@ -121,6 +121,7 @@ const ROWS: &[(&str, &str)] = &[
         "insert into access_tokens (tenant_id, id, request, fence) values ($1, $1, sha256(convert_to($2, 'utf8')), 1)",
     ),
     ("audit", "insert into audit (tenant_id, id, at, actor, action, outcome) values ($1, $1, now(), $2, 'call', 'ok')"),
+    ("audit_outcomes", "insert into audit_outcomes (tenant_id, id, outcome) values ($1, $1, $2)"),
     ("usage", "insert into usage (tenant_id, id, day, user_id, agent) values ($1, $1, now(), $2, 'bank')"),
     (
         "usage_additions",

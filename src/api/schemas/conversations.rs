@@ -11,7 +11,7 @@ use crate::{
     },
     domain::{
         approval, event,
-        ids::{AgentId, ApprovalId, ConversationId, MessageId, RunId},
+        ids::{AgentId, ApprovalId, AuditId, ConversationId, MessageId, RunId},
         menu as domain_menu,
         menu::Action,
         message::{
@@ -235,6 +235,8 @@ schemas! {
         tool: Option<String>,
         /// The arguments, or the text that could not be parsed as JSON.
         arguments: Value,
+        /// The line of the audit trail that is written before the call is sent.
+        audit_id: Option<AuditId>,
     }
 
     struct ToolResult for message::ToolResult {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
-use super::{Accounts, Shared};
+use super::{Accounts, KEY_USER, Shared};
 use crate::{
     domain::{
         error::Result,
@@ -33,39 +33,74 @@ const OF_A_TOKEN: [&str; 10] = [
 /// Claims that say to which session something belongs.
 const OF_A_SESSION: [&str; 3] = ["iss", "iat", "exp"];
 
+/// Claims of a person that are written, and of which token they were read.
+pub(super) struct Kept {
+    source: Arc<Map<String, Value>>,
+    person: Principal,
+    issued_at: Option<OffsetDateTime>,
+}
+
 impl Shared {
-    /// Keeps the claims of somebody who was verified just now. Without a write when the same were kept a moment ago.
-    pub(super) async fn keep_claims(&self, principal: &Principal) -> Result<()> {
-        let whose = (principal.tenant, principal.user.clone());
-        let issued_at = principal.claims.get("iat").and_then(Value::as_f64);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a cast saturates, and what is out of range is taken for now"
-        )]
-        let issued_at =
-            issued_at.and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds as i64).ok());
-        let person = of_person(principal);
-        if self
-            .kept_claims
-            .get(&whose)
-            .await
-            .is_some_and(|kept| kept.claims == person.claims && kept.locale == person.locale)
-        {
-            return Ok(());
+    /// The claims of somebody who was verified just now, if they have to be written.
+    pub(super) async fn claims_to_keep(&self, principal: &Principal) -> Option<Kept> {
+        // A service's claims stand with its key, and a guest has none.
+        if !principal.authenticated || principal.user.as_str().starts_with(KEY_USER) {
+            return None;
         }
-        let mut tx = self.db.tenant(principal.tenant).await?;
-        let is_news = store::users::put(&mut tx, &person, issued_at).await?;
-        tx.commit().await?;
+        let whose = (principal.tenant, principal.user.clone());
+        let known = self.kept_claims.get(&whose).await;
+        if let Some(known) = &known
+            && Arc::ptr_eq(&known.source, &principal.claims)
+        {
+            return None;
+        }
+        let new = Kept {
+            source: principal.claims.clone(),
+            person: of_person(principal),
+            issued_at: issued_at(principal),
+        };
+        let Some(known) = known else {
+            return Some(new);
+        };
+        let is_same =
+            known.person.claims == new.person.claims && known.person.locale == new.person.locale;
+        if is_same {
+            self.kept_claims.insert(whose, Arc::new(new)).await;
+            return None;
+        }
+        // An older token than the one that was read last.
+        let is_older =
+            matches!((new.issued_at, known.issued_at), (Some(new), Some(known)) if new < known);
+        (!is_older).then_some(new)
+    }
+
+    /// After the commit of [`Kept::write`], which says whether they are news.
+    pub(super) async fn claims_kept(&self, kept: Kept, is_news: bool) {
+        let whose = (kept.person.tenant, kept.person.user.clone());
         self.newest_claims.invalidate(&whose).await;
-        self.kept_claims
-            .insert(whose.clone(), Arc::new(person))
-            .await;
+        self.kept_claims.insert(whose.clone(), Arc::new(kept)).await;
         if is_news {
             // Nobody may be listening.
             let _ = self.claims_changed.send(whose);
         }
-        Ok(())
     }
+}
+
+impl Kept {
+    /// Whether they are other claims than before.
+    pub(super) async fn write(&self, tx: &mut Tx) -> Result<bool> {
+        store::users::put(tx, &self.person, self.issued_at).await
+    }
+}
+
+/// When the token was issued that the principal came with, if the token says so.
+fn issued_at(principal: &Principal) -> Option<OffsetDateTime> {
+    let seconds = principal.claims.get("iat")?.as_f64()?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a cast saturates, and what is out of range is taken for now"
+    )]
+    OffsetDateTime::from_unix_timestamp(seconds as i64).ok()
 }
 
 /// The principal without what belongs to one token.

@@ -26,8 +26,8 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(super) const BEHIND: usize = 256;
 
 impl Shared {
-    /// Refuses a caller whose token was valid and whose session is over, and one whose tenant is gone or suspended. What
-    /// is not remembered of the two is read in one transaction.
+    /// Refuses a caller whose token was valid and whose session is over, and one whose tenant is gone or suspended; keeps
+    /// the claims of any other. What is not remembered of it is read and written in one transaction.
     pub(super) async fn check_session(&self, principal: &Principal, by_token: bool) -> Result<()> {
         let Principal { tenant, user, .. } = principal;
         let whose = (*tenant, user.clone());
@@ -37,8 +37,9 @@ impl Shared {
             Some(None)
         };
         let known = self.known_tenant(*tenant).await;
+        let claims = self.claims_to_keep(principal).await;
         let mut tx = None;
-        if sign_out.is_none() || known.is_none() {
+        if sign_out.is_none() || known.is_none() || claims.is_some() {
             tx = Some(self.db.tenant(*tenant).await?);
         }
         let sign_out = match (sign_out, &mut tx) {
@@ -57,10 +58,18 @@ impl Shared {
             (known, _) => known.ok_or_else(|| Error::not_found("tenant")),
         };
         match tenant {
-            Ok(tenant) => tenant.require_active(),
-            Err(Error::NotFound(_)) => unauthenticated("the tenant of this credential is gone"),
-            Err(error) => Err(error),
+            Ok(tenant) => tenant.require_active()?,
+            Err(Error::NotFound(_)) => {
+                return unauthenticated("the tenant of this credential is gone");
+            }
+            Err(error) => return Err(error),
         }
+        if let (Some(claims), Some(mut tx)) = (claims, tx) {
+            let is_news = claims.write(&mut tx).await?;
+            tx.commit().await?;
+            self.claims_kept(claims, is_news).await;
+        }
+        Ok(())
     }
 }
 

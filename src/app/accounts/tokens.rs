@@ -86,7 +86,6 @@ impl Shared {
         let (issuer, claims) = self.verify(token, address).await?;
         let expiry = check_times(&claims, now)?;
         let caller = caller(&issuer, claims)?;
-        self.keep_claims(&caller.principal).await?;
         let until = expiry.min(now + REMEMBERED);
         let size = u32::try_from(token.len()).expect("a longer token was refused");
         self.tokens

@@ -190,18 +190,12 @@ impl Work {
                 commands::Answer::Call(call, irregularity) => {
                     let of_skill = skill::is_one([&call]);
                     let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
-                    self.append(Role::Assistant, &[Part::ToolCall(call.clone())], false)
-                        .await?;
+                    let calls = vec![(call, irregularity.map(calls::Flaw::Irregular))];
+                    let lines = self.first_lines(&toolbox, &calls);
+                    self.append_call(&calls[0].0, &lines).await?;
                     // A skill is one call from beginning to end: nobody is asked in the middle.
                     let target = target.filter(|_| !of_skill);
-                    let results = self
-                        .make_calls(
-                            &toolbox,
-                            vec![(call, irregularity.map(calls::Flaw::Irregular))],
-                            false,
-                            target,
-                        )
-                        .await?;
+                    let results = self.make_calls(&toolbox, calls, false, target).await?;
                     self.tell_of_credentials(pack).await?;
                     (results, of_skill)
                 }
@@ -251,7 +245,8 @@ impl Work {
                 return Ok(ending.saying(reply.text, Some(reply.usage)));
             }
             let calls = calls::resolve(&reply, &toolbox);
-            self.append_reply(&reply, &calls).await?;
+            let lines = self.first_lines(&toolbox, &calls);
+            self.append_reply(&reply, &calls, &lines).await?;
             self.make_calls(&toolbox, calls, true, target).await?;
             self.tell_of_credentials(pack).await?;
             if self.cancel.is_cancelled() {

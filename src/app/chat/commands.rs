@@ -21,6 +21,7 @@ use crate::domain::{
     canonical,
     connection::DownCause,
     error::{Error, Result},
+    ids::AuditId,
     message::{Choice, Part, ToolCall},
     run::ClaimedRun,
     texts::{self, Key},
@@ -357,6 +358,7 @@ fn parse_call(run: &ClaimedRun, rest: &str) -> Result<(ToolCall, Option<String>)
         server: Some(server),
         tool: Some(tool),
         arguments,
+        audit_id: Some(AuditId::new()),
     };
     Ok((call, canonical::irregularity(&text)))
 }

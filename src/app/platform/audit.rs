@@ -1,7 +1,7 @@
-//! The audit trail: reading it, and writing that of tool calls (everything else is written where it is done, in
-//! the same transaction). A line is promised before the call is made and written within 100 ms,
-//! in batches; when the queue is full the call is refused, never the line dropped. A killed process loses
-//! at most the lines of its last 100 ms; what it was calling then is in the conversation all the same.
+//! The audit trail: reading it, and writing that of calls which have no row of their own: refused calls, prompts and
+//! resources (everything else is written where it is done, in the same transaction). A line is promised before the
+//! request is made and written within 100 ms, in batches; when the queue is full the request is refused, never the line
+//! dropped. A killed process loses at most the lines of its last 100 ms.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

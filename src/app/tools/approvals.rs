@@ -18,7 +18,7 @@ use std::sync::Arc;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 pub use self::{
-    asking::{Asked, Requested, request},
+    asking::{Asked, Requested, request, waiting_text},
     deciding::{Verdict, decide, revoke_unpermitted},
 };
 use self::{delivery::Delivered, view::View};

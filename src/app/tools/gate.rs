@@ -23,16 +23,17 @@ use crate::app::{
 };
 use crate::{
     domain::{
-        approval::State,
         canonical,
         error::Error,
         ids::RunId,
-        message::{CallStatus, ToolResult},
+        message::{CallStatus, ToolCall, ToolResult},
         policy::{Allowed, ApprovalPolicy, Decision, decide},
         principal::Principal,
+        run::ClaimedRun,
         server::ServerSpec,
     },
     mcp::Progress,
+    store::audit::AuditRow,
 };
 
 /// Characters of a name that somebody made up.
@@ -44,6 +45,8 @@ pub struct Call<'a> {
     pub toolbox: &'a Arc<Toolbox>,
     pub run: RunId,
     pub call_id: &'a str,
+    /// Its line in the audit trail is written ([`opening_line`]); whoever keeps the result writes the outcome.
+    pub is_recorded: bool,
     pub target: Target<'a>,
     /// Parsed arguments, or the text that is no JSON.
     pub arguments: Result<Value, &'a str>,
@@ -61,6 +64,40 @@ pub enum Target<'a> {
     Name(&'a str),
     /// By the server's id and the tool's own name.
     Pair { server: &'a str, tool: &'a str },
+}
+
+/// The line of the audit trail for a call that may be sent without anybody's consent. It is written in the transaction
+/// that makes the call a row: a call of a run without a line was never sent. `None` for any other call.
+pub fn opening_line(
+    app: &Arc<App>,
+    run: &ClaimedRun,
+    toolbox: &Toolbox,
+    call: &ToolCall,
+) -> Option<AuditRow> {
+    let (server, tool) = (call.server.as_deref()?, call.tool.as_deref()?);
+    let (spec, named) = toolbox.by_pair(server, tool)?;
+    let Decision::Allow(allowed) = decide(spec, toolbox.standing(), &named.tool.name) else {
+        return None;
+    };
+    let caller = Caller {
+        app,
+        principal: &run.principal,
+        agent: toolbox.agent(),
+        run: Some(run.id),
+        is_recorded: true,
+    };
+    let (arguments, unknown) = (call.arguments.to_string(), CallStatus::OutcomeUnknown);
+    Some(AuditRow {
+        id: call.audit_id?,
+        detail: detail_of(&allowed),
+        ..caller.audit_row("tool.call", (server, tool), &arguments, unknown)
+    })
+}
+
+fn detail_of(allowed: &Allowed<'_>) -> Option<String> {
+    allowed
+        .is_self_approved()
+        .then(|| "self-approved".to_owned())
 }
 
 /// Makes the call, or says why not. The result is what the model hears; nothing here is an error of ours.
@@ -99,10 +136,7 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
             return ask(app, &call, asked).await;
         }
     };
-    let detail = allowed
-        .is_self_approved()
-        .then(|| "self-approved".to_owned());
-    let caller = call.caller(app);
+    let (caller, detail) = (call.caller(app), detail_of(&allowed));
     let permit = match Permit::allowed(caller, &allowed, destination, &arguments, detail) {
         Ok(permit) => permit,
         Err(error) => return refused(&call, format!("not executed: {error}")),
@@ -126,6 +160,7 @@ impl<'a> Call<'a> {
             principal: self.principal,
             agent: self.toolbox.agent(),
             run: Some(self.run),
+            is_recorded: self.is_recorded,
         }
     }
 }
@@ -153,23 +188,10 @@ async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::Asked<'_>) -> To
         is_new,
         equal_elsewhere,
     } = requested;
-    let (code, approvers) = (&approval.code, approval.consent.approvers.join(" or "));
     let equal = equal_elsewhere.map(|code| {
         format!(" An equal request of the user, {code}, waits in another conversation; say so.")
     });
-    let text = if approval.state == State::Pending {
-        let again = if is_new { "" } else { "still " };
-        format!(
-            "not executed: {again}waiting for approval {code} by {approvers} until {}; do not retry. Tell the user the \
-             code and who can approve it. You will be told the outcome.{}",
-            approvals::time_of(approval.expires_at),
-            equal.unwrap_or_default(),
-        )
-    } else {
-        format!(
-            "not executed again: request {code} for this very call is approved and being carried out; do not retry"
-        )
-    };
+    let text = approvals::waiting_text(&approval, is_new) + &equal.unwrap_or_default();
     ToolResult {
         approval: Some(approval.id),
         ..counted_result(call.call_id, CallStatus::AwaitingApproval, text)
@@ -286,6 +308,9 @@ fn refused(call: &Call<'_>, text: String) -> ToolResult {
 /// A refusal is in the trail, too, also that of a tool which the principal may not even know of. If the queue
 /// is full nothing was done that would be missed.
 fn denied(app: &Arc<App>, call: &Call<'_>, reason: String) -> ToolResult {
+    if call.is_recorded {
+        return refused(call, reason);
+    }
     let (server, tool) = match &call.target {
         Target::Name(name) => call.toolbox.pair_of(name).unwrap_or(("", name)),
         Target::Pair { server, tool } => (*server, *tool),

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Keeps somebody's claims if none are newer. Claims that did not change are written again after five minutes. Whether
-/// they are other claims than before.
+/// others were kept before.
 pub async fn put(
     tx: &mut Tx,
     principal: &Principal,
@@ -48,7 +48,7 @@ pub async fn put(
     )
     .fetch_one(tx.conn())
     .await?;
-    Ok(row.new.is_some() && row.new != row.old)
+    Ok(row.old.is_some() && row.new.is_some() && row.new != row.old)
 }
 
 /// People as their newest claims have them. Those of whom none are kept are not among them.

@@ -386,7 +386,7 @@ async fn a_misspelt_name_in_a_policy_closes_the_tool_that_it_was_meant_to_guard(
             .any(|tool| tool["tool"] == "send_money" && tool["reason"] == "approval_name_misspelt"),
         "{bank:#}"
     );
-    let said = bank["connection"]["unmatched"][0].as_str().unwrap();
+    let said = bank["unmatched"][0].as_str().unwrap();
     assert!(
         said.contains("names \"send_mony\"") && said.contains("send_money is closed"),
         "{said}"

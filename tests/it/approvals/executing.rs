@@ -185,6 +185,11 @@ async fn a_killed_executor_leaves_an_unknown_outcome_that_is_never_run_again() {
         .expect(200);
     eventually(async || bank.executions("send_money") == 1).await;
     doomed.kill();
+    let lines: i64 = sqlx::query_scalar("select count(*) from audit where action = 'tool.call'")
+        .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    assert_eq!(lines, 1, "the trail has the call that was under way");
     becomes(&staff.bob, &request, "outcome_unknown").await;
     let words = told(&world).await;
     assert!(words.contains("check before trying again"), "{words}");
@@ -362,11 +367,7 @@ async fn a_call_whose_run_is_cancelled_before_it_is_sent_is_not_sent() {
         .ann
         .post(&format!("/v1/runs/{run}/cancel"), json!({}))
         .await;
-    assert!(
-        cancelled.status < 300 || cancelled.status == 409,
-        "{}",
-        cancelled.text
-    );
+    cancelled.expect(202);
     signal("CONT", &bank_id);
     let view = becomes(&staff.ann, &request, "revoked").await;
     assert!(
@@ -386,4 +387,90 @@ fn signal(name: &str, process: &str) {
         .args([&format!("-{name}"), process])
         .status();
     assert!(sent.unwrap().success());
+}
+
+/// A call of the doomed replica's, stopped where it would become a request; the lock that stops it.
+async fn stopped_at_the_request(
+    world: &World,
+    doomed: &crate::support::replica::Replica,
+    ann: &Client,
+) -> (String, String, sqlx::PgConnection) {
+    let mut lock = world.db.as_owner().await;
+    sqlx::raw_sql("begin; lock table approvals in exclusive mode")
+        .execute(&mut lock)
+        .await
+        .unwrap();
+    let conversation = ann.open("bank").await;
+    let run = ann.at(&doomed.url).say(&conversation, "pay 8.00").await;
+    eventually(async || {
+        let messages = ann.messages(&conversation).await;
+        let mut parts = messages
+            .iter()
+            .flat_map(|message| message["parts"].as_array().unwrap());
+        parts.any(|part| part["type"] == "tool_call")
+    })
+    .await;
+    (conversation, run, lock)
+}
+
+async fn rollback(connection: &mut sqlx::PgConnection) {
+    sqlx::raw_sql("rollback").execute(connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_that_did_not_become_a_request_before_a_kill_was_never_sent() {
+    let (world, doomed, bank) = slow(Duration::ZERO).await;
+    let staff = Staff::of(&world).await;
+    let (conversation, run, mut lock) = stopped_at_the_request(&world, &doomed, &staff.ann).await;
+    doomed.kill();
+    rollback(&mut lock).await;
+    crate::turn::ended(&staff.ann, &run).await;
+    let result = &crate::turn::tool_results(&staff.ann, &conversation).await[0];
+    let words = result["text"].as_str().unwrap();
+    assert!(
+        result["status"] == "failed" && words.contains("never sent"),
+        "{result:#}"
+    );
+    assert_eq!(bank.executions("send_money"), 0);
+}
+
+#[tokio::test]
+async fn a_call_that_became_a_request_before_a_kill_says_what_the_request_knows() {
+    let (world, doomed, bank) = slow(Duration::ZERO).await;
+    let staff = Staff::of(&world).await;
+    let (conversation, run, mut lock) = stopped_at_the_request(&world, &doomed, &staff.ann).await;
+    // The result of the call cannot be kept from here on, and the request can.
+    let mut held = world.db.as_owner().await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!(
+        "begin; select from runs where id = '{run}' for update"
+    )))
+    .execute(&mut held)
+    .await
+    .unwrap();
+    rollback(&mut lock).await;
+    let mut request = Value::Null;
+    eventually(async || {
+        let mine = staff
+            .ann
+            .get("/v1/approvals?role=requester")
+            .await
+            .expect(200);
+        request = mine["items"][0].clone();
+        request.is_object()
+    })
+    .await;
+    doomed.kill();
+    rollback(&mut held).await;
+    crate::turn::ended(&staff.ann, &run).await;
+    let result = &crate::turn::tool_results(&staff.ann, &conversation).await[0];
+    let words = result["text"].as_str().unwrap();
+    let code = request["code"].as_str().unwrap();
+    assert!(
+        result["status"] == "awaiting_approval"
+            && words.contains(&format!("waiting for approval {code}")),
+        "{result:#}"
+    );
+    approve(&staff.bob, &request).await.expect(200);
+    becomes(&staff.ann, &request, "succeeded").await;
+    assert_eq!(bank.executions("send_money"), 1);
 }

@@ -93,6 +93,11 @@ async fn a_kill_in_the_middle_of_a_call_leaves_it_unknown_and_made_once() {
         .reply(text("Please check."));
     let run = two.there.say(&two.id, "pay").await;
     eventually(async || two.bank.executions("send_money") == 1).await;
+    assert_eq!(
+        lines(&two.world).await,
+        1,
+        "the trail has it while it is under way"
+    );
     let Two {
         doomed,
         world,
@@ -103,6 +108,7 @@ async fn a_kill_in_the_middle_of_a_call_leaves_it_unknown_and_made_once() {
     } = two;
     doomed.kill();
     assert_eq!(ended(&here, &run).await["status"], "succeeded");
+    assert_eq!(lines(&world).await, 1, "and after the kill");
     let results_kept = tool_results(&here, &id).await;
     assert_eq!(
         (results_kept.len(), &results_kept[0]["status"]),
@@ -147,6 +153,53 @@ async fn a_kill_in_the_middle_of_several_calls_keeps_what_was_answered() {
     assert_eq!(statuses, ["denied", "outcome_unknown", "outcome_unknown"]);
     assert_eq!(results(&world.model.last_request()).len(), 3);
     assert_eq!(bank.books.entries().len(), 2);
+}
+
+/// Calls in the audit trail whose outcome is unknown.
+async fn lines(world: &World) -> i64 {
+    let sql = "select count(*) from audit a left join audit_outcomes o using (tenant_id, id)
+               where action = 'tool.call' and coalesce(o.outcome, a.outcome) = 'outcome_unknown'";
+    sqlx::query_scalar(sql)
+        .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn calls_of_a_step_that_had_not_begun_are_said_to_be_never_sent() {
+    let two = Two::start(Duration::from_secs(3)).await;
+    let wanted: [_; 10] =
+        std::array::from_fn(|at| ("bank__send_money", payment(&format!("{}.00", at + 1))));
+    two.world
+        .model
+        .reply(calls(wanted))
+        .reply(text("Please check."));
+    let run = two.there.say(&two.id, "pay").await;
+    eventually(async || two.bank.executions("send_money") > 0).await;
+    let Two {
+        doomed,
+        world,
+        here,
+        id,
+        bank,
+        ..
+    } = two;
+    doomed.kill();
+    ended(&here, &run).await;
+    let kept = tool_results(&here, &id).await;
+    let (unknown, unsent): (Vec<_>, Vec<_>) = kept
+        .iter()
+        .partition(|result| result["status"] == "outcome_unknown");
+    assert_eq!((unknown.len(), unsent.len()), (8, 2), "{kept:?}");
+    for result in unsent {
+        let words = result["text"].as_str().unwrap();
+        assert!(
+            result["status"] == "failed" && words.contains("never sent"),
+            "{result}"
+        );
+    }
+    assert_eq!(lines(&world).await, 8);
+    assert!(bank.executions("send_money") <= 8);
 }
 
 #[tokio::test]

@@ -92,6 +92,7 @@ async fn called(world: &World, values: &RunValues) -> ToolResult {
         toolbox: &toolbox,
         run: RunId::new(),
         call_id: "c1",
+        is_recorded: false,
         target: Target::Pair {
             server: "docs",
             tool: "get_exchange_rate",

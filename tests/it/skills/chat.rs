@@ -51,7 +51,8 @@ async fn a_skill_is_one_call_and_no_model() {
         "no model was asked"
     );
     let line: (String, String, String, String) = sqlx::query_as(
-        "select server, tool, outcome, run_id::text from audit where action = 'tool.call'",
+        "select server, tool, o.outcome, run_id::text from audit join audit_outcomes o using (tenant_id, id)
+         where action = 'tool.call'",
     )
     .fetch_one(&mut house.world.db.as_tenant(house.world.tenant.id).await)
     .await

@@ -17,7 +17,8 @@ async fn trail(
     world_tenant: chatelaine::domain::ids::TenantId,
 ) -> Vec<(String, String, String, String)> {
     let rows = sqlx::query(
-        "select coalesce(server, '') as server, tool, outcome, args_sha256, agent from audit
+        "select coalesce(server, '') as server, tool, coalesce(o.outcome, a.outcome) as outcome, args_sha256, agent
+         from audit a left join audit_outcomes o using (tenant_id, id)
          where action = 'tool.call' order by at, id",
     )
     .fetch_all(&mut db.as_tenant(world_tenant).await)

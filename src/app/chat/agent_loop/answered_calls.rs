@@ -26,6 +26,7 @@ use crate::{
     domain::{
         elicitation::{Elicitation, Entered, Request},
         error::Result,
+        ids::AuditId,
         message::{CallOutcome, CallStatus, Message, Part, Role, ToolResult},
         pack::Pack,
         resource, texts,
@@ -81,8 +82,8 @@ impl Work {
     ) -> Result<bool> {
         let mut is_any_over = false;
         for elicitation in answered {
-            let result = self.send_answer_once(pack, &elicitation, user).await?;
-            self.keep_outcome(&elicitation, &result).await?;
+            let (result, line) = self.send_answer_once(pack, &elicitation, user).await?;
+            self.keep_outcome(&elicitation, &result, line).await?;
             is_any_over |= result.status != CallStatus::AwaitingInput;
         }
         Ok(is_any_over)
@@ -93,7 +94,7 @@ impl Work {
         pack: &Arc<Pack>,
         elicitation: &Elicitation,
         user: Option<ElicitationTarget>,
-    ) -> Result<ToolResult> {
+    ) -> Result<(ToolResult, Option<AuditId>)> {
         let result = |status, text: &str| ToolResult {
             call_id: elicitation.call_id.clone(),
             status,
@@ -101,26 +102,33 @@ impl Work {
             raw: None,
             approval: None,
         };
+        let unsealed = elicitations::unseal(&self.app, self.run.tenant, elicitation).await?;
+        let line = unsealed.as_ref().map(|(request, _)| {
+            elicitation::opening_line(&self.app, &self.run, elicitation, &request.arguments)
+        });
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         store::runs::assert_held(&mut tx, &self.run).await?;
         let first = store::elicitations::mark_sent(&mut tx, elicitation.id).await?;
+        if first {
+            store::audit::insert(&mut tx, self.run.tenant, line.as_slice()).await?;
+        }
         tx.commit().await?;
         if !first {
             let text = "outcome unknown: the service stopped while this call was under way; it may or may not have been \
                         done. It was not repeated. Check before trying again";
-            return Ok(result(CallStatus::OutcomeUnknown, text));
+            return Ok((result(CallStatus::OutcomeUnknown, text), None));
         }
-        let unsealed = elicitations::unseal(&self.app, self.run.tenant, elicitation).await?;
+        let line = line.map(|line| line.id);
         let Some((request, entered)) = unsealed else {
             let text = "not executed: what the user answered cannot be opened any more";
-            return Ok(result(CallStatus::Denied, text));
+            return Ok((result(CallStatus::Denied, text), None));
         };
         if self.cancel.is_cancelled() {
             let text = "cancelled before it was sent";
-            return Ok(result(CallStatus::Cancelled, text));
+            return Ok((result(CallStatus::Cancelled, text), line));
         }
-        self.send_answer(pack, elicitation, request, &entered, user)
-            .await
+        let sending = self.send_answer(pack, elicitation, request, &entered, user);
+        Ok((sending.await?, line))
     }
 
     async fn send_answer(
@@ -140,6 +148,7 @@ impl Work {
             toolbox: &toolbox,
             run: self.run.id,
             call_id: &elicitation.call_id,
+            is_recorded: true,
             target: Target::Pair {
                 server: elicitation.server.as_str(),
                 tool: &elicitation.tool,
@@ -165,9 +174,17 @@ impl Work {
     }
 
     /// What came of a call as a row, for the model if one waits for it. One that waits again is told of later.
-    async fn keep_outcome(&self, elicitation: &Elicitation, result: &ToolResult) -> Result<()> {
+    async fn keep_outcome(
+        &self,
+        elicitation: &Elicitation,
+        result: &ToolResult,
+        line: Option<AuditId>,
+    ) -> Result<()> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         store::runs::assert_held(&mut tx, &self.run).await?;
+        if let Some(line) = line {
+            store::audit::end(&mut tx, line, result.status.as_str()).await?;
+        }
         store::elicitations::end(&mut tx, elicitation.id).await?;
         if result.status == CallStatus::AwaitingInput {
             return tx.commit().await;

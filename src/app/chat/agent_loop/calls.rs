@@ -1,6 +1,9 @@
 //! The tool calls of a step: made in parallel through the gate, each result a row as soon as it is there.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
@@ -11,20 +14,23 @@ use crate::{
     app::{
         chat::{resources, tool_search},
         tools::{
+            approvals,
             elicitations::ElicitationTarget,
             gate::{self, Call, Target, reading::Asking},
             toolset::Toolbox,
         },
     },
     domain::{
+        approval::Approval,
         canonical,
         error::Result,
         event::Transient,
+        ids::AuditId,
         message::{CallStatus, Message, Part, Role, ToolCall, ToolResult},
         resource,
     },
     llm::{Reply, Stop},
-    store,
+    store::{self, audit::AuditRow},
 };
 
 /// Calls of one step that run at the same time.
@@ -70,6 +76,7 @@ pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<Resolved> {
             server: found.map(|(spec, _)| spec.id.to_string()),
             tool: found.map(|(_, named)| named.tool.name.clone()),
             arguments: parsed.unwrap_or_else(|_| Value::String(text.to_owned())),
+            audit_id: found.map(|_| AuditId::new()),
         };
         (call, flaw)
     });
@@ -93,8 +100,47 @@ pub(super) fn results_of(message: &Message) -> impl Iterator<Item = &ToolResult>
     })
 }
 
+/// A call that is begun, and its line in the audit trail if it may be sent. The line is written before the call is sent:
+/// with the row of the call, or with the result of the call whose place it takes.
+struct Begun {
+    call: ToolCall,
+    flaw: Option<Flaw>,
+    line: Option<AuditRow>,
+}
+
+/// One step at work.
+struct Step<'a> {
+    toolbox: &'a Arc<Toolbox>,
+    for_model: bool,
+    user: Option<ElicitationTarget>,
+    /// Calls that wait for a place.
+    waiting: Mutex<VecDeque<Begun>>,
+}
+
+impl Step<'_> {
+    fn next(&self) -> Option<Begun> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.pop_front()
+    }
+}
+
 impl Work {
-    /// Makes the calls of one step. Every call gets exactly one result.
+    /// The lines of the audit trail for the calls of a step that begin at once.
+    pub(super) fn first_lines(&self, toolbox: &Toolbox, calls: &[Resolved]) -> Vec<AuditRow> {
+        let first = calls.iter().take(AT_ONCE);
+        first
+            .filter_map(|(call, flaw)| self.line_of(toolbox, call, flaw.as_ref()))
+            .collect()
+    }
+
+    fn line_of(&self, toolbox: &Toolbox, call: &ToolCall, flaw: Option<&Flaw>) -> Option<AuditRow> {
+        match flaw {
+            Some(Flaw::Unparsed(_)) => None,
+            _ => gate::opening_line(&self.app, &self.run, toolbox, call),
+        }
+    }
+
+    /// Makes the calls of one step, whose [`Work::first_lines`] are written. Every call gets exactly one result.
     pub(super) async fn make_calls(
         &self,
         toolbox: &Arc<Toolbox>,
@@ -107,65 +153,76 @@ impl Work {
             .into_iter()
             .map(|(call, _)| {
                 let text = format!("not executed: at most {MOST} calls fit in one step; make the rest in the next one");
-                Part::ToolResult(ToolResult {
-                    call_id: call.call_id,
-                    status: CallStatus::Denied,
-                    text,
-                    raw: None,
-                    approval: None,
-                })
+                Part::ToolResult(result_of(&call, CallStatus::Denied, text))
             })
             .collect();
         if !refused.is_empty() {
             self.append(Role::Tool, &refused, for_model).await?;
         }
-        stream::iter(calls)
-            .map(|call| self.make_call(toolbox, call, for_model, user))
+        let begin = |(call, flaw): Resolved| Begun {
+            line: self.line_of(toolbox, &call, flaw.as_ref()),
+            call,
+            flaw,
+        };
+        let mut first: VecDeque<Begun> = calls.into_iter().map(begin).collect();
+        let step = Step {
+            toolbox,
+            for_model,
+            user,
+            waiting: Mutex::new(first.split_off(first.len().min(AT_ONCE))),
+        };
+        let results: Vec<Vec<ToolResult>> = stream::iter(first)
+            .map(|begun| self.work_off(&step, begun))
             .buffer_unordered(AT_ONCE)
             .try_collect()
-            .await
+            .await?;
+        Ok(results.concat())
     }
 
-    async fn make_call(
-        &self,
-        toolbox: &Arc<Toolbox>,
-        call: Resolved,
-        for_model: bool,
-        user: Option<ElicitationTarget>,
-    ) -> Result<ToolResult> {
-        let (call, flaw) = call;
-        let result = if self.cancel.is_cancelled() {
-            let what = match (&call.server, &call.tool) {
-                (Some(server), Some(tool)) => format!("{server}.{tool}"),
-                _ => call.name.clone(),
-            };
-            let text = format!("cancelled before {what} was sent");
-            ToolResult {
-                call_id: call.call_id.clone(),
-                status: CallStatus::Cancelled,
-                text,
-                raw: None,
-                approval: None,
+    /// Makes a call, and one after the other those that wait.
+    async fn work_off(&self, step: &Step<'_>, first: Begun) -> Result<Vec<ToolResult>> {
+        let (mut results, mut next) = (Vec::new(), Some(first));
+        while let Some(begun) = next {
+            let result = self.make_call(step, &begun).await?;
+            next = step.next();
+            if let Some(next) = &mut next
+                && self.cancel.is_cancelled()
+            {
+                next.line = None;
             }
-        } else {
-            self.through_the_gate(toolbox, &call, flaw.as_ref(), user)
-                .await?
-        };
-        self.keep_result(&call, &result, for_model).await?;
-        let (run_id, call_id, status) = (self.run.id, call.call_id, result.status);
-        self.transient(Transient::ToolFinished {
-            run_id,
-            call_id,
-            status,
-        });
-        Ok(result)
+            let line = next.as_ref().and_then(|next| next.line.as_ref());
+            self.keep_result(&begun, &result, line, step.for_model)
+                .await?;
+            self.transient(Transient::ToolFinished {
+                run_id: self.run.id,
+                call_id: begun.call.call_id,
+                status: result.status,
+            });
+            results.push(result);
+        }
+        Ok(results)
     }
 
-    /// A result as a row, with what it links to.
+    async fn make_call(&self, step: &Step<'_>, begun: &Begun) -> Result<ToolResult> {
+        let call = &begun.call;
+        if !self.cancel.is_cancelled() {
+            return self.through_the_gate(step, begun).await;
+        }
+        let what = match (&call.server, &call.tool) {
+            (Some(server), Some(tool)) => format!("{server}.{tool}"),
+            _ => call.name.clone(),
+        };
+        let text = format!("cancelled before {what} was sent");
+        Ok(result_of(call, CallStatus::Cancelled, text))
+    }
+
+    /// A result as a row, with what it links to, how its line in the audit trail ends, and the line of the call that is
+    /// begun next.
     async fn keep_result(
         &self,
-        call: &ToolCall,
+        begun: &Begun,
         result: &ToolResult,
+        next: Option<&AuditRow>,
         for_model: bool,
     ) -> Result<()> {
         let links = result
@@ -173,25 +230,21 @@ impl Work {
             .as_ref()
             .map(|raw| resource::links_in(raw))
             .unwrap_or_default();
-        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        let tenant = self.run.tenant;
+        let mut tx = self.app.db.tenant(tenant).await?;
         self.hold(&mut tx).await?;
-        if let (Some(server), Some(tool)) = (&call.server, &call.tool) {
-            store::resources::keep(
-                &mut tx,
-                self.run.tenant,
-                self.run.conversation,
-                (server, tool),
-                &links,
-            )
-            .await?;
+        if let Some(line) = &begun.line {
+            store::audit::end(&mut tx, line.id, result.status.as_str()).await?;
         }
-        self.commit(
-            tx,
-            Role::Tool,
-            &[Part::ToolResult(result.clone())],
-            for_model,
-        )
-        .await?;
+        if let Some(next) = next {
+            store::audit::insert(&mut tx, tenant, std::slice::from_ref(next)).await?;
+        }
+        if let (Some(server), Some(tool)) = (&begun.call.server, &begun.call.tool) {
+            let whose = (server.as_str(), tool.as_str());
+            store::resources::keep(&mut tx, tenant, self.run.conversation, whose, &links).await?;
+        }
+        let parts = [Part::ToolResult(result.clone())];
+        self.commit(tx, Role::Tool, &parts, for_model).await?;
         if !links.is_empty() {
             // Which of them are kept is for the rows to say.
             *self.transcript() = None;
@@ -199,13 +252,9 @@ impl Work {
         Ok(())
     }
 
-    async fn through_the_gate(
-        &self,
-        toolbox: &Arc<Toolbox>,
-        call: &ToolCall,
-        flaw: Option<&Flaw>,
-        user: Option<ElicitationTarget>,
-    ) -> Result<ToolResult> {
+    async fn through_the_gate(&self, step: &Step<'_>, begun: &Begun) -> Result<ToolResult> {
+        let (toolbox, user) = (step.toolbox, step.user);
+        let (call, flaw) = (&begun.call, begun.flaw.as_ref());
         let run_id = self.run.id;
         if call.server.is_none() && call.name == tool_search::TOOL {
             return tool_search::call(toolbox, call);
@@ -236,6 +285,7 @@ impl Work {
             toolbox,
             run: run_id,
             call_id: &call.call_id,
+            is_recorded: begun.line.is_some(),
             target,
             arguments: match flaw {
                 Some(Flaw::Unparsed(text)) => Err(text),
@@ -271,25 +321,58 @@ impl Work {
             .flat_map(results_of)
             .map(|result| result.call_id.as_str())
             .collect();
-        let open = written
+        let open: Vec<_> = written
             .iter()
             .flat_map(of)
-            .filter(|call| !closed.contains(call.call_id.as_str()));
+            .filter(|call| !closed.contains(call.call_id.as_str()))
+            .collect();
+        if open.is_empty() {
+            return Ok(());
+        }
+        let lines: Vec<AuditId> = open.iter().filter_map(|call| call.audit_id).collect();
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        let requests = store::approvals::of_run(&mut tx, self.run.id).await?;
+        let sent = store::audit::written(&mut tx, &lines).await?;
+        drop(tx);
+        let for_model = self.run.kind == crate::domain::run::RunKind::Turn;
         for call in open {
-            let result = ToolResult {
-                call_id: call.call_id.clone(),
-                status: CallStatus::OutcomeUnknown,
-                text:
-                    "outcome unknown: the service stopped while this call was under way; it may or may not have been \
-                       done. It was not repeated. Check before trying again"
-                        .to_owned(),
-                raw: None,
-                approval: None,
-            };
-            let for_model = self.run.kind == crate::domain::run::RunKind::Turn;
+            let request = requests
+                .iter()
+                .find(|request| request.call_id == call.call_id);
+            let result = interrupted(call, request, &sent);
             self.append(Role::Tool, &[Part::ToolResult(result)], for_model)
                 .await?;
         }
         Ok(())
+    }
+}
+
+/// What is known of a call that an earlier attempt left open; `sent` are the lines of those that may have been sent.
+fn interrupted(call: &ToolCall, request: Option<&Approval>, sent: &HashSet<AuditId>) -> ToolResult {
+    if let Some(request) = request {
+        let text = approvals::waiting_text(request, false);
+        return ToolResult {
+            approval: Some(request.id),
+            ..result_of(call, CallStatus::AwaitingApproval, text)
+        };
+    }
+    // A call without the id of a line is of a release that wrote none before it sent.
+    if call.audit_id.is_some_and(|line| !sent.contains(&line)) {
+        let text = "failed: this call was never sent, because the service stopped before. Make it again if it is still \
+                    wanted";
+        return result_of(call, CallStatus::Failed, text.to_owned());
+    }
+    let text = "outcome unknown: the service stopped while this call was under way; it may or may not have been done. \
+                It was not repeated. Check before trying again";
+    result_of(call, CallStatus::OutcomeUnknown, text.to_owned())
+}
+
+fn result_of(call: &ToolCall, status: CallStatus, text: String) -> ToolResult {
+    ToolResult {
+        call_id: call.call_id.clone(),
+        status,
+        text,
+        raw: None,
+        approval: None,
     }
 }

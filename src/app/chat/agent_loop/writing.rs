@@ -7,18 +7,20 @@ use crate::{
     domain::{
         error::Result,
         event::{Event, Transient},
-        message::{Part, Role},
+        message::{Part, Role, ToolCall},
     },
     llm::Reply,
-    store::{self, Tx, messages::NewMessage},
+    store::{self, Tx, audit::AuditRow, messages::NewMessage},
 };
 
 impl Work {
-    /// A reply that calls tools as a row, with its usage, in one transaction.
+    /// A reply that calls tools as a row, with its usage and the lines of the audit trail for the calls that begin at once,
+    /// in one transaction.
     pub(super) async fn append_reply(
         &self,
         reply: &Reply,
         calls: &[calls::Resolved],
+        lines: &[AuditRow],
     ) -> Result<()> {
         let mut parts = Vec::new();
         if !reply.text.trim().is_empty() {
@@ -27,7 +29,17 @@ impl Work {
         parts.extend(calls.iter().map(|(call, _)| Part::ToolCall(call.clone())));
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         store::runs::add_step(&mut tx, &self.run, reply.usage).await?;
+        store::audit::insert(&mut tx, self.run.tenant, lines).await?;
         self.commit(tx, Role::Assistant, &parts, true).await
+    }
+
+    /// The call of a command as a row, with its line of the audit trail.
+    pub(super) async fn append_call(&self, call: &ToolCall, lines: &[AuditRow]) -> Result<()> {
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        self.hold(&mut tx).await?;
+        store::audit::insert(&mut tx, self.run.tenant, lines).await?;
+        let parts = [Part::ToolCall(call.clone())];
+        self.commit(tx, Role::Assistant, &parts, false).await
     }
 
     /// Adds a message of this run, if the run is still ours, and tells the listeners.

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{App, audit, changed, context, delivery};
+use super::{App, audit, changed, context, delivery, time_of};
 use crate::{
     domain::{
-        approval::{About, Approval, Choice, Consent, Vote, code},
+        approval::{About, Approval, Choice, Consent, State, Vote, code},
         canonical,
         error::{Error, Result},
         ids::{AgentId, ApprovalId, RunId, ServerId, UserId},
@@ -122,6 +122,32 @@ pub async fn request(app: &Arc<App>, asked: Asked<'_>) -> Result<Requested> {
         reason: "no code is free; try again".to_owned(),
         retry_after: Duration::from_secs(1),
     })
+}
+
+/// What the model is told of a call that waits.
+pub fn waiting_text(approval: &Approval, is_new: bool) -> String {
+    let (code, approvers) = (&approval.code, approval.consent.approvers.join(" or "));
+    match approval.state {
+        State::Pending => {}
+        State::Approved | State::Executing => {
+            return format!(
+                "not executed again: request {code} for this very call is approved and being carried out; do not retry"
+            );
+        }
+        ended => {
+            return format!(
+                "not executed again: request {code} for this very call is over ({}), and its outcome is told in the \
+                 conversation; do not retry",
+                ended.as_str()
+            );
+        }
+    }
+    let again = if is_new { "" } else { "still " };
+    format!(
+        "not executed: {again}waiting for approval {code} by {approvers} until {}; do not retry. Tell the user the code \
+         and who can approve it. You will be told the outcome.",
+        time_of(approval.expires_at)
+    )
 }
 
 impl Requested {

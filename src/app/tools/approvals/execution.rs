@@ -13,13 +13,14 @@ use crate::{
         audit::SYSTEM,
         canonical,
         error::{Error, Result},
-        ids::{ApprovalId, TenantId, UserId},
+        ids::{ApprovalId, AuditId, TenantId, UserId},
         message::{CallStatus, ToolResult},
         resource,
     },
     store::{
         self,
         approvals::{Change, When},
+        audit::AuditRow,
     },
 };
 
@@ -29,13 +30,23 @@ const PAUSE: Duration = Duration::from_secs(5);
 const EVIDENCE: usize = 2000;
 
 /// An approved request that this process has taken to execute it, under a lease and a fence. Only [`claim`] makes one.
-pub struct Claimed(Approval);
+pub struct Claimed {
+    approval: Approval,
+    /// The line of its call in the audit trail.
+    audit_id: AuditId,
+}
+
+impl Claimed {
+    pub fn audit_id(&self) -> AuditId {
+        self.audit_id
+    }
+}
 
 impl std::ops::Deref for Claimed {
     type Target = Approval;
 
     fn deref(&self) -> &Approval {
-        &self.0
+        &self.approval
     }
 }
 
@@ -44,7 +55,10 @@ pub async fn claim(app: &App, tenant: TenantId, id: ApprovalId) -> Result<Option
     let mut tx = app.db.tenant(tenant).await?;
     let claimed = store::approvals::claim(&mut tx, id, app.replica, app.config.run_lease).await?;
     tx.commit().await?;
-    Ok(claimed.map(Claimed))
+    Ok(claimed.map(|approval| Claimed {
+        approval,
+        audit_id: AuditId::new(),
+    }))
 }
 
 /// Prolongs the lease; `false` when it was lost.
@@ -76,9 +90,9 @@ pub async fn arguments(app: &App, approval: &Approval) -> Result<Box<RawValue>> 
     RawValue::from_string(opened.expose().to_owned()).map_err(Error::internal)
 }
 
-/// From here on it may be sent: committed before the first byte is. Else why it was taken back meanwhile; `Conflict`
+/// From here on it may be sent: committed before the first byte is, with the line of the call in the audit trail. Else why it was taken back meanwhile; `Conflict`
 /// when the lease was lost.
-pub async fn start(app: &App, approval: &Claimed) -> Result<Option<&'static str>> {
+pub async fn start(app: &App, approval: &Claimed, line: &AuditRow) -> Result<Option<&'static str>> {
     let mut tx = app.db.tenant(approval.tenant).await?;
     let started = store::approvals::change(
         &mut tx,
@@ -107,6 +121,7 @@ pub async fn start(app: &App, approval: &Claimed) -> Result<Option<&'static str>
         None,
     )
     .await?;
+    store::audit::insert(&mut tx, approval.tenant, std::slice::from_ref(line)).await?;
     tx.commit().await?;
     changed(app, &started);
     Ok(None)
@@ -120,6 +135,7 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
         _ => (State::Failed, None),
     };
     let mut tx = app.db.tenant(approval.tenant).await?;
+    store::audit::end(&mut tx, approval.audit_id, result.status.as_str()).await?;
     let Some(ended) =
         store::approvals::change(&mut tx, approval.id, &held(approval, to, reason)).await?
     else {

@@ -81,8 +81,6 @@ pub async fn call(
                 .await
                 .map(|()| None);
         }
-        // Nothing was sent: the audit queue is full.
-        Err(Error::Busy { .. }) => return execution::put_off(app, approval).await.map(|()| None),
         Err(error) => return Err(error),
     };
     let options = CallOptions {
@@ -100,6 +98,7 @@ fn caller<'a>(app: &'a Arc<App>, approval: &'a Approval) -> Caller<'a> {
         principal: &approval.principal,
         agent: &approval.agent,
         run: approval.run,
+        is_recorded: true,
     }
 }
 

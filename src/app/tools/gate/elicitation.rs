@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     Call, connect, denied, refused,
-    send::{Permit, counted_result},
+    send::{Caller, Permit, counted_result},
     unknown,
 };
 use crate::{
@@ -29,10 +29,12 @@ use crate::{
         message::{CallStatus, ToolResult},
         policy::{Decision, decide},
         principal::Principal,
+        run::ClaimedRun,
         texts,
         tool::ToolOutcome,
     },
     mcp::{CallOptions, LiveQuestion},
+    store::audit::AuditRow,
 };
 
 /// How often a call is made again without the user: a question was declined for them, or there was none.
@@ -316,6 +318,29 @@ fn log_unkept(error: Error) {
     tracing::error!(error, "a question could not be kept");
 }
 
+/// The line of the audit trail for a call whose user has answered. It is written in the transaction that marks the call
+/// as sent.
+pub fn opening_line(
+    app: &Arc<App>,
+    run: &ClaimedRun,
+    elicitation: &Elicitation,
+    arguments: &RawValue,
+) -> AuditRow {
+    let caller = Caller {
+        app,
+        principal: &run.principal,
+        agent: &elicitation.agent,
+        run: Some(run.id),
+        is_recorded: true,
+    };
+    let what = (elicitation.server.as_str(), elicitation.tool.as_str());
+    let unknown = CallStatus::OutcomeUnknown;
+    AuditRow {
+        detail: Some(format!("with the user's answer {}", elicitation.round)),
+        ..caller.audit_row("tool.call", what, arguments.get(), unknown)
+    }
+}
+
 /// Goes on with a call whose user has answered. Everything that was true when it was made is checked again.
 pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: Answered) -> ToolResult {
     let super::Target::Pair { server, tool } = call.target else {
@@ -347,9 +372,7 @@ pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: Answered) -> Tool
         rounds,
         ..
     } = answered;
-    let detail = Some(format!("with the user's answer {rounds}"));
-    let permit = match Permit::allowed(call.caller(app), &allowed, destination, &arguments, detail)
-    {
+    let permit = match Permit::allowed(call.caller(app), &allowed, destination, &arguments, None) {
         Ok(permit) => permit,
         Err(error) => return refused(call, format!("not executed: {error}")),
     };

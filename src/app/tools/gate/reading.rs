@@ -72,6 +72,7 @@ async fn connect<'a>(
         principal: asking.principal,
         agent: asking.toolbox.agent(),
         run: asking.run,
+        is_recorded: false,
     };
     match resolve_connection(&caller, spec).await {
         Ok(Some(destination)) => Ok((caller, destination)),

@@ -2,8 +2,9 @@
 //! decision or a claimed approval makes it, and nothing else. Its methods are the only callers of a server's tools,
 //! prompts and resources, and all of them end in [`Permit::send`].
 //!
-//! Invariant: the audit line is reserved when the permit is made, hence before anything is sent. A permit that is
-//! dropped, because its call was stopped, leaves the line as it was reserved.
+//! Invariant: the audit line is there before anything is sent. That of a call of a run is written in the transaction that
+//! made the call a row, that of an approved call in the one that makes it `executing`; of anything else it is reserved
+//! when the permit is made. A permit that is dropped, because its call was stopped, leaves the line as it was.
 
 use std::sync::Arc;
 
@@ -53,6 +54,8 @@ pub(super) struct Caller<'a> {
     pub principal: &'a Principal,
     pub agent: &'a AgentId,
     pub run: Option<RunId>,
+    /// The line of the call in the audit trail is written, and whoever keeps its result writes its outcome.
+    pub is_recorded: bool,
 }
 
 pub(super) struct Permit<'a> {
@@ -60,7 +63,8 @@ pub(super) struct Permit<'a> {
     /// As the pack has it.
     server: &'a ServerSpec,
     destination: Destination,
-    line: Line<'a>,
+    /// Of a call that has no row of its own.
+    line: Option<Line<'a>>,
 }
 
 /// Where a request goes.
@@ -98,7 +102,7 @@ impl<'a> Caller<'a> {
             // Postgres takes no NUL for text.
             tool: tool.replace('\0', "\u{fffd}"),
             args_sha256: Sha256::digest(asked_for).to_vec(),
-            outcome: outcome_name(status),
+            outcome: status.as_str(),
             ..AuditRow::new(principal.tenant, app.clock.now(), actor, action)
         }
     }
@@ -109,7 +113,11 @@ impl<'a> Caller<'a> {
         destination: Destination,
         row: AuditRow,
     ) -> Result<Permit<'a>> {
-        let line = self.app.audit.reserve(row)?;
+        let line = if self.is_recorded {
+            None
+        } else {
+            Some(self.app.audit.reserve(row)?)
+        };
         Ok(Permit {
             caller: self,
             server,
@@ -145,22 +153,21 @@ impl<'a> Permit<'a> {
     ) -> Result<Result<Self, &'static str>> {
         let what = (claimed.server.as_str(), claimed.tool.as_str());
         let row = AuditRow {
+            id: claimed.audit_id(),
             args_sha256: claimed.args_sha256.to_vec(),
             detail: Some(format!("approval {}", claimed.code)),
             ..caller.audit_row("tool.call", what, "", CallStatus::OutcomeUnknown)
         };
-        let permit = caller.permit(server, destination, row)?;
-        match execution::start(caller.app, claimed).await {
-            Ok(None) => Ok(Ok(permit)),
-            Ok(Some(reason)) => {
-                permit.end(CallStatus::Denied);
-                Ok(Err(reason))
-            }
-            Err(error) => {
-                permit.end(CallStatus::Denied);
-                Err(error)
-            }
-        }
+        let withdrawn = execution::start(caller.app, claimed, &row).await?;
+        Ok(match withdrawn {
+            None => Ok(Permit {
+                caller,
+                server,
+                destination,
+                line: None,
+            }),
+            Some(reason) => Err(reason),
+        })
     }
 
     /// For a prompt that the toolbox offers, which it decides by the policy for the server's tools.
@@ -277,9 +284,11 @@ impl<'a> Permit<'a> {
         self.server
     }
 
-    /// Writes the audit line.
+    /// Writes the audit line of a call that has no row of its own.
     pub(super) fn end(self, status: CallStatus) {
-        self.line.write(outcome_name(status));
+        if let Some(line) = self.line {
+            line.write(status.as_str());
+        }
     }
 
     /// The result of a call that was tried, with its audit line.
@@ -334,8 +343,7 @@ fn without_answer(call_id: &str, server: &ServerSpec, error: &CallError) -> Tool
 
 /// A result in our words, counted in the metrics.
 pub(super) fn counted_result(call_id: &str, status: CallStatus, text: String) -> ToolResult {
-    metrics::counter!("chatelaine_tool_calls_total", "outcome" => outcome_name(status))
-        .increment(1);
+    metrics::counter!("chatelaine_tool_calls_total", "outcome" => status.as_str()).increment(1);
     ToolResult {
         call_id: call_id.to_owned(),
         status,
@@ -356,6 +364,7 @@ pub(super) async fn resolve_connection(
         principal,
         agent,
         run,
+        ..
     } = *caller;
     if app.orchestrator.is(spec) {
         let no_run = || Error::Conflict("the orchestrator answers runs only".to_owned());
@@ -371,16 +380,4 @@ pub(super) async fn resolve_connection(
         AccessMode::UserControlled => credentials::connection(app, principal, agent, spec).await?,
     };
     Ok(connection.map(Destination::Server))
-}
-
-fn outcome_name(status: CallStatus) -> &'static str {
-    match status {
-        CallStatus::Succeeded => "succeeded",
-        CallStatus::Failed => "failed",
-        CallStatus::Denied => "denied",
-        CallStatus::AwaitingApproval => "awaiting_approval",
-        CallStatus::AwaitingInput => "awaiting_input",
-        CallStatus::OutcomeUnknown => "outcome_unknown",
-        CallStatus::Cancelled => "cancelled",
-    }
 }

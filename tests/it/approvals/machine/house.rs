@@ -25,7 +25,7 @@ use chatelaine::{
         ring::KeyRing,
         tool::Tool,
     },
-    store,
+    store::{self, audit::AuditRow},
 };
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json, value::RawValue};
@@ -326,9 +326,12 @@ impl House {
         let done = match held {
             Held::Beat => return was(execution::heartbeat(app, approval).await),
             Held::Start => {
-                return was(execution::start(app, approval)
-                    .await
-                    .map(|withdrawn| withdrawn.is_none()));
+                let line = AuditRow {
+                    id: approval.audit_id(),
+                    ..AuditRow::new(approval.tenant, app.clock.now(), "program", "tool.call")
+                };
+                let started = execution::start(app, approval, &line).await;
+                return was(started.map(|withdrawn| withdrawn.is_none()));
             }
             Held::Revoke => execution::revoke(app, approval, "it changed").await,
             Held::PutOff => execution::put_off(app, approval).await,
