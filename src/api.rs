@@ -14,6 +14,7 @@ mod approvals;
 mod connect;
 mod connections;
 mod conversations;
+mod document;
 mod edge;
 mod events;
 mod extract;
@@ -38,19 +39,15 @@ use std::sync::Arc;
 use axum::{Router, extract::FromRef, middleware};
 use bytes::Bytes;
 use utoipa::{
-    Modify, OpenApi, PartialSchema,
-    openapi::{
-        Content, Ref, Required, ResponseBuilder,
-        path::{ParameterBuilder, ParameterIn},
-        security::{Http, HttpAuthScheme, SecurityScheme},
-    },
+    Modify, OpenApi,
+    openapi::security::{Http, HttpAuthScheme, SecurityScheme},
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 pub use extract::values_of;
 pub use server::serve;
 
-use self::{limits::Limits, problem::Wire};
+use self::limits::Limits;
 use crate::app::App;
 
 /// What handlers and extractors are given.
@@ -72,10 +69,7 @@ impl FromRef<Door> for Arc<App> {
 pub fn router(app: Arc<App>) -> Router {
     measures::recorder();
     let limits = Arc::new(Limits::new(&app.config));
-    let document = openapi()
-        .to_json()
-        .expect("a document of plain data can be written")
-        .into();
+    let document = openapi().to_string().into();
     let door = Door {
         app,
         limits,
@@ -88,8 +82,8 @@ pub fn router(app: Arc<App>) -> Router {
 }
 
 /// The OpenAPI document of [`router`].
-pub fn openapi() -> utoipa::openapi::OpenApi {
-    completed(
+pub fn openapi() -> serde_json::Value {
+    document::completed(
         OpenApiRouter::with_openapi(Document::openapi())
             .merge(v1())
             .merge(operations())
@@ -221,62 +215,4 @@ impl Modify for Bearer {
             .get_or_insert_default()
             .add_security_scheme("bearer", scheme);
     }
-}
-
-/// Adds to every operation what is true of all: how it says no, and a name that no other one has.
-fn completed(mut openapi: utoipa::openapi::OpenApi) -> utoipa::openapi::OpenApi {
-    let paths = &openapi.paths.paths;
-    let twice: Vec<String> = paths
-        .keys()
-        .filter(|path| paths.contains_key(&format!("/v1{path}")))
-        .cloned()
-        .collect();
-    for (path, item) in &mut openapi.paths.paths {
-        let (media, schema) = match Wire::of(path) {
-            Wire::Problem | Wire::Registry => ("application/problem+json", "ProblemDocument"),
-            Wire::OpenAi => ("application/json", "OpenAiError"),
-        };
-        let no = ResponseBuilder::new()
-            .description("Not done, and why")
-            .content(media, Content::new(Some(Ref::from_schema_name(schema))))
-            .build();
-        let operations = [
-            &mut item.get,
-            &mut item.put,
-            &mut item.post,
-            &mut item.patch,
-            &mut item.delete,
-        ];
-        for operation in operations.into_iter().flatten() {
-            operation
-                .responses
-                .responses
-                .insert("default".to_owned(), no.clone().into());
-            let tag = operation.tags.iter().flatten().next();
-            let alias = if twice.contains(path) {
-                "_unversioned"
-            } else if path.starts_with(FOR_TENANT) && path != FOR_TENANT {
-                let tenant = ParameterBuilder::new()
-                    .name("tenant")
-                    .parameter_in(ParameterIn::Path)
-                    .required(Required::True)
-                    .schema(Some(String::schema()))
-                    .build();
-                operation
-                    .parameters
-                    .get_or_insert_default()
-                    .insert(0, tenant.into());
-                if let Some(summary) = &mut operation.summary {
-                    summary.insert_str(0, "For the operator: ");
-                }
-                "_for_tenant"
-            } else {
-                ""
-            };
-            operation.operation_id = tag
-                .zip(operation.operation_id.as_ref())
-                .map(|(tag, id)| format!("{tag}_{id}{alias}"));
-        }
-    }
-    openapi
 }

@@ -42,6 +42,7 @@ const MAX_REASON: usize = 1000;
 
 #[derive(Clone, Copy, Default, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[schema(as = ApprovalRole)]
 pub(super) enum Role {
     /// Those that I may decide or see decided.
     #[default]

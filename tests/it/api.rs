@@ -74,7 +74,7 @@ async fn a_deleted_conversation_is_gone_and_its_listeners_are_let_go() {
 async fn the_document_is_served_and_describes_every_answer() {
     let world = World::start().await;
     let served = world.nobody().get("/openapi.json").await.expect(200);
-    let built: Value = serde_json::from_str(&api::openapi().to_json().unwrap()).unwrap();
+    let built: Value = api::openapi();
     assert_eq!(served, built);
     let mut ids = BTreeSet::new();
     for (path, item) in served["paths"].as_object().unwrap() {
@@ -103,6 +103,91 @@ async fn the_document_is_served_and_describes_every_answer() {
         missing.is_empty(),
         "schemas that are named and not there: {missing:?}"
     );
+}
+
+/// The names under which the types of a source file stand in the document.
+fn schema_names(text: &str) -> Vec<String> {
+    let (mut names, mut is_next, mut other) = (Vec::new(), false, None);
+    for line in text.lines().map(str::trim) {
+        is_next |= line.starts_with("#[derive(") && line.contains("ToSchema");
+        if let Some(name) = line.strip_prefix("#[schema(as = ") {
+            other = Some(name.trim_end_matches(")]").to_owned());
+        }
+        let words: Vec<_> = line.split([' ', '<', '(', ';']).collect();
+        let kind = words
+            .iter()
+            .position(|word| ["struct", "enum"].contains(word));
+        let Some(kind) = kind.filter(|at| *at < 3) else {
+            continue;
+        };
+        if is_next || words.get(kind + 2) == Some(&"for") {
+            let name = other.take().unwrap_or_else(|| words[kind + 1].to_owned());
+            names.push(name);
+        }
+        (is_next, other) = (false, None);
+    }
+    names
+}
+
+fn sources(folder: &std::path::Path, read: &mut impl FnMut(&str)) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, read);
+        } else {
+            read(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn no_two_types_share_a_schema_name() {
+    let mut names = BTreeSet::new();
+    sources(std::path::Path::new("src/api"), &mut |text| {
+        for name in schema_names(text) {
+            let is_new = name == "$name" || names.insert(name.clone());
+            assert!(
+                is_new,
+                "two types are named {name}; write #[schema(as = …)]"
+            );
+        }
+    });
+    assert!(names.contains("ApprovalView") && names.contains("NewRun"));
+}
+
+/// What `tests/servers/install.sh` installs, as `make test` does.
+const NODE_MODULES: &str = "tests/servers/node_modules";
+
+/// Runs a program of npm in a folder.
+async fn npm(folder: &std::path::Path, program: &str, arguments: &[&str]) -> String {
+    let programs = std::path::Path::new(NODE_MODULES).join(".bin");
+    let program = std::fs::canonicalize(programs.join(program))
+        .expect("not installed; run tests/servers/install.sh");
+    let output = tokio::process::Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .env("REDOCLY_TELEMETRY", "off")
+        .env("REDOCLY_SUPPRESS_UPDATE_NOTICE", "true")
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    said.into_owned()
+}
+
+#[tokio::test]
+async fn the_document_has_no_error_and_a_typed_client_compiles() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("openapi.json"), api::openapi().to_string()).unwrap();
+    npm(folder.path(), "redocly", &["lint", "openapi.json"]).await;
+    let types = ["openapi.json", "-o", "api.d.ts"];
+    npm(folder.path(), "openapi-typescript", &types).await;
+    std::fs::copy("tests/it/api/client.ts", at("client.ts")).unwrap();
+    let strict = "--strict --noEmit --target es2022 --module esnext --moduleResolution bundler";
+    let arguments: Vec<_> = strict.split(' ').chain(["client.ts"]).collect();
+    npm(folder.path(), "tsc", &arguments).await;
 }
 
 /// References into the document that lead nowhere.

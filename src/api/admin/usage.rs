@@ -33,7 +33,7 @@ fn hundred() -> i64 {
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
-pub(in crate::api) struct Used {
+pub(in crate::api) struct UsagePage {
     items: Vec<Line>,
 }
 
@@ -46,17 +46,17 @@ fn day(field: &str, text: Option<&str>) -> Result<Option<Date>, Problem> {
 
 /// Runs, tokens and tool calls by user and agent. They stay when a conversation is deleted.
 #[utoipa::path(get, path = "/v1/admin/usage", tag = "usage", params(WhichDays),
-    responses((status = 200, body = Used)))]
+    responses((status = 200, body = UsagePage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
     Query(which): Query<WhichDays>,
-) -> Result<axum::Json<Used>, Problem> {
+) -> Result<axum::Json<UsagePage>, Problem> {
     let (since, until) = (
         day("since", which.since.as_deref())?,
         day("until", which.until.as_deref())?,
     );
     let items =
         app::accounts::usage::list(&app, &admin, since, until, page(which.limit, 1000)?).await?;
-    Ok(axum::Json(Used { items }))
+    Ok(axum::Json(UsagePage { items }))
 }

@@ -24,6 +24,7 @@ schemas! {
         my_approval_requests: i64,
     }
 
+    #[schema(as = ApprovalView)]
     struct View for view::View {
         id: ApprovalId,
         /// What people type.

@@ -53,7 +53,7 @@ schemas! {
         result: Option<String>,
     }
 
-    /// What happened. [`EventKind::name`] says which one it is.
+    /// What happened.
     #[serde(untagged)]
     enum EventKind for event::EventKind {
         /// A message was added.
@@ -66,7 +66,7 @@ schemas! {
         },
     }
 
-    /// What is gone when nobody listens. [`Transient::name`] says which one it is.
+    /// What is gone when nobody listens.
     #[serde(untagged)]
     enum Transient for event::Transient {
         /// A piece of the assistant's text.

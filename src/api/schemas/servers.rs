@@ -95,6 +95,7 @@ schemas! {
 
     /// How a server is, as people see it.
     #[serde(tag = "state", rename_all = "snake_case")]
+    #[schema(as = ServerState)]
     enum State for connections::State {
         Connecting,
         /// Connected at least once and not known to be down. `protocol`: the revision, such as `2026-07-28`.
@@ -219,6 +220,7 @@ schemas! {
     }
 
     #[serde(rename_all = "lowercase")]
+    #[schema(as = ScopeKind)]
     enum Kind for domain_registry::Kind {
         String,
         Json,
@@ -293,11 +295,11 @@ schemas! {
         kind: AuthKind,
         token_url: String,
         /// Text, or `{"$secret": "name"}`.
-        #[schema(value_type = Object)]
+        #[schema(value_type = Value)]
         client_id: Value,
         /// The same; text reads as `••••`.
         #[schema(required = false)]
-        #[schema(value_type = Object)]
+        #[schema(value_type = Value)]
         client_secret: Value,
         scope: Option<String>,
     }

@@ -1,0 +1,268 @@
+//! The OpenAPI document: what the handlers declare, and what is true of all of them: which statuses there are, how an
+//! error looks, that an object without named members may have any, and what an event stream carries.
+
+use serde_json::{Map, Value, json};
+use utoipa::{
+    PartialSchema,
+    openapi::{
+        OpenApi, Required,
+        path::{ParameterBuilder, ParameterIn},
+    },
+};
+
+use super::{FOR_TENANT, problem::Wire};
+
+/// Statuses of a refusal, and what each means.
+const REFUSALS: [(&str, &str); 16] = [
+    ("400", "The input cannot be used; `field` names it"),
+    ("401", "No credential, or one that is not good any more"),
+    ("403", "Known, and not allowed"),
+    (
+        "404",
+        "There is no such thing, or the caller may not see it",
+    ),
+    ("405", "This path does not answer to that method"),
+    ("408", "The body did not arrive in time"),
+    (
+        "409",
+        "The thing is in a state in which this cannot be done",
+    ),
+    ("412", "The thing was changed since `If-Match` was read"),
+    ("413", "The body is too large"),
+    ("415", "The body is not JSON"),
+    (
+        "422",
+        "What was sent does not work, or its `Idempotency-Key` belongs to another request",
+    ),
+    ("429", "Too much; wait as long as `Retry-After` says"),
+    (
+        "500",
+        "An error of the service; its log has the `request_id`",
+    ),
+    ("502", "A model or a server does not work"),
+    (
+        "503",
+        "Too much at once, or stopping; wait as long as `Retry-After` says",
+    ),
+    ("504", "A server did not answer in time"),
+];
+/// Refusals of any request to the API, of one with a body, and of one that a model or a server works on.
+const OF_ALL: [&str; 8] = ["400", "401", "403", "404", "405", "429", "500", "503"];
+const OF_BODIES: [&str; 7] = ["408", "409", "412", "413", "415", "422", "502"];
+
+/// Events of a conversation: the name, and which variant of which schema its data is.
+const EVENTS: [(&str, &str, usize); 9] = [
+    ("message", "EventKind", 0),
+    ("run", "EventKind", 1),
+    ("delta", "Transient", 0),
+    ("reset", "Transient", 1),
+    ("tool_started", "Transient", 2),
+    ("tool_progress", "Transient", 3),
+    ("tool_finished", "Transient", 4),
+    ("server_started", "Transient", 5),
+    ("server_unavailable", "Transient", 6),
+];
+
+/// The document of what the handlers declare.
+pub(super) fn completed(openapi: OpenApi) -> Value {
+    let mut document =
+        serde_json::to_value(named(openapi)).expect("a document of plain data can be written");
+    document["servers"] = json!([{ "url": "/", "description": "Where this document was read" }]);
+    type_events(&mut document);
+    let paths = document["paths"].as_object_mut().into_iter().flatten();
+    for (path, item) in paths {
+        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+            add_refusals(path, method, operation);
+        }
+    }
+    open_objects(&mut document);
+    document
+}
+
+/// Gives each status of an operation a description, and declares those of refusals.
+fn add_refusals(path: &str, method: &str, operation: &mut Value) {
+    let is_public = operation["security"] == json!([{}]);
+    let has_body = operation.get("requestBody").is_some() || ["post", "put"].contains(&method);
+    let (media, schema) = match Wire::of(path) {
+        Wire::Problem | Wire::Registry => ("application/problem+json", "ProblemDocument"),
+        Wire::OpenAi => ("application/json", "OpenAiError"),
+    };
+    let content =
+        json!({ media: { "schema": { "$ref": format!("#/components/schemas/{schema}") } } });
+    let Some(responses) = operation["responses"].as_object_mut() else {
+        return;
+    };
+    for (status, response) in responses.iter_mut() {
+        let description = match status.as_str() {
+            "200" => "Done",
+            "201" => "Made",
+            "202" => "Begun",
+            "204" => "Done; there is nothing to say",
+            "303" => "The answer is elsewhere",
+            _ => "An answer",
+        };
+        let given = response["description"].as_str().unwrap_or_default();
+        if given.is_empty() {
+            response["description"] = json!(description);
+        }
+    }
+    for (status, description) in REFUSALS {
+        let applies = match status {
+            "401" | "403" if is_public => false,
+            status if OF_BODIES.contains(&status) => {
+                has_body || method == "delete" && status == "409"
+            }
+            status => OF_ALL.contains(&status),
+        };
+        if applies && !responses.contains_key(status) {
+            let refusal = json!({ "description": description, "content": content });
+            responses.insert(status.to_owned(), refusal);
+        }
+    }
+    let other = json!({ "description": "Not done, and why", "content": content });
+    responses.insert("default".to_owned(), other);
+}
+
+/// An object that names no members may have any. Without this, typed clients take it for an empty one.
+fn open_objects(part: &mut Value) {
+    match part {
+        Value::Object(fields) => {
+            let is_object = match fields.get("type") {
+                Some(Value::String(kind)) => kind == "object",
+                Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "object"),
+                _ => false,
+            };
+            let says_which = [
+                "properties",
+                "additionalProperties",
+                "oneOf",
+                "anyOf",
+                "allOf",
+            ];
+            if is_object && !says_which.iter().any(|key| fields.contains_key(*key)) {
+                fields.insert("additionalProperties".to_owned(), json!(true));
+            }
+            fields.values_mut().for_each(open_objects);
+        }
+        Value::Array(items) => items.iter_mut().for_each(open_objects),
+        _ => {}
+    }
+}
+
+/// Makes a schema of each event, with its name and its data, and one of all of them: what a stream carries.
+fn type_events(document: &mut Value) {
+    let Some(schemas) = document["components"]["schemas"].as_object_mut() else {
+        return;
+    };
+    let mut all = Vec::new();
+    for (name, kind, variant) in EVENTS {
+        let data = schemas[kind]["oneOf"][variant].clone();
+        let schema = format!("{}Event", camel(name));
+        all.push(json!({ "$ref": format!("#/components/schemas/{schema}") }));
+        schemas.insert(schema, event(name, data, kind == "EventKind"));
+    }
+    for kind in ["EventKind", "Transient"] {
+        schemas.remove(kind);
+    }
+    schemas.insert(
+        "ConversationEvent".to_owned(),
+        json!({ "oneOf": all, "description": "An event of a conversation, by its name." }),
+    );
+    let badge = json!({ "$ref": "#/components/schemas/Badge" });
+    schemas.insert("BadgeEvent".to_owned(), event("badge", badge, true));
+    let approval = json!({ "$ref": "#/components/schemas/ApprovalView" });
+    schemas.insert(
+        "ApprovalEvent".to_owned(),
+        event("approval", approval, true),
+    );
+    let of_user = ["BadgeEvent", "ApprovalEvent"]
+        .map(|schema| json!({ "$ref": format!("#/components/schemas/{schema}") }));
+    schemas.insert(
+        "UserEvent".to_owned(),
+        json!({ "oneOf": of_user, "description": "An event of a user, by its name." }),
+    );
+    for (path, schema) in [
+        ("/v1/conversations/{id}/events", "ConversationEvent"),
+        ("/v1/events", "UserEvent"),
+    ] {
+        let stream = &mut document["paths"][path]["get"]["responses"]["200"]["content"];
+        stream["text/event-stream"]["schema"] =
+            json!({ "$ref": format!("#/components/schemas/{schema}") });
+    }
+}
+
+/// One event as its stream writes it.
+fn event(name: &str, data: Value, is_durable: bool) -> Value {
+    let description = data["description"].clone();
+    let mut properties = Map::new();
+    properties.insert(
+        "event".to_owned(),
+        json!({ "type": "string", "enum": [name] }),
+    );
+    properties.insert("data".to_owned(), data);
+    if is_durable {
+        let id = json!({ "type": "string", "description": "For `Last-Event-ID`." });
+        properties.insert("id".to_owned(), id);
+    }
+    let mut schema = json!({
+        "type": "object", "required": ["event", "data"], "properties": properties,
+    });
+    if !description.is_null() {
+        schema["description"] = description;
+    }
+    schema
+}
+
+fn camel(name: &str) -> String {
+    let words = name.split('_').map(|word| {
+        let (first, rest) = word.split_at(1.min(word.len()));
+        first.to_uppercase() + rest
+    });
+    words.collect()
+}
+
+/// Adds to every operation a name that no other one has.
+fn named(mut openapi: OpenApi) -> OpenApi {
+    let paths = &openapi.paths.paths;
+    let twice: Vec<String> = paths
+        .keys()
+        .filter(|path| paths.contains_key(&format!("/v1{path}")))
+        .cloned()
+        .collect();
+    for (path, item) in &mut openapi.paths.paths {
+        let operations = [
+            &mut item.get,
+            &mut item.put,
+            &mut item.post,
+            &mut item.patch,
+            &mut item.delete,
+        ];
+        for operation in operations.into_iter().flatten() {
+            let tag = operation.tags.iter().flatten().next();
+            let alias = if twice.contains(path) {
+                "_unversioned"
+            } else if path.starts_with(FOR_TENANT) && path != FOR_TENANT {
+                let tenant = ParameterBuilder::new()
+                    .name("tenant")
+                    .parameter_in(ParameterIn::Path)
+                    .required(Required::True)
+                    .schema(Some(String::schema()))
+                    .build();
+                operation
+                    .parameters
+                    .get_or_insert_default()
+                    .insert(0, tenant.into());
+                if let Some(summary) = &mut operation.summary {
+                    summary.insert_str(0, "For the operator: ");
+                }
+                "_for_tenant"
+            } else {
+                ""
+            };
+            operation.operation_id = tag
+                .zip(operation.operation_id.as_ref())
+                .map(|(tag, id)| format!("{tag}_{id}{alias}"));
+        }
+    }
+    openapi
+}

@@ -1,0 +1,63 @@
+// What a typed client says of the API: it compiles in strict mode, or the document says something wrong.
+import type { components, paths } from "./api";
+
+type Schemas = components["schemas"];
+type Answer<P extends keyof paths, M extends keyof paths[P], S extends number> = paths[P][M] extends {
+  responses: { [K in S]: { content: { "application/json": infer A } } };
+}
+  ? A
+  : never;
+
+export const run: Schemas["NewRun"] = {
+  agent_name: "bank",
+  prompt: "What is the rate?",
+  params: { topic: "rates", depth: 2 },
+  scope: { context_id: "acme", nested: { a: 1 } },
+};
+
+export const decision: Schemas["NewDecision"] = { decision: "approve", args_sha256: "00" };
+
+export const skill: Schemas["NewSkillRun"] = { arguments: { from: "EUR", to: "USD" } };
+
+export const key: Schemas["NewKey"] = {
+  name: "web",
+  scopes: ["chat"],
+  chat: { keep_running: true, tool_calls: "details" },
+};
+
+export function title(list: Answer<"/v1/conversations", "get", 200>): string {
+  return list.items.map((conversation) => conversation.title).join();
+}
+
+export function waiting(list: Answer<"/v1/approvals", "get", 200>): string[] {
+  return list.items.filter((request) => request.state === "pending").map((request) => request.code);
+}
+
+export function tokens(list: Answer<"/v1/admin/usage", "get", 200>): number {
+  return list.items.reduce((sum, line) => sum + line.input_tokens + line.output_tokens, 0);
+}
+
+export function prefixes(list: Answer<"/v1/admin/keys", "get", 200>): string[] {
+  return list.items.map((made) => made.prefix);
+}
+
+export function shown(event: Schemas["ConversationEvent"]): string {
+  switch (event.event) {
+    case "message":
+      return event.data.parts.map((part) => (part.type === "text" ? part.text : part.type)).join();
+    case "run":
+      return event.data.status;
+    case "delta":
+      return event.data.text;
+    case "tool_started":
+      return `${event.data.server} ${event.data.tool}`;
+    case "server_unavailable":
+      return event.data.reason;
+    default:
+      return event.event;
+  }
+}
+
+export function badge(event: Schemas["UserEvent"]): number {
+  return event.event === "badge" ? event.data.pending_approvals : 0;
+}
