@@ -57,8 +57,10 @@ pub fn may_be_missing(path: &str) -> bool {
 
 /// The README and every page of `docs/`.
 pub fn pages() -> Vec<Page> {
-    let mut paths: Vec<String> = fs::read_dir("docs")
-        .unwrap()
+    let folders = ["docs", "docs/frontends"].map(|folder| fs::read_dir(folder).unwrap());
+    let mut paths: Vec<String> = folders
+        .into_iter()
+        .flatten()
         .map(|entry| entry.unwrap().path().display().to_string())
         .filter(|path| Path::new(path).extension().is_some_and(|end| end == "md"))
         .collect();
