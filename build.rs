@@ -1,5 +1,44 @@
-//! A new migration is a reason to build again; `sqlx::migrate!` alone sees only those it knew.
+//! A new migration is a reason to build again; `sqlx::migrate!` alone sees only those it knew. And the built web
+//! client, where there is one, goes into the program: `make web` builds it, because this must work without Node.
 
-fn main() {
+use std::{
+    env,
+    fmt::Write as _,
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+fn main() -> io::Result<()> {
     println!("cargo:rerun-if-changed=migrations");
+    println!("cargo:rerun-if-changed=web/dist");
+    let out = env::var("OUT_DIR").expect("cargo names the folder of what is generated");
+    fs::write(Path::new(&out).join("web.rs"), embedded()?)
+}
+
+/// The list of the files of `web/dist` as an expression: name, content, and the content compressed.
+fn embedded() -> io::Result<String> {
+    let root = env::var("CARGO_MANIFEST_DIR").expect("cargo names the folder of the package");
+    let folder = PathBuf::from(root).join("web/dist");
+    let mut files: Vec<PathBuf> = match fs::read_dir(&folder) {
+        Ok(entries) => entries
+            .map(|entry| Ok(entry?.path()))
+            .collect::<io::Result<_>>()?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    files.sort();
+    let mut list = "&[\n".to_owned();
+    for file in files {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let compressed = folder.join(format!("{name}.gz"));
+        if compressed.exists() {
+            writeln!(
+                list,
+                "    File {{ name: {name:?}, body: include_bytes!({file:?}), gzip: include_bytes!({compressed:?}) }},"
+            )
+            .expect("a string can be written to");
+        }
+    }
+    list.push_str("]\n");
+    Ok(list)
 }

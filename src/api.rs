@@ -14,6 +14,7 @@ mod approvals;
 mod connect;
 mod connections;
 mod conversations;
+mod demo;
 mod document;
 mod edge;
 mod events;
@@ -33,10 +34,11 @@ mod secrets;
 mod server;
 mod skills;
 mod sockets;
+mod web;
 
 use std::sync::Arc;
 
-use axum::{Router, extract::FromRef, middleware};
+use axum::{Router, extract::FromRef, middleware, routing::get};
 use bytes::Bytes;
 use utoipa::{
     Modify, OpenApi,
@@ -44,6 +46,7 @@ use utoipa::{
 };
 use utoipa_axum::{router::OpenApiRouter, routes};
 
+pub use demo::Demo;
 pub use extract::values_of;
 pub use server::serve;
 
@@ -57,6 +60,7 @@ struct Door {
     limits: Arc<Limits>,
     /// The OpenAPI document, rendered once.
     document: Bytes,
+    demo: Option<Arc<Demo>>,
 }
 
 impl FromRef<Door> for Arc<App> {
@@ -65,8 +69,8 @@ impl FromRef<Door> for Arc<App> {
     }
 }
 
-/// The whole API as a service.
-pub fn router(app: Arc<App>) -> Router {
+/// The whole API as a service; a demo also offers its people.
+pub fn router(app: Arc<App>, demo: Option<Arc<Demo>>) -> Router {
     measures::recorder();
     let limits = Arc::new(Limits::new(&app.config));
     let document = openapi().to_string().into();
@@ -74,10 +78,14 @@ pub fn router(app: Arc<App>) -> Router {
         app,
         limits,
         document,
+        demo,
     };
     let v1 =
         Router::from(v1()).route_layer(middleware::from_fn_with_state(door.clone(), limits::admit));
-    let routes = v1.merge(Router::from(operations()));
+    let mut routes = v1.merge(Router::from(operations()));
+    if door.demo.is_some() {
+        routes = routes.route(demo::PATH, get(demo::people));
+    }
     edge::around(routes, &door.app.config).with_state(door)
 }
 
@@ -189,7 +197,8 @@ fn registry() -> OpenApiRouter<Door> {
 /// What operators use; answered however busy the rest is.
 fn operations() -> OpenApiRouter<Door> {
     OpenApiRouter::default()
-        .routes(routes!(operations::root))
+        .routes(routes!(web::root))
+        .routes(routes!(web::file))
         .routes(routes!(operations::healthz))
         .routes(routes!(operations::readyz))
         .routes(routes!(operations::metrics))

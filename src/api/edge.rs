@@ -54,8 +54,9 @@ pub(super) fn around(routes: Router<Door>, config: &Config) -> Router<Door> {
         .layer(middleware::from_fn(observe));
     for (name, value) in SECURITY {
         let value = HeaderValue::from_static(value);
-        // A page of ours says itself what it needs, and that is little.
-        wrapped = if name == header::CONTENT_SECURITY_POLICY {
+        // A page of ours says itself what it needs, and which of its files may be kept.
+        let is_default = [header::CONTENT_SECURITY_POLICY, header::CACHE_CONTROL].contains(&name);
+        wrapped = if is_default {
             wrapped.layer(SetResponseHeaderLayer::if_not_present(name, value))
         } else {
             wrapped.layer(SetResponseHeaderLayer::overriding(name, value))

@@ -15,7 +15,7 @@ use axum::{
     },
 };
 use futures_util::{Stream, StreamExt, stream};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -133,9 +133,11 @@ pub(super) fn answer(events: impl Stream<Item = Event> + Send + 'static) -> Resp
     let mut response = Sse::new(events.map(Ok::<_, Infallible>))
         .keep_alive(keep_alive)
         .into_response();
-    response.headers_mut().insert(
+    let headers = response.headers_mut();
+    headers.insert(
         HeaderName::from_static("x-accel-buffering"),
         HeaderValue::from_static("no"),
     );
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

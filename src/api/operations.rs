@@ -22,14 +22,12 @@ pub(super) struct Root {
     openapi: &'static str,
 }
 
-/// Says what this is and where its description is.
-#[utoipa::path(get, path = "/", tag = "operations", security(()), responses((status = 200, body = Root)))]
-pub(super) async fn root() -> axum::Json<Root> {
-    axum::Json(Root {
+impl Root {
+    pub(super) const HERE: Self = Self {
         name: "chatelaine",
         version: env!("CARGO_PKG_VERSION"),
         openapi: "/openapi.json",
-    })
+    };
 }
 
 /// Whether the process is alive. Depends on nothing.

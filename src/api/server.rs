@@ -15,6 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt;
 
 use super::{
+    demo::Demo,
     extract::Peer,
     measures,
     sockets::{Socket, Sockets},
@@ -30,12 +31,16 @@ const DRAIN: Duration = Duration::from_secs(10);
 
 /// Serves the API until `app.shutdown`; then takes no more connections, tells idle ones to go, waits for
 /// requests to finish (event streams end by themselves) and cuts what is left.
-pub async fn serve(app: Arc<App>, listener: TcpListener) -> anyhow::Result<()> {
+pub async fn serve(
+    app: Arc<App>,
+    listener: TcpListener,
+    demo: Option<Arc<Demo>>,
+) -> anyhow::Result<()> {
     let shutdown = app.shutdown.clone();
     let server = Server {
         trusted_proxies: app.config.trusted_proxies.clone().into(),
         sockets: Sockets::new(app.config.max_connections),
-        router: super::router(app),
+        router: super::router(app, demo),
     };
     let (graceful, connections, cut) = (
         GracefulShutdown::new(),

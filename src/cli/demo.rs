@@ -7,10 +7,11 @@ mod guide;
 mod notes;
 mod people;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use super::serve::{Service, with_database};
 use crate::{
+    api::Demo,
     app::platform::keys::folder,
     domain::config::{Config, Environment},
 };
@@ -45,9 +46,13 @@ pub async fn run(args: Args, mut config: Config, env: Environment) -> anyhow::Re
         .egress_allow
         .extend(["localhost", "127.0.0.1", "[::1]"].map(str::to_owned));
     with_database(&config, &env, async |db| {
-        let service = Service::start(config.clone(), &env, db.clone()).await?;
+        let demo = Arc::new(Demo::new());
+        let service =
+            Service::start_for(config.clone(), &env, db.clone(), Some(demo.clone())).await?;
         let people = people::admit(&db, &service, &config).await?;
-        super::say(&guide::text(&people, &notes, &model));
+        demo.admit(people.tokens.clone());
+        let page = demo.link(people.url.as_str());
+        super::say(&guide::text(&people, &page, &notes, &model));
         service.until_asked_to_stop().await
     })
     .await

@@ -56,7 +56,17 @@ pub struct Service {
 }
 
 impl Service {
-    pub async fn start(mut config: Config, env: &Environment, db: Db) -> anyhow::Result<Self> {
+    pub async fn start(config: Config, env: &Environment, db: Db) -> anyhow::Result<Self> {
+        Self::start_for(config, env, db, None).await
+    }
+
+    /// The same, with a demo's people.
+    pub async fn start_for(
+        mut config: Config,
+        env: &Environment,
+        db: Db,
+        demo: Option<Arc<api::Demo>>,
+    ) -> anyhow::Result<Self> {
         let listen = config.listen;
         let listener = TcpListener::bind(listen).await.with_context(|| {
             format!("cannot listen on {listen}; set CHATELAINE_LISTEN to a free address")
@@ -71,7 +81,7 @@ impl Service {
         keys::standing::enter(&app.keys, app.replica)
             .await
             .context("cannot start with these keys")?;
-        let server = tokio::spawn(api::serve(app.clone(), listener));
+        let server = tokio::spawn(api::serve(app.clone(), listener, demo));
         if let Err(error) = app.run_background(background).await {
             app.stop().await;
             return Err(error);

@@ -44,6 +44,7 @@ fn table() -> Vec<Row> {
     vec![
         //                                                       nobody guest user other front  key owner
         (get(), "/", none, [200; 7]),
+        (get(), "/web/{file}", none, [404; 7]),
         (get(), "/healthz", none, [200; 7]),
         (get(), "/readyz", none, [200; 7]),
         (get(), "/metrics", none, [200; 7]),

@@ -39,4 +39,5 @@ mod skills; // named shortcuts to a tool
 mod torture; // processes killed, frozen and cut off while people decide
 mod turn; // a message answered
 mod vault; // sealing and opening
+mod web; // the web client
 mod webhooks; // telling other programs what happens

@@ -3,7 +3,7 @@
 use super::{Model, notes::Notes};
 use crate::cli::chat::DemoNotes;
 
-pub fn text(people: &DemoNotes, notes: &Notes, model: &Model) -> String {
+pub fn text(people: &DemoNotes, page: &str, notes: &Notes, model: &Model) -> String {
     let url = people.url.as_str().trim_end_matches('/');
     let employee = people
         .tokens
@@ -40,7 +40,10 @@ pub fn text(people: &DemoNotes, notes: &Notes, model: &Model) -> String {
 Chatelaine is up at {url}. Ctrl-C stops it; the next start finds the same data.
 {model}
 
-Talk to it (in another terminal):
+Open it in a browser, and be any of its five people:
+  {page}
+
+Or talk to it in another terminal:
   {program} chat --as employee    (also: guest, finance, manager, admin)
 
 Money needs a second pair of eyes: let finance say

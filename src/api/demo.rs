@@ -1,0 +1,65 @@
+//! The demo's people, for the web client. `chatelaine demo` mounts this, and nothing else does: whoever has the
+//! link that the demo prints may be any of its people.
+
+use std::{collections::BTreeMap, sync::OnceLock};
+
+use axum::extract::State;
+use http::{HeaderMap, StatusCode, header};
+use subtle::ConstantTimeEq;
+
+use super::{Door, extract::Unknown, problem::Problem};
+use crate::domain::secret::Secret;
+
+/// Where the web client asks for them.
+pub(super) const PATH: &str = "/v1/demo/people";
+
+/// A token for each of the demo's people, for whoever knows the key.
+pub struct Demo {
+    key: Secret,
+    tokens: OnceLock<BTreeMap<String, String>>,
+}
+
+impl Demo {
+    /// With a key of its own; there is nobody yet.
+    pub fn new() -> Self {
+        Self {
+            key: Secret::new(hex::encode(rand::random::<[u8; 16]>())),
+            tokens: OnceLock::new(),
+        }
+    }
+
+    /// From now on these are the demo's people.
+    pub fn admit(&self, tokens: BTreeMap<String, String>) {
+        let _ = self.tokens.set(tokens);
+    }
+
+    /// The page that offers them. The key is in the fragment, which a browser sends to nobody.
+    pub fn link(&self, url: &str) -> String {
+        format!("{}/#demo={}", url.trim_end_matches('/'), self.key.expose())
+    }
+}
+
+impl Default for Demo {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Their tokens by name.
+pub(super) async fn people(
+    State(door): State<Door>,
+    _: Unknown,
+    headers: HeaderMap,
+) -> Result<axum::Json<BTreeMap<String, String>>, Problem> {
+    let sent = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "))
+        .unwrap_or_default();
+    let demo = door.demo.as_deref();
+    let known = demo.filter(|demo| bool::from(sent.as_bytes().ct_eq(demo.key.expose().as_bytes())));
+    let tokens = known.and_then(|demo| demo.tokens.get()).ok_or_else(|| {
+        let detail = "open the link that `chatelaine demo` printed at its last start";
+        Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", detail)
+    })?;
+    Ok(axum::Json(tokens.clone()))
+}

@@ -1,0 +1,128 @@
+//! The web client: one page and the files that it names, built from `web/` and embedded by `build.rs`. The page
+//! uses the routes of every other frontend. A program that was built without it says how to build it.
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use maud::{DOCTYPE, html};
+
+use super::{extract::Path, operations, problem::Problem};
+
+/// A file of the page. `gzip` is `body`, compressed.
+struct File {
+    name: &'static str,
+    body: &'static [u8],
+    gzip: &'static [u8],
+}
+
+static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/web.rs"));
+
+/// The page loads its own files and asks its own origin, and nobody else.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+     form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
+);
+/// The name of a file changes with its content.
+const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+
+/// Says what this is and where its description is. A browser (`Accept: text/html`) gets the web client instead.
+#[utoipa::path(get, path = "/", tag = "operations", security(()), responses((status = 200,
+    content((operations::Root = "application/json"), (String = "text/html")))))]
+pub(super) async fn root(headers: HeaderMap) -> Response {
+    let mut response = if accepts(&headers, header::ACCEPT, "text/html") {
+        page(&headers)
+    } else {
+        axum::Json(operations::Root::HERE).into_response()
+    };
+    response
+        .headers_mut()
+        .append(header::VARY, HeaderValue::from_static("accept"));
+    response
+}
+
+/// A file of the web client. Its name changes with its content, so it may be kept for ever.
+#[utoipa::path(get, path = "/web/{file}", tag = "operations", security(()), params(("file" = String, Path)),
+    responses((status = 200, body = String, content_type = "application/octet-stream")))]
+pub(super) async fn file(
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let found = FILES.iter().find(|file| file.name == name);
+    let Some(file) = found.filter(|file| file.name != "index.html") else {
+        let detail = "the web client has no such file; load the page again";
+        return Err(Problem::new(StatusCode::NOT_FOUND, "not_found", detail));
+    };
+    let mut response = answer(file, &headers);
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, FOR_EVER);
+    Ok(response)
+}
+
+fn page(headers: &HeaderMap) -> Response {
+    let mut response = match FILES.iter().find(|file| file.name == "index.html") {
+        Some(file) => answer(file, headers),
+        None => missing(),
+    };
+    response
+        .headers_mut()
+        .insert(header::CONTENT_SECURITY_POLICY, POLICY);
+    response
+}
+
+fn answer(file: &'static File, headers: &HeaderMap) -> Response {
+    let is_gzip = accepts(headers, header::ACCEPT_ENCODING, "gzip");
+    let body = if is_gzip { file.gzip } else { file.body };
+    let mut response = Response::new(Body::from(Bytes::from_static(body)));
+    let headers = response.headers_mut();
+    let kind = match file.name.rsplit_once('.').map(|(_, ending)| ending) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("svg") => "image/svg+xml",
+        _ => "application/octet-stream",
+    };
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    if is_gzip {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    response
+}
+
+/// Whether the header lists the value, and not with the weight zero.
+fn accepts(headers: &HeaderMap, name: header::HeaderName, value: &str) -> bool {
+    let lists = headers.get_all(name).iter();
+    lists
+        .filter_map(|list| list.to_str().ok())
+        .flat_map(|list| list.split(','))
+        .any(|item| {
+            let mut parts = item.split(';').map(str::trim);
+            parts
+                .next()
+                .is_some_and(|first| first.eq_ignore_ascii_case(value))
+                && !parts.any(|part| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000"))
+        })
+}
+
+/// For a program that was built without the page.
+fn missing() -> Response {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head { meta charset="utf-8"; title { "Chatelaine" } }
+            body {
+                h1 { "Chatelaine is running" }
+                p { "This program was built without its web client. Run " code { "make web" }
+                    " in the folder of the sources (it needs Node 20 or newer), then " code { "cargo build" }
+                    ", and start the program again. " code { "make demo" } " does all of it." }
+                p { "The API is here: " a href="/openapi.json" { "/openapi.json" } "." }
+            }
+        }
+    };
+    let kind = HeaderValue::from_static("text/html; charset=utf-8");
+    ([(header::CONTENT_TYPE, kind)], page.into_string()).into_response()
+}

@@ -1,0 +1,122 @@
+//! The web client as the program serves it. What a person does with it is tried in a browser: `make test-web`.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use chatelaine::{api::Demo, cli::serve::Service, store::Db};
+use http::Method;
+use serde_json::json;
+
+use super::support::{
+    client::{Answer, Client},
+    world::World,
+};
+
+async fn page(client: &Client, path: &str, headers: &[(&str, &str)]) -> Answer {
+    let request = client.request(Method::GET, path);
+    let request = headers.iter().fold(request, |request, (name, value)| {
+        request.header(*name, *value)
+    });
+    client.send(request).await
+}
+
+const BROWSER: (&str, &str) = (
+    "accept",
+    "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+);
+
+#[tokio::test]
+async fn a_browser_gets_a_page_that_may_load_its_own_files_only() {
+    let world = World::start().await;
+    let answer = page(&world.nobody(), "/", &[BROWSER]).await;
+    assert_eq!(answer.status, 200);
+    assert_eq!(answer.header("content-type"), "text/html; charset=utf-8");
+    assert_eq!(answer.header("cache-control"), "no-store");
+    assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    let policy = answer.header("content-security-policy");
+    assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"));
+    assert!(!policy.contains("unsafe") && !policy.contains("http"));
+    assert!(policy.contains("frame-ancestors 'none'"));
+}
+
+#[tokio::test]
+async fn a_program_gets_json_where_a_browser_gets_the_page() {
+    let world = World::start().await;
+    let nobody = world.nobody();
+    for accept in ["*/*", "application/json", "text/html;q=0, application/json"] {
+        let answer = page(&nobody, "/", &[("accept", accept)]).await;
+        assert_eq!(answer.json()["openapi"], "/openapi.json", "{accept}");
+        assert_eq!(answer.header("vary"), "accept");
+    }
+    assert_eq!(nobody.get("/").await.json()["name"], "chatelaine");
+}
+
+/// `make test` builds the page before; `cargo test` alone may find a program without it.
+#[tokio::test]
+async fn the_files_of_the_page_are_kept_for_ever_and_compressed() {
+    let world = World::start().await;
+    let nobody = world.nobody();
+    let html = page(&nobody, "/", &[BROWSER]).await.text;
+    let names: Vec<&str> = html
+        .split('"')
+        .filter(|word| word.starts_with("/web/"))
+        .collect();
+    if names.is_empty() {
+        assert!(html.contains("make web"), "{html}");
+        return;
+    }
+    for name in names {
+        let plain = page(&nobody, name, &[]).await;
+        assert_eq!(plain.status, 200, "{name}");
+        let kind = if name.ends_with(".js") {
+            "text/javascript"
+        } else {
+            "text/css"
+        };
+        assert!(plain.header("content-type").starts_with(kind), "{name}");
+        assert_eq!(plain.header("content-encoding"), "");
+        assert_eq!(
+            plain.header("cache-control"),
+            "public, max-age=31536000, immutable"
+        );
+        let zipped = nobody
+            .request(Method::GET, name)
+            .header("accept-encoding", "gzip");
+        let zipped = zipped.send().await.unwrap();
+        assert_eq!(zipped.headers()["content-encoding"], "gzip");
+        let bytes = zipped.bytes().await.unwrap();
+        assert!(bytes.len() < plain.text.len() / 2 && bytes.starts_with(&[0x1f, 0x8b]));
+    }
+    assert_eq!(nobody.get("/web/nothing.js").await.status, 404);
+    assert_eq!(nobody.get("/web/index.html").await.status, 404);
+}
+
+#[tokio::test]
+async fn the_demos_people_are_there_in_the_demo_alone_and_for_its_link() {
+    let world = World::start().await;
+    let asked = page(&world.nobody(), "/v1/demo/people", &[]).await;
+    assert_eq!(asked.status, 404);
+
+    let demo = Arc::new(Demo::new());
+    let db = Db::connect(&world.db.url, 8).await.unwrap();
+    let service = Service::start_for(world.config.clone(), &world.env, db, Some(demo.clone()))
+        .await
+        .unwrap();
+    let there = world.nobody().at(&format!("http://{}", service.address));
+    let link = demo.link("http://127.0.0.1/");
+    let key = link.strip_prefix("http://127.0.0.1/#demo=").unwrap();
+    let with = format!("Bearer {key}");
+    let early = page(&there, "/v1/demo/people", &[("authorization", &with)]).await;
+    assert_eq!(early.status, 401);
+    demo.admit(BTreeMap::from([(
+        "finance".to_owned(),
+        "a-token".to_owned(),
+    )]));
+    let people = page(&there, "/v1/demo/people", &[("authorization", &with)]).await;
+    assert_eq!(people.expect(200), json!({ "finance": "a-token" }));
+    for wrong in ["", "Bearer ", "Bearer 00"] {
+        let refused = page(&there, "/v1/demo/people", &[("authorization", wrong)]).await;
+        assert_eq!(refused.status, 401, "{wrong}");
+        assert!(!refused.text.contains("a-token"));
+    }
+    service.stop().await.unwrap();
+}

@@ -1,0 +1,51 @@
+/** Requests to the API. A refused one throws `Refused`, with the code that programs read and the words for people. */
+import createClient, { type Middleware } from 'openapi-fetch';
+import type { components, paths } from './schema';
+
+export type Schemas = components['schemas'];
+
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    detail: string,
+  ) {
+    super(detail);
+  }
+}
+
+/** Who asks, and what happens when the API does not know them any more. */
+export const credential = { token: '', language: 'en', onSignedOut: () => {} };
+
+export function authorization(): Record<string, string> {
+  return { Authorization: `Bearer ${credential.token}`, 'Accept-Language': credential.language };
+}
+
+const signed: Middleware = {
+  onRequest({ request }) {
+    for (const [name, value] of Object.entries(authorization())) request.headers.set(name, value);
+    return request;
+  },
+};
+
+export const api = createClient<paths>({ baseUrl: '' });
+api.use(signed);
+
+/** Reads the answer, or throws what the API says of it. */
+export async function read<T>(request: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {
+  const { data, error, response } = await request;
+  if (response.ok) return data as T;
+  throw refusal(response.status, error);
+}
+
+/** Makes an error of a problem document. */
+export function refusal(status: number, body: unknown): Refused {
+  const problem = (typeof body === 'object' && body !== null ? body : {}) as { code?: string; detail?: string };
+  if (status === 401) credential.onSignedOut();
+  return new Refused(status, problem.code ?? 'unknown', problem.detail ?? `HTTP ${status}`);
+}
+
+/** A name for a request: sent again with the same name, it is not done twice. */
+export function newKey(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+}

@@ -1,0 +1,48 @@
+import { useEffect, useRef, useState } from 'react';
+import { Failure } from '../parts/parts';
+import { useAction } from '../parts/useLoad';
+import { useTexts } from '../texts/texts';
+
+const MAX = 32_768;
+
+/** Where one types. What was not sent stays here, also over a reload. */
+export function Composer({ id, isRunning, onSend, onStop }: {
+  id: string;
+  isRunning: boolean;
+  onSend: (text: string) => Promise<void>;
+  onStop: () => Promise<void>;
+}) {
+  const { say } = useTexts();
+  const stored = `chatelaine.draft.${id}`;
+  const [text, setText] = useState(() => sessionStorage.getItem(stored) ?? '');
+  const field = useRef<HTMLTextAreaElement>(null);
+  const { isBusy, error, run } = useAction();
+  useEffect(() => field.current?.focus({ preventScroll: true }), [id]);
+  useEffect(() => {
+    if (text) sessionStorage.setItem(stored, text);
+    else sessionStorage.removeItem(stored);
+  }, [stored, text]);
+  const mayWrite = text.trim() !== '' && !isBusy && !isRunning;
+  const send = () => mayWrite && void run(() => onSend(text.trim())).then((done) => done && setText(''));
+  const stop = () => void run(onStop);
+  return (
+    <form className="composer" onSubmit={(event) => { event.preventDefault(); send(); }}>
+      <Failure error={error} retry={send} />
+      <div className="line">
+        <textarea
+          ref={field} rows={1} value={text} maxLength={MAX} aria-label={say('composer.label')} placeholder={say('composer.hint')}
+          onChange={(event) => setText(event.target.value)}
+          onKeyDown={(event) => {
+            if (event.key === 'Escape' && isRunning) stop();
+            if (event.key !== 'Enter' || event.shiftKey || event.nativeEvent.isComposing) return;
+            event.preventDefault();
+            send();
+          }}
+        />
+        {isRunning
+          ? <button type="button" disabled={isBusy} onClick={stop}>{say('stop')}</button>
+          : <button type="submit" className="primary" disabled={!mayWrite}>{say('send')}</button>}
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,71 @@
+import { memo } from 'react';
+import { State } from '../approvals/ApprovalCard';
+import { Markdown } from '../parts/Markdown';
+import { TextOrValues } from '../parts/parts';
+import { useTexts } from '../texts/texts';
+import type { Message, Part } from './thread';
+import { type Result, ToolCard } from './ToolCard';
+
+interface Around {
+  results: Map<string, Result>;
+  /** Requests that stand in a card of their call already. */
+  shownApprovals: Set<string>;
+  progress: Record<string, string>;
+}
+
+/** One message. Results stand in the cards of their calls. */
+export const MessageView = memo(function MessageView({ message, around }: { message: Message; around: Around }) {
+  const { say } = useTexts();
+  if (message.role === 'tool') return null;
+  const parts = message.parts.filter((part) => isShown(part, around));
+  if (parts.length === 0) return null;
+  return (
+    <article className={`message ${message.role}`} aria-label={say(`role.${message.role}`)}>
+      {parts.map((part, at) => <PartView key={at} part={part} message={message} around={around} />)}
+    </article>
+  );
+});
+
+/** A call shows that its request waits; the outcome is told where it happens, too. */
+function isShown(part: Part, { shownApprovals }: Around): boolean {
+  if (part.type === 'approval') return part.state !== 'pending' || !shownApprovals.has(part.id);
+  return part.type !== 'tool_result';
+}
+
+function PartView({ part, message, around }: { part: Part; message: Message; around: Around }) {
+  const { say } = useTexts();
+  switch (part.type) {
+    case 'text':
+      return message.role === 'user' ? <p className="said">{part.text}</p> : <Markdown text={part.text} />;
+    case 'tool_call':
+      return <ToolCard call={part} at={message.created_at} found={around.results.get(part.call_id)} progress={around.progress[part.call_id]} />;
+    case 'notice':
+      return <p className="notice">{part.text}</p>;
+    case 'choices':
+    case 'prompt':
+      return <p className="said">{part.text}</p>;
+    case 'approval':
+      return (
+        <details className="notice">
+          <summary><span className="grow">{part.text}</span> <State state={part.state} /></summary>
+          {part.reason && <p>{say('approval.reason')}: <q>{part.reason}</q></p>}
+          {part.result && <><h4>{say('result')}</h4><TextOrValues text={part.result} /></>}
+        </details>
+      );
+    case 'call_outcome':
+      return (
+        <details className="notice">
+          <summary><span className="grow">🔧 <b>{part.tool}</b> · {part.server}</span> <span className={`state ${part.status}`}>{say(`call.${part.status}`)}</span></summary>
+          <TextOrValues text={part.text} />
+        </details>
+      );
+    case 'server_prompt':
+      return <details className="notice"><summary>{say('server.prompt', { prompt: part.prompt, server: part.server })}</summary><pre className="plain">{part.text}</pre></details>;
+    case 'agent_callback':
+      return <details className="notice"><summary>{say('callback', { agent: part.agent })} {part.status}</summary><Markdown text={part.text} /></details>;
+    case 'tool_result':
+      return null;
+  }
+}
+
+export type { Around };

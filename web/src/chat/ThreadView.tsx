@@ -1,0 +1,87 @@
+import { useEffect, useMemo, useRef, useState } from 'react';
+import { Markdown } from '../parts/Markdown';
+import { Empty, Loading } from '../parts/parts';
+import { useTexts } from '../texts/texts';
+import { Composer } from './Composer';
+import { type Around, MessageView } from './MessageView';
+import { Question } from './Question';
+import { openQuestion, type Thread } from './thread';
+import { useConversation } from './useConversation';
+
+export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
+  const { say } = useTexts();
+  const open = useConversation(id);
+  const { thread, state, isLoaded } = open;
+  const scrolls = useStickToEnd(thread);
+  const around = useAround(thread);
+  const runs = Object.values(thread.active);
+  const question = openQuestion(thread.messages);
+  if (open.isGone) return <Empty>{say('chat.gone')}</Empty>;
+  const send: typeof open.say = async (said) => {
+    await open.say(said);
+    scrolls.toEnd();
+    onSaid();
+  };
+  return (
+    <>
+      {state === 'lost' && <p className="lost" role="status">{say('chat.lost')}</p>}
+      <div className="thread" ref={scrolls.ref} onScroll={scrolls.onScroll} tabIndex={0} role="log" aria-label={say('chat.messages')}>
+        <div className="column">
+          {!isLoaded && thread.messages.length === 0 && <Loading />}
+          {thread.messages.map((message) => <MessageView key={message.id} message={message} around={around} />)}
+          {runs.map((run, at) => (
+            <article className="message assistant" key={at} aria-busy="true" aria-label={say('role.assistant')}>
+              {run.draft ? <Markdown text={run.draft} /> : <p className="working"><span className="dots" aria-hidden="true" />{say('chat.working')}</p>}
+            </article>
+          ))}
+          {Object.entries(thread.failures).map(([run, error]) => <p className="failure" role="alert" key={run}>{error}</p>)}
+        </div>
+      </div>
+      {scrolls.isAway && <button type="button" className="newest" onClick={scrolls.toEnd}>{say('chat.newest')}</button>}
+      <div className="column">
+        {question && (question.type === 'choices' || question.type === 'prompt') && <Question key={question.text} part={question} onSay={send} />}
+        {question?.type !== 'prompt' && (
+          <Composer id={id} isRunning={runs.length > 0} onSend={(text) => send({ text })} onStop={open.stop} />
+        )}
+      </div>
+    </>
+  );
+}
+
+/** What a message needs to know of the others. */
+function useAround(thread: Thread): Around {
+  const progress = useMemo(() => Object.assign({}, ...Object.values(thread.active).map((run) => run.progress)) as Record<string, string>, [thread.active]);
+  const known = useMemo(() => {
+    const [results, shownApprovals]: [Around['results'], Around['shownApprovals']] = [new Map(), new Set()];
+    for (const message of thread.messages)
+      for (const part of message.parts)
+        if (part.type === 'tool_result') {
+          results.set(part.call_id, { result: part, at: message.created_at });
+          if (part.approval) shownApprovals.add(part.approval);
+        }
+    return { results, shownApprovals };
+  }, [thread.messages]);
+  const said = JSON.stringify(progress);
+  return useMemo(() => ({ ...known, progress: JSON.parse(said) as Record<string, string> }), [known, said]);
+}
+
+/** Keeps the end in view, unless the reader has gone up. */
+function useStickToEnd(content: unknown) {
+  const ref = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
+  const [isAway, setIsAway] = useState(false);
+  const toEnd = () => {
+    isAtEnd.current = true;
+    ref.current?.scrollTo({ top: ref.current.scrollHeight });
+  };
+  const onScroll = () => {
+    const box = ref.current;
+    if (!box) return;
+    isAtEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+    setIsAway(!isAtEnd.current);
+  };
+  useEffect(() => {
+    if (isAtEnd.current) toEnd();
+  }, [content]);
+  return { ref, isAway, toEnd, onScroll };
+}

@@ -1,0 +1,53 @@
+/** A tool call: folded, with its arguments and what came of it. One that waits for consent is open. */
+import { Outcome, State, TakeBack } from '../approvals/ApprovalCard';
+import { useApproval } from '../approvals/news';
+import type { Schemas } from '../api/client';
+import { TextOrValues, TimeLeft, Values } from '../parts/parts';
+import { useTexts } from '../texts/texts';
+
+export interface Result {
+  result: Schemas['ToolResult'];
+  at: string;
+}
+
+export function ToolCard({ call, at, found, progress }: {
+  call: Schemas['ToolCall'];
+  at: string;
+  found: Result | undefined;
+  progress: string | undefined;
+}) {
+  const { say } = useTexts();
+  const status = found?.result.status;
+  const seconds = found ? Math.max(0, Date.parse(found.at) - Date.parse(at)) / 1000 : undefined;
+  const approval = status === 'awaiting_approval' ? found?.result.approval : undefined;
+  return (
+    <div className="tool">
+      <details>
+        <summary>
+          <span className="grow"><span aria-hidden="true">🔧 </span><b>{call.tool ?? call.name}</b>{call.server && <span className="muted"> · {call.server}</span>}</span>
+          {seconds !== undefined && status !== 'awaiting_approval' && <span className="muted">{say('seconds', { seconds: seconds.toFixed(1) })}</span>}
+          <span className={`state ${status ?? 'running'}`}>{status ? say(`call.${status}`) : progress || say('call.running')}</span>
+        </summary>
+        <h4>{say('arguments')}</h4>
+        <Values value={call.arguments} />
+        {found && <><h4>{say('result')}</h4><TextOrValues text={found.result.text} /></>}
+      </details>
+      {approval && <Waiting id={approval} />}
+    </div>
+  );
+}
+
+/** The request that a call waits for, as it stands now. */
+function Waiting({ id }: { id: string }) {
+  const { say } = useTexts();
+  const view = useApproval(id);
+  if (!view) return null;
+  return (
+    <section className="waiting" aria-label={`${view.code}: ${view.tool}`}>
+      <p className="line"><code className="code">{view.code}</code> <State state={view.state} />{view.state === 'pending' && <TimeLeft until={view.expires_at} />}</p>
+      {view.state === 'pending' && <p>{say('approval.waits', { approvers: view.approvers.join(', ') })}</p>}
+      <Outcome view={view} />
+      {view.state === 'pending' && <TakeBack view={view} />}
+    </section>
+  );
+}

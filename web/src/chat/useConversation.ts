@@ -1,0 +1,117 @@
+import { useCallback, useEffect, useReducer, useRef, useState } from 'react';
+import { api, newKey, read, Refused, type Schemas } from '../api/client';
+import { listen, type StreamState } from '../api/stream';
+import { change, EMPTY, type Message, type Thread } from './thread';
+
+export type Said = { text: string } | { menu: string } | { answer: { field: string; value: string } };
+
+export interface OpenConversation {
+  thread: Thread;
+  conversation: Schemas['Conversation'] | undefined;
+  state: StreamState;
+  isLoaded: boolean;
+  isGone: boolean;
+  say: (said: Said) => Promise<void>;
+  stop: () => Promise<void>;
+}
+
+/** Follows one conversation. The component is mounted anew for another one. */
+export function useConversation(id: string): OpenConversation {
+  const [thread, dispatch] = useReducer(change, EMPTY);
+  const [conversation, setConversation] = useState<Schemas['Conversation']>();
+  const [state, setState] = useState<StreamState>('connecting');
+  const [isLoaded, setIsLoaded] = useState(false);
+  const [isGone, setIsGone] = useState(false);
+  const opened = useRef<PromiseWithResolvers<void>>(undefined);
+
+  useEffect(() => {
+    let [isCurrent, wasOpen] = [true, false];
+    let close = () => {};
+    opened.current = withResolvers();
+    const onState = (next: StreamState) => {
+      setState(next);
+      if (next === 'open') opened.current?.resolve();
+      if (next === 'lost' && wasOpen) dispatch({ type: 'interrupted' });
+      wasOpen = next === 'open';
+    };
+    const open = async () => {
+      const found = await persist(() => read(api.GET('/v1/conversations/{id}', { params: { path: { id } } })), () => isCurrent);
+      if (!found || !isCurrent) return;
+      setConversation(found);
+      // Listens from here on before the messages are loaded: what comes twice is merged.
+      close = listen(`/v1/conversations/${id}/events`, {
+        onEvent: (event) => dispatch({ type: 'event', event }),
+        onState,
+        onGone: () => setIsGone(true),
+      }, String(found.last_event));
+      const messages = await persist(() => allMessages(id), () => isCurrent);
+      if (!messages || !isCurrent) return;
+      dispatch({ type: 'messages', messages });
+      setIsLoaded(true);
+      const last = messages.findLast((message) => message.run_id)?.run_id;
+      const run = last && (await read(api.GET('/v1/runs/{id}', { params: { path: { id: last } } })).catch(() => null));
+      if (run && isCurrent) dispatch({ type: 'run', id: run.id, status: run.status, error: run.error, isPartial: true });
+    };
+    open().catch(() => isCurrent && setIsGone(true));
+    return () => {
+      isCurrent = false;
+      close();
+    };
+  }, [id]);
+
+  const say = useCallback(async (said: Said) => {
+    // A piece of the answer is sent only to those who listen already.
+    await Promise.race([opened.current?.promise, new Promise((resolve) => setTimeout(resolve, 5000))]);
+    const key = newKey();
+    const post = () => read(api.POST('/v1/conversations/{id}/messages', {
+      params: { path: { id } }, headers: { 'Idempotency-Key': key }, body: said as Schemas['NewMessage'],
+    }));
+    const { message, run } = await post().catch((error: unknown) => {
+      if (error instanceof Refused) throw error;
+      // The answer got lost, perhaps not the request: the key makes a second one harmless.
+      return new Promise((resolve) => setTimeout(resolve, 1000)).then(post);
+    });
+    dispatch({ type: 'messages', messages: [message] });
+    dispatch({ type: 'run', id: run.id, status: run.status, error: run.error, isPartial: false });
+  }, [id]);
+
+  const running = Object.keys(thread.active);
+  const stop = useCallback(async () => {
+    await Promise.all(running.map((run) => read(api.POST('/v1/runs/{id}/cancel', { params: { path: { id: run } } }))));
+  }, [running.join()]);
+
+  return { thread, conversation, state, isLoaded, isGone, say, stop };
+}
+
+async function allMessages(id: string): Promise<Message[]> {
+  const found: Message[] = [];
+  let after: number | null | undefined = 0;
+  while (typeof after === 'number') {
+    const query: { after: number; limit: number } = { after, limit: 100 };
+    const page: Schemas['MessagePage'] = await read(api.GET('/v1/conversations/{id}/messages', { params: { path: { id }, query } }));
+    found.push(...page.items);
+    after = page.next;
+  }
+  return found;
+}
+
+/** Tries again while the network is away. */
+async function persist<T>(work: () => Promise<T>, isWanted: () => boolean): Promise<T | undefined> {
+  while (isWanted()) {
+    try {
+      return await work();
+    } catch (error) {
+      if (error instanceof Refused && error.status < 500 && error.status !== 429) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 2000));
+    }
+  }
+  return undefined;
+}
+
+function withResolvers(): PromiseWithResolvers<void> {
+  let [resolve, reject] = [(_: void | PromiseLike<void>) => {}, (_: unknown) => {}];
+  const promise = new Promise<void>((yes, no) => {
+    [resolve, reject] = [yes, no];
+  });
+  return { promise, resolve, reject };
+}

@@ -1,0 +1,156 @@
+import { useEffect, useState } from 'react';
+import { api, read, type Schemas } from '../api/client';
+import { EntryField } from '../parts/EntryField';
+import { ConfirmButton, Empty, Failure, Loading } from '../parts/parts';
+import { useAction, useLoad } from '../parts/useLoad';
+import { go } from '../router';
+import { useTexts, type TextKey } from '../texts/texts';
+
+/** The servers of an agent, and what the user has entered for them. */
+export function ConnectionsPage({ agent }: { agent: string }) {
+  const { say } = useTexts();
+  const agents = useLoad('agents', () => read(api.GET('/v1/agents')));
+  const first = agents.data?.items[0]?.id;
+  const chosen = agent || first;
+  return (
+    <main className="page">
+      <h1>{say('nav.connections')}</h1>
+      <Failure error={agents.error} retry={agents.reload} />
+      {agents.data && agents.data.items.length > 1 && (
+        <label>{say('approval.agent')} <select value={chosen} onChange={(event) => go('connections', event.target.value)}>
+          {agents.data.items.map((item) => <option key={item.id} value={item.id}>{item.display_name}</option>)}
+        </select></label>
+      )}
+      {chosen ? <Servers key={chosen} agent={chosen} /> : agents.data ? <Empty>{say('chat.agents.none')}</Empty> : <Loading />}
+    </main>
+  );
+}
+
+function Servers({ agent }: { agent: string }) {
+  const { say } = useTexts();
+  const servers = useLoad(agent, () => read(api.GET('/v1/agents/{agent}/connections', { params: { path: { agent } } })));
+  const { reload } = servers;
+  useEffect(() => {
+    window.addEventListener('focus', reload);
+    return () => window.removeEventListener('focus', reload);
+  }, [reload]);
+  if (servers.error && !servers.data) return <Failure error={servers.error} retry={reload} />;
+  if (!servers.data) return <Loading />;
+  if (servers.data.items.length === 0) return <Empty>{say('connections.none')}</Empty>;
+  return (
+    <ul className="cards">
+      {servers.data.items.map((view) => <li key={view.server}><ServerCard agent={agent} view={view} onChange={reload} /></li>)}
+    </ul>
+  );
+}
+
+type View = Schemas['ConnectionView'];
+
+function ServerCard({ agent, view, onChange }: { agent: string; view: View; onChange: () => void }) {
+  const { say } = useTexts();
+  const isPersonal = view.kind === 'personal';
+  return (
+    <article className="card" aria-label={view.server}>
+      <header>
+        <h2>{view.server}</h2>
+        <span className={`state ${view.state}`}>{say(`connection.${view.state}` satisfies TextKey)}</span>
+      </header>
+      <p className="muted">{say(isPersonal ? 'connection.personal' : 'connection.shared')} · {say('connection.tools', { count: view.tools })}</p>
+      {'reason' in view && <p className="reason">{view.state === 'needs_attention' ? say('connection.again') : view.reason}</p>}
+      {view.dropped.length > 0 && <p className="muted">{say('connection.dropped')}: {view.dropped.join(', ')}</p>}
+      {view.missing.length > 0 && <p className="muted">{say('connection.missing')}: {view.missing.join(', ')}</p>}
+      {isPersonal && <Personal agent={agent} view={view} onChange={onChange} />}
+      {view.tools > 0 && <Tools agent={agent} server={view.server} />}
+    </article>
+  );
+}
+
+/** What the server offers to this user. */
+function Tools({ agent, server }: { agent: string; server: string }) {
+  const { say } = useTexts();
+  const [isOpen, setIsOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setIsOpen(event.currentTarget.open)}>
+      <summary>{say('connection.offers')}</summary>
+      {isOpen && <ToolList agent={agent} server={server} />}
+    </details>
+  );
+}
+
+function ToolList({ agent, server }: { agent: string; server: string }) {
+  const { say } = useTexts();
+  const tools = useLoad(`${agent} ${server}`, () => read(api.GET('/v1/agents/{agent}/tools', { params: { path: { agent } } })));
+  if (tools.error) return <Failure error={tools.error} retry={tools.reload} />;
+  if (!tools.data) return <Loading />;
+  const own = tools.data.items.find((item) => item.server === server);
+  return (
+    <dl className="facts">
+      {own?.tools.map((tool) => (
+        <div key={tool.tool}>
+          <dt><code>{tool.tool}</code></dt>
+          <dd>{tool.description}{tool.needs_approval_by?.length ? <> <em>{say('connection.approval', { approvers: tool.needs_approval_by.join(', ') })}</em></> : null}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** Enter, replace, test, remove. */
+function Personal({ agent, view, onChange }: { agent: string; view: View; onChange: () => void }) {
+  const { say } = useTexts();
+  const [isOpen, setIsOpen] = useState(false);
+  const [tested, setTested] = useState<Schemas['Tested']>();
+  const { isBusy, error, run } = useAction();
+  const path = { agent, server: view.server };
+  const isEntered = view.state !== 'not_configured';
+  const test = () => run(async () => {
+    setTested(await read(api.POST('/v1/agents/{agent}/connections/{server}/test', { params: { path } })));
+    onChange();
+  });
+  const remove = () => run(async () => {
+    await read(api.DELETE('/v1/agents/{agent}/connections/{server}', { params: { path } }));
+    setTested(undefined);
+    onChange();
+  });
+  if (isOpen)
+    return <EnterCredential path={path} onEnd={(isDone) => { setIsOpen(false); if (isDone) onChange(); }} />;
+  return (
+    <>
+      <div className="buttons">
+        <button type="button" className={isEntered ? '' : 'primary'} onClick={() => { setTested(undefined); setIsOpen(true); }}>{say(isEntered ? 'connection.replace' : 'connection.connect')}</button>
+        {isEntered && <button type="button" disabled={isBusy} onClick={() => void test()}>{say('connection.test')}</button>}
+        {isEntered && <ConfirmButton label={say('remove')} question={say('connection.remove')} disabled={isBusy} onConfirm={() => void remove()} />}
+      </div>
+      {tested && <p role="status" className={tested.ok ? 'good' : 'failure'}>{tested.message}</p>}
+      <Failure error={error} />
+    </>
+  );
+}
+
+function EnterCredential({ path, onEnd }: { path: { agent: string; server: string }; onEnd: (isDone: boolean) => void }) {
+  const { say } = useTexts();
+  const server = useLoad(`${path.agent} ${path.server}`, () => read(api.GET('/v1/agents/{agent}/connections/{server}', { params: { path } })));
+  const [values, setValues] = useState<Record<string, string>>({});
+  const { isBusy, error, run } = useAction();
+  if (server.error) return <Failure error={server.error} retry={server.reload} />;
+  if (!server.data) return <Loading />;
+  const fields = Object.fromEntries(Object.entries(values).filter(([, value]) => value !== ''));
+  const save = () => run(() => read(api.PUT('/v1/agents/{agent}/connections/{server}', { params: { path }, body: { fields } })));
+  return (
+    <form onSubmit={(event) => { event.preventDefault(); void save().then((done) => done && onEnd(true)); }}>
+      {server.data.fields.map((field, at) => (
+        <EntryField
+          key={field.name} autoFocus={at === 0} value={values[field.name] ?? ''}
+          entry={{ name: field.name, kind: field.type, label: field.label, isRequired: field.required, options: field.options ?? [] }}
+          onChange={(value) => setValues((old) => ({ ...old, [field.name]: value }))}
+        />
+      ))}
+      <p className="muted">{say('connection.sealed')}</p>
+      <Failure error={error} />
+      <div className="buttons">
+        <button type="submit" className="primary" disabled={isBusy}>{say(isBusy ? 'connection.testing' : 'save')}</button>
+        <button type="button" className="quiet" onClick={() => onEnd(false)}>{say('cancel')}</button>
+      </div>
+    </form>
+  );
+}

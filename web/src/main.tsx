@@ -1,0 +1,18 @@
+import { StrictMode } from 'react';
+import { createRoot } from 'react-dom/client';
+import { App } from './App';
+import { SessionProvider } from './session';
+import './style.css';
+import { TextsProvider } from './texts/texts';
+
+const root = document.getElementById('root');
+if (!root) throw new Error('index.html has no element for the page');
+createRoot(root).render(
+  <StrictMode>
+    <TextsProvider>
+      <SessionProvider>
+        <App />
+      </SessionProvider>
+    </TextsProvider>
+  </StrictMode>,
+);

@@ -1,0 +1,31 @@
+import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import react from '@vitejs/plugin-react';
+import { defineConfig, type Plugin } from 'vite';
+
+const OUT = join(import.meta.dirname, 'dist');
+
+/** Empties the folder, all but the file that keeps it in git, and puts a compressed copy beside each file. */
+function embeddable(): Plugin {
+  return {
+    name: 'embeddable',
+    apply: 'build',
+    buildStart() {
+      for (const name of readdirSync(OUT)) if (name !== '.gitignore') rmSync(join(OUT, name));
+    },
+    writeBundle() {
+      for (const name of readdirSync(OUT))
+        if (name !== '.gitignore') writeFileSync(join(OUT, `${name}.gz`), gzipSync(readFileSync(join(OUT, name)), { level: 9 }));
+    },
+  };
+}
+
+export default defineConfig({
+  base: '/web/',
+  plugins: [react(), embeddable()],
+  // The names are flat: the program serves one folder.
+  build: { outDir: OUT, emptyOutDir: false, assetsDir: '', assetsInlineLimit: 0, modulePreload: { polyfill: false } },
+  // `npm run dev` beside a running demo: the page is at http://localhost:5173/web/.
+  server: { proxy: { '/v1': process.env.CHATELAINE_URL ?? 'http://127.0.0.1:8080' } },
+});
