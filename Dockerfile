@@ -3,9 +3,15 @@
 # docker build -t notes --target notes .        the demo's notes
 # docker build -t demo --target demo .          the service with the demo's other server, a child process
 
+FROM node:22-bookworm-slim AS web
+WORKDIR /src/web
+COPY web .
+RUN --mount=type=cache,target=/root/.npm ./build.sh
+
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
 COPY . .
+COPY --from=web /src/web/dist web/dist
 # Queries are checked against what lies in .sqlx/; no database is needed here.
 ENV SQLX_OFFLINE=true
 RUN --mount=type=cache,target=/usr/local/cargo/registry \

@@ -20,8 +20,9 @@ help: ## Say what there is
 
 .PHONY: demo
 demo: ## Start the whole thing: database, a bank, a clock, notes, the service
-	@.ci/install rust postgres python
+	@.ci/install rust postgres python node
 	@.ci/demo-servers .chatelaine/venv
+	@web/build.sh || echo "demo: going on without the web client, see above" >&2
 	@echo "demo: building; the first time this takes some minutes"
 	@cargo build --quiet --bin chatelaine --example bank --example notes
 	@exec "$${CARGO_TARGET_DIR:-target}/debug/chatelaine" demo
@@ -30,7 +31,20 @@ demo: ## Start the whole thing: database, a bank, a clock, notes, the service
 test: ## Run every test, with real servers and a real Postgres
 	@.ci/install rust postgres python node ps
 	@tests/servers/install.sh
+	@web/build.sh
 	cargo test
+
+.PHONY: web
+web: ## Build the web client, for the next cargo build to embed
+	@.ci/install node
+	@web/build.sh
+
+.PHONY: test-web
+test-web: ## Try the web client in Chromium, against the demo
+	@.ci/install rust postgres node chromium
+	@web/build.sh
+	cargo build --bin chatelaine --example bank --example notes
+	web/test/run.sh
 
 .PHONY: torture
 torture: ## Kill, freeze and crash while 10,000 calls wait for consent

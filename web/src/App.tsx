@@ -31,7 +31,7 @@ function Shell() {
   return (
     <div className="shell">
       <Header page={route.page} />
-      <Outcomes />
+      <Outcomes current={route.page === 'chat' ? route.id : ''} />
       {route.page === 'chat' && <ChatPage id={route.id} />}
       {route.page === 'approvals' && <ApprovalsPage id={route.id} />}
       {route.page === 'connections' && <ConnectionsPage agent={route.id} />}
@@ -73,13 +73,14 @@ function Header({ page }: { page: Page }) {
   );
 }
 
-/** Outcomes of own requests, wherever one is. */
-function Outcomes() {
+/** Outcomes of own requests, wherever one is; the conversation itself tells its own. */
+function Outcomes({ current }: { current: string }) {
   const { say } = useTexts();
   const { outcomes, dismiss } = useNews();
+  const elsewhere = outcomes.filter((view) => !current || view.conversation_id !== current);
   return (
     <div className="toasts" role="status">
-      {outcomes.map((view) => (
+      {elsewhere.map((view) => (
         <p key={view.id} className="toast">
           <a href={view.conversation_id ? href('chat', view.conversation_id) : href('approvals', view.id)} onClick={() => dismiss(view.id)}>{view.text}</a>
           <button type="button" className="quiet" aria-label={say('close')} onClick={() => dismiss(view.id)}>✕</button>

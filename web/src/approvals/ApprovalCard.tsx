@@ -59,7 +59,7 @@ export function Outcome({ view }: { view: Approval }) {
   return (
     <div className="outcome">
       <p>{view.text}</p>
-      {view.reason && <p>{say('approval.reason')}: <q>{view.reason}</q></p>}
+      {view.reason && !view.votes.some(({ reason }) => reason === view.reason) && <p>{say('approval.reason')}: <q>{view.reason}</q></p>}
       {view.votes.length > 0 && (
         <ul>{view.votes.map((vote) => (
           <li key={vote.by}>{vote.by}: {say(`decision.${vote.decision}`)}{vote.reason && <> – <q>{vote.reason}</q></>}, <Moment at={vote.at} /></li>

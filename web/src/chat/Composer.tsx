@@ -22,8 +22,9 @@ export function Composer({ id, isRunning, onSend, onStop }: {
     if (text) sessionStorage.setItem(stored, text);
     else sessionStorage.removeItem(stored);
   }, [stored, text]);
-  const mayWrite = text.trim() !== '' && !isBusy && !isRunning;
-  const send = () => mayWrite && void run(() => onSend(text.trim())).then((done) => done && setText(''));
+  // A message that is sent during an answer gets its own answer afterwards.
+  const maySend = text.trim() !== '' && !isBusy;
+  const send = () => maySend && void run(() => onSend(text.trim())).then((done) => done && setText(''));
   const stop = () => void run(onStop);
   return (
     <form className="composer" onSubmit={(event) => { event.preventDefault(); send(); }}>
@@ -39,9 +40,8 @@ export function Composer({ id, isRunning, onSend, onStop }: {
             send();
           }}
         />
-        {isRunning
-          ? <button type="button" disabled={isBusy} onClick={stop}>{say('stop')}</button>
-          : <button type="submit" className="primary" disabled={!mayWrite}>{say('send')}</button>}
+        {isRunning && <button type="button" disabled={isBusy} onClick={stop}>{say('stop')}</button>}
+        {(!isRunning || maySend) && <button type="submit" className="primary" disabled={!maySend}>{say('send')}</button>}
       </div>
     </form>
   );

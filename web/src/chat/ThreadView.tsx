@@ -12,7 +12,7 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
   const { say } = useTexts();
   const open = useConversation(id);
   const { thread, state, isLoaded } = open;
-  const scrolls = useStickToEnd(thread);
+  const scrolls = useStickToEnd();
   const around = useAround(thread);
   const runs = Object.values(thread.active);
   const question = openQuestion(thread.messages);
@@ -29,11 +29,10 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
         <div className="column">
           {!isLoaded && thread.messages.length === 0 && <Loading />}
           {thread.messages.map((message) => <MessageView key={message.id} message={message} around={around} />)}
-          {runs.map((run, at) => (
-            <article className="message assistant" key={at} aria-busy="true" aria-label={say('role.assistant')}>
-              {run.draft ? <Markdown text={run.draft} /> : <p className="working"><span className="dots" aria-hidden="true" />{say('chat.working')}</p>}
-            </article>
+          {runs.filter((run) => run.draft).map((run, at) => (
+            <article className="message assistant" key={at} aria-busy="true" aria-label={say('role.assistant')}><Markdown text={run.draft} /></article>
           ))}
+          {runs.some((run) => !run.draft) && <p className="working"><span className="dots" aria-hidden="true" />{say('chat.working')}</p>}
           {Object.entries(thread.failures).map(([run, error]) => <p className="failure" role="alert" key={run}>{error}</p>)}
         </div>
       </div>
@@ -66,9 +65,10 @@ function useAround(thread: Thread): Around {
 }
 
 /** Keeps the end in view, unless the reader has gone up. */
-function useStickToEnd(content: unknown) {
+function useStickToEnd() {
   const ref = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
+  const lastTop = useRef(0);
   const [isAway, setIsAway] = useState(false);
   const toEnd = () => {
     isAtEnd.current = true;
@@ -77,11 +77,20 @@ function useStickToEnd(content: unknown) {
   const onScroll = () => {
     const box = ref.current;
     if (!box) return;
-    isAtEnd.current = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+    const isEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 60;
+    // What grows below does not lead away from the end; going up does.
+    isAtEnd.current = isEnd || (isAtEnd.current && box.scrollTop >= lastTop.current);
+    lastTop.current = box.scrollTop;
     setIsAway(!isAtEnd.current);
   };
   useEffect(() => {
-    if (isAtEnd.current) toEnd();
-  }, [content]);
+    // A card may grow when what it shows is loaded, and the window may change.
+    const [box, inside] = [ref.current, ref.current?.firstElementChild];
+    if (!box || !inside) return;
+    const observer = new ResizeObserver(() => isAtEnd.current && toEnd());
+    observer.observe(box);
+    observer.observe(inside);
+    return () => observer.disconnect();
+  }, []);
   return { ref, isAway, toEnd, onScroll };
 }

@@ -26,15 +26,21 @@ export function ToolCard({ call, at, found, progress }: {
         <summary>
           <span className="grow"><span aria-hidden="true">🔧 </span><b>{call.tool ?? call.name}</b>{call.server && <span className="muted"> · {call.server}</span>}</span>
           {seconds !== undefined && status !== 'awaiting_approval' && <span className="muted">{say('seconds', { seconds: seconds.toFixed(1) })}</span>}
-          <span className={`state ${status ?? 'running'}`}>{status ? say(`call.${status}`) : progress || say('call.running')}</span>
+          {approval ? <Standing id={approval} /> : <span className={`state ${status ?? 'running'}`}>{status ? say(`call.${status}`) : progress || say('call.running')}</span>}
         </summary>
         <h4>{say('arguments')}</h4>
         <Values value={call.arguments} />
-        {found && <><h4>{say('result')}</h4><TextOrValues text={found.result.text} /></>}
+        {found && !approval && <><h4>{say('result')}</h4><TextOrValues text={found.result.text} /></>}
       </details>
       {approval && <Waiting id={approval} />}
     </div>
   );
+}
+
+function Standing({ id }: { id: string }) {
+  const { say } = useTexts();
+  const view = useApproval(id);
+  return view && view.state !== 'pending' ? <State state={view.state} /> : <span className="state awaiting_approval">{say('call.awaiting_approval')}</span>;
 }
 
 /** The request that a call waits for, as it stands now. */
@@ -44,7 +50,7 @@ function Waiting({ id }: { id: string }) {
   if (!view) return null;
   return (
     <section className="waiting" aria-label={`${view.code}: ${view.tool}`}>
-      <p className="line"><code className="code">{view.code}</code> <State state={view.state} />{view.state === 'pending' && <TimeLeft until={view.expires_at} />}</p>
+      <p className="line"><code className="code">{view.code}</code> {view.state === 'pending' && <TimeLeft until={view.expires_at} />}</p>
       {view.state === 'pending' && <p>{say('approval.waits', { approvers: view.approvers.join(', ') })}</p>}
       <Outcome view={view} />
       {view.state === 'pending' && <TakeBack view={view} />}
