@@ -63,6 +63,8 @@ export function SessionProvider({ children }: { children: ReactNode }) {
   }, []);
   const signOut = useCallback(() => {
     forget();
+    // Also what was typed and not sent: the next person of this tab may be another one.
+    for (const key of Object.keys(sessionStorage)) if (key !== DEMO) sessionStorage.removeItem(key);
     setHasEnded(false);
     window.location.hash = '';
   }, [forget]);

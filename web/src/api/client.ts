@@ -15,10 +15,10 @@ export class Refused extends Error {
 }
 
 /** Who asks, and what happens when the API does not know them any more. */
-export const credential = { token: '', language: 'en', onSignedOut: () => {} };
+export const credential = { token: '', onSignedOut: () => {} };
 
 export function authorization(): Record<string, string> {
-  return { Authorization: `Bearer ${credential.token}`, 'Accept-Language': credential.language };
+  return { Authorization: `Bearer ${credential.token}` };
 }
 
 const signed: Middleware = {

@@ -33,7 +33,7 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
             <article className="message assistant" key={at} aria-busy="true" aria-label={say('role.assistant')}><Markdown text={run.draft} /></article>
           ))}
           {runs.some((run) => !run.draft) && <p className="working"><span className="dots" aria-hidden="true" />{say('chat.working')}</p>}
-          {Object.entries(thread.failures).map(([run, error]) => <p className="failure" role="alert" key={run}>{error}</p>)}
+          {untold(thread).map(([run, error]) => <p className="failure" role="alert" key={run}>{error}</p>)}
         </div>
       </div>
       {scrolls.isAway && <button type="button" className="newest" onClick={scrolls.toEnd}>{say('chat.newest')}</button>}
@@ -45,6 +45,12 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
       </div>
     </>
   );
+}
+
+/** Failures that no notice of the conversation tells. */
+function untold({ messages, failures }: Thread): [string, string][] {
+  const told = messages.flatMap((message) => message.parts.map((part) => (part.type === 'notice' ? part.text : '')));
+  return Object.entries(failures).filter(([, error]) => !told.includes(error));
 }
 
 /** What a message needs to know of the others. */

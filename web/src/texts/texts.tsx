@@ -1,6 +1,5 @@
-/** The page's own words. What the API says is in the language that it is asked in. */
+/** The page's own words. What the API says is in the language that the user's token names. */
 import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useState } from 'react';
-import { credential } from '../api/client';
 import en from './en.json';
 import es from './es.json';
 import fr from './fr.json';
@@ -33,7 +32,6 @@ function preferred(): Language {
 
 export function TextsProvider({ children }: { children: ReactNode }) {
   const [language, setState] = useState(preferred);
-  credential.language = language;
   useEffect(() => {
     document.documentElement.lang = language;
   }, [language]);
