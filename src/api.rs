@@ -38,7 +38,7 @@ mod web;
 
 use std::sync::Arc;
 
-use axum::{Router, extract::FromRef, middleware, routing::get};
+use axum::{Router, extract::FromRef, middleware};
 use bytes::Bytes;
 use utoipa::{
     Modify, OpenApi,
@@ -84,7 +84,8 @@ pub fn router(app: Arc<App>, demo: Option<Arc<Demo>>) -> Router {
         Router::from(v1()).route_layer(middleware::from_fn_with_state(door.clone(), limits::admit));
     let mut routes = v1.merge(Router::from(operations()));
     if door.demo.is_some() {
-        routes = routes.route(demo::PATH, get(demo::people));
+        let people = OpenApiRouter::default().routes(routes!(demo::people));
+        routes = routes.merge(Router::from(people));
     }
     edge::around(routes, &door.app.config).with_state(door)
 }

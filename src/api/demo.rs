@@ -10,9 +10,6 @@ use subtle::ConstantTimeEq;
 use super::{Door, extract::Unknown, problem::Problem};
 use crate::domain::secret::Secret;
 
-/// Where the web client asks for them.
-pub(super) const PATH: &str = "/v1/demo/people";
-
 /// A token for each of the demo's people, for whoever knows the key.
 pub struct Demo {
     key: Secret,
@@ -46,6 +43,7 @@ impl Default for Demo {
 }
 
 /// Their tokens by name.
+#[utoipa::path(get, path = "/v1/demo/people", tag = "demo", responses((status = 200, body = BTreeMap<String, String>)))]
 pub(super) async fn people(
     State(door): State<Door>,
     _: Unknown,
