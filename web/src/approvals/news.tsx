@@ -3,7 +3,7 @@ import { createContext, type ReactNode, useContext, useEffect, useMemo, useRef, 
 import { api, read, type Schemas } from '../api/client';
 import { listen } from '../api/stream';
 
-export type Approval = Schemas['View'];
+export type Approval = Schemas['ApprovalView'];
 
 interface News {
   badge: Schemas['Badge'];
