@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
@@ -28,7 +28,7 @@ use self::{
         polls::{POLL, every},
         webhooks,
     },
-    runs::{ending, scheduler, sign_outs},
+    runs::{ending, places, scheduler, sign_outs},
     servers::{connections, credentials, orchestrator, registry},
     tools::{elicitations, toolset},
 };
@@ -46,6 +46,8 @@ use crate::{
     store::Db,
 };
 
+/// How long a start waits for servers that are not required before it counts as ready.
+const FIRST_DISCOVERY: Duration = Duration::from_secs(10);
 /// How long running work may take to end after a stop was asked for.
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long the connections to the database may take to close.
@@ -65,7 +67,11 @@ pub struct App {
     pub keys: keys::Keys,
     pub webhooks: webhooks::Webhooks,
     pub orchestrator: orchestrator::Orchestrator,
-    /// Set once a stop was asked for: no new work starts.
+    /// Set when the first discovery of servers is over.
+    pub started: CancellationToken,
+    /// Set once a stop was asked for: requests are still answered, and no new ones should be sent here.
+    pub draining: CancellationToken,
+    /// Set when the process stops: no new work starts.
     pub shutdown: CancellationToken,
     pub(crate) db: Db,
     pub(crate) live: Live,
@@ -75,7 +81,7 @@ pub struct App {
     /// Conversations that the other replicas should look at.
     pub(crate) hints: mpsc::UnboundedSender<crate::store::hints::Hint>,
     /// Places for runs in this process.
-    pub(crate) places: Arc<Semaphore>,
+    pub(crate) places: places::Places,
     /// Runs that this process has claimed, on their way to [`runs::scheduler`].
     pub(crate) work: mpsc::UnboundedSender<scheduler::Claim>,
     /// Requests that were approved or taken back here, on their way to [`runs::scheduler`].
@@ -102,7 +108,8 @@ impl App {
         env: &Environment,
         db: Db,
     ) -> anyhow::Result<(Arc<Self>, Background)> {
-        let egress = Egress::new(&config.egress_allow).map_err(anyhow::Error::msg)?;
+        let egress = Egress::with_tenant_list(&config.egress_allow, &config.tenant_egress_allow)
+            .map_err(anyhow::Error::msg)?;
         let library = PackStore::load(&config.packs, env, config.mcp_servers.as_ref())?;
         keys::standing::require_ring(config.ring.as_ref(), library.snapshot().packs())?;
         let (keys, tasks) = (
@@ -128,16 +135,18 @@ impl App {
                 clock.clone(),
                 env.clone(),
             ),
-            registry: registry::Registry::new(egress.clone(), env, &config.registry_env),
+            registry: registry::Registry::new(egress.for_tenants(), env, &config.registry_env),
             connections: connections::Connections::default(),
             credentials: credentials::Credentials::new(),
             tools: toolset::Toolboxes::default(),
             keys,
-            webhooks: webhooks::Webhooks::new(egress.clone()),
+            webhooks: webhooks::Webhooks::new(egress.for_tenants()),
             orchestrator: orchestrator::Orchestrator::new(|app, caller, tool, arguments| {
                 Box::pin(async move { runs::tools::call(&app, &caller, &tool, arguments).await })
             }),
             library,
+            started: CancellationToken::new(),
+            draining: CancellationToken::new(),
             shutdown: CancellationToken::new(),
             live: Live::default(),
             models: Models::new(egress.operator_client()),
@@ -145,7 +154,7 @@ impl App {
             audit,
             hints,
             approved,
-            places: Arc::new(Semaphore::new(config.runs_at_once)),
+            places: places::Places::new(&config),
             work,
             worker: agent_loop::work,
             running: scheduler::Running::default(),
@@ -191,7 +200,15 @@ impl App {
         let app = self.clone();
         self.tasks
             .spawn(async move { app.library.watch(app.shutdown.clone()).await });
-        connections::await_required(self).await
+        connections::await_required(self).await?;
+        let app = self.clone();
+        self.tasks.spawn(async move {
+            let first = connections::await_first_discovery(&app);
+            // A server that says nothing keeps nobody from being served.
+            let _ = tokio::time::timeout(FIRST_DISCOVERY, first).await;
+            app.started.cancel();
+        });
+        Ok(())
     }
 
     /// Transactions of tenants that this process has begun.

@@ -1,4 +1,4 @@
-//! Floor ½: the one guarded HTTP client. MCP, key sets and every other request to a place that
+//! The one guarded HTTP client. MCP, key sets and every other request to a place that
 //! somebody configured goes through here.
 //!
 //! Invariants: no connection is opened to an address that is not public unless the operator's allowlist
@@ -40,10 +40,13 @@ pub const MAX_BODY: usize = 8 * 1024 * 1024;
 #[derive(Clone)]
 pub struct Egress {
     shared: Arc<Shared>,
+    /// Which addresses it admits.
+    gate: Arc<Gate>,
 }
 
 struct Shared {
-    gate: Gate,
+    /// For addresses that a tenant wrote.
+    tenant_gate: Arc<Gate>,
     /// Refuses names with a private address.
     public: reqwest::Client,
     /// For hosts that the operator named.
@@ -132,26 +135,45 @@ impl Response {
 
 impl Egress {
     /// `allow`: `host` or `host:port` that may be reached although private or without TLS. The error
-    /// names the entry that is neither.
+    /// names the entry that is neither. An address that a tenant wrote may not be reached so.
     pub fn new(allow: &[String]) -> Result<Self, String> {
-        Self::with_names(allow, &Names::System)
+        Self::with_tenant_list(allow, &[])
     }
 
-    /// The same, with names resolved by a table.
+    /// The same, with a list of its own for the addresses that tenants write.
+    pub fn with_tenant_list(allow: &[String], of_tenants: &[String]) -> Result<Self, String> {
+        Self::build(allow, of_tenants, &Names::System)
+    }
+
+    /// The same as `new`, with names resolved by a table.
     pub fn with_names(allow: &[String], names: &Names) -> Result<Self, String> {
+        Self::build(allow, &[], names)
+    }
+
+    fn build(allow: &[String], of_tenants: &[String], names: &Names) -> Result<Self, String> {
         let shared = Shared {
-            gate: Gate::new(allow)?,
+            tenant_gate: Arc::new(Gate::new(of_tenants)?),
             public: client::build(names, Route::Public)?,
             allowed: client::build(names, Route::Allowed)?,
         };
         Ok(Self {
             shared: Arc::new(shared),
+            gate: Arc::new(Gate::new(allow)?),
         })
+    }
+
+    /// The same client for addresses that a tenant wrote.
+    #[must_use]
+    pub fn for_tenants(&self) -> Self {
+        Self {
+            gate: self.shared.tenant_gate.clone(),
+            ..self.clone()
+        }
     }
 
     /// Judges a URL by its text: what can be refused without a look-up.
     pub fn check_url(&self, url: &Url) -> Result<(), EgressError> {
-        self.shared.gate.judge(url).map(|_| ())
+        self.gate.judge(url).map(|_| ())
     }
 
     /// A client for endpoints that the operator named, such as models: the same hygiene (no proxy, no
@@ -207,7 +229,7 @@ impl Egress {
     }
 
     async fn hop(&self, request: &Request) -> Result<reqwest::Response, EgressError> {
-        let client = match self.shared.gate.judge(&request.url)? {
+        let client = match self.gate.judge(&request.url)? {
             Route::Public => &self.shared.public,
             Route::Allowed => &self.shared.allowed,
         };

@@ -1,4 +1,4 @@
-//! Floor 1: Postgres. Truth is rows.
+//! Postgres. Truth is rows.
 //!
 //! [`Db`] is the only holder of the pool. Work happens in a [`Tx`], which names its tenant: row-level
 //! security then shows it that tenant's rows and no others, whatever the SQL forgets. What must be found
@@ -13,6 +13,7 @@ pub mod approvals;
 pub mod audit;
 pub mod catalogs;
 mod columns;
+mod connecting;
 pub mod conversations;
 pub mod credentials;
 pub mod deliveries;
@@ -21,7 +22,9 @@ pub mod flows;
 pub mod hints;
 pub mod issuers;
 pub mod keks;
+mod limits;
 pub mod messages;
+mod migrations;
 pub mod registry;
 pub mod request_keys;
 pub mod resources;
@@ -44,19 +47,22 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{
-    AssertSqlSafe, Connection, PgConnection, Postgres, Transaction,
-    postgres::{PgConnectOptions, PgPoolOptions},
-};
+use sqlx::{AssertSqlSafe, Postgres, Transaction};
 
+pub use self::limits::is_deadlock;
+use self::limits::{Limited, in_time};
 use crate::domain::{
     error::{Error, Result},
     ids::TenantId,
     secret::Secret,
 };
 
-/// A connection that was idle for no longer than this is taken without asking whether it still works.
-const TRUSTED: Duration = Duration::from_secs(1);
+/// How long a statement may take, by the clock of Postgres.
+const STATEMENT_MS: u32 = 10_000;
+/// How long a statement may wait for a lock.
+const LOCK_MS: u32 = 5_000;
+/// After a write has failed since the database is full or read-only, it counts as not writable for so long.
+const UNWRITABLE: Duration = Duration::from_secs(30);
 
 /// The database. Cheap to clone.
 #[derive(Clone)]
@@ -64,6 +70,7 @@ pub struct Db {
     pool: sqlx::PgPool,
     /// Transactions of tenants that were begun.
     begun: Arc<AtomicU64>,
+    health: Arc<limits::Health>,
 }
 
 /// A transaction that knows its tenant (or, from [`Db::system`], that it has none). Dropped without
@@ -71,38 +78,35 @@ pub struct Db {
 pub struct Tx {
     inner: Transaction<'static, Postgres>,
     tenant: Option<TenantId>,
+    health: Arc<limits::Health>,
 }
 
 impl Db {
     /// Opens the pool and brings the schema up to date; safe when several replicas start at once.
     pub async fn connect(url: &Secret, connections: u32) -> anyhow::Result<Self> {
-        let options: PgConnectOptions = url.expose().parse()?;
-        let pool = PgPoolOptions::new()
-            .max_connections(connections)
-            .acquire_timeout(Duration::from_secs(10))
-            // A connection that was just used is there; asking each time would be a round trip per transaction.
-            .test_before_acquire(false)
-            .before_acquire(|connection, about| {
-                Box::pin(async move {
-                    if about.idle_for > TRUSTED {
-                        connection.ping().await?;
-                    }
-                    Ok(true)
-                })
-            })
-            .connect_with(options.application_name("chatelaine"))
-            .await?;
-        migrate(&pool).await?;
+        Self::connect_within(Duration::ZERO, url, connections).await
+    }
+
+    /// The same, and waits this long for a database that is not there yet.
+    pub async fn connect_within(
+        wait: Duration,
+        url: &Secret,
+        connections: u32,
+    ) -> anyhow::Result<Self> {
+        let pool = connecting::open(url, connections, wait).await?;
+        migrations::apply(&pool).await?;
         Ok(Self {
             pool,
             begun: Arc::default(),
+            health: Arc::default(),
         })
     }
 
     /// A transaction of one tenant, opened in one round trip.
     pub async fn tenant(&self, tenant: TenantId) -> Result<Tx> {
         let sql = format!(
-            "begin; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'"
+            "begin; {}; set local role chatelaine_tenant; set local app.tenant_id = '{tenant}'",
+            limits()
         );
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.begin(sql, Some(tenant)).await
@@ -115,7 +119,7 @@ impl Db {
 
     /// A transaction of the program itself, for what has no tenant yet.
     pub async fn system(&self) -> Result<Tx> {
-        let sql = "begin; set local role chatelaine_system".to_owned();
+        let sql = format!("begin; {}; set local role chatelaine_system", limits());
         self.begin(sql, None).await
     }
 
@@ -124,17 +128,21 @@ impl Db {
     /// knows of, with the `now()` of that moment for whoever gets it next.
     async fn begin(&self, sql: String, tenant: Option<TenantId>) -> Result<Tx> {
         let pool = self.pool.clone();
-        let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(sql)).await }).await;
+        let begun = tokio::spawn(async move { pool.begin_with(AssertSqlSafe(sql)).await });
         Ok(Tx {
-            inner: begun.map_err(Error::internal)??,
+            inner: begun.await.map_err(Error::internal)??,
             tenant,
+            health: self.health.clone(),
         })
     }
 
-    /// Whether the database answers, for readiness.
-    pub async fn ping(&self) -> Result<()> {
-        sqlx::query("select 1").execute(&self.pool).await?;
-        Ok(())
+    /// Whether the database answers and can be written, for readiness.
+    pub async fn is_writable(&self) -> bool {
+        let asked = in_time(async {
+            let mut connection = self.pool.acquire().await?;
+            connecting::is_writable(&mut connection).await
+        });
+        asked.await.unwrap_or(false) && !self.health.has_failed_within(UNWRITABLE)
     }
 
     pub async fn close(&self) {
@@ -144,8 +152,8 @@ impl Db {
 
 impl Tx {
     /// The connection, for the files of this folder.
-    fn conn(&mut self) -> &mut PgConnection {
-        &mut self.inner
+    fn conn(&mut self) -> Limited<'_> {
+        Limited::new(&mut self.inner, &self.health)
     }
 
     /// The tenant of this transaction. Every query on a tenant's table names it, so that row-level security is
@@ -177,51 +185,11 @@ impl Tx {
     }
 
     pub async fn commit(self) -> Result<()> {
-        Ok(self.inner.commit().await?)
+        Ok(in_time(self.inner.commit()).await?)
     }
 }
 
-/// Applies the embedded migrations. Without the advisory lock that Citus and YugabyteDB lack, replicas
-/// that start together may collide; whoever loses finds the work done when it looks again.
-async fn migrate(pool: &sqlx::PgPool) -> anyhow::Result<()> {
-    let mut migrator = sqlx::migrate!();
-    migrator.set_locking(false);
-    let mut tries = 0;
-    loop {
-        match migrator.run(pool).await {
-            Ok(()) => return Ok(()),
-            Err(
-                sqlx::migrate::MigrateError::Execute(_)
-                | sqlx::migrate::MigrateError::ExecuteMigration(..),
-            ) if tries < 5 => {
-                tries += 1;
-                tokio::time::sleep(Duration::from_millis(200 * tries)).await;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Whether a transaction was undone since two waited for each other: it may be tried again as a whole.
-pub fn deadlocked(error: &Error) -> bool {
-    let Error::Internal(error) = error else {
-        return false;
-    };
-    let error = error
-        .downcast_ref::<sqlx::Error>()
-        .and_then(sqlx::Error::as_database_error);
-    error.is_some_and(|error| error.code().as_deref() == Some("40P01"))
-}
-
-impl From<sqlx::Error> for Error {
-    fn from(error: sqlx::Error) -> Self {
-        match error {
-            sqlx::Error::RowNotFound => Self::not_found("row"),
-            sqlx::Error::PoolTimedOut => Self::Busy {
-                reason: "the database has no free connection; try again".to_owned(),
-                retry_after: Duration::from_secs(1),
-            },
-            error => Self::Internal(error.into()),
-        }
-    }
+/// What limits the time of each statement of a transaction. Set with `set local`, so that it holds behind a pooler too.
+fn limits() -> String {
+    format!("set local statement_timeout = {STATEMENT_MS}; set local lock_timeout = {LOCK_MS}")
 }

@@ -34,6 +34,7 @@ pub use self::{
     },
 };
 use self::{key_sets::KeySets, look_ups::LookUps, tokens::KnownToken};
+pub(in crate::app) use crate::domain::principal::GUEST_USER;
 use crate::{
     domain::{
         account::{ApiKey, ChatSettings, Issuer, Tenant},
@@ -324,7 +325,6 @@ fn unauthenticated<T>(why: impl Into<String>) -> Result<T> {
 
 /// Prefixes of the user ids that the program gives out itself; nobody else may vouch for one.
 const KEY_USER: &str = "key:";
-const GUEST_USER: &str = "guest:";
 
 /// A user id as somebody else names it; `whose` says in what (`the claim sub`).
 fn user_id(text: &str, whose: &str) -> Result<UserId> {

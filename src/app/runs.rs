@@ -7,6 +7,7 @@
 pub mod deleting;
 pub mod ending;
 pub mod opening;
+pub mod places;
 pub mod repeats;
 pub mod scheduler;
 pub mod sign_outs;

@@ -192,6 +192,7 @@ fn spec(url: Url) -> ServerSpec {
         entered: Vec::new(),
         auth: None,
         run_config: None,
+        of_tenant: false,
         load_tools: true,
         load_prompts: true,
         terminate_on_close: true,

@@ -1,21 +1,24 @@
 //! `chatelaine serve`: one replica.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::Instant};
 
 use super::{private_postgres::PrivatePostgres, process_limits};
 use crate::{
     api,
     app::{App, platform::keys},
-    domain::config::{Config, Environment},
+    domain::{
+        config::{Config, Environment},
+        error::{Error, Result},
+    },
     store::Db,
 };
 
 /// Serves until SIGINT or SIGTERM.
 pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
-    with_database(&config, &env, async |db| {
+    with_database_within(config.database_wait, &config, &env, async |db| {
         let service = Service::start(config.clone(), &env, db).await?;
         tracing::info!(address = %service.address, "listening");
         service.until_asked_to_stop().await
@@ -29,6 +32,16 @@ pub async fn with_database<T>(
     env: &Environment,
     work: impl AsyncFnOnce(Db) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
+    with_database_within(Duration::ZERO, config, env, work).await
+}
+
+/// The same, and waits this long for a database that is not there yet.
+async fn with_database_within<T>(
+    wait: Duration,
+    config: &Config,
+    env: &Environment,
+    work: impl AsyncFnOnce(Db) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let private = match &config.database_url {
         Some(_) => None,
         None => Some(PrivatePostgres::start(&config.data.join("postgres"), env).await?),
@@ -38,9 +51,9 @@ pub async fn with_database<T>(
         .as_ref()
         .or(private.as_ref().map(PrivatePostgres::url));
     let url = url.expect("either the settings name a database or a private one was started");
-    let done = match Db::connect(url, config.database_connections).await {
+    let done = match Db::connect_within(wait, url, config.database_connections).await {
         Ok(db) => work(db).await,
-        Err(error) => Err(error.context("cannot open the database; check DATABASE_URL")),
+        Err(error) => Err(error.context("cannot open the database that DATABASE_URL names")),
     };
     if let Some(private) = private {
         private.stop().await?;
@@ -78,9 +91,7 @@ impl Service {
         }
         config.max_connections = process_limits::max_connections(config.max_connections);
         let (app, background) = App::build(config, env, db)?;
-        keys::standing::enter(&app.keys, app.replica)
-            .await
-            .context("cannot start with these keys")?;
+        enter(&app).await.context("cannot start with these keys")?;
         let server = tokio::spawn(api::serve(app.clone(), listener, demo));
         if let Err(error) = app.run_background(background).await {
             app.stop().await;
@@ -95,7 +106,19 @@ impl Service {
 
     /// Waits for a signal, then stops in order.
     pub async fn until_asked_to_stop(self) -> anyhow::Result<()> {
-        asked_to_stop().await?;
+        let stop = asked_to_stop().await?;
+        if stop == Stop::Drain {
+            let seconds = self.app.config.drain.as_secs();
+            tracing::info!(
+                seconds,
+                "draining: requests are answered, and `/readyz` says 503"
+            );
+            self.app.draining.cancel();
+            tokio::select! {
+                () = tokio::time::sleep(self.app.config.drain) => {}
+                again = asked_to_stop() => drop(again?),
+            }
+        }
         tracing::info!("stopping; running work may end first");
         self.stop().await
     }
@@ -108,12 +131,33 @@ impl Service {
     }
 }
 
+/// Checks the keys of this replica; a database that is away for a moment is waited for.
+async fn enter(app: &App) -> Result<()> {
+    let end = Instant::now() + app.config.database_wait;
+    loop {
+        match keys::standing::enter(&app.keys, app.replica).await {
+            Err(Error::Busy { retry_after, .. }) if Instant::now() < end => {
+                tokio::time::sleep(retry_after).await;
+            }
+            entered => return entered,
+        }
+    }
+}
+
+/// How to stop.
+#[derive(PartialEq)]
+enum Stop {
+    /// A person at a terminal waits for the end.
+    AtOnce,
+    /// A balancer may still send requests.
+    Drain,
+}
+
 /// SIGINT or SIGTERM.
-async fn asked_to_stop() -> anyhow::Result<()> {
+async fn asked_to_stop() -> anyhow::Result<Stop> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted?,
-        _ = terminate.recv() => {}
+        interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| Stop::AtOnce).map_err(Into::into),
+        _ = terminate.recv() => Ok(Stop::Drain),
     }
-    Ok(())
 }

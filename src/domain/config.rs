@@ -65,6 +65,11 @@ const KEYS: &str = "MCP_CONFIG_ENCRYPTION_KEYS";
 const OPERATOR: &str = "CHATELAINE_OPERATOR_TOKEN";
 /// The fewest characters of the operator's token.
 const OPERATOR_LEAST: usize = 32;
+/// Whether the program itself reads a variable. No tenant has any use for it.
+pub fn is_own(variable: &str) -> bool {
+    SETTINGS.iter().any(|(name, ..)| *name == variable)
+}
+
 /// The variables with secrets of the program itself. No pack, tenant or child of ours has any use for them.
 pub const OWN_SECRETS: [&str; 3] = [ONE_KEY, KEYS, OPERATOR];
 
@@ -104,6 +109,10 @@ settings! {
         "Postgres to use; unset: a private one below the data folder";
     database_connections: u32 = number("CHATELAINE_DATABASE_CONNECTIONS", "16"),
         "Postgres connections of this process";
+    database_wait: Duration = seconds("CHATELAINE_DATABASE_WAIT_SECONDS", "60"),
+        "`serve` waits this long at the start for a Postgres that is not there yet";
+    drain: Duration = seconds("CHATELAINE_DRAIN_SECONDS", "5"),
+        "after SIGTERM requests are still answered for this time, while `/readyz` says 503";
     data: PathBuf = path("CHATELAINE_DATA", ".chatelaine"),
         "folder of the private Postgres and the demo's keys";
     packs: PathBuf = path("CHATELAINE_PACKS", "packs"),
@@ -117,9 +126,11 @@ settings! {
     operator_token: Option<Secret> = operator_token(OPERATOR, ""),
         "at least 32 characters: who sends them as a bearer token manages tenants over `/v1/admin/tenants`; unset: nobody does";
     egress_allow: Vec<String> = list("CHATELAINE_EGRESS_ALLOW", ""),
-        "`host[:port],…` that may be reached although private or without TLS";
-    registry_env: Vec<String> = list("CHATELAINE_REGISTRY_ENV", ""),
-        "`NAME,PREFIX_*,…`: variables that tenants may use in the server registry as `${env.NAME}`";
+        "`host[:port],…` that may be reached although private or without TLS, by the servers of packs";
+    tenant_egress_allow: Vec<String> = list("CHATELAINE_TENANT_EGRESS_ALLOW", ""),
+        "the same for addresses that tenants write: registry entries, webhooks and key sets";
+    registry_env: Vec<String> = grants("CHATELAINE_REGISTRY_ENV", ""),
+        "`NAME@host,PREFIX_*@host,…`: variables that tenants may use in the server registry as `${env.NAME}`, sent to that host only; `NAME@*`: to any";
     stdio_commands: Vec<String> = list("CHATELAINE_STDIO_COMMANDS", "npx,uvx,docker,node,python3,python,uv,deno,bun"),
         "commands that a stdio server may name without an absolute path";
     cors_origins: Vec<String> = list("CHATELAINE_CORS_ORIGINS", ""),
@@ -137,7 +148,17 @@ settings! {
     sse_per_user: usize = number("CHATELAINE_SSE_PER_USER", "16"),
         "event streams one user may hold open";
     runs_at_once: usize = number("CHATELAINE_RUNS_AT_ONCE", "64"),
-        "runs this process works on at once; more wait in the queue";
+        "runs this process works on at once; more wait in the queue, which serves tenants and users in turn";
+    runs_per_user_at_once: usize = number("CHATELAINE_RUNS_PER_USER_AT_ONCE", "8"),
+        "of these, runs of one user; the guests of a tenant count as one user";
+    runs_per_tenant_at_once: usize = number("CHATELAINE_RUNS_PER_TENANT_AT_ONCE", "48"),
+        "of these, runs of one tenant";
+    open_runs_per_user: u32 = number("CHATELAINE_OPEN_RUNS_PER_USER", "50"),
+        "runs of one user that may wait or be under way; one more gets 429 with Retry-After";
+    open_runs_per_guest: u32 = number("CHATELAINE_OPEN_RUNS_PER_GUEST", "4"),
+        "likewise of one guest; the guests of a tenant together may have a quarter of what the tenant may have";
+    open_runs_per_tenant: u32 = number("CHATELAINE_OPEN_RUNS_PER_TENANT", "2000"),
+        "likewise of one tenant";
     tools_per_request: usize = number("CHATELAINE_TOOLS_PER_REQUEST", "128"),
         "tools that a model is offered at once; where a user has more, it is offered a tool that searches them";
     run_lease: Duration = seconds("CHATELAINE_RUN_LEASE_SECONDS", "15"),
@@ -240,6 +261,20 @@ fn networks(value: &str) -> Result<Vec<IpNet>, String> {
         net.map_err(|_| format!("{text:?} is not a network such as 10.0.0.0/8"))
     };
     list(value)?.into_iter().map(network).collect()
+}
+
+/// Variables, each with the host that it may be sent to.
+fn grants(value: &str) -> Result<Vec<String>, String> {
+    let grants = list(value)?;
+    for grant in &grants {
+        let parts = grant.split_once('@');
+        if !parts.is_some_and(|(name, host)| !name.is_empty() && !host.is_empty()) {
+            return Err(format!(
+                "{grant:?} names no host; write `NAME@host`, or `NAME@*` to let any server of the registry have it"
+            ));
+        }
+    }
+    Ok(grants)
 }
 
 fn address(value: &str) -> Result<SocketAddr, String> {

@@ -19,6 +19,8 @@ use super::{
 
 /// The one role of somebody who is not authenticated.
 pub const GUEST: &str = "guest";
+/// What the ids of guests begin with. The guests of a tenant share places for runs under this name.
+pub const GUEST_USER: &str = "guest:";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Principal {
@@ -65,6 +67,16 @@ impl Principal {
                 GUEST.to_owned()
             }
         })
+    }
+
+    /// The name under which places for runs are shared: the user, or all guests of the tenant together.
+    pub fn sharer(&self) -> (TenantId, String) {
+        let name = if self.authenticated {
+            self.user.as_str()
+        } else {
+            GUEST_USER
+        };
+        (self.tenant, name.to_owned())
     }
 
     /// Roles and admin right in one pack. Roles that the pack does not name are

@@ -16,7 +16,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 pub use self::{
     config::{ConfigValue, KeySchema, Kind, SecretName},
     definition::{Auth, AuthKind, Definition, ScopeKey, Sealable},
-    entry::{AGENTS, CAPABILITIES, ClientCredentialsConfig, Entry, Fault, Grants, Rules},
+    entry::{AGENTS, CAPABILITIES, ClientCredentialsConfig, Entry, Fault, Grants, Rules, host_of},
 };
 use super::{
     ids::ServerId,

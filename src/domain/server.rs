@@ -41,6 +41,8 @@ pub struct ServerSpec {
     pub auth: Option<ClientCredentials>,
     /// Of a shared server that is reached with values of a run: a digest of what is sent to reach it.
     pub run_config: Option<[u8; 16]>,
+    /// A tenant wrote its address.
+    pub of_tenant: bool,
     /// Its tools are discovered. `false`: it has none for anybody.
     pub load_tools: bool,
     /// Its prompts are discovered, as commands.
@@ -56,6 +58,8 @@ pub struct ClientCredentials {
     pub client_id: Secret,
     pub client_secret: Secret,
     pub scope: Option<String>,
+    /// A tenant wrote the address.
+    pub of_tenant: bool,
 }
 
 impl ServerSpec {

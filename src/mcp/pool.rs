@@ -281,7 +281,11 @@ impl Pool {
 
     fn new_slot(&self, key: &Key, spec: &Arc<ServerSpec>) -> Slot {
         let target = Target {
-            egress: self.egress.clone(),
+            egress: if spec.of_tenant {
+                self.egress.for_tenants()
+            } else {
+                self.egress.clone()
+            },
             tokens: self.tokens.clone(),
             options: self.options.clone(),
             key: key.clone(),

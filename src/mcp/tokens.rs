@@ -232,7 +232,11 @@ impl Tokens {
 /// Asks a token endpoint for a token.
 pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<Granted, NoToken> {
     let asked_at = clock::instant();
-    let answer = egress.send(request(of)).await;
+    let answer = if of.of_tenant {
+        egress.for_tenants().send(request(of)).await
+    } else {
+        egress.send(request(of)).await
+    };
     let answer = answer.map_err(|error| NoToken::new(error.is_rejected(), error.to_string()))?;
     let status = answer.status;
     let body = answer

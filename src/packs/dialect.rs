@@ -6,7 +6,7 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
+    fs, io,
     path::{Path, PathBuf, absolute},
 };
 
@@ -79,7 +79,7 @@ impl Documents {
 }
 
 /// One file that was named.
-pub(super) fn of_file(file: &Path) -> Documents {
+pub(super) fn of_file(file: &Path) -> Result<Documents, Box<Problem>> {
     let folder = file
         .parent()
         .filter(|folder| *folder != Path::new(""))
@@ -90,7 +90,53 @@ pub(super) fn of_file(file: &Path) -> Documents {
         Some(AGENT) => Dialect::HoloDeck,
         _ => Dialect::Native,
     };
-    with_access(dialect, folder, vec![file.to_owned()])
+    if dialect != Dialect::Native {
+        check_access(&folder)?;
+    }
+    Ok(with_access(dialect, folder, vec![file.to_owned()]))
+}
+
+fn wrong(folder: &Path, message: String, hint: &str) -> Box<Problem> {
+    let name = folder.display().to_string();
+    Box::new(Problem::whole(Severity::Error, name, message, hint))
+}
+
+/// A file that says who may do what closes the pack when it cannot be read, and so does one with nearly its name.
+fn check_access(folder: &Path) -> Result<(), Box<Problem>> {
+    let unreadable = |error: io::Error| {
+        let hint = "let the program read the folder, or remove it";
+        wrong(folder, format!("cannot be read: {}", error.kind()), hint)
+    };
+    let entries = match fs::read_dir(folder) {
+        // Files that are checked before they are written have no folder yet.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(unreadable)?,
+    };
+    for entry in entries {
+        let name = entry.map_err(unreadable)?.file_name();
+        let name = name.to_string_lossy();
+        let plain = name.to_lowercase().replace(".yml", ".yaml");
+        if plain == ACCESS && name != ACCESS {
+            let message = format!("{name} in this folder is not read");
+            return Err(wrong(folder, message, &format!("rename it to {ACCESS}")));
+        }
+    }
+    check_file(folder, ACCESS)
+}
+
+/// A broken mount must not read as a file that was taken away.
+fn check_file(folder: &Path, name: &str) -> Result<(), Box<Problem>> {
+    let file = folder.join(name);
+    if fs::symlink_metadata(&file).is_err() || file.is_file() {
+        return Ok(());
+    }
+    let link = if file.exists() {
+        ""
+    } else {
+        " but a link to nothing"
+    };
+    let message = format!("{name} in this folder is not a file{link}");
+    Err(wrong(folder, message, "put the file there, or remove it"))
 }
 
 fn with_access(dialect: Dialect, folder: PathBuf, mut files: Vec<PathBuf>) -> Documents {
@@ -110,29 +156,10 @@ fn with_access(dialect: Dialect, folder: PathBuf, mut files: Vec<PathBuf>) -> Do
 
 /// The pack in a folder, if there is one.
 pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>> {
-    let wrong = |message: String, hint: &str| {
-        Box::new(Problem::whole(
-            Severity::Error,
-            folder.display().to_string(),
-            message,
-            hint,
-        ))
-    };
-    // A broken mount must not read as a pack that was taken away.
     for name in NATIVE_FILES.into_iter().chain([WORKSPACE, AGENT]) {
-        let file = folder.join(name);
-        if fs::symlink_metadata(&file).is_ok() && !file.is_file() {
-            let link = if file.exists() {
-                ""
-            } else {
-                " but a link to nothing"
-            };
-            return Err(wrong(
-                format!("{name} in this folder is not a file{link}"),
-                "put the file there, or remove it",
-            ));
-        }
+        check_file(folder, name)?;
     }
+    check_access(folder)?;
     let native: Vec<PathBuf> = NATIVE_FILES
         .iter()
         .map(|name| folder.join(name))
@@ -140,7 +167,7 @@ pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>
         .collect();
     if native.len() > 1 {
         let message = format!("there are both {} and {}", NATIVE_FILES[0], NATIVE_FILES[1]);
-        return Err(wrong(message, "remove one of them"));
+        return Err(wrong(folder, message, "remove one of them"));
     }
     let one = |name: &str| {
         Some(folder.join(name))
@@ -148,7 +175,7 @@ pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>
             .into_iter()
             .collect::<Vec<_>>()
     };
-    let of_aos = aos_files(folder).map_err(|message| wrong(message, ""))?;
+    let of_aos = aos_files(folder).map_err(|message| wrong(folder, message, ""))?;
     let all = [
         (Dialect::Native, native),
         (Dialect::HolaOs, one(WORKSPACE)),
@@ -172,6 +199,7 @@ pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>
                 second.name()
             );
             Err(wrong(
+                folder,
                 message,
                 "keep one of them, or give each a folder of its own",
             ))
@@ -235,13 +263,16 @@ fn walk(
     if fs::canonicalize(folder).is_ok_and(|real| !seen.insert(real)) {
         return Ok(());
     }
-    let Ok(entries) = fs::read_dir(folder) else {
-        return Ok(());
+    let unreadable = |path: &Path, error: io::Error| {
+        format!("{} cannot be read: {}", path.display(), error.kind())
     };
+    // The root alone may be missing: then the pack has another format.
+    if fs::symlink_metadata(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Ok(());
+    }
+    let entries = fs::read_dir(folder).map_err(|error| unreadable(folder, error))?;
     for entry in entries {
-        let path = entry
-            .map_err(|error| format!("cannot be read: {}", error.kind()))?
-            .path();
+        let path = entry.map_err(|error| unreadable(folder, error))?.path();
         let hidden = path
             .file_name()
             .is_some_and(|name| name.to_string_lossy().starts_with('.'));
@@ -251,9 +282,10 @@ fn walk(
         let yaml = path
             .extension()
             .is_some_and(|extension| extension == "yaml" || extension == "yml");
-        if path.is_dir() && deepest > 0 {
+        let metadata = fs::metadata(&path).map_err(|error| unreadable(&path, error))?;
+        if metadata.is_dir() && deepest > 0 {
             walk(&path, deepest - 1, found, seen)?;
-        } else if yaml && path.is_file() {
+        } else if yaml && metadata.is_file() {
             found.push(path);
         }
         if found.len() > MOST_FILES {

@@ -75,52 +75,101 @@ fn content(path: &Path) -> Result<String, &'static str> {
     String::from_utf8(bytes).map_err(|_| "is not UTF-8 text")
 }
 
-/// `NAME=value` lines. The later of two wins, as when a shell reads them.
+/// `NAME=value` lines, as python-dotenv reads them, and Node where the two agree. The later of two wins, as when a
+/// shell reads them.
 fn variables(content: &str) -> Result<BTreeMap<String, Secret>, (usize, &'static str)> {
-    // The parser would fill in `$NAME` from the process environment, behind the pack's back.
-    for (number, line) in content.lines().enumerate() {
-        if substitutes(line) {
-            return Err((
-                number + 1,
-                "`$` is not replaced in this file; write the value in '…', or `\\$`",
-            ));
-        }
-    }
     let mut variables = BTreeMap::new();
-    for item in dotenvy::from_read_iter(content.as_bytes()) {
-        let (name, value) =
-            item.map_err(|error| (line_of(content, &error), "is not `NAME=value`"))?;
-        if value.contains('\0') {
-            return Err((1, "a value holds a NUL character"));
+    let mut lines = content.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
         }
-        variables.insert(name, Secret::new(value));
+        let here = |reason| (number + 1, reason);
+        let line = line.strip_prefix("export ").unwrap_or(line);
+        let (name, rest) = line.split_once('=').ok_or(here("is not `NAME=value`"))?;
+        let name = name.trim_end();
+        let usable = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+        if name.is_empty() || !name.chars().all(usable) {
+            return Err(here("is not `NAME=value`"));
+        }
+        let rest = rest.trim_start();
+        let value = match rest.chars().next() {
+            Some(quote @ ('"' | '\'')) => {
+                let mut text = rest[1..].to_owned();
+                // A value in quotes may go on over many lines.
+                while end_of(&text, quote).is_none() {
+                    let (_, next) = lines.next().ok_or(here("a quote is not closed"))?;
+                    text.push('\n');
+                    text.push_str(next);
+                }
+                quoted(&text, quote).map_err(here)?
+            }
+            _ => unquoted(rest).map_err(here)?,
+        };
+        if value.contains('\0') {
+            return Err(here("a value holds a NUL character"));
+        }
+        variables.insert(name.to_owned(), Secret::new(value));
     }
     Ok(variables)
 }
 
-fn substitutes(line: &str) -> bool {
-    let line = line.trim_start();
-    let value = line
-        .split_once('=')
-        .map_or(line, |(_, value)| value.trim_start());
-    if line.starts_with('#') || value.starts_with('\'') {
-        return false;
-    }
-    let mut before = ' ';
-    value.chars().any(|c| {
-        let dollar = c == '$' && before != '\\';
-        before = c;
-        dollar
-    })
+const REPLACED: &str = "`$` is not replaced in this file; write the value in '…', or `\\$`";
+
+/// Where a quoted text ends.
+fn end_of(text: &str, quote: char) -> Option<usize> {
+    let mut escaped = false;
+    text.char_indices()
+        .find(|(_, c)| {
+            let ends = *c == quote && !escaped;
+            escaped = *c == '\\' && !escaped;
+            ends
+        })
+        .map(|(at, _)| at)
 }
 
-/// The parser's error holds the line itself, which is looked up and not shown.
-fn line_of(content: &str, error: &dotenvy::Error) -> usize {
-    let dotenvy::Error::LineParse(text, _) = error else {
-        return 1;
-    };
-    content
-        .lines()
-        .position(|line| line.contains(text.trim()))
-        .map_or(1, |at| at + 1)
+/// The value of a quoted text, up to its end. Only a comment may follow.
+fn quoted(text: &str, quote: char) -> Result<String, &'static str> {
+    let end = end_of(text, quote).ok_or("a quote is not closed")?;
+    let after = text[end + 1..].trim_start();
+    if !after.is_empty() && !after.starts_with('#') {
+        return Err("something follows the closing quote");
+    }
+    let (mut value, mut rest) = (String::new(), text[..end].chars());
+    while let Some(c) = rest.next() {
+        match c {
+            '$' if quote == '"' => return Err(REPLACED),
+            '\\' => match (rest.next(), quote) {
+                (Some(c @ ('\\' | '\'')), '\'') | (Some(c @ ('\\' | '\'' | '"' | '$')), '"') => {
+                    value.push(c);
+                }
+                (Some('n'), '"') => value.push('\n'),
+                (Some('r'), '"') => value.push('\r'),
+                (Some('t'), '"') => value.push('\t'),
+                (next, _) => {
+                    value.push('\\');
+                    value.extend(next);
+                }
+            },
+            c => value.push(c),
+        }
+    }
+    Ok(value)
+}
+
+/// The value of a text without quotes around it: as it stands, up to a comment.
+fn unquoted(text: &str) -> Result<String, &'static str> {
+    let comment = text
+        .char_indices()
+        .find(|(at, c)| *c == '#' && (*at == 0 || text[..*at].ends_with(char::is_whitespace)));
+    let text = text[..comment.map_or(text.len(), |(at, _)| at)].trim_end();
+    let mut before = ' ';
+    for c in text.chars() {
+        if c == '$' && before != '\\' {
+            return Err(REPLACED);
+        }
+        before = c;
+    }
+    Ok(text.replace("\\$", "$"))
 }

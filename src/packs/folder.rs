@@ -159,23 +159,34 @@ pub(super) fn pack_documents(path: &Path) -> Result<(Vec<Documents>, Vec<Problem
         .map_err(|error| unreadable(&error))?
         .is_file()
     {
-        return Ok((vec![dialect::of_file(path)], Vec::new()));
+        return Ok((vec![dialect::of_file(path)?], Vec::new()));
     }
     if let Some(documents) = dialect::of_folder(path)? {
         return Ok((vec![documents], Vec::new()));
     }
-    let mut folders = Vec::new();
+    let (mut folders, mut problems) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(path).map_err(|error| unreadable(&error))? {
         let entry = entry.map_err(|error| unreadable(&error))?;
         let name = entry.file_name();
         // Hidden folders are how Kubernetes swaps a mounted one.
         let skipped = name == CAPABILITIES || name.to_string_lossy().starts_with('.');
-        if !skipped && entry.path().is_dir() {
-            folders.push(entry.path());
+        if skipped {
+            continue;
+        }
+        match fs::metadata(entry.path()) {
+            Ok(metadata) if metadata.is_dir() => folders.push(entry.path()),
+            Ok(_) => {}
+            // A broken mount must not read as a pack that was taken away.
+            Err(error) => {
+                let name = entry.path().display().to_string();
+                let message = format!("cannot be read: {}", error.kind());
+                let hint = "let the program read it, or remove it";
+                problems.push(Problem::whole(Severity::Error, name, message, hint));
+            }
         }
     }
     folders.sort();
-    let (mut found, mut problems) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
     for folder in &folders {
         match dialect::of_folder(folder) {
             Ok(Some(documents)) => found.push(documents),

@@ -7,6 +7,7 @@
 use std::{
     collections::BTreeMap,
     fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -280,10 +281,25 @@ fn config(field: &Field, sources: &[Source]) -> BTreeMap<String, Option<ConfigVa
 
 /// The entries beside the pack, in the order of their files.
 fn entries(pack: &PackContext, found: &mut Found) {
-    let Ok(folder) = fs::read_dir(pack.folder.join("registry")) else {
+    let path = pack.folder.join("registry");
+    if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         return;
+    }
+    let listed =
+        fs::read_dir(&path).and_then(|folder| folder.map(|file| Ok(file?.path())).collect());
+    let mut files: Vec<PathBuf> = match listed {
+        Ok(files) => files,
+        Err(error) => {
+            let (name, message) = (
+                path.display().to_string(),
+                format!("cannot be read: {}", error.kind()),
+            );
+            found
+                .problems
+                .push(Problem::whole(Severity::Error, name, message, ""));
+            return;
+        }
     };
-    let mut files: Vec<PathBuf> = folder.filter_map(|file| Some(file.ok()?.path())).collect();
     files.retain(|file| {
         file.extension()
             .is_some_and(|extension| extension == "json")

@@ -146,6 +146,7 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
         entered,
         auth: None,
         run_config: None,
+        of_tenant: false,
         load_tools,
         load_prompts,
         terminate_on_close,

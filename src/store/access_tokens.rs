@@ -29,9 +29,9 @@ pub struct Claimed {
 pub async fn get(tx: &mut Tx, request: &[u8]) -> Result<Option<StoredToken>> {
     let row = sqlx::query!(
         r#"select id, version, sealed as "sealed!",
-                  extract(epoch from good_until - clock_timestamp())::float8 as "good_for!"
+                  extract(epoch from good_until - statement_timestamp())::float8 as "good_for!"
            from access_tokens where tenant_id = $2 and request = $1 and sealed is not null
-             and good_until > clock_timestamp()"#,
+             and good_until > statement_timestamp()"#,
         request,
         tx.tenant()?.0,
     )
@@ -57,11 +57,11 @@ pub async fn claim(
     let row = sqlx::query_as!(
         Claimed,
         "insert into access_tokens as t (tenant_id, id, request, fence, lease_until)
-         values ($1, $2, $3, 1, clock_timestamp() + make_interval(secs => $5))
+         values ($1, $2, $3, 1, statement_timestamp() + make_interval(secs => $5))
          on conflict (tenant_id, request) do update
          set fence = t.fence + 1, lease_until = excluded.lease_until
-         where (t.lease_until is null or t.lease_until < clock_timestamp())
-           and (t.sealed is null or t.good_until <= clock_timestamp() or t.version = $4)
+         where (t.lease_until is null or t.lease_until < statement_timestamp())
+           and (t.sealed is null or t.good_until <= statement_timestamp() or t.version = $4)
          returning id, fence, version",
         tenant.0,
         Uuid::now_v7(),
@@ -80,7 +80,7 @@ pub async fn put(tx: &mut Tx, claim: &Claimed, sealed: &[u8], good_for: Duration
     let done = sqlx::query!(
         "update access_tokens
          set sealed = $3, version = version + 1, lease_until = null,
-             good_until = clock_timestamp() + make_interval(secs => $4)
+             good_until = statement_timestamp() + make_interval(secs => $4)
          where tenant_id = $5 and id = $1 and fence = $2",
         claim.id,
         claim.fence,

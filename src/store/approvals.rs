@@ -164,7 +164,7 @@ pub async fn insert(tx: &mut Tx, new: &New<'_>, code: &str) -> Result<Option<App
                                      sealed, credential, requester, principal, conversation_id, run_id, call_id,
                                      follow_up, approvers, min_approvals, self_approval, expires_at)
          values ($1, $2, $3, 'pending', $4, $5, $6, $7::text::json, $8, $9, $10, $11, $12, $13::text::json, $14, $15,
-                 $16, $17, $18, $19, $20, clock_timestamp() + make_interval(secs => $21))
+                 $16, $17, $18, $19, $20, statement_timestamp() + make_interval(secs => $21))
          on conflict do nothing
          returning",
         "",
@@ -329,7 +329,7 @@ pub async fn lock(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
 /// Whether it is pending, was not taken back and its time is not over, by the clock of the database.
 pub async fn is_live(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
     let live = sqlx::query_scalar!(
-        r#"select (state = 'pending' and not withdrawn and clock_timestamp() < expires_at) as "live!"
+        r#"select (state = 'pending' and not withdrawn and statement_timestamp() < expires_at) as "live!"
            from approvals where tenant_id = $2 and id = $1"#,
         id.0,
         tx.tenant()?.0,
@@ -390,18 +390,19 @@ pub async fn change(tx: &mut Tx, id: ApprovalId, change: &Change<'_>) -> Result<
     let row = rows!(
         "update approvals a
          set state = $3, reason = coalesce($4, reason), decided_by = coalesce($5, decided_by),
-             decided_at = case when $3 in ('approved', 'rejected', 'cancelled') then clock_timestamp() else decided_at end,
-             lapses_at = case when $3 = 'approved' then clock_timestamp() + make_interval(secs => $8) else lapses_at end,
+             decided_at = case when $3 in ('approved', 'rejected', 'cancelled') then clock.at else decided_at end,
+             lapses_at = case when $3 = 'approved' then clock.at + make_interval(secs => $8) else lapses_at end,
              lease_until = case when $3 = 'executing' then lease_until end,
              lease_owner = case when $3 = 'executing' then lease_owner end,
-             finished_at = case when $3 not in ('approved', 'executing') then clock_timestamp() end,
-             changed_at = clock_timestamp()
+             finished_at = case when $3 not in ('approved', 'executing') then clock.at end,
+             changed_at = clock.at
+         from (select statement_timestamp() as at) clock
          where a.tenant_id = $9 and id = $1 and state = $2
            and ($3 <> 'executing' or not withdrawn)
            and case $6
-                 when 'overdue' then expires_at <= clock_timestamp()
-                 when 'stale' then lapses_at <= clock_timestamp() and coalesce(lease_until < clock_timestamp(), true)
-                 when 'lost' then lease_until < clock_timestamp()
+                 when 'overdue' then expires_at <= clock.at
+                 when 'stale' then lapses_at <= clock.at and (lease_until is null or lease_until < clock.at)
+                 when 'lost' then lease_until < clock.at
                  when 'held' then fence = $7
                  else true
                end

@@ -7,10 +7,11 @@ use super::Tx;
 use crate::domain::{
     credential::{CredentialMeta, CredentialRef, CredentialState},
     error::{Error, Result},
-    ids::{AgentId, CredentialId, ServerId, UserId},
+    ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
 };
 
 struct Row {
+    tenant_id: TenantId,
     agent: AgentId,
     user_id: UserId,
     id: CredentialId,
@@ -21,47 +22,74 @@ struct Row {
     updated_at: OffsetDateTime,
 }
 
-impl From<Row> for (AgentId, UserId, CredentialMeta) {
+impl From<Row> for CredentialMeta {
     fn from(row: Row) -> Self {
-        let meta = CredentialMeta {
+        Self {
             id: row.id,
             server: row.server,
             generation: row.generation.cast_unsigned(),
             state: row.state,
             notified: row.notified,
             updated_at: row.updated_at,
-        };
-        (row.agent, row.user_id, meta)
+        }
     }
+}
+
+/// A query for credentials without their content: what follows the columns, and its values.
+macro_rules! rows {
+    ($after:literal $(, $value:expr)* $(,)?) => {
+        sqlx::query_as!(
+            Row,
+            r#"select c.tenant_id as "tenant_id: _", c.agent as "agent: _", c.user_id as "user_id: _", c.id as "id: _",
+                      c.server, c.generation, c.state as "state: _", c.told_generation = c.generation as "notified!",
+                      c.updated_at
+               from credentials c "#
+                + $after
+                + " order by c.server"
+            $(, $value)*
+        )
+    };
 }
 
 /// A user's credentials at an agent, by server.
 pub async fn of_user(tx: &mut Tx, agent: &AgentId, user: &UserId) -> Result<Vec<CredentialMeta>> {
-    let rows = of_users(tx, &[(agent.clone(), user.clone())]).await?;
-    Ok(rows.into_iter().map(|(_, _, meta)| meta).collect())
+    let rows = rows!(
+        "where c.tenant_id = $1 and c.agent = $2 and c.user_id = $3",
+        tx.tenant()?.0,
+        agent.as_str(),
+        user.as_str(),
+    );
+    let rows = rows.fetch_all(tx.conn()).await?;
+    Ok(rows.into_iter().map(Into::into).collect())
 }
 
-/// The credentials of many users at once: pairs of agent and user, in one query, by server.
-pub async fn of_users(
+/// Who has credentials at which agent of which tenant.
+pub type Whose = (TenantId, AgentId, UserId);
+
+/// The credentials of many users of any tenants, in one query; by server. Needs the system role.
+pub async fn of_users<'a>(
     tx: &mut Tx,
-    whose: &[(AgentId, UserId)],
-) -> Result<Vec<(AgentId, UserId, CredentialMeta)>> {
-    let agents: Vec<_> = whose.iter().map(|(agent, _)| agent.to_string()).collect();
-    let users: Vec<_> = whose.iter().map(|(_, user)| user.to_string()).collect();
-    let rows = sqlx::query_as!(
-        Row,
-        r#"select agent as "agent: _", user_id as "user_id: _", id as "id: _", server, generation, state as "state: _",
-                  told_generation = generation as "notified!", updated_at
-           from credentials
-           where tenant_id = $3 and (agent, user_id) in (select * from unnest($1::text[], $2::text[]))
-           order by server"#,
+    whose: impl Iterator<Item = &'a Whose>,
+) -> Result<Vec<(Whose, CredentialMeta)>> {
+    let (mut tenants, mut agents, mut users) = (Vec::new(), Vec::new(), Vec::new());
+    for (tenant, agent, user) in whose {
+        tenants.push(tenant.0);
+        agents.push(agent.to_string());
+        users.push(user.to_string());
+    }
+    let rows = rows!(
+        "join unnest($1::uuid[], $2::text[], $3::text[]) wanted (tenant_id, agent, user_id)
+           on c.tenant_id = wanted.tenant_id and c.agent = wanted.agent and c.user_id = wanted.user_id",
+        &tenants,
         &agents,
         &users,
-        tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(rows.into_iter().map(Into::into).collect())
+    );
+    let rows = rows.fetch_all(tx.conn()).await?;
+    let whose = |row: &Row| (row.tenant_id, row.agent.clone(), row.user_id.clone());
+    Ok(rows
+        .into_iter()
+        .map(|row| (whose(&row), row.into()))
+        .collect())
 }
 
 /// The ids of a user's credentials at every agent.
@@ -74,21 +102,24 @@ pub async fn ids_of_user(tx: &mut Tx, user: &UserId) -> Result<Vec<CredentialId>
     Ok(ids.fetch_all(tx.conn()).await?)
 }
 
-/// Which of these credentials are still there, with generation and whether they are active.
-pub async fn known(tx: &mut Tx, ids: &[CredentialId]) -> Result<Vec<(CredentialId, u64, bool)>> {
-    let ids: Vec<_> = ids.iter().map(|id| id.0).collect();
+/// Which of these credentials, of any tenants, are in force, in which generation. Needs the system role.
+pub async fn in_force(
+    tx: &mut Tx,
+    ids: &[(TenantId, CredentialId)],
+) -> Result<Vec<(TenantId, CredentialId, u64)>> {
+    let (tenants, ids): (Vec<_>, Vec<_>) = ids.iter().map(|(tenant, id)| (tenant.0, id.0)).unzip();
     let rows = sqlx::query!(
-        r#"select id as "id: CredentialId", generation, state = 'active' as "active!" from credentials
-           where tenant_id = $2 and id = any($1)"#,
+        r#"select c.tenant_id as "tenant_id: TenantId", c.id as "id: CredentialId", c.generation
+           from unnest($1::uuid[], $2::uuid[]) wanted (tenant_id, id)
+           join credentials c on c.tenant_id = wanted.tenant_id and c.id = wanted.id
+           where c.state = 'active'"#,
+        &tenants,
         &ids,
-        tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    let known = |id, generation: i64, active| (id, generation.cast_unsigned(), active);
+    );
+    let rows = rows.fetch_all(tx.conn()).await?;
     Ok(rows
         .into_iter()
-        .map(|row| known(row.id, row.generation, row.active))
+        .map(|row| (row.tenant_id, row.id, row.generation.cast_unsigned()))
         .collect())
 }
 

@@ -85,10 +85,10 @@ pub async fn claim(tx: &mut Tx, due: &Due, lease: Duration) -> Result<Option<Cla
     let claimed = sqlx::query!(
         "
         update webhook_deliveries
-        set attempts = attempts + 1, next_attempt_at = clock_timestamp() + make_interval(secs => $3)
+        set attempts = attempts + 1, next_attempt_at = statement_timestamp() + make_interval(secs => $3)
         where tenant_id = $1 and id = (
           select id from webhook_deliveries
-          where tenant_id = $1 and id = $2 and next_attempt_at <= clock_timestamp()
+          where tenant_id = $1 and id = $2 and next_attempt_at <= statement_timestamp()
           for update skip locked
         )
         returning id
@@ -150,8 +150,9 @@ pub async fn finish(tx: &mut Tx, claimed: &Claimed, tried: &Tried) -> Result<boo
         "
         update webhook_deliveries
         set last_status = $4, last_error = $5,
-          delivered_at = case when $5::text is null then now() end,
-          next_attempt_at = now() + make_interval(secs => $6)
+          delivered_at = case when $5::text is null then clock.at end,
+          next_attempt_at = clock.at + make_interval(secs => $6)
+        from (select statement_timestamp() as at) clock
         where tenant_id = $1 and id = $2 and attempts = $3 and delivered_at is null
         ",
         claimed.tenant.0,
@@ -169,9 +170,10 @@ pub async fn finish(tx: &mut Tx, claimed: &Claimed, tried: &Tried) -> Result<boo
     sqlx::query!(
         "
         update webhooks
-        set last_delivered_at = case when $3::text is null then now() else last_delivered_at end,
-          last_failed_at = case when $3::text is null then last_failed_at else now() end,
+        set last_delivered_at = case when $3::text is null then clock.at else last_delivered_at end,
+          last_failed_at = case when $3::text is null then last_failed_at else clock.at end,
           last_error = coalesce($3, last_error)
+        from (select statement_timestamp() as at) clock
         where tenant_id = $1 and id = $2
         ",
         claimed.tenant.0,

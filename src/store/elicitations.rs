@@ -88,7 +88,7 @@ pub async fn begin(
     // An overdue one that was not deleted yet.
     sqlx::query!(
         "delete from elicitations
-         where tenant_id = $2 and conversation_id = $1 and state = 'open' and expires_at < clock_timestamp()",
+         where tenant_id = $2 and conversation_id = $1 and state = 'open' and expires_at < statement_timestamp()",
         new.conversation.0,
         tenant.0,
     )
@@ -125,7 +125,7 @@ pub async fn open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<El
     let row = rows!(
         "select",
         "from elicitations where tenant_id = $2 and conversation_id = $1 and state = 'open'
-           and expires_at > clock_timestamp()",
+           and expires_at > statement_timestamp()",
         conversation.0,
         tx.tenant()?.0,
     )
@@ -169,7 +169,7 @@ pub async fn answer(
          set state = $3, step = $4, entered = $5, fault = $6, answer_run = $7,
              expires_at = now() + make_interval(secs => $8)
          where tenant_id = $9 and id = $1 and state = 'open' and step = $2
-           and expires_at > clock_timestamp()",
+           and expires_at > statement_timestamp()",
         seen.id,
         i32::try_from(seen.step).unwrap_or(i32::MAX),
         next.state.as_str(),
@@ -213,7 +213,8 @@ pub async fn end(tx: &mut Tx, id: Uuid) -> Result<bool> {
 pub async fn renew_lease(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Option<Elicitation>> {
     let row = rows!(
         "update elicitations
-         set expires_at = case when state = 'open' then now() + make_interval(secs => $2) else expires_at end
+         set expires_at = case when state = 'open' then clock.at + make_interval(secs => $2) else expires_at end
+         from (select statement_timestamp() as at) clock
          where tenant_id = $3 and id = $1 returning",
         "",
         id,

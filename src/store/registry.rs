@@ -1,5 +1,7 @@
 //! Rows of the registry of servers. A row's `definition` is without its secrets; those are in `sealed`.
 
+use std::collections::HashMap;
+
 use time::OffsetDateTime;
 use uuid::Uuid;
 
@@ -117,12 +119,30 @@ pub async fn delete(tx: &mut Tx, id: Uuid, version: i64) -> Result<bool> {
 /// Changes whenever an entry or a secret of the tenant does.
 pub async fn stamp(tx: &mut Tx) -> Result<String> {
     let stamp = sqlx::query_scalar!(
-        r#"select md5(coalesce(string_agg(line, ',' order by line), '')) as "stamp!"
+        "select md5(string_agg(line, ',' order by line))
          from (select id || '.' || version as line from mcp_servers where tenant_id = $1
-               union all select id || '.' || version from secrets where tenant_id = $1) lines"#,
+               union all select id || '.' || version from secrets where tenant_id = $1) lines",
         tx.tenant()?.0,
     )
     .fetch_one(tx.conn())
     .await?;
-    Ok(stamp)
+    Ok(stamp.unwrap_or_default())
+}
+
+/// The same of many tenants, in one query; a tenant without entries and secrets is left out. Needs the system role.
+pub async fn stamps(tx: &mut Tx, tenants: &[TenantId]) -> Result<HashMap<TenantId, String>> {
+    let tenants: Vec<_> = tenants.iter().map(|tenant| tenant.0).collect();
+    let rows = sqlx::query!(
+        r#"select tenant_id as "tenant_id!: TenantId", md5(string_agg(line, ',' order by line)) as "stamp!"
+           from (select tenant_id, id || '.' || version as line from mcp_servers where tenant_id = any($1)
+                 union all select tenant_id, id || '.' || version from secrets where tenant_id = any($1)) lines
+           group by tenant_id"#,
+        &tenants,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.tenant_id, row.stamp))
+        .collect())
 }

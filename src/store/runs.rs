@@ -4,20 +4,23 @@
 //! Whoever writes to a run and to its conversation locks the conversation first, as a delete does, so that
 //! two of them never wait for each other.
 
+mod claiming;
 mod open;
 
 use std::time::Duration;
 
-use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+pub use self::claiming::{
+    Claimable, FullShares, assert_held, claim, claimable, heartbeat, release, waiting,
+};
 pub use self::open::{open, open_of_key, open_of_user};
 use super::{Tx, messages};
 use crate::domain::{
     error::{Error, Result, Thing},
     event::{Event, EventKind},
-    ids::{AgentId, ConversationId, MessageId, ReplicaId, RunId, TenantId, UserId},
+    ids::{AgentId, ConversationId, MessageId, ReplicaId, RunId, UserId},
     message::{Message, Part, Role},
     principal::Principal,
     run::{ClaimedRun, Run, RunKind, RunStart, RunStatus, Usage},
@@ -49,6 +52,16 @@ pub struct WrittenRun {
     pub event: Event,
     /// Present when this replica works on it.
     pub claimed: Option<ClaimedRun>,
+    /// Runs that were open before it; `None` when the message joined one.
+    pub open_before: Option<OpenRuns>,
+}
+
+/// How many runs are open: queued or under way.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenRuns {
+    pub of_user: i64,
+    pub of_guests: i64,
+    pub of_tenant: i64,
 }
 
 struct Row {
@@ -113,6 +126,10 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
              select 1 from runs
              where tenant_id = $1 and conversation_id = $2 and status = 'running' and kind = 'turn'
                and $5 = 'turn'
+           ), open as (
+             select count(*) filter (where user_id = $6) as of_user,
+                    count(*) filter (where user_id like 'guest:%') as of_guests, count(*) as of_tenant
+             from runs where tenant_id = $1 and status in ('queued', 'running')
            ), counted as (
              update conversations
              set last_run = last_run + (not exists (select 1 from waiting))::int, last_seq = last_seq + 1,
@@ -126,10 +143,12 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
              select $1, $3, $2, last_run, $4, $6, $7::text::json, $5,
                     case when mine then 'running' else 'queued' end,
                     case when mine then $8 end,
-                    case when mine then clock_timestamp() + make_interval(secs => $9) end,
+                    case when mine then m.at + make_interval(secs => $9) end,
                     mine::int, mine::int,
-                    case when mine then now() end
-             from counted, lateral (select $8::uuid is not null and not exists (select 1 from busy) as mine) m
+                    case when mine then m.at end
+             from counted, lateral (
+               select $8::uuid is not null and not exists (select 1 from busy) as mine, statement_timestamp() as at
+             ) m
              where not exists (select 1 from waiting)
              returning id, ordinal, fence, created_at
            ), run as (
@@ -148,8 +167,9 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
            )
            select run.id as "id!", run.ordinal as "ordinal!", run.fence as "fence!", run.created_at as "created_at!",
                   last_seq as "seq!", last_event as "event!", is_of_client as "is_of_client!",
-                  message.created_at as "said_at!"
-           from run, counted, message"#,
+                  message.created_at as "said_at!", of_user as "of_user!", of_guests as "of_guests!",
+                  of_tenant as "of_tenant!"
+           from run, counted, message, open"#,
         tenant.0,
         new.conversation.0,
         new.id.0,
@@ -188,7 +208,13 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
         has_aside: new.role == Role::User && !new.for_model,
         only_message: (row.seq == 1 && new.for_model).then(|| message.clone()),
     };
+    let open_before = (id == new.id).then_some(OpenRuns {
+        of_user: row.of_user,
+        of_guests: row.of_guests,
+        of_tenant: row.of_tenant,
+    });
     Ok(WrittenRun {
+        open_before,
         run: Run {
             id,
             kind: new.kind,
@@ -222,162 +248,6 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
             start,
         }),
     })
-}
-
-/// Runs that nobody works on: queued with nothing under way before them, or with a lease that has ended.
-/// Needs the system role; learns whose they are and nothing else.
-pub async fn claimable(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, RunId)>> {
-    let rows = sqlx::query!(
-        "select r.tenant_id, r.id from runs r
-         where r.status = 'running' and r.lease_until < clock_timestamp()
-            or r.status = 'queued' and (r.kind = 'command' or not exists (
-                 select 1 from runs b
-                 where b.tenant_id = r.tenant_id and b.conversation_id = r.conversation_id
-                   and b.status = 'running' and b.kind = 'turn'))
-         order by r.created_at limit $1",
-        limit,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| (TenantId(row.tenant_id), RunId(row.id)))
-        .collect())
-}
-
-/// The turn that waits in a conversation, if one does.
-pub async fn waiting(tx: &mut Tx, conversation: ConversationId) -> Result<Option<RunId>> {
-    let id = sqlx::query_scalar!(
-        "select id from runs
-         where tenant_id = $2 and conversation_id = $1 and status = 'queued' and kind = 'turn'",
-        conversation.0,
-        tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    Ok(id.map(RunId))
-}
-
-/// Takes a run, if it is still free. The new fence shuts out whoever held it before. Also whether somebody has asked to
-/// cancel it.
-pub async fn claim(
-    tx: &mut Tx,
-    tenant: TenantId,
-    id: RunId,
-    replica: ReplicaId,
-    lease: Duration,
-) -> Result<Option<(ClaimedRun, bool)>> {
-    // Taken first by everyone who changes which run is under way, so that a message never joins a queued
-    // run in the moment in which that run starts to read.
-    sqlx::query!(
-        "select 1 as one from conversations
-         where tenant_id = $2 and id = (select conversation_id from runs where tenant_id = $2 and id = $1)
-         for update",
-        id.0,
-        tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    let row = sqlx::query!(
-        r#"update runs r
-           set status = 'running', lease_owner = $2, lease_until = clock_timestamp() + make_interval(secs => $3),
-               fence = fence + 1, attempt = attempt + 1, started_at = coalesce(started_at, now())
-           where r.tenant_id = $4 and id = (
-               select id from runs
-               where tenant_id = $4 and id = $1
-                 and (status = 'queued' or status = 'running' and lease_until < clock_timestamp())
-               for update skip locked)
-             and (r.status = 'running' or r.kind = 'command' or not exists (
-               select 1 from runs b
-               where b.tenant_id = $4 and b.conversation_id = r.conversation_id and b.status = 'running'
-                 and b.kind = 'turn'))
-           returning conversation_id, agent, principal as "principal: Json<Principal>", kind, ordinal, fence, attempt,
-                     cancel_requested"#,
-        id.0,
-        replica.0,
-        lease.as_secs_f64(),
-        tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?;
-    let Some(row) = row else { return Ok(None) };
-    let start = start_of(tx, id).await?;
-    let run = ClaimedRun {
-        start,
-        tenant,
-        id,
-        conversation: ConversationId(row.conversation_id),
-        agent: AgentId::parse(&row.agent)
-            .map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?,
-        principal: row.principal.0,
-        kind: parse_kind(&row.kind),
-        ordinal: row.ordinal,
-        fence: row.fence,
-        attempt: row.attempt,
-    };
-    Ok(Some((run, row.cancel_requested)))
-}
-
-/// What the worker of a claimed run begins with.
-async fn start_of(tx: &mut Tx, id: RunId) -> Result<RunStart> {
-    let row = sqlx::query!(
-        r#"select c.last_event, c.external_key is not null as "is_of_client!",
-                  r.params is not null or r.parent_run is not null as "is_delegated!",
-                  coalesce(m.input, false) as "has_input!", coalesce(m.aside, false) as "has_aside!"
-           from runs r
-           join conversations c on c.tenant_id = r.tenant_id and c.id = r.conversation_id
-           left join lateral (
-             select bool_or(for_model) as input, bool_or(role = 'user' and not for_model) as aside
-             from messages where tenant_id = r.tenant_id and run_id = r.id
-           ) m on true
-           where r.tenant_id = $1 and r.id = $2"#,
-        tx.tenant()?.0,
-        id.0,
-    )
-    .fetch_one(tx.conn())
-    .await?;
-    Ok(RunStart {
-        last_event: row.last_event,
-        is_of_client: row.is_of_client,
-        is_delegated: row.is_delegated,
-        has_input: row.has_input,
-        has_aside: row.has_aside,
-        only_message: None,
-    })
-}
-
-/// Prolongs the lease. `Conflict` when it was lost; otherwise whether somebody asked to cancel.
-pub async fn heartbeat(tx: &mut Tx, run: &ClaimedRun, lease: Duration) -> Result<bool> {
-    sqlx::query_scalar!(
-        "update runs set lease_until = clock_timestamp() + make_interval(secs => $3)
-         where tenant_id = $4 and id = $1 and fence = $2 and status = 'running' returning cancel_requested",
-        run.id.0,
-        run.fence,
-        lease.as_secs_f64(),
-        tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?
-    .ok_or_else(|| lost(run))
-}
-
-/// Locks the run for a write of its worker, and says whether somebody has asked it to stop; `Conflict` when the lease
-/// was lost.
-pub async fn assert_held(tx: &mut Tx, run: &ClaimedRun) -> Result<bool> {
-    sqlx::query_scalar!(
-        "with conversation as (
-           select 1 from conversations where tenant_id = $4 and id = $3 for no key update
-         )
-         select r.cancel_requested from runs r, conversation
-         where r.tenant_id = $4 and r.id = $1 and r.fence = $2 and r.status = 'running' for update of r",
-        run.id.0,
-        run.fence,
-        run.conversation.0,
-        tx.tenant()?.0,
-    )
-    .fetch_optional(tx.conn())
-    .await?
-    .ok_or_else(|| lost(run))
 }
 
 /// Adds one model step and what it used.
@@ -451,20 +321,6 @@ pub async fn finish(
     .ok_or_else(|| lost(run))
 }
 
-/// Gives a run back at shutdown, so that whoever is up next need not wait for the lease to end.
-pub async fn release(tx: &mut Tx, run: &ClaimedRun) -> Result<()> {
-    sqlx::query!(
-        "update runs set lease_until = clock_timestamp()
-         where tenant_id = $3 and id = $1 and fence = $2 and status = 'running'",
-        run.id.0,
-        run.fence,
-        tx.tenant()?.0,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(())
-}
-
 /// A run of this user; anybody else's is not found.
 pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
     sqlx::query_as!(
@@ -486,14 +342,14 @@ pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
 pub async fn request_cancel(tx: &mut Tx, user: &UserId, id: RunId) -> Result<bool> {
     let row = sqlx::query!(
         r#"with conversation as (
-             select 1 from conversations
+             select statement_timestamp() as at from conversations
              where tenant_id = $3 and id = (select conversation_id from runs where tenant_id = $3 and id = $1)
              for no key update
            )
            update runs
            set cancel_requested = true,
                status = case when status = 'queued' then 'cancelled' else status end,
-               finished_at = case when status = 'queued' then now() else finished_at end
+               finished_at = case when status = 'queued' then conversation.at else finished_at end
            from conversation where tenant_id = $3 and id = $1 and user_id = $2
              and status in ('queued', 'running')
            returning status"#,

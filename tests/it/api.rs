@@ -231,6 +231,7 @@ async fn measurements_name_routes_and_no_ids() {
 #[tokio::test]
 async fn readiness_says_what_is_missing() {
     let world = World::start().await;
+    world.app().started.cancelled().await;
     let ready = world.nobody().get("/readyz").await.expect(200);
     assert_eq!(
         (&ready["ready"], &ready["database"]),

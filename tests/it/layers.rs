@@ -53,7 +53,15 @@ const RESERVED: [(&str, &[&str], &str); 11] = [
         &["src/app/tools/gate/send.rs"],
         "resources are read through the gate's send",
     ),
-    ("PgPool", &["src/store.rs"], "the pool is named in one file"),
+    (
+        "PgPool",
+        &[
+            "src/store.rs",
+            "src/store/connecting.rs",
+            "src/store/migrations.rs",
+        ],
+        "the pool is named where it is opened",
+    ),
     (
         "sqlx::",
         &["src/store.rs", "src/store/", "src/cli/private_postgres.rs"],
@@ -187,7 +195,7 @@ fn forbidden_paths_are_found_and_named_by_line() {
         (
             "src/store/runs.rs",
             "struct S(sqlx::PgPool);",
-            "1: PgPool: the pool is named in one file",
+            "1: PgPool: the pool is named where it is opened",
         ),
         (
             "src/app/runs.rs",

@@ -224,6 +224,8 @@ async fn signing_out_ends_the_token_what_runs_and_the_connections_everywhere() {
     let second = Service::start(world.config.clone(), &world.env, db)
         .await
         .unwrap();
+    world.app().started.cancelled().await;
+    second.app.started.cancelled().await;
     let there = ann.at(&format!("http://{}", second.address));
     super::personal::enter(&ann, "notes", "reader-token-1")
         .await

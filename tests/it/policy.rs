@@ -46,6 +46,7 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
         entered: Vec::new(),
         auth: None,
         run_config: None,
+        of_tenant: false,
         load_tools: true,
         load_prompts: true,
         terminate_on_close: true,

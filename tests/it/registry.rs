@@ -152,7 +152,11 @@ flows: {{ authentication: {{ required: true, adminUsers: [root] }} }}
 /// The document's own addresses are this machine's.
 pub fn open_localhost(setup: &mut Setup) {
     setup.config.egress_allow.push("localhost".to_owned());
-    setup.config.registry_env = vec!["ATLASSIAN_*".to_owned(), "GRANTED".to_owned()];
+    setup
+        .config
+        .tenant_egress_allow
+        .push("localhost".to_owned());
+    setup.config.registry_env = vec!["ATLASSIAN_*@*".to_owned(), "GRANTED@*".to_owned()];
     setup.env = setup
         .env
         .clone()

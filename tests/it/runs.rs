@@ -7,6 +7,7 @@ mod callbacks; // the session that started one is told
 mod canary; // what only servers may know
 mod deleting; // a session and all that is below it
 mod document; // the registry document's examples, end to end
+mod fairness; // places and queues shared by users and tenants
 mod limits; // how deep, how many, how much in a day
 mod orchestrator; // the seven tools
 mod registry; // servers that know the scope

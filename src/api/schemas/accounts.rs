@@ -85,7 +85,12 @@ schemas! {
 
     struct Readiness for health::Readiness {
         ready: bool,
+        /// It answers and can be written.
         database: bool,
+        /// The ring of this replica has the keys that the database needs.
+        keys: bool,
+        /// Each shared server was asked for its tools once since the start, and those that are required have answered.
+        started: bool,
         /// `false` once a stop was asked for.
         accepting: bool,
         /// Shared servers by state; one that is down does not make the replica unready.

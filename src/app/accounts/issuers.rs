@@ -23,16 +23,22 @@ const MAX_KEYS: usize = 8 * 1024;
 
 impl Accounts {
     /// Trusts an issuer for the admin's tenant, or replaces the keys of one that is trusted; its row, and whether
-    /// it is new. What only the operator may: name a variable of the environment, or an issuer that vouches for
-    /// another tenant, too (whoever adds audiences of it could have that tenant's tokens refused).
+    /// it is new. What only the operator may: name a variable of the environment, add an issuer that is new to the
+    /// installation, or one that vouches for another tenant, too (whoever adds audiences of it could have that tenant's
+    /// tokens refused).
     pub async fn trust(&self, admin: &Admin, mut issuer: Issuer) -> Result<(Issuer, bool)> {
         issuer.tenant = admin.tenant();
         self.check_reach(admin, &issuer.keys)?;
         check(&issuer)?;
         let mut tx = self.shared.db.system().await?;
         let same = store::issuers::by_issuer(&mut tx, &issuer.issuer).await?;
-        if !admin.is_operator() && same.iter().any(|other| other.tenant != issuer.tenant) {
+        if !admin.is_operator() && !same.iter().all(|other| other.tenant == issuer.tenant) {
             let why = "vouches for users of another tenant, too; ask whoever runs this installation to add it";
+            return Err(Error::Conflict(format!("issuer {:?} {why}", issuer.issuer)));
+        }
+        // Whoever came first could have another's users sent to their own tenant.
+        if !admin.is_operator() && same.is_empty() {
+            let why = "is new to this installation; ask whoever runs the installation to add it";
             return Err(Error::Conflict(format!("issuer {:?} {why}", issuer.issuer)));
         }
         tx.enter(issuer.tenant).await?;
@@ -72,7 +78,9 @@ impl Accounts {
                 Err(Error::invalid("jwks_url", "is too long"))
             }
             IssuerKeys::Jwks(url) => {
-                let checked = parse_url(url).and_then(|url| self.shared.key_sets.check_url(&url));
+                let of_tenant = !admin.is_operator();
+                let check = |url: Url| self.shared.key_sets.check_url(&url, of_tenant);
+                let checked = parse_url(url).and_then(check);
                 checked.map_err(|refused| Error::invalid("jwks_url", refused.to_string()))
             }
             IssuerKeys::PublicKey(pem) if pem.len() > MAX_KEYS => {

@@ -74,8 +74,11 @@ struct Key {
 }
 
 impl KeySets {
-    /// Whether keys may be fetched from there.
-    pub(super) fn check_url(&self, url: &url::Url) -> Result<(), EgressError> {
+    /// Whether keys may be fetched from there, by what the operator wrote or a tenant.
+    pub(super) fn check_url(&self, url: &url::Url, of_tenant: bool) -> Result<(), EgressError> {
+        if of_tenant {
+            return self.egress.for_tenants().check_url(url);
+        }
         self.egress.check_url(url)
     }
 

@@ -98,7 +98,7 @@ pub async fn write(app: Arc<App>, mut inbox: Inbox) {
 /// Waits until a stop was asked for and nobody but the background itself is at work.
 async fn finished(app: &App) {
     app.shutdown.cancelled().await;
-    while app.places.available_permits() < app.config.runs_at_once {
+    while !app.places.is_idle() {
         tokio::time::sleep(EVERY).await;
     }
 }

@@ -7,7 +7,12 @@ use crate::app::App;
 #[derive(Clone, Debug, Serialize)]
 pub struct Readiness {
     pub ready: bool,
+    /// It answers and can be written.
     pub database: bool,
+    /// The ring of this replica has the keys that the database needs.
+    pub keys: bool,
+    /// Each shared server was asked for its tools once since the start, and those that are required have answered.
+    pub started: bool,
     /// `false` once a stop was asked for, and while no request finds a place for some seconds.
     pub accepting: bool,
     /// Shared servers by state; one that is down does not make the replica unready.
@@ -19,13 +24,16 @@ pub struct Readiness {
 
 /// Asks the database and counts the servers.
 pub async fn readiness(app: &App) -> Readiness {
-    let database = app.db.ping().await.is_ok();
-    let accepting = !app.shutdown.is_cancelled();
+    let database = app.db.is_writable().await;
+    let (keys, started) = (app.keys.fit(), app.started.is_cancelled());
+    let accepting = !app.draining.is_cancelled() && !app.shutdown.is_cancelled();
     let (servers_ready, servers_down) = app.connections.count();
     let personal_connections = app.mcp.personal_keys().len();
     Readiness {
-        ready: database && accepting,
+        ready: database && keys && started && accepting,
         database,
+        keys,
+        started,
         accepting,
         servers_ready,
         servers_down,

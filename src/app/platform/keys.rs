@@ -11,7 +11,13 @@ pub mod rewrap;
 pub mod rotation;
 pub mod standing;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use moka::future::Cache;
 
@@ -45,6 +51,8 @@ pub struct Keys {
     ring: Option<KeyRing>,
     versions: Cache<(TenantId, u32), Arc<TenantKey>>,
     sealing: Cache<TenantId, Arc<TenantKey>>,
+    /// The ring has the keys that the database needs, as of the last look.
+    fits: Arc<AtomicBool>,
 }
 
 /// Why something was not opened.
@@ -161,7 +169,17 @@ impl Keys {
             ring,
             versions,
             sealing,
+            fits: Arc::new(AtomicBool::new(true)),
         }
+    }
+
+    /// Whether the ring has the keys that the database needs.
+    pub fn fit(&self) -> bool {
+        self.fits.load(Ordering::Relaxed)
+    }
+
+    fn set_fit(&self, fits: bool) {
+        self.fits.store(fits, Ordering::Relaxed);
     }
 
     /// Whether anything can be sealed.
@@ -328,6 +346,7 @@ impl Keys {
 
     fn kek(&self, id: &KekId) -> Result<&Kek> {
         let kek = self.ring()?.get(id);
+        self.set_fit(self.fit() && kek.is_some());
         kek.ok_or_else(|| {
             closed(&format!(
                 "key {id} is not in the ring; add it to MCP_CONFIG_ENCRYPTION_KEYS"

@@ -18,7 +18,7 @@ pub async fn delete(app: &App, principal: &Principal, id: ConversationId) -> Res
     let mut tries = 0;
     loop {
         match delete_once(app, principal, id).await {
-            Err(error) if tries < 3 && store::deadlocked(&error) => tries += 1,
+            Err(error) if tries < 3 && store::is_deadlock(&error) => tries += 1,
             done => return done,
         }
     }

@@ -1,19 +1,28 @@
 //! Opening a run. The run and the message that it answers are written in one transaction; after the commit the listeners
 //! are told, and the run starts in this process if there is a place for it.
 
+use std::time::Duration;
+
 use super::scheduler::Claim;
 use crate::{
     app::App,
     domain::{
-        error::Result,
+        error::{Error, Result},
         event::Event,
         ids::{RunId, TenantId},
         message::{Message, Part, Role},
         principal::Principal,
         run::{Conversation, Run, RunKind},
     },
-    store::{self, Tx, runs::NewRun, trees::Given},
+    store::{
+        self, Tx,
+        runs::{NewRun, OpenRuns},
+        trees::Given,
+    },
 };
+
+/// When somebody with too many open runs may ask again.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// A run to open. Its conversation is locked by the caller.
 pub struct RunRequest<'a> {
@@ -59,7 +68,7 @@ pub async fn open(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<Op
     let permit = if stopping {
         None
     } else {
-        app.places.clone().try_acquire_owned().ok()
+        app.places.take(&request.principal.sharer())
     };
     let parent_waits =
         matches!(&request.place, Place::InTree { parent_waits, .. } if *parent_waits);
@@ -77,6 +86,9 @@ pub async fn open(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<Op
         title: request.title,
     };
     let mut written = store::runs::create(tx, &new).await?;
+    if let (true, Some(open)) = (request.is_asked_for(), written.open_before) {
+        admit(app, request.principal, open)?;
+    }
     let is_delegated = match &request.place {
         Place::Alone => false,
         Place::WithRun(other) => store::trees::follow(tx, written.run.id, *other).await?,
@@ -95,6 +107,45 @@ pub async fn open(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<Op
         event: written.event,
         claim: written.claimed.map(|run| (run, permit)),
     })
+}
+
+impl RunRequest<'_> {
+    /// Whether a user or a program asks for it. What follows from earlier work is never refused, and a tree of runs has
+    /// limits of its own.
+    fn is_asked_for(&self) -> bool {
+        let is_child =
+            matches!(&self.place, Place::InTree { given, .. } if given.branch.parent.is_some());
+        self.role == Role::User && !is_child
+    }
+}
+
+/// Refuses one more run of a user or a tenant that has too many open. The guests of a tenant have a quarter of what the
+/// tenant has.
+fn admit(app: &App, principal: &Principal, open: OpenRuns) -> Result<()> {
+    let refuse = |who: &str, count: i64| {
+        Err(Error::Limited {
+            reason: format!(
+                "{who} {count} runs open already; wait until one has ended, or cancel one"
+            ),
+            retry_after: RETRY_AFTER,
+        })
+    };
+    let config = &app.config;
+    let of_user = if principal.authenticated {
+        config.open_runs_per_user
+    } else {
+        config.open_runs_per_guest
+    };
+    if open.of_user >= i64::from(of_user) {
+        return refuse("you have", open.of_user);
+    }
+    if open.of_tenant >= i64::from(config.open_runs_per_tenant) {
+        return refuse("this tenant has", open.of_tenant);
+    }
+    if !principal.authenticated && open.of_guests >= i64::from(config.open_runs_per_tenant / 4) {
+        return refuse("the guests of this tenant have", open.of_guests);
+    }
+    Ok(())
 }
 
 impl OpenedRun {

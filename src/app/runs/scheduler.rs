@@ -11,19 +11,23 @@ use std::{
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::{
     App,
     platform::{leases, polls::POLL},
-    runs::{self, sign_outs},
+    runs::{
+        self,
+        places::{Place, Sharer},
+        sign_outs,
+    },
     servers::{credentials, registry},
 };
 use crate::{
     domain::{
         error::{Error, Result},
-        ids::{ConversationId, RunId, TenantId},
+        ids::{ConversationId, RunId},
         run::ClaimedRun,
     },
     store::{self, hints::Hint},
@@ -77,7 +81,7 @@ impl Running {
 }
 
 /// A run that this process has claimed, with its place. A run that another one waits for has that one's.
-pub type Claim = (ClaimedRun, Option<OwnedSemaphorePermit>);
+pub type Claim = (ClaimedRun, Option<Place>);
 
 /// Works a claimed run to its end. The token is cancelled when the user asks to stop.
 pub type Worker = fn(Arc<App>, ClaimedRun, CancellationToken) -> BoxFuture<'static, Result<RunEnd>>;
@@ -105,32 +109,36 @@ pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Claim>) {
     }
 }
 
-/// Claims runs that nobody works on, if there is a place for them.
+/// Claims runs that nobody works on, tenant by tenant and user by user in turn, if there is a place for them.
 pub async fn take_up(app: &Arc<App>) -> Result<()> {
-    if app.places.available_permits() == 0 {
+    if app.places.is_full() {
         return Ok(());
     }
     let mut tx = app.db.system().await?;
-    let found = store::runs::claimable(&mut tx, BATCH).await?;
+    let mut found = store::runs::claimable(&mut tx, BATCH, &app.places.full_shares()).await?;
     drop(tx);
-    for (tenant, id) in found {
-        match take(app, tenant, id).await {
-            Ok(true) => {}
-            Ok(false) => break,
-            // The others need not wait for one that cannot be read.
-            Err(error) => {
-                tracing::warn!(run = %id, %error, "a run could not be claimed; trying again");
-            }
+    while !found.is_empty() {
+        if app.places.is_full() {
+            app.places.note_refused();
+            break;
+        }
+        // Whose tenant, and who, has waited longest for a turn; among their runs the oldest.
+        let next = (0..found.len()).min_by_key(|at| app.places.last_turn(&found[*at].sharer));
+        let run = found.remove(next.expect("there is one"));
+        // The others need not wait for one that cannot be read, or whose user has a share of the places already.
+        if let Err(error) = take(app, run.id, &run.sharer).await {
+            tracing::warn!(run = %run.id, %error, "a run could not be claimed; trying again");
         }
     }
     Ok(())
 }
 
-/// Claims one run; `false` when this process has no place.
-async fn take(app: &Arc<App>, tenant: TenantId, id: RunId) -> Result<bool> {
-    let Ok(permit) = app.places.clone().try_acquire_owned() else {
-        return Ok(false);
+/// Claims one run, if there is a place for its user.
+async fn take(app: &Arc<App>, id: RunId, sharer: &Sharer) -> Result<()> {
+    let Some(permit) = app.places.take(sharer) else {
+        return Ok(());
     };
+    let tenant = sharer.0;
     let mut tx = app.db.tenant(tenant).await?;
     let claimed =
         store::runs::claim(&mut tx, tenant, id, app.replica, app.config.run_lease).await?;
@@ -141,11 +149,11 @@ async fn take(app: &Arc<App>, tenant: TenantId, id: RunId) -> Result<bool> {
         }
         start(app, run, Some(permit), stopping);
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Works on a run in a task of its own; `stopping`: only to its end.
-fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<OwnedSemaphorePermit>, stopping: bool) {
+fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<Place>, stopping: bool) {
     let app = app.clone();
     let tracker = app.tasks.clone();
     tracker.spawn(async move {
@@ -163,7 +171,7 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<OwnedSemaphorePermit>, 
         match worked {
             Ok(Ok(end)) => {
                 if let Some(next) = end.next {
-                    start_next(&app, run.tenant, next).await;
+                    start_next(&app, next, &run.principal.sharer()).await;
                 }
                 if end.in_tree {
                     runs::ending::settle(&app, run.tenant, run.id).await;
@@ -176,6 +184,7 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<OwnedSemaphorePermit>, 
             Ok(Err(error)) => tracing::error!(run = %run.id, error = ?error, "a run broke off; it is taken up again"),
             Err(_) => tracing::error!(run = %run.id, "a run panicked; it is taken up again when its lease ends"),
         }
+        start_refused(&app).await;
     });
 }
 
@@ -194,12 +203,22 @@ async fn hold(app: &App, run: &ClaimedRun, cancel: &CancellationToken) -> leases
 }
 
 /// Starts the turn that waited for the end of another one.
-async fn start_next(app: &Arc<App>, tenant: TenantId, next: RunId) {
+async fn start_next(app: &Arc<App>, next: RunId, sharer: &Sharer) {
     if app.shutdown.is_cancelled() {
         return;
     }
-    if let Err(error) = take(app, tenant, next).await {
+    if let Err(error) = take(app, next, sharer).await {
         tracing::warn!(%error, "the next turn is not started at once; it is found within a second");
+    }
+}
+
+/// A place is free: starts runs that waited for one.
+async fn start_refused(app: &Arc<App>) {
+    if app.shutdown.is_cancelled() || !app.places.take_refused() {
+        return;
+    }
+    if let Err(error) = take_up(app).await {
+        tracing::warn!(%error, "waiting runs are not started at once; they are found within a second");
     }
 }
 

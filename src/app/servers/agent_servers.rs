@@ -104,20 +104,20 @@ pub async fn list(
     if pack.references.is_empty() {
         return Ok(Vec::new());
     }
-    let shelf = registry::shelf(app, principal.tenant).await?;
-    let view = |reference| view(app, principal, &shelf, &pack, reference, explain);
+    let snapshot = registry::snapshot(app, principal.tenant).await?;
+    let view = |reference| view(app, principal, &snapshot, &pack, reference, explain);
     Ok(pack.references.iter().map(view).collect())
 }
 
 fn view(
     app: &App,
     principal: &Principal,
-    shelf: &registry::Shelf,
+    snapshot: &registry::RegistrySnapshot,
     pack: &Pack,
     reference: &ServerRef,
     explain: bool,
 ) -> ServerView {
-    let entry = registry::entry_of(app, shelf, pack, reference).map(|(entry, _)| entry);
+    let entry = registry::entry_of(app, snapshot, pack, reference).map(|(entry, _)| entry);
     let merged = entry.and_then(|entry| merge(entry, reference).ok());
     let definition = entry.map(|entry| &entry.definition);
     let spec = pack
@@ -126,7 +126,7 @@ fn view(
         .find(|server| server.id == reference.alias);
     let explained = explain.then(|| Explained {
         url: definition.map(|definition| definition.url.clone()),
-        problem: registry::trouble(app, shelf, pack, reference),
+        problem: registry::trouble(app, snapshot, pack, reference),
         config: entry
             .zip(merged.as_ref())
             .map(|(entry, keys)| {

@@ -1,14 +1,14 @@
 //! Shared servers: connected in the background, all at once; one that is down is retried while the
 //! others serve. What was discovered is kept as an immutable catalog, in memory and in Postgres.
 //!
-//! One keeper task per (tenant, agent, shared server). [`supervise`] starts and stops keepers when packs
-//! or tenants change. Personal servers have no keeper: they never connect without a credential.
+//! One task per (tenant, agent, shared server). [`supervise`] starts and stops the tasks when packs or tenants
+//! change. Personal servers have no task: they never connect without a credential.
 
 mod listing;
 mod of_runs;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -41,6 +41,8 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(2);
 /// Between two looks at a server's tools, however often it says that they changed.
 const QUIET: Duration = Duration::from_secs(1);
+/// Between two looks whether the first discovery is over.
+const SETTLING: Duration = Duration::from_millis(50);
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 /// The same where somebody has to change something first.
@@ -51,12 +53,12 @@ type Place = (TenantId, AgentId, ServerId);
 
 #[derive(Default)]
 pub struct Connections {
-    keepers: Mutex<HashMap<Place, Keeper>>,
+    servers: Mutex<HashMap<Place, SharedServer>>,
     of_runs: of_runs::Catalogs,
 }
 
 /// What is known of one shared server.
-struct Keeper {
+struct SharedServer {
     spec: Arc<ServerSpec>,
     stop: CancellationToken,
     catalog: Option<Arc<Catalog>>,
@@ -158,7 +160,7 @@ impl Connections {
         agent: &AgentId,
         server: &ServerId,
     ) -> Option<Arc<Catalog>> {
-        self.keepers()
+        self.servers()
             .get(&(tenant, agent.clone(), server.clone()))?
             .catalog
             .clone()
@@ -166,17 +168,17 @@ impl Connections {
 
     /// How a server of a pack is for this tenant.
     pub fn view(&self, tenant: TenantId, pack: &Pack, server: &ServerSpec) -> ConnectionView {
-        let keepers = self.keepers();
-        let keeper = keepers.get(&(tenant, pack.id().clone(), server.id.clone()));
-        let (kind, unkept) = match server.access_mode {
+        let servers = self.servers();
+        let known = servers.get(&(tenant, pack.id().clone(), server.id.clone()));
+        let (kind, unknown) = match server.access_mode {
             AccessMode::AdminControlled => (ConnectionKind::Shared, State::Connecting),
             AccessMode::UserControlled => (ConnectionKind::Personal, State::NotConfigured),
         };
-        let catalog = keeper.and_then(|keeper| keeper.catalog.as_ref());
+        let catalog = known.and_then(|known| known.catalog.as_ref());
         ConnectionView {
             server: server.id.to_string(),
             kind,
-            state: keeper.map_or(unkept, |keeper| keeper.state.clone()),
+            state: known.map_or(unknown, |known| known.state.clone()),
             tools: catalog.map_or(0, |catalog| catalog.tools.len()),
             dropped: catalog
                 .map(|catalog| catalog.dropped.clone())
@@ -192,11 +194,11 @@ impl Connections {
 
     /// Shared servers that are ready, and that are down.
     pub fn count(&self) -> (usize, usize) {
-        let keepers = self.keepers();
+        let servers = self.servers();
         let count = |wanted: fn(&State) -> bool| {
-            keepers
+            servers
                 .values()
-                .filter(|keeper| wanted(&keeper.state))
+                .filter(|server| wanted(&server.state))
                 .count()
         };
         (
@@ -206,22 +208,27 @@ impl Connections {
     }
 
     /// Changes what is known, unless another version of the server has taken the place.
-    fn update(&self, place: &Place, spec: &Arc<ServerSpec>, change: impl FnOnce(&mut Keeper)) {
-        if let Some(keeper) = self
-            .keepers()
+    fn update(
+        &self,
+        place: &Place,
+        spec: &Arc<ServerSpec>,
+        change: impl FnOnce(&mut SharedServer),
+    ) {
+        if let Some(server) = self
+            .servers()
             .get_mut(place)
-            .filter(|keeper| Arc::ptr_eq(&keeper.spec, spec))
+            .filter(|server| Arc::ptr_eq(&server.spec, spec))
         {
-            change(keeper);
+            change(server);
         }
     }
 
-    fn keepers(&self) -> MutexGuard<'_, HashMap<Place, Keeper>> {
-        self.keepers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn servers(&self) -> MutexGuard<'_, HashMap<Place, SharedServer>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Keeps a keeper for every shared server that a tenant can see, until the process stops.
+/// Keeps every shared server that a tenant can see connected, until the process stops.
 pub async fn supervise(app: Arc<App>) {
     let mut packs = app.library.changes();
     loop {
@@ -236,55 +243,57 @@ pub async fn supervise(app: Arc<App>) {
             () = app.shutdown.cancelled() => break,
         }
     }
-    for keeper in app.connections.keepers().values() {
-        keeper.stop.cancel();
+    for server in app.connections.servers().values() {
+        server.stop.cancel();
     }
 }
 
-/// Starts keepers for servers that are new or changed and stops those that are gone.
+/// Starts tasks for servers that are new or changed and stops those of servers that are gone. A tenant whose registry
+/// cannot be read keeps what it has, and stops no other tenant.
 async fn reconcile(app: &Arc<App>) -> Result<()> {
     let mut wanted: HashMap<Place, Arc<ServerSpec>> = HashMap::new();
+    let mut unread: HashSet<(TenantId, AgentId)> = HashSet::new();
     let packs = app.library.snapshot();
     for tenant in app.accounts.tenants().await? {
         for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
-            let pack = registry::pack_for(app, tenant.id, pack).await?;
-            let shared = pack
-                .servers
-                .iter()
-                .filter(|server| server.access_mode == AccessMode::AdminControlled);
-            let shared = shared.filter(|server| !app.orchestrator.is(server));
-            wanted.extend(shared.map(|server| {
-                (
-                    (tenant.id, pack.id().clone(), server.id.clone()),
-                    Arc::new(server.clone()),
-                )
-            }));
+            let (tenant, agent) = (tenant.id, pack.id().clone());
+            match registry::pack_for(app, tenant, pack).await {
+                Ok(pack) => wanted.extend(shared_servers(app, &pack).map(|server| {
+                    let place = (tenant, agent.clone(), server.id.clone());
+                    (place, Arc::new(server.clone()))
+                })),
+                Err(error) => {
+                    let error = format!("{:#}", anyhow::Error::from(error));
+                    tracing::warn!(%tenant, %agent, error, "the registry of a tenant cannot be read; trying again");
+                    unread.insert((tenant, agent));
+                }
+            }
         }
     }
-    let mut keepers = app.connections.keepers();
-    keepers.retain(|place, keeper| {
-        let keep = wanted.contains_key(place);
+    let mut servers = app.connections.servers();
+    servers.retain(|place, server| {
+        let keep = wanted.contains_key(place) || unread.contains(&(place.0, place.1.clone()));
         if !keep {
-            keeper.stop.cancel();
+            server.stop.cancel();
         }
         keep
     });
     for (place, spec) in wanted {
-        let known = keepers
+        let known = servers
             .get(&place)
-            .map(|keeper| (keeper.spec.clone(), keeper.catalog.clone()));
+            .map(|server| (server.spec.clone(), server.catalog.clone()));
         if known.as_ref().is_some_and(|(kept, _)| is_same(kept, &spec)) {
             continue;
         }
-        if let Some(keeper) = keepers.get(&place) {
-            keeper.stop.cancel();
+        if let Some(server) = servers.get(&place) {
+            server.stop.cancel();
         }
         let stop = app.shutdown.child_token();
         // The old catalog serves on until the changed server has answered.
         let catalog = known.and_then(|(_, catalog)| catalog);
-        keepers.insert(
+        servers.insert(
             place.clone(),
-            Keeper {
+            SharedServer {
                 spec: spec.clone(),
                 stop: stop.clone(),
                 catalog,
@@ -323,8 +332,8 @@ async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: Cancella
             Err(error) => {
                 let (cause, reason) = (DownCause::from(error.kind), error.to_string());
                 tracing::warn!(server = %place.2, agent = %place.1, reason, "server is down; trying again");
-                app.connections.update(&place, &spec, |keeper| {
-                    keeper.state = State::Down { cause, reason }
+                app.connections.update(&place, &spec, |server| {
+                    server.state = State::Down { cause, reason }
                 });
                 failures += 1;
                 let most = if cause.is_lasting() {
@@ -384,9 +393,9 @@ async fn recall(app: &App, place: &Place, spec: &Arc<ServerSpec>) -> Result<()> 
     )
     .await?
     .pop();
-    app.connections.update(place, spec, |keeper| {
-        if keeper.catalog.is_none() {
-            keeper.catalog = stored.map(|(catalog, _)| Arc::new(catalog));
+    app.connections.update(place, spec, |server| {
+        if server.catalog.is_none() {
+            server.catalog = stored.map(|(catalog, _)| Arc::new(catalog));
         }
     });
     Ok(())
@@ -396,16 +405,16 @@ async fn recall(app: &App, place: &Place, spec: &Arc<ServerSpec>) -> Result<()> 
 async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Discovery) -> Duration {
     let catalog = Arc::new(catalog(app, &place.2, &discovery));
     let mut news = false;
-    app.connections.update(place, spec, |keeper| {
-        keeper.state = State::Ready {
+    app.connections.update(place, spec, |server| {
+        server.state = State::Ready {
             protocol: discovery.protocol.clone(),
         };
-        news = keeper
+        news = server
             .catalog
             .as_ref()
             .is_none_or(|known| (&known.version, known.cache) != (&catalog.version, catalog.cache));
         if news {
-            keeper.catalog = Some(catalog.clone());
+            server.catalog = Some(catalog.clone());
         }
     });
     if !news {
@@ -456,35 +465,48 @@ fn fingerprint(discovery: &Discovery) -> String {
     hex::encode(digest.finalize())
 }
 
-/// Waits for the servers that a pack calls `required`; the error names those that cannot be reached.
+/// The shared servers of a pack that this process connects to.
+fn shared_servers<'a>(app: &'a App, pack: &'a Pack) -> impl Iterator<Item = &'a ServerSpec> {
+    pack.servers.iter().filter(|server| {
+        server.access_mode == AccessMode::AdminControlled && !app.orchestrator.is(server)
+    })
+}
+
+/// Waits for the servers that a pack calls `required`; the error names those that cannot be reached. A server that a
+/// tenant's registry defines stops no start: the log names it.
 pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
-    let mut required = Vec::new();
+    let packs = app.library.snapshot();
     for tenant in app.accounts.tenants().await? {
-        for pack in app
-            .library
-            .snapshot()
-            .packs()
-            .filter(|pack| tenant.serves(pack.id()))
-        {
-            let pack = registry::pack_for(app, tenant.id, pack).await?;
-            let servers = pack
-                .servers
-                .iter()
-                .filter(|server| server.required && !app.orchestrator.is(server));
-            let shared = servers.filter(|server| server.access_mode == AccessMode::AdminControlled);
-            required.extend(
-                shared.map(|server| (tenant.id, pack.id().clone(), Arc::new(server.clone()))),
-            );
+        for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
+            let served = match registry::pack_for(app, tenant.id, pack).await {
+                Ok(served) => served,
+                Err(error) => {
+                    tracing::warn!(tenant = %tenant.id, agent = %pack.id(), %error, "the registry of a tenant cannot be read");
+                    pack.clone()
+                }
+            };
+            for spec in shared_servers(app, &served).filter(|server| server.required) {
+                let (key, id) = (shared_key(tenant.id, pack.id(), &spec.id), &spec.id);
+                let Err(error) = app.mcp.discover(&key, &Arc::new(spec.clone())).await else {
+                    continue;
+                };
+                let agent = pack.id();
+                if pack.servers.iter().any(|own| own.id == *id) {
+                    anyhow::bail!(
+                        "agent {agent}: server {id} is `required: true` and cannot be reached: {error}"
+                    );
+                }
+                tracing::warn!(tenant = %tenant.id, %agent, server = %id, %error, "a required server of the registry cannot be reached");
+            }
         }
     }
-    for (tenant, agent, spec) in required {
-        let key = shared_key(tenant, &agent, &spec.id);
-        app.mcp.discover(&key, &spec).await.map_err(|error| {
-            anyhow::anyhow!(
-                "agent {agent}: server {} is `required: true` and cannot be reached: {error}",
-                spec.id
-            )
-        })?;
-    }
     Ok(())
+}
+
+/// Waits until each shared server has been asked for its tools once, whether it answered or not.
+pub async fn await_first_discovery(app: &App) {
+    let is_open = |server: &SharedServer| server.state == State::Connecting;
+    while app.connections.servers().values().any(is_open) {
+        tokio::time::sleep(SETTLING).await;
+    }
 }

@@ -1,6 +1,6 @@
 //! The registry of servers at work: what a tenant's admins define, and what packs make of it.
 //!
-//! Truth is rows. A process keeps each tenant's entries and secrets in memory ([`Shelf`]), opened, for as long as
+//! Truth is rows. A process keeps each tenant's entries and secrets in memory ([`RegistrySnapshot`]), opened, for as long as
 //! somebody asks for them; a change is told to the other replicas at once and looked for each second. A pack is
 //! put to use for a tenant by [`pack_for`]; within a run, whose values it needs, by [`pack_for_run`].
 //!
@@ -39,7 +39,7 @@ use crate::{
         secret::Secret,
     },
     egress::Egress,
-    store::{self, Tx, hints::Hint, registry::StoredEntry, secrets::StoredSecret},
+    store::{self, hints::Hint, registry::StoredEntry, secrets::StoredSecret},
     vault::Context,
 };
 
@@ -53,7 +53,7 @@ pub struct Registry {
     egress: Egress,
     env: Environment,
     grants: Grants,
-    shelves: Cache<TenantId, Arc<Shelf>>,
+    snapshots: Cache<TenantId, Arc<RegistrySnapshot>>,
     /// How often each tenant's registry has changed, as far as this process knows.
     changes: Mutex<HashMap<TenantId, u64>>,
     /// Packs as tenants see them.
@@ -63,7 +63,7 @@ pub struct Registry {
 
 /// A tenant's registry as it was at one moment.
 #[derive(Default)]
-pub struct Shelf {
+pub struct RegistrySnapshot {
     stamp: String,
     /// Read after so many changes.
     after: u64,
@@ -109,7 +109,7 @@ impl Registry {
             egress,
             env: env.clone(),
             grants: Grants::new(granted),
-            shelves: cache(TENANTS).build(),
+            snapshots: cache(TENANTS).build(),
             changes: Mutex::default(),
             packs: Cache::builder()
                 .max_capacity(TENANTS)
@@ -136,7 +136,7 @@ impl Registry {
 /// What a pack's reference refers to, and whose it is. What lies beside the pack goes first.
 pub(in crate::app) fn entry_of<'a>(
     app: &'a App,
-    shelf: &'a Shelf,
+    snapshot: &'a RegistrySnapshot,
     pack: &'a Pack,
     reference: &ServerRef,
 ) -> Option<(&'a Arc<Entry>, Rules<'a>)> {
@@ -147,8 +147,8 @@ pub(in crate::app) fn entry_of<'a>(
     match own {
         Some(entry) => Some((entry, Rules::Operator)),
         None => Some((
-            shelf.entries.get(&reference.entry)?,
-            Rules::Tenant(&app.registry.grants),
+            snapshot.entries.get(&reference.entry)?,
+            Rules::of_tenant(&app.registry.grants),
         )),
     }
 }
@@ -159,17 +159,17 @@ pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<A
     if pack.references.is_empty() {
         return Ok(pack.clone());
     }
-    let shelf = shelf(app, tenant).await?;
+    let snapshot = snapshot(app, tenant).await?;
     let place = (tenant, pack.id().clone());
     let known = app.registry.packs.get(&place).await;
     if let Some(known) =
-        known.filter(|known| Arc::ptr_eq(&known.base, pack) && known.stamp == shelf.stamp)
+        known.filter(|known| Arc::ptr_eq(&known.base, pack) && known.stamp == snapshot.stamp)
     {
         return Ok(known.pack.clone());
     }
     let mut servers = Vec::new();
     for reference in &pack.references {
-        match resolve_one(app, &shelf, pack, reference, &RunValues::default(), true) {
+        match resolve_one(app, &snapshot, pack, reference, &RunValues::default(), true) {
             Ok(Some(resolved)) => servers.push(resolved),
             Ok(None) => {}
             Err(reason) => {
@@ -180,7 +180,7 @@ pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<A
     let served = with_servers(pack, &servers);
     let new = Served {
         base: pack.clone(),
-        stamp: shelf.stamp.clone(),
+        stamp: snapshot.stamp.clone(),
         pack: served.clone(),
     };
     app.registry.packs.insert(place, Arc::new(new)).await;
@@ -198,10 +198,10 @@ pub async fn resolve(
     if pack.references.is_empty() {
         return Ok(Vec::new());
     }
-    let shelf = shelf(app, tenant).await?;
+    let snapshot = snapshot(app, tenant).await?;
     let mut resolved = Vec::with_capacity(pack.references.len());
     for reference in &pack.references {
-        resolved.extend(resolve_one(app, &shelf, pack, reference, values, false)?);
+        resolved.extend(resolve_one(app, &snapshot, pack, reference, values, false)?);
     }
     Ok(resolved)
 }
@@ -240,13 +240,13 @@ fn with_servers(pack: &Arc<Pack>, resolved: &[ResolvedServer]) -> Arc<Pack> {
 /// `Ok(None)`: it is another server for each run, and there is none (`outside`).
 fn resolve_one(
     app: &App,
-    shelf: &Shelf,
+    snapshot: &RegistrySnapshot,
     pack: &Pack,
     reference: &ServerRef,
     values: &RunValues,
     outside: bool,
 ) -> Result<Option<ResolvedServer>, ResolveError> {
-    let Some((entry, rules)) = entry_of(app, shelf, pack, reference) else {
+    let Some((entry, rules)) = entry_of(app, snapshot, pack, reference) else {
         let (alias, entry) = (reference.alias.clone(), reference.entry.clone());
         return Err(ResolveError::UnknownEntry { alias, entry });
     };
@@ -256,7 +256,7 @@ fn resolve_one(
     let sources = Sources {
         env: &app.registry.env,
         rules,
-        secrets: &shelf.secrets,
+        secrets: &snapshot.secrets,
         run: values,
     };
     resolve::resolve(entry, reference, sources).map(Some)
@@ -265,18 +265,18 @@ fn resolve_one(
 /// Why a reference cannot be resolved, for people; `None` when it can, as far as can be told outside of runs.
 pub(in crate::app) fn trouble(
     app: &App,
-    shelf: &Shelf,
+    snapshot: &RegistrySnapshot,
     pack: &Pack,
     reference: &ServerRef,
 ) -> Option<String> {
     let none = RunValues::default();
-    let trouble = match resolve_one(app, shelf, pack, reference, &none, true) {
+    let trouble = match resolve_one(app, snapshot, pack, reference, &none, true) {
         Ok(Some(_)) => None,
-        Ok(None) => entry_of(app, shelf, pack, reference).and_then(|(entry, rules)| {
+        Ok(None) => entry_of(app, snapshot, pack, reference).and_then(|(entry, rules)| {
             let sources = Sources {
                 env: &app.registry.env,
                 rules,
-                secrets: &shelf.secrets,
+                secrets: &snapshot.secrets,
                 run: &none,
             };
             resolve::lacking(entry, reference, sources)
@@ -287,19 +287,19 @@ pub(in crate::app) fn trouble(
 }
 
 /// A tenant's registry, from memory or from its rows: never as it was before a change that was made here and answered.
-pub(in crate::app) async fn shelf(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
-    let (shelves, changes) = (&app.registry.shelves, app.registry.changes_of(tenant));
+pub(in crate::app) async fn snapshot(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
+    let (snapshots, changes) = (&app.registry.snapshots, app.registry.changes_of(tenant));
     loop {
-        if let Some(shelf) = shelves.get(&tenant).await {
-            if shelf.after >= changes {
-                return Ok(shelf);
+        if let Some(snapshot) = snapshots.get(&tenant).await {
+            if snapshot.after >= changes {
+                return Ok(snapshot);
             }
             // Somebody had begun to read before the change, and put it there after.
-            shelves.invalidate(&tenant).await;
+            snapshots.invalidate(&tenant).await;
         }
         // Boxed: whoever asks for a pack would carry it along.
-        let loaded = Box::pin(shelves.try_get_with(tenant, load(app, tenant))).await;
-        let shelf = loaded.map_err(|error: Arc<Error>| match &*error {
+        let loaded = Box::pin(snapshots.try_get_with(tenant, load(app, tenant))).await;
+        let snapshot = loaded.map_err(|error: Arc<Error>| match &*error {
             Error::Busy {
                 reason,
                 retry_after,
@@ -310,13 +310,13 @@ pub(in crate::app) async fn shelf(app: &App, tenant: TenantId) -> Result<Arc<She
             Error::Unavailable(reason) => Error::Unavailable(reason.clone()),
             other => Error::Internal(anyhow::anyhow!("{other:?}")),
         })?;
-        if shelf.after >= changes {
-            return Ok(shelf);
+        if snapshot.after >= changes {
+            return Ok(snapshot);
         }
     }
 }
 
-async fn load(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
+async fn load(app: &App, tenant: TenantId) -> Result<Arc<RegistrySnapshot>> {
     let after = app.registry.changes_of(tenant);
     let mut tx = app.db.tenant(tenant).await?;
     let stamp = store::registry::stamp(&mut tx).await?;
@@ -352,7 +352,7 @@ async fn load(app: &App, tenant: TenantId) -> Result<Arc<Shelf>> {
             }
         }
     }
-    Ok(Arc::new(Shelf {
+    Ok(Arc::new(RegistrySnapshot {
         stamp,
         after,
         entries,
@@ -386,7 +386,7 @@ fn secret_context(tenant: TenantId, row: &StoredSecret) -> Context {
 /// Forgets what is known of a tenant's registry: it has changed, here or elsewhere.
 pub async fn changed(app: &App, tenant: TenantId) {
     *app.registry.changes().entry(tenant).or_default() += 1;
-    app.registry.shelves.invalidate(&tenant).await;
+    app.registry.snapshots.invalidate(&tenant).await;
     app.registry.news.notify_one();
 }
 
@@ -396,25 +396,27 @@ async fn tell(app: &App, tenant: TenantId) {
     let _ = app.hints.send(Hint::Registry { tenant });
 }
 
-/// Has a registry changed that is in memory? One query per tenant.
+/// Has a registry changed that is in memory? One query for all tenants.
 pub async fn find_news(app: &Arc<App>) -> Result<()> {
-    let known: Vec<(TenantId, Arc<Shelf>)> = app
+    let known: Vec<(TenantId, Arc<RegistrySnapshot>)> = app
         .registry
-        .shelves
+        .snapshots
         .iter()
-        .map(|(tenant, shelf)| (*tenant, shelf))
+        .map(|(tenant, snapshot)| (*tenant, snapshot))
         .collect();
-    for (tenant, shelf) in known {
-        if stamp(app, tenant).await? != shelf.stamp {
+    if known.is_empty() {
+        return Ok(());
+    }
+    let tenants: Vec<_> = known.iter().map(|(tenant, _)| *tenant).collect();
+    let mut tx = app.db.system().await?;
+    let stamps = store::registry::stamps(&mut tx, &tenants).await?;
+    drop(tx);
+    for (tenant, snapshot) in known {
+        if stamps.get(&tenant).map_or("", String::as_str) != snapshot.stamp {
             changed(app, tenant).await;
         }
     }
     Ok(())
-}
-
-async fn stamp(app: &App, tenant: TenantId) -> Result<String> {
-    let mut tx: Tx = app.db.tenant(tenant).await?;
-    store::registry::stamp(&mut tx).await
 }
 
 /// The agents of a tenant whose references pass a test on what they refer to.

@@ -11,7 +11,7 @@ use super::{
     definition::{CLIENT_SECRET, Definition, Sealable, path},
 };
 use crate::domain::{
-    config::{Environment, OWN_SECRETS},
+    config::{Environment, OWN_SECRETS, is_own},
     header,
     policy::ToolPattern,
     scrub::MASK,
@@ -58,9 +58,10 @@ pub struct ClientCredentialsConfig {
     pub scope: Option<String>,
 }
 
-/// The variables of the environment that the operator lets the registry use. Names may hold `*`.
+/// The variables of the environment that the operator lets the registry use, each with the host that it may be sent
+/// to. Names may hold `*`; the host `*` is any.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grants(Vec<ToolPattern>);
+pub struct Grants(Vec<(ToolPattern, String)>);
 
 /// Whose entry it is, which says what it may refer to.
 #[derive(Clone, Copy)]
@@ -68,7 +69,11 @@ pub enum Rules<'a> {
     /// The operator's own, from a file.
     Operator,
     /// A tenant's: the variables that were granted, and no others.
-    Tenant(&'a Grants),
+    Tenant {
+        grants: &'a Grants,
+        /// Where the values are sent; `None`: not known.
+        host: Option<&'a str>,
+    },
 }
 
 /// A field that cannot be used, and why. Never holds a value.
@@ -95,20 +100,57 @@ impl fmt::Debug for Entry {
 }
 
 impl Grants {
-    pub fn new(names: &[String]) -> Self {
-        Self(names.iter().cloned().map(ToolPattern).collect())
+    /// Of `NAME@host`; what names no host grants nothing.
+    pub fn new(grants: &[String]) -> Self {
+        let grants = grants.iter().filter_map(|grant| grant.split_once('@'));
+        Self(
+            grants
+                .map(|(name, host)| (ToolPattern(name.to_owned()), host.to_ascii_lowercase()))
+                .collect(),
+        )
     }
 
-    pub fn cover(&self, name: &str) -> bool {
-        !OWN_SECRETS.contains(&name) && self.0.iter().any(|pattern| pattern.matches(name))
+    fn cover(&self, variable: &str, to: Option<&str>) -> bool {
+        !is_own(variable)
+            && self.0.iter().any(|(name, host)| {
+                name.matches(variable) && (host == "*" || to.is_some_and(|to| to == host))
+            })
     }
 }
 
-impl Rules<'_> {
+/// The host of an address as it is written; `None` when a value fills it in.
+pub fn host_of(address: &str) -> Option<String> {
+    let (_, rest) = address.split_once("://")?;
+    let authority = rest.split(['/', '?', '#', '\\']).next()?;
+    if authority.contains(['$', '{', '@']) {
+        return None;
+    }
+    let url = url::Url::parse(&format!("https://{authority}")).ok()?;
+    Some(url.host_str()?.trim_end_matches('.').to_ascii_lowercase())
+}
+
+impl<'a> Rules<'a> {
+    pub fn of_tenant(grants: &'a Grants) -> Self {
+        Self::Tenant { grants, host: None }
+    }
+
+    /// The same for values that are sent to this host.
+    #[must_use]
+    pub fn to(self, host: Option<&'a str>) -> Self {
+        match self {
+            Self::Operator => Self::Operator,
+            Self::Tenant { grants, .. } => Self::Tenant { grants, host },
+        }
+    }
+
+    pub fn is_tenants(self) -> bool {
+        matches!(self, Self::Tenant { .. })
+    }
+
     pub fn allow(self, variable: &str) -> bool {
         match self {
             Self::Operator => !OWN_SECRETS.contains(&variable),
-            Self::Tenant(grants) => grants.cover(variable),
+            Self::Tenant { grants, host } => grants.cover(variable, host),
         }
     }
 
@@ -121,7 +163,8 @@ impl Rules<'_> {
 /// What is said of a variable that was not granted.
 pub fn not_granted(variable: &str) -> String {
     format!(
-        "the variable {variable} is not granted to the registry; ask the operator to add it to CHATELAINE_REGISTRY_ENV"
+        "the variable {variable} is not granted to the registry for this host; ask the operator to add `{variable}@host` \
+         to CHATELAINE_REGISTRY_ENV"
     )
 }
 
@@ -134,7 +177,9 @@ impl Entry {
         }
         readable("name", &definition.name, MAX_NAME)?;
         readable("description", &definition.description, MAX_TEXT)?;
-        let url = address("url", &definition.url, AGENTS, rules)?;
+        let host = host_of(&definition.url);
+        let of_url = rules.to(host.as_deref());
+        let url = address("url", &definition.url, AGENTS, of_url)?;
         keys(&definition)?;
         scope_keys(&definition)?;
         if serde_json::to_string(&definition).map_or(0, |text| text.len()) > MAX_DEFINITION {
@@ -157,7 +202,7 @@ impl Entry {
             if schema.internal {
                 internal(&value).map_err(fault)?;
             }
-            granted(&value.references(), rules).map_err(fault)?;
+            granted(&value.references(), of_url).map_err(fault)?;
             defaults.insert(key.clone(), value);
         }
         let auth = auth(&definition, rules)?;
@@ -293,6 +338,8 @@ fn auth(definition: &Definition, rules: Rules) -> Result<Option<ClientCredential
     let Some(auth) = &definition.auth else {
         return Ok(None);
     };
+    let host = host_of(&auth.token_url);
+    let rules = rules.to(host.as_deref());
     let value = |name: &str, written: &Value| {
         let fault = |reason: String| Fault::new(format!("auth.{name}"), reason);
         let value = ConfigValue::parse(written, &[Source::Env]).map_err(fault)?;

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::{
     Entry, EntryId, Origin, Rules, SecretName, ServerRef,
     config::{ConfigValue, Kind, MAX_VALUE, UNCARRIED, Unresolved},
-    entry::not_granted,
+    entry::{host_of, not_granted},
     merge::{MergedKey, depends_on_run, merge},
 };
 use crate::domain::{
@@ -83,6 +83,14 @@ pub struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
+    /// The same for values that are sent to this host.
+    fn to(self, host: Option<&'a str>) -> Self {
+        Self {
+            rules: self.rules.to(host),
+            ..self
+        }
+    }
+
     fn get(&self, reference: &Reference) -> Option<&'a str> {
         match reference.source {
             Source::Env => self.rules.variable(self.env, &reference.key),
@@ -177,6 +185,8 @@ pub fn resolve(
     reference: &ServerRef,
     sources: Sources,
 ) -> Result<ResolvedServer, ResolveError> {
+    let host = host_of(&entry.definition.url);
+    let sources = sources.to(host.as_deref());
     let alias = || reference.alias.clone();
     let key_error = |key: &str, reason: String| ResolveError::Key {
         alias: alias(),
@@ -250,6 +260,7 @@ pub fn resolve(
         entered,
         auth,
         run_config,
+        of_tenant: sources.rules.is_tenants(),
         load_tools: true,
         load_prompts: true,
         terminate_on_close: true,
@@ -267,6 +278,8 @@ pub fn resolve(
 /// is another one for each run and so cannot be resolved outside of one.
 pub fn lacking(entry: &Entry, reference: &ServerRef, sources: Sources) -> Option<ResolveError> {
     let merged = merge(entry, reference).ok()?;
+    let host = host_of(&entry.definition.url);
+    let sources = sources.to(host.as_deref());
     for (key, merged) in &merged {
         let of_run =
             |value: &ConfigValue| value.references().iter().any(|it| it.source.is_of_run());
@@ -366,7 +379,13 @@ fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, St
     let Some(auth) = &entry.auth else {
         return Ok(None);
     };
+    let written = entry.definition.auth.as_ref();
+    let host = written.and_then(|auth| host_of(&auth.token_url));
+    let sources = sources.to(host.as_deref());
     let text = |value: &ConfigValue| {
+        if let Some(reason) = sources.refused(&value.references()) {
+            return Err(reason);
+        }
         let resolved = value.resolve(
             Kind::String,
             OnMissing::Error,
@@ -388,6 +407,7 @@ fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, St
         client_id: text(&auth.client_id)?,
         client_secret: text(&auth.client_secret)?,
         scope: auth.scope.clone(),
+        of_tenant: sources.rules.is_tenants(),
     }))
 }
 

@@ -63,7 +63,7 @@ pub async fn list(tx: &mut Tx, whose: Whose<'_>, page: Page) -> Result<Vec<Appro
                    and ($4::uuid is null or id < $4)
                    and exists (select from unnest($1::text[], $2::text[]) held (agent, role)
                                where held.agent = a.agent and held.role = any(a.approvers))
-                   and (not $6 or state = 'pending' and expires_at > clock_timestamp()
+                   and (not $6 or state = 'pending' and expires_at > statement_timestamp()
                         and (requester <> $7 or self_approval)
                         and not exists (select from approval_votes v
                                         where v.tenant_id = $8 and v.approval_id = a.id and v.approver = $7))
@@ -90,7 +90,7 @@ pub async fn badge_of_approver(tx: &mut Tx, approver: &Approver) -> Result<i64> 
     let count = sqlx::query_scalar!(
         r#"select count(*) as "count!" from approvals a
            where a.tenant_id = $4 and agent = any($1) and state = 'pending'
-             and expires_at > clock_timestamp()
+             and expires_at > statement_timestamp()
              and exists (select from unnest($1::text[], $2::text[]) held (agent, role)
                          where held.agent = a.agent and held.role = any(a.approvers))
              and (requester <> $3 or self_approval)
@@ -156,7 +156,7 @@ pub async fn changed_last(
                   (select max(a.changed_at) from approvals a where a.tenant_id = t.tenant_id) as last,
                   (select count(*) from approvals a
                    where a.tenant_id = t.tenant_id
-                     and a.changed_at > clock_timestamp() - interval '10 seconds') as "fresh!"
+                     and a.changed_at > statement_timestamp() - interval '10 seconds') as "fresh!"
            from unnest($1::uuid[]) t (tenant_id)"#,
         &tenants,
     )

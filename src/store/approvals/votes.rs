@@ -18,7 +18,7 @@ use crate::{
 pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
     sqlx::query!(
         "with changed as (
-           update approvals set changed_at = clock_timestamp() where tenant_id = $1 and id = $3
+           update approvals set changed_at = statement_timestamp() where tenant_id = $1 and id = $3
          )
          insert into approval_votes (tenant_id, id, approval_id, approver, choice, reason)
          values ($1, $2, $3, $4, $5, $6)",
@@ -64,7 +64,7 @@ pub async fn votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
 /// Adds what arrived too late.
 pub async fn add_evidence(tx: &mut Tx, id: ApprovalId, evidence: &str) -> Result<Option<Approval>> {
     let row = rows!(
-        "update approvals a set evidence = $2, changed_at = clock_timestamp()
+        "update approvals a set evidence = $2, changed_at = statement_timestamp()
          where a.tenant_id = $3 and id = $1 and state = 'outcome_unknown' and evidence is null returning",
         "",
         id.0,
@@ -86,8 +86,8 @@ pub async fn record(
 ) -> Result<Option<Approval>> {
     let row = rows!(
         "update approvals a
-         set recorded_happened = $2, recorded_note = $3, recorded_by = $4, recorded_at = clock_timestamp(),
-             changed_at = clock_timestamp()
+         set recorded_happened = $2, recorded_note = $3, recorded_by = $4, recorded_at = statement_timestamp(),
+             changed_at = statement_timestamp()
          where a.tenant_id = $5 and id = $1 and state = 'outcome_unknown' and recorded_at is null returning",
         "",
         id.0,

@@ -20,10 +20,10 @@ use crate::{
 pub async fn due(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, ApprovalId, State)>> {
     let rows = sqlx::query!(
         r#"(select tenant_id as "tenant_id!", id as "id!", state as "state!" from approvals
-            where state = 'pending' and expires_at <= clock_timestamp() order by expires_at limit $1)
+            where state = 'pending' and expires_at <= statement_timestamp() order by expires_at limit $1)
            union all
            (select tenant_id, id, state from approvals
-            where state in ('approved', 'executing') and lease_until < clock_timestamp()
+            where state in ('approved', 'executing') and lease_until < statement_timestamp()
             order by lease_until limit $1)
            union all
            (select tenant_id, id, state from approvals where state = 'approved' and lease_until is null limit $1)
@@ -51,9 +51,9 @@ pub async fn claim(
 ) -> Result<Option<Approval>> {
     let row = rows!(
         "update approvals a
-         set lease_owner = $2, lease_until = clock_timestamp() + make_interval(secs => $3), fence = fence + 1
-         where a.tenant_id = $4 and id = $1 and state = 'approved' and lapses_at > clock_timestamp()
-           and coalesce(lease_until < clock_timestamp(), true)
+         set lease_owner = $2, lease_until = statement_timestamp() + make_interval(secs => $3), fence = fence + 1
+         where a.tenant_id = $4 and id = $1 and state = 'approved' and lapses_at > statement_timestamp()
+           and (lease_until is null or lease_until < statement_timestamp())
          returning",
         "",
         id.0,
@@ -69,7 +69,7 @@ pub async fn claim(
 /// Prolongs the lease; `false` when it was lost.
 pub async fn heartbeat(tx: &mut Tx, approval: &Approval, lease: Duration) -> Result<bool> {
     let done = sqlx::query!(
-        "update approvals set lease_until = clock_timestamp() + make_interval(secs => $3)
+        "update approvals set lease_until = statement_timestamp() + make_interval(secs => $3)
          where tenant_id = $4 and id = $1 and fence = $2 and state in ('approved', 'executing')",
         approval.id.0,
         approval.fence,
@@ -84,7 +84,7 @@ pub async fn heartbeat(tx: &mut Tx, approval: &Approval, lease: Duration) -> Res
 /// Leaves an approved request to whoever is up next, after a pause.
 pub async fn release(tx: &mut Tx, approval: &Approval, pause: Duration) -> Result<()> {
     sqlx::query!(
-        "update approvals set lease_until = clock_timestamp() + make_interval(secs => $3)
+        "update approvals set lease_until = statement_timestamp() + make_interval(secs => $3)
          where tenant_id = $4 and id = $1 and fence = $2 and state = 'approved'",
         approval.id.0,
         approval.fence,
@@ -100,7 +100,7 @@ pub async fn release(tx: &mut Tx, approval: &Approval, pause: Duration) -> Resul
 pub async fn withdraw(tx: &mut Tx, runs: &[RunId], by: &UserId) -> Result<Vec<ApprovalId>> {
     let runs: Vec<_> = runs.iter().map(|run| run.0).collect();
     let ids = sqlx::query_scalar!(
-        "update approvals set withdrawn_by = $2, changed_at = clock_timestamp()
+        "update approvals set withdrawn_by = $2, changed_at = statement_timestamp()
          where tenant_id = $3 and run_id = any($1) and state in ('pending', 'approved')
            and withdrawn_by is null returning id",
         &runs,

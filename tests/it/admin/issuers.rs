@@ -24,9 +24,59 @@ fn user(world: &World, provider: &Provider) -> Client {
     )
 }
 
+/// The operator lets a tenant trust the issuer, which is then the tenant's admins' to manage.
+async fn introduce(world: &World) {
+    let mut known = issuer(&Provider::new("k0"));
+    known["audience"] = "of the operator".into();
+    let path = "/v1/admin/tenants/acme/issuers";
+    operator(world).post(path, known).await.expect(201);
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_new_to_the_installation_is_the_operators_to_add() {
+    let world = world().await;
+    let (admin, provider) = (world.admin().await, Provider::new("k1"));
+    let development = "https://dev.chatelaine.invalid/globex";
+    for name in [ISSUER, development] {
+        let mut new = issuer(&provider);
+        new["issuer"] = name.into();
+        let refused = admin.post(ISSUERS, new).await.expect(409);
+        let why = refused["detail"].as_str().unwrap();
+        assert!(why.contains("ask whoever runs"), "{refused}");
+    }
+    user(&world, &provider).get("/v1/me").await.expect(401);
+    introduce(&world).await;
+    admin.post(ISSUERS, issuer(&provider)).await.expect(201);
+}
+
+#[tokio::test]
+async fn what_the_operator_allows_packs_to_reach_is_not_for_tenants() {
+    let world = world_with(|setup| setup.config.tenant_egress_allow.clear()).await;
+    introduce(&world).await;
+    let keys = json!({ "issuer": ISSUER, "audience": AUDIENCE, "algorithm": "RS256", "jwks_url": "http://127.0.0.1:1/keys" });
+    let refused = world.admin().await.post(ISSUERS, keys.clone()).await;
+    assert_eq!(refused.expect(400)["field"], "jwks_url");
+    let path = "/v1/admin/tenants/acme/issuers";
+    operator(&world).post(path, keys).await.expect(201);
+    let hook = json!({ "url": "http://127.0.0.1:1/hook", "events": ["*"] });
+    let refused = world.admin().await.post("/v1/admin/webhooks", hook).await;
+    assert_eq!(refused.expect(400)["field"], "url");
+    let entry = json!({ "id": "inside", "name": "Inside", "description": "x", "url": "http://127.0.0.1:1/mcp" });
+    let refused = world.admin().await.post("/mcp-servers", entry).await;
+    let refused = refused.expect(400);
+    assert!(
+        refused["detail"]
+            .as_str()
+            .unwrap()
+            .contains("not in egress allowlist"),
+        "{refused}"
+    );
+}
+
 #[tokio::test]
 async fn an_issuer_that_an_admin_trusts_vouches_for_users_until_it_is_removed() {
-    let world = World::start().await;
+    let world = world().await;
+    introduce(&world).await;
     let (admin, provider) = (world.admin().await, Provider::new("k1"));
     let ada = user(&world, &provider);
     ada.get("/v1/me").await.expect(401);
@@ -62,7 +112,8 @@ async fn an_issuer_that_an_admin_trusts_vouches_for_users_until_it_is_removed() 
 
 #[tokio::test]
 async fn keys_of_an_issuer_are_replaced_in_place() {
-    let world = World::start().await;
+    let world = world().await;
+    introduce(&world).await;
     let (admin, before, after) = (
         world.admin().await,
         Provider::new("k1"),
@@ -77,7 +128,11 @@ async fn keys_of_an_issuer_are_replaced_in_place() {
 
 #[tokio::test]
 async fn what_cannot_vouch_for_anybody_is_refused_by_its_field() {
-    let world = world_with(|setup| setup.config.egress_allow = Vec::new()).await;
+    let world = world_with(|setup| {
+        setup.config.egress_allow = Vec::new();
+        setup.config.tenant_egress_allow = Vec::new();
+    })
+    .await;
     let (admin, operator) = (world.admin().await, operator(&world));
     let pem = Provider::new("k1").public_pem();
     let with = |algorithm: &str, field: &str, value: &str| json!({ "issuer": ISSUER, "audience": AUDIENCE, "algorithm": algorithm, field: value });

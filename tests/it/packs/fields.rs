@@ -235,7 +235,7 @@ fn a_child_has_a_command_arguments_variables_and_a_folder() {
     write_pack(root.path(), "demo", &text);
     fs::create_dir(root.path().join("demo/work")).unwrap();
     fs::create_dir(root.path().join("demo/vars")).unwrap();
-    let file = "# comment\nexport A=file\nB=\"two words\" # said\nC='pa$$word'\nD=a\\$b\nE=\n";
+    let file = "# comment\nexport A=file\nB=\"two words\" # said\nC='pa$$word'\nD=a\\$b\nE=\nJ={\"a\":1,\"b\":\"x\"}\nL=[\"x\",\"y\"]\nM=a\\nb\nN=\"a\\nb\"\nO=a'b'c\nP=a b # c\nQ=C:\\dir\\x\nR=ü#ü\nS='one\ntwo'\n";
     fs::write(root.path().join("demo/vars/docs.env"), file).unwrap();
     let library = PackStore::load(root.path(), &env(&[("TOKEN", "t0ken")]), None).unwrap();
     let endpoint = library.snapshot().packs().next().unwrap().servers[0]
@@ -266,6 +266,15 @@ fn a_child_has_a_command_arguments_variables_and_a_folder() {
         ("C", "pa$$word"),
         ("D", "a$b"),
         ("E", ""),
+        ("J", r#"{"a":1,"b":"x"}"#),
+        ("L", r#"["x","y"]"#),
+        ("M", r"a\nb"),
+        ("N", "a\nb"),
+        ("O", "a'b'c"),
+        ("P", "a b"),
+        ("Q", r"C:\dir\x"),
+        ("R", "ü#ü"),
+        ("S", "one\ntwo"),
         ("T", "t0ken"),
     ];
     assert_eq!(env, expected);

@@ -460,3 +460,90 @@ fn a_file_of_any_size_is_refused_without_being_read() {
     1 pack: 1 error, 0 warnings
     "#);
 }
+
+/// Its packs `a` (of two files and an `access.yaml`) and `b`.
+fn of_files() -> (TempDir, PackStore) {
+    let root = super::folder_of(&[
+        (
+            "core/mcp/a.yaml",
+            "id: a\ntransport: http\nurl: https://a.example.org\n",
+        ),
+        (
+            "core/mcp/more/b.yaml",
+            "id: b\ntransport: http\nurl: https://b.example.org\n",
+        ),
+        (
+            "access.yaml",
+            "toolAccess: { a: { default: none }, b: { default: none } }\n",
+        ),
+    ]);
+    let library = PackStore::load(root.path(), &env(&[]), None).unwrap();
+    (root, library)
+}
+
+#[test]
+fn an_access_file_in_any_broken_form_keeps_the_last_good_pack_and_refuses_the_start() {
+    let broken: [(&str, fn(&Path)); 4] = [
+        ("is not a file but a link to nothing", |file| {
+            symlink("nowhere", file).unwrap()
+        }),
+        ("is not a file", |file| fs::create_dir(file).unwrap()),
+        ("rename it to access.yaml", |file| {
+            fs::write(file.with_extension("yml"), "").unwrap();
+        }),
+        ("rename it to access.yaml", |file| {
+            fs::write(file.with_file_name("Access.yaml"), "").unwrap();
+        }),
+    ];
+    for (said, make) in broken {
+        let (root, library) = of_files();
+        let before = library.snapshot().packs().next().unwrap().clone();
+        fs::remove_file(root.path().join("demo/access.yaml")).unwrap();
+        make(&root.path().join("demo/access.yaml"));
+        let change = library.reload();
+        assert!(
+            change.report.to_string().contains(said),
+            "{}",
+            change.report
+        );
+        assert!(change.changed.is_empty() && change.removed.is_empty());
+        assert_eq!(
+            library.snapshot().packs().next().unwrap().version,
+            before.version
+        );
+        assert!(refused(root.path()).contains(said));
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_keeps_the_last_good_pack_and_is_said() {
+    // A link in a circle can be read by nobody, whoever runs the tests.
+    let circle = |path: &Path| {
+        fs::remove_dir_all(path).unwrap();
+        symlink(path, path).unwrap();
+    };
+    for folder in ["demo", "demo/core/mcp", "demo/core/mcp/more"] {
+        let (root, library) = of_files();
+        circle(&root.path().join(folder));
+        let change = library.reload();
+        assert!(
+            change.report.to_string().contains("cannot be read"),
+            "{}",
+            change.report
+        );
+        assert!(
+            change.changed.is_empty() && change.removed.is_empty(),
+            "{folder}"
+        );
+        assert_eq!(library.snapshot().packs().next().unwrap().servers.len(), 2);
+    }
+    let (root, library) = of_files();
+    fs::remove_dir_all(root.path().join("demo")).unwrap();
+    symlink("nowhere", root.path().join("demo")).unwrap();
+    let change = library.reload();
+    assert!(
+        change.removed.is_empty() && !change.report.is_ok(),
+        "{}",
+        change.report
+    );
+}

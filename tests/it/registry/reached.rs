@@ -314,3 +314,70 @@ async fn the_view_says_what_no_run_will_bring() {
         "auth of MCP server 'docs': missing value: $secret other"
     );
 }
+
+#[tokio::test]
+async fn a_variable_is_sent_to_the_host_it_was_granted_for_and_to_no_other() {
+    let bank = Watched::start().await;
+    let world = World::with(|setup| {
+        open_localhost(setup);
+        let granted = [
+            "GRANTED@elsewhere.example",
+            "DATABASE_URL@*",
+            "ATLASSIAN_*@127.0.0.1",
+        ];
+        setup.config.registry_env = granted.map(str::to_owned).into();
+    })
+    .await;
+    let admin = world.admin().await;
+    let with = |variable: &str, url: &str| {
+        let defaults = json!({ "zone": format!("${{env.{variable}}}") });
+        entry(
+            "context-store",
+            url,
+            json!({ "zone": { "type": "string" } }),
+            defaults,
+        )
+    };
+    for (variable, url) in [
+        ("GRANTED", bank.url.as_str()),
+        ("DATABASE_URL", bank.url.as_str()),
+        ("GRANTED", "https://elsewhere.example.attacker.example/mcp"),
+        ("GRANTED", "https://${scope.host}/elsewhere.example"),
+    ] {
+        let refused = admin.post("/mcp-servers", with(variable, url)).await;
+        assert_eq!(refused.status, 400, "{variable} at {url}: {}", refused.text);
+    }
+    let allowed = with("ATLASSIAN_API_KEY", &bank.url);
+    admin.post("/mcp-servers", allowed).await.expect(201);
+    let moved = with("ATLASSIAN_API_KEY", "https://elsewhere.example/mcp");
+    put(&admin, "/mcp-servers/context-store", &moved)
+        .await
+        .expect(400);
+}
+
+#[tokio::test]
+async fn a_dead_server_of_one_tenants_registry_stops_no_start() {
+    let bank = Watched::start().await;
+    let world = World::with(|setup| {
+        open_localhost(setup);
+        setup.packs.push(pack(
+            "reader",
+            "mcpServers: { store: { ref: context-store, required: true, toolAccess: { default: public } } }",
+        ));
+    })
+    .await;
+    let admin = world.admin().await;
+    let alive = entry("context-store", &bank.url, json!({}), json!({}));
+    admin.post("/mcp-servers", alive).await.expect(201);
+    let dead = entry(
+        "context-store",
+        "http://127.0.0.1:1/mcp",
+        json!({}),
+        json!({}),
+    );
+    put(&admin, "/mcp-servers/context-store", &dead)
+        .await
+        .expect(200);
+    let world = world.stop().await.start().await;
+    world.admin().await.get("/v1/me").await.expect(200);
+}

@@ -136,7 +136,7 @@ async fn world() -> World {
 /// An agent that takes the server of the document's entry.
 pub fn reading(setup: &mut Setup) {
     open_localhost(setup);
-    setup.config.registry_env.push("EXTERNAL_*".to_owned());
+    setup.config.registry_env.push("EXTERNAL_*@*".to_owned());
     setup.env = setup
         .env
         .clone()

@@ -125,7 +125,7 @@ async fn defined(bank: &Watched) -> (crate::support::world::Stopped, Client, Cli
     let world = World::with(|setup| {
         open_localhost(setup);
         setup.packs.push(("spy".to_owned(), SPY.to_owned()));
-        setup.config.registry_env = vec!["EXTERNAL_*".to_owned(), "GRANTED".to_owned()];
+        setup.config.registry_env = vec!["EXTERNAL_*@*".to_owned(), "GRANTED@*".to_owned()];
         let env = setup
             .env
             .clone()
@@ -133,7 +133,7 @@ async fn defined(bank: &Watched) -> (crate::support::world::Stopped, Client, Cli
             .with("EXTERNAL_CLIENT_SECRET", CLIENT);
         setup.env = env
             .with("GRANTED", GRANTED)
-            .with("CHATELAINE_REGISTRY_ENV", "EXTERNAL_*,GRANTED");
+            .with("CHATELAINE_REGISTRY_ENV", "EXTERNAL_*@*,GRANTED@*");
     })
     .await;
     let (admin, ann) = (world.admin().await, world.user("ann", &[]).await);

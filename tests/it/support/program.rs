@@ -49,10 +49,15 @@ impl Program {
                 world.config.egress_allow.join(","),
             )
             .env(
+                "CHATELAINE_TENANT_EGRESS_ALLOW",
+                world.config.tenant_egress_allow.join(","),
+            )
+            .env(
                 "CHATELAINE_STDIO_COMMANDS",
                 world.config.stdio_commands.join(","),
             )
             .env("CHATELAINE_LOG", "trace")
+            .env("CHATELAINE_DRAIN_SECONDS", "1")
             .env("DATABASE_URL", world.db.url.expose())
             .env("MCP_CONFIG_ENCRYPTION_KEY", key)
             .envs(
@@ -108,14 +113,19 @@ impl Program {
         lines
     }
 
-    /// Asks it to stop, and gives everything it has said until its end.
-    pub async fn stop(mut self) -> String {
+    /// Asks it to stop.
+    pub fn terminate(&self) {
         let pid = self.process.id().expect("it runs").cast_signed();
         nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(pid),
             nix::sys::signal::Signal::SIGTERM,
         )
         .unwrap();
+    }
+
+    /// Asks it to stop, and gives everything it has said until its end.
+    pub async fn stop(mut self) -> String {
+        self.terminate();
         tokio::time::timeout(PATIENCE, self.process.wait())
             .await
             .expect("it does not stop")

@@ -82,6 +82,7 @@ pub fn spec_with(endpoint: Endpoint, timeouts: Timeouts) -> Arc<ServerSpec> {
         entered: Vec::new(),
         auth: None,
         run_config: None,
+        of_tenant: false,
         load_tools: true,
         load_prompts: true,
         terminate_on_close: true,

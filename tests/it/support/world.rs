@@ -117,6 +117,7 @@ impl World {
             packs: folder.path().join("packs"),
             ring: Some(KeyRing::parse_one(&"5e".repeat(32)).unwrap()),
             egress_allow: vec!["127.0.0.1".to_owned()],
+            tenant_egress_allow: vec!["127.0.0.1".to_owned()],
             ..Config::from_environment(&Environment::default()).unwrap()
         };
         let packs = vec![

@@ -207,6 +207,7 @@ impl Fleet {
                 ("CHATELAINE_DATABASE_CONNECTIONS", "12"),
                 ("MCP_CONFIG_ENCRYPTION_KEY", &"5e".repeat(32)),
                 ("CHATELAINE_EGRESS_ALLOW", "127.0.0.1"),
+                ("CHATELAINE_TENANT_EGRESS_ALLOW", "127.0.0.1"),
                 ("CHATELAINE_REQUESTS_PER_MINUTE", "1000000"),
                 ("CHATELAINE_APPROVALS_PER_USER", "1000000"),
                 ("CHATELAINE_APPROVALS_PER_TENANT", "1000000"),

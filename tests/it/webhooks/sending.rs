@@ -406,7 +406,7 @@ async fn a_redirect_is_not_followed() {
 async fn a_private_address_is_refused_when_the_operator_does_not_allow_it_any_more() {
     let (world, _, receiver, id) = told().await;
     let mut stopped = world.stop().await;
-    stopped.config.egress_allow.clear();
+    stopped.config.tenant_egress_allow.clear();
     let world = stopped.start().await;
     happens(
         &world.db.db,

@@ -119,8 +119,15 @@ pub async fn hold(app: Arc<App>) {
             () = tokio::time::sleep(BEAT) => {}
             () = app.shutdown.cancelled() => break,
         }
-        if let Err(error) = enter(&app.keys, app.replica).await {
-            tracing::error!(%error, "this replica's keys could not be checked, or do not fit the database");
+        match enter(&app.keys, app.replica).await {
+            Ok(()) => app.keys.set_fit(true),
+            Err(error) => {
+                // A database that is away says nothing about the keys.
+                if matches!(error, Error::Conflict(_)) {
+                    app.keys.set_fit(false);
+                }
+                tracing::error!(%error, "this replica's keys could not be checked, or do not fit the database");
+            }
         }
     }
 }

@@ -30,7 +30,7 @@ pub async fn changed_elsewhere(app: &App, tenant: TenantId, agent: &AgentId, use
         .personal_keys()
         .into_iter()
         .filter(|key| key.tenant == tenant && key.agent == *agent);
-    if let Err(error) = close_outdated(app, tenant, keys.collect()).await {
+    if let Err(error) = close_outdated(app, keys.collect()).await {
         tracing::debug!(%error, "connections are looked at again within a second");
     }
 }
@@ -67,79 +67,59 @@ async fn close(app: &App, key: &Key) {
     }
 }
 
-/// Looks for changed credentials as long as any are in memory: two queries per tenant.
+/// Looks for changed credentials as long as any are in memory: two queries for all tenants.
 pub async fn find_news(app: &Arc<App>) -> Result<()> {
-    let mut known: HashMap<TenantId, Vec<_>> = HashMap::new();
-    for (whose, credentials) in &app.credentials.users {
-        known.entry(whose.0).or_default().push((whose, credentials));
+    for whose in outdated(app).await? {
+        app.credentials.users.invalidate(&*whose).await;
     }
-    for (tenant, known) in known {
-        for whose in outdated(app, tenant, &known).await? {
-            app.credentials.users.invalidate(&*whose).await;
-        }
-    }
-    let mut open: HashMap<TenantId, Vec<Key>> = HashMap::new();
-    for key in app.mcp.personal_keys() {
-        open.entry(key.tenant).or_default().push(key);
-    }
-    for (tenant, keys) in open {
-        close_outdated(app, tenant, keys).await?;
-    }
-    Ok(())
+    close_outdated(app, app.mcp.personal_keys()).await
 }
 
 /// The users of whom something else is known than the rows say.
-async fn outdated(
-    app: &App,
-    tenant: TenantId,
-    known: &[(Arc<Whose>, Arc<UserCredentials>)],
-) -> Result<Vec<Arc<Whose>>> {
-    let pairs: Vec<_> = known
-        .iter()
-        .map(|(whose, _)| (whose.1.clone(), whose.2.clone()))
-        .collect();
-    let mut tx = app.db.tenant(tenant).await?;
-    let rows = store::credentials::of_users(&mut tx, &pairs).await?;
-    drop(tx);
-    let mut now: HashMap<(AgentId, UserId), Vec<CredentialMeta>> = HashMap::new();
-    for (agent, user, credential) in rows {
-        now.entry((agent, user)).or_default().push(credential);
+async fn outdated(app: &App) -> Result<Vec<Arc<Whose>>> {
+    let known: Vec<(Arc<Whose>, Arc<UserCredentials>)> = app.credentials.users.iter().collect();
+    if known.is_empty() {
+        return Ok(Vec::new());
     }
-    let differs = |(whose, credentials): &&(Arc<Whose>, Arc<UserCredentials>)| {
-        now.get(&(whose.1.clone(), whose.2.clone()))
-            .map_or(&[][..], Vec::as_slice)
-            != credentials.0
+    let mut tx = app.db.system().await?;
+    let rows =
+        store::credentials::of_users(&mut tx, known.iter().map(|(whose, _)| &**whose)).await?;
+    drop(tx);
+    let mut now: HashMap<Whose, Vec<CredentialMeta>> = HashMap::new();
+    for (whose, credential) in rows {
+        now.entry(whose).or_default().push(credential);
+    }
+    let differs = |(whose, credentials): &(Arc<Whose>, Arc<UserCredentials>)| {
+        now.get(&**whose).map_or(&[][..], Vec::as_slice) != credentials.0
     };
     Ok(known
-        .iter()
+        .into_iter()
         .filter(differs)
-        .map(|(whose, _)| whose.clone())
+        .map(|(whose, _)| whose)
         .collect())
 }
 
 /// Closes connections whose credential is not in force any more. One that is only being tried is left alone.
-async fn close_outdated(app: &App, tenant: TenantId, mut keys: Vec<Key>) -> Result<()> {
+async fn close_outdated(app: &App, mut keys: Vec<Key>) -> Result<()> {
     // In this order: a trial that ends between the two is a row when the rows are read.
     keys.retain(|key| !app.credentials.trials().contains(key));
-    let ids: HashSet<CredentialId> = keys
+    let ids: HashSet<(TenantId, CredentialId)> = keys
         .iter()
-        .filter_map(|key| key.owner.credential())
-        .map(|(id, _)| id)
+        .filter_map(|key| Some((key.tenant, key.owner.credential()?.0)))
         .collect();
     if ids.is_empty() {
         return Ok(());
     }
     let ids: Vec<_> = ids.into_iter().collect();
-    let mut tx = app.db.tenant(tenant).await?;
-    let rows = store::credentials::known(&mut tx, &ids).await?;
+    let mut tx = app.db.system().await?;
+    let rows = store::credentials::in_force(&mut tx, &ids).await?;
     drop(tx);
-    let in_force: HashSet<ConnectionOwner> = rows
+    let in_force: HashSet<(TenantId, ConnectionOwner)> = rows
         .into_iter()
-        .filter(|(_, _, active)| *active)
-        .map(|(id, generation, _)| owner(id, generation))
+        .map(|(tenant, id, generation)| (tenant, owner(id, generation)))
         .collect();
     for key in keys {
-        if !in_force.contains(&key.owner) {
+        if !in_force.contains(&(key.tenant, key.owner.clone())) {
             close(app, &key).await;
         }
     }

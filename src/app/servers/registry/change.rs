@@ -13,7 +13,7 @@ use crate::{
         error::{Error, Result},
         ids::TenantId,
         principal::Admin,
-        registry::{Definition, Entry, EntryId, Fault, Rules},
+        registry::{Definition, Entry, EntryId, Fault, Rules, host_of},
         template::Source,
     },
     store::{self, Tx, audit::AuditRow, registry::StoredEntry},
@@ -223,13 +223,17 @@ async fn row(app: &App, tenant: TenantId, id: &str) -> Result<StoredEntry> {
 
 /// A definition that may be stored: also its addresses may be gone to.
 fn checked(app: &App, definition: Definition) -> Result<Entry, Fault> {
-    let rules = Rules::Tenant(&app.registry.grants);
+    let rules = Rules::of_tenant(&app.registry.grants);
     let entry = Entry::parse(definition, rules)?;
     let token_url = entry
         .auth
         .as_ref()
-        .map(|auth| ("auth.token_url", &auth.token_url));
-    for (field, template) in std::iter::once(("url", &entry.url)).chain(token_url) {
+        .zip(entry.definition.auth.as_ref())
+        .map(|(auth, written)| ("auth.token_url", &auth.token_url, &written.token_url));
+    let url = ("url", &entry.url, &entry.definition.url);
+    for (field, template, written) in std::iter::once(url).chain(token_url) {
+        let host = host_of(written);
+        let rules = rules.to(host.as_deref());
         let variable = |reference: &crate::domain::template::Reference| match reference.source {
             Source::Env => rules.variable(&app.registry.env, &reference.key),
             _ => None,
@@ -248,7 +252,7 @@ fn checked(app: &App, definition: Definition) -> Result<Entry, Fault> {
                     let name = &variable.key;
                     format!(
                         "may not be gone to with the value of {name}: it must be https and public, or named in \
-                         the operator's CHATELAINE_EGRESS_ALLOW"
+                         the operator's CHATELAINE_TENANT_EGRESS_ALLOW"
                     )
                 },
             );

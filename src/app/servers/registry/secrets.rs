@@ -4,7 +4,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{agents_with, room, secret_context, shelf, tell};
+use super::{agents_with, room, secret_context, snapshot, tell};
 use crate::{
     app::App,
     domain::{
@@ -90,9 +90,9 @@ pub async fn remove_secret(app: &App, admin: &Admin, name: &str) -> Result<()> {
     let unknown = || Error::not_found(format!("secret {name:?}"));
     SecretName::parse(name).map_err(|_| unknown())?;
     // The rows, not what is in memory of them.
-    app.registry.shelves.invalidate(&admin.tenant()).await;
-    let shelf = shelf(app, admin.tenant()).await?;
-    let entries = shelf
+    app.registry.snapshots.invalidate(&admin.tenant()).await;
+    let snapshot = snapshot(app, admin.tenant()).await?;
+    let entries = snapshot
         .entries
         .values()
         .filter(|entry| entry.secrets().any(|used| used == name));

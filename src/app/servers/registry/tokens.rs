@@ -35,7 +35,7 @@ const DATABASE: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 
-struct Keeper {
+struct TokenStore {
     db: Db,
     keys: Keys,
     egress: Egress,
@@ -59,11 +59,11 @@ enum Found {
 
 /// Where this process's connections get their tokens.
 pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSource {
-    let keeper = Arc::new(Keeper { db, keys, egress });
+    let store = Arc::new(TokenStore { db, keys, egress });
     TokenSource::new(move |wanted| {
-        let keeper = keeper.clone();
+        let store = store.clone();
         // In a task of its own: whoever wants it may give up at any moment, and all would wait for the lease to end.
-        let task = tasks.spawn(async move { keeper.token(&wanted).await });
+        let task = tasks.spawn(async move { store.token(&wanted).await });
         Box::pin(async move {
             task.await
                 .unwrap_or_else(|_| Err(NoToken::new(false, "asking for it broke off")))
@@ -71,7 +71,7 @@ pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSo
     })
 }
 
-impl Keeper {
+impl TokenStore {
     async fn token(&self, wanted: &Wanted) -> Result<Granted, NoToken> {
         if !self.keys.has_ring() {
             return fetch(&self.egress, &wanted.credentials).await;

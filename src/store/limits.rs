@@ -1,0 +1,188 @@
+//! Time limits of statements, and what an error of the database means.
+//!
+//! Postgres ends a statement that takes too long by itself. When the connection has gone silent, Postgres cannot say so:
+//! each statement has a limit here, too, a little longer.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, Instant},
+};
+
+use futures_util::{FutureExt, StreamExt, future::BoxFuture, stream, stream::BoxStream};
+use sqlx::{
+    Either, Execute, Executor, PgConnection, Postgres, SqlStr,
+    postgres::{PgQueryResult, PgRow, PgStatement, PgTypeInfo},
+};
+
+use crate::domain::{clock, error::Error};
+
+/// How long an answer of Postgres may take before the connection counts as lost.
+const SILENCE: Duration = Duration::from_secs(12);
+/// When a request that the database could not serve may be made again.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+
+/// Whether writes have failed lately since the database takes none.
+#[derive(Debug, Default)]
+pub struct Health(Mutex<Option<Instant>>);
+
+impl Health {
+    fn note(&self, error: &sqlx::Error) {
+        if matches!(code(error).as_deref(), Some("25006" | "53100")) {
+            let mut failed = self
+                .0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            *failed = Some(clock::instant());
+        }
+    }
+
+    pub fn has_failed_within(&self, time: Duration) -> bool {
+        let failed = self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        failed.is_some_and(|at| at.elapsed() < time)
+    }
+}
+
+/// A connection whose statements have a time limit.
+#[derive(Debug)]
+pub struct Limited<'c> {
+    connection: &'c mut PgConnection,
+    health: &'c Health,
+}
+
+impl<'c> Limited<'c> {
+    pub fn new(connection: &'c mut PgConnection, health: &'c Health) -> Self {
+        Self { connection, health }
+    }
+}
+
+impl<'c> Executor<'c> for Limited<'c> {
+    type Database = Postgres;
+
+    fn fetch_many<'e, 'q: 'e, E>(
+        self,
+        query: E,
+    ) -> BoxStream<'e, Result<Either<PgQueryResult, PgRow>, sqlx::Error>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let (rows, health) = (self.connection.fetch_many(query), self.health);
+        stream::unfold(Some(rows), move |rows| async move {
+            let mut rows = rows?;
+            match in_time(async { rows.next().await.transpose() }).await {
+                Ok(row) => row.map(|row| (Ok(row), Some(rows))),
+                Err(error) => {
+                    health.note(&error);
+                    Some((Err(error), None))
+                }
+            }
+        })
+        .boxed()
+    }
+
+    fn fetch_optional<'e, 'q: 'e, E>(
+        self,
+        query: E,
+    ) -> BoxFuture<'e, Result<Option<PgRow>, sqlx::Error>>
+    where
+        'c: 'e,
+        E: 'q + Execute<'q, Postgres>,
+    {
+        let (fetched, health) = (self.connection.fetch_optional(query), self.health);
+        in_time(fetched)
+            .inspect(|fetched| {
+                if let Err(error) = fetched {
+                    health.note(error);
+                }
+            })
+            .boxed()
+    }
+
+    fn prepare_with<'e>(
+        self,
+        sql: SqlStr,
+        parameters: &'e [PgTypeInfo],
+    ) -> BoxFuture<'e, Result<PgStatement, sqlx::Error>>
+    where
+        'c: 'e,
+    {
+        self.connection.prepare_with(sql, parameters)
+    }
+
+    fn describe<'e>(
+        self,
+        sql: SqlStr,
+    ) -> BoxFuture<'e, Result<sqlx::Describe<Postgres>, sqlx::Error>>
+    where
+        'c: 'e,
+    {
+        self.connection.describe(sql)
+    }
+}
+
+/// Waits for an answer of Postgres, and takes a long silence for a lost connection.
+pub async fn in_time<T>(
+    answer: impl Future<Output = Result<T, sqlx::Error>>,
+) -> Result<T, sqlx::Error> {
+    tokio::time::timeout(SILENCE, answer)
+        .await
+        .unwrap_or_else(|_| {
+            let silent = std::io::Error::new(
+                std::io::ErrorKind::TimedOut,
+                "the database has not answered in time",
+            );
+            Err(silent.into())
+        })
+}
+
+/// Whether the database cannot do its work at the moment, whatever it is asked.
+pub fn is_away(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => true,
+        // Connections lost or refused, the server stopping or starting, no room, read-only, and statements that took
+        // too long.
+        _ => code(error).is_some_and(|code| {
+            code.starts_with("08")
+                || code.starts_with("53")
+                || matches!(
+                    &*code,
+                    "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "57014" | "55P03"
+                )
+        }),
+    }
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    let code = error.as_database_error()?.code()?;
+    Some(code.into_owned())
+}
+
+/// Whether a transaction was undone since two waited for each other: it may be tried again as a whole.
+pub fn is_deadlock(error: &Error) -> bool {
+    let Error::Internal(error) = error else {
+        return false;
+    };
+    let error = error.downcast_ref::<sqlx::Error>();
+    error.and_then(code).as_deref() == Some("40P01")
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        let reason = match &error {
+            sqlx::Error::RowNotFound => return Self::not_found("row"),
+            sqlx::Error::PoolTimedOut => "the database has no free connection; try again",
+            error if is_away(error) => {
+                tracing::warn!(%error, "the database cannot be used at the moment");
+                "the database cannot be used at the moment; try again"
+            }
+            _ => return Self::Internal(error.into()),
+        };
+        Self::Busy {
+            reason: reason.to_owned(),
+            retry_after: RETRY_AFTER,
+        }
+    }
+}

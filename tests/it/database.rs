@@ -1,0 +1,278 @@
+//! Trouble with Postgres is said to be trouble with Postgres, and releases share one database.
+
+use std::path::PathBuf;
+
+use chatelaine::{cli::serve::Service, domain::secret::Secret, store::Db};
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::{
+    io::copy_bidirectional,
+    net::{TcpListener, UnixStream},
+    sync::watch,
+};
+use url::Url;
+
+use crate::{
+    support::{db::TestDb, program::Program, world::World},
+    turn::eventually,
+};
+
+/// Gives an order to a test's database.
+async fn order(test: &TestDb, sql: &str) {
+    sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+        .execute(&mut test.as_owner().await)
+        .await
+        .unwrap();
+}
+
+fn name(test: &TestDb) -> String {
+    let url = Url::parse(test.url.expose()).unwrap();
+    url.path().trim_start_matches('/').to_owned()
+}
+
+#[tokio::test]
+async fn a_request_that_waits_for_a_lock_is_told_to_come_back() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    ann.open("bank").await;
+    let mut owner = world.db.as_owner().await;
+    sqlx::raw_sql("begin; lock table conversations in access exclusive mode")
+        .execute(&mut owner)
+        .await
+        .unwrap();
+    let refused = ann.get("/v1/conversations").await;
+    assert_eq!(
+        refused.expect(503)["detail"],
+        "the database cannot be used at the moment; try again"
+    );
+    assert_eq!(refused.header("retry-after"), "2");
+    sqlx::raw_sql("rollback").execute(&mut owner).await.unwrap();
+    ann.get("/v1/conversations").await.expect(200);
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_is_503_with_retry_after() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let database = name(&world.db);
+    let template = Url::parse(world.db.url.expose()).unwrap();
+    let mut elsewhere = template.clone();
+    elsewhere.set_path("/postgres");
+    let mut elsewhere = PgConnection::connect(elsewhere.as_str()).await.unwrap();
+    let away = format!(
+        "alter database {database} with allow_connections false;
+         select pg_terminate_backend(pid) from pg_stat_activity where datname = '{database}'"
+    );
+    for sql in away.split(';') {
+        sqlx::raw_sql(AssertSqlSafe(sql.to_owned()))
+            .execute(&mut elsewhere)
+            .await
+            .unwrap();
+    }
+    let refused = ann.get("/v1/conversations").await;
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    assert!(!refused.header("retry-after").is_empty());
+    let back = format!("alter database {database} with allow_connections true");
+    sqlx::raw_sql(AssertSqlSafe(back))
+        .execute(&mut elsewhere)
+        .await
+        .unwrap();
+    eventually(async || ann.get("/v1/conversations").await.status == 200).await;
+}
+
+#[tokio::test]
+async fn a_database_that_became_read_only_is_not_ready_and_recovers() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let nobody = world.nobody();
+    let ready = async || nobody.get("/readyz").await.status == 200;
+    eventually(ready).await;
+    let database = name(&world.db);
+    let set = |to: &str| {
+        format!(
+            "alter database {database} set default_transaction_read_only = {to};
+             select pg_terminate_backend(pid) from pg_stat_activity
+             where datname = '{database}' and pid <> pg_backend_pid()"
+        )
+    };
+    order(&world.db, &set("on")).await;
+    eventually(async || !ready().await).await;
+    let refused = ann
+        .post("/v1/conversations", json!({ "agent": "bank" }))
+        .await;
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    // Only the setting: connections that were opened meanwhile still think that they may not write.
+    let back = format!(
+        "set transaction_read_only = off; alter database {database} reset default_transaction_read_only"
+    );
+    order(&world.db, &back).await;
+    eventually(async || {
+        let written = ann
+            .post("/v1/conversations", json!({ "agent": "bank" }))
+            .await;
+        written.status == 201
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_database_is_503_and_not_ready() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let full = "create function refuse() returns trigger language plpgsql as $$
+                begin raise exception 'no space left on device' using errcode = '53100'; end $$;
+                create trigger refuse before insert on conversations for each row execute function refuse()";
+    order(&world.db, full).await;
+    let refused = ann
+        .post("/v1/conversations", json!({ "agent": "bank" }))
+        .await;
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    let unready = world.nobody().get("/readyz").await.expect(503);
+    assert_eq!(unready["database"], false);
+}
+
+#[tokio::test]
+async fn a_connection_that_went_silent_is_noticed_and_replaced() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let proxy = Proxy::start(&world.db.url).await;
+    let db = Db::connect(&proxy.url, 2).await.unwrap();
+    let replica = Service::start(world.config.clone(), &world.env, db)
+        .await
+        .unwrap();
+    let there = ann.at(&format!("http://{}", replica.address));
+    there.get("/v1/conversations").await.expect(200);
+    proxy.silent.send_replace(true);
+    let refused = there.get("/v1/conversations").await;
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    proxy.silent.send_replace(false);
+    eventually(async || there.get("/v1/conversations").await.status == 200).await;
+}
+
+/// What stands between a replica and its database. Connections that were open when it went silent stay silent.
+struct Proxy {
+    url: Secret,
+    silent: watch::Sender<bool>,
+}
+
+impl Proxy {
+    async fn start(database: &Secret) -> Self {
+        let mut url = Url::parse(database.expose()).unwrap();
+        let host = url
+            .query_pairs()
+            .find(|(name, _)| name == "host")
+            .unwrap()
+            .1;
+        let socket = PathBuf::from(&*host).join(".s.PGSQL.5432");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        url.set_query(Some("sslmode=disable"));
+        url.set_host(Some("127.0.0.1")).unwrap();
+        url.set_port(Some(port)).unwrap();
+        let (silent, _) = watch::channel(false);
+        let state = silent.clone();
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let (socket, mut state) = (socket.clone(), state.subscribe());
+                tokio::spawn(async move {
+                    let _ = state.wait_for(|silent| !silent).await.map(drop);
+                    let mut server = UnixStream::connect(socket).await.unwrap();
+                    let silent = async { drop(state.wait_for(|silent| *silent).await) };
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut client, &mut server) => return,
+                        () = silent => {}
+                    }
+                    // Neither end hears anything any more.
+                    std::future::pending::<()>().await;
+                });
+            }
+        });
+        Self {
+            url: Secret::new(url.as_str()),
+            silent,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_start_waits_for_its_database() {
+    let test = TestDb::new().await;
+    let database = name(&test);
+    let later = format!("{database}_later");
+    let mut url = Url::parse(test.url.expose()).unwrap();
+    url.set_path(&later);
+    let missing = Db::connect(&Secret::new(url.as_str()), 1).await;
+    assert!(
+        missing.is_err(),
+        "a database that does not exist is not waited for"
+    );
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let away = Secret::new(format!("postgres://nobody@{address}/x?sslmode=disable"));
+    let wait = std::time::Duration::from_secs(60);
+    let waiting = Db::connect_within(wait, &away, 1);
+    tokio::select! {
+        _ = waiting => panic!("it gave up"),
+        // Whoever listens now was waited for.
+        () = async {
+            let listener = loop {
+                if let Ok(listener) = TcpListener::bind(address).await {
+                    break listener;
+                }
+                tokio::task::yield_now().await;
+            };
+            listener.accept().await.unwrap();
+        } => {}
+    }
+}
+
+#[tokio::test]
+async fn one_migration_of_a_newer_release_is_accepted_and_two_are_not() {
+    let test = TestDb::new().await;
+    let newer = |version: i64| {
+        format!(
+            "insert into _sqlx_migrations (version, description, success, checksum, execution_time)
+             values ({version}, 'newer', true, '', 0)"
+        )
+    };
+    order(&test, &newer(9998)).await;
+    Db::connect(&test.url, 1).await.unwrap().close().await;
+    order(&test, &newer(9999)).await;
+    let refused = Db::connect(&test.url, 1).await.map(drop).unwrap_err();
+    assert!(
+        refused.to_string().starts_with(
+            "the database has migrations that this release does not know ([9998, 9999]; this release knows those up to"
+        ),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn a_draining_process_answers_and_says_that_it_is_not_ready() {
+    let mut world = World::start().await;
+    world.env = world.env.with("CHATELAINE_DRAIN_SECONDS", "600");
+    let stopped = world.stop().await;
+    let program = Program::serve(
+        &stopped,
+        &"5e".repeat(32),
+        &["MODEL_URL", "BANK_URL", "CHATELAINE_DRAIN_SECONDS"],
+    )
+    .await;
+    let get = async |path: &str| {
+        reqwest::get(format!("{}{path}", program.url))
+            .await
+            .unwrap()
+    };
+    eventually(async || get("/readyz").await.status() == 200).await;
+    program.terminate();
+    eventually(async || get("/readyz").await.status() == 503).await;
+    let said: serde_json::Value = get("/readyz").await.json().await.unwrap();
+    assert_eq!(
+        (&said["accepting"], &said["database"]),
+        (&json!(false), &json!(true))
+    );
+    assert_eq!(get("/openapi.json").await.status(), 200);
+    // A second signal ends the drain.
+    program.stop().await;
+}
