@@ -1,6 +1,11 @@
 //! A new migration is a reason to build again; `sqlx::migrate!` alone sees only those it knew. And the built web
 //! client, where there is one, goes into the program: `make web` builds it, because this must work without Node.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "cargo tells a build script its folders by the environment"
+)]
+
 use std::{
     env,
     fmt::Write as _,
@@ -34,7 +39,9 @@ fn embedded() -> io::Result<String> {
         if compressed.exists() {
             writeln!(
                 list,
-                "    File {{ name: {name:?}, body: include_bytes!({file:?}), gzip: include_bytes!({compressed:?}) }},"
+                "    File {{ name: {name:?}, body: include_bytes!({:?}), gzip: include_bytes!({:?}) }},",
+                file.display().to_string(),
+                compressed.display().to_string()
             )
             .expect("a string can be written to");
         }

@@ -12,7 +12,7 @@ use futures_util::{StreamExt, future::join_all, stream};
 use serde_json::{Value, json};
 
 use super::{
-    product::{Household, Product},
+    product::{Deployment, Product},
     rates::{self, TOOL},
     support::{
         client::{Client, Events},
@@ -45,14 +45,14 @@ pub async fn measure() {
     )
     .await
     .unwrap();
-    let household =
-        Household::with_ring(private.url(), [("bank".to_owned(), pack(&server))], RING).await;
-    let here = household.start().await;
+    let deployment =
+        Deployment::with_ring(private.url(), [("bank".to_owned(), pack(&server))], RING).await;
+    let here = deployment.start().await;
     here.until_connected().await;
-    decide(&household, &here).await;
-    let there = household.start().await;
+    decide(&deployment, &here).await;
+    let there = deployment.start().await;
     there.until_connected().await;
-    outcome(&household, &here, &there).await;
+    outcome(&deployment, &here, &there).await;
     drop::<[Product; 2]>([here, there]);
     private.stop().await.unwrap();
 }
@@ -85,9 +85,9 @@ fn call(at: usize) -> String {
 }
 
 /// How long a decision takes, from the first byte of the request to the last of its answer.
-async fn decide(household: &Household, product: &Product) {
+async fn decide(deployment: &Deployment, product: &Product) {
     let clerks = stream::iter(0..CLERKS).map(async |at| {
-        let clerk = household
+        let clerk = deployment
             .member(product, &format!("clerk-{at}"), "clerk")
             .await;
         let conversation = clerk.open("bank").await;
@@ -99,7 +99,7 @@ async fn decide(household: &Household, product: &Product) {
     let mut chiefs = Vec::new();
     for at in 0..CHIEFS {
         chiefs.push(
-            household
+            deployment
                 .member(product, &format!("chief-{at}"), "chief")
                 .await,
         );
@@ -180,9 +180,9 @@ async fn approve(chief: &Client, request: &Value) {
 }
 
 /// From a chief's decision at one replica to the outcome that the clerk hears at the other, the call included.
-async fn outcome(household: &Household, here: &Product, there: &Product) {
-    let clerk = household.member(here, "somebody", "clerk").await;
-    let chief = household.member(here, "chief-0", "chief").await;
+async fn outcome(deployment: &Deployment, here: &Product, there: &Product) {
+    let clerk = deployment.member(here, "somebody", "clerk").await;
+    let chief = deployment.member(here, "chief-0", "chief").await;
     let conversation = clerk.open("bank").await;
     let mut events = there.listen(&clerk, &conversation).await;
     let mut times = Vec::new();

@@ -8,7 +8,7 @@ use std::{
 
 use chatelaine::{
     app::tools::{
-        gate::{self, Call, Target},
+        gate::{self, Call, CallTarget},
         toolset::{self, Toolbox},
     },
     domain::{
@@ -208,12 +208,12 @@ impl Sides {
             run: RunId::new(),
             call_id: "call_1",
             is_recorded: false,
-            target: Target::Pair {
+            target: CallTarget::Pair {
                 server: "bank",
                 tool: TOOL,
             },
             arguments: Ok(arguments),
-            irregularity: None,
+            ambiguity: None,
             progress,
             cancel: CancellationToken::new(),
             elicitation: None,

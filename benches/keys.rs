@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chatelaine::{
-    app::platform::keys::{Keys, context, rewrap, rotation, standing},
+    app::platform::keys::{Keys, context, replica_keys, rewrap, rotation},
     domain::{
         clock,
         credential::CredentialRef,
@@ -52,7 +52,7 @@ async fn rotate() {
     let test = TestDb::new().await;
     let ring = KeyRing::parse(&format!("k1:{},k2:{}", "1f".repeat(32), "2f".repeat(32))).unwrap();
     let keys = Keys::new(test.db.clone(), Some(ring));
-    standing::enter(&keys, ReplicaId::new()).await.unwrap();
+    replica_keys::enter(&keys, ReplicaId::new()).await.unwrap();
     for at in 0..TENANTS {
         let tenant = test.tenant(&format!("tenant-{at}")).await;
         let mut rows = Vec::new();

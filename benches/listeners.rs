@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use super::{
-    product::{Household, Product, pack},
+    product::{Deployment, Product, pack},
     rates,
     support::{
         client::{Client, Events},
@@ -45,8 +45,8 @@ pub async fn measure() {
         "bank".to_owned(),
         pack("bank", &talking_clock(zero).await, &server),
     )];
-    let household = Household::new(&database.url, packs).await;
-    let product = household.start().await;
+    let deployment = Deployment::new(&database.url, packs).await;
+    let product = deployment.start().await;
     product.until_connected().await;
     tokio::time::sleep(SETTLE).await;
     let mebibytes = |count: f64| Bytes(count * 1024.0 * 1024.0);
@@ -59,7 +59,7 @@ pub async fn measure() {
 
     let mut people = Vec::new();
     for at in 0..IDLE.div_ceil(TOGETHER) {
-        people.push(household.user(&product, &format!("user-{at}")).await);
+        people.push(deployment.user(&product, &format!("user-{at}")).await);
     }
     let opened = stream::iter(0..IDLE).map(async |at| {
         (
@@ -84,7 +84,7 @@ pub async fn measure() {
         &remark,
     );
 
-    let person = household.user(&product, "somebody").await;
+    let person = deployment.user(&product, "somebody").await;
     let times = words_heard_by_all(&product, &person, zero).await;
     let figure =
         format!("a delta from the model to all {TOGETHER} listeners of a conversation, p50");

@@ -10,7 +10,7 @@ use futures_util::{StreamExt, stream};
 use serde_json::json;
 
 use super::{
-    product::{Household, Product},
+    product::{Deployment, Product},
     rates::{self, TOOL},
     support::{client::Client, db::TestDb, world::World},
     table::{
@@ -134,14 +134,14 @@ async fn toolboxes(url: &str) {
 /// What users cost who have a credential, and what it costs to have their connections open.
 async fn connections(url: &str) {
     let database = TestDb::new().await;
-    let household =
-        Household::with_ring(&database.url, [("many".to_owned(), pack(1, url))], RING).await;
-    let product = household.start().await;
-    let first = household.user(&product, "first").await;
+    let deployment =
+        Deployment::with_ring(&database.url, [("many".to_owned(), pack(1, url))], RING).await;
+    let product = deployment.start().await;
+    let first = deployment.user(&product, "first").await;
     enter(&first, 0).await;
     tokio::time::sleep(SETTLE).await;
     let before = product.resident();
-    household.copy_credentials(STORED).await;
+    deployment.copy_credentials(STORED).await;
     // Everybody looks each second for what others changed.
     tokio::time::sleep(SETTLE).await;
     let each = (product.resident() - before).max(0.0) / 1e4;
@@ -150,7 +150,7 @@ async fn connections(url: &str) {
 
     let mut people = Vec::new();
     for at in 0..USERS {
-        people.push((household.user(&product, &format!("user-{at}")).await, at));
+        people.push((deployment.user(&product, &format!("user-{at}")).await, at));
     }
     let before = product.resident();
     let connected = stream::iter(&people).map(async |(person, _)| connect(person).await);

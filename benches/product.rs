@@ -47,7 +47,7 @@ mcp:
 }
 
 /// A tenant, its packs and its database: all that is there before the program starts.
-pub struct Household {
+pub struct Deployment {
     tenant: Tenant,
     db: Db,
     database: Secret,
@@ -56,7 +56,7 @@ pub struct Household {
     key: String,
 }
 
-impl Household {
+impl Deployment {
     /// `packs`: id and content.
     pub async fn new(database: &Secret, packs: impl IntoIterator<Item = (String, String)>) -> Self {
         Self::with_ring(database, packs, "").await
@@ -77,7 +77,7 @@ impl Household {
             tempfile::tempdir().unwrap(),
             key.to_owned(),
         );
-        let household = Self {
+        let deployment = Self {
             tenant,
             db,
             database,
@@ -85,21 +85,21 @@ impl Household {
             key,
         };
         for (id, yaml) in packs {
-            let folder = household.folder.path().join("packs").join(id);
+            let folder = deployment.folder.path().join("packs").join(id);
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join("agent-pack.yaml"), yaml).unwrap();
         }
         // The first token makes the tenant trust its issuer.
-        household.token("nobody", FINANCE).await;
-        household
+        deployment.token("nobody", FINANCE).await;
+        deployment
     }
 
     async fn token(&self, user: &str, role: &str) -> Secret {
         let roles = vec![role.to_owned()];
-        let person = development::Person {
+        let person = development::DevelopmentUser {
             user: user.to_owned(),
             roles,
-            ..development::Person::default()
+            ..development::DevelopmentUser::default()
         };
         let (now, life) = (Clock::System.now(), time::Duration::hours(1));
         development::token(&self.db, &self.data(), &self.tenant, &person, now, life)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chatelaine::domain::clock;
 
 use super::{
-    product::{Household, pack},
+    product::{Deployment, pack},
     support::db::TestDb,
     table::{Amount::Time, Target::AtMost, Times, row},
 };
@@ -21,11 +21,11 @@ pub async fn measure() {
     let packs = (0..PACKS)
         .map(|at| format!("pack-{at}"))
         .map(|id| (id.clone(), pack(&id, "http://127.0.0.1:1/v1", &url)));
-    let household = Household::new(&database.url, packs).await;
+    let deployment = Deployment::new(&database.url, packs).await;
     let mut times = Vec::new();
     for _ in 0..STARTS {
         let start = clock::instant();
-        let product = household.start().await;
+        let product = deployment.start().await;
         times.push(start.elapsed());
         let readiness = product.until(|_| true).await;
         assert_eq!(

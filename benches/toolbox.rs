@@ -10,7 +10,7 @@ use chatelaine::{
         config::Environment,
         ids::{AgentId, ServerId},
         pack::Pack,
-        policy::Standing,
+        policy::EffectiveAccess,
         tool::{CacheHints, Catalog, Tool},
     },
     packs::PackStore,
@@ -36,7 +36,7 @@ pub fn measure() {
     let naming = repeat(101, 10, || AgentTools::new(pack.clone(), catalogs.clone()));
     let usable = vec![true; pack.servers.len()];
     let all = Arc::new(AgentTools::new(pack, catalogs));
-    let of = |roles: &[&str]| Standing {
+    let of = |roles: &[&str]| EffectiveAccess {
         roles: roles.iter().map(|role| (*role).to_owned()).collect(),
         admin: false,
     };

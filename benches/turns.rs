@@ -16,7 +16,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use super::{
-    product::{Household, Product, pack},
+    product::{Deployment, Product, pack},
     rates::{self, TOOL},
     support::{
         client::Client,
@@ -68,12 +68,12 @@ async fn compare(database: &Secret, durability: &str) {
         "bank".to_owned(),
         pack("bank", model.base_url().as_str(), &server),
     )];
-    let household = Household::new(database, packs).await;
-    let product = Arc::new(household.start().await);
+    let deployment = Deployment::new(database, packs).await;
+    let product = Arc::new(deployment.start().await);
     product.until_connected().await;
-    turns(&household, &product, AT_ONCE, WARM_UP).await;
+    turns(&deployment, &product, AT_ONCE, WARM_UP).await;
 
-    let times = turns(&household, &product, AT_ONCE, MEASURED).await;
+    let times = turns(&deployment, &product, AT_ONCE, MEASURED).await;
     let rate = times.count() as u64 / MEASURED.as_secs();
     let figure = format!("a turn with a tool call, {AT_ONCE} at once, {durability}");
     let remark = format!("{} turns, {rate} a second", times.count());
@@ -89,7 +89,7 @@ async fn compare(database: &Secret, durability: &str) {
         Time(times.percentile(99)),
         "",
     );
-    let times = turns(&household, &product, 1, MEASURED / 2).await;
+    let times = turns(&deployment, &product, 1, MEASURED / 2).await;
     let remark = format!("p99 {}", Time(times.percentile(99)));
     row(
         &format!("the same, one at a time, {durability}, p50"),
@@ -101,14 +101,14 @@ async fn compare(database: &Secret, durability: &str) {
 
 /// How long each turn of `at_once` people took who talk without a pause.
 async fn turns(
-    household: &Household,
+    deployment: &Deployment,
     product: &Arc<Product>,
     at_once: usize,
     time: Duration,
 ) -> Times {
     let mut people = Vec::new();
     for at in 0..at_once {
-        people.push(household.user(product, &format!("user-{at}")).await);
+        people.push(deployment.user(product, &format!("user-{at}")).await);
     }
     let until = clock::instant() + time;
     let talks = people

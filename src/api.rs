@@ -1,6 +1,6 @@
-//! Floor 3: every route. HTTP in, one call to `app`, JSON out.
+//! Layer 4: every route. HTTP in, one call to `app`, JSON out.
 //!
-//! A request passes, from the outside in: `edge` (request id, span, security headers, CORS, panics, the
+//! A request passes, from the outside in: `layers` (request id, span, security headers, CORS, panics, the
 //! rendering of problems), a place among the requests answered at once, the `extract::Caller` with its
 //! rate, and then a handler of a few lines. Handlers know neither SQL nor servers nor models.
 //!
@@ -16,15 +16,15 @@ mod connections;
 mod conversations;
 mod demo;
 mod document;
-mod edge;
 mod events;
 mod extract;
 mod guests;
+mod layers;
 mod limits;
-mod measures;
 mod openai;
 mod operations;
 mod problem;
+mod process_metrics;
 mod registry;
 mod request_key;
 mod resources;
@@ -53,9 +53,9 @@ pub use server::serve;
 use self::limits::Limits;
 use crate::app::App;
 
-/// What handlers and extractors are given.
+/// The state that handlers and extractors receive.
 #[derive(Clone)]
-struct Door {
+struct ApiState {
     app: Arc<App>,
     limits: Arc<Limits>,
     /// The OpenAPI document, rendered once.
@@ -63,31 +63,31 @@ struct Door {
     demo: Option<Arc<Demo>>,
 }
 
-impl FromRef<Door> for Arc<App> {
-    fn from_ref(door: &Door) -> Self {
-        Arc::clone(&door.app)
+impl FromRef<ApiState> for Arc<App> {
+    fn from_ref(state: &ApiState) -> Self {
+        Arc::clone(&state.app)
     }
 }
 
 /// The whole API as a service; a demo also offers its people.
 pub fn router(app: Arc<App>, demo: Option<Arc<Demo>>) -> Router {
-    measures::recorder();
+    process_metrics::recorder();
     let limits = Arc::new(Limits::new(&app.config));
     let document = openapi().to_string().into();
-    let door = Door {
+    let state = ApiState {
         app,
         limits,
         document,
         demo,
     };
-    let v1 =
-        Router::from(v1()).route_layer(middleware::from_fn_with_state(door.clone(), limits::admit));
+    let v1 = Router::from(v1())
+        .route_layer(middleware::from_fn_with_state(state.clone(), limits::admit));
     let mut routes = v1.merge(Router::from(operations()));
-    if door.demo.is_some() {
+    if state.demo.is_some() {
         let people = OpenApiRouter::default().routes(routes!(demo::people));
         routes = routes.merge(Router::from(people));
     }
-    edge::around(routes, &door.app.config).with_state(door)
+    layers::wrap_routes(routes, &state.app.config).with_state(state)
 }
 
 /// The OpenAPI document of [`router`].
@@ -101,7 +101,7 @@ pub fn openapi() -> serde_json::Value {
 }
 
 /// What people and their frontends use.
-fn v1() -> OpenApiRouter<Door> {
+fn v1() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(guests::me))
         .routes(routes!(guests::create_guest))
@@ -154,7 +154,7 @@ fn v1() -> OpenApiRouter<Door> {
 }
 
 /// What the admins of a tenant do, and the operator.
-fn administration() -> OpenApiRouter<Door> {
+fn administration() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(admin::audit::list))
         .routes(routes!(admin::usage::list))
@@ -179,8 +179,8 @@ fn administration() -> OpenApiRouter<Door> {
 /// Where the operator does for a tenant what its admins do.
 const FOR_TENANT: &str = "/v1/admin/tenants/{tenant}";
 
-/// Who gets in: for the admins of a tenant, and for the operator.
-fn access() -> OpenApiRouter<Door> {
+/// Keys and issuers: for the admins of a tenant, and for the operator.
+fn access() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(admin::keys::list, admin::keys::create))
         .routes(routes!(admin::keys::revoke))
@@ -188,15 +188,15 @@ fn access() -> OpenApiRouter<Door> {
         .routes(routes!(admin::issuers::remove))
 }
 
-/// What a public document names without a version is there under both names.
-fn registry() -> OpenApiRouter<Door> {
+/// Routes that a public document names without a version are available with and without one.
+fn registry() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(registry::list, registry::create))
         .routes(routes!(registry::get, registry::update, registry::remove))
 }
 
-/// What operators use; answered however busy the rest is.
-fn operations() -> OpenApiRouter<Door> {
+/// What operators use. These routes answer however busy the others are.
+fn operations() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(web::root))
         .routes(routes!(web::file))

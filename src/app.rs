@@ -1,7 +1,7 @@
 //! The use cases. One straight line: route → use case → gate → server. The only way back to the user is a row and
 //! an event.
 //!
-//! [`App`] is what a use case is given. Six groups, each using only those to its right:
+//! [`App`] holds everything that a use case needs. There are six groups; each uses only those to its right:
 //! `chat → runs → tools → servers → accounts → platform`.
 
 pub mod accounts;
@@ -28,7 +28,7 @@ use self::{
         polls::{POLL, every},
         webhooks,
     },
-    runs::{ending, places, scheduler, sign_outs},
+    runs::{ending, run_slots, scheduler, sign_outs},
     servers::{connections, credentials, orchestrator, registry},
     tools::{elicitations, toolset},
 };
@@ -48,7 +48,7 @@ use crate::{
 
 /// How long a start waits for servers that are not required before it counts as ready.
 const FIRST_DISCOVERY: Duration = Duration::from_secs(10);
-/// How long running work may take to end after a stop was asked for.
+/// How long running work may take to end after the stop of the process.
 const DRAIN: Duration = Duration::from_secs(10);
 /// How long the connections to the database may take to close.
 const CLOSE: Duration = Duration::from_secs(2);
@@ -77,16 +77,16 @@ pub struct App {
     pub(crate) live: Live,
     pub(crate) mcp: Mcp,
     pub(crate) models: Models,
-    pub(crate) audit: audit::Trail,
-    /// Conversations that the other replicas should look at.
+    pub(crate) audit: audit::AuditQueue,
+    /// Hints for the other replicas: conversations whose rows have changed.
     pub(crate) hints: mpsc::UnboundedSender<crate::store::hints::Hint>,
-    /// Places for runs in this process.
-    pub(crate) places: places::Places,
+    /// Slots for runs in this process.
+    pub(crate) run_slots: run_slots::RunSlots,
     /// Runs that this process has claimed, on their way to [`runs::scheduler`].
     pub(crate) work: mpsc::UnboundedSender<scheduler::Claim>,
     /// Requests that were approved or taken back here, on their way to [`runs::scheduler`].
     pub(crate) approved: mpsc::UnboundedSender<(TenantId, ApprovalId)>,
-    /// What is done about a claimed run.
+    /// The function that works on a claimed run.
     pub(crate) worker: scheduler::Worker,
     /// Runs at work in this process.
     pub(crate) running: scheduler::Running,
@@ -97,7 +97,7 @@ pub struct App {
 pub struct Background {
     work: mpsc::UnboundedReceiver<scheduler::Claim>,
     hints: mpsc::UnboundedReceiver<crate::store::hints::Hint>,
-    audit: audit::Inbox,
+    audit: audit::AuditReceiver,
     approved: mpsc::UnboundedReceiver<(TenantId, ApprovalId)>,
 }
 
@@ -111,7 +111,7 @@ impl App {
         let egress = Egress::with_tenant_list(&config.egress_allow, &config.tenant_egress_allow)
             .map_err(anyhow::Error::msg)?;
         let library = PackStore::load(&config.packs, env, config.mcp_servers.as_ref())?;
-        keys::standing::require_ring(config.ring.as_ref(), library.snapshot().packs())?;
+        keys::replica_keys::require_ring(config.ring.as_ref(), library.snapshot().packs())?;
         let (keys, tasks) = (
             keys::Keys::new(db.clone(), config.ring.clone()),
             TaskTracker::new(),
@@ -126,7 +126,7 @@ impl App {
         let (work, work_inbox) = mpsc::unbounded_channel();
         let (hints, hints_inbox) = mpsc::unbounded_channel();
         let (approved, approved_inbox) = mpsc::unbounded_channel();
-        let (audit, audit_inbox) = audit::Trail::new();
+        let (audit, audit_inbox) = audit::AuditQueue::new();
         let clock = Clock::System;
         let app = Self {
             accounts: accounts::Accounts::new(
@@ -154,7 +154,7 @@ impl App {
             audit,
             hints,
             approved,
-            places: places::Places::new(&config),
+            run_slots: run_slots::RunSlots::new(&config),
             work,
             worker: agent_loop::work,
             running: scheduler::Running::default(),
@@ -176,15 +176,14 @@ impl App {
         ))
     }
 
-    /// Starts everything that goes on without being asked. Fails when a server that a pack calls
-    /// `required` cannot be reached.
+    /// Starts the background work. Fails when a server that a pack calls `required` cannot be reached.
     pub async fn run_background(self: &Arc<Self>, background: Background) -> anyhow::Result<()> {
-        self.tasks.spawn(keys::standing::hold(self.clone()));
+        self.tasks.spawn(keys::replica_keys::hold(self.clone()));
         self.tasks
             .spawn(audit::write(self.clone(), background.audit));
         self.tasks
             .spawn(scheduler::send_hints(self.clone(), background.hints));
-        self.tasks.spawn(scheduler::hear_hints(self.clone()));
+        self.tasks.spawn(scheduler::receive_hints(self.clone()));
         self.tasks
             .spawn(scheduler::work(self.clone(), background.work));
         self.tasks.spawn(scheduler::approvals::work(
@@ -216,14 +215,14 @@ impl App {
         self.db.transactions()
     }
 
-    /// Starts what looks for work again and again.
+    /// Starts the tasks that poll.
     fn start_polls(self: &Arc<Self>) {
         let (app, tasks) = (|| self.clone(), &self.tasks);
         tasks.spawn(every(
             app(),
             POLL,
             "look for waiting runs",
-            scheduler::take_up,
+            scheduler::claim_waiting,
         ));
         let mut known = HashMap::new();
         tasks.spawn(every(app(), POLL, "look for news", async move |app| {
@@ -248,7 +247,7 @@ impl App {
             app(),
             ending::PERIOD,
             "settle runs",
-            ending::settle_due,
+            ending::finalize_due,
         ));
         tasks.spawn(every(
             app(),
@@ -283,8 +282,8 @@ impl App {
         ));
     }
 
-    /// Ends the process in order: no new work, a bounded time for what is under way, then the rest is
-    /// handed back for another replica.
+    /// Stops the process in order: it accepts no new work, gives running work a bounded time, and hands the
+    /// rest back for another replica.
     pub async fn stop(&self) {
         self.shutdown.cancel();
         self.tasks.close();
@@ -297,8 +296,9 @@ impl App {
             );
         }
         self.mcp.shutdown().await;
-        keys::standing::leave(&self.keys, self.replica).await;
-        // Waits for every connection to come back, which work that did not end in time may keep.
+        keys::replica_keys::leave(&self.keys, self.replica).await;
+        // This waits until every connection has been returned; work that did not end in time may still hold
+        // one.
         if tokio::time::timeout(CLOSE, self.db.close()).await.is_err() {
             tracing::warn!("some database connections did not end in time");
         }

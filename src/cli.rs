@@ -68,7 +68,7 @@ enum Command {
     Audit(Box<audit::Args>),
     /// Print the OpenAPI document.
     Openapi,
-    /// Be the client that the official conformance suite looks at.
+    /// Run as the client under test of the official conformance suite.
     #[command(hide = true)]
     Conformance(conformance::Args),
 }
@@ -97,7 +97,7 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         command,
         Command::Serve | Command::Demo(_) | Command::Keys(_) | Command::Smoke(_)
     ) {
-        process_limits::keep_out_of_core_dumps();
+        process_limits::disable_core_dumps();
     }
     match command {
         Command::Serve => serve::run(config, env).await?,
@@ -134,7 +134,7 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
 fn log_to_stderr(config: &Config) {
     // rmcp writes whole messages, arguments and results included, whatever the operator's filter says.
     let quiet = "rmcp=warn".parse().expect("a directive written here");
-    // An error for each server that cannot be reached or says no; we tell of those in words of our own.
+    // rmcp logs an error for each server that fails or refuses. This program has its own log lines for these.
     let silent = "rmcp::transport::worker=off"
         .parse()
         .expect("a directive written here");
@@ -153,8 +153,8 @@ fn log_to_stderr(config: &Config) {
     };
 }
 
-/// Writes to standard output. A reader that is gone is no error of ours.
-pub fn say(text: &str) {
+/// Writes to standard output. A closed pipe is not an error.
+pub fn print_line(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out
         .write_all(text.as_bytes())

@@ -1,4 +1,4 @@
-//! Floor 0: the words of the household and its pure rules.
+//! Layer 0: the words of the program and its pure rules.
 //!
 //! Nothing here does I/O. Only [`clock`] asks the time and only [`config`] reads the environment, so
 //! that everything above can be tested by passing values in.

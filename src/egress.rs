@@ -1,18 +1,18 @@
 //! The one guarded HTTP client. MCP, key sets and every other request to a place that
 //! somebody configured goes through here.
 //!
-//! Invariants: no connection is opened to an address that is not public unless the operator's allowlist
-//! names the host; the address that was judged is the one that is dialled; each redirect is judged like a
-//! first request and carries neither credential nor body to another origin; no answer is larger or slower
-//! than its request allows.
+//! Invariants: no connection is opened to an address that is not public unless the operator's allowlist names
+//! the host. The connection goes to the same address that was checked. Each redirect is checked like a first
+//! request and carries neither credential nor body to another origin. No answer is larger or slower than its
+//! request allows.
 
 mod address;
 mod body;
 mod client;
 mod error;
-mod gate;
 mod redirect;
 mod upgrade;
+mod url_policy;
 
 use std::{error::Error as StdError, future::poll_fn, sync::Arc, time::Duration};
 
@@ -23,14 +23,14 @@ use url::Url;
 pub use self::{
     address::is_public,
     body::Body,
-    client::{Names, install_crypto},
+    client::{NameSource, install_crypto},
     error::{EgressError, ErrorKind},
-    gate::parse_url,
     upgrade::{Handshake, Socket},
+    url_policy::parse_url,
 };
 use self::{
-    body::Patience,
-    gate::{Gate, Route},
+    body::ResponseTimeouts,
+    url_policy::{Route, UrlPolicy},
 };
 
 /// The largest body that is read unless the request says otherwise.
@@ -41,19 +41,19 @@ pub const MAX_BODY: usize = 8 * 1024 * 1024;
 pub struct Egress {
     shared: Arc<Shared>,
     /// Which addresses it admits.
-    gate: Arc<Gate>,
+    url_policy: Arc<UrlPolicy>,
 }
 
 struct Shared {
     /// For addresses that a tenant wrote.
-    tenant_gate: Arc<Gate>,
+    tenant_gate: Arc<UrlPolicy>,
     /// Refuses names with a private address.
     public: reqwest::Client,
     /// For hosts that the operator named.
     allowed: reqwest::Client,
 }
 
-/// One request. Headers of the connection (`host`, `content-length`, …) are ours and left out.
+/// One request. Headers of the connection (`host`, `content-length`, …) are set by the client.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub method: Method,
@@ -101,7 +101,7 @@ pub struct Limits {
     pub idle: Option<Duration>,
     /// Bytes of the body.
     pub max_body: usize,
-    /// Redirects that are followed. With 0 an answer that asks for one is the answer.
+    /// How many redirects are followed. With 0 a redirect is returned as the answer.
     pub redirects: usize,
 }
 
@@ -134,31 +134,31 @@ impl Response {
 }
 
 impl Egress {
-    /// `allow`: `host` or `host:port` that may be reached although private or without TLS. The error
-    /// names the entry that is neither. An address that a tenant wrote may not be reached so.
+    /// `allow`: `host` or `host:port` of hosts that may be private or without TLS. The error names an entry
+    /// that is neither form. An address that a tenant wrote may not be reached so.
     pub fn new(allow: &[String]) -> Result<Self, String> {
         Self::with_tenant_list(allow, &[])
     }
 
     /// The same, with a list of its own for the addresses that tenants write.
     pub fn with_tenant_list(allow: &[String], of_tenants: &[String]) -> Result<Self, String> {
-        Self::build(allow, of_tenants, &Names::System)
+        Self::build(allow, of_tenants, &NameSource::System)
     }
 
     /// The same as `new`, with names resolved by a table.
-    pub fn with_names(allow: &[String], names: &Names) -> Result<Self, String> {
+    pub fn with_names(allow: &[String], names: &NameSource) -> Result<Self, String> {
         Self::build(allow, &[], names)
     }
 
-    fn build(allow: &[String], of_tenants: &[String], names: &Names) -> Result<Self, String> {
+    fn build(allow: &[String], of_tenants: &[String], names: &NameSource) -> Result<Self, String> {
         let shared = Shared {
-            tenant_gate: Arc::new(Gate::new(of_tenants)?),
+            tenant_gate: Arc::new(UrlPolicy::new(of_tenants)?),
             public: client::build(names, Route::Public)?,
             allowed: client::build(names, Route::Allowed)?,
         };
         Ok(Self {
             shared: Arc::new(shared),
-            gate: Arc::new(Gate::new(allow)?),
+            url_policy: Arc::new(UrlPolicy::new(allow)?),
         })
     }
 
@@ -166,14 +166,14 @@ impl Egress {
     #[must_use]
     pub fn for_tenants(&self) -> Self {
         Self {
-            gate: self.shared.tenant_gate.clone(),
+            url_policy: self.shared.tenant_gate.clone(),
             ..self.clone()
         }
     }
 
-    /// Judges a URL by its text: what can be refused without a look-up.
+    /// Checks a URL by its text, without a look-up.
     pub fn check_url(&self, url: &Url) -> Result<(), EgressError> {
-        self.gate.judge(url).map(|_| ())
+        self.url_policy.choose_route(url).map(|_| ())
     }
 
     /// A client for endpoints that the operator named, such as models: the same hygiene (no proxy, no
@@ -185,24 +185,24 @@ impl Egress {
 
     /// Sends a request and follows its redirects. Dropping the future gives the request up.
     pub async fn send(&self, mut request: Request) -> Result<Response, EgressError> {
-        let mut patience = Patience::new(&request.limits);
+        let mut timeouts = ResponseTimeouts::new(&request.limits);
         let max = request.limits.max_body;
         clean(&mut request.headers);
-        let (url, answer) = self.wait(&mut patience, request).await?;
-        read(url, answer, patience, max)
+        let (url, answer) = self.wait(&mut timeouts, request).await?;
+        read(url, answer, timeouts, max)
     }
 
     /// The first answer that is no redirect, in time.
     async fn wait(
         &self,
-        patience: &mut Patience,
+        timeouts: &mut ResponseTimeouts,
         request: Request,
     ) -> Result<(Url, reqwest::Response), EgressError> {
         let answer = tokio::select! {
-            kind = poll_fn(|cx| patience.poll_expired(cx)) => return Err(kind.sent()),
+            kind = poll_fn(|cx| timeouts.poll_expired(cx)) => return Err(kind.sent()),
             answer = self.exchange(request) => answer?,
         };
-        patience.heard();
+        timeouts.reset_idle();
         Ok(answer)
     }
 
@@ -229,7 +229,7 @@ impl Egress {
     }
 
     async fn hop(&self, request: &Request) -> Result<reqwest::Response, EgressError> {
-        let client = match self.gate.judge(&request.url)? {
+        let client = match self.url_policy.choose_route(&request.url)? {
             Route::Public => &self.shared.public,
             Route::Allowed => &self.shared.allowed,
         };
@@ -238,7 +238,7 @@ impl Egress {
             .headers(request.headers.clone())
             .body(request.body.clone())
             .send();
-        client::CONNECT
+        client::CONNECT_TIMEOUT
             .scope(request.limits.connect, sending)
             .await
             .map_err(|error| explain(error, &request.url))
@@ -270,12 +270,12 @@ fn clean(headers: &mut HeaderMap) {
 fn read(
     url: Url,
     answer: reqwest::Response,
-    patience: Patience,
+    timeouts: ResponseTimeouts,
     max: usize,
 ) -> Result<Response, EgressError> {
     check_head(&answer, max)?;
     let (head, body) = http::Response::<reqwest::Body>::from(answer).into_parts();
-    let body = Body::new(body, host_of(&url), patience, max);
+    let body = Body::new(body, host_of(&url), timeouts, max);
     Ok(Response {
         status: head.status,
         headers: head.headers,
@@ -284,7 +284,7 @@ fn read(
     })
 }
 
-/// What the head alone is enough to refuse.
+/// Refuses an answer whose head shows that it is too large or compressed.
 fn check_head(answer: &reqwest::Response, max: usize) -> Result<(), EgressError> {
     if answer
         .content_length()
@@ -308,7 +308,7 @@ fn check_head(answer: &reqwest::Response, max: usize) -> Result<(), EgressError>
 fn explain(error: reqwest::Error, url: &Url) -> EgressError {
     let host = host_of(url);
     let error = error.without_url();
-    if let Some(client::Private(address)) = found_in(&error) {
+    if let Some(client::PrivateAddressError(address)) = found_in(&error) {
         return ErrorKind::PrivateAddress {
             host,
             address: *address,
@@ -322,7 +322,7 @@ fn explain(error: reqwest::Error, url: &Url) -> EgressError {
         }
         .unsent();
     }
-    if let Some(client::TooSlow(after)) = found_in(&error) {
+    if let Some(client::ConnectTimeoutError(after)) = found_in(&error) {
         return ErrorKind::ConnectTimeout {
             host,
             after: *after,

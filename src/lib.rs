@@ -21,7 +21,7 @@
 //! | 1 | [`egress`] | the one guarded HTTP client |
 //! | 0 | [`domain`] | the words and the pure rules |
 //!
-//! # The way of a message
+//! # How a message is answered
 //!
 //! 1. `POST /v1/conversations/{id}/messages` reaches a handler in `api`. The handler knows the principal and calls
 //!    [`app::chat::conversations::post`].
@@ -37,7 +37,7 @@
 //! A skill's command (`/web-search rust`, or the same by REST or A2A) is such a message, too. Its run makes one call as
 //! in step 4 and ends. No model is asked, not even when the call fails.
 //!
-//! # The way of a tool
+//! # How a tool reaches the model
 //!
 //! 1. `app::servers::connections` keeps each shared server connected. It pages through `tools/list`, stores the
 //!    catalog, and listens for changes.

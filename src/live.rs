@@ -1,7 +1,7 @@
-//! Floor 1: who is listening to which conversation, in this process.
+//! Which listeners follow which conversation, in this process.
 //!
 //! Publishing never waits and never fails: a listener that falls behind is told to look at the rows again
-//! ([`Heard::Missed`]), which are the truth. Another replica's news arrives as a look, too.
+//! ([`LiveEvent::Missed`]), which are the truth. Another replica's news arrives as a look, too.
 
 use std::{
     collections::HashMap,
@@ -15,12 +15,12 @@ use crate::domain::{
     ids::{ConversationId, TenantId},
 };
 
-/// Pieces that a slow listener may be behind before it has to look again.
+/// The number of events that a slow listener may be behind before it must read the rows again.
 const BACKLOG: usize = 128;
 
 /// What a listener hears.
 #[derive(Clone, Debug)]
-pub enum Heard {
+pub enum LiveEvent {
     /// A row was written; listeners that already know a later one ignore it.
     Durable(Arc<Event>),
     /// Said after the run's worker had written durable event `follows`.
@@ -36,18 +36,18 @@ type Key = (TenantId, ConversationId);
 /// The listeners of this process. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Live {
-    channels: Arc<Mutex<HashMap<Key, broadcast::Sender<Heard>>>>,
-    /// Who waits for news of a tenant's approvals.
+    channels: Arc<Mutex<HashMap<Key, broadcast::Sender<LiveEvent>>>>,
+    /// The listeners that wait for a change of an approval, by tenant.
     approvals: Arc<Mutex<HashMap<TenantId, watch::Sender<()>>>>,
 }
 
-/// A listener's end. Dropping it ends the listening.
+/// The receiving end of a listener. Dropping it ends the subscription.
 pub struct Listener {
-    receiver: broadcast::Receiver<Heard>,
+    receiver: broadcast::Receiver<LiveEvent>,
 }
 
 impl Live {
-    /// Starts to listen. Listen first, then read the rows: nothing falls in between.
+    /// Subscribes to a conversation. Subscribe first and read the rows afterwards; then no event is lost.
     pub fn listen(&self, tenant: TenantId, conversation: ConversationId) -> Listener {
         let mut channels = self.channels();
         let sender = channels
@@ -59,7 +59,7 @@ impl Live {
     }
 
     pub fn durable(&self, tenant: TenantId, conversation: ConversationId, event: Event) {
-        self.send((tenant, conversation), Heard::Durable(Arc::new(event)));
+        self.send((tenant, conversation), LiveEvent::Durable(Arc::new(event)));
     }
 
     pub fn transient(
@@ -69,22 +69,27 @@ impl Live {
         event: Transient,
     ) {
         let event = Arc::new(event);
-        self.send((tenant, conversation), Heard::Transient { follows, event });
+        self.send(
+            (tenant, conversation),
+            LiveEvent::Transient { follows, event },
+        );
     }
 
     /// Tells the listeners of a conversation that its rows have changed elsewhere.
     pub fn look(&self, tenant: TenantId, conversation: ConversationId) {
-        self.send((tenant, conversation), Heard::Look);
+        self.send((tenant, conversation), LiveEvent::Look);
     }
 
-    /// The conversations somebody listens to. Asked once a second, it also forgets those that the last listener has left.
-    pub fn listened(&self) -> Vec<(TenantId, ConversationId)> {
+    /// The conversations that have listeners. The call also forgets conversations whose last listener has
+    /// left; it is made once a second.
+    pub fn listened_conversations(&self) -> Vec<(TenantId, ConversationId)> {
         let mut channels = self.channels();
         channels.retain(|_, sender| sender.receiver_count() > 0);
         channels.keys().copied().collect()
     }
 
-    /// Is marked as changed when a tenant's approvals have news. Subscribe first, then read the rows.
+    /// A receiver that is marked as changed when an approval of the tenant changes. Subscribe first, then
+    /// read the rows.
     pub fn watch_approvals(&self, tenant: TenantId) -> watch::Receiver<()> {
         let mut watched = self
             .approvals
@@ -96,7 +101,7 @@ impl Live {
             .subscribe()
     }
 
-    /// Tells those who wait for it that a tenant's approvals have news.
+    /// Notifies the listeners of a tenant's approvals that an approval has changed.
     pub fn approvals_changed(&self, tenant: TenantId) {
         if let Some(sender) = self
             .approvals
@@ -108,7 +113,7 @@ impl Live {
         }
     }
 
-    /// The tenants whose approvals somebody waits for; those that nobody waits for any more are forgotten.
+    /// The tenants whose approvals have listeners. Tenants without listeners are forgotten.
     pub fn watched_approvals(&self) -> Vec<TenantId> {
         let mut watched = self
             .approvals
@@ -118,24 +123,24 @@ impl Live {
         watched.keys().copied().collect()
     }
 
-    fn send(&self, key: Key, heard: Heard) {
+    fn send(&self, key: Key, heard: LiveEvent) {
         if let Some(sender) = self.channels().get(&key) {
             // An error means that the last listener is just leaving.
             let _ = sender.send(heard);
         }
     }
 
-    fn channels(&self) -> MutexGuard<'_, HashMap<Key, broadcast::Sender<Heard>>> {
+    fn channels(&self) -> MutexGuard<'_, HashMap<Key, broadcast::Sender<LiveEvent>>> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Listener {
-    /// The next piece of news; waits until there is one.
-    pub async fn next(&mut self) -> Heard {
+    /// The next event; waits until there is one.
+    pub async fn next(&mut self) -> LiveEvent {
         match self.receiver.recv().await {
             Ok(heard) => heard,
-            Err(broadcast::error::RecvError::Lagged(_)) => Heard::Missed,
+            Err(broadcast::error::RecvError::Lagged(_)) => LiveEvent::Missed,
             // The sender stays in the map as long as a listener is there.
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }

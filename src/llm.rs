@@ -4,8 +4,8 @@
 //! them for each step and thrown away. Each provider has one file, and its JSON is known nowhere else.
 //!
 //! Invariants: a stream ends with exactly one [`Delta::Done`] or one error, and a reply that the provider did
-//! not end is never `Done`. Nothing is asked twice once text was given out. No key, prompt or raw body is in an
-//! error or a log line. Dropping the stream cancels the request.
+//! not end is never `Done`. A request is not repeated after the first text of its answer has been emitted. No
+//! key, prompt or raw body is in an error or a log line. Dropping the stream cancels the request.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,14 +28,14 @@ mod transport;
 
 pub use error::ModelError;
 
-/// What the model is shown in one step.
+/// The input of one step of the model.
 #[derive(Clone, Debug, Default)]
 pub struct StepRequest {
     pub system: String,
-    /// Oldest first. Results may stand anywhere after their call; what does not pair up is left out or answered
-    /// with an error, so a trimmed history is always legal.
+    /// Oldest first. A result may come anywhere after its call. A result without a call is left out, and a
+    /// call without a result gets an error as its result. So a trimmed history is always legal.
     pub history: Vec<Turn>,
-    /// Only what this principal may use; the names are those of `domain::names`.
+    /// Only tools that this principal may use. The names are those of `domain::names`.
     pub tools: Vec<ToolDef>,
 }
 
@@ -63,11 +63,11 @@ pub struct ToolDef {
     pub schema: Arc<RawValue>,
 }
 
-/// A call as the model asked for it. Nothing about it is checked: the name may be invented.
+/// A call as the model requested it. It is not checked: the model may have invented the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelCall {
-    /// Unique in the reply and in the history it was made from; made here when the provider's is missing, too
-    /// short to be unique, or taken.
+    /// Unique in the reply and in the history before it. The program makes an id when the provider's id is
+    /// missing, too short to be unique, or already used.
     pub call_id: String,
     pub name: String,
     /// The text the model wrote, possibly not JSON.
@@ -86,8 +86,8 @@ pub enum Delta {
 pub struct Reply {
     /// All text deltas, joined.
     pub text: String,
-    /// In the order the model made them. Empty when the answer was filtered; after [`Stop::Length`] the last one
-    /// may be cut, which its arguments then show.
+    /// In the order in which the model made them. Empty when the answer was filtered. After [`Stop::Length`]
+    /// the last call may be cut; then its arguments are not valid JSON.
     pub calls: Vec<ModelCall>,
     pub stop: Stop,
     pub usage: Usage,
@@ -102,7 +102,7 @@ pub enum Stop {
     Length,
     /// The provider withheld (the rest of) the answer.
     ContentFilter,
-    /// A reason that is not known here; the answer is whole.
+    /// A reason that this program does not know. The answer is complete.
     Other(String),
 }
 
@@ -123,9 +123,9 @@ pub struct Limits {
     pub attempts: u32,
     /// Wait before the second request; doubles with each further one, with jitter.
     pub backoff: Duration,
-    /// A provider that asks for more patience than this is not waited for.
+    /// The longest `Retry-After` of a provider that a step waits for.
     pub max_retry_after: Duration,
-    /// Failures in a row after which an endpoint is left alone for `breaker_pause`.
+    /// After this many failures in a row, no request is sent to an endpoint for `breaker_pause`.
     pub breaker_failures: u32,
     pub breaker_pause: Duration,
 }
@@ -147,9 +147,9 @@ impl Default for Limits {
     }
 }
 
-/// The models of all packs: one HTTP client, and what is known about their endpoints. Cheap to clone.
+/// The client for the models of all packs: one HTTP client and the state of each endpoint. Cheap to clone.
 #[derive(Clone)]
-pub struct Models(Arc<step::Shared>);
+pub struct Models(Arc<step::StepContext>);
 
 impl Models {
     /// `client` is egress's client for endpoints that the operator named: no proxy, no redirects, no decompression.
@@ -158,7 +158,7 @@ impl Models {
     }
 
     pub fn with_limits(client: reqwest::Client, limits: Limits) -> Self {
-        Self(Arc::new(step::Shared::new(client, limits)))
+        Self(Arc::new(step::StepContext::new(client, limits)))
     }
 
     /// Asks the model for its next turn. Nothing is sent until the stream is polled.

@@ -4,9 +4,9 @@
 //! all: [`PackStore::load`] refuses a broken one with everything that is wrong with it, and
 //! [`PackStore::reload`] keeps the last good version. [`check`] is the same code, for authors.
 //!
-//! The way of a value: `yaml` gives every node its place, `field` reads it, fills in `${NAME}` by
-//! `parse_context` and records problems, `native` and its neighbours know the format. No message holds a
-//! value that came from the environment.
+//! How a value is read: `yaml` gives every node its position; `field` reads it, replaces `${NAME}` through
+//! `parse_context` and records problems; `native` and the modules beside it know the format. No message holds
+//! a value that came from the environment.
 //!
 //! Other programs' formats (`dialect`: `holaos`, `aos`, `holodeck`) become the tree of a native pack and go
 //! the same way from there. `explain` and `import` write that tree out.
@@ -44,5 +44,5 @@ pub use explain::explain;
 pub use folder::{check, check_allowing_unset};
 pub use import::{ImportError, Imported, import};
 pub use pack_store::{Change, PackSnapshot, PackStore};
-pub use report::{Excerpt, LoadError, Place, Problem, Report, Severity};
-pub use summary::Understood;
+pub use report::{Excerpt, LoadError, Position, Problem, Report, Severity};
+pub use summary::PackSummary;

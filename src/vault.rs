@@ -1,4 +1,4 @@
-//! Floor 1: seal and open. Pure: no store, no clock, no environment.
+//! Seals and opens secrets. Pure: no store, no clock, no environment.
 //!
 //! Three kinds of key, each protecting the next: a key of the ring ([`crate::domain::ring::Kek`], from the
 //! environment) wraps a tenant's key ([`TenantKey`], stored wrapped); that one, with a random salt, gives
@@ -21,7 +21,7 @@ use crate::domain::{
     secret::Secret,
 };
 
-/// What a record belongs to. All of it must be the same when the record is opened.
+/// The owner of a record. All fields must be the same when the record is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Context {
     pub tenant: TenantId,
@@ -71,7 +71,7 @@ pub fn seal(key: &TenantKey, context: &Context, plaintext: &Secret) -> Vec<u8> {
         Purpose::Record,
         &key.bytes,
         key.version,
-        &belongings(context),
+        &associated_data(context),
         plaintext.expose().as_bytes(),
     )
 }
@@ -82,7 +82,7 @@ pub fn open(key: &TenantKey, context: &Context, sealed: &[u8]) -> Result<Secret,
         Purpose::Record,
         &key.bytes,
         key.version,
-        &belongings(context),
+        &associated_data(context),
         sealed,
     )?;
     let text = std::str::from_utf8(&opened).map_err(|_| Unopenable::Altered)?;
@@ -124,7 +124,7 @@ pub fn unwrap(
     })
 }
 
-/// Tells a key from another and says nothing else about it: what a database keeps of a key of the ring.
+/// A value that identifies a key of the ring and reveals nothing else about it. The database stores it.
 pub fn check_value(kek: &Kek) -> [u8; 16] {
     let mut value = [0; 16];
     cipher::derive(
@@ -136,8 +136,8 @@ pub fn check_value(kek: &Kek) -> [u8; 16] {
     value
 }
 
-fn belongings(context: &Context) -> Vec<u8> {
-    envelope::joined(&[
+fn associated_data(context: &Context) -> Vec<u8> {
+    envelope::length_prefixed(&[
         context.tenant.0.as_bytes(),
         context.user.as_str().as_bytes(),
         context.scope.as_bytes(),
@@ -147,5 +147,5 @@ fn belongings(context: &Context) -> Vec<u8> {
 }
 
 fn owner(kek: &Kek, tenant: TenantId) -> Vec<u8> {
-    envelope::joined(&[kek.id.as_str().as_bytes(), tenant.0.as_bytes()])
+    envelope::length_prefixed(&[kek.id.as_str().as_bytes(), tenant.0.as_bytes()])
 }

@@ -2,13 +2,13 @@
 //! crate, and in 0.3, whose spelling [`legacy`] translates. A message that names a skill is one call of its tool; any
 //! other is a turn of the agent.
 //!
-//! A context is a conversation, a task a run: both belong to the one who began them, and to nobody else do they
-//! exist. What a caller may not do at all (no credential, too many requests, an agent that is not theirs) is said in
-//! HTTP, everything else in JSON-RPC.
+//! A context is a conversation and a task is a run. Each belongs to the user who began it; for any other user
+//! it does not exist. What a caller may not do at all (no credential, too many requests, an agent that is not
+//! theirs) is respond in HTTP, everything else in JSON-RPC.
 
 mod card;
-mod fault;
 mod legacy;
+mod request_error;
 mod send;
 mod task;
 
@@ -27,11 +27,11 @@ use http::HeaderMap;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, value::RawValue};
 
-use self::fault::Fault;
+use self::request_error::RequestError;
 use super::{
-    Door,
-    extract::{Caller, Json, Path, Perhaps},
-    limits::Place,
+    ApiState,
+    extract::{Caller, Json, MaybeAuthenticated, Path},
+    limits::RequestPermit,
     problem::Problem,
 };
 use crate::{
@@ -44,11 +44,11 @@ use crate::{
     responses((status = 200, body = Object)))]
 pub(super) async fn card(
     State(app): State<Arc<App>>,
-    Perhaps(caller): Perhaps,
+    MaybeAuthenticated(caller): MaybeAuthenticated,
     Path(agent): Path<String>,
 ) -> Result<axum::Json<Value>, Problem> {
     Ok(axum::Json(
-        card::of_agent(
+        card::agent_card(
             &app,
             caller.as_ref().map(|caller| &caller.principal),
             &agent,
@@ -61,10 +61,10 @@ pub(super) async fn card(
 #[utoipa::path(get, path = "/.well-known/agent-card.json", tag = "a2a", responses((status = 200, body = Object)))]
 pub(super) async fn card_of_all(
     State(app): State<Arc<App>>,
-    Perhaps(caller): Perhaps,
+    MaybeAuthenticated(caller): MaybeAuthenticated,
 ) -> Result<axum::Json<Value>, Problem> {
     Ok(axum::Json(
-        card::of_all(&app, caller.as_ref().map(|caller| &caller.principal)).await?,
+        card::combined_card(&app, caller.as_ref().map(|caller| &caller.principal)).await?,
     ))
 }
 
@@ -73,18 +73,18 @@ pub(super) async fn card_of_all(
 #[utoipa::path(post, path = "/a2a/{agent}", tag = "a2a", request_body = Object, params(("agent" = String, Path),
     ("A2A-Version" = Option<String>, Header)), responses((status = 200, body = Object)))]
 pub(super) async fn call(
-    State(door): State<Door>,
+    State(state): State<ApiState>,
     caller: Caller,
-    Extension(place): Extension<Place>,
+    Extension(place): Extension<RequestPermit>,
     headers: HeaderMap,
     Path(agent): Path<String>,
     body: Result<Json<Box<RawValue>>, Problem>,
 ) -> Result<Response, Problem> {
-    app::servers::agents::get(&door.app, caller.principal(), &agent).await?;
+    app::servers::agents::get(&state.app, caller.principal(), &agent).await?;
     let agent = Some(agent.as_str());
-    answered(
-        Asking {
-            door: &door,
+    respond(
+        A2aRequest {
+            state: &state,
             principal: caller.principal(),
             place: &place,
             agent,
@@ -99,15 +99,15 @@ pub(super) async fn call(
 #[utoipa::path(post, path = "/a2a", tag = "a2a", request_body = Object,
     params(("A2A-Version" = Option<String>, Header)), responses((status = 200, body = Object)))]
 pub(super) async fn call_any(
-    State(door): State<Door>,
+    State(state): State<ApiState>,
     caller: Caller,
-    Extension(place): Extension<Place>,
+    Extension(place): Extension<RequestPermit>,
     headers: HeaderMap,
     body: Result<Json<Box<RawValue>>, Problem>,
 ) -> Result<Response, Problem> {
-    answered(
-        Asking {
-            door: &door,
+    respond(
+        A2aRequest {
+            state: &state,
             principal: caller.principal(),
             place: &place,
             agent: None,
@@ -118,24 +118,24 @@ pub(super) async fn call_any(
     .await
 }
 
-/// Who asks, and of which agent; `None`: of all of them.
+/// The caller, and the agent that it calls; `None` for all agents.
 #[derive(Clone, Copy)]
-struct Asking<'a> {
-    door: &'a Door,
+struct A2aRequest<'a> {
+    state: &'a ApiState,
     principal: &'a Principal,
-    place: &'a Place,
+    place: &'a RequestPermit,
     agent: Option<&'a str>,
 }
 
-/// In which version of the protocol a request is.
+/// The version of the protocol that a request uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Era {
+enum ProtocolVersion {
     Current,
     Legacy,
 }
 
-async fn answered(
-    asking: Asking<'_>,
+async fn respond(
+    a2a_request: A2aRequest<'_>,
     headers: &HeaderMap,
     body: Result<Json<Box<RawValue>>, Problem>,
 ) -> Result<Response, Problem> {
@@ -147,8 +147,8 @@ async fn answered(
                 &A2AError::parse_error(problem.detail),
             ));
         }
-        // Only a list is read and refused.
-        Err(problem) if problem.field.as_deref() == Some("body") => return Ok(no_object()),
+        // A list is read only to be refused.
+        Err(problem) if problem.field.as_deref() == Some("body") => return Ok(not_an_object()),
         Err(problem) => return Err(problem),
     };
     let request = match serde_json::from_str::<JsonRpcRequest>(body.get()) {
@@ -159,7 +159,7 @@ async fn answered(
                 &A2AError::invalid_request("jsonrpc must be \"2.0\""),
             ));
         }
-        Err(_) if !body.get().starts_with('{') => return Ok(no_object()),
+        Err(_) if !body.get().starts_with('{') => return Ok(not_an_object()),
         Err(error) => {
             return Ok(refusal(
                 id_of(&body),
@@ -172,16 +172,16 @@ async fn answered(
     } = request;
     let asked = match era(headers, &method) {
         Ok(era) => {
-            asking
+            a2a_request
                 .ask(era, &method, params.unwrap_or(Value::Null))
                 .await
         }
-        Err(error) => Err(Fault::Said(error)),
+        Err(error) => Err(RequestError::Said(error)),
     };
     match asked {
         Ok(result) => Ok(axum::Json(JsonRpcResponse::success(id, result)).into_response()),
-        Err(Fault::Said(error)) => Ok(refusal(id, &error)),
-        Err(Fault::Http(problem)) => Err(problem),
+        Err(RequestError::Said(error)) => Ok(refusal(id, &error)),
+        Err(RequestError::Http(problem)) => Err(problem),
     }
 }
 
@@ -189,7 +189,7 @@ fn refusal(id: JsonRpcId, error: &A2AError) -> Response {
     axum::Json(JsonRpcResponse::error(id, error.to_jsonrpc_error())).into_response()
 }
 
-/// Of a request that is none the id may be one all the same.
+/// The id of a request, even where the rest is not a valid request.
 fn id_of(body: &RawValue) -> JsonRpcId {
     let id = serde_json::from_str::<Value>(body.get())
         .ok()
@@ -198,10 +198,10 @@ fn id_of(body: &RawValue) -> JsonRpcId {
         .unwrap_or(JsonRpcId::Null)
 }
 
-/// The names of the methods tell the versions apart; the header has to agree where it is there.
-fn era(headers: &HeaderMap, method: &str) -> Result<Era, A2AError> {
+/// The name of the method tells the version. A version header must agree with it.
+fn era(headers: &HeaderMap, method: &str) -> Result<ProtocolVersion, A2AError> {
     let named = if methods::is_valid(method) {
-        Some(Era::Current)
+        Some(ProtocolVersion::Current)
     } else {
         legacy::is_method(method)
     };
@@ -211,8 +211,8 @@ fn era(headers: &HeaderMap, method: &str) -> Result<Era, A2AError> {
         .unwrap_or_default();
     let asked = match version.split('.').take(2).collect::<Vec<_>>()[..] {
         [""] => named,
-        ["1", "0"] => Some(Era::Current),
-        ["0", "3"] => Some(Era::Legacy),
+        ["1", "0"] => Some(ProtocolVersion::Current),
+        ["0", "3"] => Some(ProtocolVersion::Legacy),
         _ => {
             return Err(A2AError::version_not_supported(
                 &version.chars().take(32).collect::<String>(),
@@ -225,11 +225,16 @@ fn era(headers: &HeaderMap, method: &str) -> Result<Era, A2AError> {
         .ok_or_else(unknown)
 }
 
-impl Asking<'_> {
-    async fn ask(self, era: Era, method: &str, params: Value) -> Result<Value, Fault> {
+impl A2aRequest<'_> {
+    async fn ask(
+        self,
+        era: ProtocolVersion,
+        method: &str,
+        params: Value,
+    ) -> Result<Value, RequestError> {
         let (method, params) = match era {
-            Era::Current => (method, params),
-            Era::Legacy => (legacy::method(method), legacy::params(params)),
+            ProtocolVersion::Current => (method, params),
+            ProtocolVersion::Legacy => (legacy::method(method), legacy::params(params)),
         };
         let task = match method {
             methods::SEND_MESSAGE => self.send(read(params)?).await?,
@@ -247,33 +252,35 @@ impl Asking<'_> {
                 return Err(A2AError::unsupported_operation(why).into());
             }
         };
-        let task = fault::written(&task)?;
+        let task = request_error::to_json(&task)?;
         Ok(match (era, method) {
-            (Era::Legacy, _) => legacy::task(task),
-            (Era::Current, methods::SEND_MESSAGE) => serde_json::json!({ "task": task }),
-            (Era::Current, _) => task,
+            (ProtocolVersion::Legacy, _) => legacy::task(task),
+            (ProtocolVersion::Current, methods::SEND_MESSAGE) => {
+                serde_json::json!({ "task": task })
+            }
+            (ProtocolVersion::Current, _) => task,
         })
     }
 
-    async fn card(self) -> Result<Value, Fault> {
-        let app: &Arc<App> = &self.door.app;
+    async fn card(self) -> Result<Value, RequestError> {
+        let app: &Arc<App> = &self.state.app;
         Ok(match self.agent {
-            Some(agent) => card::of_agent(app, Some(self.principal), agent).await?,
-            None => card::of_all(app, Some(self.principal)).await?,
+            Some(agent) => card::agent_card(app, Some(self.principal), agent).await?,
+            None => card::combined_card(app, Some(self.principal)).await?,
         })
     }
 }
 
-fn no_object() -> Response {
+fn not_an_object() -> Response {
     let why = "send one JSON-RPC request, which is an object; batches are not supported";
     refusal(JsonRpcId::Null, &A2AError::invalid_request(why))
 }
 
 /// The parameters of a method.
-fn read<T: DeserializeOwned>(params: Value) -> Result<T, Fault> {
+fn read<T: DeserializeOwned>(params: Value) -> Result<T, RequestError> {
     serde_path_to_error::deserialize(params).map_err(|error| {
         let path = error.path().to_string();
         let path = if path == "." { "params" } else { &path };
-        fault::invalid(path, &error.into_inner().to_string())
+        request_error::invalid(path, &error.into_inner().to_string())
     })
 }

@@ -1,8 +1,8 @@
 //! What a tenant's admins do. A credential with the scope `admin` opens these, whether or not it may chat; one
 //! without it is told 403, since these paths are no secret. What belongs to another tenant is not there: 404.
 //!
-//! Below `/v1/admin/tenants` is what the operator of the installation does, who is nobody's user: one token of the
-//! settings opens it, and no tenant's credential does.
+//! Below `/v1/admin/tenants` are the routes of the operator of the installation, who is not a user. One token
+//! of the settings opens them; no credential of a tenant does.
 
 pub(super) mod audit;
 pub(super) mod issuers;
@@ -16,8 +16,9 @@ use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
 
 use super::{
-    Door, edge,
-    extract::{Known, Unknown, values_of},
+    ApiState,
+    extract::{Anonymous, Authenticated, values_of},
+    layers,
     problem::Problem,
 };
 use crate::{
@@ -28,44 +29,44 @@ use crate::{
 /// The parameter of a path that names the tenant.
 const TENANT: &str = "tenant";
 
-/// Somebody who may manage a tenant: one of its admins, or the operator where the path names the tenant.
+/// A caller who may manage a tenant: one of its admins, or the operator where the path names the tenant.
 pub(super) struct Admin(pub principal::Admin);
 
-impl FromRequestParts<Door> for Admin {
+impl FromRequestParts<ApiState> for Admin {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        let named = RawPathParams::from_request_parts(parts, door)
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+        let named = RawPathParams::from_request_parts(parts, state)
             .await
             .map_err(|_| Problem::not_found("what this path names"))?;
         let tenant = named
             .iter()
             .find_map(|(name, value)| (name == TENANT).then_some(value));
         if let Some(tenant) = tenant {
-            let Operator(operator) = Operator::from_request_parts(parts, door).await?;
+            let Operator(operator) = Operator::from_request_parts(parts, state).await?;
             return Ok(Self(
-                app::runs::tenant_admin::admin(&door.app, &operator, tenant).await?,
+                app::runs::tenant_admin::admin(&state.app, &operator, tenant).await?,
             ));
         }
-        let Known(caller) = Known::from_request_parts(parts, door).await?;
+        let Authenticated(caller) = Authenticated::from_request_parts(parts, state).await?;
         Ok(Self(caller.admin()?))
     }
 }
 
-/// Whoever runs the installation. Wrong tokens are counted against the address that they come from; the right one
-/// is not, or whoever shares a proxy with the operator could keep them out.
+/// The operator. A wrong token is counted against the address that it comes from. The right one is not, or a
+/// caller behind the same proxy could lock the operator out.
 pub(super) struct Operator(pub principal::Operator);
 
-impl FromRequestParts<Door> for Operator {
+impl FromRequestParts<ApiState> for Operator {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        let Some(token) = &door.app.config.operator_token else {
-            return Err(edge::unknown_path());
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+        let Some(token) = &state.app.config.operator_token else {
+            return Err(layers::unknown_path());
         };
         let known = accounts::operator(token, &values_of(&parts.headers));
         if known.is_err() {
-            Unknown::from_request_parts(parts, door).await?;
+            Anonymous::from_request_parts(parts, state).await?;
         }
         Ok(Self(known?))
     }
@@ -90,6 +91,6 @@ fn page(limit: i64, most: i64) -> Result<i64, Problem> {
     ))
 }
 
-fn fifty() -> i64 {
+fn default_limit() -> i64 {
     50
 }

@@ -52,7 +52,7 @@ pub(super) async fn get(
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Explain {
+pub(super) struct ToolsQuery {
     /// Also the tools that are denied, with the reason and its remedy. For the pack's `adminUsers` and keys with
     /// the scope `admin`.
     #[serde(default)]
@@ -60,13 +60,13 @@ pub(super) struct Explain {
 }
 
 /// My tools at this agent, by server.
-#[utoipa::path(get, path = "/v1/agents/{agent}/tools", tag = "agents", params(("agent" = String, Path), Explain),
+#[utoipa::path(get, path = "/v1/agents/{agent}/tools", tag = "agents", params(("agent" = String, Path), ToolsQuery),
     responses((status = 200, body = List<ServerTools>)))]
 pub(super) async fn tools(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(agent): Path<String>,
-    Query(query): Query<Explain>,
+    Query(query): Query<ToolsQuery>,
 ) -> Result<axum::Json<List<ServerTools>>, Problem> {
     let items = if query.explain {
         app::tools::toolset::explain(
@@ -113,7 +113,7 @@ pub(super) async fn connections(
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct ExplainServers {
+pub(super) struct AgentServersQuery {
     /// Also every key of each server's configuration, and where its value comes from. For the pack's `adminUsers`
     /// and keys with the scope `admin`.
     #[serde(default)]
@@ -122,12 +122,12 @@ pub(super) struct ExplainServers {
 
 /// The servers that this agent takes from the registry.
 #[utoipa::path(get, path = "/v1/agents/{agent}/servers", tag = "agents",
-    params(("agent" = String, Path), ExplainServers), responses((status = 200, body = List<ServerView>)))]
+    params(("agent" = String, Path), AgentServersQuery), responses((status = 200, body = List<ServerView>)))]
 pub(super) async fn servers(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(agent): Path<String>,
-    Query(query): Query<ExplainServers>,
+    Query(query): Query<AgentServersQuery>,
 ) -> Result<axum::Json<List<ServerView>>, Problem> {
     let operator = caller.0.scopes.has(Scope::Admin);
     Ok(axum::Json(List {
@@ -145,20 +145,20 @@ pub(super) async fn servers(
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Where {
+pub(super) struct MenuQuery {
     /// As it is in this conversation.
     conversation: Option<ConversationId>,
 }
 
 /// My menu at this agent: what I can choose now, and how much waits behind it. A choice is posted to a
 /// conversation as `{"menu": "<id>"}`.
-#[utoipa::path(get, path = "/v1/agents/{agent}/menu", tag = "agents", params(("agent" = String, Path), Where),
+#[utoipa::path(get, path = "/v1/agents/{agent}/menu", tag = "agents", params(("agent" = String, Path), MenuQuery),
     responses((status = 200, body = List<ItemView>)))]
 pub(super) async fn menu(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(agent): Path<String>,
-    Query(at): Query<Where>,
+    Query(at): Query<MenuQuery>,
 ) -> Result<axum::Json<List<ItemView>>, Problem> {
     Ok(axum::Json(List {
         items: app::chat::menu::list(&app, caller.principal(), &agent, at.conversation).await?,

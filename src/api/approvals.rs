@@ -1,7 +1,6 @@
-//! Calls that wait for somebody's consent, and the news of them (SSE).
-//!
-//! A request is there for its requester and for those who hold one of its approver roles now; for everybody else
-//! it is 404. A decision repeats the hash of the arguments that its maker saw.
+//! Calls that wait for consent, and their updates (SSE). A request is visible to its requester and to users
+//! who have one of its approver roles now; for any other user it is 404. A decision repeats the hash of the
+//! arguments that the approver saw.
 
 use std::sync::Arc;
 
@@ -16,18 +15,18 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::{
-    Door, events,
+    ApiState, events,
     extract::{Caller, Json, Path, Query, readable},
-    limits::{self, Place},
+    limits::{self, RequestPermit},
     problem::Problem,
 };
 use crate::{
     app::{
         self, App,
         tools::approvals::{
-            Page, Verdict, Wanted,
-            listening::{Badge, Listening, News},
-            view::View,
+            ApprovalFilter, Page, Verdict,
+            listening::{ApprovalStream, ApprovalUpdate, Badge},
+            view::ApprovalView,
         },
     },
     domain::{
@@ -54,7 +53,7 @@ pub(super) enum Role {
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct ApprovalsQuery {
     /// As whom I look.
     #[serde(default)]
     #[param(inline)]
@@ -68,28 +67,28 @@ pub(super) struct Which {
     /// Only those before this one: the `next` of the page before.
     before: Option<ApprovalId>,
     /// 1 to 100.
-    #[serde(default = "fifty")]
+    #[serde(default = "default_limit")]
     limit: i64,
 }
 
-fn fifty() -> i64 {
+fn default_limit() -> i64 {
     50
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct ApprovalPage {
-    items: Vec<View>,
+    items: Vec<ApprovalView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<ApprovalId>,
 }
 
 /// Calls that wait or waited for consent, the newest first, without their arguments.
-#[utoipa::path(get, path = "/v1/approvals", tag = "approvals", params(Which),
+#[utoipa::path(get, path = "/v1/approvals", tag = "approvals", params(ApprovalsQuery),
     responses((status = 200, body = ApprovalPage)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Query(which): Query<Which>,
+    Query(which): Query<ApprovalsQuery>,
 ) -> Result<axum::Json<ApprovalPage>, Problem> {
     let limit = super::conversations::page(which.limit)?;
     let page = Page {
@@ -98,23 +97,23 @@ pub(super) async fn list(
         before: which.before,
         limit: limit + 1,
     };
-    let wanted = Wanted {
+    let wanted = ApprovalFilter {
         as_approver: matches!(which.role, Role::Approver),
         page,
     };
     let items = app::tools::approvals::list(&app, caller.principal(), &wanted).await?;
-    let (items, next) = super::conversations::cut(items, limit, |view| view.id);
+    let (items, next) = super::conversations::split_page(items, limit, |view| view.id);
     Ok(axum::Json(ApprovalPage { items, next }))
 }
 
 /// One of them by its id or code, with everything that a decision needs.
 #[utoipa::path(get, path = "/v1/approvals/{id}", tag = "approvals", params(("id" = String, Path)),
-    responses((status = 200, body = View)))]
+    responses((status = 200, body = ApprovalView)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(which): Path<String>,
-) -> Result<axum::Json<View>, Problem> {
+) -> Result<axum::Json<ApprovalView>, Problem> {
     Ok(axum::Json(
         app::tools::approvals::get(&app, caller.principal(), &which).await?,
     ))
@@ -132,13 +131,13 @@ pub(super) struct NewDecision {
 
 /// Approve or reject. The same decision again is answered the same; another one, or one that comes too late: 409.
 #[utoipa::path(post, path = "/v1/approvals/{id}/decision", tag = "approvals", params(("id" = String, Path)),
-    request_body = NewDecision, responses((status = 200, body = View)))]
+    request_body = NewDecision, responses((status = 200, body = ApprovalView)))]
 pub(super) async fn decide(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(which): Path<String>,
     Json(new): Json<NewDecision>,
-) -> Result<axum::Json<View>, Problem> {
+) -> Result<axum::Json<ApprovalView>, Problem> {
     if let Some(reason) = &new.reason {
         readable("reason", reason, MAX_REASON)?;
     }
@@ -162,12 +161,12 @@ pub(super) async fn decide(
 
 /// Take one's own request back.
 #[utoipa::path(post, path = "/v1/approvals/{id}/cancel", tag = "approvals", params(("id" = String, Path)),
-    responses((status = 200, body = View)))]
+    responses((status = 200, body = ApprovalView)))]
 pub(super) async fn cancel(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(which): Path<String>,
-) -> Result<axum::Json<View>, Problem> {
+) -> Result<axum::Json<ApprovalView>, Problem> {
     let approval = app::tools::approvals::find(&app, caller.principal(), &which).await?;
     let approval = app::tools::approvals::cancel(&app, caller.principal(), approval.id).await?;
     shown(&app, &caller, &approval).await
@@ -184,13 +183,13 @@ pub(super) struct NewOutcome {
 
 /// Record what really happened to a call of unknown outcome. It runs nothing.
 #[utoipa::path(post, path = "/v1/approvals/{id}/outcome", tag = "approvals", params(("id" = String, Path)),
-    request_body = NewOutcome, responses((status = 200, body = View)))]
+    request_body = NewOutcome, responses((status = 200, body = ApprovalView)))]
 pub(super) async fn record(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(which): Path<String>,
     Json(new): Json<NewOutcome>,
-) -> Result<axum::Json<View>, Problem> {
+) -> Result<axum::Json<ApprovalView>, Problem> {
     if let Some(note) = &new.note {
         readable("note", note, MAX_REASON)?;
     }
@@ -206,7 +205,7 @@ async fn shown(
     app: &App,
     caller: &Caller,
     approval: &Approval,
-) -> Result<axum::Json<View>, Problem> {
+) -> Result<axum::Json<ApprovalView>, Problem> {
     Ok(axum::Json(
         app::tools::approvals::get(app, caller.principal(), &approval.id.to_string()).await?,
     ))
@@ -218,9 +217,9 @@ async fn shown(
 #[utoipa::path(get, path = "/v1/events", tag = "approvals", params(("Last-Event-ID" = Option<String>, Header)),
     responses((status = 200, body = Badge, content_type = "text/event-stream")))]
 pub(super) async fn listen(
-    State(door): State<Door>,
+    State(state): State<ApiState>,
     caller: Caller,
-    Extension(place): Extension<Place>,
+    Extension(permit): Extension<RequestPermit>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let last = headers
@@ -234,20 +233,20 @@ pub(super) async fn listen(
     });
     let unknown = || Problem::invalid("Last-Event-ID", "must be the id of an event of this stream");
     let last = last.map(|id| id.ok_or_else(unknown)).transpose()?;
-    let open = door.limits.open_stream(caller.principal())?;
+    let open = state.limits.open_stream(caller.principal())?;
     let listening =
-        app::tools::approvals::listening::listen(&door.app, caller.principal(), last).await?;
-    place.leave();
+        app::tools::approvals::listening::listen(&state.app, caller.principal(), last).await?;
+    permit.release();
     let hello = stream::iter([sse::Event::default()
         .retry(events::RETRY)
         .comment("listening")]);
-    let signed_out = door.app.accounts.ended(caller.principal());
+    let signed_out = state.app.accounts.ended(caller.principal());
     Ok(events::answer(hello.chain(
         news(listening, open).take_until(Box::pin(signed_out)),
     )))
 }
 
-fn news(listening: Listening, open: limits::Stream) -> impl Stream<Item = sse::Event> {
+fn news(listening: ApprovalStream, open: limits::Stream) -> impl Stream<Item = sse::Event> {
     let end = Instant::now() + events::LIFETIME;
     stream::unfold((listening, open), move |(mut listening, open)| async move {
         match tokio::time::timeout_at(end, listening.next()).await.ok()? {
@@ -263,10 +262,10 @@ fn news(listening: Listening, open: limits::Stream) -> impl Stream<Item = sse::E
     })
 }
 
-fn event(news: &News) -> sse::Event {
+fn event(news: &ApprovalUpdate) -> sse::Event {
     let event = match news {
-        News::Badge(badge) => sse::Event::default().event("badge").json_data(badge),
-        News::Approval(view) => sse::Event::default().event("approval").json_data(view),
+        ApprovalUpdate::Badge(badge) => sse::Event::default().event("badge").json_data(badge),
+        ApprovalUpdate::Approval(view) => sse::Event::default().event("approval").json_data(view),
     };
     let event = event.expect("news are plain data that can be written");
     match news.id() {

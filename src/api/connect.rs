@@ -1,5 +1,5 @@
-//! The page behind a one-time link: plain HTML that needs no script, no picture and nobody else. It says no
-//! more of what it is for than its user's own conversation does.
+//! The page behind a one-time link: plain HTML without scripts, pictures or other hosts. It says no more
+//! about its purpose than the user's own conversation does.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +17,13 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
 use super::{
-    extract::{Path, Unknown, read_body},
+    extract::{Anonymous, Path, read_body},
     problem::Problem,
 };
 use crate::{
     app::{
         App,
-        chat::flows::page::{self, Entry, Form, Sent},
+        chat::flows::page::{self, Form, FormField, SubmitOutcome},
     },
     domain::{secret::Secret, server::FieldKind},
 };
@@ -31,7 +31,7 @@ use crate::{
 /// Bytes of a form.
 const MAX_FORM: usize = 256 * 1024;
 
-/// Its own style and its own form, nothing else.
+/// A policy that allows the page's own style and its own form, and nothing else.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let style = STANDARD.encode(Sha256::digest(STYLE));
     let policy = format!(
@@ -51,7 +51,7 @@ output{display:block;font-size:2.2rem;letter-spacing:.3rem;font-weight:700;margi
     responses((status = 200, content_type = "text/html", body = String)))]
 pub(super) async fn form(
     State(app): State<Arc<App>>,
-    _: Unknown,
+    _: Anonymous,
     Path(token): Path<String>,
 ) -> Result<Response, Problem> {
     let form = page::open(&app, &token).await?;
@@ -64,7 +64,7 @@ pub(super) async fn form(
     responses((status = 200, content_type = "text/html", body = String)))]
 pub(super) async fn send(
     State(app): State<Arc<App>>,
-    _: Unknown,
+    _: Anonymous,
     Path(token): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
@@ -74,8 +74,8 @@ pub(super) async fn send(
         .map(|(name, value)| (name.into_owned(), Secret::new(value)))
         .collect();
     Ok(match page::send(&app, &token, &entered).await? {
-        Sent::Again(form) => answer(StatusCode::UNPROCESSABLE_ENTITY, form_page(&form)),
-        Sent::Code {
+        SubmitOutcome::Again(form) => answer(StatusCode::UNPROCESSABLE_ENTITY, form_page(&form)),
+        SubmitOutcome::Code {
             language,
             title,
             text,
@@ -124,8 +124,8 @@ fn form_page(form: &Form) -> Markup {
     document(&form.language, &form.title, &body)
 }
 
-/// One labelled input. What was entered before is not written into it.
-fn labelled_input(at: usize, entry: &Entry) -> Markup {
+/// One labelled input. The earlier value is not written into it.
+fn labelled_input(at: usize, entry: &FormField) -> Markup {
     let (id, fault_id) = (format!("f{at}"), format!("e{at}"));
     let required = entry.required && entry.kind != FieldKind::Boolean;
     let invalid = entry.fault.is_some().then_some("true");

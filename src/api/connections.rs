@@ -15,7 +15,7 @@ use super::{
 use crate::{
     app::{
         self, App,
-        servers::credentials::{ServerConnection, Tested},
+        servers::credentials::{ServerConnection, TestOutcome},
     },
     domain::{principal::Scope, secret::Secret},
 };
@@ -91,12 +91,12 @@ pub(super) async fn put(
 
 /// Connect once more with what I entered. A definite no of the server takes its tools away, an outage nothing.
 #[utoipa::path(post, path = "/v1/agents/{agent}/connections/{server}/test", tag = "connections",
-    params(("agent" = String, Path), ("server" = String, Path)), responses((status = 200, body = Tested)))]
+    params(("agent" = String, Path), ("server" = String, Path)), responses((status = 200, body = TestOutcome)))]
 pub(super) async fn test(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path((agent, server)): Path<(String, String)>,
-) -> Result<axum::Json<Tested>, Problem> {
+) -> Result<axum::Json<TestOutcome>, Problem> {
     Ok(axum::Json(
         app::servers::credentials::test(&app, caller.principal(), &agent, &server).await?,
     ))

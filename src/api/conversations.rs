@@ -13,7 +13,7 @@ use super::{
     request_key::{self, Keyed},
 };
 use crate::{
-    app::{self, App, chat::conversations::Said},
+    app::{self, App, chat::conversations::MessageInput},
     domain::{
         error::Error,
         ids::ConversationId,
@@ -50,7 +50,7 @@ pub(super) async fn create(
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct WhichConversations {
+pub(super) struct ConversationsQuery {
     /// Only those with this agent.
     agent: Option<String>,
     /// `children`: also the sessions that runs have started; they have a `parent_id`.
@@ -59,7 +59,7 @@ pub(super) struct WhichConversations {
     /// Only those before this one: the `next` of the page before.
     before: Option<ConversationId>,
     /// 1 to 100.
-    #[serde(default = "fifty")]
+    #[serde(default = "default_limit")]
     limit: i64,
 }
 
@@ -69,7 +69,7 @@ enum Include {
     Children,
 }
 
-fn fifty() -> i64 {
+fn default_limit() -> i64 {
     50
 }
 
@@ -81,22 +81,22 @@ pub(super) struct ConversationPage {
 }
 
 /// My conversations, the newest first. Sessions that an agent has started are not among them unless asked for.
-#[utoipa::path(get, path = "/v1/conversations", tag = "conversations", params(WhichConversations),
+#[utoipa::path(get, path = "/v1/conversations", tag = "conversations", params(ConversationsQuery),
     responses((status = 200, body = ConversationPage)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Query(which): Query<WhichConversations>,
+    Query(which): Query<ConversationsQuery>,
 ) -> Result<axum::Json<ConversationPage>, Problem> {
     let limit = page(which.limit)?;
     let children = matches!(which.include, Some(Include::Children));
-    let wanted = app::chat::conversations::Which {
+    let wanted = app::chat::conversations::ConversationFilter {
         agent: which.agent.as_deref(),
         children,
         before: which.before,
     };
     let items = app::chat::conversations::list(&app, caller.principal(), wanted, limit + 1).await?;
-    let (items, next) = cut(items, limit, |conversation| conversation.id);
+    let (items, next) = split_page(items, limit, |conversation| conversation.id);
     Ok(axum::Json(ConversationPage { items, next }))
 }
 
@@ -128,12 +128,12 @@ pub(super) async fn delete(
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct WhichMessages {
+pub(super) struct MessagesQuery {
     /// Only those after this `seq`: the `next` of the page before.
     #[serde(default)]
     after: i64,
     /// 1 to 100.
-    #[serde(default = "fifty")]
+    #[serde(default = "default_limit")]
     limit: i64,
 }
 
@@ -146,18 +146,18 @@ pub(super) struct MessagePage {
 
 /// The messages of a conversation, the oldest first.
 #[utoipa::path(get, path = "/v1/conversations/{id}/messages", tag = "conversations",
-    params(("id" = ConversationId, Path), WhichMessages), responses((status = 200, body = MessagePage)))]
+    params(("id" = ConversationId, Path), MessagesQuery), responses((status = 200, body = MessagePage)))]
 pub(super) async fn messages(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<ConversationId>,
-    Query(which): Query<WhichMessages>,
+    Query(which): Query<MessagesQuery>,
 ) -> Result<axum::Json<MessagePage>, Problem> {
     let limit = page(which.limit)?;
     let items =
         app::chat::conversations::messages(&app, caller.principal(), id, which.after, limit + 1)
             .await?;
-    let (items, next) = cut(items, limit, |message| message.seq);
+    let (items, next) = split_page(items, limit, |message| message.seq);
     Ok(axum::Json(MessagePage { items, next }))
 }
 
@@ -217,15 +217,17 @@ pub(super) async fn post(
             ));
         }
     };
-    let said = Said {
+    let said = MessageInput {
         text: &text,
         field: field.as_deref(),
     };
-    let mut earlier = request_key::earlier(&app, principal, key).await?;
+    let mut earlier = request_key::find_earlier(&app, principal, key).await?;
     let mut posted = None;
     if earlier.is_none() {
         match app::chat::conversations::post(&app, principal, id, said, key).await {
-            Err(Error::Repeated) => earlier = request_key::earlier(&app, principal, key).await?,
+            Err(Error::Repeated) => {
+                earlier = request_key::find_earlier(&app, principal, key).await?;
+            }
             made => posted = Some(made?),
         }
     }
@@ -252,7 +254,7 @@ pub(super) fn page(limit: i64) -> Result<i64, Problem> {
 }
 
 /// One item more than the page was asked for, to know whether another page follows.
-pub(super) fn cut<T, C>(
+pub(super) fn split_page<T, C>(
     mut items: Vec<T>,
     limit: i64,
     cursor: impl Fn(&T) -> C,

@@ -7,7 +7,7 @@ use axum::extract::State;
 use http::{HeaderMap, StatusCode, header};
 use subtle::ConstantTimeEq;
 
-use super::{Door, extract::Unknown, problem::Problem};
+use super::{ApiState, extract::Anonymous, problem::Problem};
 use crate::domain::secret::Secret;
 
 /// A token for each of the demo's people, for whoever knows the key.
@@ -26,7 +26,7 @@ impl Demo {
     }
 
     /// From now on these are the demo's people.
-    pub fn admit(&self, tokens: BTreeMap<String, String>) {
+    pub fn set_people(&self, tokens: BTreeMap<String, String>) {
         let _ = self.tokens.set(tokens);
     }
 
@@ -45,8 +45,8 @@ impl Default for Demo {
 /// Their tokens by name.
 #[utoipa::path(get, path = "/v1/demo/people", tag = "demo", responses((status = 200, body = BTreeMap<String, String>)))]
 pub(super) async fn people(
-    State(door): State<Door>,
-    _: Unknown,
+    State(door): State<ApiState>,
+    _: Anonymous,
     headers: HeaderMap,
 ) -> Result<axum::Json<BTreeMap<String, String>>, Problem> {
     let sent = headers

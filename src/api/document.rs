@@ -10,7 +10,7 @@ use utoipa::{
     },
 };
 
-use super::{FOR_TENANT, problem::Wire};
+use super::{FOR_TENANT, problem::ErrorFormat};
 
 /// Statuses of a refusal, and what each means.
 const REFUSALS: [(&str, &str); 16] = [
@@ -83,9 +83,11 @@ pub(super) fn completed(openapi: OpenApi) -> Value {
 fn add_refusals(path: &str, method: &str, operation: &mut Value) {
     let is_public = operation["security"] == json!([{}]);
     let has_body = operation.get("requestBody").is_some() || ["post", "put"].contains(&method);
-    let (media, schema) = match Wire::of(path) {
-        Wire::Problem | Wire::Registry => ("application/problem+json", "ProblemDocument"),
-        Wire::OpenAi => ("application/json", "OpenAiError"),
+    let (media, schema) = match ErrorFormat::of(path) {
+        ErrorFormat::Problem | ErrorFormat::Registry => {
+            ("application/problem+json", "ProblemDocument")
+        }
+        ErrorFormat::OpenAi => ("application/json", "OpenAiError"),
     };
     let content =
         json!({ media: { "schema": { "$ref": format!("#/components/schemas/{schema}") } } });

@@ -20,25 +20,25 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{
-    Door,
+    ApiState,
     extract::{Caller, Path, Query},
-    limits::{self, Place},
+    limits::{self, RequestPermit},
     problem::Problem,
 };
 use crate::{
     app::{
         self,
-        chat::conversations::{Heard, Listening},
+        chat::conversations::{ConversationEvent, ConversationStream},
     },
     domain::{error::Error, event::EventKind, ids::ConversationId},
 };
 
-/// A quiet stream says so often that it is alive.
+/// How often a quiet stream sends a comment, so that proxies keep it open.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// After so long a stream ends, and whoever reconnects is authenticated anew: a revoked key does not
-/// listen for ever.
+/// A stream ends after this time and the client reconnects with its credential, so that a revoked key does
+/// not listen for ever.
 pub(super) const LIFETIME: Duration = Duration::from_secs(30 * 60);
-/// What a client that reconnects by itself is asked to wait.
+/// How long a client waits before it reconnects.
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -54,20 +54,20 @@ pub(super) struct After {
     params(("id" = ConversationId, Path), ("Last-Event-ID" = Option<i64>, Header), After),
     responses((status = 200, body = EventKind, content_type = "text/event-stream")))]
 pub(super) async fn listen(
-    State(door): State<Door>,
+    State(state): State<ApiState>,
     caller: Caller,
     Path(id): Path<ConversationId>,
     Query(query): Query<After>,
-    Extension(place): Extension<Place>,
+    Extension(permit): Extension<RequestPermit>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let after = last_event_id(&headers)?.or(query.after);
-    let stream = door.limits.open_stream(caller.principal())?;
+    let stream = state.limits.open_stream(caller.principal())?;
     let listening =
-        app::chat::conversations::listen(&door.app, caller.principal(), id, after).await?;
-    place.leave();
+        app::chat::conversations::listen(&state.app, caller.principal(), id, after).await?;
+    permit.release();
     let hello = stream::iter([Event::default().retry(RETRY).comment("listening")]);
-    let signed_out = door.app.accounts.ended(caller.principal());
+    let signed_out = state.app.accounts.ended(caller.principal());
     Ok(answer(hello.chain(
         events(listening, stream).take_until(Box::pin(signed_out)),
     )))
@@ -93,9 +93,9 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<i64>, Problem> {
     })
 }
 
-/// What is heard, until the program stops, the time is over, or something breaks; the client then comes
-/// back with its last id.
-fn events(listening: Listening, open: limits::Stream) -> impl Stream<Item = Event> {
+/// The events of a conversation, until the program stops, the time is over, or something breaks. The client
+/// then comes back with its last id.
+fn events(listening: ConversationStream, open: limits::Stream) -> impl Stream<Item = Event> {
     let end = Instant::now() + LIFETIME;
     stream::unfold((listening, open), move |(mut listening, open)| async move {
         let heard = tokio::time::timeout_at(end, listening.next()).await.ok()?;
@@ -114,13 +114,13 @@ fn events(listening: Listening, open: limits::Stream) -> impl Stream<Item = Even
     })
 }
 
-fn event(heard: &Heard) -> Event {
+fn event(heard: &ConversationEvent) -> Event {
     let event = match heard {
-        Heard::Durable(event) => Event::default()
+        ConversationEvent::Durable(event) => Event::default()
             .id(event.seq.to_string())
             .event(event.kind.name())
             .json_data(&event.kind),
-        Heard::Transient(transient) => Event::default()
+        ConversationEvent::Transient(transient) => Event::default()
             .event(transient.name())
             .json_data(transient),
     };

@@ -1,4 +1,4 @@
-//! What handlers take from a request: who asks, and input that is already of the right type. Whatever
+//! What handlers take from a request: the caller, and input that already has the right type. Input that
 //! cannot be used becomes a [`Problem`] that names the field and the reason.
 
 use std::{
@@ -14,35 +14,35 @@ use http_body_util::BodyExt;
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 
-use super::{Door, edge, limits::Place, problem::Problem, sockets::Socket};
+use super::{ApiState, layers, limits::RequestPermit, problem::Problem, sockets::Socket};
 use crate::{
     app::accounts,
     domain::principal::{Principal, Scope},
 };
 
-/// Somebody who proved who they are, and who is within their rate.
-pub(super) struct Known(pub accounts::Caller);
+/// A caller with a valid credential that is within its rate.
+pub(super) struct Authenticated(pub accounts::Caller);
 
-impl FromRequestParts<Door> for Known {
+impl FromRequestParts<ApiState> for Authenticated {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
         let address = parts.extensions.get::<Peer>().map(|peer| peer.0);
-        let caller = door
+        let caller = state
             .app
             .accounts
             .authenticate(&values_of(&parts.headers), address)
             .await?;
-        edge::name_caller(&caller.principal);
-        door.limits.count(&caller.principal)?;
-        if let Some(place) = parts.extensions.get::<Place>() {
+        layers::name_caller(&caller.principal);
+        state.limits.count(&caller.principal)?;
+        if let Some(place) = parts.extensions.get::<RequestPermit>() {
             place.count_for(&caller.principal)?;
         }
         Ok(Self(caller))
     }
 }
 
-/// The values of a request's headers, by name, for those who know nothing of HTTP.
+/// The values of a request's headers, by name, for code that does not know HTTP.
 pub fn values_of<'a>(headers: &'a HeaderMap) -> impl Fn(&str) -> Vec<&'a [u8]> + Sync + 'a {
     |name| {
         let sent = headers.get_all(name).iter();
@@ -50,7 +50,7 @@ pub fn values_of<'a>(headers: &'a HeaderMap) -> impl Fn(&str) -> Vec<&'a [u8]> +
     }
 }
 
-/// Somebody known whose credential is for talking to agents.
+/// A caller whose credential is for talking to agents.
 pub(super) struct Caller(pub accounts::Caller);
 
 impl Caller {
@@ -59,17 +59,18 @@ impl Caller {
     }
 }
 
-impl FromRequestParts<Door> for Caller {
+impl FromRequestParts<ApiState> for Caller {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        let Known(caller) = Known::from_request_parts(parts, door).await?;
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+        let Authenticated(caller) = Authenticated::from_request_parts(parts, state).await?;
         caller.require(Scope::Chat)?;
         Ok(Self(caller))
     }
 }
 
-/// Where a request comes from: an address, and of IPv6 the network of it, since one customer has a whole one.
+/// The address that a request comes from. Of an IPv6 address only the network, since one customer has a whole
+/// network.
 #[derive(Clone, Copy)]
 pub(super) struct Peer(pub IpAddr);
 
@@ -100,32 +101,33 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Somebody who has not said who they are, and whose address is within its rate.
-pub(super) struct Unknown;
+/// A caller without a credential, whose address is within its rate.
+pub(super) struct Anonymous;
 
-impl FromRequestParts<Door> for Unknown {
+impl FromRequestParts<ApiState> for Anonymous {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        door.limits
-            .count_unknown(parts.extensions.get::<Peer>().map(|peer| peer.0))?;
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+        state
+            .limits
+            .count_address(parts.extensions.get::<Peer>().map(|peer| peer.0))?;
         Ok(Self)
     }
 }
 
-/// Somebody who may say who they are: with a credential a [`Caller`], without one [`Unknown`].
-pub(super) struct Perhaps(pub Option<accounts::Caller>);
+/// Somebody who may say who they are: with a credential a [`Caller`], without one [`Anonymous`].
+pub(super) struct MaybeAuthenticated(pub Option<accounts::Caller>);
 
-impl FromRequestParts<Door> for Perhaps {
+impl FromRequestParts<ApiState> for MaybeAuthenticated {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
         if parts.headers.contains_key(header::AUTHORIZATION) {
-            return Caller::from_request_parts(parts, door)
+            return Caller::from_request_parts(parts, state)
                 .await
                 .map(|caller| Self(Some(caller.0)));
         }
-        Unknown::from_request_parts(parts, door)
+        Anonymous::from_request_parts(parts, state)
             .await
             .map(|_| Self(None))
     }
@@ -134,11 +136,11 @@ impl FromRequestParts<Door> for Perhaps {
 /// A path's ids. One that is malformed names nothing, so it is not found.
 pub(super) struct Path<T>(pub T);
 
-impl<T: DeserializeOwned + Send> FromRequestParts<Door> for Path<T> {
+impl<T: DeserializeOwned + Send> FromRequestParts<ApiState> for Path<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, door: &Door) -> Result<Self, Problem> {
-        let path = axum::extract::Path::<T>::from_request_parts(parts, door).await;
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+        let path = axum::extract::Path::<T>::from_request_parts(parts, state).await;
         path.map(|path| Self(path.0))
             .map_err(|_| Problem::not_found("what this path names"))
     }
@@ -147,10 +149,10 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Door> for Path<T> {
 /// The query, typed.
 pub(super) struct Query<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequestParts<Door> for Query<T> {
+impl<T: DeserializeOwned> FromRequestParts<ApiState> for Query<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &Door) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &ApiState) -> Result<Self, Problem> {
         let query = axum::extract::Query::<T>::try_from_uri(&parts.uri);
         query.map(|query| Self(query.0)).map_err(|rejection| {
             // The source reads `<parameter>: <reason>`, or just the reason when no one parameter is to blame.
@@ -167,16 +169,16 @@ impl<T: DeserializeOwned> FromRequestParts<Door> for Query<T> {
 /// A JSON body, typed.
 pub(super) struct Json<T>(pub T);
 
-impl<T: DeserializeOwned> FromRequest<Door> for Json<T> {
+impl<T: DeserializeOwned> FromRequest<ApiState> for Json<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, door: &Door) -> Result<Self, Problem> {
-        parse(&body(request, door).await?).map(Self)
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
+        parse(&body(request, state).await?).map(Self)
     }
 }
 
 /// The whole body of a request that says that it is JSON.
-pub(super) async fn body(request: Request, door: &Door) -> Result<Bytes, Problem> {
+pub(super) async fn body(request: Request, state: &ApiState) -> Result<Bytes, Problem> {
     if !is_json(request.headers()) {
         let detail = "the body must be JSON; send `content-type: application/json`";
         return Err(Problem::new(
@@ -185,27 +187,29 @@ pub(super) async fn body(request: Request, door: &Door) -> Result<Bytes, Problem
             detail,
         ));
     }
-    read_body(request, door.app.config.max_body_bytes).await
+    read_body(request, state.app.config.max_body_bytes).await
 }
 
 /// A body has to arrive within this time.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// The body of somebody unknown has to arrive within this time.
+/// The body of a caller without a credential has to arrive within this time.
 const UNKNOWN_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The whole body of a request, of at most `limit` bytes. While it arrives the request holds no place, and its
-/// connection may be closed when there are too many.
+/// The whole body of a request, of at most `limit` bytes. While it arrives, the request does not count among
+/// those in progress, and its connection may be closed when there are too many.
 pub(super) async fn read_body(request: Request, limit: usize) -> Result<Bytes, Problem> {
-    let place = request.extensions().get::<Place>().cloned();
+    let place = request.extensions().get::<RequestPermit>().cloned();
     let socket = request.extensions().get::<Arc<Socket>>().cloned();
-    let known = place.as_ref().is_some_and(Place::is_of_somebody_known);
+    let known = place
+        .as_ref()
+        .is_some_and(RequestPermit::is_principal_known);
     let time = if known {
         BODY_TIMEOUT
     } else {
         UNKNOWN_BODY_TIMEOUT
     };
     if let Some(place) = &place {
-        place.leave();
+        place.release();
     }
     let waiting = socket.as_ref().map(Socket::wait);
     let body = tokio::time::timeout(time, read(request, limit)).await;
@@ -216,7 +220,7 @@ pub(super) async fn read_body(request: Request, limit: usize) -> Result<Bytes, P
         Err(Problem::new(status, "request_timeout", detail))
     })?;
     if let Some(place) = &place {
-        place.take_again()?;
+        place.reacquire()?;
     }
     Ok(body)
 }
@@ -235,8 +239,8 @@ fn is_json(headers: &HeaderMap) -> bool {
     media == "application/json" || (media.starts_with("application/") && media.ends_with("+json"))
 }
 
-/// The whole body. Of one that is too large the rest is still taken off the wire for a while, since a
-/// client that is cut off while writing never reads why.
+/// The whole body. The rest of a body that is too large is read and dropped for a while: a client that is cut
+/// off while writing never reads why.
 async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
     let mut body = request.into_body();
     let (mut bytes, mut size) = (BytesMut::new(), 0_usize);
@@ -271,7 +275,7 @@ async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
 
 /// A typed body of JSON.
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // A list would do for the fields in their order, which is nobody's intention.
+    // serde would read a list as the fields in their order, which no client intends.
     if body.trim_ascii_start().starts_with(b"[") {
         return Err(Problem::invalid("body", "must be an object"));
     }
@@ -292,8 +296,8 @@ pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     Ok(value)
 }
 
-/// What serde says of a value that is of no use, without the value: it may be a secret in the wrong place. The names
-/// of Rust's types are nobody's business either.
+/// serde's message about a wrong value, without the value, which may be a secret in the wrong field, and
+/// without the names of Rust types.
 fn unquoted(said: &str) -> String {
     let Some((wrong, wanted)) = said.rsplit_once(", expected ") else {
         return said.to_owned();

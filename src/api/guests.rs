@@ -1,4 +1,4 @@
-//! Who am I, and how somebody without a token gets a guest's.
+//! The caller's own identity, and how a caller without a token becomes a guest.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::{
-    extract::{Json, Known, Unknown, readable},
+    extract::{Anonymous, Authenticated, Json, readable},
     problem::Problem,
 };
 use crate::{app::App, domain::ids::TenantId};
@@ -29,7 +29,7 @@ pub(super) struct Me {
 
 /// Who am I?
 #[utoipa::path(get, path = "/v1/me", tag = "accounts", responses((status = 200, body = Me)))]
-pub(super) async fn me(Known(caller): Known) -> axum::Json<Me> {
+pub(super) async fn me(Authenticated(caller): Authenticated) -> axum::Json<Me> {
     let principal = caller.principal;
     axum::Json(Me {
         tenant: principal.tenant,
@@ -61,12 +61,12 @@ pub(super) struct Guest {
     responses((status = 201, body = Guest)))]
 pub(super) async fn create_guest(
     State(app): State<Arc<App>>,
-    _: Unknown,
+    _: Anonymous,
     Json(new): Json<NewGuest>,
 ) -> Result<(StatusCode, axum::Json<Guest>), Problem> {
     readable("tenant", &new.tenant, 63)?;
     let (token, expires_at) = app.accounts.create_guest(&new.tenant).await?;
-    // The one moment in which the key is shown, to the one it was made for.
+    // The only response that holds the key; it goes to its owner.
     let token = token.expose().to_owned();
     Ok((StatusCode::CREATED, axum::Json(Guest { token, expires_at })))
 }

@@ -24,7 +24,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::{Door, problem::Problem};
+use super::{ApiState, problem::Problem};
 use crate::{
     app::platform::rate_limit::RateLimit,
     domain::{
@@ -40,16 +40,16 @@ pub(super) struct Limits {
     full_since: Mutex<Option<Instant>>,
     places_of_users: PerUser,
     places_per_user: usize,
-    rates: RateLimit<Who>,
+    rates: RateLimit<RateKey>,
     streams: PerUser,
     streams_per_user: usize,
 }
 
 /// Whose bucket a request is taken from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Who {
+enum RateKey {
     User(TenantId, UserId),
-    /// Somebody who has not said who they are.
+    /// A caller without a credential.
     Address(Option<IpAddr>),
 }
 
@@ -75,22 +75,22 @@ impl Limits {
 
     /// Counts one request of a principal.
     pub fn count(&self, principal: &Principal) -> Result<(), Problem> {
-        self.take(&Who::User(principal.tenant, principal.user.clone()))
+        self.take(&RateKey::User(principal.tenant, principal.user.clone()))
     }
 
-    /// Counts one request of somebody unknown.
-    pub fn count_unknown(&self, address: Option<IpAddr>) -> Result<(), Problem> {
-        self.take(&Who::Address(address))
+    /// Counts one request of a caller without a credential.
+    pub fn count_address(&self, address: Option<IpAddr>) -> Result<(), Problem> {
+        self.take(&RateKey::Address(address))
     }
 
-    fn take(&self, who: &Who) -> Result<(), Problem> {
+    fn take(&self, who: &RateKey) -> Result<(), Problem> {
         self.rates.count(who).map_err(|wait| {
             let detail = "too many requests in a minute; wait as long as Retry-After says";
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(wait)
         })
     }
 
-    /// Counts one more open stream of a user until the answer is dropped.
+    /// Counts one more open stream of a user, until the returned value is dropped.
     pub fn open_stream(&self, principal: &Principal) -> Result<Stream, Problem> {
         let counted = self.streams.add(principal, self.streams_per_user);
         let counted = counted.map_err(|open| {
@@ -111,7 +111,7 @@ impl Limits {
             && full_since.is_some_and(|since| since.elapsed() >= OVERLOADED_AFTER)
     }
 
-    fn take_place(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    fn acquire_permit(&self) -> Result<OwnedSemaphorePermit, Problem> {
         let permit = Arc::clone(&self.places).try_acquire_owned();
         let mut full_since = lock(&self.full_since);
         if let Ok(permit) = permit {
@@ -124,7 +124,7 @@ impl Limits {
         Err(problem.retry_after(Duration::from_secs(1)))
     }
 
-    fn take_share(&self, principal: &Principal) -> Result<Counted, Problem> {
+    fn acquire_share(&self, principal: &Principal) -> Result<UserSlot, Problem> {
         let share = self.places_of_users.add(principal, self.places_per_user);
         share.map_err(|open| {
             let detail = format!(
@@ -136,13 +136,13 @@ impl Limits {
     }
 }
 
-/// How many of a kind each user has at the moment.
+/// How many of one kind each user has now.
 #[derive(Clone, Default)]
 struct PerUser(Arc<Mutex<HashMap<(TenantId, UserId), usize>>>);
 
 impl PerUser {
-    /// Counts one more, or says how many there are when that is the most.
-    fn add(&self, principal: &Principal, most: usize) -> Result<Counted, usize> {
+    /// Adds one, or returns the count when it is at the maximum.
+    fn add(&self, principal: &Principal, most: usize) -> Result<UserSlot, usize> {
         let user = (principal.tenant, principal.user.clone());
         let mut users = lock(&self.0);
         let count = users.entry(user.clone()).or_default();
@@ -151,20 +151,20 @@ impl PerUser {
         }
         *count += 1;
         drop(users);
-        Ok(Counted {
+        Ok(UserSlot {
             user,
             users: self.clone(),
         })
     }
 }
 
-/// One of a user's, until it is dropped.
-struct Counted {
+/// One of a user's count, until it is dropped.
+struct UserSlot {
     user: (TenantId, UserId),
     users: PerUser,
 }
 
-impl Drop for Counted {
+impl Drop for UserSlot {
     fn drop(&mut self) {
         let mut users = lock(&self.users.0);
         if let Some(count) = users.get_mut(&self.user) {
@@ -178,7 +178,7 @@ impl Drop for Counted {
 
 /// One open stream of a user.
 pub(super) struct Stream {
-    _counted: Counted,
+    _counted: UserSlot,
 }
 
 impl Drop for Stream {
@@ -189,24 +189,24 @@ impl Drop for Stream {
 
 /// A request's place among those answered at once.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct RequestPermit {
     limits: Arc<Limits>,
-    held: Arc<Mutex<Held>>,
+    held: Arc<Mutex<PermitState>>,
 }
 
 #[derive(Default)]
-struct Held {
+struct PermitState {
     permit: Option<OwnedSemaphorePermit>,
-    /// Whose request it is, once that is known.
+    /// The principal of the request, once it is known.
     principal: Option<Principal>,
-    share: Option<Counted>,
+    share: Option<UserSlot>,
 }
 
-impl Place {
+impl RequestPermit {
     fn take(limits: &Arc<Limits>) -> Result<Self, Problem> {
-        let held = Held {
-            permit: Some(limits.take_place()?),
-            ..Held::default()
+        let held = PermitState {
+            permit: Some(limits.acquire_permit()?),
+            ..PermitState::default()
         };
         Ok(Self {
             limits: Arc::clone(limits),
@@ -218,27 +218,27 @@ impl Place {
     pub fn count_for(&self, principal: &Principal) -> Result<(), Problem> {
         let mut held = lock(&self.held);
         held.principal = Some(principal.clone());
-        held.share = Some(self.limits.take_share(principal)?);
+        held.share = Some(self.limits.acquire_share(principal)?);
         Ok(())
     }
 
-    /// Whether it is known whose request this is.
-    pub fn is_of_somebody_known(&self) -> bool {
+    /// Whether the principal of this request is known.
+    pub fn is_principal_known(&self) -> bool {
         lock(&self.held).principal.is_some()
     }
 
     /// Lets another request in, although this one is not answered yet.
-    pub fn leave(&self) {
+    pub fn release(&self) {
         let mut held = lock(&self.held);
         (held.permit, held.share) = (None, None);
     }
 
-    /// Takes a place again after [`Place::leave`].
-    pub fn take_again(&self) -> Result<(), Problem> {
+    /// Takes a place again after [`RequestPermit::release`].
+    pub fn reacquire(&self) -> Result<(), Problem> {
         let mut held = lock(&self.held);
-        held.permit = Some(self.limits.take_place()?);
+        held.permit = Some(self.limits.acquire_permit()?);
         if let Some(principal) = &held.principal {
-            held.share = Some(self.limits.take_share(principal)?);
+            held.share = Some(self.limits.acquire_share(principal)?);
         }
         Ok(())
     }
@@ -249,13 +249,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Middleware: a place, or 503 at once.
-pub(super) async fn admit(State(door): State<Door>, mut request: Request, next: Next) -> Response {
-    let place = match Place::take(&door.limits) {
+pub(super) async fn admit(
+    State(state): State<ApiState>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let place = match RequestPermit::take(&state.limits) {
         Ok(place) => place,
         Err(problem) => return problem.into_response(),
     };
     request.extensions_mut().insert(place.clone());
     let response = next.run(request).await;
-    place.leave();
+    place.release();
     response
 }

@@ -1,14 +1,14 @@
-//! The door for unchanged OpenAI clients: an agent's id is the model.
+//! The routes for unchanged OpenAI clients: an agent's id is the model.
 //!
 //! Tools run here and are never streamed as `tool_calls` to execute. A run stops when its client leaves, unless the
 //! settings of its key say otherwise. Once a run has begun, an error says `x-should-retry: false`, because a client that
 //! sends the request again would ask twice.
 
 mod answer;
+mod answer_text;
 mod content;
 mod limiter;
 mod request;
-mod shown;
 mod side;
 mod turn;
 mod wire;
@@ -25,12 +25,12 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use self::{
     request::ChatRequest,
     turn::Turn,
-    wire::{Completion, Head, Model, ModelList},
+    wire::{Completion, CompletionInfo, Model, ModelList},
 };
 use super::{
-    Door,
+    ApiState,
     extract::{Caller, Path},
-    limits::{self, Place},
+    limits::{self, RequestPermit},
     problem::Problem,
     request_key::Keyed,
 };
@@ -38,7 +38,7 @@ use crate::app::{
     self, App,
     chat::{
         completions,
-        transcript::{Question, Transcript},
+        transcript::{ClientQuestion, Transcript},
     },
 };
 
@@ -73,9 +73,9 @@ pub(super) async fn model(
 #[utoipa::path(post, path = "/v1/chat/completions", tag = "openai", request_body = ChatRequest,
     responses((status = 200, body = Completion)))]
 pub(super) async fn chat(
-    State(door): State<Door>,
+    State(door): State<ApiState>,
     caller: Caller,
-    Extension(place): Extension<Place>,
+    Extension(permit): Extension<RequestPermit>,
     headers: HeaderMap,
     Keyed(request, key): Keyed<ChatRequest>,
 ) -> Result<Response, Problem> {
@@ -83,9 +83,9 @@ pub(super) async fn chat(
     let transcript = request.transcript()?;
     let open = door.limits.open_stream(caller.principal())?;
     if side::is_side_request(&headers, &transcript) {
-        return answer_aside(&door, &caller, &request, &transcript, (place, open)).await;
+        return answer_side_request(&door, &caller, &request, &transcript, (permit, open)).await;
     }
-    let question = Question {
+    let question = ClientQuestion {
         agent: request.model.clone(),
         chat: caller.0.conversation_key.clone(),
         transcript,
@@ -93,9 +93,9 @@ pub(super) async fn chat(
     };
     let turn = Turn::begin(&door.app, &caller.0, question, request.limiter(), open).await;
     let turn = turn.map_err(|problem| no_model(problem, &request.model))?;
-    place.leave();
+    permit.release();
     let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
-    let head = Head::new(turn.run(), &request.model);
+    let head = CompletionInfo::new(turn.run(), &request.model);
     let mut response = if request.stream() {
         answer::stream(turn, head, request.include_usage())
     } else {
@@ -117,20 +117,20 @@ pub(super) async fn chat(
     Ok(response)
 }
 
-async fn answer_aside(
-    door: &Door,
+async fn answer_side_request(
+    door: &ApiState,
     caller: &Caller,
     request: &ChatRequest,
     transcript: &Transcript,
-    (place, open): (Place, limits::Stream),
+    (permit, open): (RequestPermit, limits::Stream),
 ) -> Result<Response, Problem> {
     let (app, model) = (&door.app, request.model.as_str());
     let principal = caller.principal();
     let max_tokens = request.max_tokens();
     let pieces = completions::complete(app, principal, model, transcript, max_tokens).await;
     let pieces = pieces.map_err(|error| no_model(error.into(), model))?;
-    place.leave();
-    let head = Head::plain(model, app.clock.now());
+    permit.release();
+    let head = CompletionInfo::plain(model, app.clock.now());
     if request.stream() {
         let answer = side::stream(pieces, head, (request.include_usage(), open));
         return Ok(answer);

@@ -1,5 +1,5 @@
-//! For operators: is it alive, is it ready, what does it measure, what does it offer. No caller needed, so
-//! nothing here names a tenant, a user or a pack.
+//! For operators: liveness, readiness, metrics and the OpenAPI document. No credential is needed, so nothing
+//! here names a tenant, a user or a pack.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{StatusCode, header};
 use serde::Serialize;
 
-use super::{Door, measures};
+use super::{ApiState, process_metrics};
 use crate::app::{self, App, platform::health::Readiness};
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -39,9 +39,9 @@ pub(super) async fn healthz() -> &'static str {
 /// Whether requests can be answered: 200, or 503 with what is missing.
 #[utoipa::path(get, path = "/readyz", tag = "operations", security(()),
     responses((status = 200, body = Readiness), (status = 503, body = Readiness)))]
-pub(super) async fn readyz(State(door): State<Door>) -> Response {
-    let mut readiness = app::platform::health::readiness(&door.app).await;
-    if door.limits.is_overloaded() {
+pub(super) async fn readyz(State(state): State<ApiState>) -> Response {
+    let mut readiness = app::platform::health::readiness(&state.app).await;
+    if state.limits.is_overloaded() {
         (readiness.ready, readiness.accepting) = (false, false);
     }
     let status = if readiness.ready {
@@ -60,7 +60,7 @@ pub(super) async fn metrics(
     metrics::counter!("chatelaine_transactions_total").absolute(app.transactions());
     (
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],
-        measures::recorder().render(),
+        process_metrics::recorder().render(),
     )
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn metrics(
 #[utoipa::path(get, path = "/openapi.json", tag = "operations", security(()),
     responses((status = 200, body = Object, content_type = "application/json")))]
 pub(super) async fn openapi(
-    State(door): State<Door>,
+    State(state): State<ApiState>,
 ) -> ([(header::HeaderName, &'static str); 1], Bytes) {
-    ([(header::CONTENT_TYPE, "application/json")], door.document)
+    ([(header::CONTENT_TYPE, "application/json")], state.document)
 }

@@ -1,10 +1,10 @@
-//! How a caller is told no: problem+json (RFC 9457), or OpenAI's error object on the routes that OpenAI
-//! clients read.
+//! How an error is answered: problem+json (RFC 9457), or OpenAI's error object on the routes that OpenAI
+//! clients use.
 //!
-//! A handler returns a [`Problem`]; making it a response neither logs nor writes a body. [`edge`] does
+//! A handler returns a [`Problem`]; making it a response neither logs nor writes a body. [`layers`] does
 //! both, once, because only it knows the request's id, span and wire. A cause is logged, never shown.
 //!
-//! [`edge`]: super::edge
+//! [`layers`]: super::layers
 
 use std::{sync::Arc, time::Duration};
 
@@ -112,17 +112,18 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The shape in which a route says no.
+/// The format in which a route answers errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wire {
+pub(super) enum ErrorFormat {
     Problem,
     /// The same, with the member `error` that the registry document's clients read.
     Registry,
     OpenAi,
 }
 
-impl Wire {
-    /// By path, so that also what no handler saw (a body too large, too many requests) has the right shape.
+impl ErrorFormat {
+    /// By path, so that errors that no handler saw (a body too large, too many requests) have the right
+    /// format too.
     pub fn of(path: &str) -> Self {
         let openai = ["/v1/chat/", "/v1/models/"];
         let known = path == "/v1/models" || openai.iter().any(|prefix| path.starts_with(prefix));
@@ -141,8 +142,9 @@ impl Wire {
     }
 }
 
-impl Wire {
-    /// Of a path that is no route. OpenAI clients ask for more than there is, but not for administration.
+impl ErrorFormat {
+    /// For a path without a route. OpenAI clients ask for more routes than there are, but not for those of
+    /// administration.
     pub fn of_unknown(path: &str) -> Self {
         if path.starts_with("/v1/") && !path.starts_with("/v1/admin/") {
             Self::OpenAi
@@ -217,13 +219,13 @@ impl Problem {
     }
 
     /// The response of [`IntoResponse`], written out. Headers that are there already (`Allow`) are kept.
-    pub fn render(&self, mut headers: HeaderMap, request_id: &str, wire: Wire) -> Response {
+    pub fn render(&self, mut headers: HeaderMap, request_id: &str, wire: ErrorFormat) -> Response {
         let (media, body) = match wire {
-            Wire::Problem | Wire::Registry => {
-                let document = self.document(request_id, wire == Wire::Registry);
+            ErrorFormat::Problem | ErrorFormat::Registry => {
+                let document = self.document(request_id, wire == ErrorFormat::Registry);
                 ("application/problem+json", serde_json::to_vec(&document))
             }
-            Wire::OpenAi => ("application/json", serde_json::to_vec(&self.openai())),
+            ErrorFormat::OpenAi => ("application/json", serde_json::to_vec(&self.openai())),
         };
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
         headers.remove(header::CONTENT_LENGTH);
@@ -236,7 +238,7 @@ impl Problem {
                 HeaderValue::from(after.as_secs().max(1)),
             );
         }
-        if wire == Wire::OpenAi && self.begun {
+        if wire == ErrorFormat::OpenAi && self.begun {
             headers.insert("x-should-retry", HeaderValue::from_static("false"));
         }
         let mut response = Response::new(Body::from(body.expect("plain data can be written")));

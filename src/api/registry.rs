@@ -1,8 +1,8 @@
 //! The registry of servers, for the admins of a tenant; at `/v1/mcp-servers` and, as its document has it, at
 //! `/mcp-servers`.
 //!
-//! `If-Match` is optional, as in most APIs of the kind: without it the last change wins, with the `ETag` of what was
-//! read a change of something else in the meantime is 412 and changes nothing.
+//! `If-Match` is optional, as in most APIs. Without it the last change wins. With the `ETag` of an earlier
+//! read, a change that came in between is answered with 412 and nothing is changed.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    extract::{Json, Known, Path, Query},
+    extract::{Authenticated, Json, Path, Query},
     problem::Problem,
 };
 use crate::{
     app::{
         self, App,
-        servers::registry::{EntryView, Found, IfMatch},
+        servers::registry::{ChangeOutcome, EntryView, IfMatch},
     },
     domain::{error::Error, registry::Definition},
 };
@@ -29,15 +29,15 @@ use crate::{
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Which {
+pub(super) struct ServersQuery {
     /// Only those after this page: its `next`.
     after: Option<String>,
     /// 1 to 100.
-    #[serde(default = "fifty")]
+    #[serde(default = "default_limit")]
     limit: i64,
 }
 
-fn fifty() -> i64 {
+fn default_limit() -> i64 {
     50
 }
 
@@ -49,11 +49,11 @@ pub(super) struct EntryPage {
 }
 
 /// The MCP servers of the registry, by name.
-#[utoipa::path(get, path = "/mcp-servers", tag = "registry", params(Which), responses((status = 200, body = EntryPage)))]
+#[utoipa::path(get, path = "/mcp-servers", tag = "registry", params(ServersQuery), responses((status = 200, body = EntryPage)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    known: Known,
-    Query(which): Query<Which>,
+    known: Authenticated,
+    Query(which): Query<ServersQuery>,
 ) -> Result<axum::Json<EntryPage>, Problem> {
     let admin = known.0.admin()?;
     if !(1..=100).contains(&which.limit) {
@@ -88,7 +88,7 @@ fn place(after: &str) -> Result<(String, String), Problem> {
     responses((status = 201, body = EntryView)))]
 pub(super) async fn create(
     State(app): State<Arc<App>>,
-    known: Known,
+    known: Authenticated,
     Json(definition): Json<Definition>,
 ) -> Result<Response, Problem> {
     let entry = app::servers::registry::create(&app, &known.0.admin()?, definition).await?;
@@ -100,7 +100,7 @@ pub(super) async fn create(
     responses((status = 200, body = EntryView)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
-    known: Known,
+    known: Authenticated,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
     let entry = app::servers::registry::get(&app, &known.0.admin()?, &id)
@@ -115,7 +115,7 @@ pub(super) async fn get(
     responses((status = 200, body = EntryView)))]
 pub(super) async fn update(
     State(app): State<Arc<App>>,
-    known: Known,
+    known: Authenticated,
     Path(id): Path<String>,
     headers: HeaderMap,
     Json(definition): Json<Definition>,
@@ -129,8 +129,8 @@ pub(super) async fn update(
     )
     .await;
     match updated.map_err(|error| named(&id, error))? {
-        Found::Done(entry) => Ok(with_etag(entry).into_response()),
-        Found::Another => Err(changed(&id)),
+        ChangeOutcome::Done(entry) => Ok(with_etag(entry).into_response()),
+        ChangeOutcome::Another => Err(changed(&id)),
     }
 }
 
@@ -140,15 +140,15 @@ pub(super) async fn update(
     responses((status = 204)))]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
-    known: Known,
+    known: Authenticated,
     Path(id): Path<String>,
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let removed =
         app::servers::registry::remove(&app, &known.0.admin()?, &id, &if_match(&headers)?).await;
     match removed.map_err(|error| named(&id, error))? {
-        Found::Done(()) => Ok(StatusCode::NO_CONTENT),
-        Found::Another => Err(changed(&id)),
+        ChangeOutcome::Done(()) => Ok(StatusCode::NO_CONTENT),
+        ChangeOutcome::Another => Err(changed(&id)),
     }
 }
 

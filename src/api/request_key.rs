@@ -1,5 +1,5 @@
-//! A JSON body together with what makes the request the same one when it is sent again: `Idempotency-Key`, or the
-//! count of attempts that OpenAI's SDKs send.
+//! A JSON body together with the key by which a repeated request is recognised: `Idempotency-Key`, or the
+//! attempt count of OpenAI's SDKs.
 
 use axum::extract::{FromRequest, Request};
 use http::{HeaderMap, StatusCode};
@@ -7,18 +7,18 @@ use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
 use super::{
-    Door,
+    ApiState,
     extract::{body, parse},
     problem::Problem,
 };
 use crate::{
     app::{
         App,
-        runs::repeats::{self, Earlier},
+        runs::repeats::{self, EarlierRequest},
     },
     domain::{
         principal::Principal,
-        request_key::{Begun, Origin, RequestKey},
+        request_key::{KeySource, KeyedRun, RequestKey},
     },
 };
 
@@ -29,17 +29,17 @@ const MAX_KEY: usize = 255;
 /// A typed JSON body, and the key of its request.
 pub(super) struct Keyed<T>(pub T, pub Option<RequestKey>);
 
-impl<T: DeserializeOwned> FromRequest<Door> for Keyed<T> {
+impl<T: DeserializeOwned> FromRequest<ApiState> for Keyed<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, door: &Door) -> Result<Self, Problem> {
+    async fn from_request(request: Request, state: &ApiState) -> Result<Self, Problem> {
         let headers = request.headers().clone();
         let mut digest = Sha256::new();
         for part in [request.method().as_str(), request.uri().path()] {
             digest.update(part);
             digest.update([0]);
         }
-        let body = body(request, door).await?;
+        let body = body(request, state).await?;
         digest.update(&body);
         Ok(Self(
             parse(&body)?,
@@ -58,7 +58,7 @@ fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<Option<RequestKey>, Prob
         return Ok(Some(RequestKey {
             key: format!("key:{key}"),
             digest,
-            origin: Origin::Named,
+            origin: KeySource::Named,
         }));
     }
     let attempt = headers.get(ATTEMPT).and_then(|count| count.to_str().ok());
@@ -66,21 +66,21 @@ fn key(headers: &HeaderMap, digest: [u8; 32]) -> Result<Option<RequestKey>, Prob
     Ok(attempt.map(|attempt| RequestKey {
         key: format!("sha256:{}", hex::encode(digest)),
         digest,
-        origin: Origin::Attempt(attempt),
+        origin: KeySource::Attempt(attempt),
     }))
 }
 
-/// What an earlier request with this key began; a request that differs from it is refused.
-pub(super) async fn earlier(
+/// What an earlier request with this key began. A request with the same key and other content is refused.
+pub(super) async fn find_earlier(
     app: &App,
     principal: &Principal,
     key: Option<&RequestKey>,
-) -> Result<Option<Begun>, Problem> {
+) -> Result<Option<KeyedRun>, Problem> {
     let Some(key) = key else { return Ok(None) };
     match repeats::earlier(app, principal, key).await? {
         None => Ok(None),
-        Some(Earlier::Same(begun)) => Ok(Some(begun)),
-        Some(Earlier::Different) => {
+        Some(EarlierRequest::Same(begun)) => Ok(Some(begun)),
+        Some(EarlierRequest::Different) => {
             let detail = "another request was sent with this Idempotency-Key; use a new key for each request";
             let code = "idempotency_key_reused";
             Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, code, detail))

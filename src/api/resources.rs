@@ -12,7 +12,7 @@ use super::{
 use crate::{
     app::{
         self, App,
-        chat::resources::{ResourceView, Which},
+        chat::resources::{ResourceSelector, ResourceView},
     },
     domain::ids::ConversationId,
 };
@@ -20,7 +20,7 @@ use crate::{
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct WhichResource {
+pub(super) struct ResourcesQuery {
     /// Read this one, exactly as a result said it. Absent: list what was linked to, and read nothing.
     uri: Option<String>,
     /// Whose it is, where several servers linked to the same `uri`; otherwise the one that did so last.
@@ -34,17 +34,17 @@ pub(super) struct Resources {
 
 /// What tool results of this conversation linked to, the newest first; with `uri` that one, read from its server.
 #[utoipa::path(get, path = "/v1/conversations/{id}/resources", tag = "conversations",
-    params(("id" = ConversationId, Path), WhichResource), responses((status = 200, body = Resources)))]
+    params(("id" = ConversationId, Path), ResourcesQuery), responses((status = 200, body = Resources)))]
 pub(super) async fn resources(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<ConversationId>,
-    Query(which): Query<WhichResource>,
+    Query(which): Query<ResourcesQuery>,
 ) -> Result<axum::Json<Resources>, Problem> {
     let items = match &which.uri {
         None => app::chat::resources::list(&app, caller.principal(), id).await?,
         Some(uri) => {
-            let which = Which {
+            let which = ResourceSelector {
                 uri,
                 server: which.server.as_deref(),
             };

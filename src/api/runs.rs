@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
-    Door,
+    ApiState,
     extract::{Caller, Path},
-    limits::Place,
+    limits::RequestPermit,
     problem::Problem,
     request_key::{self, Keyed},
 };
@@ -23,7 +23,7 @@ use crate::{
         runs::{
             RunView,
             ending::wait,
-            starting::{self, By, Target, Wanted, begin},
+            starting::{self, RunInitiator, RunSpec, RunTarget, begin},
         },
     },
     domain::{
@@ -75,7 +75,7 @@ pub(super) struct Started {
 }
 
 impl NewRun {
-    fn wanted(self, parent: Option<ConversationId>) -> Result<(Wanted, Mode), Problem> {
+    fn wanted(self, parent: Option<ConversationId>) -> Result<(RunSpec, Mode), Problem> {
         let mode = self
             .mode
             .as_deref()
@@ -87,10 +87,10 @@ impl NewRun {
                     "is for `\"type\": \"resume_session\"`; leave it out to start a new session";
                 return Err(Problem::invalid("session_id", why));
             }
-            "start_session" => Target::Start {
+            "start_session" => RunTarget::Start {
                 agent: given("agent_name", self.agent_name)?,
             },
-            "resume_session" => Target::Resume {
+            "resume_session" => RunTarget::Resume {
                 session: session(&given("session_id", self.session_id)?)?,
             },
             other => {
@@ -105,7 +105,7 @@ impl NewRun {
                 "async_callback mode requires X-Agent-Session-Id header",
             ));
         }
-        let wanted = Wanted {
+        let wanted = RunSpec {
             target,
             prompt: self.prompt.unwrap_or_default(),
             params: object("params", self.params)?,
@@ -127,7 +127,7 @@ fn session(text: &str) -> Result<ConversationId, Problem> {
         .map_err(|_| Error::SessionNotFound(text.chars().take(64).collect()).into())
 }
 
-/// Says nothing of what it was given: a scope is secret whatever it looks like.
+/// The error never repeats the value: a scope is secret whatever it looks like.
 fn object(field: &str, value: Option<Value>) -> Result<Map<String, Value>, Problem> {
     match value {
         None | Some(Value::Null) => Ok(Map::new()),
@@ -141,13 +141,13 @@ fn object(field: &str, value: Option<Value>) -> Result<Map<String, Value>, Probl
     params(("X-Agent-Session-Id" = Option<ConversationId>, Header)),
     responses((status = 200, body = Started), (status = 202, body = Started)))]
 pub(super) async fn create(
-    State(door): State<Door>,
+    State(state): State<ApiState>,
     caller: Caller,
-    Extension(place): Extension<Place>,
+    Extension(place): Extension<RequestPermit>,
     headers: HeaderMap,
     Keyed(new, key): Keyed<NewRun>,
 ) -> Result<(StatusCode, axum::Json<Started>), Problem> {
-    let app = &door.app;
+    let app = &state.app;
     let parent = headers
         .get(SESSION_HEADER)
         .map(|value| session(value.to_str().unwrap_or_default()))
@@ -155,21 +155,23 @@ pub(super) async fn create(
     let (mut wanted, mode) = new.wanted(parent)?;
     let waits = mode == Mode::Sync;
     let _open = waits
-        .then(|| door.limits.open_stream(caller.principal()))
+        .then(|| state.limits.open_stream(caller.principal()))
         .transpose()?;
     wanted.key.clone_from(&key);
     let (principal, key) = (caller.principal(), key.as_ref());
-    let mut earlier = request_key::earlier(app, principal, key).await?;
+    let mut earlier = request_key::find_earlier(app, principal, key).await?;
     let mut begun = None;
     if earlier.is_none() {
-        match begin(app, By::Program(principal), wanted).await {
-            Err(Error::Repeated) => earlier = request_key::earlier(app, principal, key).await?,
+        match begin(app, RunInitiator::Program(principal), wanted).await {
+            Err(Error::Repeated) => {
+                earlier = request_key::find_earlier(app, principal, key).await?;
+            }
             made => begun = Some(made?),
         }
     }
     let begun = match (begun, earlier) {
         (Some(begun), _) => begun,
-        (None, Some(earlier)) => starting::begun(app, principal, earlier).await?,
+        (None, Some(earlier)) => starting::load_started(app, principal, earlier).await?,
         (None, None) => return Err(Error::Repeated.into()),
     };
     let mut started = Started {
@@ -183,7 +185,7 @@ pub(super) async fn create(
     if !waits {
         return Ok((StatusCode::ACCEPTED, axum::Json(started)));
     }
-    place.leave();
+    place.release();
     let run = wait(app, caller.principal(), &begun).await?;
     started.status = run.status.as_str();
     if !run.status.is_final() {

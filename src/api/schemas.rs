@@ -1,5 +1,5 @@
-//! The OpenAPI schemas of types that the layers below own: what they store or hand out as JSON is described here,
-//! so that only this layer knows of OpenAPI.
+//! The OpenAPI schemas of types that the layers below own. The types that they store or return as JSON are
+//! described here, so that only this layer knows OpenAPI.
 //!
 //! A declaration repeats the fields of its type as serde writes them. One that misses a field or a variant, or
 //! has one too many, does not compile.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
 
 use super::{
-    extract::{Json, Known, Path},
+    extract::{Authenticated, Json, Path},
     problem::Problem,
 };
 use crate::{
@@ -25,7 +25,7 @@ pub(super) struct Secrets {
 #[utoipa::path(get, path = "/v1/secrets", tag = "secrets", responses((status = 200, body = Secrets)))]
 pub(super) async fn list(
     State(app): State<Arc<App>>,
-    known: Known,
+    known: Authenticated,
 ) -> Result<axum::Json<Secrets>, Problem> {
     Ok(axum::Json(Secrets {
         items: app::servers::registry::list_secrets(&app, &known.0.admin()?).await?,
@@ -54,7 +54,7 @@ fn value<'de, D: Deserializer<'de>>(input: D) -> Result<Secret, D::Error> {
     request_body = NewSecret, responses((status = 204)))]
 pub(super) async fn put(
     State(app): State<Arc<App>>,
-    known: Known,
+    known: Authenticated,
     Path(name): Path<String>,
     Json(new): Json<NewSecret>,
 ) -> Result<StatusCode, Problem> {
@@ -67,7 +67,7 @@ pub(super) async fn put(
     responses((status = 204)))]
 pub(super) async fn remove(
     State(app): State<Arc<App>>,
-    known: Known,
+    known: Authenticated,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Problem> {
     app::servers::registry::remove_secret(&app, &known.0.admin()?, &name).await?;

@@ -1,5 +1,5 @@
-//! The listener: a bounded number of HTTP/1.1 connections, each with a time limit for the head of a request, and
-//! an end that lets requests finish.
+//! The listener: a bounded number of HTTP/1.1 connections, a time limit for the head of each request, and a
+//! shutdown that lets requests finish.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use tower::ServiceExt;
 use super::{
     demo::Demo,
     extract::Peer,
-    measures,
+    process_metrics,
     sockets::{Socket, Sockets},
 };
 use crate::app::App;
@@ -47,7 +47,7 @@ pub async fn serve(
         TaskTracker::new(),
         CancellationToken::new(),
     );
-    let upkeep = tokio::spawn(measures::keep_up());
+    let upkeep = tokio::spawn(process_metrics::run_upkeep());
     loop {
         let (stream, peer) = tokio::select! {
             () = shutdown.cancelled() => break,
@@ -69,7 +69,7 @@ pub async fn serve(
             tokio::select! {
                 () = cut.cancelled() => {}
                 () = socket.closed.cancelled() => {}
-                // A peer that goes away or speaks something else is no news.
+                // A client that goes away or speaks another protocol is normal.
                 ended = connection => if let Err(error) = ended { tracing::trace!(%error, "connection ended") },
             }
         });
@@ -91,7 +91,8 @@ pub async fn serve(
     Ok(())
 }
 
-/// Not to spin when the process is out of file descriptors; an aborted connection needs no wait.
+/// Waits when the process is out of file descriptors, so that the loop does not spin. An aborted connection
+/// needs no wait.
 async fn wait_after(error: &std::io::Error) {
     use std::io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(

@@ -1,5 +1,5 @@
-//! Skills: which there are for me, and running one without a model. The call is made by a run, as if its command had
-//! been typed; whoever waited and left finds what came of it under the run.
+//! Skills: the list for the caller, and running one without a model. A run makes the call, as if its command
+//! had been typed. A client that left before the end finds the result under the run.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{
-    Door,
+    ApiState,
     agents::List,
     extract::{Caller, Path},
-    limits::Place,
+    limits::RequestPermit,
     problem::Problem,
     request_key::{self, Keyed},
 };
@@ -25,8 +25,8 @@ use crate::{
         self, App,
         runs::{ending::wait, starting},
         tools::skills::{
-            SkillView, Wanted,
-            outcome::{Outcome, Status},
+            SkillRunSpec, SkillView,
+            outcome::{SkillRunOutcome, SkillRunStatus},
         },
     },
     domain::{
@@ -63,12 +63,12 @@ pub(super) struct NewSkillRun {
 }
 
 impl NewSkillRun {
-    /// The arguments with the free text among them.
+    /// The arguments, with the free text added.
     fn given(&self) -> Result<Map<String, Value>, Problem> {
         let text = self.arguments.as_ref().map_or("{}", |raw| raw.get());
         let given = serde_json::from_str::<Map<String, Value>>(text);
         let given = given.map_err(|_| Problem::invalid("arguments", "must be one JSON object"))?;
-        if let Some(why) = canonical::irregularity(text) {
+        if let Some(why) = canonical::ambiguity(text) {
             return Err(Problem::invalid(
                 "arguments",
                 format!("must be clear beyond doubt, and {why}"),
@@ -83,18 +83,18 @@ impl NewSkillRun {
 /// `CHATELAINE_RUN_WAIT_SECONDS`: ask for the run then. 502 `skill_failed` when the tool or its server failed.
 #[utoipa::path(post, path = "/v1/agents/{agent}/skills/{skill}", tag = "skills", request_body = NewSkillRun,
     params(("agent" = String, Path), ("skill" = String, Path)),
-    responses((status = 200, body = Outcome), (status = 202, body = Outcome)))]
+    responses((status = 200, body = SkillRunOutcome), (status = 202, body = SkillRunOutcome)))]
 pub(super) async fn run(
-    State(door): State<Door>,
+    State(state): State<ApiState>,
     caller: Caller,
-    Extension(place): Extension<Place>,
+    Extension(permit): Extension<RequestPermit>,
     Path((agent, skill)): Path<(String, String)>,
     Keyed(new, key): Keyed<NewSkillRun>,
 ) -> Result<Response, Problem> {
-    let (app, principal) = (&door.app, caller.principal());
+    let (app, principal) = (&state.app, caller.principal());
     let arguments = new.given()?;
-    let _open = door.limits.open_stream(principal)?;
-    let wanted = Wanted {
+    let _open = state.limits.open_stream(principal)?;
+    let wanted = SkillRunSpec {
         agent: &agent,
         skill: &skill,
         arguments,
@@ -102,20 +102,22 @@ pub(super) async fn run(
         key: key.as_ref(),
     };
     let key = key.as_ref();
-    let mut earlier = request_key::earlier(app, principal, key).await?;
+    let mut earlier = request_key::find_earlier(app, principal, key).await?;
     let mut begun = None;
     if earlier.is_none() {
         match app::tools::skills::begin(app, principal, &wanted).await {
-            Err(Error::Repeated) => earlier = request_key::earlier(app, principal, key).await?,
+            Err(Error::Repeated) => {
+                earlier = request_key::find_earlier(app, principal, key).await?;
+            }
             made => begun = Some(made?),
         }
     }
     let begun = match (begun, earlier) {
         (Some(begun), _) => begun,
-        (None, Some(earlier)) => starting::begun(app, principal, earlier).await?,
+        (None, Some(earlier)) => starting::load_started(app, principal, earlier).await?,
         (None, None) => return Err(Error::Repeated.into()),
     };
-    place.leave();
+    permit.release();
     wait(app, principal, &begun).await?;
     Ok(answer(
         app::tools::skills::outcome::of(app, principal, &agent, begun.run).await?,
@@ -125,12 +127,12 @@ pub(super) async fn run(
 /// What a run of a skill has come to.
 #[utoipa::path(get, path = "/v1/agents/{agent}/skills/{skill}/runs/{id}", tag = "skills",
     params(("agent" = String, Path), ("skill" = String, Path), ("id" = RunId, Path)),
-    responses((status = 200, body = Outcome)))]
+    responses((status = 200, body = SkillRunOutcome)))]
 pub(super) async fn get(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path((agent, skill, id)): Path<(String, String, RunId)>,
-) -> Result<axum::Json<Outcome>, Problem> {
+) -> Result<axum::Json<SkillRunOutcome>, Problem> {
     let outcome = app::tools::skills::outcome::of(&app, caller.principal(), &agent, id).await?;
     if outcome.skill == skill {
         Ok(axum::Json(outcome))
@@ -139,22 +141,22 @@ pub(super) async fn get(
     }
 }
 
-/// Whatever it came to, the headers say where it is written down.
-fn answer(outcome: Outcome) -> Response {
+/// Whatever the result, the headers name the run and the conversation.
+fn answer(outcome: SkillRunOutcome) -> Response {
     let ids = [
         ("x-conversation-id", outcome.conversation_id.to_string()),
         ("x-run-id", outcome.run_id.to_string()),
     ];
     let why = || outcome.text.clone().unwrap_or_default();
     let mut response = match outcome.status {
-        Status::Succeeded => axum::Json(outcome).into_response(),
-        Status::Running | Status::AwaitingApproval => {
+        SkillRunStatus::Succeeded => axum::Json(outcome).into_response(),
+        SkillRunStatus::Running | SkillRunStatus::AwaitingApproval => {
             (StatusCode::ACCEPTED, axum::Json(outcome)).into_response()
         }
-        Status::Failed => failed(StatusCode::BAD_GATEWAY, "skill_failed", why()),
-        Status::OutcomeUnknown => failed(StatusCode::BAD_GATEWAY, "outcome_unknown", why()),
-        Status::Refused => failed(StatusCode::CONFLICT, "refused", why()),
-        Status::Cancelled => failed(
+        SkillRunStatus::Failed => failed(StatusCode::BAD_GATEWAY, "skill_failed", why()),
+        SkillRunStatus::OutcomeUnknown => failed(StatusCode::BAD_GATEWAY, "outcome_unknown", why()),
+        SkillRunStatus::Refused => failed(StatusCode::CONFLICT, "refused", why()),
+        SkillRunStatus::Cancelled => failed(
             StatusCode::CONFLICT,
             "run_cancelled",
             "the run was cancelled".to_owned(),

@@ -1,5 +1,5 @@
-//! The open connections of clients. There is a most; when it is reached, the connection that has waited longest for
-//! its client makes room for a new one. So idle and half-sent requests keep nobody out.
+//! The open connections of clients. Their number has a maximum. When it is reached, the connection that has
+//! waited longest for its client is closed for a new one, so idle and half-sent requests keep no client out.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ pub(super) struct Sockets {
     waiting: Mutex<Waiting>,
 }
 
-/// Those who wait for their client, the longest first.
+/// Connections that wait for their client, the longest first.
 #[derive(Default)]
 struct Waiting {
     next: u64,
@@ -37,7 +37,7 @@ impl Sockets {
         })
     }
 
-    /// Counts a new connection, which waits for its client; none when there are too many and all are at work.
+    /// Adds a new connection, which waits for its client. `None` when there are too many and all are at work.
     pub fn add(self: &Arc<Self>) -> Option<Arc<Socket>> {
         if self.open.load(Ordering::Relaxed) >= self.most {
             let (_, longest) = self.waiting().sockets.pop_first()?;

@@ -10,7 +10,7 @@ mod frontends;
 mod issuers;
 mod key_sets;
 mod keys;
-mod look_ups;
+mod lookups;
 pub mod newest_claims;
 mod sign_outs;
 mod tenants;
@@ -33,7 +33,7 @@ pub use self::{
         find_tenant, list_tenants, page_of_tenants, remove_tenant,
     },
 };
-use self::{key_sets::KeySets, look_ups::LookUps, tokens::KnownToken};
+use self::{key_sets::KeySets, lookups::LookupLimiter, tokens::VerifiedToken};
 pub(in crate::app) use crate::domain::principal::GUEST_USER;
 use crate::{
     domain::{
@@ -52,21 +52,21 @@ use crate::{
     store::{self, Db, Tx},
 };
 
-/// Tokens are remembered up to this size of all of them together.
+/// The total size in bytes of the tokens that are cached.
 const REMEMBERED_TOKEN_BYTES: u64 = 8 * 1024 * 1024;
-/// Rows of keys, issuers and tenants are believed for this time: what is revoked ends within it.
+/// How long cached rows of keys, issuers and tenants are used. A revocation takes effect within this time.
 const ROWS_REMEMBERED: Duration = Duration::from_secs(5);
 /// Claims that did not change are not written again within this time.
 const CLAIMS_KEPT: Duration = Duration::from_secs(300);
 /// Changes of claims that nobody has looked at yet; more are found when somebody decides.
 const CHANGES_BEHIND: usize = 4096;
-/// What nobody asks for any more leaves the memory after this time.
+/// How long an unused entry stays in the caches.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 
 /// Looks up the values of a request's header, as they were sent.
 pub type Headers<'a> = dyn Fn(&str) -> Vec<&'a [u8]> + Sync + 'a;
 
-/// Somebody whose credential was checked.
+/// A caller whose credential was checked.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub principal: Principal,
@@ -77,7 +77,7 @@ pub struct Caller {
     pub conversation_key: Option<String>,
     /// How an OpenAI client is answered.
     pub chat: ChatSettings,
-    /// A frontend, which speaks for users that have no credential of their own here.
+    /// Whether the caller is a frontend: it acts for users who have no credential of their own here.
     pub is_frontend: bool,
 }
 
@@ -98,7 +98,7 @@ impl Caller {
     }
 }
 
-/// Knows callers. Cheap to clone; clones share what they remember.
+/// Identifies callers. Cheap to clone; clones share their caches.
 #[derive(Clone)]
 pub struct Accounts {
     shared: Arc<Shared>,
@@ -110,13 +110,13 @@ struct Shared {
     env: Environment,
     key_sets: KeySets,
     /// By SHA-256 of the credential.
-    tokens: Cache<[u8; 32], Arc<KnownToken>>,
-    keys: Cache<[u8; 32], Arc<Remembered<ApiKey>>>,
+    tokens: Cache<[u8; 32], Arc<VerifiedToken>>,
+    keys: Cache<[u8; 32], Arc<CachedRow<ApiKey>>>,
     /// By `iss`; only issuers that somebody trusts.
-    issuers: Cache<String, Arc<Remembered<Vec<Issuer>>>>,
-    tenants: Cache<TenantId, Arc<Remembered<Arc<Tenant>>>>,
+    issuers: Cache<String, Arc<CachedRow<Vec<Issuer>>>>,
+    tenants: Cache<TenantId, Arc<CachedRow<Arc<Tenant>>>>,
     sign_outs: Cache<(TenantId, UserId), Option<SignOut>>,
-    look_ups: LookUps,
+    lookups: LookupLimiter,
     /// Keys that were revoked while the row of the key may still be remembered.
     revoked_keys: Cache<ApiKeyId, ()>,
     /// People whose claims were written a moment ago.
@@ -126,12 +126,12 @@ struct Shared {
     /// Tells whose claims have changed.
     claims_changed: broadcast::Sender<(TenantId, UserId)>,
     /// Tells those who listen that a session is over.
-    ended: broadcast::Sender<Ended>,
+    ended: broadcast::Sender<EndedSessions>,
 }
 
 /// Whose sessions are over.
 #[derive(Clone)]
-enum Ended {
+enum EndedSessions {
     /// A user's, as far as the sign-out goes.
     User(TenantId, UserId, SignOut),
     /// Those that came with a key.
@@ -141,12 +141,12 @@ enum Ended {
 }
 
 /// A row as it was at a time.
-struct Remembered<T> {
+struct CachedRow<T> {
     what: T,
     since: OffsetDateTime,
 }
 
-impl<T> Remembered<T> {
+impl<T> CachedRow<T> {
     fn is_recent(&self, now: OffsetDateTime) -> bool {
         now < self.since + ROWS_REMEMBERED
     }
@@ -161,7 +161,7 @@ impl Accounts {
             clock,
             env,
             tokens: Cache::builder()
-                .weigher(|_, token: &Arc<KnownToken>| token.size)
+                .weigher(|_, token: &Arc<VerifiedToken>| token.size)
                 .max_capacity(REMEMBERED_TOKEN_BYTES)
                 .time_to_live(tokens::REMEMBERED)
                 .build(),
@@ -181,7 +181,7 @@ impl Accounts {
                 .max_capacity(20_000)
                 .time_to_live(sign_outs::REMEMBERED)
                 .build(),
-            look_ups: LookUps::new(),
+            lookups: LookupLimiter::new(),
             revoked_keys: Cache::builder()
                 .max_capacity(10_000)
                 .time_to_live(FORGOTTEN)
@@ -202,8 +202,9 @@ impl Accounts {
         }
     }
 
-    /// Who sent these headers, from the address if it is known. `Unauthenticated` says why nobody did; `Unavailable`
-    /// that it cannot be known at the moment; `Limited` that too many unknown credentials came from the address.
+    /// The caller that sent these headers, from the address if it is known. Errors: `Unauthenticated` says
+    /// why there is no valid caller; `Unavailable` says that the check cannot be made now; `Limited` says
+    /// that the address sent too many unknown credentials.
     pub async fn authenticate(
         &self,
         headers: &Headers<'_>,
@@ -227,8 +228,7 @@ impl Accounts {
         Ok(caller)
     }
 
-    /// A key for one person who is not authenticated, and when it ends, where the tenant wants guests;
-    /// `NotFound` elsewhere.
+    /// Makes a key for one guest, and says when it ends. `NotFound` when the tenant does not accept guests.
     pub async fn create_guest(&self, tenant: &str) -> Result<(Secret, OffsetDateTime)> {
         keys::create_guest(&self.shared.db, &self.shared.clock, tenant).await
     }
@@ -240,8 +240,8 @@ impl Accounts {
         Ok(tenants)
     }
 
-    /// Forgets what is known of a tenant that was changed, here or on another replica; says whether it may still do
-    /// anything. If not, everybody of it who listens is let go.
+    /// Drops the cached row of a tenant that was changed, here or on another replica, and says whether the
+    /// tenant is still active. If it is not, the streams of all its users are closed.
     pub async fn tenant_changed(&self, id: TenantId) -> Result<bool> {
         self.shared.tenants.invalidate(&id).await;
         let active = match self.tenant(id).await {
@@ -250,8 +250,8 @@ impl Accounts {
             Err(error) => return Err(error),
         };
         if !active {
-            // Nobody may be listening.
-            let _ = self.shared.ended.send(Ended::Tenant(id));
+            // An error means that there is no listener.
+            let _ = self.shared.ended.send(EndedSessions::Tenant(id));
         }
         Ok(active)
     }
@@ -280,7 +280,7 @@ impl Shared {
             .await?
             .ok_or_else(|| Error::not_found("tenant"))?;
         let what = Arc::new(tenant);
-        let known = Remembered {
+        let known = CachedRow {
             what: what.clone(),
             since,
         };
@@ -289,7 +289,7 @@ impl Shared {
     }
 }
 
-/// Whoever sent the operator's token.
+/// Checks the operator's token.
 pub fn operator(token: &Secret, headers: &Headers<'_>) -> Result<Operator> {
     Operator::by_token(token, bearer(headers)?)
 }
@@ -323,10 +323,10 @@ fn unauthenticated<T>(why: impl Into<String>) -> Result<T> {
     Err(Error::Unauthenticated(why.into()))
 }
 
-/// Prefixes of the user ids that the program gives out itself; nobody else may vouch for one.
+/// Prefixes of the user ids that the program assigns itself. No issuer and no frontend may use them.
 const KEY_USER: &str = "key:";
 
-/// A user id as somebody else names it; `whose` says in what (`the claim sub`).
+/// A user id that an issuer or a frontend has named; `whose` says where, such as `the claim sub`.
 fn user_id(text: &str, whose: &str) -> Result<UserId> {
     if text.is_empty() || text.len() > 255 || text.chars().any(char::is_control) {
         return unauthenticated(format!(
@@ -338,14 +338,14 @@ fn user_id(text: &str, whose: &str) -> Result<UserId> {
             "{whose} starts with `key:` or `guest:`, which are reserved"
         ));
     }
-    // What a user did must not look as if one of these had done it.
+    // The audit trail must not mistake a user for one of these actors.
     if [audit::OPERATOR, audit::SYSTEM].contains(&text) {
         return unauthenticated(format!("{whose} is {text:?}, which is reserved"));
     }
     Ok(UserId(text.into()))
 }
 
-/// Text of a caller for a message: quoted, and not endless.
+/// A caller's text for a message: quoted and of limited length.
 fn quoted(text: &str) -> String {
     let short: String = text.chars().take(120).collect();
     format!("{short:?}")

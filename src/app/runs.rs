@@ -7,8 +7,8 @@
 pub mod deleting;
 pub mod ending;
 pub mod opening;
-pub mod places;
 pub mod repeats;
+pub mod run_slots;
 pub mod scheduler;
 pub mod sign_outs;
 pub mod starting;
@@ -53,7 +53,7 @@ pub async fn view(app: &App, principal: &Principal, id: RunId) -> Result<RunView
     let mut tx = app.db.tenant(principal.tenant).await?;
     let run = store::runs::get(&mut tx, &principal.user, id).await?;
     let result = if run.status.is_final() && run.kind == RunKind::Turn {
-        ending::said(&mut tx, id).await?
+        ending::last_answer(&mut tx, id).await?
     } else {
         None
     };
@@ -73,18 +73,18 @@ pub async fn cancel(app: &App, principal: &Principal, id: RunId) -> Result<Run> 
     cancel_of(app, principal.tenant, &principal.user, id).await
 }
 
-/// The same for a user who does not ask for it.
+/// Cancels a run of a user who has not asked for it.
 pub async fn cancel_of(app: &App, tenant: TenantId, user: &UserId, id: RunId) -> Result<Run> {
     let mut tx = app.db.tenant(tenant).await?;
     let run = store::runs::get(&mut tx, user, id).await?;
     // Requests first: whoever decides about one locks it before its conversation.
-    let mut whole = store::trees::below(&mut tx, id).await?;
+    let mut whole = store::trees::descendants(&mut tx, id).await?;
     whole.push(id);
     let mut withdrawn = store::approvals::withdraw(&mut tx, &whole, user).await?;
     store::conversations::get(&mut tx, user, run.conversation_id, true).await?;
     store::trees::lock(&mut tx, id).await?;
     let own = store::runs::request_cancel(&mut tx, user, id).await;
-    let below = store::trees::below(&mut tx, id).await?;
+    let below = store::trees::descendants(&mut tx, id).await?;
     let open = store::trees::stop(&mut tx, &below).await?;
     let ended = match own {
         Err(Error::Conflict(_)) if !open.is_empty() || !withdrawn.is_empty() => false,
@@ -105,7 +105,7 @@ pub async fn cancel_of(app: &App, tenant: TenantId, user: &UserId, id: RunId) ->
         let _ = app.approved.send((tenant, approval));
     }
     for below in open {
-        // What fails here is found by whoever claims the run, or by the one at work on it.
+        // A failure here is handled by the process that claims the run, or by the one that works on it.
         if let Err(error) = end(app, tenant, user, below).await {
             tracing::warn!(run = %below, %error, "a run below one that was stopped ends a little later");
         }
@@ -146,18 +146,18 @@ async fn cancelled(tx: &mut Tx, tenant: TenantId, run: &Run) -> Result<Event> {
     Ok(event)
 }
 
-/// After the commit: tells those who listen, or the one at work on it.
+/// Notifies the listeners, or the worker of the run. Call it after the commit.
 async fn stopped(app: &App, tenant: TenantId, run: &Run, event: Option<Event>) {
     match event {
         Some(event) => {
             app.announce(tenant, run.conversation_id, event);
-            ending::settle(app, tenant, run.id).await;
+            ending::finalize(app, tenant, run.id).await;
         }
         None => app.running.cancel(run.id),
     }
 }
 
-/// What a message of an assistant says, for programs.
+/// The text of an assistant's message, for programs.
 fn words(parts: &[Part]) -> String {
     let said = parts.iter().filter_map(|part| match part {
         Part::Text { text } => Some(text.as_str()),

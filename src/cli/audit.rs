@@ -1,4 +1,4 @@
-//! `chatelaine audit`: who did what. The operator's own door: who can reach the database may use it.
+//! `chatelaine audit`: who did what. A command for operators: access to the database is enough to use it.
 
 use std::{fmt::Write as _, io::Write};
 
@@ -75,7 +75,10 @@ pub async fn run(
     let (json, limit) = (args.json, i64::from(args.limit));
     let now = clock.now();
     let time = |name: &str, text: &Option<String>| {
-        let parsed = text.as_deref().map(|text| moment(text, now)).transpose();
+        let parsed = text
+            .as_deref()
+            .map(|text| parse_time(text, now))
+            .transpose();
         parsed.map_err(|reason| anyhow::anyhow!("--{name}: {reason}"))
     };
     let (since, until) = (time("since", &args.since)?, time("until", &args.until)?);
@@ -114,7 +117,7 @@ pub async fn run(
 }
 
 /// A time as an operator types it.
-fn moment(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
+fn parse_time(text: &str, now: OffsetDateTime) -> Result<OffsetDateTime, String> {
     let wanted = || {
         format!("{text:?} is neither `30m`, `2h` or `7d` nor a time such as 2026-11-21T12:00:00Z")
     };
@@ -150,7 +153,7 @@ fn show<T: Serialize, const N: usize>(
     }
     let rows: Vec<[String; N]> = lines
         .iter()
-        .map(|line| cells(line).map(|cell| harmless(&cell)))
+        .map(|line| cells(line).map(|cell| strip_controls(&cell)))
         .collect();
     for row in &rows {
         let mut text = String::new();
@@ -167,8 +170,8 @@ fn show<T: Serialize, const N: usize>(
     Ok(())
 }
 
-/// Names come from users, models and servers: nothing in them may speak to the terminal.
-fn harmless(cell: &str) -> String {
+/// Replaces control characters. Names come from users, models and servers and must not control the terminal.
+fn strip_controls(cell: &str) -> String {
     cell.chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .collect()

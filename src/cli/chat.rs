@@ -1,13 +1,13 @@
 //! `chatelaine chat`: a terminal client of the public API and of nothing else. It streams, shows tool
-//! calls, and keeps to one conversation until `/new`. While it waits for a line it goes on listening: outcomes,
+//! calls, and keeps to one conversation until `/new`. While it waits for a line it goes on `event_stream`: outcomes,
 //! the answers that follow them, and requests that need the person's decision appear by themselves.
 
+mod chat_loop;
 mod client;
-mod ears;
-mod listening;
-mod news;
+mod event;
+mod event_mux;
+mod event_stream;
 mod notices;
-mod talk;
 mod terminal;
 
 use std::{collections::BTreeMap, io::IsTerminal as _};
@@ -15,7 +15,7 @@ use std::{collections::BTreeMap, io::IsTerminal as _};
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
-use self::{client::Client, talk::Talk};
+use self::{chat_loop::ChatLoop, client::Client};
 use crate::domain::{config::Config, secret::Secret};
 
 #[derive(clap::Args)]
@@ -29,7 +29,7 @@ pub struct Args {
     /// Where the API is; the demo's address unless given.
     #[arg(long, env = "CHATELAINE_URL")]
     url: Option<url::Url>,
-    /// The agent to talk to; the first one listed unless given.
+    /// The agent to `chat_loop` to; the first one listed unless given.
     #[arg(long)]
     agent: Option<String>,
     /// Continue this conversation.
@@ -73,12 +73,12 @@ pub async fn run(args: Args, config: &Config) -> anyhow::Result<()> {
     let me = client.who().await?;
     let interactive = std::io::stdin().is_terminal();
     if interactive {
-        super::say(&format!(
+        super::print_line(&format!(
             "Talking to {agent} as {}. /help for help, Ctrl-D to leave.",
             me.name
         ));
     }
-    Talk::begin(client, me, agent, args.conversation, interactive)
+    ChatLoop::begin(client, me, agent, args.conversation, interactive)
         .await?
         .run()
         .await
@@ -99,7 +99,9 @@ fn connect(args: &Args, config: &Config) -> anyhow::Result<Client> {
                 .with_context(|| format!("the demo has no user {user:?}; it has {}", known()))?
                 .clone()
         }
-        (None, None) => bail!("say who you are: --as employee (with the demo), or --token TOKEN"),
+        (None, None) => {
+            bail!("say who you are: --as employee (with the demo), or --token TOKEN")
+        }
     };
     let url = match (&args.url, notes) {
         (Some(url), _) => url.clone(),

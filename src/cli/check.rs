@@ -30,12 +30,12 @@ pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<Ex
     };
     let report = check(path, env, config.mcp_servers.as_ref());
     if args.json {
-        super::say(&serde_json::to_string_pretty(&report)?);
+        super::print_line(&serde_json::to_string_pretty(&report)?);
     } else {
         for pack in &report.understood {
-            super::say(&pack.to_string());
+            super::print_line(&pack.to_string());
         }
-        super::say(report.to_string().trim_end());
+        super::print_line(report.to_string().trim_end());
     }
     Ok(if report.is_ok() {
         ExitCode::SUCCESS

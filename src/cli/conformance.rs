@@ -1,8 +1,8 @@
 //! `chatelaine conformance <url>`: what the official conformance suite runs as the client under test. It goes through
 //! the same connections as everything else: discovers the tools, and calls each of them.
 //!
-//! The suite says by its environment what it wants to see: the arguments of calls. Questions are answered the way a user
-//! would who agrees with everything: with what the server suggests, or with the first thing that fits.
+//! The suite gives the arguments of calls in an environment variable. Elicitations are accepted: the answer
+//! is the server's default, or else the first value that fits.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -41,11 +41,11 @@ pub struct Args {
 #[serde(rename_all = "camelCase")]
 struct Context {
     #[serde(default)]
-    tool_calls: Vec<Wanted>,
+    tool_calls: Vec<RequestedCall>,
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct RequestedCall {
     name: String,
     arguments: Value,
 }
@@ -68,7 +68,7 @@ pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
         owner: ConnectionOwner::Shared,
     };
     let found = mcp.discover(&key, &spec).await?;
-    super::say(&format!(
+    super::print_line(&format!(
         "{} tools in revision {}",
         found.tools.len(),
         found.protocol
@@ -77,7 +77,7 @@ pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
         calls if calls.is_empty() => found
             .tools
             .iter()
-            .map(|tool| (tool.name.clone(), made_up(tool, &found.tools)))
+            .map(|tool| (tool.name.clone(), sample_value(tool, &found.tools)))
             .collect(),
         calls => calls
             .into_iter()
@@ -92,7 +92,7 @@ pub async fn run(args: &Args, env: &Environment) -> anyhow::Result<ExitCode> {
         let called = call(&mcp, &key, &spec, &tool, &to_raw_value(&arguments)?).await;
         // A server may refuse what was made up.
         good &= matches!(called, Ok(_) | Err(CallError::Refused { .. }));
-        super::say(&match called {
+        super::print_line(&match called {
             Ok(outcome) => format!("{tool}: {}", outcome.text),
             Err(error) => format!("{tool}: failed: {error}"),
         });
@@ -125,7 +125,7 @@ async fn call(
         let agreeing = async {
             while let Some(question) = put.recv().await {
                 // The server may not want it any more.
-                let _ = question.answer.send(agreed(&question.input));
+                let _ = question.answer.send(accept(&question.input));
             }
             std::future::pending::<()>().await;
         };
@@ -136,28 +136,28 @@ async fn call(
         let Some(input) = &outcome.input else {
             return Ok(outcome);
         };
-        answer = Some(agreed(input));
+        answer = Some(accept(input));
     }
     mcp.call(key, spec, tool, arguments, CallOptions::default())
         .await
 }
 
-fn agreed(input: &InputRequired) -> Answer {
+fn accept(input: &InputRequired) -> Answer {
     let Ok(questions) = &input.questions else {
         return Answer::dismissed(&input.keys, Dismissal::Decline, input.state.clone());
     };
     let values: Vec<_> = elicitation::steps(questions)
         .iter()
-        .map(suggested)
+        .map(suggest_value)
         .collect();
     Answer::from_values(questions, &values, input.state.clone())
 }
 
-fn suggested(step: &Step<'_>) -> Value {
+fn suggest_value(step: &Step<'_>) -> Value {
     let Step::Field(_, field) = step else {
         return Value::Bool(true);
     };
-    let made_up = || match &field.kind {
+    let sample_value = || match &field.kind {
         Kind::Text { .. } => json!("text"),
         Kind::Number { least, .. } => least.map_or(json!(1), |least| json!(least)),
         Kind::Boolean => json!(true),
@@ -171,7 +171,7 @@ fn suggested(step: &Step<'_>) -> Value {
             .map(|choice| json!(choice.value))
             .collect(),
     };
-    field.default.clone().unwrap_or_else(made_up)
+    field.default.clone().unwrap_or_else(sample_value)
 }
 
 fn spec(url: Url) -> ServerSpec {
@@ -201,7 +201,7 @@ fn spec(url: Url) -> ServerSpec {
 
 /// Arguments that a tool's schema asks for. Where it asks for a `schema`, that of another tool is sent back as it
 /// came.
-fn made_up(tool: &Tool, all: &[Arc<Tool>]) -> Value {
+fn sample_value(tool: &Tool, all: &[Arc<Tool>]) -> Value {
     let schema: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
     let required = schema["required"].as_array().cloned().unwrap_or_default();
     let argument = |name: &str| match (name, schema["properties"][name]["type"].as_str()) {

@@ -1,5 +1,5 @@
-//! `chatelaine demo`: the whole thing on one machine, with nothing from outside. A tenant with four users, a
-//! bank, a clock and everybody's own notes to talk to, and a page of what to try next. A second start finds the same data.
+//! `chatelaine demo`: the complete service on one machine, without outside services: a tenant with four
+//! users, a bank, a clock, personal notes, and a page of things to try. A second start finds the same data.
 
 mod bank;
 mod example;
@@ -40,7 +40,7 @@ pub async fn run(args: Args, mut config: Config, env: Environment) -> anyhow::Re
     let bank = bank::start(args.bank, &config.data).await?;
     let notes = notes::start(args.notes, &config.data).await?;
     let model = Model::of(&env);
-    let env = prepared(env, &config, &bank, &notes, &model);
+    let env = prepare_environment(env, &config, &bank, &notes, &model);
     config.packs = args.pack;
     // Nobody sends requests here but the person who stops it.
     config.drain = Duration::ZERO;
@@ -51,11 +51,11 @@ pub async fn run(args: Args, mut config: Config, env: Environment) -> anyhow::Re
         let demo = Arc::new(Demo::new());
         let service =
             Service::start_for(config.clone(), &env, db.clone(), Some(demo.clone())).await?;
-        let people = people::admit(&db, &service, &config).await?;
-        demo.admit(people.tokens.clone());
+        let people = people::create_people(&db, &service, &config).await?;
+        demo.set_people(people.tokens.clone());
         let page = demo.link(people.url.as_str());
-        super::say(&guide::text(&people, &page, &notes, &model));
-        service.until_asked_to_stop().await
+        super::print_line(&guide::text(&people, &page, &notes, &model));
+        service.run_until_stopped().await
     })
     .await
 }
@@ -84,7 +84,7 @@ impl Model {
 }
 
 /// The variables that the demo's pack names. What the environment sets already wins, but for the examples.
-fn prepared(
+fn prepare_environment(
     env: Environment,
     config: &Config,
     bank: &bank::Bank,

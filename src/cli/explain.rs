@@ -16,7 +16,7 @@ pub struct Args {
 
 pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()> {
     let text = packs::explain(&found(&args.pack, config), env, config.mcp_servers.as_ref())?;
-    super::say(text.trim_end());
+    super::print_line(text.trim_end());
     Ok(())
 }
 

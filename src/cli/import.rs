@@ -26,17 +26,17 @@ pub fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Result<()
         .unwrap_or_else(|| config.packs.join(&imported.id));
     let file = imported.write_to(&folder)?;
     for problem in &imported.report.problems {
-        super::say(&problem.to_string());
+        super::print_line(&problem.to_string());
     }
-    super::say(&format!("written: {}", file.display()));
+    super::print_line(&format!("written: {}", file.display()));
     for name in &imported.needs {
-        super::say(&format!(
+        super::print_line(&format!(
             "it needs {name} beside it: copy it from {}",
             imported.folder.display()
         ));
     }
     if !imported.compared {
-        super::say(
+        super::print_line(
             "not compared with the original, since some variables are not set here; `check` names them",
         );
     }

@@ -20,7 +20,8 @@ use crate::{
 pub enum Command {
     /// List the keys, what they are needed for, and what to do next
     List,
-    /// Make a key of the environment known, so that a replica with another one of that id does not start
+    /// Register a key of the environment, so that a replica with a different key of the same id does not
+    /// start
     Add {
         #[arg(value_parser = KekId::parse)]
         key: KekId,
@@ -57,7 +58,7 @@ pub async fn run(
     match command {
         Command::List => {
             let (views, stale) = rotation::list(&keys).await?;
-            write!(out, "{}{}", table(&views), advice(&views))?;
+            write!(out, "{}{}", table(&views), next_steps(&views))?;
             if stale > 0 {
                 writeln!(
                     out,
@@ -165,7 +166,7 @@ fn table(views: &[KekView]) -> String {
 }
 
 /// What an operator should do next, one line for each thing.
-fn advice(views: &[KekView]) -> String {
+fn next_steps(views: &[KekView]) -> String {
     let mut text = String::new();
     for KekView {
         id,

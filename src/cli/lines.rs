@@ -24,7 +24,7 @@ use tokio::sync::{Notify, mpsc};
 
 /// Up and down again, which writes the prompt anew.
 const REPAINT: &str = "\u{1b}[A\n";
-/// The end of bracketed paste, and an empty line.
+/// Ends bracketed paste and clears the line.
 const LEAVE: &str = "\u{1b}[?2004l\r\u{1b}[K";
 
 /// The lines that a person types, or that a script pipes in. Reading happens in a thread of its own and
@@ -46,7 +46,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// `prompts`: by how much waits for the person, all of one width.
+    /// `prompts`: by number of waiting approvals, all of the same width.
     pub fn start(interactive: bool, prompts: Vec<String>) -> Self {
         let (wanted, asks) = std::sync::mpsc::channel();
         let (sender, read) = mpsc::unbounded_channel();
@@ -131,7 +131,7 @@ impl Lines {
         }
     }
 
-    /// So much waits for the person: the prompt says it.
+    /// Shows in the prompt how many approvals wait for the user.
     pub fn count(&mut self, waiting: usize) {
         let at = waiting.min(self.prompts.texts.len() - 1);
         if self.prompts.at.swap(at, Ordering::Relaxed) != at
@@ -143,7 +143,7 @@ impl Lines {
     }
 }
 
-/// Somebody who leaves in the middle of a line finds the terminal as it was.
+/// Restores the terminal when the user leaves in the middle of a line.
 impl Drop for Lines {
     fn drop(&mut self) {
         if let (Some(_), Some(before)) = (self.asked, &self.before)

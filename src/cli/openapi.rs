@@ -3,6 +3,6 @@
 use crate::api;
 
 pub fn run() -> anyhow::Result<()> {
-    super::say(&serde_json::to_string_pretty(&api::openapi())?);
+    super::print_line(&serde_json::to_string_pretty(&api::openapi())?);
     Ok(())
 }

@@ -10,7 +10,7 @@
 //! database and is no superuser, so that row-level security holds for it as well.
 
 mod binaries;
-mod home;
+mod server_folder;
 
 use std::{
     fs::{self, File},
@@ -24,11 +24,11 @@ use std::{
 use anyhow::{Context, bail};
 use sqlx::{Connection, PgConnection};
 
-use self::{binaries::Binaries, home::Home};
+use self::{binaries::Binaries, server_folder::ServerFolder};
 use crate::domain::{clock, config::Environment, secret::Secret};
 
 /// How long a start may take; longer than the recovery of a big database after a crash of the machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+const START_TIMEOUT: Duration = Duration::from_mins(2);
 const POLL: Duration = Duration::from_millis(25);
 const ROLE: &str = "chatelaine";
 const SUPERUSER: &str = "postgres";
@@ -38,14 +38,14 @@ const SUPERUSER: &str = "postgres";
 pub struct PrivatePostgres {
     url: Secret,
     /// Absent when the server is another process's.
-    own: Option<Own>,
+    own: Option<OwnedServer>,
 }
 
 #[derive(Debug)]
-struct Own {
+struct OwnedServer {
     /// The script; its standard input is the pipe that keeps the server alive.
     watchdog: Child,
-    /// Tells other processes that this folder's server has a keeper.
+    /// Tells other processes that a running process owns this folder's server.
     _lock: File,
 }
 
@@ -53,32 +53,32 @@ impl PrivatePostgres {
     /// Starts the server whose data lies in `folder` (made if it is not there), or joins the one that another
     /// process runs there. The error says what is missing and how to get it.
     pub async fn start(folder: &Path, env: &Environment) -> anyhow::Result<Self> {
-        let home = Home::at(folder)?;
-        let deadline = clock::instant() + PATIENCE;
-        let lock = home.lock_file()?;
+        let server_folder = ServerFolder::at(folder)?;
+        let deadline = clock::instant() + START_TIMEOUT;
+        let lock = server_folder.lock_file()?;
         while let Err(error) = lock.try_lock() {
             if let fs::TryLockError::Error(error) = error {
                 return Err(error).context("cannot lock the folder of the private Postgres");
             }
-            if let Some(joined) = Self::join(&home).await {
+            if let Some(joined) = Self::join(&server_folder).await {
                 return Ok(joined);
             }
             if clock::instant() > deadline {
                 bail!(
                     "another process starts the Postgres in {} and does not get ready",
-                    home.folder.display()
+                    server_folder.folder.display()
                 );
             }
             tokio::time::sleep(POLL).await;
         }
-        Self::run(&home, env, lock).await
+        Self::run(&server_folder, env, lock).await
     }
 
     /// A new, empty server for tests: fast rather than safe, and removed when it stops.
     pub async fn throwaway(env: &Environment) -> anyhow::Result<Self> {
-        let home = Home::throwaway()?;
-        let lock = home.lock_file()?;
-        Self::run(&home, env, lock).await
+        let server_folder = ServerFolder::throwaway()?;
+        let lock = server_folder.lock_file()?;
+        Self::run(&server_folder, env, lock).await
     }
 
     /// `postgres://…` of our database there.
@@ -101,9 +101,9 @@ impl PrivatePostgres {
         Ok(())
     }
 
-    /// The server that another process runs in this home, once it answers.
-    async fn join(home: &Home) -> Option<Self> {
-        let socket = running(home)?.socket;
+    /// The server that another process runs in this `server_folder`, once it answers.
+    async fn join(server_folder: &ServerFolder) -> Option<Self> {
+        let socket = running(server_folder)?.socket;
         let url = url(ROLE, ROLE, &socket);
         PgConnection::connect(url.expose())
             .await
@@ -111,33 +111,42 @@ impl PrivatePostgres {
             .close()
             .await
             .ok()?;
-        tracing::info!(folder = %home.folder.display(), "joined the Postgres of another process; it ends with that one");
+        tracing::info!(folder = %server_folder.folder.display(), "joined the Postgres of another process; it ends with that one");
         Some(Self { url, own: None })
     }
 
-    async fn run(home: &Home, env: &Environment, lock: File) -> anyhow::Result<Self> {
-        let binaries = binaries::find(env.get("PATH"), home.version()?)?;
-        stop_leftover(home, &binaries)?;
-        if home.version()?.is_none() {
-            create(home, &binaries)?;
+    async fn run(
+        server_folder: &ServerFolder,
+        env: &Environment,
+        lock: File,
+    ) -> anyhow::Result<Self> {
+        let binaries = binaries::find(env.get("PATH"), server_folder.version()?)?;
+        stop_leftover(server_folder, &binaries)?;
+        if server_folder.version()?.is_none() {
+            create(server_folder, &binaries)?;
         }
-        let socket = home.make_socket_folder()?;
-        let log = home.log_file()?;
+        let socket = server_folder.make_socket_folder()?;
+        let log = server_folder.log_file()?;
         let log_start = log.metadata()?.len();
-        let mut watchdog = watch(home, &server(home, &binaries, &socket)?, &socket, log)?;
+        let mut watchdog = watch(
+            server_folder,
+            &server(server_folder, &binaries, &socket)?,
+            &socket,
+            log,
+        )?;
         match prepare(&mut watchdog, &socket).await {
             Ok(()) => Ok(Self {
                 url: url(ROLE, ROLE, &socket),
-                own: Some(Own {
+                own: Some(OwnedServer {
                     watchdog,
                     _lock: lock,
                 }),
             }),
             Err(error) => {
-                let told = tail(&home.folder.join("log"), log_start);
+                let told = tail(&server_folder.folder.join("log"), log_start);
                 Err(error.context(format!(
                     "the private Postgres in {} did not start: {told}",
-                    home.folder.display()
+                    server_folder.folder.display()
                 )))
             }
         }
@@ -145,26 +154,26 @@ impl PrivatePostgres {
 }
 
 /// What a server says of itself in `postmaster.pid`.
-struct Running {
+struct PidFile {
     pid: u32,
     socket: PathBuf,
 }
 
-fn running(home: &Home) -> Option<Running> {
-    let text = fs::read_to_string(home.data().join("postmaster.pid")).ok()?;
+fn running(server_folder: &ServerFolder) -> Option<PidFile> {
+    let text = fs::read_to_string(server_folder.data().join("postmaster.pid")).ok()?;
     let mut lines = text.lines();
-    Some(Running {
+    Some(PidFile {
         pid: lines.next()?.parse().ok()?,
         socket: lines.nth(3)?.into(),
     })
 }
 
-/// Clears away what a crash left: a server whose keeper is gone is stopped, and a file that names no server
-/// of this folder is removed, since its number may by now be another program's. We hold the lock.
-fn stop_leftover(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
-    let file = home.data().join("postmaster.pid");
-    let alive = match running(home) {
-        Some(server) => serves(server.pid, &home.data()),
+/// Cleans up after a crash. A server whose owner is gone is stopped. A pid file that names no server of this
+/// folder is removed, because its number may now belong to another program. The caller holds the lock.
+fn stop_leftover(server_folder: &ServerFolder, binaries: &Binaries) -> anyhow::Result<()> {
+    let file = server_folder.data().join("postmaster.pid");
+    let alive = match running(server_folder) {
+        Some(server) => serves(server.pid, &server_folder.data()),
         None if file.exists() => false,
         None => return Ok(()),
     };
@@ -180,13 +189,13 @@ fn stop_leftover(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
         });
     }
     tracing::info!("stopping a private Postgres that lost its keeper");
-    let mut command = home.command(binaries.program("pg_ctl"));
+    let mut command = server_folder.command(binaries.program("pg_ctl"));
     command
         .args(["stop", "--wait", "--mode=fast", "--silent", "-D"])
-        .arg(home.data());
+        .arg(server_folder.data());
     match finish(command) {
         // It may have stopped by itself in the meantime.
-        Err(error) if running(home).is_some() => {
+        Err(error) if running(server_folder).is_some() => {
             Err(error.context("cannot stop the Postgres that a crash left"))
         }
         _ => Ok(()),
@@ -209,10 +218,10 @@ fn serves(pid: u32, data: &Path) -> bool {
 }
 
 /// Makes the data folder: all of it, or nothing.
-fn create(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
-    let new = home.folder.join("data.new");
-    home.make_for_server(&new)?;
-    let mut command = home.command(binaries.program("initdb"));
+fn create(server_folder: &ServerFolder, binaries: &Binaries) -> anyhow::Result<()> {
+    let new = server_folder.folder.join("data.new");
+    server_folder.make_for_server(&new)?;
+    let mut command = server_folder.command(binaries.program("initdb"));
     command
         .args([
             "--username",
@@ -223,22 +232,26 @@ fn create(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
             "-D",
         ])
         .arg(&new);
-    if home.is_throwaway() {
+    if server_folder.is_throwaway() {
         command.arg("--no-sync");
     }
     finish(command).context("cannot make the private Postgres")?;
-    Ok(fs::rename(&new, home.data())?)
+    Ok(fs::rename(&new, server_folder.data())?)
 }
 
 /// The server's command line. Who may log in is written anew at each start.
-fn server(home: &Home, binaries: &Binaries, socket: &Path) -> anyhow::Result<Vec<String>> {
-    let users = home.users()?;
+fn server(
+    server_folder: &ServerFolder,
+    binaries: &Binaries,
+    socket: &Path,
+) -> anyhow::Result<Vec<String>> {
+    let users = server_folder.users()?;
     let map: String = users
         .iter()
         .flat_map(|user| [ROLE, SUPERUSER].map(|role| format!("household \"{user}\" {role}\n")))
         .collect();
-    let ident = home.write("pg_ident.conf", &map)?;
-    let hba = home.write("pg_hba.conf", "local all all peer map=household\n")?;
+    let ident = server_folder.write("pg_ident.conf", &map)?;
+    let hba = server_folder.write("pg_hba.conf", "local all all peer map=household\n")?;
     let socket = socket.display().to_string().replace('"', "\"\"");
     let mut settings = vec![
         "listen_addresses=".to_owned(),
@@ -250,7 +263,7 @@ fn server(home: &Home, binaries: &Binaries, socket: &Path) -> anyhow::Result<Vec
         "timezone=UTC".to_owned(),
         "log_timezone=UTC".to_owned(),
     ];
-    let rest: &[&str] = if home.is_throwaway() {
+    let rest: &[&str] = if server_folder.is_throwaway() {
         &[
             "fsync=off",
             "synchronous_commit=off",
@@ -266,7 +279,7 @@ fn server(home: &Home, binaries: &Binaries, socket: &Path) -> anyhow::Result<Vec
         binaries.program("postgres").display().to_string(),
         "-D".to_owned(),
     ];
-    line.push(home.data().display().to_string());
+    line.push(server_folder.data().display().to_string());
     line.extend(
         settings
             .into_iter()
@@ -275,15 +288,20 @@ fn server(home: &Home, binaries: &Binaries, socket: &Path) -> anyhow::Result<Vec
     Ok(line)
 }
 
-/// Starts the server below its watchdog, in a process group of its own: a Ctrl-C is ours to handle, and the
-/// server must outlive the last of our writes.
-fn watch(home: &Home, server: &[String], socket: &Path, log: File) -> anyhow::Result<Child> {
-    let (signal, remove) = if home.is_throwaway() {
-        ("QUIT", home.folder.as_path())
+/// Starts the server below its watchdog, in a process group of its own: Ctrl-C must not reach the server,
+/// which has to outlive the last of our writes.
+fn watch(
+    server_folder: &ServerFolder,
+    server: &[String],
+    socket: &Path,
+    log: File,
+) -> anyhow::Result<Child> {
+    let (signal, remove) = if server_folder.is_throwaway() {
+        ("QUIT", server_folder.folder.as_path())
     } else {
         ("INT", Path::new(""))
     };
-    let mut command = home.command("/bin/sh");
+    let mut command = server_folder.command("/bin/sh");
     command
         .args([
             "-c",
@@ -305,7 +323,7 @@ fn watch(home: &Home, server: &[String], socket: &Path, log: File) -> anyhow::Re
 /// Waits until the server answers, and makes our role and database if they are not there.
 async fn prepare(watchdog: &mut Child, socket: &Path) -> anyhow::Result<()> {
     let admin = url(SUPERUSER, "postgres", socket);
-    let deadline = clock::instant() + PATIENCE;
+    let deadline = clock::instant() + START_TIMEOUT;
     let mut connection = loop {
         match PgConnection::connect(admin.expose()).await {
             Ok(connection) => break connection,

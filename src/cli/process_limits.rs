@@ -4,7 +4,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// A crash leaves no copy of the memory on a disk, and other processes of the same user cannot look into it: it holds
 /// keys, credentials and conversations. A machine that does not allow this is told about and served all the same.
-pub fn keep_out_of_core_dumps() {
+pub fn disable_core_dumps() {
     let done = setrlimit(Resource::RLIMIT_CORE, 0, 0);
     #[cfg(target_os = "linux")]
     let done = done.and_then(|()| nix::sys::prctl::set_dumpable(false));

@@ -21,7 +21,7 @@ pub async fn run(config: Config, env: Environment) -> anyhow::Result<()> {
     with_database_within(config.database_wait, &config, &env, async |db| {
         let service = Service::start(config.clone(), &env, db).await?;
         tracing::info!(address = %service.address, "listening");
-        service.until_asked_to_stop().await
+        service.run_until_stopped().await
     })
     .await
 }
@@ -105,8 +105,8 @@ impl Service {
     }
 
     /// Waits for a signal, then stops in order.
-    pub async fn until_asked_to_stop(self) -> anyhow::Result<()> {
-        let stop = asked_to_stop().await?;
+    pub async fn run_until_stopped(self) -> anyhow::Result<()> {
+        let stop = wait_for_stop_signal().await?;
         if stop == Stop::Drain {
             let seconds = self.app.config.drain.as_secs();
             tracing::info!(
@@ -116,7 +116,7 @@ impl Service {
             self.app.draining.cancel();
             tokio::select! {
                 () = tokio::time::sleep(self.app.config.drain) => {}
-                again = asked_to_stop() => drop(again?),
+                again = wait_for_stop_signal() => { again?; }
             }
         }
         tracing::info!("stopping; running work may end first");
@@ -135,7 +135,7 @@ impl Service {
 async fn enter(app: &App) -> Result<()> {
     let end = Instant::now() + app.config.database_wait;
     loop {
-        match keys::standing::enter(&app.keys, app.replica).await {
+        match keys::replica_keys::enter(&app.keys, app.replica).await {
             Err(Error::Busy { retry_after, .. }) if Instant::now() < end => {
                 tokio::time::sleep(retry_after).await;
             }
@@ -154,7 +154,7 @@ enum Stop {
 }
 
 /// SIGINT or SIGTERM.
-async fn asked_to_stop() -> anyhow::Result<Stop> {
+async fn wait_for_stop_signal() -> anyhow::Result<Stop> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| Stop::AtOnce).map_err(Into::into),

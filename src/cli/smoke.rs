@@ -1,6 +1,6 @@
 //! `chatelaine smoke <pack> [server]`: can a pack's servers be reached, in which protocol era, which tools
-//! have they, and what do those look like to each role? A personal server that is named is tried with what
-//! whoever runs this enters, of which nothing is kept. Needs no database.
+//! have they, and what may each role do with them? A personal server that is named is tried with values that
+//! the operator enters; they are not kept. Needs no database.
 
 mod entry;
 
@@ -9,12 +9,12 @@ use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, process::ExitCo
 use crate::{
     domain::{
         config::{Config, Environment},
-        connection::Trouble,
+        connection::ConnectionTestError,
         ids::TenantId,
         owner::ConnectionOwner,
         pack::Pack,
         personal,
-        policy::{Decision, Standing, decide},
+        policy::{Decision, EffectiveAccess, decide},
         principal::{GUEST, roles_named_by},
         server::{AccessMode, ServerSpec},
     },
@@ -61,7 +61,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
                     AccessMode::UserControlled if args.server.is_none() => {
                         let command =
                             format!("`chatelaine smoke {} {}`", args.pack.display(), spec.id);
-                        super::say(&format!(
+                        super::print_line(&format!(
                             "{} {}: personal; {command} asks for a credential and tries it",
                             pack.id(),
                             spec.id
@@ -91,7 +91,7 @@ pub async fn run(args: &Args, config: &Config, env: &Environment) -> anyhow::Res
 async fn try_shared(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> bool {
     let found = discover(mcp, pack, spec).await;
     if let Err(error) = &found {
-        super::say(&format!(
+        super::print_line(&format!(
             "{} {}: not reachable: {error}",
             pack.id(),
             spec.id
@@ -103,8 +103,8 @@ async fn try_shared(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> bool {
 /// The same for a personal server, with what is entered now.
 async fn try_personal(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> anyhow::Result<bool> {
     let values = entry::ask(pack, spec).await?;
-    let failed = |trouble: Trouble, why: &str| {
-        super::say(&format!(
+    let failed = |trouble: ConnectionTestError, why: &str| {
+        super::print_line(&format!(
             "{} {}: {}: {}\n  {why}",
             pack.id(),
             spec.id,
@@ -117,14 +117,14 @@ async fn try_personal(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> anyhow::Resu
         Ok(spec) => spec,
         Err(unfit) => {
             return failed(
-                Trouble::BadTemplate,
+                ConnectionTestError::BadTemplate,
                 &format!("{} {}", unfit.field, unfit.fault),
             );
         }
     };
     match discover(mcp, pack, &spec).await {
         Ok(()) => Ok(true),
-        Err(error) => failed(Trouble::from(&error), &error.message),
+        Err(error) => failed(ConnectionTestError::from(&error), &error.message),
     }
 }
 
@@ -139,13 +139,13 @@ async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpEr
     let started = crate::domain::clock::instant();
     let discovery = mcp.discover(&key, &Arc::new(spec.clone())).await?;
     let took = started.elapsed().as_millis();
-    super::say(&format!(
+    super::print_line(&format!(
         "{} {}: reachable in {took} ms, protocol {}",
         pack.id(),
         spec.id,
         discovery.protocol
     ));
-    super::say(&table(pack, spec, &discovery));
+    super::print_line(&table(pack, spec, &discovery));
     Ok(())
 }
 
@@ -153,12 +153,12 @@ async fn discover(mcp: &Mcp, pack: &Pack, spec: &ServerSpec) -> Result<(), McpEr
 fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
     let mut roles: BTreeSet<&str> = roles_named_by(pack);
     roles.insert(GUEST);
-    let mut standings: Vec<(&str, Standing)> = roles
+    let mut standings: Vec<(&str, EffectiveAccess)> = roles
         .into_iter()
         .map(|role| {
             (
                 role,
-                Standing {
+                EffectiveAccess {
                     roles: BTreeSet::from([role.to_owned()]),
                     admin: false,
                 },
@@ -167,7 +167,7 @@ fn table(pack: &Pack, spec: &ServerSpec, discovery: &Discovery) -> String {
         .collect();
     standings.push((
         "(admin)",
-        Standing {
+        EffectiveAccess {
             roles: BTreeSet::new(),
             admin: true,
         },

@@ -1,5 +1,5 @@
-//! `chatelaine tenant`: tenants, their issuers and their keys. The operator's own door: who can reach the
-//! database may use it.
+//! `chatelaine tenant`: tenants, their issuers and their keys. A command for operators: access to the
+//! database is enough to use it.
 
 mod issuer;
 mod key;
@@ -93,7 +93,7 @@ pub async fn run(
                 "tenant {name:?} would be removed with everything it has; confirm with --yes"
             );
             remove_tenant(db, tenant.id).await?;
-            tell(db, tenant.id).await?;
+            hint_replicas(db, tenant.id).await?;
             writeln!(out, "tenant {name} removed")?;
         }
         Command::Issuer(command) => issuer::run(command, db, out).await?,
@@ -114,7 +114,7 @@ async fn suspend(
         ..TenantChange::default()
     };
     let (tenant, changed) = change_tenant(db, clock, name, change).await?;
-    tell(db, tenant.id).await?;
+    hint_replicas(db, tenant.id).await?;
     let (state, before) = (
         if suspended { "suspended" } else { "active" },
         if changed { "" } else { " already" },
@@ -126,8 +126,8 @@ async fn suspend(
     Ok(())
 }
 
-/// Lets the replicas look at once.
-async fn tell(db: &Db, tenant: TenantId) -> anyhow::Result<()> {
+/// Tells the replicas that a tenant has changed.
+async fn hint_replicas(db: &Db, tenant: TenantId) -> anyhow::Result<()> {
     Ok(db
         .hint(ReplicaId::new(), &[Hint::Tenant { tenant }])
         .await?)

@@ -6,7 +6,7 @@ use time::Duration;
 
 use crate::{
     app::accounts::{
-        development::{self, Person},
+        development::{self, DevelopmentUser},
         find_tenant,
     },
     domain::clock::Clock,
@@ -58,7 +58,7 @@ pub async fn run(
         hours,
         ..
     } = args;
-    let person = Person {
+    let person = DevelopmentUser {
         user,
         name,
         email,

@@ -1,5 +1,5 @@
-//! Who may come in: tenants, the issuers that vouch for their users, and API keys. Rows as the rest of the
-//! house sees them; no secret is in them.
+//! Who may sign in: tenants, the issuers that vouch for their users, and API keys. These are the rows as the
+//! layers above see them; they hold no secret.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ use super::{
     usage::Limits,
 };
 
-/// An organisation.
+/// An organisation. Nothing crosses from one to another.
 #[derive(Clone, Debug)]
 pub struct Tenant {
     pub id: TenantId,
@@ -22,7 +22,7 @@ pub struct Tenant {
     pub display_name: Option<String>,
     /// The agents that serve it; absent: every one.
     pub agents: Option<Vec<String>>,
-    /// Whether somebody without a token may ask for a guest's.
+    /// Whether a caller without a token may ask for a guest's token.
     pub guests: bool,
     /// Since then its tokens and keys are refused.
     pub suspended_at: Option<OffsetDateTime>,
@@ -38,7 +38,7 @@ impl Tenant {
             .is_none_or(|agents| agents.iter().any(|name| name == agent.as_str()))
     }
 
-    /// Refuses what is done for a tenant that is on hold.
+    /// Fails when the tenant is suspended.
     pub fn require_active(&self) -> Result<()> {
         if self.suspended_at.is_none() {
             return Ok(());
@@ -50,7 +50,7 @@ impl Tenant {
     }
 }
 
-/// Somebody whose tokens a tenant accepts: exactly this `iss`, `aud` and algorithm.
+/// An issuer whose tokens a tenant accepts: exactly this `iss`, `aud` and algorithm.
 #[derive(Clone, Debug)]
 pub struct Issuer {
     pub id: IssuerId,
@@ -62,7 +62,7 @@ pub struct Issuer {
     pub keys: IssuerKeys,
 }
 
-/// Where the key is that checks an issuer's signatures.
+/// Where the key is that verifies an issuer's signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IssuerKeys {
     /// URL of a JSON Web Key Set.
@@ -82,7 +82,7 @@ pub struct ApiKey {
     /// The public part of the key, to recognise it by.
     pub prefix: String,
     pub scopes: Scopes,
-    pub speaker: Speaker,
+    pub speaker: KeyKind,
     pub chat: ChatSettings,
     pub created_at: OffsetDateTime,
     pub expires_at: Option<OffsetDateTime>,
@@ -134,18 +134,18 @@ impl ShownCalls {
     }
 }
 
-/// For whom a key speaks.
+/// Whose requests a key makes.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Speaker {
+pub enum KeyKind {
     /// For itself, with these claims.
     Service(Map<String, Value>),
     /// For the users that its requests name.
     Frontend(FrontendHeaders),
-    /// For one person who is not authenticated.
+    /// For one guest.
     Guest,
 }
 
-impl Speaker {
+impl KeyKind {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Service(_) => "service",
@@ -155,11 +155,12 @@ impl Speaker {
     }
 }
 
-/// A user of a tenant, as far as rows tell of them.
+/// A user of a tenant, as known from rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SeenUser {
     pub id: String,
-    /// When they last did something that is written down; with nothing better, the beginning of that day (UTC).
+    /// When the user last did something that left a row. Where only the day is known, the beginning of that
+    /// day (UTC).
     #[serde(
         skip_serializing_if = "Option::is_none",
         with = "time::serde::rfc3339::option"
@@ -176,7 +177,7 @@ pub struct SeenUser {
     pub tool_calls_today: i64,
 }
 
-/// That somebody has a credential, and how it is; never what is in it.
+/// The state of a credential that a user has. Never its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UserCredential {
     pub agent: String,
@@ -193,7 +194,8 @@ pub enum Frontend {
     Librechat,
 }
 
-/// What somebody says about a frontend's headers: those of a known one, of which some are others, or all by name.
+/// The header names that a key's settings give: those of a known frontend, with some replaced, or all by
+/// name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontendSettings {
@@ -215,7 +217,7 @@ impl FrontendSettings {
         *self == Self::default()
     }
 
-    /// `None` when it is not said who the user is.
+    /// `None` when no header names the user.
     pub fn headers(self) -> Option<FrontendHeaders> {
         let preset = self.preset.map(|preset| match preset {
             Frontend::OpenWebui => FrontendHeaders::open_webui(),

@@ -155,7 +155,7 @@ pub struct Approval {
     pub expires_at: OffsetDateTime,
     pub changed_at: OffsetDateTime,
     pub finished_at: Option<OffsetDateTime>,
-    /// What arrived after the outcome was given up for unknown. It changes nothing.
+    /// What arrived after the call was recorded as of unknown outcome. It changes nothing.
     pub evidence: Option<String>,
     /// What an approver found out about an unknown outcome.
     pub recorded: Option<Recorded>,
@@ -257,8 +257,8 @@ pub struct Recorded {
     pub at: OffsetDateTime,
 }
 
-/// The power to decide requests: who, and in which roles at which agents. [`Principal::approver`] is the only
-/// way to it, so whoever holds one holds an approver role now.
+/// The right to decide requests: the user, and the roles at each agent. [`Principal::approver`] is the only
+/// way to get one, so its holder has an approver role now.
 #[derive(Clone, Debug)]
 pub struct Approver {
     tenant: TenantId,

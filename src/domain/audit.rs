@@ -1,9 +1,9 @@
 //! The audit trail: who did what, when, and how it ended. Content is in it as hashes only; ids, names and
 //! counts say what was concerned, never an argument, a result, a value or a token.
 //!
-//! A tool call is an `AuditRow` of the gate, written in batches. Everything else is a [`Fact`], written in the
-//! transaction of what it says. What concerns no single tenant (the keys of the ring) or outlives one (that it
-//! was removed, with its trail) is in the operator's own trail.
+//! A tool call is an `AuditRow` of the gate, written in batches. Everything else is a [`Fact`], written in
+//! the transaction of the change that it describes. Facts that concern no single tenant (the keys of the
+//! ring), or that outlive the tenant (its removal), are in the operator's own trail.
 
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -11,9 +11,9 @@ use uuid::Uuid;
 
 use super::ids::{AuditId, RunId};
 
-/// The actor of what was done on the command line, or with the operator's token. No user has this id.
+/// The actor for the command line and for the operator's token. No user has this id.
 pub const OPERATOR: &str = "operator";
-/// The actor of what the program did by itself. No user has this id.
+/// The actor for the program itself. No user has this id.
 pub const SYSTEM: &str = "system";
 
 /// Something that was done, as it is written down.
@@ -98,7 +98,7 @@ pub struct OperatorLine {
     pub detail: Option<String>,
 }
 
-/// Which lines. What is absent does not matter.
+/// Selects lines. An absent field selects every line.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     pub actor: Option<String>,
@@ -113,11 +113,13 @@ pub struct Filter {
     pub until: Option<OffsetDateTime>,
 }
 
-/// How far the time in a line's id and the line's own may be apart: clocks of processes and the database differ.
+/// How far the time in a line's id may be from the line's own time: the clocks of processes and of the
+/// database differ.
 const SLACK: time::Duration = time::Duration::minutes(10);
 
 impl Filter {
-    /// The ids between which every line of the filter's time lies, so that only those are looked at.
+    /// The smallest and the largest id that a line of the filter's time can have, so that the query reads
+    /// only these.
     pub fn ids(&self) -> (Uuid, Uuid) {
         let first = self
             .since

@@ -1,4 +1,5 @@
-//! How long to wait before something that failed is tried again. The chance comes from the caller, so that this is pure.
+//! How long to wait before a failed piece of work is tried again. The caller passes the random number, so
+//! that this is pure.
 
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ pub fn delay(first: Duration, longest: Duration, failures: u32, chance: f64) -> 
     spread(doubled.min(longest), chance)
 }
 
-/// A fifth less or more, by a chance from 0 to 1: what failed at once is not tried again at once.
+/// Changes a delay by up to a fifth, by a chance from 0 to 1, so that work that failed together is not
+/// retried together.
 pub fn spread(delay: Duration, chance: f64) -> Duration {
     delay.mul_f64(0.8 + 0.4 * chance.clamp(0.0, 1.0))
 }

@@ -1,6 +1,6 @@
 //! JSON that has one spelling (RFC 8785), so that what was approved can be named by a hash and compared byte
 //! by byte with what runs. Text that two readers could understand differently (I-JSON, RFC 7493) has none:
-//! [`irregularity`] finds it in the text, because a parsed value no longer shows it.
+//! [`ambiguity`] finds it in the text, because a parsed value no longer shows it.
 
 use std::{collections::HashSet, fmt};
 
@@ -25,7 +25,7 @@ pub fn hash(text: &str) -> Hash {
     Sha256::digest(text.as_bytes()).into()
 }
 
-/// What a tool was when somebody consented to a call of it: SHA-256 over everything that it says of itself.
+/// What a tool was when an approver consented to a call of it: SHA-256 over its whole description.
 pub fn fingerprint(tool: &Tool) -> Result<Hash, String> {
     let raw = |json: &RawValue| {
         serde_json::from_str::<Value>(json.get()).map_err(|error| error.to_string())
@@ -59,9 +59,9 @@ pub fn with_defaults(schema: &RawValue, mut arguments: Value) -> Value {
     arguments
 }
 
-/// Why two readers could understand this JSON differently; `None` when they cannot, and for text that is no
-/// JSON at all, which is somebody else's to say.
-pub fn irregularity(text: &str) -> Option<String> {
+/// Why two readers could understand this JSON differently. `None` when they cannot, and for text that is not
+/// JSON, which the parser reports.
+pub fn ambiguity(text: &str) -> Option<String> {
     serde_json::from_str::<serde::de::IgnoredAny>(text).ok()?;
     if let Some(number) = numbers(text).find(|number| !is_interoperable(number)) {
         return Some(format!(
@@ -298,7 +298,7 @@ mod tests {
             ),
             (r#"{"n":1e-400}"#, "1e-400"),
         ] {
-            let found = irregularity(given).unwrap_or_default();
+            let found = ambiguity(given).unwrap_or_default();
             assert!(found.contains(word), "{given}: {found:?}");
         }
     }
@@ -311,7 +311,7 @@ mod tests {
             r#"{"text":"9007199254740993 \" 9007199254740993","x\"9007199254740993":null}"#,
             "{not json",
         ] {
-            assert_eq!(irregularity(given), None, "{given}");
+            assert_eq!(ambiguity(given), None, "{given}");
         }
     }
 

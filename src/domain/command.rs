@@ -1,4 +1,4 @@
-//! The slash commands by name. What each does is said in `app::chat::commands`, and to people by `/help`.
+//! The names of the slash commands. `app::chat::commands` says what each one does, and `/help` tells users.
 
 pub const NAMES: [&str; 15] = [
     "/help",
@@ -18,7 +18,7 @@ pub const NAMES: [&str; 15] = [
     "/logout",
 ];
 
-/// Whether a text is one of them, with whatever follows.
-pub fn is_one(text: &str) -> bool {
+/// Whether a text begins with one of these commands.
+pub fn is_command(text: &str) -> bool {
     NAMES.contains(&text.split_whitespace().next().unwrap_or_default())
 }

@@ -1,24 +1,24 @@
-//! What may be wrong with a connection.
+//! Why the test of a connection fails.
 
 use serde::Serialize;
 
 /// Why a connection test failed. The names are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Trouble {
+pub enum ConnectionTestError {
     /// The server does not accept what was entered.
     Unauthorized,
-    /// Nobody answers there, or only with errors of its own.
+    /// Nothing answers at the address, or only with server errors.
     Unreachable,
     /// No answer in time.
     Timeout,
-    /// What was entered does not fit where the pack puts it.
+    /// The user's value cannot be put where the pack puts it.
     BadTemplate,
-    /// Somebody answers, and it is no MCP server.
+    /// Something answers, and it is not an MCP server.
     NotMcp,
 }
 
-impl Trouble {
+impl ConnectionTestError {
     /// The stable name.
     pub fn code(self) -> &'static str {
         match self {

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use super::ids::{AgentId, CredentialId, ServerId, TenantId, UserId};
 
-/// One generation of a credential: whose it is and what for. This is what its content is sealed for.
+/// One generation of a credential: its user, agent and server. Its content is sealed for exactly these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialRef {
     pub tenant: TenantId,
@@ -34,7 +34,7 @@ pub enum CredentialState {
     Active,
     /// The server answered a definite 401 or 403.
     Rejected,
-    /// It cannot be opened. Kept: a key may come back, or the user enters it again.
+    /// It cannot be opened. The row is kept: a key may come back, or the user enters the values again.
     Quarantined,
 }
 

@@ -1,5 +1,6 @@
-//! What a server asks the user in the middle of a call: a form of a few plain fields, or to open an address. All of it
-//! is text of the server: capped, shown under the server's name, and never a request for a secret.
+//! What a server asks the user in the middle of a call: a form of a few plain fields, or an address to open.
+//! All of it is text of the server. It is capped, shown under the server's name, and never a request for a
+//! secret.
 //!
 //! Invariant: an answer goes to the server that asked, with the state that the server gave, and nowhere else. It cannot
 //! be printed.
@@ -16,7 +17,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 use url::Url;
 
 pub use self::{
-    form::{Fault, Field, Format, Kind, match_choice, parse_boolean},
+    form::{AnswerError, Field, Format, Kind, match_choice, parse_boolean},
     pending::{Elicitation, Entered, Request, State},
     prompt::{fault_notice, prompt},
 };
@@ -42,12 +43,12 @@ pub struct InputRequired {
     pub state: Option<String>,
 }
 
-/// Why a question is not put to the user.
+/// Why a question is not shown to the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// It asks for a secret: this field, or this message.
     Secret(String),
-    /// It asks for something else than an answer, or in a way that cannot be shown.
+    /// The question asks for something other than an answer, or it cannot be shown.
     Unanswerable(String),
 }
 
@@ -68,7 +69,7 @@ pub struct Question {
 pub enum Mode {
     /// Without fields it asks whether the user agrees.
     Form(Vec<Field>),
-    /// An address to open, which only the user does.
+    /// An address to open. Only the user opens it.
     Url { address: Url, host: String },
 }
 
@@ -80,7 +81,7 @@ pub enum Step<'a> {
     Confirm(&'a Question),
 }
 
-/// An answer to all questions of a call without any values.
+/// An answer that dismisses all questions of a call, without values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dismissal {
@@ -145,7 +146,7 @@ impl Answer {
     }
 }
 
-/// What is asked, one step after the other.
+/// The steps in which the user is asked.
 pub fn steps(questions: &[Question]) -> Vec<Step<'_>> {
     questions.iter().flat_map(steps_of).collect()
 }
@@ -176,19 +177,19 @@ impl Step<'_> {
     }
 
     /// What a text means as the answer; `Null` leaves a field out.
-    pub fn value(&self, text: &str) -> Result<Value, Fault> {
+    pub fn value(&self, text: &str) -> Result<Value, AnswerError> {
         match self {
             Self::Field(_, field) => field.value(text),
             Self::Confirm(_) => form::yes_or_no(text)
                 .map(Value::Bool)
-                .ok_or(Fault::NotABoolean),
+                .ok_or(AnswerError::NotABoolean),
         }
     }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire<'a> {
+struct RawInputRequired<'a> {
     #[serde(borrow, default)]
     input_requests: Option<&'a RawValue>,
     #[serde(default)]
@@ -218,7 +219,7 @@ struct WireElicitation<'a> {
 
 /// Reads an answer that asks for input; the error says why it cannot be understood at all.
 pub fn read(result: &RawValue) -> Result<InputRequired, String> {
-    let wire: Wire =
+    let wire: RawInputRequired =
         serde_json::from_str(result.get()).map_err(|_| "it cannot be read".to_owned())?;
     if wire
         .request_state
@@ -232,7 +233,7 @@ pub fn read(result: &RawValue) -> Result<InputRequired, String> {
         return Err(format!("its questions have more than {BYTES} bytes"));
     }
     // The order of the server is the order in which the user is asked.
-    let requests: Ordered =
+    let requests: OrderedMembers =
         serde_json::from_str(requests).map_err(|_| "its questions cannot be read".to_owned())?;
     if requests.0.is_empty() && wire.request_state.is_none() {
         return Err("it asks for nothing".to_owned());
@@ -264,25 +265,25 @@ pub fn read_single(params: Option<&RawValue>) -> InputRequired {
 }
 
 /// An object whose members stay in the order of the text.
-struct Ordered(Vec<(String, Box<RawValue>)>);
+struct OrderedMembers(Vec<(String, Box<RawValue>)>);
 
-impl<'de> Deserialize<'de> for Ordered {
+impl<'de> Deserialize<'de> for OrderedMembers {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visitor;
         impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = Ordered;
+            type Value = OrderedMembers;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object")
             }
             fn visit_map<M: serde::de::MapAccess<'de>>(
                 self,
                 mut map: M,
-            ) -> Result<Ordered, M::Error> {
+            ) -> Result<OrderedMembers, M::Error> {
                 let mut all = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     all.push(entry);
                 }
-                Ok(Ordered(all))
+                Ok(OrderedMembers(all))
             }
         }
         deserializer.deserialize_map(Visitor)
@@ -353,7 +354,8 @@ fn parse_question(key: &str, params: &str) -> Result<Question, Refusal> {
     })
 }
 
-/// An address that can be shown for what it is: its host is spelt as browsers send it.
+/// An address that is safe to show: its host is spelt as browsers send it, so the user sees where the address
+/// leads.
 fn address(text: &str) -> Result<(Url, String), &'static str> {
     let url = Url::parse(text).map_err(|_| "an address that is none")?;
     let plain = text.len() <= ADDRESS && !text.chars().any(|c| c.is_control() || c.is_whitespace());

@@ -3,7 +3,7 @@
 use encoding_rs::Encoding;
 
 /// The encoding of a label such as `utf-8`, `latin-1`, `cp1252` or `utf-16-le`; the error says what to write.
-pub fn named(label: &str) -> Result<&'static Encoding, String> {
+pub fn parse_label(label: &str) -> Result<&'static Encoding, String> {
     let plain = label.trim().to_ascii_lowercase().replace('_', "-");
     let spellings = [
         plain.clone(),

@@ -16,7 +16,7 @@ pub enum Error {
     /// There is no such session, or it is not the principal's. The sentence is the registry document's.
     #[error("Session not found: {0}")]
     SessionNotFound(String),
-    /// Nobody is who they say they are.
+    /// The caller has no valid credential.
     #[error("{0}")]
     Unauthenticated(String),
     /// The principal is known and may not do this.
@@ -28,28 +28,28 @@ pub enum Error {
     /// What was given cannot be used; `field` is the path of it.
     #[error("{field}: {reason}")]
     Invalid { field: String, reason: Reason },
-    /// The thing is in a state in which this cannot be done.
+    /// The state of the thing does not allow this.
     #[error("{0}")]
     Conflict(String),
-    /// A request with the same key came first; what that one began is the answer.
+    /// A request with the same key came first. The answer is what the first request began.
     #[error("a request with the same key was made at the same time; send it again")]
     Repeated,
-    /// Too much at once; the same request may be made again after `retry_after`.
+    /// Too many requests at once. The same request may be sent again after `retry_after`.
     #[error("{reason}")]
     Busy {
         reason: String,
         retry_after: Duration,
     },
-    /// As much as was allowed has been used; there is more after `retry_after`.
+    /// A limit is used up. There is more after `retry_after`.
     #[error("{reason}")]
     Limited {
         reason: String,
         retry_after: Duration,
     },
-    /// Something that this request depends on does not work (a model, an MCP server).
+    /// Another system that this request needs does not work: a model or an MCP server.
     #[error("{0}")]
     Unavailable(String),
-    /// Our fault. The caller learns only that; the cause is for the log.
+    /// A defect of this program or its database. The caller learns only that; the cause is for the log.
     #[error("internal error")]
     Internal(#[source] anyhow::Error),
 }

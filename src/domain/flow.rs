@@ -1,5 +1,5 @@
-//! A configuration flow: where somebody is who connects a personal server in a conversation. It is a row, so
-//! that it outlives restarts and goes on at any replica.
+//! A configuration flow: the step at which a user is who connects a personal server in a conversation. It is
+//! a row, so it survives restarts and goes on at any replica.
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -17,7 +17,7 @@ pub struct Flow {
     pub step: Step,
     /// Chosen; absent while picking.
     pub server: Option<String>,
-    /// Whatever is typed at this step may be a secret.
+    /// A text that the user types at this step may be a secret.
     pub secret: bool,
     /// What was entered so far, sealed.
     pub entered: Option<Vec<u8>>,

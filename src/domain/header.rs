@@ -1,6 +1,5 @@
-//! Headers that somebody who is not the program may name and fill: a pack, a user, the registry.
-//!
-//! Some belong to the transport and are never theirs. No value ends its header or starts another one.
+//! Headers that a pack, a user or the registry may name and fill. Some headers belong to the transport and
+//! can never be set. No value ends its header or starts another one.
 
 /// Checks the name of a header that a pack or the registry may set.
 pub fn check_name(name: &str) -> Result<(), String> {

@@ -67,9 +67,9 @@ pub enum Badge {
     ApprovalRequests,
 }
 
-/// What decides whether an item is shown.
+/// What the visibility and the badge of an item depend on.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Circumstances {
+pub struct MenuContext {
     pub authenticated: bool,
     pub configuring: bool,
     /// The agent has servers that a user brings a credential for.
@@ -123,7 +123,7 @@ impl Action {
 }
 
 impl Item {
-    /// The item of a pack that does not say how it wants it.
+    /// The item of a pack that gives only the action.
     pub fn of(action: Action) -> Self {
         let (id, _) = Action::ALL
             .into_iter()
@@ -138,8 +138,8 @@ impl Item {
         }
     }
 
-    /// Whether the item is shown, and may be selected. A pack cannot show what would do nothing.
-    pub fn is_visible(&self, now: Circumstances) -> bool {
+    /// Whether the item is shown and may be selected. A pack cannot show an item that has no effect now.
+    pub fn is_visible(&self, now: MenuContext) -> bool {
         let sensible = match self.action {
             Action::McpConfig => now.authenticated && now.personal_servers,
             Action::AbortConfig => now.configuring,
@@ -160,7 +160,7 @@ impl Item {
     }
 
     /// The number beside the item.
-    pub fn count(&self, now: Circumstances) -> Option<i64> {
+    pub fn count(&self, now: MenuContext) -> Option<i64> {
         let count = match self.badge? {
             Badge::NeedsAttention => now.needs_attention,
             Badge::PendingApprovals => now.pending_approvals,

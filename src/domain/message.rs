@@ -174,8 +174,8 @@ pub struct CallOutcome {
 }
 
 impl CallOutcome {
-    /// The outcome as a model reads it. What the server said stands in JSON, where none of it can pass for the
-    /// program's words.
+    /// The outcome as a model reads it. The server's words stand in JSON, so that none of them can pass for
+    /// the program's words.
     pub fn for_model(&self) -> String {
         let outcome = serde_json::json!({
             "server": self.server, "tool": self.tool, "status": self.status, "result": self.text,
@@ -221,8 +221,8 @@ impl CallStatus {
     }
 }
 
-/// By hand, because a tagged enum reads everything before it knows the tag: a server's raw result must not be
-/// read at all, it may hold numbers and text that can be kept and not understood.
+/// Written by hand, because a tagged enum parses everything before it knows the tag. A server's raw result
+/// must not be parsed: it may hold numbers and text that Rust cannot represent.
 impl<'de> Deserialize<'de> for Part {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]

@@ -1,8 +1,8 @@
 //! The server that is built in: its tools start other agents of the tenant and look after them. A pack names it by
 //! `url: ${runner.orchestrator_mcp_url}`.
 //!
-//! What comes back from a started agent is data: [`Callback::for_model`] is the only way of it to a model that did
-//! not ask for it, and nothing in it can end the element that it stands in.
+//! The result of a started agent is data. [`Callback::for_model`] is the only way in which it reaches a model
+//! that did not ask for it, and no text in it can close the element that holds it.
 
 use std::sync::Arc;
 
@@ -20,11 +20,12 @@ use super::{
 
 /// How a pack names its address.
 pub const REFERENCE: &str = "${runner.orchestrator_mcp_url}";
-/// What that stands for. Its tools are called in process: nothing listens there, and nothing can.
+/// The address that this name stands for. The tools are called in process, so nothing listens at this
+/// address.
 pub const ADDRESS: &str = "http://127.0.0.1:0/mcp";
-/// The one tool that takes something away.
+/// The only tool that deletes something.
 pub const DELETE_ALL: &str = "delete_all_agent_sessions";
-/// Who consents to [`DELETE_ALL`] when a pack does not say.
+/// The role that consents to [`DELETE_ALL`] when the pack names none.
 const APPROVER: &str = "admin";
 
 /// Characters of a result; a longer one is cut and says so.
@@ -45,8 +46,8 @@ pub fn is_built_in(server: &ServerSpec) -> bool {
     server.url().is_some_and(is_address)
 }
 
-/// The access rules of a pack with a policy for [`DELETE_ALL`], unless they have one: whoever holds the role `admin`
-/// consents, an admin of the pack needs nobody.
+/// Adds a policy for [`DELETE_ALL`] to the access rules of a pack that has none for it: a holder of the role
+/// `admin` consents, and an admin of the pack needs no approver.
 pub fn guarded(access: Option<ToolAccess>) -> ToolAccess {
     let mut access = access.unwrap_or_default();
     let named = |policy: &ApprovalPolicy| {
@@ -189,7 +190,7 @@ pub fn status_name(status: RunStatus) -> &'static str {
 }
 
 impl Callback {
-    /// For the model: an element whose text cannot close it, nor be taken for the user's words.
+    /// For the model: an element that its text cannot close, and that cannot be taken for the user's words.
     pub fn for_model(&self) -> String {
         format!(
             "[From the program, not from the user: a session that you started has ended. The element holds what its \
@@ -216,7 +217,7 @@ fn escaped(text: &str) -> String {
             '<' => escaped.push_str("&lt;"),
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
-            // Not to be taken for the sentence in brackets above it.
+            // The text must not look like the sentence in brackets above it.
             '[' => escaped.push_str("&#91;"),
             ']' => escaped.push_str("&#93;"),
             c => escaped.push(c),

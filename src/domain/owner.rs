@@ -1,4 +1,4 @@
-//! Whose a connection to a server is, and whose a list of its tools: everybody's, or that of one credential.
+//! The owner of a connection to a server and of a list of its tools: all users, or one credential.
 //!
 //! Invariant: the text forms are written and read here and nowhere else.
 
@@ -11,8 +11,8 @@ use super::ids::{CredentialId, RunId};
 pub enum ConnectionOwner {
     /// All who may use the server.
     Shared,
-    /// A user's credential. A new one is a new generation, so that it never meets a session that was opened with
-    /// the old one.
+    /// A user's credential. A replaced credential is a new generation, so it never uses a session that was
+    /// opened with the old one.
     Credential { id: CredentialId, generation: u64 },
     /// One run.
     Run(RunId),

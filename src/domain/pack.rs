@@ -1,5 +1,5 @@
-//! A pack is a file an author wrote: who may talk to the agent, in which words, with which model and
-//! which servers. Whatever format it came from, this is all that the rest of the house knows of it.
+//! A pack is a file that an author wrote. It says who may talk to the agent, in which words, with which model
+//! and which servers. Every format is read into this one type.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
@@ -25,7 +25,7 @@ pub struct Pack {
     pub flows: Flows,
     pub servers: Vec<ServerSpec>,
     pub skills: Vec<Skill>,
-    /// What a run of the agent may and must be given.
+    /// The parameters that a run of the agent takes.
     pub params: Option<ParamsSchema>,
     /// Servers that it takes from the registry. Where the pack is put to use for a tenant, those that can be
     /// connected to are among `servers`.
@@ -34,7 +34,8 @@ pub struct Pack {
     pub entries: Vec<Arc<Entry>>,
     /// The folder the pack was read from.
     pub folder: PathBuf,
-    /// SHA-256 of what the pack was made from, in hex: changes whenever its effect may.
+    /// SHA-256 of the files that the pack was made from, in hex. It changes whenever the effect of the pack
+    /// may change.
     pub version: String,
 }
 
@@ -154,7 +155,7 @@ impl Pack {
         &self.metadata.id
     }
 
-    /// Whether both do the same, wherever they were read from.
+    /// Whether both packs have the same effect, wherever they were read from.
     pub fn same_as(&self, other: &Self) -> bool {
         let elsewhere = Self {
             folder: self.folder.clone(),

@@ -1,5 +1,5 @@
-//! What an agent wants to be given besides words: `paramsSchema` of its pack. Checked before a run is created; the
-//! model reads what was given in the message that it answers.
+//! The parameters that an agent takes besides words: `paramsSchema` of its pack. They are checked before a
+//! run is created, and the model reads them in the message that it answers.
 
 use std::collections::BTreeMap;
 
@@ -52,16 +52,19 @@ impl ParamKind {
 
 /// Why parameters cannot be used: which one, and a sentence. Values are not in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub struct InvalidParam {
     pub name: String,
     pub reason: String,
 }
 
-/// Checks what was given. `null` is as good as nothing.
-pub fn check(schema: Option<&ParamsSchema>, params: &Map<String, Value>) -> Result<(), Unfit> {
+/// Checks the parameters of a run. `null` counts as absent.
+pub fn check(
+    schema: Option<&ParamsSchema>,
+    params: &Map<String, Value>,
+) -> Result<(), InvalidParam> {
     let Some(schema) = schema else { return Ok(()) };
     let unfit = |name: &str, reason: String| {
-        Err(Unfit {
+        Err(InvalidParam {
             name: name.to_owned(),
             reason,
         })

@@ -1,5 +1,5 @@
-//! What a user enters for a personal server, and what becomes of it: checked values, and from them the
-//! server as it is for this user.
+//! What a user enters for a personal server: the values are checked, and from them comes the server as this
+//! user reaches it.
 //!
 //! Substitution is literal and happens once: a value that holds `{token}` or `$&` arrives as those
 //! characters. A value can end no header and start no other one: CR, LF and NUL are refused.
@@ -23,7 +23,7 @@ pub struct Values(BTreeMap<String, Secret>);
 
 /// Why a value cannot be used. Never holds the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum FieldError {
     #[error("is missing; enter a value")]
     Missing,
     #[error("holds a line break or a NUL character; remove it")]
@@ -45,15 +45,18 @@ pub enum Fault {
 /// A field and what is wrong with its value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {fault}")]
-pub struct Unfit {
+pub struct InvalidField {
     pub field: String,
-    pub fault: Fault,
+    pub fault: FieldError,
 }
 
 impl Values {
     /// Checks everything that a user entered at once.
-    pub fn check(fields: &[UserField], entered: &BTreeMap<String, Secret>) -> Result<Self, Unfit> {
-        let unfit = |field: &str, fault| Unfit {
+    pub fn check(
+        fields: &[UserField],
+        entered: &BTreeMap<String, Secret>,
+    ) -> Result<Self, InvalidField> {
+        let unfit = |field: &str, fault| InvalidField {
             field: field.to_owned(),
             fault,
         };
@@ -61,7 +64,7 @@ impl Values {
             .keys()
             .find(|name| !fields.iter().any(|field| field.name == **name))
         {
-            return Err(unfit(stray, Fault::Unknown));
+            return Err(unfit(stray, FieldError::Unknown));
         }
         let mut values = Self::default();
         for field in fields {
@@ -107,42 +110,44 @@ impl Values {
     }
 }
 
-/// Checks one value; `Ok(None)` when an optional field was left empty. Blanks around it do not count:
-/// they come from copying, and no header would carry them.
-pub fn check(field: &UserField, entered: &str) -> Result<Option<Secret>, Fault> {
+/// Checks one value. `Ok(None)` when an optional field was left empty. Blanks at both ends are dropped: they
+/// come from copying, and no header carries them.
+pub fn check(field: &UserField, entered: &str) -> Result<Option<Secret>, FieldError> {
     let value = entered.trim_matches([' ', '\t']);
     if value.contains(['\r', '\n', '\0']) {
-        return Err(Fault::LineBreak);
+        return Err(FieldError::LineBreak);
     }
     if value.len() > MAX_VALUE {
-        return Err(Fault::TooLong);
+        return Err(FieldError::TooLong);
     }
     if value.is_empty() {
         return if field.required {
-            Err(Fault::Missing)
+            Err(FieldError::Missing)
         } else {
             Ok(None)
         };
     }
     match field.kind {
         FieldKind::Url => {
-            let url = Url::parse(value).map_err(|_| Fault::NotAnAddress)?;
+            let url = Url::parse(value).map_err(|_| FieldError::NotAnAddress)?;
             if !matches!(url.scheme(), "https" | "http") || !url.has_host() {
-                return Err(Fault::NotAnAddress);
+                return Err(FieldError::NotAnAddress);
             }
         }
-        FieldKind::Boolean if !matches!(value, "true" | "false") => return Err(Fault::NotABoolean),
+        FieldKind::Boolean if !matches!(value, "true" | "false") => {
+            return Err(FieldError::NotABoolean);
+        }
         FieldKind::Select if !field.options.iter().any(|option| option.value == value) => {
-            return Err(Fault::NotAnOption);
+            return Err(FieldError::NotAnOption);
         }
         FieldKind::Text | FieldKind::Secret | FieldKind::Boolean | FieldKind::Select => {}
     }
     Ok(Some(Secret::new(value)))
 }
 
-/// The server as it is for a user who entered these values: headers, query parameters and variables filled
-/// in, over what the pack gives them. A target of which a value is absent is left out.
-pub fn effective(spec: &ServerSpec, values: &Values) -> Result<ServerSpec, Unfit> {
+/// The server as this user reaches it. Headers, query parameters and variables are filled with the user's
+/// values, which replace the pack's. A target without a value is left out.
+pub fn effective(spec: &ServerSpec, values: &Values) -> Result<ServerSpec, InvalidField> {
     let mut spec = spec.clone();
     let fields = std::mem::take(&mut spec.user_config);
     let secrets: Vec<&str> = fields
@@ -183,15 +188,15 @@ pub fn effective(spec: &ServerSpec, values: &Values) -> Result<ServerSpec, Unfit
     Ok(spec)
 }
 
-/// A header with what was entered in it.
-struct Made {
+/// A header that holds the user's values.
+struct RenderedHeader {
     name: String,
     value: Secret,
     template: Template,
 }
 
-/// The header that a field fills, if it fills one and every value of it is there.
-fn header(field: &UserField, values: &Values) -> Result<Option<Made>, Unfit> {
+/// The header that a field fills. `None` when the field fills no header, or when one of its values is absent.
+fn header(field: &UserField, values: &Values) -> Result<Option<RenderedHeader>, InvalidField> {
     let Some(header) = &field.header else {
         return Ok(None);
     };
@@ -204,12 +209,12 @@ fn header(field: &UserField, values: &Values) -> Result<Option<Made>, Unfit> {
         .bytes()
         .all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte))
     {
-        return Err(Unfit {
+        return Err(InvalidField {
             field: field.name.clone(),
-            fault: Fault::NotForHeaders,
+            fault: FieldError::NotForHeaders,
         });
     }
-    Ok(Some(Made {
+    Ok(Some(RenderedHeader {
         name: header.name.clone(),
         value: Secret::new(text),
         template,

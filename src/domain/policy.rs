@@ -86,14 +86,14 @@ pub struct ApprovalPolicy {
 
 impl ApprovalPolicy {
     /// Whether asking for the call is itself one of the approvals that the policy wants.
-    pub fn counts_requester(&self, who: &Standing) -> bool {
+    pub fn counts_requester(&self, who: &EffectiveAccess) -> bool {
         self.self_approval && self.approvers.iter().any(|role| who.roles.contains(role))
     }
 }
 
 /// Who asks, as one pack sees them: roles computed from the claims, and whether `adminUsers` names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Standing {
+pub struct EffectiveAccess {
     pub roles: BTreeSet<String>,
     pub admin: bool,
 }
@@ -105,7 +105,7 @@ pub enum Decision<'a> {
     Approve(&'a ApprovalPolicy),
 }
 
-/// That [`decide`] allowed one tool of one server, which nothing else can say.
+/// Proof that [`decide`] allowed one tool of one server. Only [`decide`] makes one.
 #[derive(Debug, PartialEq)]
 pub struct Allowed<'a> {
     server: &'a ServerSpec,
@@ -183,7 +183,7 @@ impl Denial {
 }
 
 /// Decides about one tool of one server for one principal.
-pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &'a str) -> Decision<'a> {
+pub fn decide<'a>(server: &'a ServerSpec, who: &EffectiveAccess, tool: &'a str) -> Decision<'a> {
     let allow = |self_approved| {
         Decision::Allow(Allowed {
             server,
@@ -231,7 +231,7 @@ pub fn decide<'a>(server: &'a ServerSpec, who: &Standing, tool: &'a str) -> Deci
 
 /// Whether this principal may hear that a tool is outside the server's allowlist: it is, and the server keeps nothing
 /// else from them, so that the answer tells nothing of what others may call.
-pub fn hears_of_allowlist(server: &ServerSpec, who: &Standing, tool: &str) -> bool {
+pub fn may_see_unlisted(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> bool {
     let open = |access: &ToolAccess| {
         access.roles.is_none()
             && matches!(access.default, DefaultAccess::Public | DefaultAccess::All)
@@ -243,12 +243,12 @@ pub fn hears_of_allowlist(server: &ServerSpec, who: &Standing, tool: &str) -> bo
     outside && (who.admin || server.tool_access.as_ref().is_some_and(open))
 }
 
-/// Whether a server's prompts are for this principal. No rule of the pack names prompts, so the tools' rules decide: they
-/// are for whoever may use at least one of the server's tools. Where the server has none, only an access that admits
-/// every tool says something about its prompts; a tool without a name is covered by no narrower rule.
+/// Whether a server's prompts are for this principal. No rule of the pack names prompts, so the rules of the
+/// tools decide: a principal who may use at least one tool of the server may use its prompts. Where the
+/// server has no tools, only a rule that allows every tool includes its prompts.
 pub fn offers_prompts<'t>(
     server: &ServerSpec,
-    who: &Standing,
+    who: &EffectiveAccess,
     tools: impl IntoIterator<Item = &'t str>,
 ) -> bool {
     let may = |tool: &str| !matches!(decide(server, who, tool), Decision::Deny(_));
@@ -262,7 +262,7 @@ pub fn offers_prompts<'t>(
 }
 
 /// Rules 4 and 5, without approval.
-fn admits(access: &ToolAccess, who: &Standing, tool: &str) -> Result<(), Denial> {
+fn admits(access: &ToolAccess, who: &EffectiveAccess, tool: &str) -> Result<(), Denial> {
     let Some(roles) = &access.roles else {
         let open = match access.default {
             DefaultAccess::Public | DefaultAccess::All => true,

@@ -1,5 +1,5 @@
 //! Who is asking: a tenant, an immutable user id, verified claims and a locale. What that means to one
-//! pack (roles, admin) is a [`Standing`], computed here from the claims the pack names.
+//! pack (roles, admin) is a [`EffectiveAccess`], computed here from the claims the pack names.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -13,11 +13,11 @@ use super::{
     error::Error,
     ids::{ApiKeyId, TenantId, UserId},
     pack::{Authentication, Pack},
-    policy::{Standing, ToolAccess},
+    policy::{EffectiveAccess, ToolAccess},
     secret::Secret,
 };
 
-/// The one role of somebody who is not authenticated.
+/// The only role of a guest.
 pub const GUEST: &str = "guest";
 /// What the ids of guests begin with. The guests of a tenant share places for runs under this name.
 pub const GUEST_USER: &str = "guest:";
@@ -81,9 +81,9 @@ impl Principal {
 
     /// Roles and admin right in one pack. Roles that the pack does not name are
     /// dropped; a guest has exactly [`GUEST`] and is never an admin.
-    pub fn standing(&self, pack: &Pack) -> Standing {
+    pub fn standing(&self, pack: &Pack) -> EffectiveAccess {
         if !self.authenticated {
-            return Standing {
+            return EffectiveAccess {
                 roles: BTreeSet::from([GUEST.to_owned()]),
                 admin: false,
             };
@@ -95,7 +95,7 @@ impl Principal {
             .into_iter()
             .filter(|role| named.contains(role.as_str()))
             .collect();
-        Standing {
+        EffectiveAccess {
             roles,
             admin: self.is_admin(auth),
         }
@@ -189,8 +189,8 @@ impl Scopes {
     }
 }
 
-/// The power to manage a tenant. Whoever holds one has been checked: [`Principal::admin`] is the only way
-/// to it.
+/// The right to manage a tenant. Holding one proves the check: [`Principal::admin`] is the only way to get
+/// one.
 #[derive(Clone, Debug)]
 pub struct Admin {
     tenant: TenantId,
@@ -224,12 +224,13 @@ impl Principal {
     }
 }
 
-/// The power over the installation, whose holder belongs to no tenant.
+/// The right to manage the installation. Its holder belongs to no tenant.
 #[derive(Clone, Debug)]
 pub struct Operator(());
 
 impl Operator {
-    /// Whoever sends the token that the settings name. How much of a wrong one is right cannot be timed.
+    /// For a caller that sends the token of the settings. The comparison takes the same time however much of
+    /// a wrong token is right.
     pub fn by_token(token: &Secret, sent: &str) -> Result<Self, Error> {
         let digest = |text: &str| Sha256::digest(text);
         if bool::from(
@@ -244,12 +245,12 @@ impl Operator {
         ))
     }
 
-    /// Whoever can reach the database, as the command line does.
+    /// For a caller that has the database, such as the command line.
     pub fn at_the_database() -> Self {
         Self(())
     }
 
-    /// The power to manage a tenant in its stead; the trail says that it was the operator.
+    /// The right to manage a tenant in place of its admins. The audit trail names the operator.
     pub fn admin_of(&self, tenant: TenantId) -> Admin {
         Admin {
             tenant,

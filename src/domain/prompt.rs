@@ -1,5 +1,5 @@
-//! Prompts that servers offer, and the command that uses one: `/<server>:<prompt> name=value …`. Everything here is
-//! a server's or a user's own text; nothing of it is looked at again after it was read.
+//! Prompts that servers offer, and the command that uses one: `/<server>:<prompt> name=value …`. All text
+//! here is a server's or a user's own; it is never scanned again after it was read.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -29,17 +29,17 @@ pub struct PromptArgument {
     pub required: bool,
 }
 
-/// Who says a text of a prompt. The protocol has no other.
+/// The role of a message of a prompt. The protocol has no other roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Speaker {
+pub enum PromptRole {
     User,
     Assistant,
 }
 
 /// A piece of what a prompt comes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Said {
-    pub by: Speaker,
+pub struct PromptMessage {
+    pub by: PromptRole,
     pub text: String,
 }
 
@@ -54,7 +54,7 @@ pub struct Command<'a> {
 
 /// Why arguments do not fit a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum ArgumentsError {
     /// These are required and were not given.
     Missing(Vec<String>),
     /// No argument is left that this text could be.
@@ -102,7 +102,7 @@ pub fn usage(server: &ServerId, prompt: &ServerPrompt) -> String {
 
 /// Reads `name=value` pairs; a value with blanks stands in double quotes. What names no argument of the prompt is
 /// free text: it is the first required argument that was not given, or else the first optional one.
-pub fn arguments(prompt: &ServerPrompt, rest: &str) -> Result<Map<String, Value>, Unfit> {
+pub fn arguments(prompt: &ServerPrompt, rest: &str) -> Result<Map<String, Value>, ArgumentsError> {
     let mut given = Map::new();
     let mut free: Vec<String> = Vec::new();
     for word in words(rest) {
@@ -126,7 +126,7 @@ pub fn arguments(prompt: &ServerPrompt, rest: &str) -> Result<Map<String, Value>
             left.find(|argument| argument.required == required)
         };
         let Some(argument) = open(true).or_else(|| open(false)) else {
-            return Err(Unfit::Extra(free));
+            return Err(ArgumentsError::Extra(free));
         };
         given.insert(argument.name.clone(), Value::String(free));
     }
@@ -138,7 +138,7 @@ pub fn arguments(prompt: &ServerPrompt, rest: &str) -> Result<Map<String, Value>
     if missing.is_empty() {
         Ok(given)
     } else {
-        Err(Unfit::Missing(missing))
+        Err(ArgumentsError::Missing(missing))
     }
 }
 

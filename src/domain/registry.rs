@@ -15,8 +15,11 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 pub use self::{
     config::{ConfigValue, KeySchema, Kind, SecretName},
-    definition::{Auth, AuthKind, Definition, ScopeKey, Sealable},
-    entry::{AGENTS, CAPABILITIES, ClientCredentialsConfig, Entry, Fault, Grants, Rules, host_of},
+    definition::{Auth, AuthKind, Definition, ScopeKey, SensitiveValues},
+    entry::{
+        AGENTS, CAPABILITIES, ClientCredentialsConfig, Entry, Grants, InvalidDefinition, Rules,
+        host_of,
+    },
 };
 use super::{
     ids::ServerId,
@@ -76,7 +79,7 @@ pub struct Level {
     pub config: BTreeMap<String, Option<ConfigValue>>,
 }
 
-/// Where a value was said.
+/// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     Registry,

@@ -1,5 +1,5 @@
-//! Resources that a tool's result links to. A link is a server's word about a place of its own; what is behind it is
-//! read from that server only, and only because it was linked.
+//! Resources that a tool's result links to. A link is an address of the server's own. Its content is read
+//! from that server only, and only because a result linked to it.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ const LABEL: usize = 256;
 
 /// What a result says of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Linked {
+pub struct ResourceLink {
     pub uri: String,
     pub name: Option<String>,
     pub mime_type: Option<String>,
@@ -25,7 +25,7 @@ pub struct Linked {
 pub struct Link {
     pub server: String,
     pub tool: String,
-    pub linked: Linked,
+    pub linked: ResourceLink,
 }
 
 /// What was read: text, or bytes in Base64.
@@ -49,7 +49,7 @@ pub struct Resource {
 }
 
 /// The resources that a tool's result links to or holds, in its order.
-pub fn links_in(result: &RawValue) -> Vec<Linked> {
+pub fn links_in(result: &RawValue) -> Vec<ResourceLink> {
     #[derive(Deserialize)]
     struct Outcome<'a> {
         #[serde(borrow, default)]
@@ -88,14 +88,14 @@ pub fn links_in(result: &RawValue) -> Vec<Linked> {
         .into_iter()
         .filter_map(|raw| serde_json::from_str::<Block>(raw.get()).ok());
     let linked = blocks.filter_map(|block| match block.kind.as_ref() {
-        "resource_link" => Some(Linked {
+        "resource_link" => Some(ResourceLink {
             uri: block.uri?,
             name: block.name,
             mime_type: block.mime_type,
         }),
         "resource" => {
             let Embedded { uri, mime_type } = serde_json::from_str(block.resource?.get()).ok()?;
-            Some(Linked {
+            Some(ResourceLink {
                 uri,
                 name: None,
                 mime_type,
@@ -111,14 +111,14 @@ pub fn links_in(result: &RawValue) -> Vec<Linked> {
 }
 
 /// With labels that can be shown and stored.
-fn labelled(link: Linked) -> Linked {
+fn labelled(link: ResourceLink) -> ResourceLink {
     let label = |text: String| {
         text.chars()
             .map(|c| if c.is_control() { ' ' } else { c })
             .take(LABEL)
             .collect::<String>()
     };
-    Linked {
+    ResourceLink {
         name: link.name.map(label),
         mime_type: link.mime_type.map(label),
         ..link

@@ -1,8 +1,8 @@
 //! The key ring: the operator's own keys (KEKs), given by the environment and never stored.
 //!
-//! A key of the ring wraps tenants' keys and nothing else. The first one seals, the others open what they
-//! sealed before. What cannot be read refuses the start; the message says which entry it is and never
-//! repeats any of it, since a slip may have put a key where its id belongs.
+//! A key of the ring wraps tenants' keys and nothing else. The first key seals; the others open what they
+//! sealed before. An entry that cannot be read stops the start. The message names the position of the entry
+//! and never repeats its text, because a slip may have put a key where its id belongs.
 
 use std::sync::Arc;
 

@@ -104,7 +104,7 @@ impl RunKind {
     }
 }
 
-/// A run as its owner holds it while working: the fence must match the row at every write.
+/// A claimed run as its worker has it. The fence must match the row at every write.
 #[derive(Clone, Debug)]
 pub struct ClaimedRun {
     pub tenant: TenantId,
@@ -121,7 +121,7 @@ pub struct ClaimedRun {
     pub start: RunStart,
 }
 
-/// What was known of a run when it was claimed, so that its worker need not look it up.
+/// What is known of a run when it is claimed, so that its worker need not query for it.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -142,12 +142,12 @@ pub struct RunStart {
     pub only_message: Option<Message>,
 }
 
-/// Who waits for a run, and how.
+/// Who waits for the result of a run, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The one who starts it, until it ends.
     Sync,
-    /// Nobody: its state is asked for.
+    /// No caller waits: a client polls the state.
     AsyncPoll,
     /// The session that started it is told.
     AsyncCallback,

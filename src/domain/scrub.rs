@@ -1,5 +1,5 @@
-//! Keeps the credentials of a connection out of what its server says: results, errors, progress and lists of
-//! tools are searched for them in every spelling in which a server may give them back.
+//! Keeps the credentials of a connection out of every text of its server: results, errors, progress and lists
+//! of tools. It searches for every spelling in which a server may repeat a credential.
 //!
 //! Found: the text itself, as JSON writes it (also in JSON within JSON), its base64 (also inside of a longer text), its hex and its URL
 //! encoding. Not found: what a server has turned into something else on purpose.
@@ -39,7 +39,8 @@ impl Scrubber {
         if spellings.is_empty() {
             return Self(None);
         }
-        // There is one for each connection: a table of transitions would be ten times as large and no faster.
+        // There is one automaton for each connection. The faster kind would be ten times as large and no
+        // faster here.
         let kind = Some(AhoCorasickKind::ContiguousNFA);
         let build = AhoCorasick::builder()
             .match_kind(MatchKind::LeftmostLongest)
@@ -50,19 +51,19 @@ impl Scrubber {
         ))
     }
 
-    /// For the credentials that a connection to this server carries: what its user entered, and what the
-    /// operator's headers and variables of a telling name hold.
+    /// For the credentials that a connection to this server carries: the user's values, and the operator's
+    /// headers and variables whose name says that they hold a credential.
     pub fn of(spec: &ServerSpec) -> Self {
         let carried: Vec<Secret> = match &spec.endpoint {
             Endpoint::Remote { headers, .. } => {
-                let telling = headers.iter().filter(|(name, _)| is_telling(name));
+                let telling = headers.iter().filter(|(name, _)| is_sensitive_name(name));
                 telling
                     .filter_map(|(_, value)| value.expose().rsplit(' ').next().map(Secret::new))
                     .collect()
             }
             Endpoint::Stdio { env, .. } => env
                 .iter()
-                .filter(|(name, _)| is_telling(name))
+                .filter(|(name, _)| is_sensitive_name(name))
                 .map(|(_, value)| value.clone())
                 .collect(),
         };
@@ -102,7 +103,7 @@ impl Scrubber {
 }
 
 /// Whether a header or variable of this name holds a credential.
-fn is_telling(name: &str) -> bool {
+fn is_sensitive_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     ["auth", "token", "key", "secret", "password", "cookie"]
         .iter()

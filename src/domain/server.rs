@@ -34,16 +34,17 @@ pub struct ServerSpec {
     pub user_config: Vec<UserField>,
     /// Who shares the list of a personal server's tools.
     pub catalog: CatalogScope,
-    /// What a user entered that is secret, in a spec made for their connection. Kept out of whatever the
-    /// server says back; see [`super::scrub`].
+    /// The secret values that a user entered, in a spec that was made for this user's connection. They are
+    /// removed from every text of the server; see [`super::scrub`].
     pub entered: Vec<Secret>,
     /// The program gets tokens for it.
     pub auth: Option<ClientCredentials>,
-    /// Of a shared server that is reached with values of a run: a digest of what is sent to reach it.
+    /// For a shared server whose address or headers hold values of a run: a digest of what is sent to the
+    /// server.
     pub run_config: Option<[u8; 16]>,
     /// A tenant wrote its address.
     pub of_tenant: bool,
-    /// Its tools are discovered. `false`: it has none for anybody.
+    /// Whether its tools are discovered. With `false` no user has any of them.
     pub load_tools: bool,
     /// Its prompts are discovered, as commands.
     pub load_prompts: bool,
@@ -71,7 +72,7 @@ impl ServerSpec {
         }
     }
 
-    /// What the allowlist names and the server does not have.
+    /// The tools that the allowlist names and that the server does not have.
     pub fn missing(&self, tools: &[Arc<Tool>]) -> Vec<String> {
         let listed = self.tools.iter().flatten();
         let missing =
@@ -147,7 +148,8 @@ pub enum AccessMode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CatalogScope {
-    /// Everybody who has a credential sees the same tools: listed once, for the first of them.
+    /// All users with a credential see the same tools. They are listed once, with the credential of the first
+    /// user.
     #[default]
     Shared,
     /// Each user's tools are listed with their own credential.

@@ -1,5 +1,5 @@
-//! When a session is over before its token is: its user has signed out. Tokens stay valid for whoever made
-//! them, so the program remembers up to which of a user's tokens it takes none any more.
+//! A session that ends before its token does, because its user signed out. Tokens stay valid until they
+//! expire, so the program remembers which tokens of a user it no longer accepts.
 
 use serde_json::{Map, Value};
 
@@ -52,8 +52,8 @@ pub struct SignOut {
 }
 
 impl SignOut {
-    /// What a user ends who signs out now with these claims. `None` when the claims are of no token: a frontend's
-    /// key speaks for its user as long as the frontend says so.
+    /// The tokens that end when a user with these claims signs out now. `None` when the claims come from no
+    /// token: a frontend's key speaks for its user as long as the frontend does.
     pub fn of(claims: &Map<String, Value>, now: i64) -> Option<Self> {
         let expires_until = seconds(claims, "exp")?;
         // The issuer's clock may be ahead of ours.
@@ -64,8 +64,8 @@ impl SignOut {
         })
     }
 
-    /// What somebody else ends for a user whose tokens they do not have: all that were issued until now, by an
-    /// issuer whose clock may be ahead of ours, and those that do not say when if they end within a day.
+    /// The tokens that end when an admin signs a user out: all that were issued until now, by an issuer whose
+    /// clock may be ahead, and those without a time of issue that end within a day.
     pub fn of_all(now: i64) -> Self {
         Self {
             issued_until: now + AHEAD,

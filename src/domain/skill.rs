@@ -1,8 +1,9 @@
 //! A skill is a named shortcut bound to a tool: running it calls the tool, and no model is involved.
 //!
-//! Whatever door it is run at, it is a command line of a conversation (`/web-search {"input":"rust"}`), so that what
-//! holds for commands holds for it: rows, events, leases, and that nothing is sent twice. The words of its result
-//! are those of the AOS document: the structured content as JSON, else the text of the content.
+//! A skill is always a command line of a conversation (`/web-search {"input":"rust"}`), whether it is run in
+//! chat, by REST or by A2A. So the rules of commands hold for it: rows, events, leases, and no call is sent
+//! twice. The result has the form of the AOS document: the structured content as JSON, else the text of the
+//! content.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
@@ -54,11 +55,13 @@ impl Skill {
     }
 }
 
-/// The skill that a text asks for, and what stands behind its name. The program's own commands are no skills.
-pub fn asked<'p, 't>(pack: &'p Pack, text: &'t str) -> Option<(&'p Skill, &'t str)> {
+/// The skill that a text names, and the text after its name. The program's own commands are not skills.
+pub fn find_in_text<'p, 't>(pack: &'p Pack, text: &'t str) -> Option<(&'p Skill, &'t str)> {
     let text = text.trim();
     let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
-    let id = word.strip_prefix('/').filter(|_| !command::is_one(text))?;
+    let id = word
+        .strip_prefix('/')
+        .filter(|_| !command::is_command(text))?;
     pack.skills
         .iter()
         .find(|skill| skill.id == id)
@@ -70,30 +73,31 @@ pub fn of_call(call: &ToolCall) -> Option<&str> {
     call.name.strip_prefix('/')
 }
 
-/// What a skill is given, and why two readers could understand its text differently.
+/// The arguments of a skill, and why two JSON readers could understand their text differently.
 #[derive(Debug, PartialEq)]
 pub struct Arguments {
     pub given: Map<String, Value>,
-    pub irregularity: Option<String>,
+    pub ambiguity: Option<String>,
 }
 
-/// A text in `{…}` is the arguments, any other one is free text. The error says why `{…}` is no JSON object.
+/// A text in `{…}` is the arguments; any other text is free text. The error says why `{…}` is not a JSON
+/// object.
 pub fn arguments(text: &str) -> Result<Arguments, String> {
     let text = text.trim();
     if text.starts_with('{') && text.ends_with('}') {
         let given = serde_json::from_str(text).map_err(|error| error.to_string())?;
         return Ok(Arguments {
             given,
-            irregularity: canonical::irregularity(text),
+            ambiguity: canonical::ambiguity(text),
         });
     }
     with_input(Map::new(), text).map(|given| Arguments {
         given,
-        irregularity: None,
+        ambiguity: None,
     })
 }
 
-/// The same arguments with the free text among them; blank text is none.
+/// The arguments with the free text added to them. Blank text adds nothing.
 pub fn with_input(mut given: Map<String, Value>, text: &str) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         return Ok(given);
@@ -107,14 +111,14 @@ pub fn with_input(mut given: Map<String, Value>, text: &str) -> Result<Map<Strin
 
 /// What a skill says.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct SkillText {
     pub text: String,
     /// The server's `structuredContent` as it came.
     pub structured: Option<Box<RawValue>>,
 }
 
-/// What the result of its call makes a skill say.
-pub fn said(result: &ToolResult) -> Said {
+/// The text and the structured content of a result.
+pub fn result_text(result: &ToolResult) -> SkillText {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Outcome<'a> {
@@ -131,7 +135,7 @@ pub fn said(result: &ToolResult) -> Said {
     let text = structured
         .as_ref()
         .map_or_else(|| result.text.clone(), |content| content.get().to_owned());
-    Said { text, structured }
+    SkillText { text, structured }
 }
 
 #[cfg(test)]
@@ -187,7 +191,7 @@ mod tests {
     #[test]
     fn arguments_that_can_be_read_in_two_ways_are_marked() {
         let read = arguments(r#"{"to":"a","to":"b"}"#).expect("it is JSON");
-        assert!(read.irregularity.is_some());
+        assert!(read.ambiguity.is_some());
     }
 
     #[test]
@@ -200,7 +204,7 @@ mod tests {
             approval: None,
         };
         assert_eq!(
-            said(&result(
+            result_text(&result(
                 json!({ "content": [], "structuredContent": { "a": 1 } })
             ))
             .text,
@@ -210,7 +214,7 @@ mod tests {
             json!({ "content": [] }),
             json!({ "structuredContent": null }),
         ] {
-            assert_eq!(said(&result(raw)).text, "one\ntwo");
+            assert_eq!(result_text(&result(raw)).text, "one\ntwo");
         }
     }
 }

@@ -64,7 +64,7 @@ impl Source {
         Self::File,
     ];
 
-    /// As it stands before the dot.
+    /// The name in a reference, before the dot.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Env => "env",
@@ -77,7 +77,7 @@ impl Source {
         }
     }
 
-    /// The keys that there are, where they are not somebody's own choice.
+    /// The keys of a source that has a fixed set of them.
     fn keys(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Runtime => Some(&["session_id", "run_id"]),
@@ -86,7 +86,7 @@ impl Source {
         }
     }
 
-    /// Whether values are there only within a run, another one for each.
+    /// Whether the values exist only within a run and differ from run to run.
     pub fn is_of_run(self) -> bool {
         matches!(
             self,
@@ -100,11 +100,11 @@ impl Source {
     }
 }
 
-/// What it means for a text that a value in it is missing.
+/// What a missing value means for the text that refers to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnMissing {
     Error,
-    /// There is no text then, which is no error.
+    /// The text is left out, without an error.
     Omit,
 }
 
@@ -144,7 +144,7 @@ pub enum TemplateError {
     BadField,
 }
 
-/// The references that nobody has a value for: each one once, in order of their names.
+/// The references without a value: each one once, in order of their names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no value for {}", listed(.0))]
 pub struct Missing(pub BTreeSet<Reference>);

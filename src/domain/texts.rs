@@ -28,13 +28,13 @@ pub fn of<'a>(pack: &'a Pack, principal: &'a Principal) -> Texts<'a> {
     }
 }
 
-/// The same for somebody whose language is not known: the pack's own.
-pub fn in_default(pack: Option<&Pack>) -> Texts<'_> {
+/// The texts for a user whose language is not known: those of the pack's own language.
+pub fn default_texts(pack: Option<&Pack>) -> Texts<'_> {
     Texts { pack, locale: None }
 }
 
-/// The same for words about an agent that may be gone.
-pub fn of_any<'a>(pack: Option<&'a Pack>, principal: &'a Principal) -> Texts<'a> {
+/// The texts about an agent whose pack may be gone.
+pub fn for_optional_pack<'a>(pack: Option<&'a Pack>, principal: &'a Principal) -> Texts<'a> {
     Texts {
         pack,
         locale: principal.locale.as_deref(),
@@ -44,7 +44,7 @@ pub fn of_any<'a>(pack: Option<&'a Pack>, principal: &'a Principal) -> Texts<'a>
 impl Texts<'_> {
     /// The text with `{name}` replaced, once and literally. In the user's language by the pack, else by us,
     /// then in the pack's default language, then in English.
-    pub fn say(&self, key: Key, values: &[(&str, &str)]) -> String {
+    pub fn render(&self, key: Key, values: &[(&str, &str)]) -> String {
         let ours = TEXTS
             .iter()
             .chain(menu::TEXTS)
@@ -80,7 +80,7 @@ impl Texts<'_> {
     }
 }
 
-/// One pass: what was filled in is not looked at again.
+/// Replaces in one pass: a value that was filled in is not scanned again.
 fn fill(text: &str, values: &[(&str, &str)]) -> String {
     let mut filled = String::with_capacity(text.len());
     let mut rest = text;

@@ -29,7 +29,7 @@ pub struct Tool {
 /// The longest name of a tool.
 pub const MAX_NAME: usize = 128;
 
-/// A name stands in prompts, so that it must not be able to say anything.
+/// A name stands in prompts, so it must not be able to hold a sentence.
 pub fn check_name(name: &str) -> Result<(), String> {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:/-".contains(&byte);
     if name.is_empty() {
@@ -86,7 +86,7 @@ pub enum CacheScope {
 }
 
 impl CacheHints {
-    /// What holds for two lists, or two pages of one, together: the stricter of what each says.
+    /// The hints for two lists, or two pages of one, taken together: the stricter value of each.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let scope = match (self.scope, other.scope) {
@@ -104,8 +104,8 @@ impl CacheHints {
 }
 
 impl Catalog {
-    /// How old it may get before it is asked for again. What the server says counts between these two: a list that is
-    /// stale at once must not make a request for each look at it.
+    /// The age at which a list is asked for again. A hint of the server counts between the two bounds, so
+    /// that a list that is stale at once does not cause a request for each use.
     pub fn fresh_for(&self) -> Duration {
         self.cache.ttl.map_or(LONGEST_FRESH, |ttl| {
             ttl.clamp(SHORTEST_FRESH, LONGEST_FRESH)
@@ -126,7 +126,7 @@ pub struct ToolOutcome {
     pub is_error: bool,
     /// What the model reads: text of the content, cut at 64 KiB with an explicit mark.
     pub text: String,
-    /// The server wants to know something first; then this is no result.
+    /// The server needs input first; then this is not a result.
     pub input: Option<Box<InputRequired>>,
     /// What the server asked while the call was open, which was declined.
     pub declined: Vec<String>,

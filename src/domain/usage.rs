@@ -1,4 +1,4 @@
-//! What was used, and how much of it may be in a day.
+//! What was used in a day, and how much may be used.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub struct Used {
     pub tokens: i64,
 }
 
-/// What the operator says of one limit of a tenant.
+/// The operator's setting for one limit of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -47,8 +47,8 @@ pub enum Unlimited {
     Unlimited,
 }
 
-/// A tenant's own limits of a day. What is absent is as the installation's settings have it; what a newer version of
-/// the program has written beside them is left out.
+/// A tenant's own limits of a day. An absent limit is the installation's. A limit that only a newer version
+/// of the program knows is ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,8 +62,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What is in force where the installation says `daily`.
-    pub fn over(&self, daily: &Daily) -> Daily {
+    /// The limits in force, where `daily` are the installation's limits.
+    pub fn effective(&self, daily: &Daily) -> Daily {
         let either = |own: Option<Limit>, general: Option<i64>| match own {
             None => general,
             Some(Limit::Unlimited(_)) => None,
@@ -92,6 +92,7 @@ impl Daily {
     }
 
     /// Without the limits of runs.
+    #[must_use]
     pub fn of_tokens(self) -> Self {
         Self {
             user_runs: None,
@@ -101,7 +102,7 @@ impl Daily {
     }
 
     /// Whether another turn may begin, after what was used today.
-    pub fn admit(&self, user: Used, tenant: Used, now: OffsetDateTime) -> Result<()> {
+    pub fn check(&self, user: Used, tenant: Used, now: OffsetDateTime) -> Result<()> {
         let limits = [
             (self.user_runs, user.runs, "you have", "runs"),
             (self.user_tokens, user.tokens, "you have", "tokens"),

@@ -28,8 +28,8 @@ const MOST_EVENTS: usize = 20;
 const SECRET_BYTES: usize = 32;
 const SECRET_MARK: &str = "whsec_";
 
-/// How long after each try that failed the next one comes, in seconds, give or take a fifth. After the last the
-/// message is given up.
+/// How long after each failed try the next one comes, in seconds, give or take a fifth. After the last try
+/// the message is given up.
 const PAUSES: [u64; 9] = [5, 30, 120, 600, 1_800, 3_600, 7_200, 14_400, 21_600];
 /// Tries of one message.
 pub const TRIES: u32 = 10;
@@ -45,7 +45,7 @@ pub struct Webhook {
     pub events: Vec<String>,
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// Since when nothing is sent any more: the receiver answered 410.
+    /// Since when nothing is sent: the receiver answered 410.
     #[serde(
         with = "time::serde::rfc3339::option",
         skip_serializing_if = "Option::is_none"
@@ -61,7 +61,7 @@ pub struct Webhook {
         skip_serializing_if = "Option::is_none"
     )]
     pub last_failed_at: Option<OffsetDateTime>,
-    /// Why the last try failed that did.
+    /// Why the latest failed try failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
 }
@@ -184,7 +184,7 @@ pub fn sign(secret: &Secret, id: &str, timestamp: i64, body: &str) -> Result<Str
 
 /// How long to wait after a number of tries; `None`: it is given up. `chance` from 0 to 1 spreads messages that
 /// failed at once; `asked` is what the receiver wants, which counts when it is longer, within bounds.
-pub fn pause(tries: u32, chance: f64, asked: Option<Duration>) -> Option<Duration> {
+pub fn retry_delay(tries: u32, chance: f64, asked: Option<Duration>) -> Option<Duration> {
     let base = Duration::from_secs(*PAUSES.get(usize::try_from(tries.checked_sub(1)?).ok()?)?);
     let spread = backoff::spread(base, chance);
     Some(asked.map_or(spread, |asked| spread.max(asked.min(LONGEST))))

@@ -34,7 +34,7 @@ const SPECIAL_V6: &[(Ipv6Addr, u32)] = &[
     (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20), // documentation
 ];
 
-/// Whether anybody on the internet could mean the same host by this address.
+/// Whether this address means the same host everywhere on the internet.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -50,7 +50,7 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
 }
 
 fn is_public_v6(address: Ipv6Addr) -> bool {
-    let carried = carried_v4(address);
+    let carried = embedded_v4(address);
     if !carried.is_empty() {
         return carried.into_iter().all(is_public_v4);
     }
@@ -62,8 +62,8 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         && isatap(address).is_none_or(is_public_v4)
 }
 
-/// The IPv4 addresses that an IPv6 address stands for; empty when it is one of its own.
-fn carried_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
+/// The IPv4 addresses that are embedded in an IPv6 address; empty when there are none.
+fn embedded_v4(address: Ipv6Addr) -> Vec<Ipv4Addr> {
     let words = address.segments();
     let v4 = |at: usize| Ipv4Addr::from_bits(u32::from(words[at]) << 16 | u32::from(words[at + 1]));
     match words {

@@ -1,4 +1,4 @@
-//! A response body that cannot be endless: counted, and read against the clock of its request.
+//! A response body with limits: its bytes are counted, and its request's time limits hold while it is read.
 
 use std::{
     future::Future,
@@ -17,13 +17,13 @@ use super::{
     error::{EgressError, ErrorKind},
 };
 
-/// The time a request may still take: the deadline for all of it, and the longest silence.
-pub(super) struct Patience {
+/// The time limits of a request: its deadline and the longest silence.
+pub(super) struct ResponseTimeouts {
     deadline: Option<(Duration, Pin<Box<Sleep>>)>,
     idle: Option<(Duration, Pin<Box<Sleep>>)>,
 }
 
-impl Patience {
+impl ResponseTimeouts {
     pub(super) fn new(limits: &Limits) -> Self {
         let timer = |limit: Duration| (limit, Box::pin(sleep(limit)));
         Self {
@@ -47,8 +47,8 @@ impl Patience {
         Poll::Pending
     }
 
-    /// Something came: the silence is over.
-    pub(super) fn heard(&mut self) {
+    /// Restarts the timer for silence after data has come.
+    pub(super) fn reset_idle(&mut self) {
         if let Some((limit, timer)) = &mut self.idle {
             timer.as_mut().reset(Instant::now() + *limit);
         }
@@ -59,17 +59,22 @@ impl Patience {
 pub struct Body {
     inner: Option<reqwest::Body>,
     host: String,
-    patience: Patience,
+    timeouts: ResponseTimeouts,
     max: usize,
     read: usize,
 }
 
 impl Body {
-    pub(super) fn new(inner: reqwest::Body, host: String, patience: Patience, max: usize) -> Self {
+    pub(super) fn new(
+        inner: reqwest::Body,
+        host: String,
+        timeouts: ResponseTimeouts,
+        max: usize,
+    ) -> Self {
         Self {
             inner: Some(inner),
             host,
-            patience,
+            timeouts,
             max,
             read: 0,
         }
@@ -97,9 +102,9 @@ impl Body {
         };
         loop {
             let Poll::Ready(frame) = Pin::new(&mut *inner).poll_frame(cx) else {
-                return Poll::Ready(Some(Err(ready!(self.patience.poll_expired(cx)))));
+                return Poll::Ready(Some(Err(ready!(self.timeouts.poll_expired(cx)))));
             };
-            self.patience.heard();
+            self.timeouts.reset_idle();
             let Some(frame) = frame else {
                 return Poll::Ready(None);
             };

@@ -1,4 +1,4 @@
-//! How connections are made: one resolver whose vetted answer is the address dialled, and two clients
+//! How connections are made: one resolver whose vetted answer is the address dials, and two clients
 //! on top of it, each with its own pool. No proxy, no redirects, no decompression.
 
 use std::{
@@ -18,73 +18,73 @@ use std::{
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use tower::{BoxError, Layer, Service};
 
-use super::{address::is_public, gate::Route};
+use super::{address::is_public, url_policy::Route};
 
 tokio::task_local! {
     /// How long the request that is being made may take to connect.
-    pub(super) static CONNECT: Duration;
+    pub(super) static CONNECT_TIMEOUT: Duration;
 }
 
 /// For connections opened outside of a request of ours (a model client).
-pub(super) const DEFAULT_CONNECT: Duration = Duration::from_secs(10);
+pub(super) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What turns names into addresses: the machine, or a test's table.
+/// Where addresses of names come from: the machine's resolver, or a table in tests.
 #[derive(Clone, Debug, Default)]
-pub enum Names {
+pub enum NameSource {
     #[default]
     System,
     /// Lower-case names and their addresses.
-    Table(Arc<Table>),
+    NameTable(Arc<NameTable>),
 }
 
-/// The names of a test, which notes every attempt to use them.
+/// A test's table of names. It counts look-ups and connection attempts.
 #[derive(Debug)]
-pub struct Table {
+pub struct NameTable {
     names: HashMap<String, Vec<IpAddr>>,
-    asked: AtomicUsize,
-    dialled: AtomicUsize,
+    lookups: AtomicUsize,
+    dials: AtomicUsize,
 }
 
-impl Names {
+impl NameSource {
     pub fn table(names: impl IntoIterator<Item = (&'static str, Vec<IpAddr>)>) -> Self {
         let names = names
             .into_iter()
             .map(|(name, addresses)| (name.to_owned(), addresses))
             .collect();
-        Self::Table(Arc::new(Table {
+        Self::NameTable(Arc::new(NameTable {
             names,
-            asked: AtomicUsize::new(0),
-            dialled: AtomicUsize::new(0),
+            lookups: AtomicUsize::new(0),
+            dials: AtomicUsize::new(0),
         }))
     }
 
-    /// How often a table was asked.
-    pub fn asked(&self) -> usize {
+    /// The number of look-ups in a table.
+    pub fn lookups(&self) -> usize {
         match self {
             Self::System => 0,
-            Self::Table(table) => table.asked.load(Ordering::SeqCst),
+            Self::NameTable(table) => table.lookups.load(Ordering::SeqCst),
         }
     }
 
-    /// How often a connection was begun with a table, its look-up included.
-    pub fn dialled(&self) -> usize {
+    /// The number of connection attempts with a table, also those that failed in the look-up.
+    pub fn dials(&self) -> usize {
         match self {
             Self::System => 0,
-            Self::Table(table) => table.dialled.load(Ordering::SeqCst),
+            Self::NameTable(table) => table.dials.load(Ordering::SeqCst),
         }
     }
 
     fn note_dial(&self) {
-        if let Self::Table(table) = self {
-            table.dialled.fetch_add(1, Ordering::SeqCst);
+        if let Self::NameTable(table) = self {
+            table.dials.fetch_add(1, Ordering::SeqCst);
         }
     }
 
     async fn look_up(&self, host: &str) -> io::Result<Vec<SocketAddr>> {
         match self {
             Self::System => Ok(tokio::net::lookup_host((host, 0)).await?.collect()),
-            Self::Table(table) => {
-                table.asked.fetch_add(1, Ordering::SeqCst);
+            Self::NameTable(table) => {
+                table.lookups.fetch_add(1, Ordering::SeqCst);
                 let addresses = table
                     .names
                     .get(host)
@@ -101,20 +101,20 @@ impl Names {
 /// A name has an address that is not public.
 #[derive(Debug, thiserror::Error)]
 #[error("resolves to a private address ({0})")]
-pub(super) struct Private(pub(super) IpAddr);
+pub(super) struct PrivateAddressError(pub(super) IpAddr);
 
 /// A name has no address.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Unresolved(pub(super) io::Error);
 
-/// The connection was not there in time.
+/// Connecting took too long.
 #[derive(Debug, thiserror::Error)]
 #[error("connecting took longer than {} ms", .0.as_millis())]
-pub(super) struct TooSlow(pub(super) Duration);
+pub(super) struct ConnectTimeoutError(pub(super) Duration);
 
 struct Resolver {
-    names: Names,
+    names: NameSource,
     route: Route,
 }
 
@@ -126,7 +126,7 @@ impl Resolve for Resolver {
             if route == Route::Public
                 && let Some(private) = found.iter().find(|address| !is_public(address.ip()))
             {
-                return Err(Private(private.ip()).into());
+                return Err(PrivateAddressError(private.ip()).into());
             }
             if found.is_empty() {
                 return Err(Unresolved(io::Error::other("the name has no address")).into());
@@ -137,7 +137,7 @@ impl Resolve for Resolver {
 }
 
 /// Builds the client for one route.
-pub(super) fn build(names: &Names, route: Route) -> Result<reqwest::Client, String> {
+pub(super) fn build(names: &NameSource, route: Route) -> Result<reqwest::Client, String> {
     install_crypto();
     reqwest::Client::builder()
         .dns_resolver(Resolver {
@@ -162,17 +162,17 @@ pub(super) fn build(names: &Names, route: Route) -> Result<reqwest::Client, Stri
         .map_err(|error| format!("the HTTP client cannot be built: {error}"))
 }
 
-/// Makes ring the provider of TLS cryptography of this process. Whoever was first wins.
+/// Makes ring the TLS cryptography provider of this process, unless one is installed already.
 pub fn install_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// Ends an attempt to connect (look-up, TCP and TLS together) after the time its request allows.
 #[derive(Clone)]
-struct ConnectLimit(Names);
+struct ConnectLimit(NameSource);
 
 #[derive(Clone)]
-struct Limited<S>(S, Names);
+struct Limited<S>(S, NameSource);
 
 impl<S> Layer<S> for ConnectLimit {
     type Service = Limited<S>;
@@ -197,13 +197,15 @@ where
     }
 
     fn call(&mut self, target: R) -> Self::Future {
-        let limit = CONNECT.try_with(|limit| *limit).unwrap_or(DEFAULT_CONNECT);
+        let limit = CONNECT_TIMEOUT
+            .try_with(|limit| *limit)
+            .unwrap_or(DEFAULT_CONNECT_TIMEOUT);
         self.1.note_dial();
         let connecting = self.0.call(target);
         Box::pin(async move {
             tokio::time::timeout(limit, connecting)
                 .await
-                .unwrap_or_else(|_| Err(TooSlow(limit).into()))
+                .unwrap_or_else(|_| Err(ConnectTimeoutError(limit).into()))
         })
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{net::IpAddr, time::Duration};
 
-/// A failed request. `sent` says whether a server may have seen it: if not, it is safe to repeat.
+/// A failed request. `sent`: a server may have seen it. If not, the request is safe to repeat.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{kind}")]
 pub struct EgressError {
@@ -61,7 +61,7 @@ impl ErrorKind {
 }
 
 impl EgressError {
-    /// Whether the guard refused, so that repeating is pointless until somebody changes a setting.
+    /// Whether the guard refused the request. Then repeating is pointless until a setting changes.
     pub fn is_rejected(&self) -> bool {
         matches!(
             self.kind,

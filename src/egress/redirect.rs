@@ -7,8 +7,8 @@ use super::{Request, error::ErrorKind};
 
 pub(super) const MAX_REDIRECTS: usize = 5;
 
-/// Headers that say nothing about who asks and may follow a redirect to another origin.
-const HARMLESS: &[&str] = &[
+/// Headers that do not identify the caller. They may follow a redirect to another origin.
+const SAFE_HEADERS: &[&str] = &[
     "accept",
     "accept-language",
     "user-agent",
@@ -46,7 +46,7 @@ pub(super) fn follow(
         }
         drop_body(request);
         let sent = std::mem::take(&mut request.headers);
-        for name in HARMLESS {
+        for name in SAFE_HEADERS {
             sent.get_all(*name).iter().for_each(|value| {
                 request.headers.append(*name, value.clone());
             });

@@ -1,17 +1,19 @@
-//! A WebSocket (RFC 6455) is opened the same way as everything else: gate, resolver, redirects and time hold for
-//! its handshake, which is a request of the guarded client. What comes over the socket is the caller's to count.
+//! Opens a WebSocket (RFC 6455). Its handshake is a request of the guarded client, so the same checks,
+//! resolver, redirects and time limits hold. The caller must limit the messages that come over the socket.
 
 use http::{HeaderValue, StatusCode, header};
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 use url::Url;
 
-use super::{Egress, Request, Response, body::Patience, clean, error::ErrorKind, host_of, read};
+use super::{
+    Egress, Request, Response, body::ResponseTimeouts, clean, error::ErrorKind, host_of, read,
+};
 use crate::egress::EgressError;
 
-/// The bytes of an open WebSocket: frames, masked by whoever writes them.
+/// The bytes of an open WebSocket: frames, which the writer has to mask.
 pub type Socket = reqwest::Upgraded;
 
-/// What became of a handshake.
+/// The outcome of a handshake.
 pub enum Handshake {
     Open(Socket),
     /// The server answered as to any other request.
@@ -26,7 +28,7 @@ impl Egress {
         mut request: Request,
         protocol: &'static str,
     ) -> Result<Handshake, EgressError> {
-        let mut patience = Patience::new(&request.limits);
+        let mut timeouts = ResponseTimeouts::new(&request.limits);
         let max = request.limits.max_body;
         let key = generate_key();
         as_http(&mut request.url);
@@ -49,9 +51,9 @@ impl Egress {
         ] {
             request.headers.insert(name, value);
         }
-        let (url, answer) = self.wait(&mut patience, request).await?;
+        let (url, answer) = self.wait(&mut timeouts, request).await?;
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            return read(url, answer, patience, max)
+            return read(url, answer, timeouts, max)
                 .map(|answer| Handshake::Answer(Box::new(answer)));
         }
         let broken = |cause: &str| {
@@ -72,7 +74,7 @@ impl Egress {
                 "the server did not understand the WebSocket handshake",
             ));
         }
-        // Gateways often name none; one that we did not offer is another language.
+        // Gateways often name no subprotocol. One that we did not offer is an error.
         if says(header::SEC_WEBSOCKET_PROTOCOL).is_some_and(|chosen| chosen != protocol) {
             return Err(broken(
                 "the server chose a WebSocket subprotocol that was not offered",

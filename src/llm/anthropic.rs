@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{
     ModelError, StepRequest, Stop,
     history::{self, Message},
-    provider::{Request, Without},
-    reply::{Draft, DraftCall, is_object},
+    provider::{Request, UnsupportedParams},
+    reply::{CallBuilder, ReplyBuilder, is_object},
 };
 use crate::domain::pack::Llm;
 
@@ -16,7 +16,7 @@ pub(super) fn request(
     llm: &Llm,
     base: Option<&str>,
     step: &StepRequest,
-    without: Without,
+    without: UnsupportedParams,
 ) -> Request {
     let limit = llm.max_tokens.unwrap_or_else(|| max_tokens(&llm.model));
     let mut body = json!({
@@ -43,7 +43,7 @@ pub(super) fn request(
     }
 }
 
-/// The longest answer of a model: the field must be sent, and a pack need not say it.
+/// The largest `max_tokens` that a model accepts. The API requires the field, and a pack may leave it out.
 fn max_tokens(model: &str) -> u64 {
     let is = |families: &[&str]| families.iter().any(|family| model.starts_with(family));
     if is(&[
@@ -69,7 +69,7 @@ fn text(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-/// Results are said by the user here, in one message with what the user says next.
+/// In this API, results belong to the user's turn: one message holds them and the user's next text.
 fn messages(step: &StepRequest) -> Vec<Value> {
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in history::messages(&step.history) {
@@ -108,7 +108,7 @@ fn messages(step: &StepRequest) -> Vec<Value> {
 }
 
 /// Takes in one event; `true` after the last one.
-pub(super) fn read(event: &Value, draft: &mut Draft) -> Result<bool, ModelError> {
+pub(super) fn read(event: &Value, draft: &mut ReplyBuilder) -> Result<bool, ModelError> {
     let slot = event["index"].as_u64();
     match event["type"].as_str().unwrap_or_default() {
         "message_start" => draft.usage = usage(&event["message"]["usage"]),
@@ -118,7 +118,7 @@ pub(super) fn read(event: &Value, draft: &mut Draft) -> Result<bool, ModelError>
                 Some("text") => draft.push(block["text"].as_str().unwrap_or_default()),
                 Some("tool_use") => {
                     let field = |key: &str| block[key].as_str().unwrap_or_default().to_owned();
-                    draft.calls.push(DraftCall {
+                    draft.calls.push(CallBuilder {
                         slot,
                         id: field("id"),
                         name: field("name"),
@@ -150,10 +150,10 @@ pub(super) fn read(event: &Value, draft: &mut Draft) -> Result<bool, ModelError>
             let (input, output) = usage(&event["usage"]);
             draft.usage = (input.filter(|count| *count > 0).or(draft.usage.0), output);
             let stop = stop(reason);
-            // A limit or a filter may end the answer in the middle of a call; anything else ends it whole.
+            // Only a limit or a filter can end the answer in the middle of a call.
             let is_whole = !matches!(stop, Stop::Length | Stop::ContentFilter);
             draft.stop = Some(stop);
-            let is_cut = |call: &DraftCall| {
+            let is_cut = |call: &CallBuilder| {
                 call.is_open && !call.arguments.is_empty() && !is_object(&call.arguments)
             };
             return if is_whole && draft.calls.iter().any(is_cut) {
@@ -167,7 +167,7 @@ pub(super) fn read(event: &Value, draft: &mut Draft) -> Result<bool, ModelError>
     Ok(false)
 }
 
-/// What was read from a cache counts as input.
+/// Tokens read from a cache count as input.
 fn usage(usage: &Value) -> (Option<u64>, Option<u64>) {
     let count = |key: &str| usage[key].as_u64();
     let cached = ["cache_read_input_tokens", "cache_creation_input_tokens"]

@@ -1,5 +1,6 @@
-//! Leaves an endpoint alone for a while after it failed several times in a row, so that a dead model costs
-//! its users no waiting. One request at a time then finds out whether it is back.
+//! A circuit breaker per endpoint. After several failures in a row no request is sent to an endpoint for a
+//! while, so that users do not wait for a dead model. After that, one request at a time probes whether the
+//! endpoint is back.
 
 use std::{
     collections::HashMap,
@@ -20,7 +21,8 @@ struct Circuit {
     probing: bool,
 }
 
-/// The right to send one request; says how it went, or nothing when it was given up.
+/// The right to send one request. Its holder reports success or failure, or drops it when the request was
+/// given up.
 pub(super) struct Permit {
     breakers: Arc<Breakers>,
     endpoint: String,
@@ -28,8 +30,8 @@ pub(super) struct Permit {
 }
 
 impl Breakers {
-    /// `Err` says how long the endpoint is still left alone.
-    pub(super) fn admit(self: &Arc<Self>, endpoint: &str) -> Result<Permit, Duration> {
+    /// `Err` holds the time for which no request may be sent to the endpoint.
+    pub(super) fn try_acquire(self: &Arc<Self>, endpoint: &str) -> Result<Permit, Duration> {
         let mut circuits = self.lock();
         let circuit = circuits.entry(endpoint.to_owned()).or_default();
         let mut probe = false;
@@ -54,14 +56,15 @@ impl Breakers {
 }
 
 impl Permit {
-    /// The endpoint answered, whatever it said.
+    /// Records that the endpoint answered, also with an error.
     pub(super) fn succeed(self) {
         if let Some(circuit) = self.breakers.lock().get_mut(&self.endpoint) {
             *circuit = Circuit::default();
         }
     }
 
-    /// It did not answer, or not to the end. The `limit`th time in a row opens the circuit for `pause`.
+    /// Records that there was no complete answer. The `limit`th failure in a row opens the circuit for
+    /// `pause`.
     pub(super) fn fail(self, limit: u32, pause: Duration) {
         if let Some(circuit) = self.breakers.lock().get_mut(&self.endpoint) {
             circuit.failures = circuit.failures.saturating_add(1);

@@ -1,6 +1,6 @@
 //! Why a step failed: what the user of the chat reads, and what the caller branches on.
 //!
-//! A provider's own words are shown only as one short, cleaned sentence; they never carry the key, and the raw
+//! A provider's own words are shown only as one short, cleaned `message_in_body`; they never carry the key, and the raw
 //! body, the prompt and addresses stay out.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use time::{OffsetDateTime, format_description::well_known::Rfc2822};
 
 use crate::domain::{clock::Clock, secret::Secret};
 
-/// The longest sentence of a provider that is shown.
+/// The longest `message_in_body` of a provider that is shown.
 const MAX_CHARS: usize = 300;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,20 +26,20 @@ pub enum ModelError {
     NotFound(String),
     #[error("the model has too many requests; try again {}", later(*.retry_after))]
     RateLimited { retry_after: Option<Duration> },
-    /// It cannot be reached, is overloaded or broken.
+    /// The endpoint cannot be reached, is overloaded or is broken.
     #[error("the model does not answer at the moment{}; try again {}", after(.reason), later(*.retry_after))]
     Unavailable {
         reason: String,
         retry_after: Option<Duration>,
     },
-    /// The provider will not take this conversation: it is too long, say.
+    /// The provider refuses this conversation, for example because it is too long.
     #[error("the model refused the request{}; start a new conversation or ask the operator", after(.0))]
     BadRequest(String),
     #[error("the model's answer broke off before its end; try again")]
     Truncated,
     #[error("the model took too long to answer; try again")]
     TimedOut,
-    /// What came is not the protocol of the provider that the pack names.
+    /// The answer does not follow the protocol of the provider that the pack names.
     #[error("the model's answer was not understood{}; ask the operator to check `llm.provider` and `llm.baseUrl`", after(.0))]
     Protocol(String),
     #[error("the model's answer was too large; ask for less at once")]
@@ -79,7 +79,7 @@ impl ModelError {
         }
     }
 
-    /// After which time the same request may work, when the provider (or our own breaker) said so.
+    /// The time after which the same request may work, if the provider or our own breaker named one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::RateLimited { retry_after } | Self::Unavailable { retry_after, .. } => {
@@ -90,10 +90,10 @@ impl ModelError {
     }
 }
 
-/// A failed attempt, and what the step makes of it.
-pub(super) struct Failure {
+/// A failed attempt, and whether the step may try again.
+pub(super) struct AttemptError {
     pub(super) error: ModelError,
-    /// The same request may work in a moment, and nothing of an answer was computed.
+    /// The same request may work in a moment, and the provider has computed no part of an answer.
     pub(super) is_retryable: bool,
     /// The endpoint gave no definite answer.
     pub(super) is_outage: bool,
@@ -107,7 +107,7 @@ pub(super) enum Field {
     StreamOptions,
 }
 
-impl From<ModelError> for Failure {
+impl From<ModelError> for AttemptError {
     fn from(error: ModelError) -> Self {
         let is_outage = matches!(
             error,
@@ -126,20 +126,20 @@ impl From<ModelError> for Failure {
     }
 }
 
-/// A provider that answered and said no: with a status, or with an error in the stream. `key` is taken out of
-/// whatever it says.
-pub(super) fn refused(
+/// The error for a provider's refusal, which is a status or an error in the stream. `key` is removed from the
+/// message.
+pub(super) fn refusal_error(
     status: Option<StatusCode>,
     headers: &HeaderMap,
     body: &Value,
     key: Option<&Secret>,
-) -> Failure {
-    let message = sentence(body)
+) -> AttemptError {
+    let message = message_in_body(body)
         .map(|text| clean(text, key))
         .unwrap_or_default();
     let retry_after = retry_after(headers);
     let status = status
-        .or_else(|| stated(body))
+        .or_else(|| status_in_body(body))
         .map(|status| status.as_u16());
     let error = match status {
         Some(401..=403) => ModelError::Unauthorized(message),
@@ -157,9 +157,9 @@ pub(super) fn refused(
         Some(_) => ModelError::Protocol(message),
     };
     let field = matches!(error, ModelError::BadRequest(_))
-        .then(|| unwanted(body))
+        .then(|| rejected_field(body))
         .flatten();
-    Failure {
+    AttemptError {
         field,
         ..error.into()
     }
@@ -170,7 +170,7 @@ fn error_in(body: &Value) -> &Value {
     body.get("error").unwrap_or(body)
 }
 
-/// An account without money (OpenAI), or a key that is none (Gemini): both come with a status of another meaning.
+/// Whether the account has no credit (OpenAI) or the key is invalid (Gemini). Neither status says so.
 fn is_account_problem(body: &Value) -> bool {
     let error = error_in(body);
     let unpaid = ["code", "type"]
@@ -186,8 +186,8 @@ fn is_account_problem(body: &Value) -> bool {
             .any(|detail| detail["reason"] == "API_KEY_INVALID")
 }
 
-/// The status that an error inside a stream stands for.
-fn stated(body: &Value) -> Option<StatusCode> {
+/// The status that corresponds to an error inside a stream.
+fn status_in_body(body: &Value) -> Option<StatusCode> {
     let error = error_in(body);
     let number = error
         .get("code")
@@ -226,14 +226,14 @@ fn stated(body: &Value) -> Option<StatusCode> {
         })
 }
 
-/// The field of ours that a refusal is about; the provider's sentence names it when `param` does not.
-fn unwanted(body: &Value) -> Option<Field> {
+/// The request field that a refusal is about. If `param` does not name the field, the message does.
+fn rejected_field(body: &Value) -> Option<Field> {
     let error = error_in(body);
     let param = error
         .get("param")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let message = sentence(body).unwrap_or_default();
+    let message = message_in_body(body).unwrap_or_default();
     [
         ("temperature", Field::Temperature),
         ("stream_options", Field::StreamOptions),
@@ -243,8 +243,8 @@ fn unwanted(body: &Value) -> Option<Field> {
     .map(|(_, field)| field)
 }
 
-/// The one sentence for people in an error body.
-fn sentence(body: &Value) -> Option<&str> {
+/// The one `message_in_body` for people in an error body.
+fn message_in_body(body: &Value) -> Option<&str> {
     let error = error_in(body);
     [
         error.get("message"),
@@ -256,7 +256,7 @@ fn sentence(body: &Value) -> Option<&str> {
     .find_map(|value| value?.as_str())
 }
 
-/// One clean line: no control characters, no key nor anything that looks like one, no more than is useful.
+/// One short line without control characters, without the key and without any text that looks like a key.
 pub(super) fn clean(text: &str, key: Option<&Secret>) -> String {
     let text = match key.map(Secret::expose).filter(|key| !key.is_empty()) {
         Some(key) => text.replace(key, "[secret]"),

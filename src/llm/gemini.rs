@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::{
     ModelError, StepRequest, Stop,
     history::{self, Message},
-    provider::{Request, Without},
-    reply::{Draft, DraftCall},
+    provider::{Request, UnsupportedParams},
+    reply::{CallBuilder, ReplyBuilder},
 };
 use crate::domain::pack::Llm;
 
@@ -16,7 +16,7 @@ pub(super) fn request(
     llm: &Llm,
     base: Option<&str>,
     step: &StepRequest,
-    without: Without,
+    without: UnsupportedParams,
 ) -> Request {
     let model = llm.model.strip_prefix("models/").unwrap_or(&llm.model);
     let mut body = json!({ "contents": contents(model, step) });
@@ -53,7 +53,7 @@ pub(super) fn request(
     }
 }
 
-/// Results are said by the user, in a content of their own.
+/// In this API, results are a content of their own with the role `user`.
 fn contents(model: &str, step: &StepRequest) -> Vec<Value> {
     let is_current = is_gemini_3_or_later(model);
     let text = |text: &str| json!({ "text": text });
@@ -66,8 +66,8 @@ fn contents(model: &str, step: &StepRequest) -> Vec<Value> {
                     json!({ "functionCall": { "name": call.name, "args": call.arguments } });
                 if is_current {
                     part["functionCall"]["id"] = call.id.into();
-                    // The signatures of what the model thought are not kept; this says that they are missing on
-                    // purpose, as Google's documentation has it.
+                    // The signatures of the model's thoughts are not kept. This value, from Google's
+                    // documentation, says that they are missing on purpose.
                     part["thoughtSignature"] = "skip_thought_signature_validator".into();
                 }
                 part
@@ -92,7 +92,8 @@ fn contents(model: &str, step: &StepRequest) -> Vec<Value> {
         .collect()
 }
 
-/// Gemini 3 demands ids and signatures, earlier ones do not know them. A name without a number is the newest.
+/// Gemini 3 requires ids and signatures; earlier versions do not know them. A name without a number means the
+/// newest.
 fn is_gemini_3_or_later(model: &str) -> bool {
     model.strip_prefix("gemini-").is_some_and(|version| {
         let number: String = version.chars().take_while(char::is_ascii_digit).collect();
@@ -103,7 +104,7 @@ fn is_gemini_3_or_later(model: &str) -> bool {
 }
 
 /// Takes in one chunk; `true` when nothing after it counts.
-pub(super) fn read(chunk: &Value, draft: &mut Draft) -> Result<bool, ModelError> {
+pub(super) fn read(chunk: &Value, draft: &mut ReplyBuilder) -> Result<bool, ModelError> {
     if let Some(usage) = chunk.get("usageMetadata") {
         let count = |key: &str| usage[key].as_u64().unwrap_or_default();
         let input = count("promptTokenCount") + count("toolUsePromptTokenCount");
@@ -119,7 +120,7 @@ pub(super) fn read(chunk: &Value, draft: &mut Draft) -> Result<bool, ModelError>
             draft.stop = Some(Stop::ContentFilter);
             return Ok(true);
         }
-        // Blocked for no reason of its content: it may pass the next time.
+        // The block has nothing to do with the content, so the next attempt may succeed.
         Some(_) => {
             return Err(ModelError::Unavailable {
                 reason: String::new(),
@@ -134,11 +135,11 @@ pub(super) fn read(chunk: &Value, draft: &mut Draft) -> Result<bool, ModelError>
         .flatten()
     {
         if let Some(call) = part.get("functionCall") {
-            draft.calls.push(DraftCall {
+            draft.calls.push(CallBuilder {
                 id: call["id"].as_str().unwrap_or_default().to_owned(),
                 name: call["name"].as_str().unwrap_or_default().to_owned(),
                 input: call.get("args").cloned(),
-                ..DraftCall::default()
+                ..CallBuilder::default()
             });
         } else if part["thought"] != true {
             draft.push(part["text"].as_str().unwrap_or_default());
@@ -148,7 +149,7 @@ pub(super) fn read(chunk: &Value, draft: &mut Draft) -> Result<bool, ModelError>
         return Ok(false);
     };
     let stop = stop(reason);
-    // Only a failure is final: an answer that used tools of Google's own may stop and go on.
+    // Only a failure is final: an answer that uses Google's own tools may stop and go on.
     let is_final = !matches!(stop, Stop::End | Stop::Length);
     draft.stop = Some(stop);
     Ok(is_final)

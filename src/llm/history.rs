@@ -1,8 +1,8 @@
-//! From our turns to messages that every provider takes.
+//! Converts our turns to messages that every provider accepts.
 //!
 //! Providers refuse a whole conversation for one detail: a call without its result right after, a name with a
-//! dot, an empty text, a schema that is not an object. One such row would silence a conversation for good, so
-//! all of that is put right here, and a history can be cut anywhere.
+//! dot, an empty text, a schema that is not an object. One such row would break a conversation for good. This
+//! module corrects all of these, so a history can be cut anywhere.
 
 use std::collections::HashSet;
 
@@ -12,14 +12,15 @@ use super::{ModelCall, StepRequest, ToolDef, Turn};
 
 /// The result of a call whose own result is not in the history.
 const NO_RESULT: &str = "there is no result of this call";
-/// Stands for a blank text, which some providers refuse.
+/// Sent in place of a blank text, which some providers refuse.
 const NO_TEXT: &str = "(empty)";
-/// Schema keywords that providers refuse at the top of a tool's arguments; the server checks them anyway.
+/// Schema keywords that providers refuse at the top level of a tool's arguments. The server still checks
+/// them.
 const NOT_AT_TOP: [&str; 7] = ["$schema", "$id", "oneOf", "anyOf", "allOf", "enum", "not"];
 
 #[derive(Debug)]
 pub(super) enum Message<'a> {
-    /// What the user wrote with nothing in between.
+    /// Consecutive texts of the user.
     User(Vec<&'a str>),
     Assistant {
         text: &'a str,
@@ -88,7 +89,7 @@ fn call(call: &ModelCall) -> Call<'_> {
     }
 }
 
-/// The first result after `at` that answers `call` and answered no other one.
+/// The first result after `at` that belongs to `call` and was not used for another call.
 fn result<'a>(
     call: &'a ModelCall,
     history: &'a [Turn],
@@ -130,7 +131,7 @@ fn non_blank(text: &str) -> &str {
     }
 }
 
-/// A name that a model made up, in the shape that providers accept back.
+/// A name that a model invented, changed so that providers accept it in a history.
 fn legal_name(name: &str) -> String {
     let fold = |c: char| {
         if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') {
@@ -163,7 +164,7 @@ fn schema(raw: &RawValue) -> Value {
     Value::Object(schema)
 }
 
-/// The messages in the form that OpenAI and Ollama share, but for what `call` and `result` write.
+/// The messages in the form that OpenAI and Ollama share. `call` and `result` write the parts that differ.
 pub(super) fn chat_messages(
     request: &StepRequest,
     call: impl Fn(&Call<'_>) -> Value,

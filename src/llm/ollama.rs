@@ -5,8 +5,8 @@ use serde_json::{Map, Value, json};
 use super::{
     StepRequest, Stop,
     history::{self, Call, CallResult},
-    provider::{Request, Without},
-    reply::{Draft, DraftCall},
+    provider::{Request, UnsupportedParams},
+    reply::{CallBuilder, ReplyBuilder},
 };
 use crate::domain::pack::Llm;
 
@@ -18,7 +18,7 @@ pub(super) fn request(
     llm: &Llm,
     base: Option<&str>,
     step: &StepRequest,
-    without: Without,
+    without: UnsupportedParams,
 ) -> Request {
     let messages = history::chat_messages(step, call, result);
     let mut body = json!({ "model": llm.model, "messages": messages, "stream": true });
@@ -57,20 +57,20 @@ fn result(result: &CallResult<'_>) -> Value {
     json!({ "role": "tool", "tool_call_id": result.id, "tool_name": result.name, "content": result.text })
 }
 
-/// Where the answer stands: older models write what they think in front of it, between tags.
+/// Which part of the stream comes next. Older models write their thoughts between tags, before the answer.
 pub(super) enum Reader {
-    /// Holds what may still become the opening tag.
+    /// Before the opening tag. Holds text that may be the beginning of the tag.
     Start(String),
-    /// Between the tags; holds what may still become the closing one.
+    /// Between the tags. Holds text that may be the beginning of the closing tag.
     Thinking(String),
-    /// Behind the closing tag, where leading blanks are dropped.
+    /// After the closing tag. Leading blanks are dropped.
     AfterThinking,
     Answer,
 }
 
 impl Reader {
     /// Takes in one record; `true` after the last one.
-    pub(super) fn read(&mut self, record: &Value, draft: &mut Draft) -> bool {
+    pub(super) fn read(&mut self, record: &Value, draft: &mut ReplyBuilder) -> bool {
         let message = &record["message"];
         if message["thinking"]
             .as_str()
@@ -82,10 +82,10 @@ impl Reader {
         for call in message["tool_calls"].as_array().into_iter().flatten() {
             self.release(draft);
             let function = &call["function"];
-            let mut made = DraftCall {
+            let mut made = CallBuilder {
                 id: call["id"].as_str().unwrap_or_default().to_owned(),
                 name: function["name"].as_str().unwrap_or_default().to_owned(),
-                ..DraftCall::default()
+                ..CallBuilder::default()
             };
             match &function["arguments"] {
                 Value::String(text) => made.arguments.clone_from(text),
@@ -102,7 +102,7 @@ impl Reader {
             record["eval_count"].as_u64(),
         );
         draft.stop = Some(match record["done_reason"].as_str() {
-            // Old daemons say that they are done and not why.
+            // Old daemons do not give a reason.
             None | Some("stop") => Stop::End,
             Some("length") => Stop::Length,
             Some(other) => Stop::Other(other.to_owned()),
@@ -110,7 +110,7 @@ impl Reader {
         true
     }
 
-    fn text(&mut self, text: &str, draft: &mut Draft) {
+    fn text(&mut self, text: &str, draft: &mut ReplyBuilder) {
         if text.is_empty() {
             return;
         }
@@ -134,7 +134,7 @@ impl Reader {
         }
     }
 
-    fn start(&mut self, held: String, draft: &mut Draft) {
+    fn start(&mut self, held: String, draft: &mut ReplyBuilder) {
         let trimmed = held.trim_start();
         if let Some(thought) = trimmed.strip_prefix(OPENING) {
             *self = Self::Thinking(String::new());
@@ -146,8 +146,8 @@ impl Reader {
         }
     }
 
-    /// No tag comes any more: what was held is answer.
-    fn release(&mut self, draft: &mut Draft) {
+    /// Ends the search for tags: the held text is part of the answer.
+    fn release(&mut self, draft: &mut ReplyBuilder) {
         if let Self::Start(held) = std::mem::replace(self, Self::Answer) {
             draft.push(&held);
         }

@@ -6,8 +6,8 @@ use url::Url;
 use super::{
     StepRequest, Stop,
     history::{self, Call, CallResult},
-    provider::{Request, Without},
-    reply::{Draft, DraftCall, is_object},
+    provider::{Request, UnsupportedParams},
+    reply::{CallBuilder, ReplyBuilder, is_object},
 };
 use crate::domain::pack::Llm;
 
@@ -17,7 +17,7 @@ pub(super) fn request(
     llm: &Llm,
     base: Option<&str>,
     step: &StepRequest,
-    without: Without,
+    without: UnsupportedParams,
 ) -> Request {
     let mut messages = history::chat_messages(step, call, result);
     if requires_reasoning(llm) {
@@ -61,8 +61,8 @@ fn result(result: &CallResult<'_>) -> Value {
     json!({ "role": "tool", "tool_call_id": result.id, "content": result.text })
 }
 
-/// OpenAI's own models that take a limit only under its newer name: `o3`, `gpt-5-mini` and later ones. A name
-/// with a vendor in it belongs to a gateway, which takes the older one.
+/// OpenAI's own models that accept the token limit only under its newer name: `o3`, `gpt-5-mini` and later
+/// models. A name with a vendor in it belongs to a gateway, which accepts the older name.
 fn is_reasoning(model: &str) -> bool {
     let digit = |text: &str, from: char| text.starts_with(|c| (from..='9').contains(&c));
     match model.strip_prefix("gpt-") {
@@ -72,7 +72,8 @@ fn is_reasoning(model: &str) -> bool {
     }
 }
 
-/// Models that refuse a history whose assistant messages lack `reasoning_content`. It is not kept, so it is empty.
+/// Models that refuse assistant messages without `reasoning_content`. The content is not kept, so it is sent
+/// empty.
 fn requires_reasoning(llm: &Llm) -> bool {
     let host = llm.base_url.as_ref().and_then(Url::host_str);
     let model = llm.model.rsplit('/').next().unwrap_or_default();
@@ -80,7 +81,7 @@ fn requires_reasoning(llm: &Llm) -> bool {
 }
 
 /// Takes in one chunk. The stream goes on after the reason to stop: the usage comes last.
-pub(super) fn read(chunk: &Value, draft: &mut Draft) {
+pub(super) fn read(chunk: &Value, draft: &mut ReplyBuilder) {
     let choices = chunk["choices"].as_array().map(Vec::as_slice);
     // Of several candidates only the first is the answer.
     let first = |choice: &&Value| choice["index"].as_u64().unwrap_or_default() == 0;
@@ -112,8 +113,8 @@ pub(super) fn read(chunk: &Value, draft: &mut Draft) {
     }
 }
 
-/// The answer's text, which may also come as parts. What the model thought is no part of the answer.
-fn text(delta: &Value, draft: &mut Draft) {
+/// The answer's text, which may also come as parts. The model's thoughts are left out.
+fn text(delta: &Value, draft: &mut ReplyBuilder) {
     match &delta["content"] {
         Value::Array(parts) => parts.iter().for_each(|part| draft.push(part_text(part))),
         part @ Value::Object(_) => draft.push(part_text(part)),
@@ -137,9 +138,9 @@ fn part_text(part: &Value) -> &str {
     text.as_str().unwrap_or_default()
 }
 
-/// Adds a piece of a call to the call that it belongs to. Endpoints tell their calls apart by index, by id, by both,
-/// or only by beginning another one once the arguments of the last are whole.
-fn fragment(piece: &Value, draft: &mut Draft) {
+/// Adds a fragment to its call. Endpoints identify a call by index, by id or by both. Some give neither: a
+/// new call begins when the arguments of the last call are complete.
+fn fragment(piece: &Value, draft: &mut ReplyBuilder) {
     let id = match &piece["id"] {
         Value::Number(id) => id.to_string(),
         id => id
@@ -172,9 +173,9 @@ fn fragment(piece: &Value, draft: &mut Draft) {
         !other || (name.is_empty() && !is_object(&call.arguments))
     };
     let at = held.filter(continues).unwrap_or_else(|| {
-        draft.calls.push(DraftCall {
+        draft.calls.push(CallBuilder {
             slot,
-            ..DraftCall::default()
+            ..CallBuilder::default()
         });
         draft.calls.len() - 1
     });

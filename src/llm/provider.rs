@@ -3,12 +3,12 @@
 use http::{HeaderName, HeaderValue, header::AUTHORIZATION};
 use serde_json::Value;
 
-use super::{ModelError, StepRequest, anthropic, gemini, ollama, openai, reply::Draft};
+use super::{ModelError, StepRequest, anthropic, gemini, ollama, openai, reply::ReplyBuilder};
 use crate::domain::pack::{Llm, Provider};
 
-/// What an endpoint turned out not to take; learned from its refusals (`step`).
+/// Request fields that an endpoint does not accept, as its refusals have shown (`step`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Without {
+pub(super) struct UnsupportedParams {
     pub(super) temperature: bool,
     /// OpenAI's `stream_options`, which ask for the token counts.
     pub(super) stream_options: bool,
@@ -21,7 +21,8 @@ pub(super) struct Request {
     pub(super) body: Value,
 }
 
-/// What shares a fate, for the breaker. It may hold what an operator put into an address, so it is never logged.
+/// The key of an endpoint's circuit breaker. It may hold a secret that an operator put into the address, so
+/// it is never logged.
 pub(super) fn endpoint(llm: &Llm) -> String {
     format!("{} {}", name(llm.provider), base(llm).unwrap_or_default())
 }
@@ -39,7 +40,7 @@ pub(super) fn name(provider: Provider) -> &'static str {
 pub(super) fn request(
     llm: &Llm,
     step: &StepRequest,
-    without: Without,
+    without: UnsupportedParams,
 ) -> Result<Request, ModelError> {
     let base = base(llm);
     let write = match llm.provider {
@@ -52,7 +53,7 @@ pub(super) fn request(
     Ok(write(llm, base.as_deref(), step, without))
 }
 
-/// The address without what people copy along with it.
+/// The base address, without a path of the API that people often copy along with it.
 fn base(llm: &Llm) -> Option<String> {
     let text = llm.base_url.as_ref()?.as_str().trim_end_matches('/');
     Some(
@@ -80,8 +81,12 @@ impl Reader {
         }
     }
 
-    /// Takes in one event; `true` when the answer is over before the stream is.
-    pub(super) fn read(&mut self, event: &Value, draft: &mut Draft) -> Result<bool, ModelError> {
+    /// Reads one event; `true` when the answer is complete although the stream goes on.
+    pub(super) fn read(
+        &mut self,
+        event: &Value,
+        draft: &mut ReplyBuilder,
+    ) -> Result<bool, ModelError> {
         match self {
             Self::Openai => {
                 openai::read(event, draft);

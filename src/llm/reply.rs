@@ -1,7 +1,7 @@
-//! What arrives of one answer, and the reply that it becomes.
+//! Collects the pieces of one answer and builds the reply from them.
 //!
-//! Arguments are kept as the model wrote them, JSON or not: what is wrong with them goes back to the model as a
-//! tool error, and never fails the step.
+//! Arguments are kept as the model wrote them, JSON or not. Wrong arguments never fail the step; the model
+//! gets a tool error for them.
 
 use std::collections::HashSet;
 
@@ -16,23 +16,23 @@ const MIN_ID: usize = 9;
 /// The longest id that all providers take back.
 const MAX_ID: usize = 40;
 
-/// What arrived of one answer so far.
+/// The part of one answer that has arrived so far.
 #[derive(Default)]
-pub(super) struct Draft {
+pub(super) struct ReplyBuilder {
     text: String,
-    /// How much of `text` was given out.
-    given_out: usize,
+    /// How many bytes of `text` have been emitted.
+    emitted_bytes: usize,
     /// In the order in which the model began them.
-    pub(super) calls: Vec<DraftCall>,
+    pub(super) calls: Vec<CallBuilder>,
     /// Why the provider ended the answer; `None` until it did.
     pub(super) stop: Option<Stop>,
-    /// Tokens in and out, as far as the provider counted them.
+    /// Tokens in and out, as far as the provider `reported_usage` them.
     pub(super) usage: (Option<u64>, Option<u64>),
 }
 
 /// A call that may still be incomplete.
 #[derive(Default)]
-pub(super) struct DraftCall {
+pub(super) struct CallBuilder {
     /// The provider's number for the call or its block, if it has one.
     pub(super) slot: Option<u64>,
     pub(super) id: String,
@@ -45,19 +45,19 @@ pub(super) struct DraftCall {
     pub(super) is_open: bool,
 }
 
-impl Draft {
+impl ReplyBuilder {
     pub(super) fn push(&mut self, text: &str) {
         self.text.push_str(text);
     }
 
-    /// The text that was not given out yet.
+    /// The text that has not been emitted yet.
     pub(super) fn take_text(&mut self) -> Option<String> {
-        let text = self.text[self.given_out..].to_owned();
-        self.given_out = self.text.len();
+        let text = self.text[self.emitted_bytes..].to_owned();
+        self.emitted_bytes = self.text.len();
         Some(text).filter(|text| !text.is_empty())
     }
 
-    pub(super) fn call_in(&mut self, slot: Option<u64>) -> Option<&mut DraftCall> {
+    pub(super) fn call_in(&mut self, slot: Option<u64>) -> Option<&mut CallBuilder> {
         self.calls.iter_mut().rfind(|call| call.slot == slot)
     }
 
@@ -67,7 +67,7 @@ impl Draft {
         let mut calls = Vec::new();
         if stop != Stop::ContentFilter {
             let mut ids: HashSet<String> = known_ids(request).map(str::to_owned).collect();
-            // Nothing can answer a call without a name.
+            // A call without a name cannot be made.
             let named = self.calls.into_iter().filter(|call| !call.name.is_empty());
             calls.extend(named.map(|call| call.finish(&mut ids)));
         }
@@ -76,7 +76,8 @@ impl Draft {
             Stop::ToolCalls if calls.is_empty() => Stop::End,
             stop => stop,
         };
-        let usage = counted(self.usage).unwrap_or_else(|| estimate(request, &self.text, &calls));
+        let usage =
+            reported_usage(self.usage).unwrap_or_else(|| estimate(request, &self.text, &calls));
         Ok(Reply {
             text: self.text,
             calls,
@@ -86,7 +87,7 @@ impl Draft {
     }
 }
 
-impl DraftCall {
+impl CallBuilder {
     fn finish(self, ids: &mut HashSet<String>) -> ModelCall {
         let arguments = match (self.arguments.trim(), self.input) {
             ("" | "null", None | Some(Value::Null)) => "{}".to_owned(),
@@ -94,7 +95,7 @@ impl DraftCall {
             _ => self.arguments,
         };
         ModelCall {
-            call_id: unique(&self.id, ids),
+            call_id: unique_id(&self.id, ids),
             name: self.name,
             arguments,
         }
@@ -113,8 +114,8 @@ fn known_ids(request: &StepRequest) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The provider's id when it can be told from every other one; else a fresh one.
-fn unique(id: &str, taken: &mut HashSet<String>) -> String {
+/// The provider's id if it is usable and not taken; else a new id.
+fn unique_id(id: &str, taken: &mut HashSet<String>) -> String {
     let is_legal = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
     let is_usable = (MIN_ID..=MAX_ID).contains(&id.len()) && id.bytes().all(is_legal);
     let id = if is_usable && !taken.contains(id) {
@@ -126,8 +127,8 @@ fn unique(id: &str, taken: &mut HashSet<String>) -> String {
     id
 }
 
-/// What the provider counted. A prompt of no tokens is a counter that it did not fill.
-fn counted((input, output): (Option<u64>, Option<u64>)) -> Option<Usage> {
+/// The usage that the provider `reported_usage`. Zero input tokens mean that the provider did not count.
+fn reported_usage((input, output): (Option<u64>, Option<u64>)) -> Option<Usage> {
     let count = |tokens: Option<u64>| i64::try_from(tokens?).ok();
     Some(Usage {
         input_tokens: count(input).filter(|tokens| *tokens > 0)?,
@@ -136,7 +137,7 @@ fn counted((input, output): (Option<u64>, Option<u64>)) -> Option<Usage> {
     })
 }
 
-/// Four characters to a token: right within a factor of two for most text, and never nothing.
+/// Four characters are taken as one token. For most text this is right within a factor of two.
 fn estimate(request: &StepRequest, text: &str, calls: &[ModelCall]) -> Usage {
     let size = |calls: &[ModelCall]| {
         calls

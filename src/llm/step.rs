@@ -1,7 +1,8 @@
 //! One step from request to reply: attempts, waits and the deadline around them.
 //!
-//! A request is repeated only while nothing of its answer was given out, and only when the endpoint gave none or
-//! asked for patience. Everything below runs in the poll of the stream: dropping it drops the connection.
+//! A request is repeated only while no text of its answer has been emitted, and only when the endpoint did
+//! not answer or asked us to wait. All work happens while the stream is polled, so dropping the stream drops
+//! the connection.
 
 use std::{
     collections::HashMap,
@@ -17,35 +18,35 @@ use url::Url;
 use super::{
     Delta, Limits, ModelError, StepRequest,
     breaker::{Breakers, Permit},
-    error::{Failure, Field, refused},
-    provider::{self, Reader, Without},
-    reply::Draft,
+    error::{AttemptError, Field, refusal_error},
+    provider::{self, Reader, UnsupportedParams},
+    reply::ReplyBuilder,
     transport::{self, Events},
 };
 use crate::domain::{backoff, clock, pack::Llm};
 
-/// What all steps of a process share.
-pub(super) struct Shared {
+/// The state that all steps of a process share.
+pub(super) struct StepContext {
     client: reqwest::Client,
     limits: Limits,
     breakers: Arc<Breakers>,
-    /// Endpoint and model → what they turned out not to take.
-    learned: Mutex<HashMap<(String, String), Without>>,
+    /// Endpoint and model → the request fields that they do not accept.
+    unsupported: Mutex<HashMap<(String, String), UnsupportedParams>>,
 }
 
-impl Shared {
+impl StepContext {
     pub(super) fn new(client: reqwest::Client, limits: Limits) -> Self {
         Self {
             client,
             limits,
             breakers: Arc::default(),
-            learned: Mutex::default(),
+            unsupported: Mutex::default(),
         }
     }
 }
 
 pub(super) fn stream(
-    shared: Arc<Shared>,
+    shared: Arc<StepContext>,
     llm: Llm,
     request: StepRequest,
 ) -> impl Stream<Item = Result<Delta, ModelError>> + Send + Unpin + 'static {
@@ -60,16 +61,16 @@ pub(super) fn stream(
 }
 
 struct Step {
-    shared: Arc<Shared>,
+    shared: Arc<StepContext>,
     llm: Llm,
     request: StepRequest,
     endpoint: String,
     deadline: Option<Instant>,
     attempts: u32,
-    /// What the newest attempt left out.
-    without: Without,
-    /// Something was given out: from here on there is no second attempt.
-    shown: bool,
+    /// The fields that the newest attempt left out.
+    without: UnsupportedParams,
+    /// Text has been emitted, so there is no further attempt.
+    has_output: bool,
     running: Option<Attempt>,
 }
 
@@ -79,13 +80,13 @@ struct Attempt {
     /// `None` until the endpoint answers.
     events: Option<Events>,
     reader: Reader,
-    draft: Draft,
+    draft: ReplyBuilder,
     /// The provider ended the answer before the stream ends.
     is_over: bool,
 }
 
 impl Step {
-    fn new(shared: Arc<Shared>, llm: Llm, request: StepRequest) -> Self {
+    fn new(shared: Arc<StepContext>, llm: Llm, request: StepRequest) -> Self {
         let endpoint = provider::endpoint(&llm);
         Self {
             shared,
@@ -94,8 +95,8 @@ impl Step {
             endpoint,
             deadline: None,
             attempts: 0,
-            without: Without::default(),
-            shown: false,
+            without: UnsupportedParams::default(),
+            has_output: false,
             running: None,
         }
     }
@@ -109,7 +110,7 @@ impl Step {
             return item;
         }
         if let Some(attempt) = self.running.take() {
-            self.settle(attempt.permit, true);
+            self.report_to_breaker(attempt.permit, true);
         }
         Err(ModelError::TimedOut)
     }
@@ -118,7 +119,7 @@ impl Step {
         loop {
             match self.attempt().await {
                 Ok(delta) => {
-                    self.shown = true;
+                    self.has_output = true;
                     return Ok(delta);
                 }
                 Err(failure) => self.recover(failure).await?,
@@ -127,7 +128,7 @@ impl Step {
     }
 
     /// Goes on with the request that is running, or sends one.
-    async fn attempt(&mut self) -> Result<Delta, Failure> {
+    async fn attempt(&mut self) -> Result<Delta, AttemptError> {
         if self.running.is_none() {
             self.running = Some(self.start()?);
         }
@@ -138,38 +139,44 @@ impl Step {
             Err(failure) => Err(failure),
         };
         let attempt = self.running.take().expect("the attempt that just ended");
-        let reply =
-            result.and_then(|()| attempt.draft.finish(&self.request).map_err(Failure::from));
-        self.settle(
+        let reply = result.and_then(|()| {
+            attempt
+                .draft
+                .finish(&self.request)
+                .map_err(AttemptError::from)
+        });
+        self.report_to_breaker(
             attempt.permit,
             reply.as_ref().is_err_and(|failure| failure.is_outage),
         );
         reply.map(Delta::Done)
     }
 
-    fn start(&mut self) -> Result<Attempt, Failure> {
+    fn start(&mut self) -> Result<Attempt, AttemptError> {
         let breakers = &self.shared.breakers;
-        let permit = breakers.admit(&self.endpoint).map_err(|left| Failure {
-            is_retryable: false,
-            ..ModelError::Unavailable {
-                reason: String::new(),
-                retry_after: Some(left),
-            }
-            .into()
-        })?;
+        let permit = breakers
+            .try_acquire(&self.endpoint)
+            .map_err(|left| AttemptError {
+                is_retryable: false,
+                ..ModelError::Unavailable {
+                    reason: String::new(),
+                    retry_after: Some(left),
+                }
+                .into()
+            })?;
         self.attempts += 1;
-        self.without = self.learned(|without| *without);
+        self.without = self.unsupported(|without| *without);
         Ok(Attempt {
             permit,
             events: None,
             reader: Reader::new(self.llm.provider),
-            draft: Draft::default(),
+            draft: ReplyBuilder::default(),
             is_over: false,
         })
     }
 
     /// The next piece of text of the running attempt; `None` at the end of its answer.
-    async fn read(&mut self) -> Result<Option<String>, Failure> {
+    async fn read(&mut self) -> Result<Option<String>, AttemptError> {
         let Some(attempt) = &mut self.running else {
             return Ok(None);
         };
@@ -196,13 +203,13 @@ impl Step {
                 return Ok(None);
             };
             if is_error(&event) {
-                return Err(refused(None, &HeaderMap::new(), &event, key));
+                return Err(refusal_error(None, &HeaderMap::new(), &event, key));
             }
             attempt.is_over = attempt.reader.read(&event, &mut attempt.draft)?;
         }
     }
 
-    fn settle(&self, permit: Permit, is_outage: bool) {
+    fn report_to_breaker(&self, permit: Permit, is_outage: bool) {
         if is_outage {
             permit.fail(
                 self.shared.limits.breaker_failures,
@@ -213,15 +220,15 @@ impl Step {
         }
     }
 
-    /// Waits for the next attempt, or says why there is none.
-    async fn recover(&mut self, failure: Failure) -> Result<(), ModelError> {
-        let Failure {
+    /// Waits before the next attempt, or returns the error when there is none.
+    async fn recover(&mut self, failure: AttemptError) -> Result<(), ModelError> {
+        let AttemptError {
             error,
             is_retryable,
             field,
             ..
         } = failure;
-        if !self.shown && field.is_some_and(|field| self.learn(field)) {
+        if !self.has_output && field.is_some_and(|field| self.mark_unsupported(field)) {
             self.attempts -= 1;
             return Ok(());
         }
@@ -232,7 +239,7 @@ impl Step {
             self.attempts,
             rand::random(),
         ));
-        let last = self.shown
+        let last = self.has_output
             || !is_retryable
             || self.attempts >= limits.attempts
             || wait > limits.max_retry_after;
@@ -258,31 +265,31 @@ impl Step {
     }
 
     /// Leaves `field` out from now on; `false` when the endpoint complains although it was left out.
-    fn learn(&self, field: Field) -> bool {
-        let flag = |without: &mut Without| match field {
+    fn mark_unsupported(&self, field: Field) -> bool {
+        let flag = |without: &mut UnsupportedParams| match field {
             Field::Temperature => std::mem::replace(&mut without.temperature, true),
             Field::StreamOptions => std::mem::replace(&mut without.stream_options, true),
         };
         let mut sent = self.without;
-        self.learned(flag);
+        self.unsupported(flag);
         !flag(&mut sent)
     }
 
-    fn learned<T>(&self, look: impl FnOnce(&mut Without) -> T) -> T {
-        let mut learned = self
+    fn unsupported<T>(&self, look: impl FnOnce(&mut UnsupportedParams) -> T) -> T {
+        let mut unsupported = self
             .shared
-            .learned
+            .unsupported
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         look(
-            learned
+            unsupported
                 .entry((self.endpoint.clone(), self.llm.model.clone()))
                 .or_default(),
         )
     }
 }
 
-/// All four providers report an error in the middle of a stream alike.
+/// All four providers report an error inside a stream in the same form.
 fn is_error(event: &Value) -> bool {
     let error = &event["error"];
     let is_set = error.is_object() || error.as_str().is_some_and(|text| !text.is_empty());

@@ -1,7 +1,7 @@
 //! Sends a request and reads its answer as a stream of JSON events, within the limits of a step.
 //!
-//! Nothing an endpoint sends can make this wait or grow without end: silences, lines and the whole answer are
-//! bounded here, before anything is parsed.
+//! An endpoint cannot make this module wait or grow without end: silences, lines and the whole answer are
+//! bounded before any of it is parsed.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{
     Limits, ModelError,
-    error::{Failure, clean, refused},
+    error::{AttemptError, clean, refusal_error},
     provider::Request,
 };
 use crate::domain::{
@@ -20,8 +20,8 @@ use crate::domain::{
     secret::Secret,
 };
 
-/// The most that is read of an answer that says no.
-const MAX_REFUSAL: usize = 64 << 10;
+/// Bytes that are read of an error answer.
+const MAX_ERROR_BODY: usize = 64 << 10;
 
 /// The events of one answer.
 pub(super) struct Events {
@@ -31,20 +31,20 @@ pub(super) struct Events {
     is_sse: bool,
     read: usize,
     unread: BytesMut,
-    /// How much of `unread` has no line end.
+    /// How many bytes at the start of `unread` hold no line end.
     searched: usize,
-    /// The data of the event whose end is still to come.
+    /// The data of the event that has not ended yet.
     data: String,
 }
 
-/// Sends `request`; an answer other than a stream is the error that it stands for.
+/// Sends `request`. An answer that is not a stream becomes an error.
 pub(super) async fn open(
     client: &reqwest::Client,
     llm: &Llm,
     request: Request,
     key: Option<(HeaderName, HeaderValue)>,
     limits: Limits,
-) -> Result<Events, Failure> {
+) -> Result<Events, AttemptError> {
     let is_sse = llm.provider != Provider::Ollama;
     let mut post = client.post(request.url).json(&request.body);
     if is_sse {
@@ -59,9 +59,9 @@ pub(super) async fn open(
     let response = timeout(limits.first_byte, post.send())
         .await
         .map_err(|_| ModelError::TimedOut)?
-        .map_err(|error| unsent(&error))?;
+        .map_err(|error| send_error(&error))?;
     if !response.status().is_success() {
-        return Err(refusal(response, limits.idle, llm.api_key.as_ref()).await);
+        return Err(read_refusal(response, limits.idle, llm.api_key.as_ref()).await);
     }
     if is_sse {
         check_content_type(&response)?;
@@ -77,7 +77,7 @@ pub(super) async fn open(
     })
 }
 
-fn unsent(error: &reqwest::Error) -> ModelError {
+fn send_error(error: &reqwest::Error) -> ModelError {
     if error.is_builder() {
         return ModelError::BadRequest("its address is not a URL".to_owned());
     }
@@ -92,16 +92,20 @@ fn unsent(error: &reqwest::Error) -> ModelError {
     }
 }
 
-/// An answer with another status: why, as far as it says so in time.
-async fn refusal(mut response: reqwest::Response, idle: Duration, key: Option<&Secret>) -> Failure {
+/// The error for an answer with a status other than success. The body is read as far as it arrives in time.
+async fn read_refusal(
+    mut response: reqwest::Response,
+    idle: Duration,
+    key: Option<&Secret>,
+) -> AttemptError {
     let mut body = Vec::new();
-    while body.len() < MAX_REFUSAL
+    while body.len() < MAX_ERROR_BODY
         && let Ok(Ok(Some(chunk))) = timeout(idle, response.chunk()).await
     {
         body.extend_from_slice(&chunk);
     }
     let body = serde_json::from_slice(&body).unwrap_or_default();
-    refused(Some(response.status()), response.headers(), &body, key)
+    refusal_error(Some(response.status()), response.headers(), &body, key)
 }
 
 fn check_content_type(response: &reqwest::Response) -> Result<(), ModelError> {
@@ -170,7 +174,7 @@ impl Events {
         if line.is_empty() {
             return Some(std::mem::take(&mut self.data)).filter(|data| !data.is_empty());
         }
-        // Comments and the other fields say nothing that the data does not.
+        // Comments and other fields are not needed.
         if let Some(data) = line.strip_prefix("data:") {
             if !self.data.is_empty() {
                 self.data.push('\n');
@@ -180,7 +184,7 @@ impl Events {
         None
     }
 
-    /// The last event of a stream that ends in the middle of it, if it is whole all the same.
+    /// The last event of a stream that ends without a line end, if the event is complete.
     fn rest(&mut self) -> Option<Value> {
         let line = text(&std::mem::take(&mut self.unread));
         let data = self.take_event(&line).or_else(|| self.take_event(""))?;

@@ -1,4 +1,4 @@
-//! Servers of the modern era push nothing: somebody must ask to be told, and ask again when the stream
+//! Servers of the modern era do not push changes: a client subscribes to them, and again when the stream
 //! ends.
 
 use std::time::Duration;

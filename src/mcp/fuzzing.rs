@@ -1,4 +1,4 @@
-//! The door for fuzzers (`fuzz/`): what servers send, as the transports read it. Nobody else has business here.
+//! Entry points for the fuzzers (`fuzz/`) only: they read what servers send as the transports do.
 
 use std::sync::Arc;
 

@@ -170,7 +170,9 @@ impl Client {
             limits,
         };
         self.send(request, || {
-            pending.iter().for_each(|pending| pending.mark_sent())
+            if let Some(pending) = &pending {
+                pending.mark_sent();
+            }
         })
         .await
     }
@@ -254,7 +256,7 @@ impl Client {
                 let events = sse::events(response.body, shared.interceptor.clone(), None);
                 let (opened, server) = (clock::instant(), shared.server.clone());
                 Ok(end_quietly(events, server, move || {
-                    shared.pace.ended(opened)
+                    shared.pace.ended(opened);
                 }))
             }
             (status, _) if status.is_server_error() => Err(HttpError::Client(Failed)),

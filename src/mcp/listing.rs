@@ -1,5 +1,5 @@
-//! Discovery: all pages of `tools/list`, bounded, read tool by tool. A broken tool costs itself and not
-//! its siblings, and everything left out has a reason that somebody can read.
+//! Discovery: reads all pages of `tools/list` within limits, tool by tool. A broken tool does not affect the
+//! others, and each tool that is left out has a reason for the operator.
 
 use std::{
     borrow::Cow,
@@ -54,7 +54,7 @@ struct Page<'a> {
     cache_scope: Option<Cow<'a, str>>,
 }
 
-/// What a page says of how it may be kept. A scope that the protocol does not have is taken as `private`.
+/// The cache hints of a page. A scope that the protocol does not define is taken as `private`.
 pub(super) fn cache_hints(ttl_ms: Option<i64>, scope: Option<&str>) -> CacheHints {
     // A negative time is none, says the specification.
     let ttl = ttl_ms.map(|ttl| Duration::from_millis(u64::try_from(ttl).unwrap_or(0)));
@@ -225,10 +225,10 @@ impl Reader {
     /// How to call a tool that could not be read.
     fn label(&self, raw: &RawValue) -> String {
         #[derive(Deserialize)]
-        struct Named {
+        struct ToolName {
             name: String,
         }
-        let named = object::<Named>(raw.get());
+        let named = object::<ToolName>(raw.get());
         named.map_or_else(
             |_| format!("tool #{}", self.seen),
             |named| format!("tool {:?}", shortened(&named.name)),

@@ -1,4 +1,4 @@
-//! What a tool brought back: kept as it came, and put into words for the model.
+//! The result of a tool call: kept as it came, and turned into text for the model.
 
 use std::borrow::Cow;
 
@@ -77,7 +77,7 @@ pub(super) fn read(raw: Box<RawValue>, asks: bool) -> Result<ToolOutcome, Failur
     }
     let (is_error, text) = match object::<Outcome<Vec<Block>>>(raw.get()) {
         Ok(outcome) => outcome.read(|blocks| blocks.into_iter().map(Some).collect())?,
-        // Not as it should be: block by block, so that one costs only itself.
+        // The result is not valid: each block is read alone, so that one bad block does not cost the others.
         Err(_) => object::<Outcome<&RawValue>>(raw.get())
             .map_err(|_| Failure::Lost("the result of the tool cannot be read".to_owned()))?
             .read(block_by_block)?,
@@ -181,7 +181,7 @@ impl<'a, C> Outcome<'a, C> {
                 "the tool answered with {:?} instead of a result, which is not supported",
                 clipped(&kind)
             );
-            // A server that asks for input has not done anything yet; of other answers nobody knows.
+            // A server that asks for input has not acted yet; for other answers this is not known.
             return Err(if kind == "input_required" {
                 Failure::Refused {
                     code: None,

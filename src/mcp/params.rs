@@ -1,5 +1,5 @@
-//! `x-mcp-header`: arguments that a server of the modern era wants as `Mcp-Param-*` headers too, so that
-//! what stands before it can route without reading bodies.
+//! `x-mcp-header`: arguments that a server of the modern era also wants as `Mcp-Param-*` headers, so that a
+//! proxy can route requests without reading bodies.
 
 use std::collections::HashSet;
 
@@ -17,8 +17,8 @@ pub(super) struct Param {
     header: HeaderName,
 }
 
-/// The marked arguments of a tool. The protocol has us refuse a tool whose marks are broken: the error
-/// says what is.
+/// The marked arguments of a tool. The protocol requires us to refuse a tool with invalid marks; the error
+/// names them.
 pub(super) fn of(schema: &RawValue) -> Result<Vec<Param>, String> {
     let quoted = format!("\"{MARK}\"");
     let marks = schema.get().matches(&quoted).count();
@@ -105,7 +105,7 @@ impl Param {
     }
 }
 
-/// What a header cannot carry as it is goes as Base64 between marks.
+/// A value that a header cannot carry is sent as Base64 between marks.
 fn encoded(text: String) -> String {
     let foreign = text.bytes().any(|byte| !(0x20..=0x7e).contains(&byte));
     let padded = text.starts_with(' ') || text.ends_with(' ');

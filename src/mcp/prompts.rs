@@ -1,5 +1,5 @@
-//! Prompts: all pages of `prompts/list`, bounded and read one by one, and what a prompt comes to. A server whose
-//! prompts cannot be listed keeps its tools.
+//! Prompts: reads all pages of `prompts/list` within limits, and gets the messages of one prompt. A server
+//! whose prompts cannot be listed keeps its tools.
 
 use std::{borrow::Cow, collections::HashSet, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use super::{
     session::Session,
 };
 use crate::domain::{
-    prompt::{PromptArgument, Said, ServerPrompt, Speaker},
+    prompt::{PromptArgument, PromptMessage, PromptRole, ServerPrompt},
     server::ServerSpec,
     tool::CacheHints,
 };
@@ -30,8 +30,8 @@ const ARGUMENTS: usize = 32;
 const NAME: usize = 128;
 /// Messages of one prompt.
 const MESSAGES: usize = 100;
-/// Tools are listed already and should not wait longer for these.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The tools are listed already and must not wait longer for the prompts.
+const LIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a server offers as commands.
 #[derive(Default)]
@@ -101,7 +101,7 @@ pub(super) async fn of(session: &Session, spec: &ServerSpec) -> Listed {
     }
     let mut reader = Reader::default();
     let trouble = match timeout(
-        spec.timeouts.request.min(PATIENCE),
+        spec.timeouts.request.min(LIST_TIMEOUT),
         reader.read_all(session),
     )
     .await
@@ -214,7 +214,7 @@ impl Mcp {
         spec: &Arc<ServerSpec>,
         name: &str,
         arguments: &Map<String, Value>,
-    ) -> Result<Vec<Said>, CallError> {
+    ) -> Result<Vec<PromptMessage>, CallError> {
         let raw = self
             .read(key, spec, &Reading::Prompt { name, arguments })
             .await?;
@@ -223,7 +223,7 @@ impl Mcp {
 }
 
 /// The texts of a prompt; what is no text is named and measured. Whoever else speaks than user and assistant is refused.
-fn said(raw: &RawValue) -> Result<Vec<Said>, Failure> {
+fn said(raw: &RawValue) -> Result<Vec<PromptMessage>, Failure> {
     let refused = |message: String| Failure::Refused {
         code: None,
         message,
@@ -245,8 +245,8 @@ fn said(raw: &RawValue) -> Result<Vec<Said>, Failure> {
     let mut all = Vec::with_capacity(found.messages.len());
     for message in found.messages {
         let by = match message.role.as_ref() {
-            "user" => Speaker::User,
-            "assistant" => Speaker::Assistant,
+            "user" => PromptRole::User,
+            "assistant" => PromptRole::Assistant,
             other => {
                 return Err(refused(format!(
                     "the prompt speaks as {:?}, which no prompt may",
@@ -256,9 +256,12 @@ fn said(raw: &RawValue) -> Result<Vec<Said>, Failure> {
         };
         let text = outcome::cut(outcome::text_of(message.content), left);
         left = left.saturating_sub(text.len());
-        all.push(Said { by, text });
+        all.push(PromptMessage { by, text });
     }
-    if all.last().is_some_and(|last| last.by == Speaker::Assistant) {
+    if all
+        .last()
+        .is_some_and(|last| last.by == PromptRole::Assistant)
+    {
         return Err(refused(
             "the prompt ends with words of the assistant, which leaves nothing to answer"
                 .to_owned(),

@@ -1,5 +1,5 @@
-//! What is asked of a server besides calls: it changes nothing there, so that an answer that was lost may be asked for
-//! again, once.
+//! Read-only requests to a server. They change nothing there, so a request whose answer was lost is sent once
+//! more.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! `resources/read`: what is behind an address that the server itself has named.
+//! `resources/read`: reads the resource at an address that the server itself has named.
 
 use std::{borrow::Cow, sync::Arc};
 

@@ -1,5 +1,5 @@
-//! Schemas of tools are compiled and applied on threads of their own, with a stack of a known size and a few at a
-//! time: what a server wrote neither blocks a worker of the runtime nor overflows its stack.
+//! Compiles and applies the schemas of tools on a few threads of their own, with a stack of a known size. So
+//! a server's schema neither blocks a worker of the runtime nor overflows its stack.
 
 use std::{
     sync::{Arc, LazyLock},

@@ -256,7 +256,7 @@ impl Session {
         let sending = self.peer.send_request_with_option(request, options).await;
         let handle =
             sending.map_err(|_| Failure::NotSent("the connection is closed".to_owned()))?;
-        let mut waiting = Waiting {
+        let mut waiting = WaitingRequest {
             session: self,
             id: Some(handle.id.clone()),
             pending: pending.clone(),
@@ -298,13 +298,13 @@ impl Session {
 }
 
 /// A request that somebody waits for.
-struct Waiting<'a> {
+struct WaitingRequest<'a> {
     session: &'a Session,
     id: Option<RequestId>,
     pending: Arc<PendingRequest>,
 }
 
-impl Waiting<'_> {
+impl WaitingRequest<'_> {
     fn answered(&mut self) {
         if let Some(id) = self.id.take() {
             self.session.interceptor.forget(&id, &self.pending);
@@ -312,7 +312,7 @@ impl Waiting<'_> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingRequest<'_> {
     /// Whoever waited went away: the server need not go on.
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };

@@ -31,7 +31,7 @@ pub(super) fn events(
     interceptor: Arc<Interceptor>,
     asked: Option<Exchange>,
 ) -> BoxStream<'static, Result<Sse, SseError>> {
-    let events = SseStream::from_bytes_stream(Capped {
+    let events = SseStream::from_bytes_stream(CappedStream {
         body,
         decoder: UTF_8.new_decoder_without_bom_handling(),
         rest: Bytes::new(),
@@ -86,10 +86,12 @@ fn is_final(error: &SseError) -> bool {
         return true;
     };
     cause
-        .downcast_ref::<Broken>()
+        .downcast_ref::<StreamError>()
         .is_some_and(|broken| match broken {
-            Broken::TooLarge => true,
-            Broken::Egress(error) => matches!(error.kind, crate::egress::ErrorKind::TooLarge(_)),
+            StreamError::TooLarge => true,
+            StreamError::Egress(error) => {
+                matches!(error.kind, crate::egress::ErrorKind::TooLarge(_))
+            }
         })
 }
 
@@ -98,9 +100,9 @@ pub(super) fn egress_error(error: &SseError) -> Option<&EgressError> {
     let SseError::Body(cause) = error else {
         return None;
     };
-    match cause.downcast_ref::<Broken>()? {
-        Broken::Egress(error) => Some(error),
-        Broken::TooLarge => None,
+    match cause.downcast_ref::<StreamError>()? {
+        StreamError::Egress(error) => Some(error),
+        StreamError::TooLarge => None,
     }
 }
 
@@ -109,7 +111,7 @@ fn empty_response_text(id: &RequestId) -> String {
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum StreamError {
     #[error("an event exceeds {MAX_EVENT} bytes")]
     TooLarge,
     #[error(transparent)]
@@ -118,7 +120,7 @@ enum Broken {
 
 /// Counts the bytes since the last blank line, and hands them on event by event: a line that is none costs no event
 /// that came before it.
-struct Capped<S> {
+struct CappedStream<S> {
     body: S,
     /// Bytes that are no UTF-8 become U+FFFD, also where chunks cut a character.
     decoder: Decoder,
@@ -128,7 +130,7 @@ struct Capped<S> {
     after_cr: bool,
 }
 
-impl<S> Capped<S> {
+impl<S> CappedStream<S> {
     fn decode(&mut self, chunk: &[u8]) -> Bytes {
         let room = self.decoder.max_utf8_buffer_length(chunk.len());
         let mut text = String::with_capacity(room.expect("a chunk is small"));
@@ -137,7 +139,7 @@ impl<S> Capped<S> {
     }
 
     /// Where in what is left an event ends, or all of it.
-    fn admit(&mut self) -> Result<usize, Broken> {
+    fn admit(&mut self) -> Result<usize, StreamError> {
         for (at, &byte) in self.rest.iter().enumerate() {
             let ends_line = byte == b'\r' || (byte == b'\n' && !self.after_cr);
             let ends_event = ends_line && self.line == 0;
@@ -150,7 +152,7 @@ impl<S> Capped<S> {
             }
             self.after_cr = byte == b'\r';
             if self.size > MAX_EVENT {
-                return Err(Broken::TooLarge);
+                return Err(StreamError::TooLarge);
             }
             if ends_event {
                 return Ok(at + 1);
@@ -160,8 +162,8 @@ impl<S> Capped<S> {
     }
 }
 
-impl<S: Stream<Item = Result<Bytes, EgressError>> + Unpin> Stream for Capped<S> {
-    type Item = Result<Bytes, Broken>;
+impl<S: Stream<Item = Result<Bytes, EgressError>> + Unpin> Stream for CappedStream<S> {
+    type Item = Result<Bytes, StreamError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         while self.rest.is_empty() {

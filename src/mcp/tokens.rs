@@ -28,7 +28,7 @@ use crate::{
 /// How long a token endpoint may take, and what it may say.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_ANSWER: usize = 64 * 1024;
-/// A token of which nobody says how long it holds.
+/// The life of a token whose endpoint does not give one.
 const DEFAULT_LIFE: Duration = Duration::from_secs(300);
 /// It is replaced so long before its end, or when a quarter of its life is left.
 const MARGIN: Duration = Duration::from_secs(30);
@@ -42,12 +42,12 @@ type Slot = Arc<tokio::sync::Mutex<Option<Arc<Token>>>>;
 /// Where the tokens of this process are from.
 #[derive(Clone)]
 pub struct TokenSource(
-    Arc<dyn Fn(Wanted) -> BoxFuture<'static, Result<Granted, NoToken>> + Send + Sync>,
+    Arc<dyn Fn(TokenRequest) -> BoxFuture<'static, Result<TokenGrant, NoToken>> + Send + Sync>,
 );
 
 /// A token that is wanted.
 #[derive(Clone)]
-pub struct Wanted {
+pub struct TokenRequest {
     pub tenant: TenantId,
     pub credentials: ClientCredentials,
     /// The version of the one before, when its server has refused it.
@@ -55,15 +55,15 @@ pub struct Wanted {
 }
 
 /// A token that was got.
-pub struct Granted {
+pub struct TokenGrant {
     pub token: Secret,
     /// For how long it is used, which is less than it is good for.
     pub life: Duration,
-    /// Tells it from the ones before, for whoever keeps them; 0: nobody does.
+    /// The version of a stored token; 0 when tokens are not stored.
     pub version: i64,
 }
 
-/// Why there is none. Nothing was sent to the server.
+/// Why there is no token. No request was sent to the server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no access token for the server: {why}")]
 pub struct NoToken {
@@ -97,7 +97,7 @@ pub(super) struct Bearer {
 
 /// What a token endpoint says.
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponse {
     access_token: String,
     token_type: String,
     #[serde(default)]
@@ -105,13 +105,16 @@ struct Answer {
 }
 
 #[derive(Deserialize)]
-struct Refused {
+struct TokenErrorResponse {
     error: String,
 }
 
 impl TokenSource {
     pub fn new(
-        get: impl Fn(Wanted) -> BoxFuture<'static, Result<Granted, NoToken>> + Send + Sync + 'static,
+        get: impl Fn(TokenRequest) -> BoxFuture<'static, Result<TokenGrant, NoToken>>
+        + Send
+        + Sync
+        + 'static,
     ) -> Self {
         Self(Arc::new(get))
     }
@@ -156,7 +159,7 @@ impl Bearer {
         *known = None;
         let (tenant, credentials) = (self.tenant, self.credentials.clone());
         let refused = refused.map(|refused| refused.version);
-        let granted = (self.tokens.source.0)(Wanted {
+        let granted = (self.tokens.source.0)(TokenRequest {
             tenant,
             credentials,
             refused,
@@ -169,7 +172,7 @@ impl Bearer {
 }
 
 impl Token {
-    fn new(granted: &Granted) -> Result<Self, NoToken> {
+    fn new(granted: &TokenGrant) -> Result<Self, NoToken> {
         let header = header_of(&granted.token)?;
         let scrubber = Arc::new(Scrubber::new([&granted.token]));
         Ok(Self {
@@ -230,7 +233,7 @@ impl Tokens {
 }
 
 /// Asks a token endpoint for a token.
-pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<Granted, NoToken> {
+pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<TokenGrant, NoToken> {
     let asked_at = clock::instant();
     let answer = if of.of_tenant {
         egress.for_tenants().send(request(of)).await
@@ -246,7 +249,7 @@ pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<Granted, N
     if !status.is_success() {
         return Err(refusal(status, &body));
     }
-    let answered: Answer = serde_json::from_slice(&body).map_err(|_| {
+    let answered: TokenResponse = serde_json::from_slice(&body).map_err(|_| {
         NoToken::new(
             false,
             "the token endpoint answered with something else than a token",
@@ -275,7 +278,7 @@ pub async fn fetch(egress: &Egress, of: &ClientCredentials) -> Result<Granted, N
     let life = life
         .saturating_sub(MARGIN.min(life / 4))
         .saturating_sub(asked_at.elapsed());
-    Ok(Granted {
+    Ok(TokenGrant {
         token,
         life,
         version: 0,
@@ -316,7 +319,7 @@ fn request(of: &ClientCredentials) -> Request {
     }
 }
 
-/// Some write the number as text.
+/// Some endpoints send the number as text.
 fn seconds(value: &serde_json::Value) -> Option<Duration> {
     let number = value
         .as_f64()
@@ -329,7 +332,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> NoToken {
     let word = |code: &String| {
         code.len() <= 64 && code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
     };
-    let code = serde_json::from_slice::<Refused>(body)
+    let code = serde_json::from_slice::<TokenErrorResponse>(body)
         .ok()
         .map(|refused| refused.error)
         .filter(word);

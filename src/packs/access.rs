@@ -1,6 +1,6 @@
 //! `toolAccess` and tool patterns.
 //!
-//! What would contradict itself is refused; what can have no effect is a warning.
+//! A contradiction is refused; a rule without any effect is a warning.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::domain::{
 };
 
 /// A pattern with its place.
-pub(super) struct Listed<'a> {
+pub(super) struct LocatedPattern<'a> {
     pub pattern: ToolPattern,
     /// As the author wrote it.
     pub shown: String,
     pub at: Field<'a>,
 }
 
-fn plain(listed: &[Listed]) -> Vec<ToolPattern> {
+fn plain(listed: &[LocatedPattern]) -> Vec<ToolPattern> {
     listed.iter().map(|listed| listed.pattern.clone()).collect()
 }
 
@@ -27,10 +27,12 @@ fn plain(listed: &[Listed]) -> Vec<ToolPattern> {
 const MAX_TIMEOUT_MINUTES: u32 = 525_600;
 
 /// A list of tool names, in which `*` stands for any characters.
-pub(super) fn patterns<'a>(field: &Field<'a>) -> Vec<Listed<'a>> {
-    let mut listed: Vec<Listed> = Vec::new();
+pub(super) fn patterns<'a>(field: &Field<'a>) -> Vec<LocatedPattern<'a>> {
+    let mut listed: Vec<LocatedPattern> = Vec::new();
     for item in field.list().unwrap_or_default() {
-        let Some(text) = item.filled() else { continue };
+        let Some(text) = item.non_blank_text() else {
+            continue;
+        };
         if text
             .value
             .contains(|c: char| c.is_whitespace() || c.is_control())
@@ -45,7 +47,7 @@ pub(super) fn patterns<'a>(field: &Field<'a>) -> Vec<Listed<'a>> {
                 "remove one of them",
             );
         } else {
-            listed.push(Listed {
+            listed.push(LocatedPattern {
                 pattern: ToolPattern(text.value),
                 shown: text.shown,
                 at: item,
@@ -57,7 +59,7 @@ pub(super) fn patterns<'a>(field: &Field<'a>) -> Vec<Listed<'a>> {
 
 pub(super) fn read(
     field: &Field,
-    allowlist: Option<&[Listed]>,
+    allowlist: Option<&[LocatedPattern]>,
     who: &Authentication,
 ) -> Option<ToolAccess> {
     let mut object = field.object()?;
@@ -115,18 +117,21 @@ pub(super) fn read(
     };
     let role_tools = roles.iter().flat_map(BTreeMap::values).flatten();
     let approval_tools = approval.iter().flat_map(|(_, tools)| tools);
-    outside_allowlist(
+    warn_outside_allowlist(
         public
             .iter()
             .chain(role_tools)
             .chain(approval_tools.clone()),
         allowlist,
     );
-    ungranted(approval_tools, &access);
+    warn_ungranted(approval_tools, &access);
     Some(access)
 }
 
-fn roles<'a>(field: &Field<'a>, who: &Authentication) -> Option<BTreeMap<String, Vec<Listed<'a>>>> {
+fn roles<'a>(
+    field: &Field<'a>,
+    who: &Authentication,
+) -> Option<BTreeMap<String, Vec<LocatedPattern<'a>>>> {
     let mut roles = BTreeMap::new();
     for (role, tools) in field.entries()? {
         if role.trim().is_empty() || role.trim() != role {
@@ -135,14 +140,14 @@ fn roles<'a>(field: &Field<'a>, who: &Authentication) -> Option<BTreeMap<String,
                 "write it without blanks around it",
             );
         }
-        nobody(role, &format!("{role:?}"), who, &tools);
+        warn_unreachable_role(role, &format!("{role:?}"), who, &tools);
         roles.insert(role.to_owned(), patterns(&tools));
     }
     Some(roles)
 }
 
 /// Warns of a role that no user can have.
-fn nobody(role: &str, shown: &str, who: &Authentication, field: &Field) {
+fn warn_unreachable_role(role: &str, shown: &str, who: &Authentication, field: &Field) {
     let guests = role == GUEST && !who.required;
     if who.roles_attribute.is_none() && who.default_role.as_deref() != Some(role) && !guests {
         field.warn(
@@ -152,7 +157,7 @@ fn nobody(role: &str, shown: &str, who: &Authentication, field: &Field) {
     }
 }
 
-type Policy<'a> = (ApprovalPolicy, Vec<Listed<'a>>);
+type Policy<'a> = (ApprovalPolicy, Vec<LocatedPattern<'a>>);
 
 fn approvals<'a>(field: &Field<'a>, who: &Authentication) -> Vec<Policy<'a>> {
     let mut policies: Vec<Policy> = Vec::new();
@@ -161,7 +166,7 @@ fn approvals<'a>(field: &Field<'a>, who: &Authentication) -> Vec<Policy<'a>> {
             continue;
         };
         for new in &policy.1 {
-            let twice = |old: &&Listed| overlap(&new.pattern.0, &old.pattern.0);
+            let twice = |old: &&LocatedPattern| overlap(&new.pattern.0, &old.pattern.0);
             if let Some(old) = policies.iter().flat_map(|(_, tools)| tools).find(twice) {
                 let line = old.at.at.line;
                 let what = if old.pattern == new.pattern {
@@ -191,7 +196,7 @@ fn approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<Policy<'a>> {
     );
     let tools = tools_field.as_ref().map(patterns).unwrap_or_default();
     if let Some(field) = tools_field.filter(|_| tools.is_empty()) {
-        empty(&field, "name the tools that need consent");
+        refuse_empty(&field, "name the tools that need consent");
     }
     let approvers_field = object.required(
         "approvers",
@@ -203,10 +208,10 @@ fn approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<Policy<'a>> {
         .unwrap_or_default();
     if let Some(field) = &approvers_field {
         if approvers.is_empty() {
-            empty(field, "name at least one role that may consent");
+            refuse_empty(field, "name at least one role that may consent");
         }
         for role in &approvers {
-            nobody(&role.value, &role.shown, who, field);
+            warn_unreachable_role(&role.value, &role.shown, who, field);
         }
     }
     let min_approvals = object
@@ -237,17 +242,17 @@ fn approval<'a>(field: &Field<'a>, who: &Authentication) -> Option<Policy<'a>> {
     Some((policy, tools))
 }
 
-/// Says that a list has nothing in it, unless what is in it was already refused.
-fn empty(field: &Field, hint: &str) {
+/// Reports an empty list, unless its items were refused already.
+fn refuse_empty(field: &Field, hint: &str) {
     if field.list().is_some_and(|items| items.is_empty()) {
         field.error("the list is empty", hint);
     }
 }
 
 /// Warns of patterns that name no tool of the allowlist.
-fn outside_allowlist<'l, 'a: 'l>(
-    patterns: impl Iterator<Item = &'l Listed<'a>>,
-    allowlist: Option<&[Listed]>,
+fn warn_outside_allowlist<'l, 'a: 'l>(
+    patterns: impl Iterator<Item = &'l LocatedPattern<'a>>,
+    allowlist: Option<&[LocatedPattern]>,
 ) {
     let Some(allowlist) = allowlist else { return };
     for listed in patterns {
@@ -264,7 +269,10 @@ fn outside_allowlist<'l, 'a: 'l>(
 }
 
 /// Warns of approval policies for tools that no role may call.
-fn ungranted<'l, 'a: 'l>(tools: impl Iterator<Item = &'l Listed<'a>>, access: &ToolAccess) {
+fn warn_ungranted<'l, 'a: 'l>(
+    tools: impl Iterator<Item = &'l LocatedPattern<'a>>,
+    access: &ToolAccess,
+) {
     let (Some(roles), false) = (&access.roles, access.default == DefaultAccess::All) else {
         return;
     };

@@ -1,15 +1,15 @@
 //! AOS: servers in `core/mcp/**.yaml`, skills in `core/skills/*/skill.yaml` (its document; statements A1–A14).
 //!
-//! A file holds one server or, as the original's loader wants it, a registry of several. Its sentences are
-//! that program's own.
+//! A file holds one server or, as in the original's loader, a registry of several servers. The messages are
+//! those of the original program.
 
 use super::{
-    dialect::{Documents, Parts, assembled, open_to_all},
+    dialect::{Documents, Parts, assemble, open_to_all},
     field::Field,
     node_builder::{NodeBuilder, generated_plain, generated_text, list, literal, text},
     object::Object,
     parse_context::ParseContext,
-    placeholder::{dollar, unreplaced},
+    placeholder::{dollar, escape_unreplaced},
     yaml::{Node, START},
 };
 use crate::domain::template::is_variable_name;
@@ -39,14 +39,14 @@ fn words(file: &str, message: &str) -> String {
 }
 
 /// A server with the registry that it is in.
-struct Declared {
+struct DeclaredServer {
     id: String,
     registry: Option<String>,
     node: Node,
 }
 
 pub(super) fn read(context: &ParseContext, documents: &Documents) -> Node {
-    let (mut servers, mut skills): (Vec<Declared>, Vec<Node>) = Default::default();
+    let (mut servers, mut skills): (Vec<DeclaredServer>, Vec<Node>) = Default::default();
     for (source, path) in documents
         .files
         .iter()
@@ -94,7 +94,7 @@ pub(super) fn read(context: &ParseContext, documents: &Documents) -> Node {
         }
     }
     let servers = servers.into_iter().map(|server| server.node).collect();
-    assembled(
+    assemble(
         Parts {
             servers,
             skills,
@@ -104,7 +104,7 @@ pub(super) fn read(context: &ParseContext, documents: &Documents) -> Node {
     )
 }
 
-fn servers_of(document: &Document, servers: &mut Vec<Declared>) {
+fn servers_of(document: &Document, servers: &mut Vec<DeclaredServer>) {
     let Some(mut object) = document.field.object() else {
         return;
     };
@@ -126,7 +126,7 @@ fn servers_of(document: &Document, servers: &mut Vec<Declared>) {
             &format!("Unknown schema {found:?}, expected {SCHEMA:?}"),
         );
     }
-    let id = identified(document, &mut object);
+    let id = read_id(document, &mut object);
     object.nullable("description");
     let list = object.nullable("servers");
     object.finish();
@@ -143,7 +143,7 @@ fn servers_of(document: &Document, servers: &mut Vec<Declared>) {
 }
 
 /// The `id` of a registry or skill.
-fn identified(document: &Document, object: &mut Object) -> Option<String> {
+fn read_id(document: &Document, object: &mut Object) -> Option<String> {
     let Some(field) = object.nullable("id") else {
         document.error(&object.field, "Missing required field: id");
         return None;
@@ -170,7 +170,7 @@ fn declare(
     document: &Document,
     field: &Field,
     registry: Option<String>,
-    servers: &mut Vec<Declared>,
+    servers: &mut Vec<DeclaredServer>,
 ) {
     let Some(mut object) = field.object() else {
         return;
@@ -192,7 +192,7 @@ fn declare(
         .and_then(|field| Some(field.raw()?.to_owned()));
     let mut made = NodeBuilder::default();
     made.put("name", literal(&id_field, &id));
-    reach(document, &mut object, &id, &mut made);
+    read_endpoint(document, &mut object, &id, &mut made);
     made.put_some(
         "tools",
         object
@@ -204,7 +204,7 @@ fn declare(
     timeouts.put("requestSeconds", generated_plain(TIMEOUT, "30"));
     made.put("timeouts", timeouts.generated(TIMEOUT));
     made.put("toolAccess", open_to_all());
-    servers.push(Declared {
+    servers.push(DeclaredServer {
         id,
         registry,
         node: made.into_node(field).with_note(description),
@@ -212,7 +212,7 @@ fn declare(
 }
 
 /// Transport, and what belongs to it.
-fn reach(document: &Document, object: &mut Object, id: &str, made: &mut NodeBuilder) {
+fn read_endpoint(document: &Document, object: &mut Object, id: &str, made: &mut NodeBuilder) {
     let transport = object.nullable("transport");
     let kind = transport
         .as_ref()
@@ -221,7 +221,7 @@ fn reach(document: &Document, object: &mut Object, id: &str, made: &mut NodeBuil
     let [command, args, env] = ["command", "args", "env"].map(|name| object.nullable(name));
     let [url, auth] = ["url", "auth_ref"].map(|name| object.nullable(name));
     let at = transport.as_ref().unwrap_or(&object.field);
-    let filled = |field: &Option<Field>| {
+    let non_blank_text = |field: &Option<Field>| {
         field
             .as_ref()?
             .raw()
@@ -233,12 +233,12 @@ fn reach(document: &Document, object: &mut Object, id: &str, made: &mut NodeBuil
             field.warn(format!("has no effect on transport {kind}"), "");
         }
     };
-    match (kind, filled(&command), filled(&url)) {
+    match (kind, non_blank_text(&command), non_blank_text(&url)) {
         ("stdio", Some(program), _) => {
             made.put("transport", text(at, "stdio"));
             made.put_some(
                 "command",
-                command.map(|field| text(&field, unreplaced(&field, &program, false))),
+                command.map(|field| text(&field, escape_unreplaced(&field, &program, false))),
             );
             made.put_some("args", args.and_then(|field| arguments(document, &field)));
             made.put_some("env", env.and_then(|field| variables(document, &field)));
@@ -263,7 +263,7 @@ fn reach(document: &Document, object: &mut Object, id: &str, made: &mut NodeBuil
             );
             made.put_some(
                 "url",
-                url.map(|field| text(&field, unreplaced(&field, address.trim(), true))),
+                url.map(|field| text(&field, escape_unreplaced(&field, address.trim(), true))),
             );
             made.put_some("headers", auth.and_then(|field| bearer(document, &field)));
             unused([&command, &args, &env]);
@@ -281,12 +281,14 @@ fn reach(document: &Document, object: &mut Object, id: &str, made: &mut NodeBuil
     }
 }
 
-/// An array for the process itself: no shell takes it apart.
+/// The arguments as an array, which no shell splits.
 fn arguments(document: &Document, field: &Field) -> Option<Node> {
     let mut arguments = Vec::new();
     for item in field.list()? {
         match item.raw() {
-            Some(argument) => arguments.push(text(&item, unreplaced(&item, argument, false))),
+            Some(argument) => {
+                arguments.push(text(&item, escape_unreplaced(&item, argument, false)));
+            }
             None => document.error(&item, "\"args\" must be strings"),
         }
     }
@@ -317,7 +319,7 @@ fn variables(document: &Document, field: &Field) -> Option<Node> {
 fn bearer(document: &Document, field: &Field) -> Option<Node> {
     let name = field.raw().unwrap_or_default();
     if !is_variable_name(name) {
-        // It may be the token.
+        // The text may be the token itself.
         field.mask();
         field.error(
             document.words("\"auth_ref\" is the name of a variable, not the secret"),
@@ -336,7 +338,7 @@ fn bearer(document: &Document, field: &Field) -> Option<Node> {
     Some(made.into_node(field))
 }
 
-/// Exact names. An empty list is none.
+/// Exact names. An empty list means that there is no allowlist.
 fn allowlist(document: &Document, field: &Field) -> Option<Node> {
     let items = field.list()?;
     if items.is_empty() {
@@ -369,10 +371,10 @@ fn tool(document: &Document, item: &Field) -> Option<Node> {
     }
 }
 
-/// A skill that is bound to a tool. Another one would need that program's own model path.
+/// A skill that is bound to a tool. Other skills would need the original program's own model path.
 fn skill(document: &Document) -> Option<Node> {
     let mut object = document.field.object()?;
-    identified(document, &mut object)?;
+    read_id(document, &mut object)?;
     let mut made = NodeBuilder::default();
     for name in ["id", "name", "description"] {
         made.put_some(

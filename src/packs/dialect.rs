@@ -1,5 +1,5 @@
-//! The formats that load as a pack, by the files in its folder, and what those of other programs lack: an id,
-//! words, a model.
+//! The formats that load as a pack. The files in a folder decide the format. This module also supplies what
+//! packs of other programs lack: an id, texts, a model.
 //!
 //! Each is a parser to the tree of a native pack, which [`native`](super::native) reads like any other. So
 //! every rule holds for all of them, and nothing further on knows where a pack came from.
@@ -16,7 +16,7 @@ use super::{
     holaos, holodeck,
     node_builder::{NodeBuilder, generated, generated_text},
     parse_context::ParseContext,
-    report::{Place, Problem, Severity},
+    report::{Position, Problem, Severity},
     server::Files,
     yaml::{EMPTY, Node, Value},
 };
@@ -37,8 +37,8 @@ const WORKSPACE: &str = "workspace.yaml";
 const AGENT: &str = "agent.yaml";
 const AOS_FOLDERS: [&str; 2] = ["core/mcp", "core/skills"];
 /// Files of one AOS project, and how deep they lie.
-const MOST_FILES: usize = 500;
-const DEEPEST: usize = 8;
+const MAX_FILES: usize = 500;
+const MAX_DEPTH: usize = 8;
 
 impl Dialect {
     pub(super) fn name(self) -> &'static str {
@@ -61,7 +61,7 @@ pub(super) struct Documents {
 }
 
 impl Documents {
-    /// How the pack is called in messages.
+    /// The name of the pack in messages.
     pub(super) fn name(&self) -> String {
         let path = if self.dialect == Dialect::Aos {
             &self.folder
@@ -71,7 +71,7 @@ impl Documents {
         path.display().to_string()
     }
 
-    /// Which of the files says who may do what.
+    /// The file with the access rules.
     pub(super) fn access(&self) -> Option<usize> {
         let last = self.files.len() - 1;
         (last > 0 && self.files[last] == self.folder.join(ACCESS)).then_some(last)
@@ -209,8 +209,8 @@ pub(super) fn of_folder(folder: &Path) -> Result<Option<Documents>, Box<Problem>
     }
 }
 
-/// What to do about a folder without a pack: perhaps a file has nearly the right name.
-pub(super) fn wanted(folder: &Path) -> String {
+/// The hint for a folder without a pack, for example that a file has nearly the right name.
+pub(super) fn missing_pack_hint(folder: &Path) -> String {
     let there = fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -238,7 +238,7 @@ pub(super) fn wanted(folder: &Path) -> String {
 /// `core/mcp/**.yaml`, then `core/skills/*/skill.yaml`, each in the order of their names.
 fn aos_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
-    for (below, deepest) in AOS_FOLDERS.into_iter().zip([DEEPEST, 1]) {
+    for (below, deepest) in AOS_FOLDERS.into_iter().zip([MAX_DEPTH, 1]) {
         let mut found = Vec::new();
         let root = folder.join(below);
         let above = fs::canonicalize(&root).unwrap_or_default();
@@ -253,7 +253,7 @@ fn aos_files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// `seen`: folders that a link may lead to once more, and those above all of them.
+/// `seen`: folders that were read already and the folders above, because a link may lead to them again.
 fn walk(
     folder: &Path,
     deepest: usize,
@@ -288,9 +288,9 @@ fn walk(
         } else if yaml && metadata.is_file() {
             found.push(path);
         }
-        if found.len() > MOST_FILES {
+        if found.len() > MAX_FILES {
             return Err(format!(
-                "there are more than {MOST_FILES} files in {}",
+                "there are more than {MAX_FILES} files in {}",
                 folder.display()
             ));
         }
@@ -309,7 +309,7 @@ pub(super) fn read(documents: &Documents, context: &ParseContext) -> (Option<Nod
                 context.report(
                     Severity::Error,
                     at,
-                    Place { line: 1, column: 1 },
+                    Position { line: 1, column: 1 },
                     "",
                     message,
                     hint,
@@ -329,7 +329,7 @@ pub(super) fn read(documents: &Documents, context: &ParseContext) -> (Option<Nod
         context.report(
             Severity::Error,
             0,
-            Place { line: 1, column: 1 },
+            Position { line: 1, column: 1 },
             "",
             message,
             "rename the folder",
@@ -369,7 +369,7 @@ fn named(mut root: Node, folder: &Path) -> Node {
     root
 }
 
-/// What a format says of a pack; the rest is given.
+/// The parts of a pack that come from its format. The other parts have defaults.
 #[derive(Default)]
 pub(super) struct Parts {
     pub display_name: Option<Node>,
@@ -383,7 +383,7 @@ pub(super) struct Parts {
 }
 
 /// The tree of a native pack, but for its id.
-pub(super) fn assembled(parts: Parts, context: &ParseContext) -> Node {
+pub(super) fn assemble(parts: Parts, context: &ParseContext) -> Node {
     const NEUTRAL: &str = "default of imported packs";
     let mut metadata = NodeBuilder::default();
     metadata.put_some("displayName", parts.display_name);
@@ -409,7 +409,7 @@ pub(super) fn assembled(parts: Parts, context: &ParseContext) -> Node {
     root.generated(NEUTRAL)
 }
 
-/// Who may call the tools of an imported server: any user of the tenant, any tool.
+/// The access rule of an imported server: any user of the tenant may call any tool.
 pub(super) fn open_to_all() -> Node {
     const WHY: &str = "default of imported packs: every user of the tenant";
     let mut access = NodeBuilder::default();

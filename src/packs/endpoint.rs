@@ -1,5 +1,5 @@
-//! Where a server is and what is sent to reach it. Headers, arguments and variables are secrets,
-//! wherever they came from.
+//! The address or command of a server, with its headers, arguments and variables. All of these are secrets,
+//! also when they are written in the pack.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -36,38 +36,38 @@ pub(super) fn transport(field: &Field) -> Option<Transport> {
 }
 
 /// What only a child process has.
-const CHILD: [&str; 7] = [
+const STDIO_FIELDS: [&str; 7] = [
     "command", "args", "env", "envFile", "cwd", "encoding", "config",
 ];
 
-/// Reads the fields of both kinds, so that one of the other kind is not merely unknown.
+/// Reads the fields of both transports, so that a field of the other transport gets its own message.
 pub(super) fn read(
     object: &mut Object,
     transport: Option<Transport>,
     pack: &PackContext,
 ) -> Option<Endpoint> {
     let remote = ["url", "headers"].map(|name| object.optional(name));
-    let stdio = CHILD.map(|name| object.optional(name));
+    let stdio = STDIO_FIELDS.map(|name| object.optional(name));
     match transport? {
         Transport::Remote(transport) => {
-            foreign(stdio.iter().flatten(), "stdio");
+            refuse_fields(stdio.iter().flatten(), "stdio");
             address(object, transport, &remote)
         }
         Transport::Stdio => {
-            foreign(remote.iter().flatten(), "streamable-http");
+            refuse_fields(remote.iter().flatten(), "streamable-http");
             child(object, &stdio, pack)
         }
     }
 }
 
-fn foreign<'f, 'a: 'f>(fields: impl Iterator<Item = &'f Field<'a>>, transport: &str) {
+fn refuse_fields<'f, 'a: 'f>(fields: impl Iterator<Item = &'f Field<'a>>, transport: &str) {
     for field in fields {
-        belongs(field, transport);
+        refuse_field_of(field, transport);
     }
 }
 
 /// Says that a field is of another transport.
-pub(super) fn belongs(field: &Field, transport: &str) {
+pub(super) fn refuse_field_of(field: &Field, transport: &str) {
     let hint = format!("remove it, or write `transport: {transport}`");
     field.error(
         format!("this field belongs to transport {transport}"),
@@ -89,7 +89,7 @@ fn address(
     }
     let headers = headers.as_ref().map(headers_of).unwrap_or_default();
     let url = url.as_ref()?;
-    if !url.is_written(orchestrator::REFERENCE) {
+    if !url.has_raw_text(orchestrator::REFERENCE) {
         return Some(Endpoint::Remote {
             transport,
             url: url.url_of(schemes)?,
@@ -158,7 +158,7 @@ fn child(object: &Object, fields: &[Option<Field>; 7], pack: &PackContext) -> Op
     variables.extend(env.as_ref().map(variables_of).unwrap_or_default());
     if let Some((field, json)) = config
         .as_ref()
-        .and_then(|field| Some((field, configured(field)?)))
+        .and_then(|field| Some((field, config_json(field)?)))
     {
         if env
             .as_ref()
@@ -186,7 +186,7 @@ fn child(object: &Object, fields: &[Option<Field>; 7], pack: &PackContext) -> Op
 }
 
 /// `config`: handed to the child as JSON in a variable.
-fn configured(field: &Field) -> Option<Secret> {
+fn config_json(field: &Field) -> Option<Secret> {
     if !field.is_map() {
         field.error("expected a map", "write one `key: value` a line");
         return None;
@@ -216,7 +216,7 @@ fn is_utf8(label: &str) -> bool {
 /// A name to look up in `PATH`, or an absolute path. Arguments have a field of their own: no shell
 /// takes a line apart.
 fn command(field: &Field) -> Option<String> {
-    let text = field.filled()?;
+    let text = field.non_blank_text()?;
     let absolute = text.value.starts_with('/');
     if text.value.contains('\0') {
         field.error("holds a NUL character", "remove it");
@@ -236,7 +236,7 @@ fn command(field: &Field) -> Option<String> {
     None
 }
 
-/// What follows it may be a secret.
+/// The first word only, because the words after it may be secret.
 fn first_word(text: &Text) -> String {
     let word = text
         .value
@@ -275,7 +275,7 @@ fn without_nul(field: &Field) -> Option<Secret> {
 
 /// `cwd`: relative to the folder of the pack.
 fn folder(field: &Field, pack: &PackContext) -> Option<PathBuf> {
-    let text = field.filled()?;
+    let text = field.non_blank_text()?;
     let folder = pack.folder.join(&text.value);
     if folder.is_dir() {
         return Some(folder);

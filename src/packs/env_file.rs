@@ -1,7 +1,7 @@
 //! `envFile` of a stdio server: variables in a file of the pack folder, in dotenv format.
 //!
-//! The file stays inside of the folder, whatever links there are, and is taken literally: nothing in
-//! it is replaced, so what a pack depends on can be seen in the pack.
+//! The file must be inside the folder, also when links are followed. Its text is taken literally: no variable
+//! in it is replaced, so that the pack shows everything it depends on.
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +16,8 @@ const MAX_BYTES: u64 = 64 * 1024;
 
 /// The variables of the file. Values are never part of a problem.
 pub(super) fn read(field: &Field, pack: &PackContext) -> Option<BTreeMap<String, Secret>> {
-    let text = field.filled()?;
-    let path = match confined(pack.folder, Path::new(&text.value)) {
+    let text = field.non_blank_text()?;
+    let path = match resolve_inside(pack.folder, Path::new(&text.value)) {
         Ok(path) => path,
         Err(reason) => {
             field.error(
@@ -47,7 +47,7 @@ pub(super) fn read(field: &Field, pack: &PackContext) -> Option<BTreeMap<String,
 }
 
 /// The real path of a file in the folder.
-pub(super) fn confined(folder: &Path, path: &Path) -> Result<PathBuf, &'static str> {
+pub(super) fn resolve_inside(folder: &Path, path: &Path) -> Result<PathBuf, &'static str> {
     if !path
         .components()
         .all(|part| matches!(part, Component::Normal(_) | Component::CurDir))

@@ -1,14 +1,14 @@
 //! `explain`: a pack in the native format, whatever it was written in, with where each value came from.
-//! Literal secrets are masked; variables are named and their values never shown.
+//! Literal secrets are `mask_literals`; variables are named and their values never shown.
 
 use std::{fmt::Display, path::Path};
 
 use super::{
     dialect::servers_of,
-    folder::{self, Outcome, Tree},
+    folder::{self, PackReadResult, PackTree},
     native,
     node_builder::{NodeBuilder, generated_plain, generated_text},
-    parse_context::Unset,
+    parse_context::UnsetPolicy,
     report::LoadError,
     server,
     yaml::{Node, Origin, Value},
@@ -30,22 +30,22 @@ pub fn explain(
     env: &Environment,
     mcp_servers: Option<&Secret>,
 ) -> Result<String, LoadError> {
-    let reading = folder::read(path, env, mcp_servers, Unset::Allowed);
+    let reading = folder::read(path, env, mcp_servers, UnsetPolicy::Allowed);
     if !reading.report.is_ok() {
         return Err(LoadError(reading.report));
     }
     let texts = reading
         .packs
         .into_iter()
-        .filter_map(|outcome| explained(outcome, env));
+        .filter_map(|outcome| explain_pack(outcome, env));
     Ok(texts.collect::<Vec<_>>().join("---\n"))
 }
 
-fn explained(outcome: Outcome, env: &Environment) -> Option<String> {
-    let Outcome {
+fn explain_pack(outcome: PackReadResult, env: &Environment) -> Option<String> {
+    let PackReadResult {
         documents, tree, ..
     } = outcome;
-    let Tree {
+    let PackTree {
         mut root, files, ..
     } = tree?;
     fill(&mut root);
@@ -58,7 +58,7 @@ fn explained(outcome: Outcome, env: &Environment) -> Option<String> {
     Some(
         head + &write(
             &root,
-            &Explaining {
+            &SourceAnnotator {
                 files,
                 env,
                 arguments: first_words(&root),
@@ -67,7 +67,7 @@ fn explained(outcome: Outcome, env: &Environment) -> Option<String> {
     )
 }
 
-struct Explaining<'e> {
+struct SourceAnnotator<'e> {
     /// By number.
     files: Vec<String>,
     env: &'e Environment,
@@ -75,7 +75,7 @@ struct Explaining<'e> {
     arguments: Vec<(usize, usize)>,
 }
 
-impl Annotator for Explaining<'_> {
+impl Annotator for SourceAnnotator<'_> {
     fn is_uncommented(&self, _: &Node) -> bool {
         true
     }
@@ -126,13 +126,13 @@ impl Annotator for Explaining<'_> {
         let below = |name: &str| keys.contains(&name);
         let server = below("mcp") || below("mcpServers");
         if below("apiKey") || (server && ["headers", "env", "config"].into_iter().any(below)) {
-            return Some(masked(text));
+            return Some(mask_literals(text));
         }
         if server && keys.last() == Some(&"args") {
             let known = self.arguments.contains(&place(node))
                 || matches!(node.origin, Origin::Generated(_));
             let option = text.starts_with('-') && !text.contains('=');
-            return (!known && !option).then(|| masked(text));
+            return (!known && !option).then(|| mask_literals(text));
         }
         let cut = text.split_once('?').filter(|_| {
             ["url", "baseUrl"]
@@ -173,8 +173,8 @@ fn variables(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Only references and the words that go before a token are left.
-fn masked(text: &str) -> String {
+/// Keeps references and a prefix such as `Bearer`, and masks the rest.
+fn mask_literals(text: &str) -> String {
     let hidden = |literal: &str| {
         if literal.trim().is_empty() {
             literal.to_owned()
@@ -199,7 +199,7 @@ fn masked(text: &str) -> String {
     out + &hidden(rest)
 }
 
-/// Adds what holds where nobody wrote anything. The values are those that reading without them gives.
+/// Adds the defaults of fields that the author left out.
 fn fill(root: &mut Node) {
     let id = root
         .get_path(&["metadata", "id"])
@@ -210,24 +210,24 @@ fn fill(root: &mut Node) {
         [(only, _)] => only.text.clone(),
         _ => native::ENGLISH.to_owned(),
     };
-    within(root, "metadata", &mut |metadata| {
+    edit_map(root, "metadata", &mut |metadata| {
         fill_text(metadata, "displayName", &id);
         fill_text(metadata, "defaultLanguage", &language);
     });
-    within(root, "llm", &mut |llm| {
+    edit_map(root, "llm", &mut |llm| {
         fill_text(llm, "provider", default_word(&native::PROVIDERS));
         fill_plain(llm, "maxSteps", native::MAX_STEPS);
     });
-    within(root, "memory", &mut |memory| {
+    edit_map(root, "memory", &mut |memory| {
         fill_plain(memory, "window", native::WINDOW);
     });
-    within(root, "flows", &mut |flows| {
+    edit_map(root, "flows", &mut |flows| {
         if flows.get("welcome").is_none() {
-            within(flows, "welcome", &mut |welcome| {
+            edit_map(flows, "welcome", &mut |welcome| {
                 fill_plain(welcome, "enabled", Welcome::default().enabled);
             });
         }
-        within(flows, "authentication", &mut |authentication| {
+        edit_map(flows, "authentication", &mut |authentication| {
             let default = Authentication::default();
             fill_plain(authentication, "required", default.required);
             fill_text(
@@ -237,7 +237,7 @@ fn fill(root: &mut Node) {
             );
         });
     });
-    within(root, "mcp", &mut |mcp| {
+    edit_map(root, "mcp", &mut |mcp| {
         let Value::Map(fields) = &mut mcp.value else {
             return;
         };
@@ -252,7 +252,7 @@ fn fill(root: &mut Node) {
 fn fill_server(spec: &mut Node) {
     fill_text(spec, "accessMode", default_word(&server::ACCESS_MODES));
     fill_plain(spec, "required", server::REQUIRED);
-    within(spec, "timeouts", &mut |timeouts| {
+    edit_map(spec, "timeouts", &mut |timeouts| {
         let default = Timeouts::default();
         fill_plain(timeouts, "connectSeconds", default.connect.as_secs_f64());
         fill_plain(timeouts, "requestSeconds", default.request.as_secs_f64());
@@ -275,16 +275,16 @@ fn default_word<T: Default + PartialEq>(words: &[(&'static str, T)]) -> &'static
 }
 
 fn fill_text(node: &mut Node, key: &str, text: &str) {
-    absent(node, key, || generated_text(DEFAULT, text));
+    insert_if_absent(node, key, || generated_text(DEFAULT, text));
 }
 
 fn fill_plain(node: &mut Node, key: &str, value: impl Display) {
-    absent(node, key, || generated_plain(DEFAULT, &value.to_string()));
+    insert_if_absent(node, key, || generated_plain(DEFAULT, &value.to_string()));
 }
 
 /// Works on the map below a key, which is made if it is not there.
-fn within(node: &mut Node, key: &str, work: &mut dyn FnMut(&mut Node)) {
-    absent(node, key, || NodeBuilder::default().generated(DEFAULT));
+fn edit_map(node: &mut Node, key: &str, work: &mut dyn FnMut(&mut Node)) {
+    insert_if_absent(node, key, || NodeBuilder::default().generated(DEFAULT));
     let Value::Map(entries) = &mut node.value else {
         return;
     };
@@ -293,7 +293,7 @@ fn within(node: &mut Node, key: &str, work: &mut dyn FnMut(&mut Node)) {
     }
 }
 
-fn absent(node: &mut Node, key: &str, make: impl FnOnce() -> Node) {
+fn insert_if_absent(node: &mut Node, key: &str, make: impl FnOnce() -> Node) {
     if node.get(key).is_none() {
         node.set(key, make());
     }

@@ -1,5 +1,6 @@
-//! Reading a tree field by field. Each reader either answers or has recorded a problem that names the
-//! place, the path, what was found and what is wanted; then it answers `None` and reading goes on.
+//! Reads a tree field by field. Each reader returns the value, or records a problem and returns `None`; then
+//! reading goes on. A problem names the position, the path, the value that was found and the value that was
+//! expected.
 //!
 //! A resolved value never enters a message: problems quote what the author wrote.
 
@@ -8,7 +9,7 @@ mod value;
 use super::{
     object::Object,
     parse_context::ParseContext,
-    report::{Place, Severity},
+    report::{Position, Severity},
     yaml::{Key, Node, Origin, Value, join},
 };
 use crate::domain::{
@@ -22,11 +23,11 @@ pub(super) struct Field<'a> {
     pub context: &'a ParseContext<'a>,
     pub path: String,
     /// Where problems with it are shown: its value, or its key when the value starts further down.
-    pub at: Place,
+    pub at: Position,
     node: &'a Node,
 }
 
-/// Text after its variables were filled in.
+/// Text after its variables were `non_blank_text` in.
 pub(super) struct Text {
     pub value: String,
     /// As the author wrote it, in quotes: what a message may show.
@@ -71,7 +72,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// What lies below some keys, without a word about what is missing.
+    /// The field below some keys. A missing key is not reported.
     pub(super) fn get_path(&self, keys: &[&str]) -> Option<Self> {
         let Some((first, rest)) = keys.split_first() else {
             return Some(self.clone());
@@ -83,8 +84,8 @@ impl<'a> Field<'a> {
             .get_path(rest)
     }
 
-    /// The text of this field, without a word about what is wrong with it.
-    pub(super) fn quiet(&self) -> Option<String> {
+    /// The text of this field, if it is valid. Problems are not reported.
+    pub(super) fn try_text(&self) -> Option<String> {
         let Value::Scalar { text, .. } = &self.node.value else {
             return None;
         };
@@ -113,11 +114,11 @@ impl<'a> Field<'a> {
         );
     }
 
-    /// The same with something below this field, where a key of it stands, or would.
-    pub(super) fn tell(
+    /// Reports a problem with a key below this field, which may be missing.
+    pub(super) fn report_at(
         &self,
         severity: Severity,
-        at: Place,
+        at: Position,
         key: &str,
         message: String,
         hint: &str,
@@ -161,8 +162,8 @@ impl<'a> Field<'a> {
         matches!(self.node.value, Value::List(_))
     }
 
-    /// Whether the author wrote this text, before any variable is filled in.
-    pub(super) fn is_written(&self, wanted: &str) -> bool {
+    /// Whether the author wrote this text, before any variable is `non_blank_text` in.
+    pub(super) fn has_raw_text(&self, wanted: &str) -> bool {
         matches!(&self.node.value, Value::Scalar { text, .. } if text == wanted)
     }
 
@@ -228,7 +229,7 @@ impl<'a> Field<'a> {
     }
 
     /// Text with something in it, trimmed of nothing.
-    pub(super) fn filled(&self) -> Option<Text> {
+    pub(super) fn non_blank_text(&self) -> Option<Text> {
         let text = self.text()?;
         if text.value.trim().is_empty() {
             let found = if text.from_env {
@@ -242,7 +243,7 @@ impl<'a> Field<'a> {
         Some(text)
     }
 
-    /// Text that must not be shown; a literal is kept out of excerpts too.
+    /// Text that must not be shown. A literal is also masked in excerpts.
     pub(super) fn secret(&self) -> Option<(Secret, Text)> {
         let text = self.secret_text()?;
         Some((Secret::new(text.value.clone()), text))
@@ -263,7 +264,7 @@ impl<'a> Field<'a> {
         self.context.mask(self.node.source, self.node.span.clone());
     }
 
-    /// The text as it stands there, without a word about anything else.
+    /// The text as written. A value of another type is not reported.
     pub(super) fn raw(&self) -> Option<&'a str> {
         match &self.node.value {
             Value::Scalar { text, plain } if matches!(plain_meaning(text, *plain), Plain::Text) => {
@@ -343,11 +344,13 @@ impl<'a> Field<'a> {
         Self::new(self.context, node, format!("{}[{at}]", self.path))
     }
 
-    /// A list of texts, each with something in it. A repeated one is said and dropped.
+    /// A list of texts that are not blank. A repeated text is reported and dropped.
     pub(super) fn texts(&self) -> Vec<Text> {
         let mut texts: Vec<Text> = Vec::new();
         for item in self.list().unwrap_or_default() {
-            let Some(text) = item.filled() else { continue };
+            let Some(text) = item.non_blank_text() else {
+                continue;
+            };
             if texts.iter().any(|other| other.value == text.value) {
                 item.warn(
                     format!("{} is listed twice", text.shown),

@@ -15,10 +15,10 @@ use sha2::{Digest, Sha256};
 use super::{
     dialect::{self, Dialect, Documents, NATIVE_FILES},
     field::Field,
-    native::{self, Draft},
+    native::{self, PartialPack},
     node_builder::NodeBuilder,
     overlay::{self, Overlay},
-    parse_context::{ParseContext, Source, Unset},
+    parse_context::{ParseContext, Source, UnsetPolicy},
     report::{Problem, Report, Severity},
     server::Files,
     summary,
@@ -30,24 +30,24 @@ use crate::domain::{config::Environment, ids::AgentId, pack::Pack, secret::Secre
 const CAPABILITIES: &str = "capabilities";
 const MAX_BYTES: usize = 1024 * 1024;
 
-/// Looks at packs as a start would and tells everything that is wrong. `path` is a folder of packs, one
-/// pack folder, or one file.
+/// Checks packs as at start-up and reports every problem. `path` is a folder of packs, one pack folder, or
+/// one file.
 pub fn check(path: &Path, env: &Environment, mcp_servers: Option<&Secret>) -> Report {
-    read(path, env, mcp_servers, Unset::Refused).report
+    read(path, env, mcp_servers, UnsetPolicy::Refused).report
 }
 
-/// The same for a machine without the variables: what is unset is left open.
+/// Like [`check`], for a machine without the variables: a text with an unset variable is not checked.
 pub fn check_allowing_unset(
     path: &Path,
     env: &Environment,
     mcp_servers: Option<&Secret>,
 ) -> Report {
-    read(path, env, mcp_servers, Unset::Allowed).report
+    read(path, env, mcp_servers, UnsetPolicy::Allowed).report
 }
 
 /// What was read.
-pub(super) struct Reading {
-    pub packs: Vec<Outcome>,
+pub(super) struct PacksReadResult {
+    pub packs: Vec<PackReadResult>,
     /// Problems of the packs, of the folder and of `MCP_SERVERS_CONFIG`.
     pub report: Report,
     /// Whether the folder and `MCP_SERVERS_CONFIG` could be read at all.
@@ -55,12 +55,12 @@ pub(super) struct Reading {
 }
 
 /// One pack.
-pub(super) struct Outcome {
+pub(super) struct PackReadResult {
     pub documents: Documents,
     /// Present when nothing is wrong.
     pub pack: Option<Pack>,
     /// What it was made from, and its files by number: present when the files could be understood.
-    pub tree: Option<Tree>,
+    pub tree: Option<PackTree>,
     /// Other files that it was made from.
     pub files: Vec<PathBuf>,
     id: Option<AgentId>,
@@ -68,7 +68,7 @@ pub(super) struct Outcome {
 }
 
 /// A pack in the native format, whatever it was written in.
-pub(super) struct Tree {
+pub(super) struct PackTree {
     pub root: Node,
     pub files: Vec<String>,
     pub comments: Vec<Comment>,
@@ -78,8 +78,8 @@ pub(super) fn read(
     path: &Path,
     env: &Environment,
     mcp_servers: Option<&Secret>,
-    unset: Unset,
-) -> Reading {
+    unset: UnsetPolicy,
+) -> PacksReadResult {
     let mut report = Report::default();
     let (overlay, problems) = mcp_servers.map(Overlay::parse).unzip();
     report.add(problems.into_iter().flatten());
@@ -105,9 +105,9 @@ pub(super) fn read(
             .collect();
         // A pack whose id cannot be read may be the one that is meant.
         if ids.len() == packs.len() {
-            let strangers = overlay.strangers(&ids);
-            usable &= strangers.is_empty();
-            report.add(strangers);
+            let unknown_packs = overlay.unknown_packs(&ids);
+            usable &= unknown_packs.is_empty();
+            report.add(unknown_packs);
         }
     }
     report.packs = packs.len();
@@ -120,14 +120,14 @@ pub(super) fn read(
         );
     }
     report.sort();
-    Reading {
+    PacksReadResult {
         packs,
         report,
         usable,
     }
 }
 
-impl Tree {
+impl PackTree {
     fn replace_servers(&mut self, servers: Node) {
         let mut mcp = NodeBuilder::default();
         mcp.put("servers", servers.in_source(self.files.len()));
@@ -136,7 +136,7 @@ impl Tree {
     }
 }
 
-impl Outcome {
+impl PackReadResult {
     fn is_refused(&self) -> bool {
         self.problems
             .iter()
@@ -144,7 +144,7 @@ impl Outcome {
     }
 }
 
-/// The packs below a path, in the order of their names, with what is odd about the folder.
+/// The packs below a path in the order of their names, with warnings about the folder.
 pub(super) fn pack_documents(path: &Path) -> Result<(Vec<Documents>, Vec<Problem>), Box<Problem>> {
     let unreadable = |error: &io::Error| {
         let message = format!("cannot be read: {}", error.kind());
@@ -197,7 +197,7 @@ pub(super) fn pack_documents(path: &Path) -> Result<(Vec<Documents>, Vec<Problem
                     Severity::Warning,
                     name,
                     message,
-                    &dialect::wanted(folder),
+                    &dialect::missing_pack_hint(folder),
                 ));
             }
             Err(problem) => problems.push(*problem),
@@ -224,8 +224,8 @@ fn read_pack(
     documents: Documents,
     env: &Environment,
     overlay: Option<&Overlay>,
-    unset: Unset,
-) -> Outcome {
+    unset: UnsetPolicy,
+) -> PackReadResult {
     let mut texts = Vec::new();
     let mut problems = Vec::new();
     for file in &documents.files {
@@ -243,7 +243,7 @@ fn read_pack(
     }
     let files: Vec<PathBuf> = documents.files.iter().skip(1).cloned().collect();
     if !problems.is_empty() {
-        return Outcome {
+        return PackReadResult {
             documents,
             pack: None,
             tree: None,
@@ -259,7 +259,7 @@ fn read_pack(
             text,
         })
         .collect();
-    let context = ParseContext::of(sources, env, unset).within(&documents.folder);
+    let context = ParseContext::of(sources, env, unset).in_folder(&documents.folder);
     let (root, more_files) = dialect::read(&documents, &context);
     let (draft, over) = root.as_ref().map_or_else(Default::default, |root| {
         let document = Field::new(&context, root, "");
@@ -269,7 +269,7 @@ fn read_pack(
         }
         draft
     });
-    let mut tree = root.map(|root| Tree {
+    let mut tree = root.map(|root| PackTree {
         root,
         files: context.files(),
         comments: context.comments(),
@@ -281,7 +281,7 @@ fn read_pack(
         tree.replace_servers(servers.clone());
     }
     let (problems, used) = context.finish();
-    let mut outcome = Outcome {
+    let mut outcome = PackReadResult {
         documents,
         pack: None,
         tree,
@@ -304,7 +304,7 @@ fn read_pack(
     outcome
 }
 
-type Over = Option<(Vec<Problem>, BTreeMap<String, String>)>;
+type OverlayFindings = Option<(Vec<Problem>, BTreeMap<String, String>)>;
 
 /// Reads a document with the servers that stand in for its own, if there are any.
 fn with_overlay(
@@ -312,17 +312,17 @@ fn with_overlay(
     folder: &Path,
     overlay: Option<&Overlay>,
     env: &Environment,
-    unset: Unset,
-) -> (Draft, Over) {
+    unset: UnsetPolicy,
+) -> (PartialPack, OverlayFindings) {
     let id = document
         .get_path(&["metadata", "id"])
-        .and_then(|field| field.quiet())
+        .and_then(|field| field.try_text())
         .unwrap_or_default();
     let servers = overlay.and_then(|overlay| Some((overlay, overlay.servers(&id)?)));
     let Some((overlay, (node, path))) = servers else {
         return (native::read(document, folder, None), None);
     };
-    let context = overlay.context(env, unset).within(folder);
+    let context = overlay.context(env, unset).in_folder(folder);
     let draft = native::read(document, folder, Some(&Field::new(&context, node, path)));
     (draft, Some(context.finish()))
 }
@@ -372,8 +372,8 @@ fn name_matches(document: &Field, file: &Path, id: Option<&AgentId>) {
     }
 }
 
-/// Refuses an id that two packs have: both of them, since nobody knows which one is meant.
-fn refuse_duplicate_ids(packs: &mut [Outcome]) {
+/// Refuses both packs when two have the same id, because neither is known to be the right one.
+fn refuse_duplicate_ids(packs: &mut [PackReadResult]) {
     let ids: Vec<_> = packs
         .iter()
         .map(|pack| (pack.id.clone(), pack.documents.name()))

@@ -1,19 +1,19 @@
 //! holaOS: `workspace.yaml`, of which `mcp_registry` counts (its document says how).
 //!
-//! Its codes and sentences are that program's own. A server that the allowlist names is limited to the tools
-//! named; every other one stays open.
+//! The codes and messages are those of the original program. A server that the allowlist names is limited to
+//! the tools named there; every other server keeps all its tools.
 
 use std::collections::BTreeMap;
 
 use super::{
-    dialect::{Parts, assembled, open_to_all},
+    dialect::{Parts, assemble, open_to_all},
     field::Field,
     node_builder::{NodeBuilder, generated_plain, generated_text, list, literal, plain, text},
     object::Object,
     parse_context::ParseContext,
-    placeholder::{braces, unreplaced},
+    placeholder::{braces, escape_unreplaced},
     report::Severity,
-    yaml::{EMPTY, Fault, Node},
+    yaml::{EMPTY, Node, SyntaxError},
 };
 
 const MISSING: &str = "workspace_mcp_registry_missing";
@@ -26,7 +26,7 @@ const TIMEOUT: &str = "default of holaOS: 10000 ms";
 const PLACE: &str = "default of holaOS: the workspace";
 
 pub(super) fn read(context: &ParseContext) -> Option<Node> {
-    let root = context.parse_source(0, |fault| Some(said(fault)))?;
+    let root = context.parse_source(0, |fault| Some(translate_error(fault)))?;
     let document = Field::new(context, &root, "");
     if !document.is_map() {
         document.error(
@@ -52,7 +52,7 @@ pub(super) fn read(context: &ParseContext) -> Option<Node> {
         .nullable("allowlist")
         .and_then(|field| field.object());
     registry.pass_over();
-    let known: Vec<Known> = servers?
+    let known: Vec<KnownServer> = servers?
         .entries()?
         .iter()
         .filter_map(|(id, field)| server(id, field))
@@ -74,7 +74,7 @@ pub(super) fn read(context: &ParseContext) -> Option<Node> {
         made.put("toolAccess", open_to_all());
         Some(made.into_node(&server.at))
     });
-    Some(assembled(
+    Some(assemble(
         Parts {
             servers: servers.collect(),
             note,
@@ -84,7 +84,7 @@ pub(super) fn read(context: &ParseContext) -> Option<Node> {
     ))
 }
 
-fn said(fault: &Fault) -> (String, &'static str) {
+fn translate_error(fault: &SyntaxError) -> (String, &'static str) {
     const INVALID: &str = "workspace_config_invalid_yaml";
     match &fault.twice {
         Some(key) => (
@@ -106,13 +106,13 @@ fn inner<'a>(object: &mut Object<'a>, name: &'static str) -> Option<Field<'a>> {
         let message = format!("{MISSING}: missing object field '{name}'");
         object
             .field
-            .tell(Severity::Error, object.field.at, name, message, REGISTRY);
+            .report_at(Severity::Error, object.field.at, name, message, REGISTRY);
     }
     field
 }
 
 /// A server that the allowlist may name.
-struct Known<'a> {
+struct KnownServer<'a> {
     id: String,
     enabled: bool,
     at: Field<'a>,
@@ -120,7 +120,7 @@ struct Known<'a> {
     made: Option<NodeBuilder>,
 }
 
-fn server<'a>(id: &str, field: &Field<'a>) -> Option<Known<'a>> {
+fn server<'a>(id: &str, field: &Field<'a>) -> Option<KnownServer<'a>> {
     let mut object = field.object()?;
     let enabled = object.nullable("enabled").is_none_or(|field| {
         field.flag().unwrap_or_else(|| {
@@ -141,7 +141,7 @@ fn server<'a>(id: &str, field: &Field<'a>) -> Option<Known<'a>> {
         .nullable("environment")
         .map(|field| mapping(&field, enabled));
     let timeout = timeout(&mut object);
-    // A hint for clients to connect again.
+    // It tells clients how to reconnect.
     object.nullable("started_at");
     object.pass_over();
     let at = field.clone();
@@ -152,7 +152,7 @@ fn server<'a>(id: &str, field: &Field<'a>) -> Option<Known<'a>> {
                 .unwrap_or(field)
                 .error("workspace MCP server must be local", "");
         }
-        return Some(Known {
+        return Some(KnownServer {
             id: id.to_owned(),
             enabled,
             at,
@@ -185,12 +185,12 @@ fn server<'a>(id: &str, field: &Field<'a>) -> Option<Known<'a>> {
             let message = format!("{UNKNOWN}: server type must be 'local' or 'remote'");
             match &kind_field {
                 Some(kind) => kind.error(message, ""),
-                None => field.tell(Severity::Error, field.at, "type", message, ""),
+                None => field.report_at(Severity::Error, field.at, "type", message, ""),
             }
         }
     }
     made.put("timeouts", timeout);
-    Some(Known {
+    Some(KnownServer {
         id: id.to_owned(),
         enabled,
         at,
@@ -206,7 +206,7 @@ fn unused<const N: usize>(fields: [(&Option<Field>, &str); N], kind: &str) {
     }
 }
 
-/// A dot is fine there and not here.
+/// holaOS allows a dot in a name; a pack does not.
 fn name_of(id: &str, field: &Field) -> String {
     let name = id.replace('.', "_");
     if name != id {
@@ -223,7 +223,7 @@ fn remote(field: &Field, made: &mut NodeBuilder, url: Option<&Field>, kind: &Fie
         url.and_then(|url| Some((url, url.raw().filter(|text| !text.trim().is_empty())?)))
     else {
         let message = "remote server requires non-empty string field 'url'".to_owned();
-        return field.tell(
+        return field.report_at(
             Severity::Error,
             url.map_or(field.at, |url| url.at),
             "url",
@@ -238,7 +238,10 @@ fn remote(field: &Field, made: &mut NodeBuilder, url: Option<&Field>, kind: &Fie
         "streamable-http"
     };
     made.put("transport", text(kind, transport));
-    made.put("url", text(url, unreplaced(url, address.trim(), true)));
+    made.put(
+        "url",
+        text(url, escape_unreplaced(url, address.trim(), true)),
+    );
 }
 
 fn local(field: &Field, made: &mut NodeBuilder, command: Option<&Field>) {
@@ -247,7 +250,7 @@ fn local(field: &Field, made: &mut NodeBuilder, command: Option<&Field>) {
         .and_then(|field| Some((field, field.list()?)))
     else {
         let at = command.map_or(field.at, |command| command.at);
-        return field.tell(
+        return field.report_at(
             Severity::Error,
             at,
             "command",
@@ -271,7 +274,7 @@ fn local(field: &Field, made: &mut NodeBuilder, command: Option<&Field>) {
         .filter_map(|token| Some((token, token.raw()?)));
     if let Some((token, program)) = tokens.next() {
         let relative = program.contains('/') && !program.starts_with('/');
-        let plain = unreplaced(token, program, false);
+        let plain = escape_unreplaced(token, program, false);
         made.put(
             "command",
             text(
@@ -284,7 +287,8 @@ fn local(field: &Field, made: &mut NodeBuilder, command: Option<&Field>) {
             ),
         );
     }
-    let args = tokens.map(|(token, argument)| text(token, unreplaced(token, argument, false)));
+    let args =
+        tokens.map(|(token, argument)| text(token, escape_unreplaced(token, argument, false)));
     made.put("args", list(command, args.collect()));
 }
 
@@ -362,7 +366,7 @@ fn catalog(field: &Field) -> Vec<String> {
 type Allowed<'a> = BTreeMap<String, (Field<'a>, Vec<Node>)>;
 
 /// The tools by server, for the servers that are named.
-fn allowed<'a>(mut object: Object<'a>, known: &[Known], catalog: &[String]) -> Allowed<'a> {
+fn allowed<'a>(mut object: Object<'a>, known: &[KnownServer], catalog: &[String]) -> Allowed<'a> {
     let mut allowed = Allowed::new();
     let ids = object.nullable("tool_ids");
     object.pass_over();

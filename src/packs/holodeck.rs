@@ -9,8 +9,8 @@ mod tool;
 use std::{fs, path::Path};
 
 use super::{
-    dialect::{Parts, assembled, key_of},
-    env_file::confined,
+    dialect::{Parts, assemble, key_of},
+    env_file::resolve_inside,
     field::Field,
     node_builder::{NodeBuilder, copy_with, generated_text, literal, text},
     object::Object,
@@ -43,7 +43,7 @@ pub(super) fn read(context: &ParseContext, folder: &Path, files: &mut Files) -> 
         ..Parts::default()
     };
     top.pass_over();
-    Some(assembled(parts, context))
+    Some(assemble(parts, context))
 }
 
 /// The sentence of the contract for a variable that is not set.
@@ -112,7 +112,7 @@ fn instructions(field: &Field, folder: &Path, files: &mut Files) -> Option<Node>
 }
 
 fn content(name: &str, folder: &Path, files: &mut Files) -> Result<String, &'static str> {
-    let path = confined(folder, Path::new(name))?;
+    let path = resolve_inside(folder, Path::new(name))?;
     let bytes = fs::read(&path).map_err(|_| "cannot be read")?;
     files.insert(path, bytes.clone());
     if bytes.len() > MAX_INSTRUCTIONS {

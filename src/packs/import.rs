@@ -1,7 +1,7 @@
 //! `import`: a pack of another format as a native one. Variables stay references; the author's comments come
 //! along where the line that they belong to does.
 //!
-//! What is written is read again before anybody gets it: it must do the same as the original.
+//! The written pack is read `read_back` before it is returned: it must do the same as the original.
 
 use std::{
     cell::RefCell,
@@ -14,17 +14,17 @@ use std::{
 use super::{
     dialect::{self, Dialect, NATIVE_FILES, servers_of},
     field::Field,
-    folder::{self, Outcome, Tree},
+    folder::{self, PackReadResult, PackTree},
     native,
-    parse_context::{ParseContext, Unset},
+    parse_context::{ParseContext, UnsetPolicy},
     report::{LoadError, Report},
     yaml::{Comment, Node, Origin},
     yaml_writer::{Annotator, write},
 };
 use crate::domain::{config::Environment, pack::Pack};
 
-/// How far a comment may stand from the line that it is about.
-const NEAR: usize = 5;
+/// The largest distance in lines between a comment and the line that it is about.
+const MAX_COMMENT_DISTANCE: usize = 5;
 
 /// A native pack that is not written yet.
 pub struct Imported {
@@ -58,22 +58,22 @@ pub enum ImportError {
 
 /// Reads one pack, which may refer to variables that are not set.
 pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
-    let folder::Reading {
+    let folder::PacksReadResult {
         mut packs, report, ..
-    } = folder::read(path, env, None, Unset::Allowed);
+    } = folder::read(path, env, None, UnsetPolicy::Allowed);
     if !report.is_ok() {
         return Err(LoadError(report).into());
     }
     if packs.len() != 1 {
         return Err(ImportError::NotOne(packs.len()));
     }
-    let Outcome {
+    let PackReadResult {
         documents, tree, ..
     } = packs.remove(0);
     if documents.dialect == Dialect::Native {
         return Err(ImportError::Native(documents.name()));
     }
-    let Tree {
+    let PackTree {
         root,
         files,
         comments,
@@ -89,23 +89,23 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
         shown.collect::<Vec<_>>().join(", "),
         documents.dialect.name()
     );
-    let importing = Importing::new(&root, comments);
-    let body = write(&root, &importing);
-    let text = head + &importing.left(&files, &documents.folder) + "\n" + &body;
+    let annotator = CommentAnnotator::new(&root, comments);
+    let body = write(&root, &annotator);
+    let text = head + &annotator.remaining_comments(&files, &documents.folder) + "\n" + &body;
     let needs: BTreeSet<String> = servers_of(&root)
         .iter()
         .filter_map(|server| Some(server.get("envFile")?.scalar_text()?.to_owned()))
         .collect();
-    let original = folder::read(path, env, None, Unset::Refused)
+    let original = folder::read(path, env, None, UnsetPolicy::Refused)
         .packs
         .pop()
         .and_then(|outcome| outcome.pack);
     let unset = if original.is_some() {
-        Unset::Refused
+        UnsetPolicy::Refused
     } else {
-        Unset::Allowed
+        UnsetPolicy::Allowed
     };
-    let copy = again(&text, &documents.folder, env, unset)?;
+    let copy = read_back(&text, &documents.folder, env, unset)?;
     if let Some(original) = &original
         && !copy.as_ref().is_some_and(|copy| copy.same_as(original))
     {
@@ -127,13 +127,13 @@ pub fn import(path: &Path, env: &Environment) -> Result<Imported, ImportError> {
     })
 }
 
-fn again(
+fn read_back(
     text: &str,
     folder: &Path,
     env: &Environment,
-    unset: Unset,
+    unset: UnsetPolicy,
 ) -> Result<Option<Pack>, ImportError> {
-    let context = ParseContext::new(NATIVE_FILES[0], text, env, unset).within(folder);
+    let context = ParseContext::new(NATIVE_FILES[0], text, env, unset).in_folder(folder);
     let pack = context
         .parse()
         .and_then(|root| native::read(&Field::new(&context, &root, ""), folder, None).pack);
@@ -169,15 +169,15 @@ impl Imported {
     }
 }
 
-/// The author's comments, by the line that they go with. Each is said once.
-struct Importing {
+/// The author's comments by the line that they belong to. Each comment is written once.
+struct CommentAnnotator {
     above: RefCell<BTreeMap<(usize, usize), Vec<String>>>,
     beside: RefCell<BTreeMap<(usize, usize), String>>,
     /// Those without a line of their own any more.
     lost: Vec<Comment>,
 }
 
-impl Importing {
+impl CommentAnnotator {
     fn new(root: &Node, comments: Vec<Comment>) -> Self {
         let mut lines = BTreeSet::new();
         anchors(root, &mut lines);
@@ -186,7 +186,7 @@ impl Importing {
         for comment in comments {
             let here = (comment.source, comment.line);
             let near = lines
-                .range(here..(comment.source, comment.line + NEAR))
+                .range(here..(comment.source, comment.line + MAX_COMMENT_DISTANCE))
                 .next();
             match near {
                 _ if comment.beside && lines.contains(&here) => {
@@ -206,8 +206,8 @@ impl Importing {
         }
     }
 
-    /// What is left once the rest is written.
-    fn left(&self, files: &[String], folder: &Path) -> String {
+    /// The comments that have not been written beside a value.
+    fn remaining_comments(&self, files: &[String], folder: &Path) -> String {
         let (above, beside) = (self.above.borrow(), self.beside.borrow());
         let above = above
             .iter()
@@ -249,7 +249,7 @@ fn anchors(node: &Node, lines: &mut BTreeSet<(usize, usize)>) {
         .for_each(|inner| anchors(inner, lines));
 }
 
-impl Annotator for Importing {
+impl Annotator for CommentAnnotator {
     fn is_uncommented(&self, item: &Node) -> bool {
         let line = anchor(item).unwrap_or_default();
         !self.above.borrow().contains_key(&line) && !self.beside.borrow().contains_key(&line)

@@ -78,7 +78,7 @@ fn item(field: &Field, language: &str, texts: &Language) -> Option<Item> {
 }
 
 fn label_key(field: &Field, texts: &Language) -> Option<Label> {
-    let text = field.filled()?;
+    let text = field.non_blank_text()?;
     if !texts.strings.contains_key(&text.value) {
         let hint = "write it there under `strings`, or write a `label`";
         field.error(

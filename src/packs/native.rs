@@ -10,7 +10,7 @@ use super::{
     field::Field,
     menu,
     object::Object,
-    references::{self, Found},
+    references::{self, RegistryReferences},
     report::Problem,
     server::{self, Files, PackContext},
     skills,
@@ -38,7 +38,7 @@ pub(super) const PROVIDERS: [(&str, Provider); 5] = [
 
 /// A pack as far as it could be read.
 #[derive(Default)]
-pub(super) struct Draft {
+pub(super) struct PartialPack {
     pub id: Option<AgentId>,
     /// Good only when no error was recorded.
     pub pack: Option<Pack>,
@@ -49,9 +49,9 @@ pub(super) struct Draft {
 
 /// Reads a whole document. `servers` stands in for `mcp.servers`, which is then not looked at: its
 /// variables may well be unset.
-pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> Draft {
+pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> PartialPack {
     let Some(mut top) = document.object() else {
-        return Draft::default();
+        return PartialPack::default();
     };
     let (languages, head) = words(&mut top);
     let llm = top.required(
@@ -84,7 +84,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         (None, own) => own.and_then(|field| mcp(&field, &pack)).unwrap_or_default(),
     };
     let params = params_field(&mut top).and_then(|field| params(&field));
-    let Found {
+    let RegistryReferences {
         references,
         prompts,
         entries,
@@ -117,7 +117,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         folder: folder.to_owned(),
         version: String::new(),
     });
-    Draft {
+    PartialPack {
         id,
         pack,
         files,
@@ -125,7 +125,7 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
     }
 }
 
-/// What the servers are called, also those that cannot be read, which is told where they stand.
+/// The names of all servers, also of those with errors, which are reported elsewhere.
 fn server_names(servers: Option<Field<'_>>) -> Vec<String> {
     let items = servers
         .filter(|field| !field.is_map())
@@ -133,7 +133,7 @@ fn server_names(servers: Option<Field<'_>>) -> Vec<String> {
         .unwrap_or_default();
     items
         .iter()
-        .filter_map(|item| item.get_path(&["name"])?.quiet())
+        .filter_map(|item| item.get_path(&["name"])?.try_text())
         .collect()
 }
 
@@ -222,7 +222,7 @@ fn head(field: &Field) -> Option<Head> {
         id: id.and_then(|field| field.parsed(AgentId::parse)),
         display_name: object
             .optional("displayName")
-            .and_then(|field| field.filled())
+            .and_then(|field| field.non_blank_text())
             .map(|text| text.value),
         description: object
             .optional("description")
@@ -295,11 +295,11 @@ fn language(field: &Field) -> Option<Language> {
     let language = Language {
         greeting_message: object
             .optional("greetingMessage")
-            .and_then(|field| field.filled())
+            .and_then(|field| field.non_blank_text())
             .map(|text| text.value),
         system_prompt: object
             .optional("systemPrompt")
-            .and_then(|field| field.filled())
+            .and_then(|field| field.non_blank_text())
             .map(|text| text.value),
         strings: object
             .optional("strings")
@@ -351,7 +351,7 @@ fn llm_of(field: &Field) -> Option<Llm> {
         api_key: key.filter(|_| !blank).map(|(secret, _)| secret),
         agent_prompt: object
             .optional("agentPrompt")
-            .and_then(|field| field.filled())
+            .and_then(|field| field.non_blank_text())
             .map(|text| text.value),
         temperature: object
             .optional("temperature")
@@ -471,7 +471,7 @@ fn flows(field: &Field, language: &str, texts: &Language) -> Option<Flows> {
     Some(flows)
 }
 
-/// Who writes the block wants the welcome, unless it says `enabled: false`.
+/// The block turns the welcome on, unless it says `enabled: false`.
 fn welcome(field: &Field, texts: &Language) -> Option<Welcome> {
     let mut object = field.object()?;
     let enabled = object
@@ -479,7 +479,7 @@ fn welcome(field: &Field, texts: &Language) -> Option<Welcome> {
         .is_none_or(|field| field.boolean().unwrap_or_default());
     let key = object.optional("templateKey");
     let at = key.as_ref().unwrap_or(field).clone();
-    let (key, shown) = key.and_then(|field| field.filled()).map_or_else(
+    let (key, shown) = key.and_then(|field| field.non_blank_text()).map_or_else(
         || {
             (
                 Welcome::default().template_key,
@@ -510,7 +510,7 @@ fn authentication(field: &Field) -> Option<Authentication> {
     let mut word = |name| {
         object
             .optional(name)
-            .and_then(|field| field.filled())
+            .and_then(|field| field.non_blank_text())
             .map(|text| text.value.trim().to_owned())
     };
     let default = Authentication::default();

@@ -1,11 +1,11 @@
-//! Making a tree in the native format out of what another format says.
+//! Builds a tree in the native format from a document in another format.
 //!
 //! Every node remembers the place that it was made of, so that problems, `explain` and comments find the
 //! author's own line.
 
 use super::{
     field::Field,
-    report::Place,
+    report::Position,
     yaml::{Key, Node, Origin, Value},
 };
 
@@ -55,9 +55,9 @@ fn of_field(of: &Field, value: Value) -> Node {
     }
 }
 
-/// What nobody wrote; `why` says where it comes from.
+/// A generated node; `why` says where its value comes from.
 pub(super) fn generated(why: &'static str, value: Value) -> Node {
-    let at = Place { line: 1, column: 1 };
+    let at = Position { line: 1, column: 1 };
     Node {
         at,
         span: 0..0,
@@ -93,7 +93,7 @@ pub(super) fn copy(field: &Field) -> Node {
     copy_with(field, &|_, text| Some(text.to_owned())).unwrap_or_else(|| field.node().clone())
 }
 
-/// The same with each text replaced by what `say` makes of it; nothing when it refuses one.
+/// Copies a field and replaces each text by the result of `say`; `None` when `say` refuses a text.
 pub(super) fn copy_with(
     field: &Field,
     say: &dyn Fn(&Field, &str) -> Option<String>,

@@ -1,5 +1,5 @@
-//! Reading a map whose keys the format chooses. What nobody asks for is unknown, and refused with the
-//! fields that would be right.
+//! Reads a map whose keys the format defines. A key that no reader asks for is unknown; the error lists the
+//! known keys.
 
 use super::{
     field::{Field, nearest},
@@ -49,7 +49,7 @@ impl<'a> Object<'a> {
     }
 
     pub(super) fn missing(&self, name: &str, hint: &str) {
-        self.field.tell(
+        self.field.report_at(
             Severity::Error,
             self.field.at,
             name,
@@ -97,7 +97,7 @@ impl<'a> Object<'a> {
             let hint = format!("{near}valid fields: {}", self.known.join(", "));
             let message = format!("unknown field {:?}", key.text);
             self.field
-                .tell(Severity::Error, key.at, &key.text, message, &hint);
+                .report_at(Severity::Error, key.at, &key.text, message, &hint);
         }
     }
 

@@ -4,8 +4,8 @@
 //! It exists to keep secrets out of files, so no problem quotes it.
 
 use super::{
-    parse_context::{ParseContext, Unset},
-    report::{Place, Problem, Severity},
+    parse_context::{ParseContext, UnsetPolicy},
+    report::{Position, Problem, Severity},
     yaml::{Node, Origin, Value},
 };
 use crate::domain::{config::Environment, secret::Secret};
@@ -18,12 +18,12 @@ pub(super) struct Overlay<'a> {
 }
 
 impl<'a> Overlay<'a> {
-    /// Strict JSON. Its servers are judged when a pack reads them; whatever is wrong here, packs are
-    /// read without the servers in their files, which nobody wanted.
+    /// Parses strict JSON. Its servers are checked when a pack reads them. After an error here the packs are
+    /// read without the servers in their own files, because the operator has replaced those.
     pub(super) fn parse(secret: &'a Secret) -> (Self, Vec<Problem>) {
         let text = secret.expose();
         let nothing = Node {
-            at: Place::default(),
+            at: Position::default(),
             span: 0..0,
             source: 0,
             origin: Origin::Written,
@@ -44,7 +44,7 @@ impl<'a> Overlay<'a> {
             );
         }
         let env = Environment::default();
-        let context = ParseContext::new(NAME, text, &env, Unset::Refused).unquotable();
+        let context = ParseContext::new(NAME, text, &env, UnsetPolicy::Refused).without_excerpts();
         let mut root = context.parse().unwrap_or_else(|| nothing.clone());
         let fits = match &root.value {
             Value::List(_) => true,
@@ -73,8 +73,8 @@ impl<'a> Overlay<'a> {
     }
 
     /// A context to read the servers of one pack with.
-    pub(super) fn context(&self, env: &'a Environment, unset: Unset) -> ParseContext<'a> {
-        ParseContext::new(NAME, self.text, env, unset).unquotable()
+    pub(super) fn context(&self, env: &'a Environment, unset: UnsetPolicy) -> ParseContext<'a> {
+        ParseContext::new(NAME, self.text, env, unset).without_excerpts()
     }
 
     /// The servers for a pack, and their path.
@@ -89,12 +89,13 @@ impl<'a> Overlay<'a> {
     }
 
     /// Problems with names of packs that are not there.
-    pub(super) fn strangers(&self, packs: &[String]) -> Vec<Problem> {
+    pub(super) fn unknown_packs(&self, packs: &[String]) -> Vec<Problem> {
         let Value::Map(entries) = &self.root.value else {
             return Vec::new();
         };
         let env = Environment::default();
-        let context = ParseContext::new(NAME, self.text, &env, Unset::Refused).unquotable();
+        let context =
+            ParseContext::new(NAME, self.text, &env, UnsetPolicy::Refused).without_excerpts();
         for (key, _) in entries.iter().filter(|(key, _)| !packs.contains(&key.text)) {
             let message = format!("there is no pack {:?}", key.text);
             let hint = format!("the packs are {}", packs.join(", "));

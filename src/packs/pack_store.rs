@@ -19,15 +19,15 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    folder::{self, Outcome, Reading},
-    parse_context::Unset,
+    folder::{self, PackReadResult, PacksReadResult},
+    parse_context::UnsetPolicy,
     report::{LoadError, Report, Severity},
 };
 use crate::domain::{config::Environment, ids::AgentId, pack::Pack, secret::Secret};
 
-/// How often the files are looked at. A change counts when two looks agree, so that a half-written file
-/// is not read.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the files are checked for changes. A change counts when two checks in a row see it, so that a
+/// half-written file is not read.
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The packs of this process; cheap to clone.
 #[derive(Clone)]
@@ -39,16 +39,16 @@ struct Inner {
     mcp_servers: Option<Secret>,
     snapshot: ArcSwap<PackSnapshot>,
     /// Held while reading, so that one reload follows another.
-    seen: Mutex<Seen>,
+    last_scan: Mutex<LastScan>,
     changes: broadcast::Sender<Arc<Change>>,
 }
 
-/// The last look at the files.
-struct Seen {
-    /// What they looked like before they were read; empty when that is not known, so that the next look
-    /// reads them again.
+/// The result of the last check of the files.
+struct LastScan {
+    /// Their fingerprint before they were read. Empty when it is not known; then the next check reads them
+    /// again.
     fingerprint: String,
-    /// What was said about them, so that it is not said again.
+    /// The problems that were logged, so that they are not logged again.
     report: Report,
 }
 
@@ -90,7 +90,8 @@ impl PackStore {
         mcp_servers: Option<&Secret>,
     ) -> Result<Self, LoadError> {
         let before = fingerprint(folder, &BTreeSet::new());
-        let Reading { packs, report, .. } = folder::read(folder, env, mcp_servers, Unset::Refused);
+        let PacksReadResult { packs, report, .. } =
+            folder::read(folder, env, mcp_servers, UnsetPolicy::Refused);
         if !report.is_ok() {
             return Err(LoadError(report));
         }
@@ -116,7 +117,7 @@ impl PackStore {
             env: env.clone(),
             mcp_servers: mcp_servers.cloned(),
             snapshot: ArcSwap::from_pointee(snapshot),
-            seen: Mutex::new(Seen {
+            last_scan: Mutex::new(LastScan {
                 fingerprint,
                 report,
             }),
@@ -142,21 +143,24 @@ impl PackStore {
     /// removed. Blocks on the disk.
     pub fn reload(&self) -> Arc<Change> {
         let inner = &*self.0;
-        let mut seen = inner.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last_scan = inner
+            .last_scan
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let before = inner.snapshot.load_full();
-        seen.fingerprint = fingerprint(&inner.folder, &before.files);
+        last_scan.fingerprint = fingerprint(&inner.folder, &before.files);
         let reading = folder::read(
             &inner.folder,
             &inner.env,
             inner.mcp_servers.as_ref(),
-            Unset::Refused,
+            UnsetPolicy::Refused,
         );
-        log(&reading.report, &seen.report);
-        seen.report = reading.report.clone();
+        log(&reading.report, &last_scan.report);
+        last_scan.report = reading.report.clone();
         let change = if reading.usable {
-            let (next, change) = replaced(&before, reading);
+            let (next, change) = next_snapshot(&before, reading);
             if next.files != before.files {
-                seen.fingerprint.clear();
+                last_scan.fingerprint.clear();
             }
             inner.snapshot.store(Arc::new(next));
             change
@@ -174,7 +178,7 @@ impl PackStore {
                 removed = %listed(&change.removed),
                 "packs reloaded"
             );
-            // Nobody listening is fine.
+            // There may be no receiver.
             let _ = inner.changes.send(Arc::clone(&change));
         }
         change
@@ -188,15 +192,15 @@ impl PackStore {
         );
     }
 
-    /// Looks at the content of the files, so that links which Kubernetes swaps are seen too.
+    /// Looks at the content of the files, so that links which Kubernetes swaps are `last_scan` too.
     pub async fn reload_on_change(&self, cancel: CancellationToken) {
-        let mut ticks = tokio::time::interval(LOOK_EVERY);
+        let mut ticks = tokio::time::interval(SCAN_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut pending: Option<String> = None;
         while cancel.run_until_cancelled(ticks.tick()).await.is_some() {
             let last = pending.take();
             pending = self
-                .off_thread(move |library| library.look(last.as_ref()))
+                .run_blocking(move |library| library.scan(last.as_ref()))
                 .await
                 .flatten();
         }
@@ -209,18 +213,18 @@ impl PackStore {
             Err(error) => return tracing::warn!(%error, "SIGHUP will not reload the packs"),
         };
         while let Some(Some(())) = cancel.run_until_cancelled(hangup.recv()).await {
-            self.off_thread(Self::reload).await;
+            self.run_blocking(Self::reload).await;
         }
     }
 
-    /// Compares the files with what was read. `last` is a new state that the look before saw: reloads
-    /// when it is still there, else answers the new state, if any.
-    fn look(&self, last: Option<&String>) -> Option<String> {
+    /// Compares the fingerprint of the files with the one that was read. `last` is a new fingerprint that the
+    /// check before found. Reloads when it is unchanged; else returns the new fingerprint, if there is one.
+    fn scan(&self, last: Option<&String>) -> Option<String> {
         let now = fingerprint(&self.0.folder, &self.0.snapshot.load().files);
         if now
             == self
                 .0
-                .seen
+                .last_scan
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .fingerprint
@@ -234,7 +238,7 @@ impl PackStore {
         None
     }
 
-    async fn off_thread<T: Send + 'static>(
+    async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> T + Send + 'static,
     ) -> Option<T> {
@@ -246,10 +250,10 @@ impl PackStore {
 }
 
 /// The snapshot after a reading, from the one before.
-fn replaced(before: &PackSnapshot, reading: Reading) -> (PackSnapshot, Change) {
+fn next_snapshot(before: &PackSnapshot, reading: PacksReadResult) -> (PackSnapshot, Change) {
     let mut snapshot = PackSnapshot::default();
     let mut broken: Vec<PathBuf> = Vec::new();
-    for Outcome {
+    for PackReadResult {
         documents,
         pack,
         files,

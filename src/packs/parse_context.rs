@@ -12,8 +12,8 @@ use std::{
 
 use super::{
     redact,
-    report::{Excerpt, Place, Problem, Severity},
-    yaml::{self, Comment, Fault, Node, Parsed},
+    report::{Excerpt, Position, Problem, Severity},
+    yaml::{self, Comment, Node, Parsed, SyntaxError},
 };
 use crate::domain::{
     config::Environment,
@@ -27,10 +27,10 @@ const WORKSPACE_FOLDER: &str = "workspaceFolder";
 
 /// Variables that are not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unset {
+pub(super) enum UnsetPolicy {
     /// A problem that names them.
     Refused,
-    /// Left open: the text counts as given and is not judged. Nothing can be loaded that way.
+    /// No problem: the text counts as given and is not checked. Such a pack cannot be loaded.
     Allowed,
 }
 
@@ -44,8 +44,8 @@ pub(super) struct ParseContext<'a> {
     /// More than one where the pack is written in several files.
     sources: Vec<Source<'a>>,
     env: &'a Environment,
-    unset: Unset,
-    /// What `${workspaceFolder}` stands for: the folder of the pack, unless there is a variable of that name.
+    unset: UnsetPolicy,
+    /// The value of `${workspaceFolder}`: the folder of the pack, unless there is a variable of that name.
     folder: Option<String>,
     /// Whether problems may quote the document. `MCP_SERVERS_CONFIG` is there to hold secrets.
     quotable: bool,
@@ -59,7 +59,7 @@ pub(super) struct ParseContext<'a> {
 }
 
 impl<'a> ParseContext<'a> {
-    pub(super) fn new(file: &str, text: &'a str, env: &'a Environment, unset: Unset) -> Self {
+    pub(super) fn new(file: &str, text: &'a str, env: &'a Environment, unset: UnsetPolicy) -> Self {
         Self::of(
             vec![Source {
                 file: file.to_owned(),
@@ -71,7 +71,11 @@ impl<'a> ParseContext<'a> {
     }
 
     /// Reads several texts.
-    pub(super) fn of(mut sources: Vec<Source<'a>>, env: &'a Environment, unset: Unset) -> Self {
+    pub(super) fn of(
+        mut sources: Vec<Source<'a>>,
+        env: &'a Environment,
+        unset: UnsetPolicy,
+    ) -> Self {
         for source in &mut sources {
             source.text = source.text.strip_prefix('\u{feff}').unwrap_or(source.text);
         }
@@ -102,7 +106,7 @@ impl<'a> ParseContext<'a> {
 
     /// For a pack in this folder.
     #[must_use]
-    pub(super) fn within(mut self, folder: &Path) -> Self {
+    pub(super) fn in_folder(mut self, folder: &Path) -> Self {
         self.folder = path::absolute(folder)
             .ok()
             .and_then(|path| Some(path.to_str()?.to_owned()));
@@ -110,7 +114,7 @@ impl<'a> ParseContext<'a> {
     }
 
     #[must_use]
-    pub(super) fn unquotable(mut self) -> Self {
+    pub(super) fn without_excerpts(mut self) -> Self {
         self.quotable = false;
         self
     }
@@ -124,7 +128,7 @@ impl<'a> ParseContext<'a> {
     pub(super) fn parse_source(
         &self,
         source: usize,
-        say: impl Fn(&Fault) -> Option<(String, &'static str)>,
+        say: impl Fn(&SyntaxError) -> Option<(String, &'static str)>,
     ) -> Option<Node> {
         let text = self.sources[source].text;
         let Parsed {
@@ -148,7 +152,7 @@ impl<'a> ParseContext<'a> {
             let mut problem =
                 self.problem(Severity::Error, source, fault.at, fault.path, message, hint);
             if syntax_only {
-                // Without a tree nobody knows which values are secret.
+                // Without a tree it is not known which values are secret.
                 problem.excerpt = self.key_of_line(source, fault.at);
                 self.unreadable.borrow_mut().insert(source);
             }
@@ -161,7 +165,7 @@ impl<'a> ParseContext<'a> {
         &self,
         severity: Severity,
         source: usize,
-        at: Place,
+        at: Position,
         path: &str,
         message: String,
         hint: &str,
@@ -190,7 +194,7 @@ impl<'a> ParseContext<'a> {
 
     /// Whether a variable is missing, and that is a problem.
     pub(super) fn is_unset(&self, name: &str) -> bool {
-        self.unset == Unset::Refused && self.variable(name).is_none()
+        self.unset == UnsetPolicy::Refused && self.variable(name).is_none()
     }
 
     /// The names of the texts.
@@ -218,8 +222,8 @@ impl<'a> ParseContext<'a> {
             self.unset,
         ) {
             (Ok(text), _) => Ok(Some(text)),
-            (Err(_), Unset::Allowed) => Ok(None),
-            (Err(missing), Unset::Refused) => Err(missing),
+            (Err(_), UnsetPolicy::Allowed) => Ok(None),
+            (Err(missing), UnsetPolicy::Refused) => Err(missing),
         }
     }
 
@@ -257,7 +261,7 @@ impl<'a> ParseContext<'a> {
         &self,
         severity: Severity,
         source: usize,
-        at: Place,
+        at: Position,
         path: String,
         message: String,
         hint: &str,
@@ -286,7 +290,7 @@ impl<'a> ParseContext<'a> {
     }
 
     /// A line with what is masked as `••••`.
-    fn excerpt(&self, source: usize, place: Place) -> Option<Excerpt> {
+    fn excerpt(&self, source: usize, place: Position) -> Option<Excerpt> {
         let text = self.sources[source].text;
         let line = Self::line(text, place.line)?;
         let target = text[line.clone()]
@@ -317,7 +321,7 @@ impl<'a> ParseContext<'a> {
     }
 
     /// The key of a line, and nothing else of it.
-    fn key_of_line(&self, source: usize, place: Place) -> Option<Excerpt> {
+    fn key_of_line(&self, source: usize, place: Position) -> Option<Excerpt> {
         if !self.quotable {
             return None;
         }

@@ -13,7 +13,7 @@ use crate::domain::{
 };
 
 /// What was read, with the places that are looked at again when all fields are known.
-struct Draft<'a> {
+struct UnroutedField<'a> {
     field: UserField,
     at: Field<'a>,
     template: Option<Field<'a>>,
@@ -52,7 +52,7 @@ fn user_field<'a>(
     item: &Field<'a>,
     transport: Option<Transport>,
     language: &str,
-) -> Option<Draft<'a>> {
+) -> Option<UnroutedField<'a>> {
     let mut object = item.object()?;
     let name = object
         .required("name", "write a name such as `name: token`")
@@ -99,7 +99,7 @@ fn user_field<'a>(
         if transport == Some(Transport::Stdio) {
             field.error("a stdio server has no address", "write `envName: …`");
         }
-        field.filled().map(|text| text.value)
+        field.non_blank_text().map(|text| text.value)
     });
     object.finish();
     let name = name?;
@@ -115,7 +115,7 @@ fn user_field<'a>(
         env_name,
         query_name,
     };
-    Some(Draft {
+    Some(UnroutedField {
         field,
         at: item.clone(),
         template,
@@ -141,7 +141,7 @@ pub(super) fn label(field: &Field, language: &str) -> Option<BTreeMap<String, St
     if !field.is_map() {
         return Some(BTreeMap::from([(
             language.to_owned(),
-            field.filled()?.value,
+            field.non_blank_text()?.value,
         )]));
     }
     let mut label = BTreeMap::new();
@@ -149,7 +149,10 @@ pub(super) fn label(field: &Field, language: &str) -> Option<BTreeMap<String, St
         if let Err(reason) = tag(name) {
             text.error(reason, "");
         }
-        label.extend(text.filled().map(|text| (name.to_owned(), text.value)));
+        label.extend(
+            text.non_blank_text()
+                .map(|text| (name.to_owned(), text.value)),
+        );
     }
     if !label.keys().any(|name| name.eq_ignore_ascii_case(language)) {
         field.warn(
@@ -192,7 +195,7 @@ fn options(object: &mut Object, kind: Option<FieldKind>, language: &str) -> Vec<
 
 fn choice(item: &Field, language: &str) -> Option<Choice> {
     if !item.is_map() {
-        let value = item.filled()?.value;
+        let value = item.non_blank_text()?.value;
         return Some(Choice {
             label: BTreeMap::from([(language.to_owned(), value.clone())]),
             value,
@@ -201,7 +204,7 @@ fn choice(item: &Field, language: &str) -> Option<Choice> {
     let mut object = item.object()?;
     let value = object
         .required("value", "write `{ value: …, label: … }`")
-        .and_then(|field| field.filled());
+        .and_then(|field| field.non_blank_text());
     let label_field = object
         .optional("label")
         .and_then(|field| label(&field, language));
@@ -247,7 +250,7 @@ fn header<'a>(
 
 /// A variable's value would be scanned for `{…}`, and resolved text is never scanned again: refused.
 fn template(field: &Field) -> Option<String> {
-    let text = field.filled()?;
+    let text = field.non_blank_text()?;
     if text.from_env {
         field.error("a template cannot hold a variable", "write the text itself");
     } else if text.value.bytes().any(|b| b.is_ascii_control()) {
@@ -262,7 +265,7 @@ fn template(field: &Field) -> Option<String> {
 }
 
 /// What can be judged only when all fields are known.
-fn check_together(drafts: &[Draft], transport: Option<Transport>) {
+fn check_together(drafts: &[UnroutedField], transport: Option<Transport>) {
     let names: Vec<&str> = drafts
         .iter()
         .map(|draft| draft.field.name.as_str())
@@ -297,7 +300,7 @@ fn check_together(drafts: &[Draft], transport: Option<Transport>) {
     }
     for (
         index,
-        Draft {
+        UnroutedField {
             field, at, placed, ..
         },
     ) in drafts.iter().enumerate()

@@ -61,9 +61,9 @@ pub(super) fn dollar(
     whole.then_some(native)
 }
 
-/// Text in which nothing is replaced, though an author may think so. Where other programs read it, such as
-/// arguments, that is only odd.
-pub(super) fn unreplaced(field: &Field, text: &str, fatal: bool) -> String {
+/// Escapes a text in which this format replaces nothing. Text that looks like a reference is reported: an
+/// error if `fatal`, else a warning, because another program may replace it, as in arguments.
+pub(super) fn escape_unreplaced(field: &Field, text: &str, fatal: bool) -> String {
     let dollar = text
         .split("${")
         .skip(1)
@@ -185,7 +185,7 @@ pub(super) fn braces(field: &Field, key: &str, text: &str, required: bool) -> Op
     complete.then_some(native)
 }
 
-/// What stands there as far as it can be a name: the rest may be the secret itself.
+/// The beginning of the text that can be a name. The rest may be the secret itself.
 fn shown_name(text: &str) -> String {
     let end = text
         .find(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '.')

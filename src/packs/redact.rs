@@ -1,7 +1,9 @@
-//! What of a document an excerpt must not show: literals that may be secret, wherever they were written, also
-//! where no reader ever looks (a key that is there twice, an unknown field, a list in place of a map).
+//! Finds the parts of a document that an excerpt must not show: literals that may be secret. They may be
+//! anywhere, also in values that no reader reads (a repeated key, an unknown field, a list in place of a
+//! map).
 //!
-//! Judged by keys alone, since a broken document has no better sign. References stay: they are not the value.
+//! Only keys decide, because a broken document has no better sign. References are shown: they are not the
+//! value.
 
 use std::ops::Range;
 
@@ -9,7 +11,7 @@ use super::yaml::{Node, Value};
 use crate::domain::template::{Template, is_variable_name};
 
 /// Keys below which every literal may be one, without case, `_` and `-`.
-const HOLDERS: [&str; 12] = [
+const SECRET_PARENTS: [&str; 12] = [
     "headers",
     "header",
     "env",
@@ -24,7 +26,7 @@ const HOLDERS: [&str; 12] = [
     "bearer",
 ];
 /// Ends of such keys. `maxTokens` is a number of words.
-const ENDS: [&str; 9] = [
+const SECRET_SUFFIXES: [&str; 9] = [
     "token",
     "secret",
     "secrets",
@@ -38,9 +40,9 @@ const ENDS: [&str; 9] = [
 /// The longest key that is shown of a line without structure.
 const LONGEST_KEY: usize = 64;
 
-/// Whether a text refers to variables, in the native spelling or that of holaOS. What only looks like it may be the
+/// Whether a text `has_reference` to variables, in the native spelling or that of holaOS. What only looks like it may be the
 /// secret between braces.
-fn refers(text: &str) -> bool {
+fn has_reference(text: &str) -> bool {
     let braced = || text.split("{env:").skip(1).map(|rest| rest.split_once('}'));
     let names = braced().all(|found| found.is_some_and(|(name, _)| is_variable_name(name)));
     Template::parse(text).is_ok_and(|template| template.references().next().is_some())
@@ -49,7 +51,8 @@ fn refers(text: &str) -> bool {
 
 fn holds_secrets(key: &str) -> bool {
     let plain = key.to_lowercase().replace(['_', '-'], "");
-    HOLDERS.contains(&plain.as_str()) || ENDS.iter().any(|end| plain.ends_with(end))
+    SECRET_PARENTS.contains(&plain.as_str())
+        || SECRET_SUFFIXES.iter().any(|end| plain.ends_with(end))
 }
 
 /// Whether a key in a path may hold secrets.
@@ -67,7 +70,7 @@ pub(super) fn secret_spans(node: &Node, text: &str, all: bool) -> Vec<Range<usiz
 fn literals(node: &Node, text: &str, secret: bool, spans: &mut Vec<Range<usize>>) {
     match &node.value {
         Value::Scalar { text: value, .. } => {
-            if secret && !value.is_empty() && !refers(value) {
+            if secret && !value.is_empty() && !has_reference(value) {
                 spans.push(node.span.clone());
             }
         }
@@ -97,14 +100,14 @@ fn arguments(command: &Node, spans: &mut Vec<Range<usize>>) {
             let words = words
                 .iter()
                 .skip(1)
-                .filter(|word| word.scalar_text().is_some_and(|text| !refers(text)));
+                .filter(|word| word.scalar_text().is_some_and(|text| !has_reference(text)));
             spans.extend(words.map(|word| word.span.clone()));
         }
         _ => {}
     }
 }
 
-/// What may be secret in an address: everything when somebody is named in it, else what is asked for.
+/// The part of an address that may be secret: all of it if it names a user, else its query.
 fn rest_of_address(address: &Node, text: &str) -> Option<Range<usize>> {
     let written = address.scalar_text()?;
     if public_part(written).is_none() {
@@ -114,13 +117,13 @@ fn rest_of_address(address: &Node, text: &str) -> Option<Range<usize>> {
     Some(address.span.start + at..address.span.end)
 }
 
-/// An address without what is asked for; nothing of one that names a user or password.
+/// An address without its query; `None` if it names a user or password.
 pub(super) fn public_part(address: &str) -> Option<&str> {
     let place = address.split(['?', '#']).next().unwrap_or_default();
     (!place.contains('@')).then_some(place)
 }
 
-/// The key of a line that is no valid YAML, if it starts with one. Of the rest nobody knows what it is.
+/// The key at the start of a line that is not valid YAML. The rest of the line may be secret.
 pub(super) fn key_of_line(line: &str) -> Option<String> {
     let start = line.find(|c: char| !c.is_whitespace() && c != '-')?;
     let (key, rest) = line[start..].split_once(':')?;

@@ -1,7 +1,7 @@
 //! Servers that a pack takes from the registry: `mcpServers`, the `capabilities` that bring some along, and the
-//! entries that lie beside the pack as `registry/*.json`.
+//! entries that lie `capabilities_folder` the pack as `registry/*.json`.
 //!
-//! A capability is a file of its own, `capabilities/<name>.yaml` beside the packs. What it says of a server the
+//! A capability is a file of its own, `capabilities/<name>.yaml` `capabilities_folder` the packs. What it says of a server the
 //! agent may say differently, key by key.
 
 use std::{
@@ -34,7 +34,7 @@ const MAX_BYTES: usize = 256 * 1024;
 
 /// What was read.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct RegistryReferences {
     pub references: Vec<ServerRef>,
     /// What capabilities tell the model.
     pub prompts: Vec<String>,
@@ -45,16 +45,20 @@ pub(super) struct Found {
     pub used: BTreeMap<String, String>,
 }
 
-/// Whose `mcpServers` they are.
-struct Whose<'a> {
+/// Where references come from: the agent itself or one of its capabilities.
+struct ReferenceOwner<'a> {
     origin: Origin,
     sources: &'a [Source],
     pack: &'a PackContext<'a>,
 }
 
-pub(super) fn read(top: &mut Object, pack: &PackContext, servers: &[ServerSpec]) -> Found {
-    let mut found = Found::default();
-    // Where to complain about each server that nobody may use.
+pub(super) fn read(
+    top: &mut Object,
+    pack: &PackContext,
+    servers: &[ServerSpec],
+) -> RegistryReferences {
+    let mut found = RegistryReferences::default();
+    // The field of each server, for a warning when no role may use the server.
     let mut places: Vec<(ServerId, Field)> = Vec::new();
     if let Some(field) = top.optional("capabilities") {
         let mut names: Vec<String> = Vec::new();
@@ -78,13 +82,13 @@ pub(super) fn read(top: &mut Object, pack: &PackContext, servers: &[ServerSpec])
         }
     }
     if let Some(field) = top.optional("mcpServers") {
-        let whose = Whose {
+        let owner = ReferenceOwner {
             origin: Origin::Agent,
             sources: AGENTS,
             pack,
         };
         for (name, item) in field.entries().unwrap_or_default() {
-            if let Some(alias) = server(name, &item, &whose, &mut found.references) {
+            if let Some(alias) = server(name, &item, &owner, &mut found.references) {
                 places.retain(|(other, _)| *other != alias);
                 places.push((alias, item));
             }
@@ -121,8 +125,8 @@ fn bad_name(text: &str) -> String {
 }
 
 /// Reads the file of a capability. Its problems are those of the pack.
-fn capability(item: &Field, name: &str, pack: &PackContext, found: &mut Found) {
-    let path = beside(pack.folder).join(format!("{name}.yaml"));
+fn capability(item: &Field, name: &str, pack: &PackContext, found: &mut RegistryReferences) {
+    let path = capabilities_folder(pack.folder).join(format!("{name}.yaml"));
     let bytes = fs::read(&path);
     pack.files
         .borrow_mut()
@@ -149,7 +153,7 @@ fn capability(item: &Field, name: &str, pack: &PackContext, found: &mut Found) {
     if let Some(root) = context.parse()
         && let Some(mut object) = Field::new(&context, &root, "").object()
     {
-        let whose = Whose {
+        let owner = ReferenceOwner {
             origin: Origin::Capability(name.to_owned()),
             sources: CAPABILITIES,
             pack,
@@ -157,7 +161,7 @@ fn capability(item: &Field, name: &str, pack: &PackContext, found: &mut Found) {
         found.prompts.extend(
             object
                 .optional("prompt")
-                .and_then(|field| field.filled())
+                .and_then(|field| field.non_blank_text())
                 .map(|text| text.value),
         );
         let servers = object.optional("mcpServers");
@@ -166,7 +170,7 @@ fn capability(item: &Field, name: &str, pack: &PackContext, found: &mut Found) {
             .and_then(Field::entries)
             .unwrap_or_default()
         {
-            server(name, &item, &whose, &mut found.references);
+            server(name, &item, &owner, &mut found.references);
         }
         object.finish();
     }
@@ -175,8 +179,8 @@ fn capability(item: &Field, name: &str, pack: &PackContext, found: &mut Found) {
     found.used.extend(used);
 }
 
-/// The folder of capabilities beside a pack's.
-fn beside(folder: &Path) -> PathBuf {
+/// The folder of capabilities `capabilities_folder` a pack's.
+fn capabilities_folder(folder: &Path) -> PathBuf {
     match folder
         .parent()
         .filter(|parent| parent.components().next().is_some())
@@ -186,11 +190,12 @@ fn beside(folder: &Path) -> PathBuf {
     }
 }
 
-/// Reads one reference and puts it on top of what was said of the same server before; its name when it is usable.
+/// Reads one reference and merges it over earlier references to the same server. Returns the server's name if
+/// the reference is valid.
 fn server(
     name: &str,
     item: &Field,
-    whose: &Whose,
+    owner: &ReferenceOwner,
     references: &mut Vec<ServerRef>,
 ) -> Option<ServerId> {
     let alias = ServerId::parse(name)
@@ -210,14 +215,14 @@ fn server(
         .and_then(|field| field.parsed(EntryId::parse));
     let config = object
         .optional("config")
-        .map(|field| config(&field, whose.sources))
+        .map(|field| config(&field, owner.sources))
         .unwrap_or_default();
     let tools = object
         .optional("tools")
         .map(|field| access::patterns(&field));
     let access = object
         .optional("toolAccess")
-        .and_then(|field| access::read(&field, tools.as_deref(), whose.pack.authentication));
+        .and_then(|field| access::read(&field, tools.as_deref(), owner.pack.authentication));
     let required = object
         .optional("required")
         .and_then(|field| field.boolean());
@@ -251,7 +256,7 @@ fn server(
         }
     };
     at.levels.push(Level {
-        origin: whose.origin.clone(),
+        origin: owner.origin.clone(),
         config,
     });
     at.tool_access = access.or(at.tool_access.take());
@@ -279,8 +284,8 @@ fn config(field: &Field, sources: &[Source]) -> BTreeMap<String, Option<ConfigVa
     config
 }
 
-/// The entries beside the pack, in the order of their files.
-fn entries(pack: &PackContext, found: &mut Found) {
+/// The entries `capabilities_folder` the pack, in the order of their files.
+fn entries(pack: &PackContext, found: &mut RegistryReferences) {
     let path = pack.folder.join("registry");
     if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         return;
@@ -343,7 +348,7 @@ fn entry(json: &[u8]) -> Result<Entry, String> {
         }
     })?;
     let definition = definition
-        .keeping(None)
+        .keep_sensitive(None)
         .map_err(|fault| fault.to_string())?;
     Entry::parse(definition, Rules::Operator).map_err(|fault| fault.to_string())
 }

@@ -1,5 +1,5 @@
-//! What is wrong with packs, said so that their author can mend it: file, line, column, path, what is
-//! wrong and what to write instead.
+//! Problems of packs, with everything their author needs to fix them: file, line, column, path, what is wrong
+//! and what to write instead.
 //!
 //! A problem shows text of the pack only. A value that came from the environment, or a literal where a
 //! secret stands, is never part of it.
@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::summary::Understood;
+use super::summary::PackSummary;
 
 /// Everything found in one look at the packs, in the order of files and lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -18,7 +18,7 @@ pub struct Report {
     pub problems: Vec<Problem>,
     /// The packs that can be used, as they were understood.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub understood: Vec<Understood>,
+    pub understood: Vec<PackSummary>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -28,7 +28,7 @@ pub struct Problem {
     pub file: String,
     /// 1-based, in characters; absent when the problem is with a file as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub at: Option<Place>,
+    pub at: Option<Position>,
     /// `mcp.servers[2].toolAccess.default`; empty for the document as a whole.
     pub path: String,
     pub message: String,
@@ -49,7 +49,7 @@ pub struct Excerpt {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Place {
+pub struct Position {
     pub line: usize,
     pub column: usize,
 }
@@ -59,7 +59,7 @@ pub struct Place {
 pub enum Severity {
     /// The pack does not load.
     Error,
-    /// The pack loads, and does not do what its author seems to want.
+    /// The pack loads, but does not do what its author seems to intend.
     Warning,
 }
 

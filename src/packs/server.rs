@@ -123,7 +123,7 @@ fn server(mut object: Object, id: Option<ServerId>, pack: &PackContext) -> Optio
     let terminate_on_close = object.optional("terminateOnClose").and_then(|field| {
         if transport.is_some_and(|transport| transport != Transport::Remote(Remote::StreamableHttp))
         {
-            endpoint::belongs(&field, "streamable-http");
+            endpoint::refuse_field_of(&field, "streamable-http");
         }
         field.boolean()
     });

@@ -45,7 +45,7 @@ fn skill(
     let mut text = |name| {
         object
             .optional(name)
-            .and_then(|field| field.filled())
+            .and_then(|field| field.non_blank_text())
             .map(|text| text.value)
     };
     let (name, description) = (text("name"), text("description").unwrap_or_default());
@@ -54,7 +54,8 @@ fn skill(
         "write `mcpBinding: { server: search, tools: [web_search] }`",
     );
     object.finish();
-    let (server, tools) = binding.and_then(|field| bound(&field, servers, references, named))?;
+    let (server, tools) =
+        binding.and_then(|field| read_binding(&field, servers, references, named))?;
     let id = id?;
     Some(Skill {
         name: name.unwrap_or_else(|| id.clone()),
@@ -73,7 +74,7 @@ fn id_of(text: &str) -> Result<String, String> {
             "{text:?} is not the id of a skill; use lower-case letters, digits and `-`, at most 64"
         ));
     }
-    if command::is_one(&format!("/{text}")) {
+    if command::is_command(&format!("/{text}")) {
         return Err(format!(
             "/{text} is a command of the program; choose another id"
         ));
@@ -81,7 +82,7 @@ fn id_of(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn bound(
+fn read_binding(
     field: &Field,
     servers: &[ServerSpec],
     references: &[ServerRef],
@@ -91,7 +92,7 @@ fn bound(
     let server = object
         .required("server", "name one of the pack's servers")
         .and_then(|field| {
-            let text = field.filled()?;
+            let text = field.non_blank_text()?;
             let own = servers.iter().map(|server| (&server.id, &server.tools));
             let mut known = own.chain(
                 references

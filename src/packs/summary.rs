@@ -1,4 +1,4 @@
-//! What was understood of a pack, in a few lines: for `check`.
+//! A summary of a pack in a few lines, for `check`.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -16,18 +16,18 @@ use crate::domain::{
 
 /// A pack as it was understood.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Understood {
+pub struct PackSummary {
     pub id: String,
     /// The format that it is written in.
     pub dialect: String,
-    pub servers: Vec<Server>,
-    pub skills: Vec<Skill>,
+    pub servers: Vec<ServerSummary>,
+    pub skills: Vec<SkillSummary>,
     /// Roles that any rule names, those of approvers included.
     pub roles: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Server {
+pub struct ServerSummary {
     pub id: String,
     /// `registry` for one that is taken from there.
     pub transport: String,
@@ -41,32 +41,33 @@ pub struct Server {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Skill {
+pub struct SkillSummary {
     pub id: String,
     pub server: String,
     pub tool: String,
 }
 
-/// From its text, and from the pack that was made of it what more than one file says: the references.
-pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> Understood {
+/// Summarises a pack from its tree. The references come from the pack itself, because several files define
+/// them.
+pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> PackSummary {
     let id = root
         .get_path(&["metadata", "id"])
-        .map(shown)
+        .map(scalar_or_empty)
         .unwrap_or_default();
-    let mut servers: Vec<Server> = servers_of(root).iter().map(server).collect();
+    let mut servers: Vec<ServerSummary> = servers_of(root).iter().map(server).collect();
     let references = pack.map(|pack| &pack.references[..]).unwrap_or_default();
-    servers.extend(references.iter().map(referred));
+    servers.extend(references.iter().map(summarize_reference));
     let skills = root.get("skills").map(Node::items).unwrap_or_default();
-    let skills = skills.iter().map(|skill| Skill {
-        id: skill.get("id").map(shown).unwrap_or_default(),
+    let skills = skills.iter().map(|skill| SkillSummary {
+        id: skill.get("id").map(scalar_or_empty).unwrap_or_default(),
         server: skill
             .get_path(&["mcpBinding", "server"])
-            .map(shown)
+            .map(scalar_or_empty)
             .unwrap_or_default(),
         tool: skill
             .get_path(&["mcpBinding", "tools"])
             .and_then(|tools| tools.items().first())
-            .map(shown)
+            .map(scalar_or_empty)
             .unwrap_or_default(),
     });
     let mut roles = Vec::new();
@@ -102,7 +103,7 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> Understo
     }
     roles.sort();
     roles.dedup();
-    Understood {
+    PackSummary {
         id,
         dialect: dialect.name().to_owned(),
         servers,
@@ -111,10 +112,10 @@ pub(super) fn of(dialect: Dialect, root: &Node, pack: Option<&Pack>) -> Understo
     }
 }
 
-fn server(node: &Node) -> Server {
-    let text = |name: &str| node.get(name).map(shown);
+fn server(node: &Node) -> ServerSummary {
+    let text = |name: &str| node.get(name).map(scalar_or_empty);
     let at = text("url").or_else(|| text("command")).unwrap_or_default();
-    Server {
+    ServerSummary {
         id: text("name").unwrap_or_default(),
         transport: text("transport").unwrap_or_default(),
         // What follows may be secret.
@@ -125,7 +126,7 @@ fn server(node: &Node) -> Server {
 }
 
 /// A server that is taken from the registry, as its capabilities and the agent have it together.
-fn referred(reference: &ServerRef) -> Server {
+fn summarize_reference(reference: &ServerRef) -> ServerSummary {
     let texts = |tools: &Vec<_>| {
         tools
             .iter()
@@ -141,7 +142,7 @@ fn referred(reference: &ServerRef) -> Server {
         }) => "everyone",
         Some(_) => "what is public",
     };
-    Server {
+    ServerSummary {
         id: reference.alias.to_string(),
         transport: "registry".to_owned(),
         at: reference.entry.to_string(),
@@ -169,16 +170,16 @@ fn access(node: &Node) -> String {
     }
 }
 
-fn shown(node: &Node) -> String {
+fn scalar_or_empty(node: &Node) -> String {
     node.scalar_text().unwrap_or_default().to_owned()
 }
 
 fn texts(node: &Node) -> Vec<String> {
-    node.items().iter().map(shown).collect()
+    node.items().iter().map(scalar_or_empty).collect()
 }
 
 /// A head line, then one line a server and one for skills and roles each.
-impl fmt::Display for Understood {
+impl fmt::Display for PackSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.id, self.dialect)?;
         let width = self
@@ -187,7 +188,7 @@ impl fmt::Display for Understood {
             .map(|server| server.id.len())
             .max()
             .unwrap_or_default();
-        for Server {
+        for ServerSummary {
             id,
             transport,
             at,
@@ -203,8 +204,9 @@ impl fmt::Display for Understood {
             write!(f, "\n  {id:width$}  {transport} {at}: {tools}; {access}")?;
         }
         if !self.skills.is_empty() {
-            let skill =
-                |skill: &Skill| format!("/{} calls {} {}", skill.id, skill.server, skill.tool);
+            let skill = |skill: &SkillSummary| {
+                format!("/{} calls {} {}", skill.id, skill.server, skill.tool)
+            };
             write!(
                 f,
                 "\n  skills: {}",

@@ -1,14 +1,14 @@
 //! YAML text → a tree in which every node knows its place.
 //!
-//! Scalars stay text here; what they mean is decided by whoever reads the field. One document, text
-//! keys, no key twice, no custom tags, no merge keys, and bounds on size and depth also after aliases
-//! are expanded, so that no file can take the process down.
+//! Scalars stay text; the reader of a field decides what they mean. Allowed is one document with text keys,
+//! without repeated keys, custom tags and merge keys. Size and depth are bounded, also after aliases are
+//! expanded, so that no file can take the process down.
 
 use std::{borrow::Cow, collections::HashMap, ops::Range};
 
 use granit_parser::{ErrorKind, Event, Parser, Placement, ScalarStyle, Span, StrInput, Tag};
 
-use super::report::Place;
+use super::report::Position;
 
 /// Nodes of one document, those that aliases repeat included.
 const MAX_NODES: usize = 50_000;
@@ -20,7 +20,7 @@ pub(super) const START: &str = "a pack starts with `metadata: { id: … }`";
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub at: Place,
+    pub at: Position,
     /// Bytes of the source.
     pub span: Range<usize>,
     /// Which of the texts of a context it is in.
@@ -31,14 +31,14 @@ pub(super) struct Node {
     pub value: Value,
 }
 
-/// How a node came to be where it is.
+/// Where a node comes from.
 #[derive(Clone, Debug)]
 pub(super) enum Origin {
     /// It stands in the text like this.
     Written,
     /// `NodeBuilder` of what stands there, under this path.
     Translated(String),
-    /// Nobody wrote it; the text says who gave it.
+    /// Generated; the text names the source.
     Generated(&'static str),
 }
 
@@ -56,13 +56,13 @@ pub(super) enum Value {
 #[derive(Clone, Debug)]
 pub(super) struct Key {
     pub text: String,
-    pub at: Place,
+    pub at: Position,
 }
 
 /// A problem of the text itself.
 #[derive(Debug)]
-pub(super) struct Fault {
-    pub at: Place,
+pub(super) struct SyntaxError {
+    pub at: Position,
     pub path: String,
     pub message: String,
     pub hint: &'static str,
@@ -83,7 +83,7 @@ pub(super) struct Comment {
 /// What a text holds.
 pub(super) struct Parsed {
     pub root: Option<Node>,
-    pub faults: Vec<Fault>,
+    pub faults: Vec<SyntaxError>,
     pub comments: Vec<Comment>,
     /// Values that are not in the tree, with the paths of their keys.
     pub dropped: Vec<(String, Node)>,
@@ -143,13 +143,13 @@ struct Builder<'t> {
     /// Anchor → its node and how many nodes it is made of.
     anchors: HashMap<usize, (Node, usize)>,
     nodes: usize,
-    faults: Vec<Fault>,
+    faults: Vec<SyntaxError>,
     comments: Vec<Comment>,
     dropped: Vec<(String, Node)>,
 }
 
 impl<'t> Builder<'t> {
-    fn next(&mut self) -> Result<Next<'t>, Fault> {
+    fn next(&mut self) -> Result<Next<'t>, SyntaxError> {
         loop {
             match self.event()? {
                 (Event::Comment(text, placement), span) => self.comments.push(Comment {
@@ -163,12 +163,12 @@ impl<'t> Builder<'t> {
         }
     }
 
-    fn event(&mut self) -> Result<Next<'t>, Fault> {
+    fn event(&mut self) -> Result<Next<'t>, SyntaxError> {
         match self.parser.next_event() {
             Some(Ok(next)) => Ok(next),
             Some(Err(error)) => {
                 let mark = error.marker();
-                let at = Place {
+                let at = Position {
                     line: mark.line().max(1),
                     column: mark.col() + 1,
                 };
@@ -182,7 +182,7 @@ impl<'t> Builder<'t> {
                     ""
                 };
                 let message = format!("invalid YAML: {}", error.info());
-                Err(Fault {
+                Err(SyntaxError {
                     at,
                     path: String::new(),
                     message,
@@ -191,7 +191,7 @@ impl<'t> Builder<'t> {
                 })
             }
             None => Err(fault(
-                Place { line: 1, column: 1 },
+                Position { line: 1, column: 1 },
                 "",
                 "the document ends too early",
                 "",
@@ -199,7 +199,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    fn document(&mut self) -> Result<Node, Fault> {
+    fn document(&mut self) -> Result<Node, SyntaxError> {
         self.next()?; // the start of the stream
         let (event, span) = self.next()?;
         if matches!(event, Event::StreamEnd) {
@@ -219,7 +219,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    fn node(&mut self, (event, span): Next<'t>, path: &str) -> Result<Node, Fault> {
+    fn node(&mut self, (event, span): Next<'t>, path: &str) -> Result<Node, SyntaxError> {
         let at = place(&span);
         self.count(1, at, path)?;
         let before = self.nodes;
@@ -254,7 +254,7 @@ impl<'t> Builder<'t> {
         Ok(node)
     }
 
-    fn alias(&mut self, id: usize, at: Place, path: &str) -> Result<Node, Fault> {
+    fn alias(&mut self, id: usize, at: Position, path: &str) -> Result<Node, SyntaxError> {
         let Some((_, size)) = self.anchors.get(&id) else {
             return Err(fault(
                 at,
@@ -268,7 +268,7 @@ impl<'t> Builder<'t> {
         Ok(self.anchors[&id].0.clone())
     }
 
-    fn count(&mut self, nodes: usize, at: Place, path: &str) -> Result<(), Fault> {
+    fn count(&mut self, nodes: usize, at: Position, path: &str) -> Result<(), SyntaxError> {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes <= MAX_NODES {
             return Ok(());
@@ -276,13 +276,13 @@ impl<'t> Builder<'t> {
         let message = format!(
             "the document holds more than {MAX_NODES} values, counting what aliases repeat"
         );
-        Err(Fault {
+        Err(SyntaxError {
             hint: "make it smaller",
             ..fault(at, path, &message, "")
         })
     }
 
-    fn list(&mut self, path: &str) -> Result<Value, Fault> {
+    fn list(&mut self, path: &str) -> Result<Value, SyntaxError> {
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -295,7 +295,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    fn map(&mut self, path: &str) -> Result<Value, Fault> {
+    fn map(&mut self, path: &str) -> Result<Value, SyntaxError> {
         let mut entries: Vec<(Key, Node)> = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -319,7 +319,7 @@ impl<'t> Builder<'t> {
                     first.at.line
                 );
                 let fault = fault(at, path, &message, "remove one of them");
-                self.faults.push(Fault {
+                self.faults.push(SyntaxError {
                     twice: Some(text),
                     ..fault
                 });
@@ -335,9 +335,9 @@ fn scalar(
     text: Cow<'_, str>,
     style: ScalarStyle,
     tag: Option<Cow<'_, Tag>>,
-    at: Place,
+    at: Position,
     path: &str,
-) -> Result<Value, Fault> {
+) -> Result<Value, SyntaxError> {
     let forced = tag
         .as_ref()
         .is_some_and(|tag| tag.is_yaml_core_schema_tag("str"));
@@ -350,21 +350,21 @@ fn scalar(
     })
 }
 
-fn no_tag(tag: Option<Cow<'_, Tag>>, at: Place, path: &str) -> Result<(), Fault> {
+fn no_tag(tag: Option<Cow<'_, Tag>>, at: Position, path: &str) -> Result<(), SyntaxError> {
     let Some(tag) = tag else { return Ok(()) };
     let message = format!("the tag `{}` is not supported", tag.original());
     Err(fault(at, path, &message, "remove it"))
 }
 
-fn place(span: &Span) -> Place {
-    Place {
+fn place(span: &Span) -> Position {
+    Position {
         line: span.start.line().max(1),
         column: span.start.col() + 1,
     }
 }
 
-fn fault(at: Place, path: &str, message: &str, hint: &'static str) -> Fault {
-    Fault {
+fn fault(at: Position, path: &str, message: &str, hint: &'static str) -> SyntaxError {
+    SyntaxError {
         at,
         path: path.to_owned(),
         message: message.to_owned(),

@@ -158,7 +158,7 @@ fn is_break(c: char) -> bool {
     matches!(c, '\u{85}' | '\u{2028}' | '\u{2029}' | '\u{feff}')
 }
 
-/// A text: plain where it cannot be taken for anything else, also between brackets.
+/// Writes a text: without quotes where it cannot be read as another value, also between brackets.
 fn quoted(text: &str) -> String {
     let harmless = |c: char| {
         c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ' | '@' | '+' | '(' | ')')

@@ -1,5 +1,5 @@
-//! Rows of access tokens: what one replica has got for all of them. Whoever asks for a token holds a lease on the row
-//! and no transaction; one that dies on the way is followed by another when its lease ends.
+//! Rows of access tokens. One replica gets a token for all replicas. While it asks, it has a lease on the row
+//! and no open transaction; when it dies, another replica asks after the lease has ended.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub struct StoredToken {
 }
 
 /// The right to ask for a token, until the lease ends.
-pub struct Claimed {
+pub struct TokenClaim {
     pub id: Uuid,
     pub fence: i64,
     /// Of the token before.
@@ -45,17 +45,17 @@ pub async fn get(tx: &mut Tx, request: &[u8]) -> Result<Option<StoredToken>> {
     }))
 }
 
-/// Claims the asking; `None` when somebody else is at it, or has a token that is good and not the one of version
-/// `useless`.
+/// Claims the right to ask for a token; `None` when another replica is asking, or has a good token whose
+/// version is not `useless`.
 pub async fn claim(
     tx: &mut Tx,
     tenant: TenantId,
     request: &[u8],
     useless: Option<i64>,
     lease: Duration,
-) -> Result<Option<Claimed>> {
+) -> Result<Option<TokenClaim>> {
     let row = sqlx::query_as!(
-        Claimed,
+        TokenClaim,
         "insert into access_tokens as t (tenant_id, id, request, fence, lease_until)
          values ($1, $2, $3, 1, statement_timestamp() + make_interval(secs => $5))
          on conflict (tenant_id, request) do update
@@ -76,7 +76,12 @@ pub async fn claim(
 
 /// Keeps a token that was got under a claim; `false` when another one was got meanwhile. Those that nobody has used
 /// for a day are forgotten.
-pub async fn put(tx: &mut Tx, claim: &Claimed, sealed: &[u8], good_for: Duration) -> Result<bool> {
+pub async fn put(
+    tx: &mut Tx,
+    claim: &TokenClaim,
+    sealed: &[u8],
+    good_for: Duration,
+) -> Result<bool> {
     let done = sqlx::query!(
         "update access_tokens
          set sealed = $3, version = version + 1, lease_until = null,
@@ -100,8 +105,8 @@ pub async fn put(tx: &mut Tx, claim: &Claimed, sealed: &[u8], good_for: Duration
     Ok(done.rows_affected() == 1)
 }
 
-/// Leaves the asking to whoever is next.
-pub async fn release(tx: &mut Tx, claim: &Claimed) -> Result<()> {
+/// Releases the claim for the next replica.
+pub async fn release(tx: &mut Tx, claim: &TokenClaim) -> Result<()> {
     sqlx::query!(
         "update access_tokens set lease_until = null where tenant_id = $3 and id = $1 and fence = $2",
         claim.id,

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::Tx;
 use crate::domain::{
-    account::{ApiKey, ChatSettings, FrontendHeaders, ShownCalls, Speaker},
+    account::{ApiKey, ChatSettings, FrontendHeaders, KeyKind, ShownCalls},
     error::{Error, Result},
     ids::{ApiKeyId, TenantId},
     principal::Scopes,
@@ -50,9 +50,9 @@ impl TryFrom<Row> for ApiKey {
     fn try_from(row: Row) -> Result<Self> {
         let broken = |why: String| Error::internal(anyhow::anyhow!("API key {}: {why}", row.id));
         let speaker = match (row.kind.as_str(), row.frontend) {
-            ("service", None) => Speaker::Service(row.claims.0),
-            ("frontend", Some(headers)) => Speaker::Frontend(headers.0),
-            ("guest", None) => Speaker::Guest,
+            ("service", None) => KeyKind::Service(row.claims.0),
+            ("frontend", Some(headers)) => KeyKind::Frontend(headers.0),
+            ("guest", None) => KeyKind::Guest,
             (kind, _) => {
                 return Err(broken(format!(
                     "kind {kind:?} is unknown or lacks its settings"
@@ -82,9 +82,9 @@ impl TryFrom<Row> for ApiKey {
 pub async fn insert(tx: &mut Tx, key: &ApiKey, hash: &[u8; 32], slot: i16) -> Result<()> {
     let scopes: Vec<String> = key.scopes.names().into_iter().map(str::to_owned).collect();
     let (claims, frontend) = match &key.speaker {
-        Speaker::Service(claims) => (claims.clone(), None),
-        Speaker::Frontend(headers) => (Map::new(), Some(Json(headers))),
-        Speaker::Guest => (Map::new(), None),
+        KeyKind::Service(claims) => (claims.clone(), None),
+        KeyKind::Frontend(headers) => (Map::new(), Some(Json(headers))),
+        KeyKind::Guest => (Map::new(), None),
     };
     let added = sqlx::query!(
         "
@@ -196,7 +196,7 @@ pub async fn revoke_one(
     Ok(done.rows_affected() == 1)
 }
 
-/// Ends what a guest came in with.
+/// Revokes a guest's key.
 pub async fn revoke_guest(
     tx: &mut Tx,
     tenant: TenantId,
@@ -218,7 +218,7 @@ pub async fn revoke_guest(
     Ok(())
 }
 
-/// Frees the slots of a name's expired keys: they count as revoked since they expired.
+/// Frees the slots of a name's expired keys: they count as revoked from their expiry on.
 pub async fn retire(tx: &mut Tx, tenant: TenantId, name: &str, now: OffsetDateTime) -> Result<()> {
     sqlx::query!(
         "

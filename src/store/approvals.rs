@@ -1,13 +1,14 @@
-//! Rows of approvals. Every transition carries the state it comes from, so of two that race one finds nothing
-//! to change; what executes also carries its fence.
-//!
-//! Whoever locks an approval and a conversation locks the approval first.
+//! Rows of approvals. Every transition names the state that it starts from, so when two transitions race, one
+//! of them changes nothing. The execution of a call also carries its fence. A writer that locks an approval
+//! and a conversation locks the approval first.
 
 mod lists;
 mod votes;
 mod work;
 
-pub use lists::{Page, Whose, badge_of_approver, changed, changed_last, list, open_of_requester};
+pub use lists::{
+    ApprovalOwner, Page, badge_of_approver, changed, changed_last, list, open_of_requester,
+};
 pub use votes::{add_evidence, record, vote, votes};
 pub use work::{claim, due, heartbeat, release, withdraw, withdraw_of_key, withdraw_of_user};
 
@@ -29,7 +30,7 @@ use crate::domain::{
 };
 
 /// A request to keep. Its id is chosen before, because the arguments are sealed for it.
-pub struct New<'a> {
+pub struct NewApproval<'a> {
     pub id: ApprovalId,
     pub principal: &'a Principal,
     pub agent: &'a AgentId,
@@ -158,7 +159,7 @@ impl TryFrom<Row> for Approval {
 }
 
 /// Keeps a request; `None` when its code is taken or the same call waits already.
-pub async fn insert(tx: &mut Tx, new: &New<'_>, code: &str) -> Result<Option<Approval>> {
+pub async fn insert(tx: &mut Tx, new: &NewApproval<'_>, code: &str) -> Result<Option<Approval>> {
     let row = rows!(
         "insert into approvals as a (tenant_id, id, code, state, agent, server, tool, about, fingerprint, args_sha256,
                                      sealed, credential, requester, principal, conversation_id, run_id, call_id,
@@ -196,7 +197,7 @@ pub async fn insert(tx: &mut Tx, new: &New<'_>, code: &str) -> Result<Option<App
 }
 
 /// The open request for the same call of the same person in the same conversation.
-pub async fn same(tx: &mut Tx, new: &New<'_>) -> Result<Option<Approval>> {
+pub async fn find_same(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<Approval>> {
     let row = rows!(
         "select",
         "from approvals a
@@ -217,7 +218,7 @@ pub async fn same(tx: &mut Tx, new: &New<'_>) -> Result<Option<Approval>> {
 }
 
 /// The code of an open request for the same call of the same person in another conversation.
-pub async fn equal_elsewhere(tx: &mut Tx, new: &New<'_>) -> Result<Option<String>> {
+pub async fn equal_elsewhere(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<String>> {
     let code = sqlx::query_scalar!(
         "select code from approvals
          where tenant_id = $1 and requester = $2 and agent = $3 and server = $4 and tool = $5
@@ -238,7 +239,7 @@ pub async fn equal_elsewhere(tx: &mut Tx, new: &New<'_>) -> Result<Option<String
 }
 
 /// How many requests are open: of this user, and of the tenant.
-pub async fn open(tx: &mut Tx, requester: &UserId) -> Result<(i64, i64)> {
+pub async fn count_open(tx: &mut Tx, requester: &UserId) -> Result<(i64, i64)> {
     let row = sqlx::query!(
         r#"select count(*) filter (where requester = $1) as "own!", count(*) as "all!"
            from approvals where tenant_id = $2 and state in ('pending', 'approved', 'executing')"#,
@@ -251,7 +252,7 @@ pub async fn open(tx: &mut Tx, requester: &UserId) -> Result<(i64, i64)> {
 }
 
 /// Where a run takes place: its conversation, its position there, and of which kind it is.
-pub async fn origin(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, i64, RunKind)>> {
+pub async fn run_origin(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, i64, RunKind)>> {
     let row = sqlx::query!(
         "select conversation_id, ordinal, kind from runs where tenant_id = $2 and id = $1",
         run.0,
@@ -314,8 +315,8 @@ pub async fn by_code(tx: &mut Tx, code: &str) -> Result<Option<Approval>> {
     row.map(TryInto::try_into).transpose()
 }
 
-/// Locks a request until the end of `tx`. What it looks like then, and whether it may still be approved, has to
-/// be asked in a statement of its own ([`get`], [`is_live`]): this one may have waited for the lock.
+/// Locks a request until the end of `tx`. Read its state, and whether it may still be approved, in a
+/// statement of its own ([`get`], [`is_live`]): this statement may have waited for the lock.
 pub async fn lock(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
     let found = sqlx::query!(
         "select id from approvals where tenant_id = $2 and id = $1 for update",
@@ -326,7 +327,7 @@ pub async fn lock(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
     Ok(found.await?.is_some())
 }
 
-/// Whether it is pending, was not taken back and its time is not over, by the clock of the database.
+/// Whether it is pending, was not cancelled, and has not expired by the clock of the database.
 pub async fn is_live(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
     let live = sqlx::query_scalar!(
         r#"select (state = 'pending' and not withdrawn and statement_timestamp() < expires_at) as "live!"
@@ -337,26 +338,26 @@ pub async fn is_live(tx: &mut Tx, id: ApprovalId) -> Result<bool> {
     Ok(live.fetch_optional(tx.conn()).await?.unwrap_or(false))
 }
 
-/// What has to hold beside the state that a transition comes from.
+/// What must be true besides the state, for a transition.
 #[derive(Clone, Copy, Debug)]
-pub enum When {
-    /// The row is locked and was looked at.
+pub enum TransitionGuard {
+    /// The caller has locked the row and checked it.
     Locked,
     /// It is past its expiry.
     Overdue,
-    /// It is past the time in which it had to be begun, and nobody is about to.
+    /// The time for the start of the call is over, and no replica has claimed it.
     Stale,
-    /// Whoever executed it has given no sign of life in time.
+    /// The replica that executed it has not renewed its lease in time.
     Lost,
-    /// The one with this fence does it.
+    /// The worker with this fence makes the transition.
     Held(i64),
 }
 
 /// A transition, with what belongs to it.
-pub struct Change<'a> {
+pub struct Transition<'a> {
     pub from: State,
     pub to: State,
-    pub when: When,
+    pub when: TransitionGuard,
     pub reason: Option<&'a str>,
     /// The person who does it.
     pub by: Option<&'a UserId>,
@@ -366,8 +367,12 @@ pub struct Change<'a> {
 
 /// Makes a transition; `None` when the row is not (or no longer) in the state it comes from. What was taken back is
 /// never executed.
-pub async fn change(tx: &mut Tx, id: ApprovalId, change: &Change<'_>) -> Result<Option<Approval>> {
-    let Change {
+pub async fn change(
+    tx: &mut Tx,
+    id: ApprovalId,
+    change: &Transition<'_>,
+) -> Result<Option<Approval>> {
+    let Transition {
         from,
         to,
         when,
@@ -381,11 +386,11 @@ pub async fn change(tx: &mut Tx, id: ApprovalId, change: &Change<'_>) -> Result<
         )));
     }
     let (when, fence) = match when {
-        When::Locked => ("locked", 0),
-        When::Overdue => ("overdue", 0),
-        When::Stale => ("stale", 0),
-        When::Lost => ("lost", 0),
-        When::Held(fence) => ("held", *fence),
+        TransitionGuard::Locked => ("locked", 0),
+        TransitionGuard::Overdue => ("overdue", 0),
+        TransitionGuard::Stale => ("stale", 0),
+        TransitionGuard::Lost => ("lost", 0),
+        TransitionGuard::Held(fence) => ("held", *fence),
     };
     let row = rows!(
         "update approvals a

@@ -115,7 +115,7 @@ pub async fn written(tx: &mut Tx, lines: &[AuditId]) -> Result<HashSet<AuditId>>
     Ok(found.into_iter().map(AuditId).collect())
 }
 
-/// Writes down what the transaction does, as of now by the database's clock.
+/// Records what this transaction does, with the time of the database.
 pub async fn record(tx: &mut Tx, tenant: TenantId, fact: &Fact<'_>) -> Result<()> {
     sqlx::query!(
         "insert into audit (tenant_id, id, at, actor, action, agent, server, outcome, detail)
@@ -205,7 +205,7 @@ pub async fn list(
     before: Option<AuditId>,
     limit: i64,
 ) -> Result<Vec<Line>> {
-    // One plan for all filters would read the whole trail for each of them.
+    // One plan for all filters would read the whole trail for each filter.
     sqlx::query("set local plan_cache_mode = force_custom_plan")
         .execute(tx.conn())
         .await?;

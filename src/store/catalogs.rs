@@ -55,8 +55,8 @@ fn scope_text(scope: CacheScope) -> &'static str {
     }
 }
 
-/// As text: a parameter of the JSON types would be read by Postgres, and a server's schema may hold what it
-/// cannot read.
+/// As text: Postgres would parse a parameter of a JSON type, and a schema of a server may hold numbers and
+/// escapes that Postgres cannot read.
 fn written(json: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(json).map_err(Error::internal)
 }
@@ -102,7 +102,7 @@ pub async fn get(
         let owner = row.scope.parse().map_err(Error::internal)?;
         let ttl = row.ttl_ms.and_then(|ttl| u64::try_from(ttl).ok());
         let scope = row.cache_scope.map(|scope| {
-            // The check of the column admits no third word; whatever else it were, it is not to be shared.
+            // The check of the column allows no third word. An unexpected word must not make the list shared.
             let scopes = [CacheScope::Public, CacheScope::Private];
             let read = scopes.into_iter().find(|known| scope_text(*known) == scope);
             read.unwrap_or(CacheScope::Private)
@@ -127,7 +127,7 @@ pub async fn get(
     rows.into_iter().map(catalog).collect()
 }
 
-/// Forgets what one credential saw.
+/// Deletes the lists that one credential was shown.
 pub async fn delete(
     tx: &mut Tx,
     agent: &AgentId,

@@ -1,5 +1,5 @@
-//! How the words of `domain` are read from columns: `select id as "id: RunId"`, or `"id: _"` where the struct that
-//! takes it says the type. Here and not in `domain`, which knows no SQL.
+//! How types of `domain` are read from columns: `select id as "id: RunId"`, or `"id: _"` where the struct
+//! says the type. This is here because `domain` knows no SQL.
 
 use sqlx::{
     Decode, Postgres, Type,

@@ -63,7 +63,7 @@ pub async fn insert(
     row.try_into()
 }
 
-/// A conversation of this user; anybody else's is not found. Locks its counters when `lock` is set.
+/// A conversation of this user; another user's is not found. Locks its counters when `lock` is set.
 pub async fn get(
     tx: &mut Tx,
     user: &UserId,
@@ -126,8 +126,9 @@ pub async fn list(
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
-/// The newest conversation that a frontend knows by a key of its own, and the last event that the frontend was told
-/// of. One in which a turn of its user is under way is not the one that is meant: its answer belongs to the key.
+/// The newest conversation with this key of the frontend, and the last event that the frontend received. A
+/// conversation in which a turn of the user is running is skipped: the running turn's answer belongs to its
+/// key.
 pub async fn by_external_key(
     tx: &mut Tx,
     user: &UserId,
@@ -164,7 +165,7 @@ pub async fn by_external_key(
     Ok(Some((conversation.try_into()?, row.told_event)))
 }
 
-/// Whether something in a conversation may wait for an answer: a flow, or a question of a server.
+/// Whether a flow or a question of a server may wait for an answer in a conversation.
 pub async fn awaits_answer(tx: &mut Tx, id: ConversationId) -> Result<bool> {
     let awaits = sqlx::query_scalar!(
         r#"select exists(select 1 from flows where tenant_id = $1 and conversation_id = $2)
@@ -177,8 +178,8 @@ pub async fn awaits_answer(tx: &mut Tx, id: ConversationId) -> Result<bool> {
     Ok(awaits)
 }
 
-/// By what a frontend finds a conversation next time, and what it was told of. With `only_if_last`, only while that is
-/// the last event.
+/// Sets the key by which a frontend finds a conversation next time, and the last event that the frontend
+/// received. With `only_if_last`, only while that event is the last one.
 pub async fn set_external_key(
     tx: &mut Tx,
     id: ConversationId,
@@ -212,7 +213,7 @@ pub async fn delete(tx: &mut Tx, user: &UserId, id: ConversationId) -> Result<St
     agent.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))
 }
 
-/// Number of the last durable event of each conversation, for those who wait for more. Needs the system role.
+/// Number of the last durable event of each conversation, for listeners. Needs the system role.
 pub async fn last_events(
     tx: &mut Tx,
     conversations: &[(TenantId, ConversationId)],

@@ -1,5 +1,5 @@
-//! Rows of the webhooks' outbox. A message is a row that was written with what happened; whoever sends it first
-//! moves its time ahead, which is the lease, and counts the try, which is the fence.
+//! Rows of the webhooks' outbox. A message is a row that was written in the transaction of its event. The
+//! sender moves the row's time ahead, which is the lease, and counts the try, which is the fence.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::domain::{
     webhook::{Delivery, DeliveryState},
 };
 
-/// A message to one webhook that is sent once, now, by whoever calls this.
+/// Adds a message to one webhook that the caller sends at once, and only once.
 pub async fn insert_once(
     tx: &mut Tx,
     tenant: TenantId,
@@ -41,7 +41,7 @@ pub async fn insert_once(
 
 /// A message whose time has come.
 #[derive(Clone, Copy, Debug)]
-pub struct Due {
+pub struct DueDelivery {
     pub tenant: TenantId,
     pub id: DeliveryId,
     pub webhook: WebhookId,
@@ -49,10 +49,10 @@ pub struct Due {
 
 /// Messages whose time has come, the longest waiting first; none to the webhooks in `busy`. Wants
 /// [`super::Db::system`].
-pub async fn due(tx: &mut Tx, busy: &[WebhookId], limit: i64) -> Result<Vec<Due>> {
+pub async fn due(tx: &mut Tx, busy: &[WebhookId], limit: i64) -> Result<Vec<DueDelivery>> {
     let busy: Vec<_> = busy.iter().map(|id| id.0).collect();
     let due = sqlx::query_as!(
-        Due,
+        DueDelivery,
         r#"
         select tenant_id as "tenant: _", id as "id: _", webhook_id as "webhook: _" from webhook_deliveries
         where next_attempt_at <= now() and webhook_id <> all ($1)
@@ -66,7 +66,7 @@ pub async fn due(tx: &mut Tx, busy: &[WebhookId], limit: i64) -> Result<Vec<Due>
 }
 
 /// A message to be sent by whoever claimed it, and where to.
-pub struct Claimed {
+pub struct ClaimedDelivery {
     pub tenant: TenantId,
     pub id: DeliveryId,
     pub webhook: WebhookId,
@@ -81,7 +81,11 @@ pub struct Claimed {
 }
 
 /// Claims a message for the time of a lease; `None` when somebody else was first.
-pub async fn claim(tx: &mut Tx, due: &Due, lease: Duration) -> Result<Option<Claimed>> {
+pub async fn claim(
+    tx: &mut Tx,
+    due: &DueDelivery,
+    lease: Duration,
+) -> Result<Option<ClaimedDelivery>> {
     let claimed = sqlx::query!(
         "
         update webhook_deliveries
@@ -100,13 +104,13 @@ pub async fn claim(tx: &mut Tx, due: &Due, lease: Duration) -> Result<Option<Cla
     .fetch_optional(tx.conn())
     .await?;
     match claimed {
-        Some(_) => claimed_by(tx, due.tenant, due.id).await.map(Some),
+        Some(_) => get_claimed(tx, due.tenant, due.id).await.map(Some),
         None => Ok(None),
     }
 }
 
-/// What somebody claimed in this transaction.
-pub async fn claimed_by(tx: &mut Tx, tenant: TenantId, id: DeliveryId) -> Result<Claimed> {
+/// Reads a message that this transaction has claimed.
+pub async fn get_claimed(tx: &mut Tx, tenant: TenantId, id: DeliveryId) -> Result<ClaimedDelivery> {
     let row = sqlx::query!(
         r#"
         select d.webhook_id, w.url, w.sealed, w.disabled_at is not null as "disabled!", d.event,
@@ -120,7 +124,7 @@ pub async fn claimed_by(tx: &mut Tx, tenant: TenantId, id: DeliveryId) -> Result
     )
     .fetch_one(tx.conn())
     .await?;
-    Ok(Claimed {
+    Ok(ClaimedDelivery {
         tenant,
         id,
         webhook: WebhookId(row.webhook_id),
@@ -136,7 +140,7 @@ pub async fn claimed_by(tx: &mut Tx, tenant: TenantId, id: DeliveryId) -> Result
 
 /// How a try ended.
 #[derive(Clone, Debug)]
-pub struct Tried {
+pub struct DeliveryAttempt {
     pub status: Option<u16>,
     /// `None`: it was delivered.
     pub error: Option<String>,
@@ -144,8 +148,13 @@ pub struct Tried {
     pub again: Option<Duration>,
 }
 
-/// Writes down how a try ended, here and at the webhook. `false` when somebody else has claimed it since.
-pub async fn finish(tx: &mut Tx, claimed: &Claimed, tried: &Tried) -> Result<bool> {
+/// Records how a try ended, in the message and in the webhook. `false` when another sender has claimed the
+/// message since.
+pub async fn finish(
+    tx: &mut Tx,
+    claimed: &ClaimedDelivery,
+    tried: &DeliveryAttempt,
+) -> Result<bool> {
     let done = sqlx::query!(
         "
         update webhook_deliveries
@@ -228,7 +237,7 @@ pub async fn list(
 }
 
 /// Tenants with messages older than this many days; wants [`super::Db::system`].
-pub async fn with_old(tx: &mut Tx, days: i32) -> Result<Vec<TenantId>> {
+pub async fn tenants_with_old(tx: &mut Tx, days: i32) -> Result<Vec<TenantId>> {
     let ids = sqlx::query_scalar!(
         r#"
         select distinct tenant_id as "id: TenantId" from (

@@ -6,12 +6,12 @@ use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
-    elicitation::{Elicitation, Fault, State},
+    elicitation::{AnswerError, Elicitation, State},
     error::{Error, Result},
     ids::{AgentId, ConversationId, RunId, ServerId, TenantId, UserId},
 };
 
-/// How long an answered row is kept that no run has taken in: the run may wait in a queue.
+/// How long an answered row is kept that no run has read: the run may wait in a queue.
 const ANSWERED_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 struct Row {
@@ -57,7 +57,7 @@ impl TryFrom<Row> for Elicitation {
             step: usize::try_from(row.step).map_err(|_| broken("unknown step"))?,
             request: row.sealed,
             entered: row.entered,
-            fault: row.fault.as_deref().and_then(Fault::parse),
+            fault: row.fault.as_deref().and_then(AnswerError::parse),
             answer_run: row.answer_run.map(RunId),
             live: row.live,
         })
@@ -135,7 +135,7 @@ pub async fn open(tx: &mut Tx, conversation: ConversationId) -> Result<Option<El
 }
 
 /// The questions whose answers a run was given.
-pub async fn given_to(tx: &mut Tx, run: RunId) -> Result<Vec<Elicitation>> {
+pub async fn answered_for(tx: &mut Tx, run: RunId) -> Result<Vec<Elicitation>> {
     let rows = rows!(
         "select",
         "from elicitations where tenant_id = $2 and answer_run = $1 order by id",
@@ -147,12 +147,12 @@ pub async fn given_to(tx: &mut Tx, run: RunId) -> Result<Vec<Elicitation>> {
     rows.into_iter().map(TryInto::try_into).collect()
 }
 
-/// How a row goes on with an answer.
-pub struct Step<'a> {
+/// How a row changes with an answer.
+pub struct NextStep<'a> {
     pub state: State,
     pub step: usize,
     pub entered: &'a [u8],
-    pub fault: Option<Fault>,
+    pub fault: Option<AnswerError>,
     /// The run that goes on with the answer. `None` where the call that asked waits for it.
     pub run: Option<RunId>,
 }
@@ -161,7 +161,7 @@ pub struct Step<'a> {
 pub async fn answer(
     tx: &mut Tx,
     seen: &Elicitation,
-    next: &Step<'_>,
+    next: &NextStep<'_>,
     life: Duration,
 ) -> Result<bool> {
     let done = sqlx::query!(
@@ -175,7 +175,7 @@ pub async fn answer(
         next.state.as_str(),
         i32::try_from(next.step).unwrap_or(i32::MAX),
         next.entered,
-        next.fault.map(Fault::name),
+        next.fault.map(AnswerError::name),
         next.run.map(|run| run.0),
         life.as_secs_f64(),
         tx.tenant()?.0,
@@ -235,8 +235,8 @@ pub async fn tenants_with_overdue(tx: &mut Tx) -> Result<Vec<TenantId>> {
     Ok(ids.into_iter().map(TenantId).collect())
 }
 
-/// Deletes the tenant's questions that are past their time, and answered ones that no run has taken in. Returns those
-/// whose user is to be told: the question was open, or the call that waited for the answer is gone.
+/// Deletes the tenant's overdue questions, and answered ones that no run has read. Returns those whose user
+/// must be notified: the question was open, or the call that waited for the answer is gone.
 pub async fn expire(tx: &mut Tx) -> Result<Vec<Elicitation>> {
     let rows = rows!(
         "delete from elicitations

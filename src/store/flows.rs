@@ -1,5 +1,5 @@
-//! Rows of configuration flows: one per conversation, with a time after which it counts no more. What was
-//! entered so far is sealed.
+//! Rows of configuration flows: one per conversation, with a time after which it is ignored. The user's
+//! values are sealed.
 
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ pub async fn get(tx: &mut Tx, conversation: ConversationId) -> Result<Option<Flo
     row.map(TryInto::try_into).transpose()
 }
 
-/// Hands an answer to the run that takes it in. `false` when the flow has moved on meanwhile.
+/// Passes an answer to the run that reads it. `false` when the flow has moved on since.
 pub async fn answer(tx: &mut Tx, seen: &Flow, run: RunId, answer: &[u8]) -> Result<bool> {
     let done = sqlx::query!(
         "update flows set answer = $4, answer_run = $5
@@ -155,9 +155,9 @@ pub async fn proceed(tx: &mut Tx, flow: &Flow, life: Duration) -> Result<()> {
     Ok(())
 }
 
-/// What the page brought: the link is used up, and the code has to be named in the conversation.
-/// `false` when somebody used the link before.
-pub async fn page_sent(tx: &mut Tx, id: Uuid, entered: &[u8], code_hash: &[u8]) -> Result<bool> {
+/// Stores the values of the page. The link is used up, and the user must name the code in the conversation.
+/// `false` when the link was used before.
+pub async fn accept_page(tx: &mut Tx, id: Uuid, entered: &[u8], code_hash: &[u8]) -> Result<bool> {
     let done = sqlx::query!(
         "update flows set step = 'confirm', entered = $2, code_hash = $3, link_hash = null
          where tenant_id = $4 and id = $1 and step = 'page' and expires_at > now()",
@@ -194,7 +194,7 @@ pub async fn forget_old(tx: &mut Tx, age: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Whose link this is. Needs the system role; learns nothing else.
+/// The flow of a link. Needs the system role; reads nothing else.
 pub async fn by_link(tx: &mut Tx, link_hash: &[u8]) -> Result<Option<(TenantId, Uuid)>> {
     let row = sqlx::query!(
         "select tenant_id, id from flows where link_hash = $1",

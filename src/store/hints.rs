@@ -1,5 +1,5 @@
-//! Hints between replicas over `NOTIFY`: "somebody should look at this conversation". Lost hints cost a
-//! second, never a row: everyone also looks by the clock.
+//! Hints between replicas over `NOTIFY`: "another replica changed this conversation". A lost hint costs a
+//! second and never a row, because every replica also polls.
 
 use sqlx::postgres::PgListener;
 
@@ -12,10 +12,10 @@ use crate::domain::{
 
 const CHANNEL: &str = "chatelaine";
 
-/// What somebody else should look at.
+/// What another replica should read again.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Hint {
-    /// A conversation has news.
+    /// A conversation has new events.
     Conversation {
         tenant: TenantId,
         conversation: ConversationId,
@@ -33,7 +33,7 @@ pub enum Hint {
         server: ServerId,
         owner: CatalogOwner,
     },
-    /// A tenant's approvals have news.
+    /// A tenant's approvals changed.
     Approvals { tenant: TenantId },
     /// A user signed out.
     SignedOut { tenant: TenantId, user: UserId },

@@ -11,7 +11,7 @@ use crate::domain::{
 
 /// A key of the ring as the database knows it.
 #[derive(Clone, Debug)]
-pub struct KnownKek {
+pub struct KekRecord {
     pub id: KekId,
     pub check_value: Vec<u8>,
     pub state: KekState,
@@ -35,7 +35,7 @@ pub enum KekState {
 macro_rules! keks {
     ($after:literal) => {
         sqlx::query_as!(
-            KnownKek,
+            KekRecord,
             r#"select id as "id: _", check_value, state as "state: _", promoted_at, retired_at from keks order by id"#
                 + $after
         )
@@ -60,17 +60,17 @@ impl KekState {
 }
 
 /// Every key.
-pub async fn list(tx: &mut Tx) -> Result<Vec<KnownKek>> {
+pub async fn list(tx: &mut Tx) -> Result<Vec<KekRecord>> {
     Ok(keks!("").fetch_all(tx.conn()).await?)
 }
 
 /// Every key, locked: starts, promotions and retirements happen one after the other. Tenants' keys may be
 /// added meanwhile.
-pub async fn lock(tx: &mut Tx) -> Result<Vec<KnownKek>> {
+pub async fn lock(tx: &mut Tx) -> Result<Vec<KekRecord>> {
     Ok(keks!(" for no key update").fetch_all(tx.conn()).await?)
 }
 
-/// Makes a key known; `false` when it is known already, and stays as it is.
+/// Adds a key; `false` when the database has it already, and then the row stays as it is.
 pub async fn add(tx: &mut Tx, id: &KekId, check_value: &[u8; 16]) -> Result<bool> {
     let added = sqlx::query!(
         "insert into keks (id, check_value, state) values ($1, $2, 'added') on conflict (id) do nothing",
@@ -104,8 +104,8 @@ pub async fn promote(tx: &mut Tx, id: &KekId) -> Result<()> {
     Ok(())
 }
 
-/// Marks a key as not needed any more. The row is taken out and put back, so that the foreign key of the
-/// tenants' keys, which waits for transactions that are under way, has the last word.
+/// Marks a key as no longer needed. The row is deleted and inserted again: the foreign key of the tenants'
+/// keys waits for open transactions, so a tenant's key that still uses it makes this fail.
 pub async fn retire(tx: &mut Tx, id: &KekId) -> Result<()> {
     let taken = sqlx::query!(
         "delete from keks where id = $1 and state in ('added', 'opening') returning check_value, created_at, promoted_at",
@@ -139,7 +139,7 @@ pub async fn retire(tx: &mut Tx, id: &KekId) -> Result<()> {
 }
 
 /// Says that a replica is alive and which keys it has; forgets replicas that are long gone.
-pub async fn hold(tx: &mut Tx, replica: ReplicaId, keks: &[String]) -> Result<()> {
+pub async fn record_replica(tx: &mut Tx, replica: ReplicaId, keks: &[String]) -> Result<()> {
     sqlx::query!("delete from key_holders where seen_at < now() - interval '1 hour'")
         .execute(tx.conn())
         .await?;
@@ -156,16 +156,16 @@ pub async fn hold(tx: &mut Tx, replica: ReplicaId, keks: &[String]) -> Result<()
     Ok(())
 }
 
-/// A replica ends.
-pub async fn let_go(tx: &mut Tx, replica: ReplicaId) -> Result<()> {
+/// Removes the row of a replica that ends.
+pub async fn remove_replica(tx: &mut Tx, replica: ReplicaId) -> Result<()> {
     sqlx::query!("delete from key_holders where replica = $1", replica.0)
         .execute(tx.conn())
         .await?;
     Ok(())
 }
 
-/// The replicas that gave a sign of life in the last minute and do not have a key.
-pub async fn lacking(tx: &mut Tx, id: &KekId) -> Result<Vec<ReplicaId>> {
+/// The replicas that were alive in the last minute and do not have a key.
+pub async fn replicas_without(tx: &mut Tx, id: &KekId) -> Result<Vec<ReplicaId>> {
     let replicas = sqlx::query_scalar!(
         r#"
         select replica as "id: ReplicaId" from key_holders

@@ -284,7 +284,7 @@ pub async fn of_run(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Re
         .collect()
 }
 
-/// How a request for consent stood when its conversation was last told of it.
+/// The state of a request for consent in the latest note about it in its conversation.
 pub async fn approval_note(
     tx: &mut Tx,
     conversation: ConversationId,

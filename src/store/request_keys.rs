@@ -1,10 +1,10 @@
-//! Rows of requests that may be sent again, each written with what it began.
+//! Rows of requests that clients may send again, each written together with the work that it began.
 
 use super::Tx;
 use crate::domain::{
     error::Result,
     ids::{ConversationId, MessageId, RunId, UserId},
-    request_key::{Begun, REMEMBERED_HOURS, RequestKey},
+    request_key::{KeyedRun, REMEMBERED_HOURS, RequestKey},
 };
 
 /// What an earlier request with this key began, and the digest of that request. Counts the repetition.
@@ -13,7 +13,7 @@ pub async fn repeat(
     user: &UserId,
     key: &str,
     within_seconds: f64,
-) -> Result<Option<(Begun, Vec<u8>)>> {
+) -> Result<Option<(KeyedRun, Vec<u8>)>> {
     let row = sqlx::query!(
         "update request_keys set repeats = repeats + 1
          where tenant_id = $1 and user_id = $2 and key = $3
@@ -27,7 +27,7 @@ pub async fn repeat(
     .fetch_optional(tx.conn())
     .await?;
     Ok(row.map(|row| {
-        let begun = Begun {
+        let begun = KeyedRun {
             conversation: ConversationId(row.conversation_id),
             run: row.run_id.map(RunId),
             message: row.message_id.map(MessageId),
@@ -47,9 +47,9 @@ pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
     Ok(repeats.fetch_optional(tx.conn()).await?.unwrap_or_default())
 }
 
-/// Remembers what a request began; `false` when another one with the same key came first. What the user's requests
-/// began more than a day ago is forgotten.
-pub async fn insert(tx: &mut Tx, user: &UserId, key: &RequestKey, begun: Begun) -> Result<bool> {
+/// Records what a request began; `false` when a request with the same key came first. Deletes the user's
+/// records that are older than a day.
+pub async fn insert(tx: &mut Tx, user: &UserId, key: &RequestKey, begun: KeyedRun) -> Result<bool> {
     let inserted = sqlx::query!(
         "with old as (
            delete from request_keys

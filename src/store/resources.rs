@@ -6,19 +6,19 @@ use super::Tx;
 use crate::domain::{
     error::Result,
     ids::{ConversationId, TenantId},
-    resource::{Link, Linked},
+    resource::{Link, ResourceLink},
 };
 
 /// Links of one conversation; the ones that come after them are not kept.
 const MOST: i64 = 500;
 
 /// Keeps what a result of a tool linked to.
-pub async fn keep(
+pub async fn insert(
     tx: &mut Tx,
     tenant: TenantId,
     conversation: ConversationId,
     (server, tool): (&str, &str),
-    links: &[Linked],
+    links: &[ResourceLink],
 ) -> Result<()> {
     for link in links {
         sqlx::query!(
@@ -62,7 +62,7 @@ pub async fn list(
     let links = rows.into_iter().map(|row| Link {
         server: row.server,
         tool: row.tool,
-        linked: Linked {
+        linked: ResourceLink {
             uri: row.uri,
             name: row.name,
             mime_type: row.mime_type,

@@ -1,8 +1,6 @@
-//! Rows of runs: who works on what, until when. Every write of a worker carries its fence; a worker that
-//! lost its lease changes nothing.
-//!
-//! Whoever writes to a run and to its conversation locks the conversation first, as a delete does, so that
-//! two of them never wait for each other.
+//! Rows of runs: which replica works on which run, until when. Every write of a worker carries its fence; a
+//! worker that lost its lease changes nothing. A writer of a run and its conversation locks the conversation
+//! first, as a delete does, so that two writers never wait for each other.
 
 mod claiming;
 mod open;
@@ -321,7 +319,7 @@ pub async fn finish(
     .ok_or_else(|| lost(run))
 }
 
-/// A run of this user; anybody else's is not found.
+/// A run of this user; another user's is not found.
 pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
     sqlx::query_as!(
         Row,

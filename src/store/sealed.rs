@@ -1,5 +1,5 @@
-//! Everything that is sealed, wherever it lies: how much of it with which version of its tenant's key, and what is
-//! to be sealed anew.
+//! Every sealed value in the database: how many values each version of a tenant's key has sealed, and which
+//! are to be sealed again.
 //!
 //! A new column that holds something sealed gets a line in `kinds!`, and nothing else here; `tests/it/keys` looks
 //! for columns of that kind in the catalog.
@@ -24,8 +24,8 @@ pub struct Sealed {
     pub sealed: Vec<u8>,
 }
 
-/// One line for each kind: where it lies, in which column is the version of the key that it is sealed with, what it
-/// was sealed for (user, agent, name, version), and what else changes when it is sealed anew.
+/// One line for each kind: its table, the column with the version of the key, the values that it was sealed
+/// for (user, agent, name, version), and what else changes when it is sealed again.
 macro_rules! kinds {
     ($(
         $(#[$doc:meta])*

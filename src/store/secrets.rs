@@ -1,4 +1,4 @@
-//! Rows of a tenant's secrets. What is sealed leaves here for the registry's own use only.
+//! Rows of a tenant's secrets. Only the registry reads the sealed values.
 
 use time::OffsetDateTime;
 use uuid::Uuid;
@@ -36,7 +36,7 @@ pub async fn find(tx: &mut Tx, name: &str) -> Result<Option<(Uuid, i64)>> {
     Ok(row.map(|row| (row.id, row.version)))
 }
 
-/// Adds a secret, or puts it in the place of the version before it; `false` when somebody else was first.
+/// Adds a secret, or replaces the version before it; `false` when another writer was first.
 pub async fn put(tx: &mut Tx, tenant: TenantId, row: &StoredSecret) -> Result<bool> {
     let done = sqlx::query!(
         "insert into secrets as s (tenant_id, id, name, sealed, version, created_at, updated_at)

@@ -17,7 +17,7 @@ pub async fn put(tx: &mut Tx, tenant: TenantId, user: &UserId, sign_out: SignOut
          on conflict (tenant_id, user_id) do update
          set issued_until = greatest(sign_outs.issued_until, excluded.issued_until),
              expires_until = greatest(sign_outs.expires_until, excluded.expires_until),
-             changed_at = clock_timestamp()",
+             changed_at = statement_timestamp()",
         tenant.0,
         Uuid::now_v7(),
         user.as_str(),
@@ -52,10 +52,10 @@ pub enum Ended {
 pub async fn recent(tx: &mut Tx) -> Result<Vec<(TenantId, Ended, OffsetDateTime)>> {
     let rows = sqlx::query!(
         r#"select tenant_id as "tenant_id!", user_id, null::uuid as key, changed_at as "at!" from sign_outs
-           where changed_at > clock_timestamp() - interval '10 seconds'
+           where changed_at > statement_timestamp() - interval '10 seconds'
            union all
            select tenant_id, null, id, revoked_at from api_keys
-           where revoked_at > clock_timestamp() - interval '10 seconds'
+           where revoked_at > statement_timestamp() - interval '10 seconds'
              and revoked_at < coalesce(expires_at, 'infinity')"#,
     )
     .fetch_all(tx.conn())

@@ -1,5 +1,5 @@
-//! Rows of the tenants' keys, wrapped. A version is never deleted: whatever was sealed with it, and comes
-//! back with an old copy or a slow replica, still opens.
+//! Rows of the tenants' keys, wrapped. A version is never deleted: a value that was sealed with it and comes
+//! back with an old backup or a slow replica can still be opened.
 
 use uuid::Uuid;
 
@@ -62,8 +62,8 @@ pub async fn not_wrapped_with(
     Ok(keys.fetch_all(tx.conn()).await?)
 }
 
-/// Puts a new version in force. `false` when another replica was first, or the key of the ring does not seal
-/// any more: roll back and look again.
+/// Makes a new version the sealing one. `false` when another replica was first, or when the key of the ring
+/// no longer seals: roll back and read again.
 pub async fn insert(tx: &mut Tx, tenant: TenantId, key: &WrappedKey) -> Result<bool> {
     sqlx::query!(
         "update tenant_keys set state = 'opening' where tenant_id = $1 and state = 'sealing' and version < $2",
@@ -125,7 +125,7 @@ pub async fn keks(tx: &mut Tx) -> Result<Vec<KekId>> {
 
 /// What a key of the ring is needed for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needed {
+pub struct KekUsage {
     /// Versions of tenants' keys that it wraps.
     pub tenant_keys: u64,
     /// Records sealed with those.

@@ -78,7 +78,7 @@ pub async fn by_name(tx: &mut Tx, name: &str) -> Result<Option<Tenant>> {
     Ok(tenant.fetch_optional(tx.conn()).await?)
 }
 
-/// The same, and nobody else changes it until the end of the transaction.
+/// Reads a tenant and locks it until the end of the transaction.
 pub async fn lock(tx: &mut Tx, name: &str) -> Result<Option<Tenant>> {
     let tenant = tenants!("where name = $1 for no key update", name);
     Ok(tenant.fetch_optional(tx.conn()).await?)

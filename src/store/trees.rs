@@ -1,14 +1,15 @@
-//! Rows of runs that belong together: who started whom, what they were given, who is told of their end.
-//!
-//! Whoever adds to a tree locks its root, after the conversation that it writes to; whoever closes it locks nothing
-//! else.
+//! Rows of runs that belong together: which run started which, the values of each run, and the session that
+//! is told when a run ends. A writer that adds to a tree locks the conversation that it writes to and then
+//! the root of the tree; a writer that closes a tree locks nothing else.
 
 mod sessions;
 
 use serde_json::{Map, Value};
 use sqlx::types::Json;
 
-pub use self::sessions::{Child, adopt, children, lock_sessions_below, runs_of, sessions_below};
+pub use self::sessions::{
+    Child, children, lock_sessions_below, runs_of, sessions_below, set_parent,
+};
 use super::Tx;
 use crate::domain::{
     error::{Error, Result},
@@ -19,7 +20,7 @@ use crate::domain::{
 };
 
 /// What a new run is given.
-pub struct Given<'a> {
+pub struct TreeValues<'a> {
     pub branch: Branch,
     pub params: &'a Map<String, Value>,
     /// Sealed; of a root.
@@ -28,7 +29,7 @@ pub struct Given<'a> {
 }
 
 /// Gives a run its place and its values, unless it has a place already.
-pub async fn plant(tx: &mut Tx, run: RunId, given: &Given<'_>) -> Result<()> {
+pub async fn insert_values(tx: &mut Tx, run: RunId, given: &TreeValues<'_>) -> Result<()> {
     let params = serde_json::to_string(given.params).map_err(Error::internal)?;
     sqlx::query!(
         "update runs
@@ -48,7 +49,7 @@ pub async fn plant(tx: &mut Tx, run: RunId, given: &Given<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A tree, for a run of it that wants to add one more.
+/// The size of a tree, for a run that starts one more.
 pub struct Count {
     pub all: i64,
     /// Those that the run started.
@@ -91,7 +92,7 @@ pub async fn lock(tx: &mut Tx, run: RunId) -> Result<()> {
 
 /// The runs below one, whatever became of them: those that it started, those that these started, and the turns that
 /// were told of them.
-pub async fn below(tx: &mut Tx, run: RunId) -> Result<Vec<RunId>> {
+pub async fn descendants(tx: &mut Tx, run: RunId) -> Result<Vec<RunId>> {
     let ids = sqlx::query_scalar!(
         r#"with recursive below as (
              select tenant_id, id from runs where tenant_id = $2 and parent_run = $1
@@ -109,7 +110,8 @@ pub async fn below(tx: &mut Tx, run: RunId) -> Result<Vec<RunId>> {
     Ok(ids.into_iter().map(RunId).collect())
 }
 
-/// Asks runs to stop, and has nobody told of their end: whoever would be is stopped as well. Those that are open.
+/// Asks runs to stop, and cancels their callbacks, since the sessions to be told are stopped as well. Returns
+/// the runs that are open.
 pub async fn stop(tx: &mut Tx, runs: &[RunId]) -> Result<Vec<RunId>> {
     let runs: Vec<_> = runs.iter().map(|run| run.0).collect();
     sqlx::query!(
@@ -132,7 +134,7 @@ pub async fn stop(tx: &mut Tx, runs: &[RunId]) -> Result<Vec<RunId>> {
 }
 
 /// Where a run stands. One that nobody gave a place becomes a root.
-pub async fn branch(tx: &mut Tx, run: RunId) -> Result<Option<Branch>> {
+pub async fn branch_of(tx: &mut Tx, run: RunId) -> Result<Option<Branch>> {
     sqlx::query!(
         "update runs set root_run = id where tenant_id = $2 and id = $1 and root_run is null",
         run.0,
@@ -155,7 +157,7 @@ pub async fn branch(tx: &mut Tx, run: RunId) -> Result<Option<Branch>> {
 }
 
 /// Makes a run go on with the tree of another one, if that has a tree and the run has none; whether it does.
-pub async fn follow(tx: &mut Tx, run: RunId, other: RunId) -> Result<bool> {
+pub async fn join_tree(tx: &mut Tx, run: RunId, other: RunId) -> Result<bool> {
     let done = sqlx::query!(
         "update runs r set root_run = o.root_run, parent_run = o.id, depth = o.depth, params = o.params
          from runs o
@@ -170,15 +172,16 @@ pub async fn follow(tx: &mut Tx, run: RunId, other: RunId) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// What a run was given: its own parameters, and the sealed scope of its tree with the root that it was sealed for.
-pub struct Stored {
+/// The values of a run: its own parameters, and the sealed scope of its tree with the root that the scope was
+/// sealed for.
+pub struct StoredValues {
     pub params: Map<String, Value>,
     pub scope: Option<(RunId, Vec<u8>)>,
 }
 
-/// `None` when the run or the one that began its tree is not there any more: without a scope that was given nothing
-/// may go on, since a server that is told less may allow more.
-pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<Stored>> {
+/// `None` when the run or the root of its tree is gone. Without its scope a run must not go on: a server that
+/// receives fewer values may allow more.
+pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<StoredValues>> {
     let row = sqlx::query!(
         r#"select r.params as "params: Json<Map<String, Value>>", root.id as "root?", root.scope as "scope?"
            from runs r left join runs root on root.tenant_id = r.tenant_id and root.id = r.root_run
@@ -188,7 +191,7 @@ pub async fn values(tx: &mut Tx, run: RunId) -> Result<Option<Stored>> {
     )
     .fetch_optional(tx.conn())
     .await?;
-    Ok(row.map(|row| Stored {
+    Ok(row.map(|row| StoredValues {
         params: row.params.map(|params| params.0).unwrap_or_default(),
         scope: row.root.map(RunId).zip(row.scope),
     }))
@@ -221,8 +224,8 @@ pub async fn caller(tx: &mut Tx, run: RunId) -> Result<Option<(ConversationId, P
     Ok(row.map(|row| (ConversationId(row.conversation_id), row.principal.0)))
 }
 
-/// A run whose end somebody is to be told of.
-pub struct Due {
+/// A run that has ended and whose callback has not been made.
+pub struct DueCallback {
     pub run: RunId,
     pub session: ConversationId,
     pub agent: AgentId,
@@ -246,8 +249,8 @@ pub async fn awaiting(tx: &mut Tx, run: RunId) -> Result<Option<(UserId, Convers
     Ok(row.map(|row| (UserId(row.user_id.into()), ConversationId(row.session))))
 }
 
-/// Takes it upon this transaction to tell; `None` when another one did.
-pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<Due>> {
+/// Claims the callback for this transaction; `None` when another one did.
+pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<DueCallback>> {
     let row = sqlx::query!(
         r#"update runs set called_back_at = now()
            where tenant_id = $2 and id = $1 and awaits_callback and status not in ('queued', 'running')
@@ -260,7 +263,7 @@ pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<Due>> {
     .await?;
     let Some(row) = row else { return Ok(None) };
     let broken = || Error::Internal(anyhow::anyhow!("run {run} cannot be read"));
-    Ok(Some(Due {
+    Ok(Some(DueCallback {
         run,
         session: ConversationId(row.conversation_id),
         agent: AgentId::parse(&row.agent).map_err(|_| broken())?,
@@ -276,7 +279,7 @@ pub async fn take_callback(tx: &mut Tx, run: RunId) -> Result<Option<Due>> {
     }))
 }
 
-/// Forgets the scope of a tree that is over: nothing of it is open, nobody is to be told of anything, no call of it
+/// Deletes the scope of a tree that is over: no run of it is open, no callback is left, and no call of it
 /// waits for consent. `run` is any of its runs.
 pub async fn close(tx: &mut Tx, run: RunId) -> Result<bool> {
     let root = sqlx::query_scalar!(
@@ -307,9 +310,9 @@ pub async fn close(tx: &mut Tx, run: RunId) -> Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Runs that have ended with somebody left to tell, and roots of trees without an open run that keep their scope.
-/// Needs the system role; learns whose they are and nothing else.
-pub async fn unsettled(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, RunId)>> {
+/// Runs that have ended and whose callback is not made, and roots of trees without an open run that still
+/// have their scope. Needs the system role; reads only their tenants and ids.
+pub async fn list_unsettled(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, RunId)>> {
     let rows = sqlx::query!(
         "select r.tenant_id, r.id from runs r
          where r.awaits_callback and r.status not in ('queued', 'running')
@@ -328,7 +331,7 @@ pub async fn unsettled(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, RunId)>
 }
 
 /// What the assistant said last in a run.
-pub async fn last_said(tx: &mut Tx, run: RunId) -> Result<Option<Vec<Part>>> {
+pub async fn last_answer(tx: &mut Tx, run: RunId) -> Result<Option<Vec<Part>>> {
     let parts = sqlx::query_scalar!(
         r#"select parts as "parts: Json<Vec<Part>>" from messages
            where tenant_id = $2 and run_id = $1 and role = 'assistant' and for_model

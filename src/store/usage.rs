@@ -1,6 +1,6 @@
-//! Rows of what was used, by day (UTC), user and agent. A run only adds rows to `usage_additions`, so that no two runs
-//! wait for each other; they are folded into `usage` a little later. They outlive conversations: whoever deletes one has used it
-//! all the same. Tool calls are counted with the lines of the audit trail.
+//! Rows of usage, by day (UTC), user and agent. A run only adds rows to `usage_additions`, so that no two
+//! runs wait for each other; they are folded into `usage` a little later. Usage outlives conversations:
+//! deleting one does not reduce it. Tool calls are counted with the lines of the audit trail.
 
 use time::Date;
 

@@ -86,7 +86,7 @@ pub async fn list(
     )
     .fetch_all(tx.conn())
     .await?;
-    described(tx, &ids).await
+    list_by_ids(tx, &ids).await
 }
 
 /// One of them.
@@ -106,10 +106,10 @@ pub async fn get(tx: &mut Tx, user: &UserId) -> Result<Option<SeenUser>> {
     if !seen {
         return Ok(None);
     }
-    Ok(described(tx, &[user.to_string()]).await?.pop())
+    Ok(list_by_ids(tx, &[user.to_string()]).await?.pop())
 }
 
-async fn described(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
+async fn list_by_ids(tx: &mut Tx, ids: &[String]) -> Result<Vec<SeenUser>> {
     let rows = sqlx::query_as!(
         Row,
         r#"select u.id as "id!", talk.conversations as "conversations!", own.credentials as "credentials!: Json<Vec<UserCredential>>",

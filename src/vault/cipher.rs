@@ -30,7 +30,7 @@ pub fn encrypt(
     out.extend_from_slice(&tag);
 }
 
-/// The plaintext of ciphertext and tag, if all of it is as it was.
+/// Decrypts ciphertext and tag; `None` when any part has been changed.
 pub fn decrypt(
     key: &[u8; KEY_BYTES],
     nonce: &[u8; NONCE_BYTES],

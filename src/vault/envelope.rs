@@ -58,11 +58,11 @@ pub(super) fn seal(
     purpose: Purpose,
     key: &[u8; KEY_BYTES],
     version: u32,
-    belongings: &[u8],
+    associated_data: &[u8],
     plaintext: &[u8],
 ) -> Vec<u8> {
     let (salt, nonce): ([u8; SALT_BYTES], [u8; NONCE_BYTES]) = rand::random();
-    let (own_key, commitment) = derived(purpose, key, &salt);
+    let (own_key, commitment) = derive_value_key(purpose, key, &salt);
     let mut sealed = Vec::with_capacity(HEADER_BYTES + plaintext.len() + TAG_BYTES);
     sealed.push(FORMAT);
     sealed.extend_from_slice(&SUITE.to_be_bytes());
@@ -70,7 +70,7 @@ pub(super) fn seal(
     sealed.extend_from_slice(&salt);
     sealed.extend_from_slice(&nonce);
     sealed.extend_from_slice(&commitment);
-    let aad = [&sealed, belongings].concat();
+    let aad = [&sealed, associated_data].concat();
     cipher::encrypt(&own_key, &nonce, &aad, plaintext, &mut sealed);
     sealed
 }
@@ -79,18 +79,18 @@ pub(super) fn open(
     purpose: Purpose,
     key: &[u8; KEY_BYTES],
     version: u32,
-    belongings: &[u8],
+    associated_data: &[u8],
     sealed: &[u8],
 ) -> Result<Zeroizing<Vec<u8>>, Unopenable> {
     let parts = parts(sealed)?;
     if parts.version != version {
         return Err(Unopenable::UnknownVersion(parts.version));
     }
-    let (own_key, commitment) = derived(purpose, key, parts.salt);
+    let (own_key, commitment) = derive_value_key(purpose, key, parts.salt);
     if !bool::from(commitment.ct_eq(parts.commitment)) {
         return Err(Unopenable::OtherKey);
     }
-    let aad = [parts.header, belongings].concat();
+    let aad = [parts.header, associated_data].concat();
     cipher::decrypt(&own_key, parts.nonce, &aad, parts.ciphertext).ok_or(Unopenable::Altered)
 }
 
@@ -111,12 +111,16 @@ fn parts(sealed: &[u8]) -> Result<Parts<'_>, Unopenable> {
         return Err(Unopenable::Truncated);
     }
     let mut rest = &header[1..];
-    let suite = u16::from_be_bytes(*taken(&mut rest));
+    let suite = u16::from_be_bytes(*take_field(&mut rest));
     if suite != SUITE {
         return Err(Unopenable::UnknownSuite(suite));
     }
-    let version = u32::from_be_bytes(*taken(&mut rest));
-    let (salt, nonce, commitment) = (taken(&mut rest), taken(&mut rest), taken(&mut rest));
+    let version = u32::from_be_bytes(*take_field(&mut rest));
+    let (salt, nonce, commitment) = (
+        take_field(&mut rest),
+        take_field(&mut rest),
+        take_field(&mut rest),
+    );
     Ok(Parts {
         version,
         salt,
@@ -128,7 +132,7 @@ fn parts(sealed: &[u8]) -> Result<Parts<'_>, Unopenable> {
 }
 
 /// The next `N` bytes of a header.
-fn taken<'a, const N: usize>(rest: &mut &'a [u8]) -> &'a [u8; N] {
+fn take_field<'a, const N: usize>(rest: &mut &'a [u8]) -> &'a [u8; N] {
     let (first, others) = rest
         .split_first_chunk()
         .expect("a header has room for all of its fields");
@@ -137,7 +141,7 @@ fn taken<'a, const N: usize>(rest: &mut &'a [u8]) -> &'a [u8; N] {
 }
 
 /// The key of one value, and the commitment to it.
-fn derived(
+fn derive_value_key(
     purpose: Purpose,
     key: &[u8; KEY_BYTES],
     salt: &[u8; SALT_BYTES],
@@ -151,7 +155,7 @@ fn derived(
 }
 
 /// Fields one after the other, each behind its length (u32), so that no two lists of fields look alike.
-pub(super) fn joined(fields: &[&[u8]]) -> Vec<u8> {
+pub(super) fn length_prefixed(fields: &[&[u8]]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(fields.iter().map(|field| 4 + field.len()).sum());
     for field in fields {
         let length = u32::try_from(field.len()).expect("a name is shorter than 4 GiB");

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use chatelaine::{
     api,
     domain::{
-        account::Speaker,
+        account::KeyKind,
         principal::{Scope, Scopes},
     },
 };
@@ -556,7 +556,7 @@ fn chat() -> Value {
 async fn callers(world: &World, owner: &Client) -> [Client; 7] {
     let scopes = Scopes::of([Scope::Admin]);
     let key = world
-        .key("operator", scopes, Speaker::Service(serde_json::Map::new()))
+        .key("operator", scopes, KeyKind::Service(serde_json::Map::new()))
         .await;
     [
         world.nobody(),

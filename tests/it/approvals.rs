@@ -2,7 +2,7 @@
 
 mod asking; // what becomes a request, and what does not
 mod deciding; // who decides, when, and what it does
-mod doors; // text commands, OpenAI clients, news
+mod entry_points; // text commands, OpenAI clients, news
 mod executing; // once, or not at all
 mod machine; // all of it at random, against a model
 mod personal; // with everybody's own credential

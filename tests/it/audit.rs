@@ -7,11 +7,11 @@ use chatelaine::{
         accounts::{self, NewKey},
         platform::{
             audit::{of_operator, of_tenant},
-            keys::{Keys, rewrap, rotation, standing},
+            keys::{Keys, replica_keys, rewrap, rotation},
         },
     },
     domain::{
-        account::{Issuer, IssuerKeys, Speaker},
+        account::{Issuer, IssuerKeys, KeyKind},
         audit::{Filter, Line},
         clock::Clock,
         ids::{IssuerId, KekId, ReplicaId, TenantId, UserId},
@@ -49,12 +49,12 @@ async fn actions(db: &Db, tenant: TenantId) -> Vec<String> {
 }
 
 fn new_key(name: &str) -> NewKey {
-    let speaker = Speaker::Service(serde_json::Map::new());
+    let speaker = KeyKind::Service(serde_json::Map::new());
     NewKey {
         name: name.to_owned(),
         scopes: Scopes::of([Scope::Chat]),
         speaker,
-        chat: Default::default(),
+        chat: chatelaine::domain::account::ChatSettings::default(),
         expires_at: None,
     }
 }
@@ -207,7 +207,7 @@ async fn each_step_of_a_rotation_is_in_the_trail_of_whom_it_concerns() {
         Keys::new(test.db.clone(), Some(ring(&["k1"]))),
         ReplicaId::new(),
     );
-    standing::enter(&replica.0, replica.1).await.unwrap();
+    replica_keys::enter(&replica.0, replica.1).await.unwrap();
     let context = Context {
         tenant,
         user: UserId("ann".into()),
@@ -220,7 +220,7 @@ async fn each_step_of_a_rotation_is_in_the_trail_of_whom_it_concerns() {
         .seal(tenant, &context, &Secret::new("a token"))
         .await
         .unwrap();
-    standing::leave(&replica.0, replica.1).await;
+    replica_keys::leave(&replica.0, replica.1).await;
     let operator = Keys::new(test.db.clone(), Some(ring(&["k1", "k2"])));
     rotation::add(&operator, &k("k2")).await.unwrap();
     rotation::promote(&operator, &k("k2")).await.unwrap();

@@ -259,6 +259,10 @@ async fn a_draining_process_answers_and_says_that_it_is_not_ready() {
         &["MODEL_URL", "BANK_URL", "CHATELAINE_DRAIN_SECONDS"],
     )
     .await;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test asks the program as anybody would"
+    )]
     let get = async |path: &str| {
         reqwest::get(format!("{}{path}", program.url))
             .await

@@ -8,7 +8,7 @@ use std::{net::IpAddr, time::Duration};
 
 use axum::{body::Body, http::HeaderValue, response::Response as Answer};
 use bytes::Bytes;
-use chatelaine::egress::{Egress, ErrorKind, Limits, Names, Request, parse_url};
+use chatelaine::egress::{Egress, ErrorKind, Limits, NameSource, Request, parse_url};
 use futures_util::StreamExt;
 use tokio::net::TcpListener;
 use url::Url;
@@ -21,7 +21,7 @@ use self::origin::{Origin, at, closed, ok, open, post, raw, redirecting, refusal
 async fn a_refused_address_sees_no_connection_in_any_spelling() {
     let spy = Origin::start(|_| ok("reached")).await;
     let port = spy.address.port();
-    let names = Names::table([("rebound.example", vec!["127.0.0.1".parse().unwrap()])]);
+    let names = NameSource::table([("rebound.example", vec!["127.0.0.1".parse().unwrap()])]);
     let egress = Egress::with_names(&[], &names).unwrap();
     for url in [
         format!("http://127.0.0.1:{port}/"),
@@ -61,7 +61,7 @@ async fn one_private_address_among_public_ones_refuses_the_name() {
     ] {
         let addresses = vec!["8.8.8.8".parse().unwrap(), private.parse().unwrap()];
         let egress =
-            Egress::with_names(&[], &Names::table([("mixed.example", addresses)])).unwrap();
+            Egress::with_names(&[], &NameSource::table([("mixed.example", addresses)])).unwrap();
         let url = Url::parse(&format!("https://mixed.example:{}/", spy.address.port())).unwrap();
         let error = refusal(&egress, Request::get(url)).await;
         let address: IpAddr = private.parse().unwrap();
@@ -77,7 +77,7 @@ async fn one_private_address_among_public_ones_refuses_the_name() {
 #[tokio::test]
 async fn the_address_that_was_judged_is_the_one_that_is_dialled() {
     let origin = Origin::start(|_| ok("reached")).await;
-    let names = Names::table([("tools.example", vec!["127.0.0.1".parse().unwrap()])]);
+    let names = NameSource::table([("tools.example", vec!["127.0.0.1".parse().unwrap()])]);
     let egress = Egress::with_names(&["tools.example".to_owned()], &names).unwrap();
     let url = Url::parse(&format!("http://tools.example:{}/", origin.address.port())).unwrap();
     for _ in 0..3 {
@@ -87,7 +87,7 @@ async fn the_address_that_was_judged_is_the_one_that_is_dialled() {
         );
     }
     assert_eq!(
-        (names.asked(), origin.accepted()),
+        (names.lookups(), origin.accepted()),
         (1, 1),
         "one look-up per connection, none after it"
     );
@@ -99,7 +99,7 @@ async fn an_entry_with_a_port_opens_that_port_only() {
         Origin::start(|_| ok("reached")).await,
         Origin::start(|_| ok("reached")).await,
     );
-    let names = Names::table([("tools.example", vec!["127.0.0.1".parse().unwrap()])]);
+    let names = NameSource::table([("tools.example", vec!["127.0.0.1".parse().unwrap()])]);
     let entry = format!("tools.example:{}", admitted.address.port());
     let egress = Egress::with_names(&[entry], &names).unwrap();
     let to = |scheme: &str, origin: &Origin| {
@@ -134,7 +134,7 @@ async fn an_entry_with_a_port_opens_that_port_only() {
 
 #[tokio::test]
 async fn a_name_without_an_address_is_said_to_have_none() {
-    let egress = Egress::with_names(&[], &Names::table([])).unwrap();
+    let egress = Egress::with_names(&[], &NameSource::table([])).unwrap();
     let error = refusal(
         &egress,
         Request::get(Url::parse("https://nowhere.example/").unwrap()),

@@ -1,11 +1,11 @@
 //! Questions that servers put to the user in the middle of a call: asked in the chat, answered once, never slept on.
 
 mod canary; // where an answer must not be
+mod durability;
 mod forms; // what may be asked, and what an answer means
 mod live; // questions whose server waits, and its run with it
 mod older; // servers that wait for the answer
-mod rules; // who is asked, and what is declined
-mod standing; // restarts, other replicas, time
+mod rules; // who is asked, and what is declined // restarts, other replicas, time
 
 use std::sync::{Arc, Mutex};
 

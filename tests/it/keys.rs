@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use chatelaine::{
     app::{
         accounts,
-        platform::keys::{Keys, context, standing},
+        platform::keys::{Keys, context, replica_keys},
     },
     domain::{
         credential::{CredentialMeta, CredentialRef, CredentialState},
@@ -54,17 +54,17 @@ impl Replica {
 
     async fn try_start(db: &Db, ring: KeyRing) -> Result<Self, Error> {
         let (keys, id) = (Keys::new(db.clone(), Some(ring)), ReplicaId::new());
-        standing::enter(&keys, id).await?;
+        replica_keys::enter(&keys, id).await?;
         Ok(Self { keys, id })
     }
 
     /// What a running one does every few seconds.
     async fn beat(&self) {
-        standing::enter(&self.keys, self.id).await.unwrap();
+        replica_keys::enter(&self.keys, self.id).await.unwrap();
     }
 
     async fn stop(self) {
-        standing::leave(&self.keys, self.id).await;
+        replica_keys::leave(&self.keys, self.id).await;
     }
 }
 
@@ -396,7 +396,7 @@ async fn a_user_lists_and_removes_what_is_theirs() {
     assert_eq!(removed.unwrap(), []);
     let removed =
         store::credentials::delete(&mut tx, &ours.user, Some((&ours.agent, &ours.server))).await;
-    assert_eq!(removed.unwrap(), [ours.clone()]);
+    assert_eq!(removed.unwrap(), std::slice::from_ref(&ours));
     let left = store::credentials::of_user(&mut tx, &ours.agent, &ours.user).await;
     assert_eq!(left.unwrap(), []);
     let left = store::credentials::of_user(&mut tx, &theirs.agent, &theirs.user).await;

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, fs, process::Command, time::Duration};
 use chatelaine::{
     domain::{
         config::{Config, Environment},
-        policy::{Decision, Standing, decide},
+        policy::{Decision, EffectiveAccess, decide},
         secret::Secret,
         server::{Endpoint, Timeouts},
     },
@@ -369,9 +369,9 @@ async fn a_server_whose_tools_are_not_to_be_loaded_is_connected_to_and_not_asked
     let (mcp, key) = (mcp(), key());
     let mut spec = (*spec(probe_stdio(&["frail"], &[]))).clone();
     spec.load_tools = false;
-    let admin = Standing {
+    let admin = EffectiveAccess {
         admin: true,
-        ..Standing::default()
+        ..EffectiveAccess::default()
     };
     assert!(
         matches!(decide(&spec, &admin, "echo"), Decision::Deny(_)),

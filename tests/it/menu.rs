@@ -73,7 +73,7 @@ flows:
 #[tokio::test]
 async fn a_pack_says_what_is_in_its_menu_and_in_which_words() {
     let world = World::with(|setup| setup.packs = vec![("own".to_owned(), OWN.to_owned())]).await;
-    let person = chatelaine::app::accounts::development::Person {
+    let person = chatelaine::app::accounts::development::DevelopmentUser {
         user: "ann".to_owned(),
         locale: Some("es-MX".to_owned()),
         ..Default::default()

@@ -21,7 +21,7 @@ use chatelaine::{
     domain::{
         config::Environment,
         pack::Pack,
-        policy::{Decision, Standing, decide},
+        policy::{Decision, EffectiveAccess, decide},
         secret::Secret,
         server::{Endpoint, ServerSpec},
     },
@@ -136,7 +136,7 @@ pub(crate) fn tools(server: &ServerSpec) -> Option<Vec<&str>> {
 /// Whether anybody of the tenant may call a tool.
 pub(crate) fn open(server: &ServerSpec, tool: &str) -> bool {
     matches!(
-        decide(server, &Standing::default(), tool),
+        decide(server, &EffectiveAccess::default(), tool),
         Decision::Allow(allowed) if !allowed.is_self_approved()
     )
 }

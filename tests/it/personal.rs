@@ -8,8 +8,8 @@ mod proxy;
 mod rest;
 mod rules;
 mod sharing;
-mod shown;
 mod smoke;
+mod visibility;
 
 use serde_json::{Value, json};
 

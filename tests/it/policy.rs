@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use chatelaine::domain::{
     ids::ServerId,
     policy::{
-        ApprovalPolicy, Decision, DefaultAccess, Denial, Standing, ToolAccess, ToolPattern, decide,
+        ApprovalPolicy, Decision, DefaultAccess, Denial, EffectiveAccess, ToolAccess, ToolPattern,
+        decide,
     },
     server::{AccessMode, CatalogScope, Endpoint, Remote, ServerSpec, Timeouts},
 };
@@ -53,8 +54,8 @@ fn server(tools: Option<Vec<ToolPattern>>, tool_access: Option<ToolAccess>) -> S
     }
 }
 
-fn who(roles: &[&str], admin: bool) -> Standing {
-    Standing {
+fn who(roles: &[&str], admin: bool) -> EffectiveAccess {
+    EffectiveAccess {
         roles: roles.iter().map(|role| (*role).to_owned()).collect(),
         admin,
     }
@@ -71,7 +72,7 @@ fn policy(tools: &[&str], self_approval: bool) -> ApprovalPolicy {
 }
 
 /// The rules of the design once more, as one formula each: (may call, needs consent).
-fn oracle(server: &ServerSpec, who: &Standing, tool: &str) -> (bool, bool) {
+fn oracle(server: &ServerSpec, who: &EffectiveAccess, tool: &str) -> (bool, bool) {
     let in_list = |list: &[ToolPattern]| list.iter().any(|pattern| glob(&pattern.0, tool));
     let listed = server.tools.as_deref().is_none_or(in_list);
     let access = server.tool_access.as_ref();
@@ -246,7 +247,7 @@ proptest! {
         tool in "[ab]{0,6}",
     ) {
         let spec = server(tools, access);
-        let standing = Standing { roles, admin };
+        let standing = EffectiveAccess { roles, admin };
         prop_assert_eq!(verdict(&decide(&spec, &standing, &tool)), oracle(&spec, &standing, &tool));
     }
 

@@ -1,8 +1,8 @@
 //! Prompts of servers: who sees them, what a command makes of one, what is refused.
 
 use chatelaine::domain::{
-    policy::{DefaultAccess, Standing, ToolAccess, ToolPattern, offers_prompts},
-    prompt::{self, PromptArgument, ServerPrompt, Unfit},
+    policy::{DefaultAccess, EffectiveAccess, ToolAccess, ToolPattern, offers_prompts},
+    prompt::{self, ArgumentsError, PromptArgument, ServerPrompt},
     server::ServerSpec,
 };
 use futures_util::{StreamExt, stream};
@@ -316,11 +316,11 @@ fn free_text_is_the_argument_that_is_missing() {
     );
     assert_eq!(
         given("lang=en"),
-        Err(Unfit::Missing(vec!["url".to_owned()]))
+        Err(ArgumentsError::Missing(vec!["url".to_owned()]))
     );
     assert_eq!(
         given("lang=en url=x more"),
-        Err(Unfit::Extra("more".to_owned()))
+        Err(ArgumentsError::Extra("more".to_owned()))
     );
 }
 
@@ -348,7 +348,7 @@ fn only_a_server_and_a_prompt_make_a_command() {
 
 #[test]
 fn prompts_of_a_server_without_tools_are_for_whoever_may_use_every_tool() {
-    let nobody = Standing::default();
+    let nobody = EffectiveAccess::default();
     let server = |default, public: &[&str]| {
         let public = public
             .iter()

@@ -22,7 +22,7 @@ use axum::{
 use chatelaine::{
     app::accounts::{self, NewKey},
     domain::{
-        account::Speaker,
+        account::KeyKind,
         principal::{Scope, Scopes},
     },
 };
@@ -177,8 +177,8 @@ async fn other_admin(world: &World) -> Client {
     let new = NewKey {
         name: "admin".to_owned(),
         scopes: Scopes::of([Scope::Admin, Scope::Chat]),
-        speaker: Speaker::Service(serde_json::Map::new()),
-        chat: Default::default(),
+        speaker: KeyKind::Service(serde_json::Map::new()),
+        chat: chatelaine::domain::account::ChatSettings::default(),
         expires_at: None,
     };
     let key = accounts::create_key(&world.db.db, &world.app().clock, world.other.id, new)

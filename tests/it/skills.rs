@@ -47,15 +47,15 @@ skills:
   - { id: pay, name: Pay, mcpBinding: { server: bank, tools: [send_money] } }
 "#;
 
-/// The house with these skills, and the server that is searched with.
-pub struct House {
+/// The fixture with these skills, and the server that is searched with.
+pub struct SkillsFixture {
     pub world: World,
     pub search: Scripted,
     /// Each permit lets one call of `slow` be answered.
     pub gate: Arc<Semaphore>,
 }
 
-impl House {
+impl SkillsFixture {
     pub async fn new() -> Self {
         Self::with(PACK).await
     }

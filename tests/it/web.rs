@@ -67,7 +67,10 @@ async fn the_files_of_the_page_are_kept_for_ever_and_compressed() {
     for name in names {
         let plain = page(&nobody, name, &[]).await;
         assert_eq!(plain.status, 200, "{name}");
-        let kind = if name.ends_with(".js") {
+        let kind = if std::path::Path::new(name)
+            .extension()
+            .is_some_and(|extension| extension == "js")
+        {
             "text/javascript"
         } else {
             "text/css"
@@ -107,7 +110,7 @@ async fn the_demos_people_are_there_in_the_demo_alone_and_for_its_link() {
     let with = format!("Bearer {key}");
     let early = page(&there, "/v1/demo/people", &[("authorization", &with)]).await;
     assert_eq!(early.status, 401);
-    demo.admit(BTreeMap::from([(
+    demo.set_people(BTreeMap::from([(
         "finance".to_owned(),
         "a-token".to_owned(),
     )]));

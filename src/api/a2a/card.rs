@@ -1,5 +1,5 @@
-//! The cards: one of each agent, and one of the whole house. Written so that clients of both versions find what they
-//! look for: where 1.0 and 0.3 differ in the name of a member both stand there.
+//! The cards: one for each agent, and one for all agents together. Clients of both versions can read them:
+//! where 1.0 and 0.3 name a member differently, both names are there.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{
     app::{
         App,
-        tools::skills::cards::{self, Card, Listed},
+        tools::skills::cards::{self, Card, CardSkill},
     },
     domain::{
         error::{Error, Result},
@@ -22,8 +22,8 @@ use crate::{
 const BEARER: &str = "bearer";
 const LEGACY_VERSION: &str = "0.3.0";
 
-/// As somebody sees one agent.
-pub(super) async fn of_agent(
+/// The card of one agent, with what the caller may see.
+pub(super) async fn agent_card(
     app: &Arc<App>,
     principal: Option<&Principal>,
     agent: &str,
@@ -50,7 +50,7 @@ pub(super) async fn of_agent(
         .map(|skill| offered(skill, None))
         .collect();
     let path = format!("/a2a/{}", agent.id);
-    written(
+    build_card(
         app,
         &path,
         (agent.display_name, format!("{about}\n\n{how}")),
@@ -59,8 +59,8 @@ pub(super) async fn of_agent(
     )
 }
 
-/// As somebody sees the house.
-pub(super) async fn of_all(app: &Arc<App>, principal: Option<&Principal>) -> Result<Value> {
+/// The card of all agents, with what the caller may see.
+pub(super) async fn combined_card(app: &Arc<App>, principal: Option<&Principal>) -> Result<Value> {
     let cards = cards::all(app, principal).await?;
     let agents: Vec<_> = cards.iter().map(|card| card.agent.id.clone()).collect();
     let skills = cards.into_iter().flat_map(|card| {
@@ -78,7 +78,7 @@ pub(super) async fn of_all(app: &Arc<App>, principal: Option<&Principal>) -> Res
         }
     );
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    written(
+    build_card(
         app,
         "/a2a",
         ("Chatelaine".to_owned(), about),
@@ -87,9 +87,9 @@ pub(super) async fn of_all(app: &Arc<App>, principal: Option<&Principal>) -> Res
     )
 }
 
-/// `of`: the agent, where those of several stand together.
-fn offered(skill: Listed, of: Option<&str>) -> AgentSkill {
-    let Listed {
+/// `of`: the agent, when the card holds the skills of several agents.
+fn offered(skill: CardSkill, of: Option<&str>) -> AgentSkill {
+    let CardSkill {
         id,
         name,
         description,
@@ -113,7 +113,7 @@ fn offered(skill: Listed, of: Option<&str>) -> AgentSkill {
     }
 }
 
-fn written(
+fn build_card(
     app: &App,
     path: &str,
     (name, description): (String, String),

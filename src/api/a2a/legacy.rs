@@ -4,7 +4,7 @@
 use ::a2a::methods;
 use serde_json::{Map, Value, json};
 
-use super::Era;
+use super::ProtocolVersion;
 
 /// Its methods, and what they are called now.
 const METHODS: [(&str, &str); 10] = [
@@ -32,14 +32,14 @@ const METHODS: [(&str, &str); 10] = [
     ),
 ];
 
-pub(super) fn is_method(name: &str) -> Option<Era> {
+pub(super) fn is_method(name: &str) -> Option<ProtocolVersion> {
     METHODS
         .iter()
         .any(|(old, _)| *old == name)
-        .then_some(Era::Legacy)
+        .then_some(ProtocolVersion::Legacy)
 }
 
-/// What a method is called now.
+/// The current name of a method.
 pub(super) fn method(name: &str) -> &str {
     METHODS
         .iter()
@@ -47,7 +47,8 @@ pub(super) fn method(name: &str) -> &str {
         .map_or(name, |(_, new)| new)
 }
 
-/// Parameters as they are written now. What is no part of 0.3 is left as it is, to be refused by whoever reads it.
+/// Parameters in the current spelling. A value that 0.3 does not have is left as it is; the reader of the
+/// parameters refuses it.
 pub(super) fn params(mut params: Value) -> Value {
     if let Some(message) = params.get_mut("message").and_then(Value::as_object_mut) {
         message.remove("kind");
@@ -99,7 +100,7 @@ fn unfolded(file: Map<String, Value>) -> Map<String, Value> {
     file.into_iter().map(renamed).collect()
 }
 
-/// A task as it was written then.
+/// A task in the spelling of 0.3.
 pub(super) fn task(mut task: Value) -> Value {
     task["kind"] = json!("task");
     if let Some(state) = task["status"]["state"].as_str() {
@@ -125,7 +126,7 @@ pub(super) fn task(mut task: Value) -> Value {
     task
 }
 
-/// Says of each part what it is.
+/// Adds its `kind` to each part.
 fn parts(of: &mut Value) {
     for part in of
         .get_mut("parts")

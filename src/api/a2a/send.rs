@@ -1,5 +1,5 @@
-//! `SendMessage`: a call of a skill, or a turn of the agent. It waits for the end unless it is asked not to; a client
-//! that leaves finds the task where it was.
+//! `SendMessage`: a call of a skill, or a turn of the agent. It waits for the end unless the request says
+//! otherwise. A client that leaves can read the task later.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,8 @@ use ::a2a::{A2AError, Message, PartContent, Role, SendMessageRequest, Task};
 use serde_json::{Map, Value};
 
 use super::{
-    Asking,
-    fault::{Fault, invalid},
+    A2aRequest,
+    request_error::{RequestError, invalid},
     task::parsed,
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
         self,
         runs::{
             ending::wait,
-            starting::{Begun, By, Target, begin},
+            starting::{RunInitiator, RunTarget, StartedRun, begin},
         },
         tools::skills,
     },
@@ -31,13 +31,13 @@ use crate::{
 const SKILL: &str = "skillId";
 
 /// What a message says.
-struct Told {
+struct MessageContent {
     text: String,
     data: Map<String, Value>,
 }
 
-impl Asking<'_> {
-    pub(super) async fn send(self, request: SendMessageRequest) -> Result<Task, Fault> {
+impl A2aRequest<'_> {
+    pub(super) async fn send(self, request: SendMessageRequest) -> Result<Task, RequestError> {
         let SendMessageRequest {
             message,
             configuration,
@@ -52,24 +52,26 @@ impl Asking<'_> {
             return Err(invalid("message.role", "must be the user's"));
         }
         if let Some(task) = &message.task_id {
-            return Err(self.continued(task, message.context_id.as_deref()).await);
+            return Err(self
+                .refuse_second_message(task, message.context_id.as_deref())
+                .await);
         }
         let context = message.context_id.as_deref().map(context).transpose()?;
         let skill = skill_of(metadata.as_ref())?.or(skill_of(message.metadata.as_ref())?);
-        let told = Told::of(&message)?;
+        let content = MessageContent::of(&message)?;
         let waits = !configuration
             .and_then(|wanted| wanted.return_immediately)
             .unwrap_or(false);
         let _open = waits
-            .then(|| self.door.limits.open_stream(self.principal))
+            .then(|| self.state.limits.open_stream(self.principal))
             .transpose()?;
         let begun = match skill {
-            Some(skill) => self.run(&skill, told, context).await?,
-            None => self.turn(told, context).await?,
+            Some(skill) => self.run(&skill, content, context).await?,
+            None => self.turn(content, context).await?,
         };
         if waits {
-            self.place.leave();
-            wait(&self.door.app, self.principal, &begun).await?;
+            self.place.release();
+            wait(&self.state.app, self.principal, &begun).await?;
         }
         self.task_of(begun.run).await
     }
@@ -78,9 +80,9 @@ impl Asking<'_> {
     async fn run(
         self,
         named: &str,
-        told: Told,
+        content: MessageContent,
         conversation: Option<ConversationId>,
-    ) -> Result<Begun, Fault> {
+    ) -> Result<StartedRun, RequestError> {
         let unknown = || {
             invalid(
                 "metadata.skillId",
@@ -92,15 +94,15 @@ impl Asking<'_> {
             None => named.split_once('/').ok_or_else(unknown)?,
         };
         let arguments =
-            skill::with_input(told.data, &told.text).map_err(|why| invalid("input", &why))?;
-        let wanted = skills::Wanted {
+            skill::with_input(content.data, &content.text).map_err(|why| invalid("input", &why))?;
+        let wanted = skills::SkillRunSpec {
             agent,
             skill,
             arguments,
             conversation,
             key: None,
         };
-        skills::begin(&self.door.app, self.principal, &wanted)
+        skills::begin(&self.state.app, self.principal, &wanted)
             .await
             .map_err(|error| match error {
                 Error::NotFound(Thing::Conversation(_) | Thing::ConversationWithAgent(_)) => {
@@ -112,8 +114,12 @@ impl Asking<'_> {
     }
 
     /// A turn of the agent's model. Data is what its `paramsSchema` asks for.
-    async fn turn(self, told: Told, context: Option<ConversationId>) -> Result<Begun, Fault> {
-        let app = &self.door.app;
+    async fn turn(
+        self,
+        content: MessageContent,
+        context: Option<ConversationId>,
+    ) -> Result<StartedRun, RequestError> {
+        let app = &self.state.app;
         let Some(agent) = self.agent else {
             return Err(invalid(
                 "metadata.skillId",
@@ -133,32 +139,32 @@ impl Asking<'_> {
             Some(session) => {
                 let found = app::chat::conversations::get(app, self.principal, session).await;
                 if found.is_ok_and(|conversation| conversation.agent.as_str() == agent) {
-                    Target::Resume { session }
+                    RunTarget::Resume { session }
                 } else {
                     return Err(no_context());
                 }
             }
-            None => Target::Start {
+            None => RunTarget::Start {
                 agent: agent.to_owned(),
             },
         };
-        let wanted = app::runs::starting::Wanted {
+        let wanted = app::runs::starting::RunSpec {
             target,
-            prompt: told.text,
-            params: told.data,
+            prompt: content.text,
+            params: content.data,
             scope: Map::new(),
             callback: None,
             parent_session: None,
             key: None,
         };
-        Ok(begin(app, By::Program(self.principal), wanted).await?)
+        Ok(begin(app, RunInitiator::Program(self.principal), wanted).await?)
     }
 
-    /// A task takes no second message: what follows is a task of its own in the same context.
-    async fn continued(self, id: &str, context: Option<&str>) -> Fault {
+    /// A task takes no second message. A further message is a task of its own in the same context.
+    async fn refuse_second_message(self, id: &str, context: Option<&str>) -> RequestError {
         let task = match parsed(id) {
             Ok(run) => self.task_of(run).await,
-            Err(fault) => Err(fault),
+            Err(request_error) => Err(request_error),
         };
         match task {
             Ok(task) if context.is_some_and(|context| context != task.context_id) => {
@@ -168,23 +174,23 @@ impl Asking<'_> {
                 let why = "a task takes no further messages; send one with its contextId and without taskId";
                 A2AError::unsupported_operation(why).into()
             }
-            Err(fault) => fault,
+            Err(request_error) => request_error,
         }
     }
 }
 
-fn context(text: &str) -> Result<ConversationId, Fault> {
+fn context(text: &str) -> Result<ConversationId, RequestError> {
     text.parse().map_err(|_| no_context())
 }
 
-fn no_context() -> Fault {
+fn no_context() -> RequestError {
     invalid(
         "message.contextId",
         "there is no such context of yours here; leave it out to begin one",
     )
 }
 
-fn skill_of(metadata: Option<&HashMap<String, Value>>) -> Result<Option<String>, Fault> {
+fn skill_of(metadata: Option<&HashMap<String, Value>>) -> Result<Option<String>, RequestError> {
     match metadata.and_then(|metadata| metadata.get(SKILL)) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(id)) => Ok(Some(id.clone())),
@@ -192,9 +198,9 @@ fn skill_of(metadata: Option<&HashMap<String, Value>>) -> Result<Option<String>,
     }
 }
 
-impl Told {
-    /// Text and data; files are taken by nobody here.
-    fn of(message: &Message) -> Result<Self, Fault> {
+impl MessageContent {
+    /// Reads text and data. Files are not accepted.
+    fn of(message: &Message) -> Result<Self, RequestError> {
         let (mut texts, mut data) = (Vec::new(), Map::new());
         for part in &message.parts {
             match &part.content {

@@ -1,4 +1,4 @@
-//! Tasks: runs, as A2A sees them. Made anew out of the rows each time one is asked for.
+//! Tasks: runs as A2A shows them. They are built from the rows for each request.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -6,12 +6,12 @@ use ::a2a::{A2AError, Artifact, Message, Part, Role, Task, TaskState, TaskStatus
 use serde_json::{Value, json};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-use super::{Asking, fault::Fault};
+use super::{A2aRequest, request_error::RequestError};
 use crate::{
     app::{
         self,
-        runs::{RunView, ending::wait, starting::Begun},
-        tools::skills::outcome::{Outcome, Status},
+        runs::{RunView, ending::wait, starting::StartedRun},
+        tools::skills::outcome::{SkillRunOutcome, SkillRunStatus},
     },
     domain::{
         approval::State,
@@ -21,26 +21,26 @@ use crate::{
     },
 };
 
-/// How long a wish to stop may take to be heard.
+/// How long a request to stop a run may take to have an effect.
 const STOPPING: Duration = Duration::from_secs(5);
 
-/// A task's id; one that is none names nothing.
-pub(super) fn parsed(id: &str) -> Result<RunId, Fault> {
+/// Parses the id of a task. A malformed id is not found.
+pub(super) fn parsed(id: &str) -> Result<RunId, RequestError> {
     id.parse().map_err(|_| unknown(id))
 }
 
-fn unknown(id: &str) -> Fault {
+fn unknown(id: &str) -> RequestError {
     A2AError::task_not_found(&id.chars().take(64).collect::<String>()).into()
 }
 
-impl Asking<'_> {
-    pub(super) async fn task(self, id: &str) -> Result<Task, Fault> {
+impl A2aRequest<'_> {
+    pub(super) async fn task(self, id: &str) -> Result<Task, RequestError> {
         self.task_of(parsed(id)?).await
     }
 
     /// A run of the caller's at this agent, if there is one.
-    pub(super) async fn task_of(self, id: RunId) -> Result<Task, Fault> {
-        let app = &self.door.app;
+    pub(super) async fn task_of(self, id: RunId) -> Result<Task, RequestError> {
+        let app = &self.state.app;
         let found = async {
             let run = app::runs::view(app, self.principal, id).await?;
             let agent = app::chat::conversations::get(app, self.principal, run.session_id)
@@ -60,9 +60,9 @@ impl Asking<'_> {
         found.await.map_err(|error| no_task(id, error))
     }
 
-    pub(super) async fn cancel(self, id: &str) -> Result<Task, Fault> {
-        let (app, run) = (&self.door.app, parsed(id)?);
-        // Whose it is, and of which agent.
+    pub(super) async fn cancel(self, id: &str) -> Result<Task, RequestError> {
+        let (app, run) = (&self.state.app, parsed(id)?);
+        // Checks the owner and the agent.
         let task = self.task_of(run).await?;
         let view = app::runs::get(app, self.principal, run)
             .await
@@ -82,18 +82,18 @@ impl Asking<'_> {
             Error::Conflict(_) => A2AError::task_not_cancelable(&task.id).into(),
             other => no_task(run, other),
         })?;
-        let begun = Begun {
+        let begun = StartedRun {
             run,
             session: view.conversation_id,
             agent,
         };
-        // One that does not hear of it in time is shown as it is.
+        // A run that has not stopped in time is returned as it is.
         let _ = tokio::time::timeout(STOPPING, wait(app, self.principal, &begun)).await;
         self.task_of(run).await
     }
 }
 
-fn no_task(id: RunId, error: Error) -> Fault {
+fn no_task(id: RunId, error: Error) -> RequestError {
     match error {
         Error::NotFound(_) | Error::SessionNotFound(_) | Error::Forbidden(_) => {
             unknown(&id.to_string())
@@ -137,14 +137,14 @@ fn of_turn(view: RunView) -> Task {
     }
 }
 
-fn of_skill(outcome: &Outcome) -> Task {
+fn of_skill(outcome: &SkillRunOutcome) -> Task {
     let state = state(outcome);
     let (id, context_id) = (
         outcome.run_id.to_string(),
         outcome.conversation_id.to_string(),
     );
     let mut metadata = HashMap::from([("skillId".to_owned(), json!(outcome.skill))]);
-    if outcome.status == Status::OutcomeUnknown {
+    if outcome.status == SkillRunStatus::OutcomeUnknown {
         metadata.insert("outcome".to_owned(), json!("unknown"));
     }
     if let Some(approval) = &outcome.approval {
@@ -163,7 +163,7 @@ fn of_skill(outcome: &Outcome) -> Task {
             None,
             Some(vec![artifact(outcome, text.unwrap_or_default())]),
         ),
-        // A request is told of in the words for its requester, not in those for a model.
+        // A request is described in the words for its requester, not in those for a model.
         (false, text) => (
             outcome
                 .approval
@@ -184,28 +184,31 @@ fn of_skill(outcome: &Outcome) -> Task {
     }
 }
 
-fn state(outcome: &Outcome) -> TaskState {
+fn state(outcome: &SkillRunOutcome) -> TaskState {
     match (
         outcome.status,
         outcome.approval.as_ref().map(|approval| approval.state),
     ) {
-        (Status::Running, _)
-        | (Status::AwaitingApproval, Some(State::Approved | State::Executing)) => {
+        (SkillRunStatus::Running, _)
+        | (SkillRunStatus::AwaitingApproval, Some(State::Approved | State::Executing)) => {
             TaskState::Working
         }
         // The protocol's state for a human who has to approve (section 7.6).
-        (Status::AwaitingApproval, _) => TaskState::AuthRequired,
-        (Status::Succeeded, _) => TaskState::Completed,
-        (Status::Refused, Some(State::Rejected)) => TaskState::Rejected,
-        // Stopped as was asked; that the call may have been done all the same is in the message and the metadata.
-        (Status::OutcomeUnknown, _) if outcome.stopped => TaskState::Canceled,
-        (Status::Failed | Status::Refused | Status::OutcomeUnknown, _) => TaskState::Failed,
-        (Status::Cancelled, _) => TaskState::Canceled,
+        (SkillRunStatus::AwaitingApproval, _) => TaskState::AuthRequired,
+        (SkillRunStatus::Succeeded, _) => TaskState::Completed,
+        (SkillRunStatus::Refused, Some(State::Rejected)) => TaskState::Rejected,
+        // The run was stopped. The message and the metadata say that the call may have been made all the
+        // same.
+        (SkillRunStatus::OutcomeUnknown, _) if outcome.stopped => TaskState::Canceled,
+        (SkillRunStatus::Failed | SkillRunStatus::Refused | SkillRunStatus::OutcomeUnknown, _) => {
+            TaskState::Failed
+        }
+        (SkillRunStatus::Cancelled, _) => TaskState::Canceled,
     }
 }
 
 /// What the tool said as text, and as data where it is data.
-fn artifact(outcome: &Outcome, text: String) -> Artifact {
+fn artifact(outcome: &SkillRunOutcome, text: String) -> Artifact {
     let data = outcome
         .structured_content
         .as_ref()

@@ -8,11 +8,11 @@ use time::OffsetDateTime;
 
 use super::{
     super::{
-        conversations::cut,
+        conversations::split_page,
         extract::{Query, readable},
         problem::Problem,
     },
-    Admin, fifty, page,
+    Admin, default_limit, page,
 };
 use crate::{
     app::{self, App},
@@ -25,7 +25,7 @@ use crate::{
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(in crate::api) struct WhichLines {
+pub(in crate::api) struct AuditQuery {
     /// Who did it: a user's id, `operator` for the command line, `system` for the program itself.
     actor: Option<String>,
     /// What was done, as `key.revoked`; with a dot at the end all that begin so, as `credential.`
@@ -46,11 +46,11 @@ pub(in crate::api) struct WhichLines {
     /// Only those before this one: the `next` of the page before.
     before: Option<AuditId>,
     /// 1 to 200.
-    #[serde(default = "fifty")]
+    #[serde(default = "default_limit")]
     limit: i64,
 }
 
-impl WhichLines {
+impl AuditQuery {
     fn filter(self) -> Result<Filter, Problem> {
         let texts = [
             ("actor", &self.actor),
@@ -89,16 +89,16 @@ pub(in crate::api) struct LinePage {
 
 /// Who did what in my tenant, the newest first. A line holds ids, names and the hash of a call's arguments, never
 /// what was in it. A call is in here when it has ended, with the time at which it began.
-#[utoipa::path(get, path = "/v1/admin/audit", tag = "audit", params(WhichLines),
+#[utoipa::path(get, path = "/v1/admin/audit", tag = "audit", params(AuditQuery),
     responses((status = 200, body = LinePage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
-    Query(which): Query<WhichLines>,
+    Query(which): Query<AuditQuery>,
 ) -> Result<axum::Json<LinePage>, Problem> {
     let (limit, before) = (page(which.limit, 200)?, which.before);
     let items =
         app::platform::audit::list(&app, &admin, &which.filter()?, before, limit + 1).await?;
-    let (items, next) = cut(items, limit, |line| line.id);
+    let (items, next) = split_page(items, limit, |line| line.id);
     Ok(axum::Json(LinePage { items, next }))
 }

@@ -1,4 +1,4 @@
-//! Who may vouch for a tenant's users, for its admins, and for the operator in their place.
+//! The issuers that vouch for a tenant's users, for the tenant's admins and for the operator.
 
 use std::sync::Arc;
 
@@ -121,7 +121,7 @@ pub(in crate::api) struct Issuers {
 
 /// By name, since a path may name its tenant too.
 #[derive(Deserialize)]
-pub(in crate::api) struct OneIssuer {
+pub(in crate::api) struct IssuerPath {
     id: IssuerId,
 }
 
@@ -161,7 +161,7 @@ pub(in crate::api) async fn add(
 pub(in crate::api) async fn remove(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
-    Path(one): Path<OneIssuer>,
+    Path(one): Path<IssuerPath>,
 ) -> Result<StatusCode, Problem> {
     app.accounts.distrust(&admin, one.id).await?;
     Ok(StatusCode::NO_CONTENT)

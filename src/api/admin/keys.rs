@@ -1,4 +1,4 @@
-//! The keys of a tenant, for its admins, and for the operator in their place.
+//! A tenant's API keys, for the tenant's admins and for the operator.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use time::OffsetDateTime;
 
 use super::{
     super::{
-        conversations::cut,
+        conversations::split_page,
         extract::{Json, Path, Query},
         problem::Problem,
     },
-    Admin, fifty, page,
+    Admin, default_limit, page,
 };
 use crate::{
     app::{App, accounts, runs::sign_outs},
     domain::{
-        account::{ApiKey, ChatSettings, FrontendHeaders, FrontendSettings, Speaker},
+        account::{ApiKey, ChatSettings, FrontendHeaders, FrontendSettings, KeyKind},
         ids::ApiKeyId,
         principal::Scopes,
     },
@@ -65,9 +65,9 @@ impl KeyView {
             None => "expired",
         };
         let (claims, frontend) = match key.speaker {
-            Speaker::Service(claims) => (Some(claims), None),
-            Speaker::Frontend(headers) => (None, Some(headers)),
-            Speaker::Guest => (None, None),
+            KeyKind::Service(claims) => (Some(claims), None),
+            KeyKind::Frontend(headers) => (None, Some(headers)),
+            KeyKind::Guest => (None, None),
         };
         let ApiKey {
             id,
@@ -135,14 +135,14 @@ impl NewKey {
         let scopes =
             Scopes::parse(&self.scopes).map_err(|reason| Problem::invalid("scopes", reason))?;
         let speaker = match (self.frontend, self.claims) {
-            (None, claims) => Speaker::Service(claims.unwrap_or_default()),
+            (None, claims) => KeyKind::Service(claims.unwrap_or_default()),
             (Some(_), Some(_)) => {
                 return Err(Problem::invalid(
                     "claims",
                     "a frontend's users have their own; leave this out",
                 ));
             }
-            (Some(settings), None) => Speaker::Frontend(settings.headers().ok_or_else(|| {
+            (Some(settings), None) => KeyKind::Frontend(settings.headers().ok_or_else(|| {
                 let why =
                     "must say who the user is: give a `preset`, or the header's name as `user_id`";
                 Problem::invalid("frontend", why)
@@ -161,11 +161,11 @@ impl NewKey {
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(in crate::api) struct WhichKeys {
+pub(in crate::api) struct KeysQuery {
     /// Only those before this one: the `next` of the page before.
     before: Option<ApiKeyId>,
     /// 1 to 200.
-    #[serde(default = "fifty")]
+    #[serde(default = "default_limit")]
     limit: i64,
 }
 
@@ -178,21 +178,21 @@ pub(in crate::api) struct KeyPage {
 
 /// By name, since a path may name its tenant too.
 #[derive(Deserialize)]
-pub(in crate::api) struct OneKey {
+pub(in crate::api) struct KeyPath {
     id: ApiKeyId,
 }
 
 /// The tenant's keys, those that ended too, the newest first. The keys themselves are known to their holders only.
-#[utoipa::path(get, path = "/keys", tag = "keys", params(WhichKeys),
+#[utoipa::path(get, path = "/keys", tag = "keys", params(KeysQuery),
     responses((status = 200, body = KeyPage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
-    Query(which): Query<WhichKeys>,
+    Query(which): Query<KeysQuery>,
 ) -> Result<axum::Json<KeyPage>, Problem> {
     let limit = page(which.limit, 200)?;
     let keys = app.accounts.keys(&admin, which.before, limit + 1).await?;
-    let (keys, next) = cut(keys, limit, |key| key.id);
+    let (keys, next) = split_page(keys, limit, |key| key.id);
     let now = app.clock.now();
     Ok(axum::Json(KeyPage {
         items: keys.into_iter().map(|key| KeyView::of(key, now)).collect(),
@@ -209,7 +209,7 @@ pub(in crate::api) async fn create(
     Json(new): Json<NewKey>,
 ) -> Result<(StatusCode, axum::Json<MadeKey>), Problem> {
     let issued = app.accounts.create_key(&admin, new.read()?).await?;
-    // The one moment in which the key is shown, to the one it was made for.
+    // The only response that holds the key; it goes to its owner.
     let key = issued.secret.expose().to_owned();
     let view = KeyView::of(issued.key, app.clock.now());
     Ok((StatusCode::CREATED, axum::Json(MadeKey { view, key })))
@@ -221,7 +221,7 @@ pub(in crate::api) async fn create(
 pub(in crate::api) async fn revoke(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
-    Path(one): Path<OneKey>,
+    Path(one): Path<KeyPath>,
 ) -> Result<StatusCode, Problem> {
     sign_outs::revoke_key(&app, &admin, one.id).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -1,5 +1,5 @@
-//! The tenants of the installation, for whoever runs it. Without `CHATELAINE_OPERATOR_TOKEN` these routes are not
-//! there: 404.
+//! The tenants of the installation, for its operator. Without `CHATELAINE_OPERATOR_TOKEN` these routes answer
+//! 404.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{
         extract::{Json, Path, Query, readable},
         problem::Problem,
     },
-    Operator, fifty, page,
+    Operator, default_limit, page,
 };
 use crate::app::{
     self, App,
@@ -22,11 +22,11 @@ use crate::app::{
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(in crate::api) struct WhichTenants {
+pub(in crate::api) struct TenantsQuery {
     /// Only those after this page: its `next`.
     after: Option<String>,
     /// 1 to 200.
-    #[serde(default = "fifty")]
+    #[serde(default = "default_limit")]
     limit: i64,
 }
 
@@ -38,12 +38,12 @@ pub(in crate::api) struct TenantPage {
 }
 
 /// Every tenant, by name.
-#[utoipa::path(get, path = "/v1/admin/tenants", tag = "tenants", params(WhichTenants),
+#[utoipa::path(get, path = "/v1/admin/tenants", tag = "tenants", params(TenantsQuery),
     responses((status = 200, body = TenantPage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Operator(operator): Operator,
-    Query(which): Query<WhichTenants>,
+    Query(which): Query<TenantsQuery>,
 ) -> Result<axum::Json<TenantPage>, Problem> {
     if let Some(after) = &which.after {
         readable("after", after, 63)?;

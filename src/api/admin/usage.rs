@@ -18,17 +18,17 @@ use crate::{
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(in crate::api) struct WhichDays {
+pub(in crate::api) struct UsageQuery {
     /// Only from this day on (UTC), as `2026-01-31`.
     since: Option<String>,
     /// Only before this day (UTC).
     until: Option<String>,
     /// 1 to 1000; those who used the most come first.
-    #[serde(default = "hundred")]
+    #[serde(default = "default_limit")]
     limit: i64,
 }
 
-fn hundred() -> i64 {
+fn default_limit() -> i64 {
     100
 }
 
@@ -45,12 +45,12 @@ fn day(field: &str, text: Option<&str>) -> Result<Option<Date>, Problem> {
 }
 
 /// Runs, tokens and tool calls by user and agent. They stay when a conversation is deleted.
-#[utoipa::path(get, path = "/v1/admin/usage", tag = "usage", params(WhichDays),
+#[utoipa::path(get, path = "/v1/admin/usage", tag = "usage", params(UsageQuery),
     responses((status = 200, body = UsagePage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
-    Query(which): Query<WhichDays>,
+    Query(which): Query<UsageQuery>,
 ) -> Result<axum::Json<UsagePage>, Problem> {
     let (since, until) = (
         day("since", which.since.as_deref())?,

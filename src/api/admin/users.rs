@@ -1,4 +1,5 @@
-//! The tenant's users, for its admins: whoever has been seen, and an end to what they have here.
+//! The tenant's users, for its admins: the users that are known, signing them out, and deleting their
+//! credentials.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use super::{
         extract::{Path, Query, readable},
         problem::Problem,
     },
-    Admin, fifty, page,
+    Admin, default_limit, page,
 };
 use crate::{
     app::{self, App},
@@ -21,13 +22,13 @@ use crate::{
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(in crate::api) struct WhichUsers {
+pub(in crate::api) struct UsersQuery {
     /// Only those whose id starts with this.
     prefix: Option<String>,
     /// Only those after this page: its `next`.
     after: Option<String>,
     /// 1 to 100.
-    #[serde(default = "fifty")]
+    #[serde(default = "default_limit")]
     limit: i64,
 }
 
@@ -40,12 +41,12 @@ pub(in crate::api) struct UserPage {
 
 /// Who has talked to an agent, configured a server or asked for approval, by id; `key:<name>` is a key that speaks for
 /// itself, `guest:<id>` a guest.
-#[utoipa::path(get, path = "/v1/admin/users", tag = "users", params(WhichUsers),
+#[utoipa::path(get, path = "/v1/admin/users", tag = "users", params(UsersQuery),
     responses((status = 200, body = UserPage)))]
 pub(in crate::api) async fn list(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
-    Query(which): Query<WhichUsers>,
+    Query(which): Query<UsersQuery>,
 ) -> Result<axum::Json<UserPage>, Problem> {
     let limit = page(which.limit, 100)?;
     for (field, text) in [("prefix", &which.prefix), ("after", &which.after)] {

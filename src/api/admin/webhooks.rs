@@ -1,4 +1,4 @@
-//! The tenant's webhooks: where it is told what happens.
+//! The tenant's webhooks: the addresses that receive its events.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        conversations::cut,
+        conversations::split_page,
         extract::{Json, Path, Query},
         problem::Problem,
     },
-    Admin, fifty, page,
+    Admin, default_limit, page,
 };
 use crate::{
-    app::{self, App, platform::webhooks::Pinged},
+    app::{self, App, platform::webhooks::PingOutcome},
     domain::{
         ids::{DeliveryId, WebhookId},
         webhook::{Delivery, Webhook},
@@ -53,7 +53,7 @@ pub(in crate::api) async fn create(
 ) -> Result<(StatusCode, axum::Json<MadeWebhook>), Problem> {
     let (webhook, secret) =
         app::platform::webhooks::create(&app, &admin, &new.url, &new.events).await?;
-    // The one moment in which the secret is shown, to the one it was made for.
+    // The only response that holds the secret; it goes to its owner.
     let secret = secret.expose().to_owned();
     Ok((
         StatusCode::CREATED,
@@ -91,12 +91,12 @@ pub(in crate::api) async fn remove(
 
 /// Send the event `ping` now, once, and say how that went.
 #[utoipa::path(post, path = "/v1/admin/webhooks/{id}/test", tag = "webhooks", params(("id" = WebhookId, Path)),
-    responses((status = 200, body = Pinged)))]
+    responses((status = 200, body = PingOutcome)))]
 pub(in crate::api) async fn test(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
     Path(id): Path<WebhookId>,
-) -> Result<axum::Json<Pinged>, Problem> {
+) -> Result<axum::Json<PingOutcome>, Problem> {
     Ok(axum::Json(
         app::platform::webhooks::test(&app, &admin, id).await?,
     ))
@@ -105,11 +105,11 @@ pub(in crate::api) async fn test(
 #[derive(Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(in crate::api) struct WhichDeliveries {
+pub(in crate::api) struct DeliveriesQuery {
     /// Only those before this one: the `next` of the page before.
     before: Option<DeliveryId>,
     /// 1 to 100.
-    #[serde(default = "fifty")]
+    #[serde(default = "default_limit")]
     limit: i64,
 }
 
@@ -122,16 +122,16 @@ pub(in crate::api) struct DeliveryPage {
 
 /// The messages to a webhook of the last seven days, the newest first.
 #[utoipa::path(get, path = "/v1/admin/webhooks/{id}/deliveries", tag = "webhooks",
-    params(("id" = WebhookId, Path), WhichDeliveries), responses((status = 200, body = DeliveryPage)))]
+    params(("id" = WebhookId, Path), DeliveriesQuery), responses((status = 200, body = DeliveryPage)))]
 pub(in crate::api) async fn deliveries(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
     Path(id): Path<WebhookId>,
-    Query(which): Query<WhichDeliveries>,
+    Query(which): Query<DeliveriesQuery>,
 ) -> Result<axum::Json<DeliveryPage>, Problem> {
     let limit = page(which.limit, 100)?;
     let items =
         app::platform::webhooks::deliveries(&app, &admin, id, which.before, limit + 1).await?;
-    let (items, next) = cut(items, limit, |delivery| delivery.id);
+    let (items, next) = split_page(items, limit, |delivery| delivery.id);
     Ok(axum::Json(DeliveryPage { items, next }))
 }

@@ -1,5 +1,5 @@
-//! The text of a message as clients send it. What is no text is named in it, so that a conversation with an image goes
-//! on.
+//! The text of a message as clients send it. A part that is not text is named in the text, so that a
+//! conversation with an image goes on.
 
 use serde_json::Value;
 

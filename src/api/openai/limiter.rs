@@ -11,7 +11,7 @@ pub(in crate::api) struct Limiter {
     stops: Vec<String>,
     /// Bytes that may still be sent.
     left: Option<usize>,
-    /// What may be the beginning of a stop text.
+    /// Text that may be the beginning of a stop text.
     held: String,
     /// Why the answer ended here, as OpenAI names it.
     reason: Option<&'static str>,
@@ -32,7 +32,7 @@ impl Limiter {
         self.reason
     }
 
-    /// Takes in a piece of the answer; what of it can be sent now.
+    /// Takes a piece of the answer and returns the text that can be sent now.
     pub fn pass(&mut self, text: &str) -> String {
         if self.reason.is_some() {
             return String::new();

@@ -1,4 +1,4 @@
-//! What frontends ask beside a chat: titles, tags, suggestions. Such a request is one plain call of the model.
+//! Requests of frontends beside a chat: titles, tags, suggestions. Each is one plain call of the model.
 //!
 //! Open WebUI names it in a header, if its connection is set up to send one. Otherwise the prompts that frontends bring
 //! along are recognised by their beginning.
@@ -9,11 +9,11 @@ use http::HeaderMap;
 
 use super::{
     answer::data,
-    wire::{Delta, Head},
+    wire::{CompletionInfo, Delta},
 };
 use crate::{
     api::{events, limits, problem::Problem},
-    app::chat::{completions::Piece, transcript::Transcript},
+    app::chat::{completions::CompletionChunk, transcript::Transcript},
     domain::{
         error::{Error, Result},
         message::Role,
@@ -47,7 +47,7 @@ const PROMPTS: [&str; 5] = [
 /// Whether a frontend asks for something beside its chat.
 pub(super) fn is_side_request(headers: &HeaderMap, transcript: &Transcript) -> bool {
     let task = headers.get(TASK_HEADER).and_then(|task| task.to_str().ok());
-    // A frontend that does not know it sends the placeholder or nothing.
+    // An Open WebUI that does not know the placeholder sends it as it is, or sends nothing.
     if task.is_some_and(|task| !task.trim().is_empty() && !task.contains("{{")) {
         return true;
     }
@@ -70,14 +70,14 @@ fn is_task(text: &str) -> bool {
 
 /// The answer of the model, whole.
 pub(super) async fn complete(
-    mut pieces: impl Stream<Item = Result<Piece>> + Unpin,
-    head: Head,
+    mut pieces: impl Stream<Item = Result<CompletionChunk>> + Unpin,
+    head: CompletionInfo,
 ) -> Result<Response, Problem> {
     let mut said = String::new();
     while let Some(piece) = pieces.next().await {
         match piece? {
-            Piece::Text(text) => said.push_str(&text),
-            Piece::Done { usage, is_cut } => {
+            CompletionChunk::Text(text) => said.push_str(&text),
+            CompletionChunk::Done { usage, is_cut } => {
                 let completion = head.completion(said, usage, reason(is_cut));
                 return Ok(axum::Json(completion).into_response());
             }
@@ -92,8 +92,8 @@ fn reason(is_cut: bool) -> &'static str {
 
 /// The answer of the model as chunks.
 pub(super) fn stream(
-    pieces: impl Stream<Item = Result<Piece>> + Send + Unpin + 'static,
-    head: Head,
+    pieces: impl Stream<Item = Result<CompletionChunk>> + Send + Unpin + 'static,
+    head: CompletionInfo,
     (with_usage, open): (bool, limits::Stream),
 ) -> Response {
     let first = data(&head.chunk(Delta::role(), None));
@@ -104,10 +104,14 @@ pub(super) fn stream(
     events::answer(stream::iter([first]).chain(chunks))
 }
 
-fn chunks_of(head: &Head, piece: Result<Piece>, with_usage: bool) -> Vec<Event> {
+fn chunks_of(
+    head: &CompletionInfo,
+    piece: Result<CompletionChunk>,
+    with_usage: bool,
+) -> Vec<Event> {
     match piece {
-        Ok(Piece::Text(text)) => vec![data(&head.chunk(Delta::content(&text), None))],
-        Ok(Piece::Done { usage, is_cut }) => {
+        Ok(CompletionChunk::Text(text)) => vec![data(&head.chunk(Delta::content(&text), None))],
+        Ok(CompletionChunk::Done { usage, is_cut }) => {
             ending(head, reason(is_cut), with_usage.then_some(usage))
         }
         Err(error) => vec![data(&Problem::from(error).openai())],
@@ -115,7 +119,11 @@ fn chunks_of(head: &Head, piece: Result<Piece>, with_usage: bool) -> Vec<Event> 
 }
 
 /// The last chunks of an answer.
-pub(super) fn ending(head: &Head, reason: &'static str, usage: Option<Usage>) -> Vec<Event> {
+pub(super) fn ending(
+    head: &CompletionInfo,
+    reason: &'static str,
+    usage: Option<Usage>,
+) -> Vec<Event> {
     let mut chunks = vec![data(&head.chunk(Delta::default(), Some(reason)))];
     chunks.extend(usage.map(|usage| data(&head.usage(usage))));
     chunks.push(Event::default().data("[DONE]"));

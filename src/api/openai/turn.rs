@@ -1,21 +1,20 @@
-//! One question of an OpenAI client and the run that answers it. The encoders of the protocols write what this says.
-//!
-//! A client that goes away stops its run, unless its key says `keep_running`. One that is likely to send the request
-//! again is given some time to do so.
+//! One question of an OpenAI client and the run that answers it. The encoders of the protocols write the
+//! result. When the client disconnects, its run is stopped, unless its key says `keep_running`. A client that
+//! is likely to send the request again is given some time to do so.
 
 use std::sync::Arc;
 
 use http::StatusCode;
 
-use super::{limiter::Limiter, shown::Shown};
+use super::{answer_text::AnswerText, limiter::Limiter};
 use crate::{
     api::{limits, problem::Problem, request_key},
     app::{
         self, App,
         accounts::Caller,
         chat::{
-            conversations::{Heard, Listening},
-            transcript::{self, Asked, Question},
+            conversations::{ConversationEvent, ConversationStream},
+            transcript::{self, ClientQuestion, PostedQuestion},
         },
         runs::repeats,
     },
@@ -33,38 +32,38 @@ use crate::{
 pub(super) struct Turn {
     app: Arc<App>,
     principal: Principal,
-    question: Question,
+    question: ClientQuestion,
     conversation: ConversationId,
     run: Run,
-    listening: Listening,
-    shown: Shown,
+    listening: ConversationStream,
+    answer_text: AnswerText,
     limiter: Limiter,
-    /// What the client was sent.
+    /// The text that was sent to the client.
     pub sent: String,
     /// The run has ended; the end of the answer was sent before that is said.
     ended: Option<RunStatus>,
     /// How often the request was sent again, if an earlier one began the run.
     repeats: Option<i32>,
-    leaving: Leaving,
+    on_disconnect: OnDisconnect,
     _open: limits::Stream,
 }
 
-/// What becomes of the run when the client goes away.
+/// What happens to the run when the client disconnects.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaving {
+enum OnDisconnect {
     KeepRunning,
     Stop,
     /// Unless the client sends the request again.
     StopLater,
 }
 
-pub(super) enum News {
+pub(super) enum AnswerPart {
     Text(String),
-    Finished(Finished),
+    AnswerEnd(AnswerEnd),
 }
 
 /// How an answer has ended.
-pub(super) struct Finished {
+pub(super) struct AnswerEnd {
     pub usage: Usage,
     /// As OpenAI names it.
     pub reason: &'static str,
@@ -75,24 +74,24 @@ impl Turn {
     pub async fn begin(
         app: &Arc<App>,
         caller: &Caller,
-        question: Question,
+        question: ClientQuestion,
         limiter: Limiter,
         open: limits::Stream,
     ) -> Result<Self, Problem> {
         let principal = caller.principal.clone();
         let key = question.key.as_ref();
-        let mut earlier = request_key::earlier(app, &principal, key).await?;
+        let mut earlier = request_key::find_earlier(app, &principal, key).await?;
         let mut asked = None;
         if earlier.is_none() {
             asked = match transcript::resume(app, &principal, &question).await {
                 Err(Error::Repeated) => {
-                    earlier = request_key::earlier(app, &principal, key).await?;
+                    earlier = request_key::find_earlier(app, &principal, key).await?;
                     None
                 }
                 asked => Some(asked?),
             };
         }
-        let Asked {
+        let PostedQuestion {
             conversation,
             run,
             listening,
@@ -102,7 +101,7 @@ impl Turn {
         ) {
             (Some(asked), _) => asked,
             (None, Some((conversation, run))) => {
-                transcript::rejoin(app, &principal, conversation, run).await?
+                transcript::reopen_stream(app, &principal, conversation, run).await?
             }
             (None, None) => return Err(Error::Repeated.into()),
         };
@@ -111,16 +110,16 @@ impl Turn {
             principal,
             conversation,
             listening,
-            shown: Shown::new(run.id, caller.chat.tool_calls),
+            answer_text: AnswerText::new(run.id, caller.chat.tool_calls),
             run,
             limiter,
             sent: String::new(),
             ended: None,
             repeats: earlier.map(|begun| begun.repeats),
-            leaving: if caller.chat.keep_running {
-                Leaving::KeepRunning
+            on_disconnect: if caller.chat.keep_running {
+                OnDisconnect::KeepRunning
             } else {
-                Leaving::Stop
+                OnDisconnect::Stop
             },
             question,
             _open: open,
@@ -136,28 +135,28 @@ impl Turn {
     }
 
     /// Waits for the whole answer.
-    pub async fn complete(&mut self) -> Result<Finished, Problem> {
-        if self.leaving == Leaving::Stop && self.question.key.is_some() {
-            self.leaving = Leaving::StopLater;
+    pub async fn complete(&mut self) -> Result<AnswerEnd, Problem> {
+        if self.on_disconnect == OnDisconnect::Stop && self.question.key.is_some() {
+            self.on_disconnect = OnDisconnect::StopLater;
         }
         loop {
-            if let News::Finished(finished) = self.next().await? {
+            if let AnswerPart::AnswerEnd(finished) = self.next().await? {
                 return Ok(finished);
             }
         }
     }
 
     /// Waits for more of the answer or its end.
-    pub async fn next(&mut self) -> Result<News, Problem> {
+    pub async fn next(&mut self) -> Result<AnswerPart, Problem> {
         let news = self.listen().await;
-        if !matches!(news, Ok(News::Text(_))) {
-            // There is nothing left to stop, or this process cannot do it.
-            self.leaving = Leaving::KeepRunning;
+        if !matches!(news, Ok(AnswerPart::Text(_))) {
+            // The run has ended, or this process cannot stop it.
+            self.on_disconnect = OnDisconnect::KeepRunning;
         }
         news
     }
 
-    async fn listen(&mut self) -> Result<News, Problem> {
+    async fn listen(&mut self) -> Result<AnswerPart, Problem> {
         loop {
             if let Some(status) = self.ended {
                 return self.end(status).await;
@@ -173,25 +172,25 @@ impl Turn {
                     detail,
                 ));
             };
-            let mut text = self.shown.news(&heard);
+            let mut text = self.answer_text.news(&heard);
             if let Some(status) = self.end_of(&heard) {
                 self.ended = Some(status);
                 text.push_str(&self.limiter.flush());
             } else if self.limiter.reason().is_none() {
-                text.push_str(&self.limiter.pass(&self.shown.hear(&heard)));
+                text.push_str(&self.limiter.pass(&self.answer_text.render_event(&heard)));
                 if self.limiter.reason().is_some() {
                     self.stop().await?;
                 }
             }
             if !text.is_empty() {
                 self.sent.push_str(&text);
-                return Ok(News::Text(text));
+                return Ok(AnswerPart::Text(text));
             }
         }
     }
 
-    fn end_of(&self, heard: &Heard) -> Option<RunStatus> {
-        let Heard::Durable(event) = heard else {
+    fn end_of(&self, heard: &ConversationEvent) -> Option<RunStatus> {
+        let ConversationEvent::Durable(event) = heard else {
             return None;
         };
         match &event.kind {
@@ -204,7 +203,7 @@ impl Turn {
         }
     }
 
-    /// The client wants no more than it has.
+    /// Stops the run: the client has all the text that it wants.
     async fn stop(&self) -> Result<()> {
         match app::runs::cancel(&self.app, &self.principal, self.run.id).await {
             // It is over.
@@ -213,10 +212,10 @@ impl Turn {
         }
     }
 
-    async fn end(&mut self, status: RunStatus) -> Result<News, Problem> {
+    async fn end(&mut self, status: RunStatus) -> Result<AnswerPart, Problem> {
         let cut = self.limiter.reason();
         if status == RunStatus::Succeeded || (status == RunStatus::Cancelled && cut.is_some()) {
-            return Ok(News::Finished(Finished {
+            return Ok(AnswerPart::AnswerEnd(AnswerEnd {
                 usage: self.remember().await?.usage,
                 reason: cut.unwrap_or("stop"),
             }));
@@ -233,21 +232,21 @@ impl Turn {
         Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", detail))
     }
 
-    /// Before the client learns that it has the whole answer, so that its next request finds this
-    /// conversation. Without it, that request starts a new one with what the client sends: no reason to
-    /// withhold the answer.
+    /// Stores the state before the client learns that the answer is complete, so that its next request finds
+    /// this conversation. When this fails, the next request starts a new conversation with the client's
+    /// transcript, so the answer is not withheld.
     async fn remember(&mut self) -> Result<Run> {
         self.question
             .transcript
             .push((Role::Assistant, self.sent.clone()));
         let last = self.listening.last();
-        let answered = transcript::answered(
+        let answered = transcript::record_answer(
             &self.app,
             &self.principal,
             (self.conversation, self.run.id),
             &self.question,
-            transcript::Told {
-                event: self.shown.told(last),
+            transcript::DeliveredEvents {
+                event: self.answer_text.last_reported(last),
                 last,
                 is_late: self.repeats.is_some(),
             },
@@ -265,10 +264,10 @@ impl Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let later = match self.leaving {
-            Leaving::KeepRunning => return,
-            Leaving::Stop => None,
-            Leaving::StopLater => Some(self.repeats.unwrap_or_default()),
+        let later = match self.on_disconnect {
+            OnDisconnect::KeepRunning => return,
+            OnDisconnect::Stop => None,
+            OnDisconnect::StopLater => Some(self.repeats.unwrap_or_default()),
         };
         repeats::stop_unless_repeated(&self.app, &self.principal, self.run.id, later);
     }

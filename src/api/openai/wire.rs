@@ -1,4 +1,4 @@
-//! What OpenAI clients read.
+//! The JSON that OpenAI clients read.
 
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -75,7 +75,7 @@ struct Said {
     refusal: Option<String>,
 }
 
-/// Of all steps of the run together.
+/// The tokens of all steps of the run.
 #[derive(Serialize, utoipa::ToSchema)]
 #[expect(clippy::struct_field_names, reason = "OpenAI's names")]
 pub(super) struct Tokens {
@@ -140,14 +140,14 @@ pub(super) struct Delta<'a> {
     pub content: Option<&'a str>,
 }
 
-/// What all pieces of an answer have in common.
-pub(super) struct Head {
+/// The values that all chunks of an answer have in common.
+pub(super) struct CompletionInfo {
     id: String,
     created: i64,
     model: String,
 }
 
-impl Head {
+impl CompletionInfo {
     pub fn new(run: &Run, model: &str) -> Self {
         let id = format!("chatcmpl-{}", run.id.0.simple());
         Self {
@@ -157,7 +157,7 @@ impl Head {
         }
     }
 
-    /// Of an answer that is no run's.
+    /// For an answer without a run.
     pub fn plain(model: &str, now: OffsetDateTime) -> Self {
         Self {
             id: format!("chatcmpl-{}", uuid::Uuid::now_v7().simple()),

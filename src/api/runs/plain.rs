@@ -8,9 +8,9 @@ use http::{HeaderMap, StatusCode};
 use super::{NewRun, Started};
 use crate::{
     api::{
-        Door,
+        ApiState,
         extract::{Caller, Path},
-        limits::Place,
+        limits::RequestPermit,
         problem::Problem,
         request_key::Keyed,
     },
@@ -26,13 +26,13 @@ use crate::{
     params(("X-Agent-Session-Id" = Option<ConversationId>, Header)),
     responses((status = 200, body = Started), (status = 202, body = Started)))]
 pub(in crate::api) async fn create(
-    door: State<Door>,
+    state: State<ApiState>,
     caller: Caller,
-    place: Extension<Place>,
+    permit: Extension<RequestPermit>,
     headers: HeaderMap,
     new: Keyed<NewRun>,
 ) -> Result<(StatusCode, axum::Json<Started>), Problem> {
-    super::create(door, caller, place, headers, new).await
+    super::create(state, caller, permit, headers, new).await
 }
 
 /// As `GET /v1/runs/{id}`.

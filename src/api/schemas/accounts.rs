@@ -101,7 +101,7 @@ schemas! {
     }
 
     /// How a test went.
-    struct Pinged for webhooks::Pinged {
+    struct Pinged for webhooks::PingOutcome {
         delivered: bool,
         /// The HTTP status, if there was an answer.
         status: Option<u16>,

@@ -25,7 +25,7 @@ schemas! {
     }
 
     #[schema(as = ApprovalView)]
-    struct View for view::View {
+    struct View for view::ApprovalView {
         id: ApprovalId,
         /// What people type.
         code: String,

@@ -26,7 +26,7 @@ use crate::{
 
 schemas! {
     /// What became of a message: where it stands and the run that answers it.
-    struct Posted for conversations::Posted {
+    struct Posted for conversations::PostedMessage {
         message: Message,
         run: Run,
     }

@@ -8,14 +8,14 @@ use time::OffsetDateTime;
 use super::schemas;
 use crate::{
     app::servers::{
-        agent_servers::{self, Explained, KeyView, ScopeView},
+        agent_servers::{self, KeyView, ScopeView, ServerDetails},
         agents,
         connections::{self, ConnectionView, State},
         credentials::{self, FieldView},
         registry as servers_registry,
     },
     domain::{
-        connection::{self, DownCause, Trouble},
+        connection::{self, ConnectionTestError as Trouble, DownCause},
         message::Choice,
         registry as domain_registry,
         registry::{Auth, AuthKind, Definition, KeySchema, Kind, ScopeKey},
@@ -39,7 +39,7 @@ schemas! {
         scope: Vec<ScopeView>,
         /// How its connection is, where it is the same for every run.
         connection: Option<State>,
-        explained: Option<Explained>,
+        explained: Option<ServerDetails>,
     }
 
     /// A key of a run's scope, for whoever starts runs.
@@ -55,7 +55,7 @@ schemas! {
     }
 
     /// What only those see who run the agent.
-    struct Explained for agent_servers::Explained {
+    struct Explained for agent_servers::ServerDetails {
         /// With its placeholders; absent when the entry is not there.
         url: Option<String>,
         /// Why it cannot be used.
@@ -137,7 +137,7 @@ schemas! {
     }
 
     /// How a test went.
-    struct Tested for credentials::Tested {
+    struct Tested for credentials::TestOutcome {
         ok: bool,
         reason: Option<Trouble>,
         /// For people.
@@ -183,7 +183,7 @@ schemas! {
 
     /// Why a connection test failed. The names are stable.
     #[serde(rename_all = "snake_case")]
-    enum Trouble for connection::Trouble {
+    enum Trouble for connection::ConnectionTestError {
         /// The server does not accept what was entered.
         Unauthorized,
         /// Nobody answers there, or only with errors of its own.

@@ -9,12 +9,12 @@ use crate::{
         chat::{prompts, resources},
         servers::connections::ConnectionView,
         tools::{
-            approvals::view::View,
+            approvals::view::ApprovalView,
             skills::{
-                self, Readiness,
-                outcome::{self, Status},
+                self, SkillAvailability,
+                outcome::{self, SkillRunStatus},
             },
-            toolset::{self, Cause, DeniedTool, ToolView, Unlisted},
+            toolset::{self, DeniedTool, MissingListReason, MissingToolList, ToolView},
         },
     },
     domain::{
@@ -62,7 +62,7 @@ schemas! {
         command: String,
         server: String,
         tool: String,
-        state: Readiness,
+        state: SkillAvailability,
         /// JSON Schema of the arguments, when the tool is known. Free text is the argument `input`.
         #[schema(value_type = Option<Object>)]
         input_schema: Option<Box<RawValue>>,
@@ -72,7 +72,7 @@ schemas! {
 
     #[serde(rename_all = "snake_case")]
     #[schema(as = SkillReadiness)]
-    enum Readiness for skills::Readiness {
+    enum Readiness for skills::SkillAvailability {
         Ready,
         /// Its server needs a credential of the user's own: `/connect`.
         NotConnected,
@@ -82,17 +82,17 @@ schemas! {
 
     /// A run of a skill.
     #[schema(as = SkillRun)]
-    struct Outcome for outcome::Outcome {
+    struct SkillRunOutcome for outcome::SkillRunOutcome {
         run_id: RunId,
         conversation_id: ConversationId,
         skill: String,
-        status: Status,
+        status: SkillRunStatus,
         /// What the tool said: its structured content as JSON, else its text. Of anything but a success: why.
         text: Option<String>,
         #[schema(value_type = Option<Object>)]
         structured_content: Option<Box<RawValue>>,
         /// The request for consent to its call, when it needs one.
-        approval: Option<View>,
+        approval: Option<ApprovalView>,
         changed_at: OffsetDateTime,
         /// Somebody stopped the run, whatever its call came to.
         #[serde(skip)]
@@ -101,7 +101,7 @@ schemas! {
 
     #[serde(rename_all = "snake_case")]
     #[schema(as = SkillStatus)]
-    enum Status for outcome::Status {
+    enum SkillRunStatus for outcome::SkillRunStatus {
         Running,
         /// Somebody has to consent first, or has and the call is on its way.
         AwaitingApproval,
@@ -123,7 +123,7 @@ schemas! {
         /// Only with `explain`: tools the principal may not use, and what to change.
         denied: Option<Vec<DeniedTool>>,
         /// Only with `explain`, and only when nothing is known of the server's tools: why.
-        unlisted: Option<Unlisted>,
+        unlisted: Option<MissingToolList>,
     }
 
     struct ToolView for toolset::ToolView {
@@ -151,7 +151,7 @@ schemas! {
 
     /// Why there is no list of a server's tools.
     #[serde(rename_all = "snake_case")]
-    enum Cause for toolset::Cause {
+    enum Cause for toolset::MissingListReason {
         ServerDown,
         Connecting,
         NoCredential,
@@ -160,8 +160,8 @@ schemas! {
         NoTools,
     }
 
-    struct Unlisted for toolset::Unlisted {
-        reason: Cause,
+    struct Unlisted for toolset::MissingToolList {
+        reason: MissingListReason,
         /// What to do about it.
         remedy: &'static str,
     }

@@ -1,7 +1,7 @@
 //! Tokens for development and the demo: an issuer of each tenant whose key lies in the data folder.
 //!
-//! Its name ends in `.invalid`, so it can never be somebody's real issuer. The issuer is only trusted after
-//! somebody with access to the database asked for a token.
+//! Its name ends in `.invalid`, so it can never be the name of a real issuer. A tenant trusts the issuer
+//! only after a person with access to the database has asked for a token.
 
 use std::{
     fs, io,
@@ -34,9 +34,9 @@ const PRIVATE_DER: [u8; 16] = [
 ];
 const PUBLIC_DER: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
 
-/// Whom a development token is for.
+/// The user that a development token is for.
 #[derive(Clone, Debug, Default)]
-pub struct Person {
+pub struct DevelopmentUser {
     pub user: String,
     pub name: Option<String>,
     pub email: Option<String>,
@@ -51,7 +51,7 @@ pub async fn token(
     db: &Db,
     data: &Path,
     tenant: &Tenant,
-    person: &Person,
+    person: &DevelopmentUser,
     now: OffsetDateTime,
     life: Duration,
 ) -> Result<Secret> {
@@ -83,7 +83,7 @@ fn issuer_of(tenant: &Tenant, key: &Key) -> Issuer {
 
 fn claims(
     issuer: &Issuer,
-    person: &Person,
+    person: &DevelopmentUser,
     now: OffsetDateTime,
     expiry: OffsetDateTime,
 ) -> Map<String, Value> {
@@ -167,7 +167,8 @@ fn pem(label: &str, der: &[u8]) -> String {
     )
 }
 
-/// Writes a new key that only its owner may read. Whoever comes second uses the first one's.
+/// Writes a new key that only its owner may read. When two processes write at once, both use the key of the
+/// first one.
 fn create(data: &Path, path: &Path) -> anyhow::Result<String> {
     fs::create_dir_all(data).with_context(|| format!("{} cannot be made", data.display()))?;
     let text = pem(

@@ -61,7 +61,7 @@ fn optional(headers: &Headers<'_>, name: Option<&String>) -> Result<Option<Strin
 }
 
 /// The value of a header; `None` when it is absent or blank. A frontend that does not know the user may
-/// send its template unfilled, which is nobody's name.
+/// send its template unfilled; such a value names no user.
 fn value(headers: &Headers<'_>, name: &str) -> Result<Option<String>> {
     let sent = headers(name);
     let value = match sent.as_slice() {

@@ -1,4 +1,5 @@
-//! Issuers, as the operator and a tenant's admins manage them. What cannot verify a token is refused when it is added.
+//! Issuers, as the operator and the admins of a tenant manage them. An issuer that could not verify a token
+//! is refused when it is added.
 
 use jsonwebtoken::{Algorithm, AlgorithmFamily};
 use url::Url;
@@ -192,7 +193,7 @@ fn check_variable(name: &str) -> Result<()> {
     {
         return Ok(());
     }
-    // Somebody may have given the secret itself: it must not be repeated.
+    // The value may be the secret itself, so the message must not repeat it.
     Err(Error::invalid(
         "secret_env",
         "give the name of an environment variable, not the secret",

@@ -108,7 +108,7 @@ impl KeySets {
             Some(key) if slot.is_fresh(self.clock.now()) => return Ok(key),
             stale => stale,
         };
-        // Who holds a key that was good five minutes ago does not wait for somebody else's fetch.
+        // A caller whose key was good five minutes ago does not wait for the fetch of another caller.
         let turn = if stale.is_some() {
             slot.history.clone().try_lock_owned().ok()
         } else {

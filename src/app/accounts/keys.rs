@@ -11,12 +11,12 @@ use subtle::ConstantTimeEq;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
-    Accounts, Caller, Ended, GUEST_USER, Headers, KEY_USER, Remembered, Shared, frontends,
+    Accounts, CachedRow, Caller, EndedSessions, GUEST_USER, Headers, KEY_USER, Shared, frontends,
     unauthenticated,
 };
 use crate::{
     domain::{
-        account::{ApiKey, ChatSettings, FrontendHeaders, Speaker},
+        account::{ApiKey, ChatSettings, FrontendHeaders, KeyKind},
         audit::{self, Fact},
         clock::Clock,
         error::{Error, Result},
@@ -43,12 +43,12 @@ pub struct NewKey {
     pub name: String,
     pub scopes: Scopes,
     /// Not a guest: those come from [`super::Accounts::create_guest`].
-    pub speaker: Speaker,
+    pub speaker: KeyKind,
     pub chat: ChatSettings,
     pub expires_at: Option<OffsetDateTime>,
 }
 
-/// A fresh key: the only time that it can be seen.
+/// A new key. This is the only time that it can be seen.
 #[derive(Debug)]
 pub struct IssuedKey {
     pub key: ApiKey,
@@ -67,7 +67,7 @@ impl Shared {
         let known = match self.keys.get(&digest).await {
             Some(known) if known.is_recent(now) => known,
             _ => {
-                let known = Arc::new(Remembered {
+                let known = Arc::new(CachedRow {
                     what: self.look_up(text, digest, address).await?,
                     since: now,
                 });
@@ -82,7 +82,7 @@ impl Shared {
         if !key.is_live(now) {
             return unauthenticated(format!("the API key {} has expired", key.prefix));
         }
-        speak(key, headers)
+        caller_of_key(key, headers)
     }
 
     async fn look_up(
@@ -97,19 +97,19 @@ impl Shared {
             )
         };
         let prefix = prefix_of(text).ok_or_else(unknown)?;
-        if self.look_ups.is_unknown(&digest) {
+        if self.lookups.is_unknown(&digest) {
             return Err(unknown());
         }
-        let _turn = self.look_ups.begin(digest, address).await?;
+        let _turn = self.lookups.begin(digest, address).await?;
         let mut tx = self.db.system().await?;
         let found = store::api_keys::by_prefix(&mut tx, prefix).await?;
         match found {
             Some((key, hash)) if bool::from(hash.as_slice().ct_eq(&digest)) => {
-                self.look_ups.was_good(digest).await;
+                self.lookups.was_good(digest).await;
                 Ok(key)
             }
             _ => {
-                self.look_ups.was_unknown(digest).await;
+                self.lookups.was_unknown(digest).await;
                 Err(unknown())
             }
         }
@@ -125,10 +125,10 @@ fn prefix_of(text: &str) -> Option<&str> {
     (hex(prefix, PREFIX_BYTES) && hex(secret, SECRET_BYTES)).then_some(prefix)
 }
 
-fn speak(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
+fn caller_of_key(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
     let (principal, conversation_key) = match &key.speaker {
-        Speaker::Frontend(settings) => frontends::user((key.tenant, key.id), settings, headers)?,
-        Speaker::Service(claims) => {
+        KeyKind::Frontend(settings) => frontends::user((key.tenant, key.id), settings, headers)?,
+        KeyKind::Service(claims) => {
             let locale = claims
                 .get("locale")
                 .and_then(|locale| locale.as_str())
@@ -147,7 +147,7 @@ fn speak(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
                 None,
             )
         }
-        Speaker::Guest => {
+        KeyKind::Guest => {
             let user = UserId(format!("{GUEST_USER}{}", key.id).into());
             let claims = Arc::default();
             (
@@ -169,7 +169,7 @@ fn speak(key: &ApiKey, headers: &Headers<'_>) -> Result<Caller> {
         key: Some(key.id),
         conversation_key,
         chat: key.chat,
-        is_frontend: matches!(key.speaker, Speaker::Frontend(_)),
+        is_frontend: matches!(key.speaker, KeyKind::Frontend(_)),
     })
 }
 
@@ -182,7 +182,7 @@ impl Accounts {
         {
             return Err(Error::invalid("expires_at", "is in the past"));
         }
-        if let Speaker::Service(claims) = &new.speaker {
+        if let KeyKind::Service(claims) = &new.speaker {
             check_claims(claims)?;
         }
         create(&self.shared.db, &self.shared.clock, admin, new).await
@@ -229,7 +229,7 @@ impl Accounts {
     pub async fn key_revoked(&self, tenant: TenantId, key: ApiKeyId) {
         self.shared.revoked_keys.insert(key, ()).await;
         // Nobody may be listening.
-        let _ = self.shared.ended.send(Ended::Key(tenant, key));
+        let _ = self.shared.ended.send(EndedSessions::Key(tenant, key));
     }
 }
 
@@ -285,7 +285,7 @@ async fn create(db: &Db, clock: &Clock, admin: &Admin, new: NewKey) -> Result<Is
     Ok(issued)
 }
 
-/// A key for the trail: its name, the part of it that is no secret, and what it may.
+/// A key as the audit trail shows it: its name, its public prefix, and its scopes.
 fn described(key: &ApiKey) -> String {
     format!(
         "{} ({}): {}, {}",
@@ -365,8 +365,8 @@ pub async fn rotate_key(
     Ok(issued)
 }
 
-/// A key for one person who is not authenticated, where the tenant wants guests. Not in the trail: nobody is known
-/// to have asked, and anybody may ask as often as they like.
+/// Makes a key for one guest, where the tenant accepts guests. It has no line in the audit trail: the
+/// caller is unknown, and a stranger may ask as often as they like.
 pub(super) async fn create_guest(
     db: &Db,
     clock: &Clock,
@@ -391,7 +391,7 @@ pub(super) async fn create_guest(
     let new = NewKey {
         name: "guest".to_owned(),
         scopes: Scopes::of([Scope::Chat]),
-        speaker: Speaker::Guest,
+        speaker: KeyKind::Guest,
         chat: ChatSettings::default(),
         expires_at: Some(expiry),
     };
@@ -459,13 +459,13 @@ fn check(new: &NewKey) -> Result<()> {
         ));
     }
     match &new.speaker {
-        Speaker::Service(_) => Ok(()),
-        Speaker::Frontend(_) if new.scopes.has(Scope::Admin) => Err(Error::invalid(
+        KeyKind::Service(_) => Ok(()),
+        KeyKind::Frontend(_) if new.scopes.has(Scope::Admin) => Err(Error::invalid(
             "scopes",
             "`admin` on a frontend's key would make all its users admins",
         )),
-        Speaker::Frontend(headers) => check_headers(headers),
-        Speaker::Guest => Err(Error::invalid(
+        KeyKind::Frontend(headers) => check_headers(headers),
+        KeyKind::Guest => Err(Error::invalid(
             "speaker",
             "a guest's key is made by asking for a guest",
         )),

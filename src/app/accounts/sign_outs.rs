@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 
-use super::{Accounts, Ended, GUEST_USER, Shared, unauthenticated};
+use super::{Accounts, EndedSessions, GUEST_USER, Shared, unauthenticated};
 use crate::{
     domain::{
         audit::Fact,
@@ -74,8 +74,8 @@ impl Shared {
 }
 
 impl Accounts {
-    /// Ends the principal's sessions: no token that they have now is taken any more. `false` when they came
-    /// without one, by a key, which only its holder can stop using.
+    /// Ends the principal's sessions: their present tokens are not accepted any more. `false` when the
+    /// principal came with a key instead of a token: only its holder can stop using a key.
     pub async fn sign_out(&self, principal: &Principal) -> Result<bool> {
         let mut tx = self.shared.db.tenant(principal.tenant).await?;
         let now = tx.now().await?.unix_timestamp();
@@ -114,8 +114,8 @@ impl Accounts {
         let whose = (tenant, user.clone());
         self.shared.sign_outs.insert(whose, sign_out).await;
         if let Some(sign_out) = sign_out {
-            // Nobody may be listening.
-            let ended = Ended::User(tenant, user.clone(), sign_out);
+            // An error means that there is no listener.
+            let ended = EndedSessions::User(tenant, user.clone(), sign_out);
             let _ = self.shared.ended.send(ended);
         }
         Ok(())
@@ -126,12 +126,12 @@ impl Accounts {
     pub fn ended(&self, principal: &Principal) -> impl Future<Output = ()> + Send + 'static {
         let mut ended = self.shared.ended.subscribe();
         let me = principal.clone();
-        let is_mine = move |ended: &Ended| match ended {
-            Ended::User(tenant, user, sign_out) => {
+        let is_mine = move |ended: &EndedSessions| match ended {
+            EndedSessions::User(tenant, user, sign_out) => {
                 *tenant == me.tenant && *user == me.user && sign_out.ends(&me.claims)
             }
-            Ended::Key(tenant, key) => *tenant == me.tenant && Some(*key) == me.key,
-            Ended::Tenant(tenant) => *tenant == me.tenant,
+            EndedSessions::Key(tenant, key) => *tenant == me.tenant && Some(*key) == me.key,
+            EndedSessions::Tenant(tenant) => *tenant == me.tenant,
         };
         let left = self.time_left(principal);
         async move {

@@ -40,7 +40,7 @@ pub struct NewTenant {
     pub limits: LimitsChange,
 }
 
-/// What is to be different. What is absent stays; `null` goes back to what it is when nothing is said.
+/// A change of a tenant. An absent field stays as it is; `null` resets it to its default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantChange {
@@ -71,7 +71,7 @@ pub struct LimitsChange {
     pub tokens_per_tenant: Option<Option<Limit>>,
 }
 
-/// Tells `null` from what is absent.
+/// Distinguishes `null` from an absent field.
 fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(input: D) -> Result<Option<T>, D::Error> {
     T::deserialize(input).map(Some)
 }
@@ -160,8 +160,8 @@ pub async fn page_of_tenants(db: &Db, after: Option<&str>, limit: i64) -> Result
     store::tenants::page(&mut tx, after, limit).await
 }
 
-/// Changes a tenant, and says whether it is another one now. Changes of different things at once both count; of the
-/// same thing, the last one.
+/// Changes a tenant, and says whether anything is different now. Concurrent changes of different fields are
+/// all kept; of the same field, the last one is.
 pub async fn change_tenant(
     db: &Db,
     clock: &Clock,
@@ -205,7 +205,7 @@ pub async fn change_tenant(
     Ok((tenant, true))
 }
 
-/// Puts in what is different; what that is, in words.
+/// Applies a change; returns what has changed, in words.
 fn apply(tenant: &mut Tenant, change: TenantChange) -> Vec<String> {
     let mut changed = Vec::new();
     if let Some(name) = change

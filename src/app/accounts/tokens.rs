@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
-use super::{Caller, Remembered, Shared, quoted, unauthenticated, user_id};
+use super::{CachedRow, Caller, Shared, quoted, unauthenticated, user_id};
 use crate::{
     domain::{
         account::{ChatSettings, Issuer, IssuerKeys},
@@ -33,10 +33,10 @@ const LEEWAY_SECONDS: i64 = 30;
 const ADMIN_SCOPE: &str = "chatelaine:admin";
 
 /// A token that was checked.
-pub(super) struct KnownToken {
+pub(super) struct VerifiedToken {
     caller: Caller,
     until: OffsetDateTime,
-    /// Bytes of the token, which say how much memory its claims take.
+    /// The size of the token in bytes: a measure of the memory that its claims take.
     pub(super) size: u32,
 }
 
@@ -49,7 +49,7 @@ struct Header {
 
 /// What an unchecked token says about where it is from.
 #[derive(Deserialize)]
-struct Origin {
+struct UnverifiedClaims {
     iss: String,
     aud: Audience,
 }
@@ -91,7 +91,7 @@ impl Shared {
         self.tokens
             .insert(
                 digest,
-                Arc::new(KnownToken {
+                Arc::new(VerifiedToken {
                     caller: caller.clone(),
                     until,
                     size,
@@ -101,7 +101,7 @@ impl Shared {
         Ok(caller)
     }
 
-    /// Finds who is to vouch for the token and lets them.
+    /// Finds the issuer of the token and checks the signature with its key.
     async fn verify(
         &self,
         token: &str,
@@ -119,7 +119,7 @@ impl Shared {
             );
         };
         let header: Header = part(head, "its header is not JSON with `alg`")?;
-        let origin: Origin = part(
+        let origin: UnverifiedClaims = part(
             payload,
             "it lacks the claim `iss` or `aud`, each of which must be text",
         )?;
@@ -143,7 +143,7 @@ impl Shared {
     }
 
     /// The one issuer of one tenant that the token names.
-    async fn trusted(&self, origin: &Origin, address: Option<IpAddr>) -> Result<Issuer> {
+    async fn trusted(&self, origin: &UnverifiedClaims, address: Option<IpAddr>) -> Result<Issuer> {
         let issuers = self.issuers_named(&origin.iss, address).await?;
         let mut fitting = issuers
             .what
@@ -167,7 +167,7 @@ impl Shared {
         &self,
         iss: &str,
         address: Option<IpAddr>,
-    ) -> Result<Arc<Remembered<Vec<Issuer>>>> {
+    ) -> Result<Arc<CachedRow<Vec<Issuer>>>> {
         let now = self.clock.now();
         if let Some(known) = self.issuers.get(iss).await
             && known.is_recent(now)
@@ -175,15 +175,15 @@ impl Shared {
             return Ok(known);
         }
         let digest = Sha256::digest(iss).into();
-        let _turn = self.look_ups.begin(digest, address).await?;
+        let _turn = self.lookups.begin(digest, address).await?;
         let mut tx = self.db.system().await?;
-        let found = Remembered {
+        let found = CachedRow {
             what: store::issuers::by_issuer(&mut tx, iss).await?,
             since: now,
         };
         let found = Arc::new(found);
         if !found.what.is_empty() {
-            self.look_ups.was_good(digest).await;
+            self.lookups.was_good(digest).await;
             self.issuers.insert(iss.to_owned(), found.clone()).await;
         }
         Ok(found)
@@ -287,7 +287,7 @@ fn check_times(claims: &Map<String, Value>, now: OffsetDateTime) -> Result<Offse
 
 fn caller(issuer: &Issuer, claims: Map<String, Value>) -> Result<Caller> {
     let text = |claim: &str| claims.get(claim).and_then(Value::as_str);
-    // `decode` also takes a list of issuers, which names nobody.
+    // `decode` also accepts a list of issuers, which identifies no single issuer.
     if text("iss") != Some(&issuer.issuer) {
         return unauthenticated("the token's claim `iss` is not its issuer");
     }
@@ -312,7 +312,8 @@ fn caller(issuer: &Issuer, claims: Map<String, Value>) -> Result<Caller> {
     })
 }
 
-/// Every user may chat; who manages the tenant says the claim `scope` (text) or `scp` (list or text).
+/// The scopes of a token. Every user may chat; the claim `scope` (text) or `scp` (list or text) says who
+/// manages the tenant.
 fn scopes(claims: &Map<String, Value>) -> Scopes {
     let names_admin = |claim: &Value| match claim {
         Value::String(text) => text.split_whitespace().any(|scope| scope == ADMIN_SCOPE),

@@ -1,5 +1,5 @@
-//! What was used, and that nobody uses more than they may. Counted in Postgres by day (UTC), for all replicas; asked
-//! when a turn begins, so that what is under way may go somewhat beyond.
+//! Usage, and the limits on it. Usage is counted in Postgres by day (UTC), for all replicas. Limits are
+//! checked when a turn begins, so running turns may exceed them a little.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,28 +23,28 @@ pub async fn admit(app: &App, tx: &mut Tx, principal: &Principal) -> Result<()> 
         .await?
         .ok_or_else(|| Error::not_found("tenant"))?;
     tenant.require_active()?;
-    let daily = tenant.limits.over(&app.config.daily());
+    let daily = tenant.limits.effective(&app.config.daily());
     if !daily.is_any() {
         return Ok(());
     }
     store::usage::lock(tx).await?;
     let (user, tenant) = store::usage::today(tx, &principal.user).await?;
-    daily.admit(user, tenant, app.clock.now())
+    daily.check(user, tenant, app.clock.now())
 }
 
-/// The same for tokens alone: what is asked for costs tokens and is no run.
+/// Checks the limit of tokens alone, for a request that costs tokens and is no run.
 pub async fn admit_tokens(app: &App, principal: &Principal) -> Result<()> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let tenant = store::tenants::get(&mut tx, principal.tenant)
         .await?
         .ok_or_else(|| Error::not_found("tenant"))?;
     tenant.require_active()?;
-    let daily = tenant.limits.over(&app.config.daily()).of_tokens();
+    let daily = tenant.limits.effective(&app.config.daily()).of_tokens();
     if !daily.is_any() {
         return Ok(());
     }
     let (user, tenant) = store::usage::today(&mut tx, &principal.user).await?;
-    daily.admit(user, tenant, app.clock.now())
+    daily.check(user, tenant, app.clock.now())
 }
 
 /// Additions that are folded in one transaction.
@@ -65,7 +65,7 @@ pub async fn fold(app: &Arc<App>) -> Result<()> {
     Ok(())
 }
 
-/// What everybody of a tenant has used today.
+/// The usage of all users of a tenant today.
 pub async fn of_tenant_today(app: &App, tenant: TenantId) -> Result<Used> {
     let mut tx = app.db.tenant(tenant).await?;
     // No user has the empty id.

@@ -10,10 +10,10 @@ mod calls;
 mod ending;
 mod history;
 mod opening;
+mod persistence;
 mod prompt;
 mod servers;
 mod skill;
-mod writing;
 
 use std::sync::{Arc, Mutex, atomic::AtomicI64};
 
@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     ending::{Ending, ending_of},
-    history::Transcript,
+    history::ModelTranscript,
 };
 use super::commands;
 use crate::app::{
@@ -48,7 +48,7 @@ use crate::{
 const MOST_ATTEMPTS: i32 = 5;
 
 /// A run at work in this process.
-struct Work {
+struct RunWorker {
     app: Arc<App>,
     run: ClaimedRun,
     /// The user asked to stop.
@@ -56,7 +56,7 @@ struct Work {
     /// The last durable event that this worker knows.
     last_event: AtomicI64,
     /// What the model reads; absent until it was read from rows.
-    transcript: Mutex<Option<Transcript>>,
+    transcript: Mutex<Option<ModelTranscript>>,
 }
 
 /// Works a claimed run to its end.
@@ -66,17 +66,17 @@ pub fn work(
     cancel: CancellationToken,
 ) -> BoxFuture<'static, Result<RunEnd>> {
     let only_message = run.start.only_message.clone();
-    let work = Work {
+    let work = RunWorker {
         app,
         cancel,
         last_event: AtomicI64::new(run.start.last_event),
-        transcript: Mutex::new(only_message.map(Transcript::beginning)),
+        transcript: Mutex::new(only_message.map(ModelTranscript::beginning)),
         run,
     };
     Box::pin(work.finish())
 }
 
-impl Work {
+impl RunWorker {
     /// Works the run to its end. `Err` when the run could not be ended here: its lease was lost, or the
     /// database is away; then it is taken up again from its last row.
     async fn finish(self) -> Result<RunEnd> {
@@ -107,7 +107,7 @@ impl Work {
             self.transient(Transient::Reset {
                 run_id: self.run.id,
             });
-            let taken_up = self.take_up().await;
+            let taken_up = self.resume_after_crash().await;
             if self.run.attempt > MOST_ATTEMPTS {
                 return Ok(Ending::failed(
                     "the service broke off several times while working on this; ask again",
@@ -133,7 +133,7 @@ impl Work {
             RunKind::Command => self.command(&pack, &written).await,
             RunKind::Turn if pack.llm.provider == Provider::None => {
                 let text = "This agent has no model. Commands work: type /help.";
-                Ok(Ending::succeeded().telling(vec![commands::notice("no_model", text)]))
+                Ok(Ending::succeeded().with_notices(vec![commands::notice("no_model", text)]))
             }
             RunKind::Turn => match self.open(&pack).await? {
                 Some(ending) => Ok(ending),
@@ -143,7 +143,7 @@ impl Work {
     }
 
     /// Puts in order what an earlier attempt left: its open calls, a wish to cancel that it has not heard.
-    async fn take_up(&self) -> Result<()> {
+    async fn resume_after_crash(&self) -> Result<()> {
         let mut tx = self.app.db.tenant(self.run.tenant).await?;
         let cancelled =
             store::runs::heartbeat(&mut tx, &self.run, self.app.config.run_lease).await?;
@@ -186,17 +186,19 @@ impl Work {
                 .next()
                 .unwrap_or_default();
             match commands::answer(&self.app, &self.run, &line).await? {
-                commands::Answer::Parts(parts) => return Ok(Ending::succeeded().telling(parts)),
-                commands::Answer::Call(call, irregularity) => {
+                commands::Answer::Parts(parts) => {
+                    return Ok(Ending::succeeded().with_notices(parts));
+                }
+                commands::Answer::Call(call, ambiguity) => {
                     let of_skill = skill::is_one([&call]);
                     let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
-                    let calls = vec![(call, irregularity.map(calls::Flaw::Irregular))];
+                    let calls = vec![(call, ambiguity.map(calls::BadArguments::Irregular))];
                     let lines = self.first_lines(&toolbox, &calls);
                     self.append_call(&calls[0].0, &lines).await?;
                     // A skill is one call from beginning to end: nobody is asked in the middle.
                     let target = target.filter(|_| !of_skill);
                     let results = self.make_calls(&toolbox, calls, false, target).await?;
-                    self.tell_of_credentials(pack).await?;
+                    self.report_credentials(pack).await?;
                     (results, of_skill)
                 }
             }
@@ -205,7 +207,7 @@ impl Work {
             return Ok(skill::ending(
                 results.first(),
                 self.cancel.is_cancelled(),
-                self.untold(pack).await?,
+                self.credentials_to_report(pack).await?,
             ));
         }
         let ending = if self.cancel.is_cancelled() {
@@ -219,11 +221,11 @@ impl Work {
             .into_iter()
             .filter(|result| result.status != CallStatus::AwaitingInput);
         let mut parts: Vec<_> = told.map(|result| Part::text(result.text)).collect();
-        parts.extend(self.untold(pack).await?);
+        parts.extend(self.credentials_to_report(pack).await?);
         Ok(if parts.is_empty() {
             ending
         } else {
-            ending.telling(parts)
+            ending.with_notices(parts)
         })
     }
 
@@ -233,22 +235,22 @@ impl Work {
         let is_step =
             |message: &&Message| message.role == Role::Assistant && !opening::is_of_prompt(message);
         let done = written.iter().filter(is_step).count();
-        self.tell_of_credentials(pack).await?;
-        self.tell_of_servers(pack).await?;
+        self.report_credentials(pack).await?;
+        self.report_servers(pack).await?;
         for _ in done..usize::try_from(pack.llm.max_steps).unwrap_or(usize::MAX) {
             let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
             let reply = match self.step(pack, &toolbox).await? {
-                Step::Replied(reply) => reply,
-                Step::Ended(ending) => return Ok(ending),
+                StepOutcome::Replied(reply) => reply,
+                StepOutcome::Ended(ending) => return Ok(ending),
             };
             if let Some(ending) = ending_of(&reply) {
-                return Ok(ending.saying(reply.text, Some(reply.usage)));
+                return Ok(ending.with_text(reply.text, Some(reply.usage)));
             }
             let calls = calls::resolve(&reply, &toolbox);
             let lines = self.first_lines(&toolbox, &calls);
             self.append_reply(&reply, &calls, &lines).await?;
             self.make_calls(&toolbox, calls, true, target).await?;
-            self.tell_of_credentials(pack).await?;
+            self.report_credentials(pack).await?;
             if self.cancel.is_cancelled() {
                 return Ok(Ending::cancelled());
             }
@@ -260,8 +262,8 @@ impl Work {
     }
 
     /// Tells the user that a server does not accept their credential any more.
-    async fn tell_of_credentials(&self, pack: &Pack) -> Result<()> {
-        let parts = self.untold(pack).await?;
+    async fn report_credentials(&self, pack: &Pack) -> Result<()> {
+        let parts = self.credentials_to_report(pack).await?;
         if parts.is_empty() {
             Ok(())
         } else {
@@ -270,20 +272,21 @@ impl Work {
     }
 
     /// What the user has to be told of their credentials; each of it once.
-    async fn untold(&self, pack: &Pack) -> Result<Vec<Part>> {
-        let servers = credentials::untold(&self.app, &self.run.principal, pack).await?;
+    async fn credentials_to_report(&self, pack: &Pack) -> Result<Vec<Part>> {
+        let servers =
+            credentials::credentials_to_report(&self.app, &self.run.principal, pack).await?;
         let texts = texts::of(pack, &self.run.principal);
         let tell = |server: &String| {
             commands::notice(
                 "credential_rejected",
-                texts.say(Key::Rejected, &[("server", server)]),
+                texts.render(Key::Rejected, &[("server", server)]),
             )
         };
         Ok(servers.iter().map(tell).collect())
     }
 
     /// One step of the model, streamed to whoever listens.
-    async fn step(&self, pack: &Arc<Pack>, toolbox: &Arc<toolset::Toolbox>) -> Result<Step> {
+    async fn step(&self, pack: &Arc<Pack>, toolbox: &Arc<toolset::Toolbox>) -> Result<StepOutcome> {
         let (history, tools) = self.read_transcript(pack.memory.window, toolbox).await?;
         let most_tools = self.app.config.tools_per_request;
         let request = StepRequest {
@@ -297,7 +300,7 @@ impl Work {
             let next = tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => {
-                    return Ok(Step::Ended(Ending::cancelled().saying(shown, None)));
+                    return Ok(StepOutcome::Ended(Ending::cancelled().with_text(shown, None)));
                 }
                 // What was shown of this step is shown anew by whoever takes the run up.
                 () = self.app.shutdown.cancelled() => {
@@ -313,15 +316,15 @@ impl Work {
                         text,
                     });
                 }
-                Some(Ok(Delta::Done(reply))) => return Ok(Step::Replied(reply)),
+                Some(Ok(Delta::Done(reply))) => return Ok(StepOutcome::Replied(reply)),
                 Some(Err(error)) => {
-                    return Ok(Step::Ended(
-                        Ending::failed(error.to_string()).saying(shown, None),
+                    return Ok(StepOutcome::Ended(
+                        Ending::failed(error.to_string()).with_text(shown, None),
                     ));
                 }
                 None => {
                     let ending = Ending::failed("the model's answer broke off; try again");
-                    return Ok(Step::Ended(ending.saying(shown, None)));
+                    return Ok(StepOutcome::Ended(ending.with_text(shown, None)));
                 }
             }
         }
@@ -329,7 +332,7 @@ impl Work {
 }
 
 /// What one model step came to.
-enum Step {
+enum StepOutcome {
     Replied(Reply),
     Ended(Ending),
 }

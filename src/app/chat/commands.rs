@@ -13,7 +13,7 @@ use crate::app::{
     runs::sign_outs,
     servers::{agents, connections::State, credentials},
     tools::{
-        skills::{self, Asked, SkillView},
+        skills::{self, SkillCommand, SkillView},
         toolset,
     },
 };
@@ -60,7 +60,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
         "/prompts" => match describe_prompts(app, run).await? {
             text if text.is_empty() => {
                 return Ok(Answer::Parts(vec![
-                    say(app, run, "no_prompts", Key::PromptsNone).await?,
+                    render(app, run, "no_prompts", Key::PromptsNone).await?,
                 ]));
             }
             text => text,
@@ -77,7 +77,9 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
             } else {
                 Key::LoggedOutOfKey
             };
-            return Ok(Answer::Parts(vec![say(app, run, "logged_out", key).await?]));
+            return Ok(Answer::Parts(vec![
+                render(app, run, "logged_out", key).await?,
+            ]));
         }
         "/tools" => describe_tools(app, run).await?,
         "/connections" => describe_connections(app, run).await?,
@@ -92,16 +94,16 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
         }
         "/decline" => {
             return Ok(Answer::Parts(vec![
-                say(app, run, "nothing_asked", Key::AskNone).await?,
+                render(app, run, "nothing_asked", Key::AskNone).await?,
             ]));
         }
         "/cancel" => return flows::cancel(app, run).await.map(Answer::Parts),
-        // An answer to a prompt that was withdrawn before this run could take it in.
+        // The prompt was withdrawn before this run could read the answer.
         answer if !answer.starts_with('/') => {
             return flows::answer_too_late(app, run).await.map(Answer::Parts);
         }
         "/call" => match parse_call(run, rest) {
-            Ok((call, irregularity)) => return Ok(Answer::Call(call, irregularity)),
+            Ok((call, ambiguity)) => return Ok(Answer::Call(call, ambiguity)),
             Err(reason) => return Ok(Answer::Parts(vec![notice("bad_command", reason)])),
         },
         "/approvals" | "/approve" | "/reject" => {
@@ -122,25 +124,25 @@ pub(in crate::app) fn notice(code: &str, text: impl Into<String>) -> Part {
 /// One of the program's own sentences, in the user's language.
 async fn sentence(app: &App, run: &ClaimedRun, key: Key) -> Result<String> {
     let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
-    Ok(texts::of(&pack, &run.principal).say(key, &[]))
+    Ok(texts::of(&pack, &run.principal).render(key, &[]))
 }
 
-async fn say(app: &App, run: &ClaimedRun, code: &str, key: Key) -> Result<Part> {
+async fn render(app: &App, run: &ClaimedRun, code: &str, key: Key) -> Result<Part> {
     Ok(notice(code, sentence(app, run, key).await?))
 }
 
-/// What is no command of the program's own: a skill of the agent's, or nothing.
+/// Handles a line that is no built-in command: it may name a skill of the agent.
 async fn skill(app: &Arc<App>, run: &ClaimedRun, line: &str, name: &str) -> Result<Answer> {
-    match skills::asked(app, run, line).await? {
-        Some(Asked::Call(call, irregularity)) => Ok(Answer::Call(call, irregularity)),
-        Some(Asked::NotAnObject(why)) => {
+    match skills::parse_command(app, run, line).await? {
+        Some(SkillCommand::Call(call, ambiguity)) => Ok(Answer::Call(call, ambiguity)),
+        Some(SkillCommand::NotAnObject(why)) => {
             let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
             let values = [
                 ("why", why.as_str()),
                 ("command", name),
                 ("example", "{\"argument\": \"value\"}"),
             ];
-            let reason = texts::of(&pack, &run.principal).say(Key::SkillArguments, &values);
+            let reason = texts::of(&pack, &run.principal).render(Key::SkillArguments, &values);
             Ok(Answer::Parts(vec![notice("bad_command", reason)]))
         }
         None => {
@@ -172,12 +174,12 @@ async fn describe_skills(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     }
     let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
     let texts = texts::of(&pack, &run.principal);
-    let mut text = format!("\n\n{}:", texts.say(Key::Skills, &[]));
+    let mut text = format!("\n\n{}:", texts.render(Key::Skills, &[]));
     for view in &views {
         let approval = view.needs_approval_by.as_ref().map(|by| {
             format!(
                 " ({})",
-                texts.say(
+                texts.render(
                     Key::SkillNeedsApproval,
                     &[("approvers", by.join(", ").as_str())]
                 )
@@ -209,7 +211,7 @@ async fn describe_menu(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
     .await?;
     let skills = skills::list(app, &run.principal, run.agent.as_str()).await?;
     if items.is_empty() && skills.is_empty() {
-        return Ok(vec![say(app, run, "menu", Key::MenuEmpty).await?]);
+        return Ok(vec![render(app, run, "menu", Key::MenuEmpty).await?]);
     }
     let choice = |item: menu::ItemView| {
         let badge = item
@@ -241,7 +243,7 @@ async fn choose(app: &Arc<App>, run: &ClaimedRun, item: &str) -> Result<Answer> 
     match menu::choose(app, &run.principal, run.conversation, item).await {
         Ok(command) => Box::pin(answer(app, run, command)).await,
         Err(Error::NotFound(_)) => {
-            let mut parts = vec![say(app, run, "unknown_item", Key::MenuUnknown).await?];
+            let mut parts = vec![render(app, run, "unknown_item", Key::MenuUnknown).await?];
             parts.extend(describe_menu(app, run).await?);
             Ok(Answer::Parts(parts))
         }
@@ -249,14 +251,14 @@ async fn choose(app: &Arc<App>, run: &ClaimedRun, item: &str) -> Result<Answer> 
     }
 }
 
-/// How to become somebody: only the frontend can ask for a sign-in.
+/// How to sign in: only the frontend can start a sign-in.
 async fn authenticate(app: &App, run: &ClaimedRun) -> Result<Vec<Part>> {
     let key = if run.principal.authenticated {
         Key::SignedInAlready
     } else {
         Key::SignIn
     };
-    Ok(vec![say(app, run, "authenticate", key).await?])
+    Ok(vec![render(app, run, "authenticate", key).await?])
 }
 
 async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
@@ -311,7 +313,8 @@ async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// How a server is, behind its name; nothing when all is well. The reason stays with the operator.
+/// The state of a server as a remark after its name; empty when it is ready. The reason of a failure is
+/// shown to the operator only.
 fn remark(state: &State, run: &ClaimedRun) -> String {
     match state {
         State::Ready { .. } | State::Configured => String::new(),
@@ -360,5 +363,5 @@ fn parse_call(run: &ClaimedRun, rest: &str) -> Result<(ToolCall, Option<String>)
         arguments,
         audit_id: Some(AuditId::new()),
     };
-    Ok((call, canonical::irregularity(&text)))
+    Ok((call, canonical::ambiguity(&text)))
 }

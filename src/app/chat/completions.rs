@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// A piece of the answer.
-pub enum Piece {
+pub enum CompletionChunk {
     Text(String),
     /// `is_cut`: the answer reached the limit of its length.
     Done {
@@ -37,7 +37,7 @@ pub async fn complete(
     agent: &str,
     transcript: &Transcript,
     max_tokens: Option<u64>,
-) -> Result<impl Stream<Item = Result<Piece>> + Send + Unpin + use<>> {
+) -> Result<impl Stream<Item = Result<CompletionChunk>> + Send + Unpin + use<>> {
     let pack = agents::pack(app, principal, agent).await?;
     if pack.llm.provider == Provider::None {
         return Err(Error::Unavailable("this agent has no model".to_owned()));
@@ -56,10 +56,12 @@ pub async fn complete(
             let mut steps = steps?;
             let piece =
                 match steps.next().await? {
-                    Ok(Delta::Text(text)) => return Some((Ok(Piece::Text(text)), Some(steps))),
+                    Ok(Delta::Text(text)) => {
+                        return Some((Ok(CompletionChunk::Text(text)), Some(steps)));
+                    }
                     Ok(Delta::Done(reply)) => count(&app, &principal, &agent, reply.usage)
                         .await
-                        .map(|()| Piece::Done {
+                        .map(|()| CompletionChunk::Done {
                             usage: reply.usage,
                             is_cut: reply.stop == Stop::Length,
                         }),

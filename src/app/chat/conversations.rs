@@ -5,17 +5,17 @@ mod listening;
 
 use serde::Serialize;
 
-pub use self::listening::{Heard, Listening, listen};
+pub use self::listening::{ConversationEvent, ConversationStream, listen};
 use super::{
     elicitations::ElicitationAnswer,
-    prompt_answers::{Matching, PromptAnswer, match_pending_prompt},
+    prompt_answers::{AnswerCandidate, PromptAnswer, match_pending_prompt},
 };
 pub use crate::app::runs::deleting::delete;
 use crate::app::{
     App,
     accounts::usage,
     runs::{
-        opening::{self, OpenedRun, Place, RunRequest},
+        opening::{self, OpenedRun, RunPlacement, RunRequest},
         repeats,
     },
     servers::agents,
@@ -29,7 +29,7 @@ use crate::{
         pack::Pack,
         principal::Principal,
         prompt,
-        request_key::{Begun, RequestKey},
+        request_key::{KeyedRun, RequestKey},
         run::{Conversation, Run, RunKind},
     },
     store::{self, Tx, hints::Hint, messages::NewMessage},
@@ -38,16 +38,16 @@ use crate::{
 /// Characters of one message.
 pub const MAX_MESSAGE: usize = 32_768;
 
-/// What became of a message: where it stands and the run that answers it.
+/// The number of a posted message in its conversation, and the run that answers it.
 #[derive(Debug, Serialize)]
-pub struct Posted {
+pub struct PostedMessage {
     pub message: Message,
     pub run: Run,
 }
 
 /// What a user says.
 #[derive(Clone, Copy)]
-pub struct Said<'a> {
+pub struct MessageInput<'a> {
     pub text: &'a str,
     /// The prompt's field that it answers.
     pub field: Option<&'a str>,
@@ -119,7 +119,7 @@ fn greeting(pack: &Pack, principal: &Principal) -> Option<String> {
 
 /// Which conversations to list.
 #[derive(Clone, Copy, Default)]
-pub struct Which<'a> {
+pub struct ConversationFilter<'a> {
     /// Only those with this agent.
     pub agent: Option<&'a str>,
     /// Also those that runs have started.
@@ -132,7 +132,7 @@ pub struct Which<'a> {
 pub async fn list(
     app: &App,
     principal: &Principal,
-    which: Which<'_>,
+    which: ConversationFilter<'_>,
     limit: i64,
 ) -> Result<Vec<Conversation>> {
     let agent = which
@@ -179,9 +179,9 @@ pub async fn post(
     app: &App,
     principal: &Principal,
     id: ConversationId,
-    said: Said<'_>,
+    said: MessageInput<'_>,
     key: Option<&RequestKey>,
-) -> Result<Posted> {
+) -> Result<PostedMessage> {
     let (text, field) = (checked(said.text)?, said.field);
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
@@ -190,7 +190,7 @@ pub async fn post(
     let pack = agents::pack(app, principal, conversation.agent.as_str()).await?;
     let mut answer = None;
     if may_answer {
-        let matching = Matching {
+        let matching = AnswerCandidate {
             principal,
             pack: &pack,
             conversation: id,
@@ -201,7 +201,7 @@ pub async fn post(
     }
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, true).await?;
-    let said = say(
+    let said = append_user_message(
         app,
         &mut tx,
         principal,
@@ -210,7 +210,7 @@ pub async fn post(
         answer.as_ref(),
     )
     .await?;
-    let begun = Begun {
+    let begun = KeyedRun {
         conversation: id,
         run: Some(said.posted.run.id),
         message: Some(said.posted.message.id),
@@ -222,12 +222,12 @@ pub async fn post(
 }
 
 /// What an earlier request has posted; its run as it is now.
-pub async fn posted(app: &App, principal: &Principal, begun: Begun) -> Result<Posted> {
+pub async fn posted(app: &App, principal: &Principal, begun: KeyedRun) -> Result<PostedMessage> {
     let (Some(run), Some(message)) = (begun.run, begun.message) else {
         return Err(Error::NotFound(Thing::Conversation(begun.conversation)));
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
-    Ok(Posted {
+    Ok(PostedMessage {
         message: store::messages::get(&mut tx, begun.conversation, message).await?,
         run: store::runs::get(&mut tx, &principal.user, run).await?,
     })
@@ -235,7 +235,7 @@ pub async fn posted(app: &App, principal: &Principal, begun: Begun) -> Result<Po
 
 /// A text that can be a message.
 pub(in crate::app) fn checked(text: &str) -> Result<String> {
-    // Nobody types one, and many programs do not expect one.
+    // A NUL cannot be typed, and many programs cannot handle it.
     let text = text.replace('\0', "");
     if text.trim().is_empty() {
         return Err(Error::invalid("text", "is empty; say something"));
@@ -251,26 +251,26 @@ pub(in crate::app) fn checked(text: &str) -> Result<String> {
 
 /// A message and its run, written but not yet committed.
 pub(in crate::app) struct PendingPost {
-    posted: Posted,
-    unpublished: Unpublished,
+    posted: PostedMessage,
+    unpublished: PendingEvents,
 }
 
-enum Unpublished {
+enum PendingEvents {
     Run(Box<OpenedRun>),
     /// An answer went to a run that is at work already.
     Events(Vec<Event>),
 }
 
 impl PendingPost {
-    pub(in crate::app) fn posted(&self) -> &Posted {
+    pub(in crate::app) fn posted(&self) -> &PostedMessage {
         &self.posted
     }
 
     /// After the commit: tells the listeners and starts the run.
-    pub(in crate::app) fn publish(self, app: &App, principal: &Principal) -> Posted {
+    pub(in crate::app) fn publish(self, app: &App, principal: &Principal) -> PostedMessage {
         match self.unpublished {
-            Unpublished::Run(opened) => opened.publish(app),
-            Unpublished::Events(events) => {
+            PendingEvents::Run(opened) => opened.publish(app),
+            PendingEvents::Events(events) => {
                 for event in events {
                     app.announce(principal.tenant, self.posted.message.conversation_id, event);
                 }
@@ -282,7 +282,7 @@ impl PendingPost {
 
 /// Writes a user's message and the run that answers it. The conversation is locked. Of an answer to a question
 /// only what may be shown is written.
-pub(in crate::app) async fn say(
+pub(in crate::app) async fn append_user_message(
     app: &App,
     tx: &mut Tx,
     principal: &Principal,
@@ -314,7 +314,7 @@ pub(in crate::app) async fn say(
         conversation,
         principal,
         kind,
-        place: Place::Alone,
+        place: RunPlacement::Alone,
         role: Role::User,
         parts: &[Part::text(text)],
         for_model: kind == RunKind::Turn && !names_prompt && answer.is_none(),
@@ -325,11 +325,11 @@ pub(in crate::app) async fn say(
         answer.attach_to_run(tx, opened.run.id).await?;
     }
     Ok(PendingPost {
-        posted: Posted {
+        posted: PostedMessage {
             message: opened.message.clone(),
             run: opened.run.clone(),
         },
-        unpublished: Unpublished::Run(Box::new(opened)),
+        unpublished: PendingEvents::Run(Box::new(opened)),
     })
 }
 
@@ -360,13 +360,13 @@ async fn append_to_waiting_run(
     }
     let run = store::runs::get(tx, &principal.user, run).await?;
     Ok(PendingPost {
-        posted: Posted { message: said, run },
-        unpublished: Unpublished::Events(events),
+        posted: PostedMessage { message: said, run },
+        unpublished: PendingEvents::Events(events),
     })
 }
 
 impl App {
-    /// Tells everybody who listens, here and on the other replicas. After the commit.
+    /// Notifies the listeners here and on the other replicas. Call it after the commit.
     pub(crate) fn announce(&self, tenant: TenantId, conversation: ConversationId, event: Event) {
         self.live.durable(tenant, conversation, event);
         let _ = self.hints.send(Hint::Conversation {

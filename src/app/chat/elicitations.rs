@@ -2,7 +2,7 @@
 //! is parsed before anything of it is stored; the transaction that stores the message moves the row on, so that an
 //! answer counts once.
 
-use super::prompt_answers::Matching;
+use super::prompt_answers::AnswerCandidate;
 use crate::{
     app::{
         App,
@@ -10,7 +10,9 @@ use crate::{
     },
     domain::{
         command,
-        elicitation::{Dismissal, Elicitation, Fault, Request, State, fault_notice, prompt, steps},
+        elicitation::{
+            AnswerError, Dismissal, Elicitation, Request, State, fault_notice, prompt, steps,
+        },
         error::Result,
         ids::RunId,
         message::Part,
@@ -18,7 +20,7 @@ use crate::{
         run::{ClaimedRun, RunKind},
         texts::{self, Key, Texts},
     },
-    store::{self, Tx, elicitations::Step},
+    store::{self, Tx, elicitations::NextStep},
 };
 
 /// A text that answers the question that is open in its conversation.
@@ -29,8 +31,9 @@ pub struct ElicitationAnswer {
     state: State,
     step: usize,
     entered: Vec<u8>,
-    fault: Option<Fault>,
-    /// What is asked next in the run that waits. Of other questions the run that is given the answer asks it.
+    fault: Option<AnswerError>,
+    /// The next prompts of the run that waits. For other questions, the run that receives the answer asks
+    /// them.
     pub next: Vec<Part>,
 }
 
@@ -51,7 +54,7 @@ impl ElicitationAnswer {
 
     /// Gives the answer to the run that goes on with it, in the transaction that stores the message.
     pub async fn attach_to_run(&self, tx: &mut Tx, run: RunId) -> Result<()> {
-        let next = Step {
+        let next = NextStep {
             state: self.state,
             step: self.step,
             entered: &self.entered,
@@ -65,9 +68,9 @@ impl ElicitationAnswer {
 /// The answer that a text is to the open question of its conversation; with a field only if that is what is asked.
 pub(super) async fn match_answer(
     app: &App,
-    matching: &Matching<'_>,
+    matching: &AnswerCandidate<'_>,
 ) -> Result<Option<ElicitationAnswer>> {
-    let Matching {
+    let AnswerCandidate {
         principal,
         conversation,
         text,
@@ -97,7 +100,7 @@ pub(super) async fn match_answer(
     // Commands keep their meaning in the middle of a form; anything else is its answer.
     if field.is_none()
         && dismissal.is_none()
-        && (command::is_one(command) || server_prompt::command(command).is_some())
+        && (command::is_command(command) || server_prompt::command(command).is_some())
     {
         return Ok(None);
     }
@@ -106,11 +109,11 @@ pub(super) async fn match_answer(
 
 async fn parse(
     app: &App,
-    matching: &Matching<'_>,
+    matching: &AnswerCandidate<'_>,
     elicitation: Elicitation,
     dismissal: Option<Dismissal>,
 ) -> Result<Option<ElicitationAnswer>> {
-    let Matching {
+    let AnswerCandidate {
         principal,
         text,
         field,
@@ -148,7 +151,7 @@ async fn parse(
         };
         let pack = app.library.get(&elicitation.agent);
         next = next_prompt(
-            &texts::of_any(pack.as_deref(), principal),
+            &texts::for_optional_pack(pack.as_deref(), principal),
             &advanced,
             &request,
         );
@@ -173,7 +176,7 @@ fn next_prompt(texts: &Texts<'_>, elicitation: &Elicitation, request: &Request) 
     fault.into_iter().chain([prompt]).collect()
 }
 
-/// What a run asks that was given an answer which was not the last one.
+/// The prompts that a run shows after an answer that was not the last one.
 pub async fn ask_next(
     app: &App,
     run: &ClaimedRun,
@@ -184,7 +187,7 @@ pub async fn ask_next(
         Some((request, _)) => next_prompt(texts, elicitation, &request),
         None => vec![Part::Notice {
             code: "nothing_asked".to_owned(),
-            text: texts.say(Key::AskNone, &[]),
+            text: texts.render(Key::AskNone, &[]),
         }],
     })
 }

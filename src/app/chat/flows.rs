@@ -15,11 +15,11 @@ use std::{sync::Arc, time::Duration};
 use sha2::{Digest, Sha256};
 
 use self::context::FlowContext;
-use super::prompt_answers::Matching;
+use super::prompt_answers::AnswerCandidate;
 use crate::{
     app::{
         App,
-        platform::keys::contexts::{self, OfFlow},
+        platform::keys::contexts::{self, FlowValue},
         servers::credentials,
     },
     domain::{
@@ -43,7 +43,7 @@ use crate::{
 
 /// How long the user may think about one step, and how long a link is good.
 const LIFE: Duration = Duration::from_secs(600);
-/// How long after its end a question may still be answered by mistake.
+/// How long after the end of a question an answer may still arrive by mistake.
 const LATE: Duration = Duration::from_secs(3600);
 /// How often flows that ended are deleted.
 pub const PURGE_INTERVAL: Duration = Duration::from_secs(300);
@@ -97,8 +97,11 @@ pub async fn is_open(
 
 /// The answer that a text is to the flow of its conversation; with a field only to the prompt for that field, and
 /// `Conflict` when there is none.
-pub(super) async fn match_answer(app: &App, matching: &Matching<'_>) -> Result<Option<FlowAnswer>> {
-    let Matching {
+pub(super) async fn match_answer(
+    app: &App,
+    matching: &AnswerCandidate<'_>,
+) -> Result<Option<FlowAnswer>> {
+    let AnswerCandidate {
         principal,
         pack,
         conversation,
@@ -126,12 +129,12 @@ pub(super) async fn match_answer(app: &App, matching: &Matching<'_>) -> Result<O
     }
     let Some(flow) = flow else { return Ok(None) };
     // Commands keep their meaning in the middle of a flow; anything else is its answer.
-    if command::is_one(text) || skill::asked(pack, text).is_some() {
+    if command::is_command(text) || skill::find_in_text(pack, text).is_some() {
         return Ok(None);
     }
     let over = flow.expires_at <= app.clock.now();
     match flow.step {
-        // Too late, and it may be a secret all the same: neither kept nor shown to a model.
+        // The answer is late but may be a secret: it is neither stored nor shown to a model.
         _ if over && flow.secret && app.clock.now() - flow.expires_at < LATE => {
             Ok(Some(FlowAnswer {
                 flow,
@@ -140,7 +143,7 @@ pub(super) async fn match_answer(app: &App, matching: &Matching<'_>) -> Result<O
             }))
         }
         _ if over => Ok(None),
-        // A text that names no server has left the list alone.
+        // A text that names no server is a message and no answer to the list.
         Step::Pick if answers::match_server(pack, text).is_none() => Ok(None),
         _ => seal_answer(app, principal, flow, text).await.map(Some),
     }
@@ -156,7 +159,7 @@ async fn seal_answer(
     let answer = match flow.step {
         Step::Page | Step::Confirm => vec![u8::from(is_code(&flow, text))],
         Step::Pick | Step::Field(_) => {
-            let context = context_of(principal, &flow, OfFlow::Answer);
+            let context = context_of(principal, &flow, FlowValue::Answer);
             let text = Secret::new(text);
             app.keys.seal(principal.tenant, &context, &text).await?
         }
@@ -240,7 +243,7 @@ pub async fn cancel(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
     Ok(vec![context.notice("cancelled", key, &[])])
 }
 
-/// What is said to an answer whose question was withdrawn before it was read.
+/// The reply to an answer whose question was withdrawn before the answer was read.
 pub async fn answer_too_late(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
     let context = FlowContext::of(app, run).await?;
     Ok(vec![context.notice("flow_expired", Key::Expired, &[])])
@@ -252,7 +255,7 @@ fn has_personal(pack: &Pack) -> bool {
         .any(|server| server.access_mode == AccessMode::UserControlled)
 }
 
-fn context_of(principal: &Principal, flow: &Flow, which: OfFlow) -> Context {
+fn context_of(principal: &Principal, flow: &Flow, which: FlowValue) -> Context {
     contexts::of_flow(
         principal.tenant,
         &principal.user,
@@ -266,7 +269,7 @@ fn hash(text: &str) -> Vec<u8> {
     Sha256::digest(text).to_vec()
 }
 
-/// Six digits, however they are set apart.
+/// Whether the text is the flow's code: six digits, with any separators.
 fn is_code(flow: &Flow, text: &str) -> bool {
     let digits: String = text.chars().filter(char::is_ascii_digit).collect();
     flow.step == Step::Confirm

@@ -1,5 +1,5 @@
-//! An agent's menu as one user sees it now. Choosing an item is saying its command, after the same question
-//! was asked again: is it theirs to choose?
+//! An agent's menu as one user sees it now. Choosing an item runs its command, after a second check that
+//! the user may choose it.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use crate::{
     domain::{
         error::{Error, Result},
         ids::ConversationId,
-        menu::{Action, Circumstances, Item, Label},
+        menu::{Action, Item, Label, MenuContext},
         pack::Pack,
         principal::Principal,
         server::AccessMode,
@@ -76,23 +76,23 @@ async fn circumstances(
     principal: &Principal,
     pack: &Pack,
     conversation: Option<ConversationId>,
-) -> Result<Circumstances> {
+) -> Result<MenuContext> {
     let personal_servers = pack
         .servers
         .iter()
         .any(|server| server.access_mode == AccessMode::UserControlled);
     if !principal.authenticated {
-        return Ok(Circumstances {
+        return Ok(MenuContext {
             personal_servers,
-            ..Circumstances::default()
+            ..MenuContext::default()
         });
     }
-    let mut now = Circumstances {
+    let mut now = MenuContext {
         authenticated: true,
         personal_servers,
         pending_approvals: approvals::decidable_count(app, principal).await?,
         approval_requests: approvals::own_open_count(app, principal).await?,
-        ..Circumstances::default()
+        ..MenuContext::default()
     };
     if personal_servers {
         let views = credentials::views(app, principal, pack).await?;
@@ -106,11 +106,11 @@ async fn circumstances(
     Ok(now)
 }
 
-fn view(pack: &Pack, principal: &Principal, item: &Item, now: Circumstances) -> ItemView {
+fn view(pack: &Pack, principal: &Principal, item: &Item, now: MenuContext) -> ItemView {
     let texts = texts::of(pack, principal);
     let locale = principal.locale.as_deref();
     let label = match &item.label {
-        Label::BuiltIn => texts.say(name(item.action), &[]),
+        Label::BuiltIn => texts.render(name(item.action), &[]),
         Label::Texts(labels) => pack.text(labels, locale).unwrap_or(&item.id).to_owned(),
         Label::Key(key) => {
             let own = pack

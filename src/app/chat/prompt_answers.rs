@@ -60,7 +60,7 @@ impl PromptAnswer {
 
 /// A text that may answer a prompt.
 #[derive(Clone, Copy)]
-pub struct Matching<'a> {
+pub struct AnswerCandidate<'a> {
     pub principal: &'a Principal,
     pub pack: &'a Pack,
     pub conversation: ConversationId,
@@ -73,7 +73,7 @@ pub struct Matching<'a> {
 /// no prompt asks for its field.
 pub async fn match_pending_prompt(
     app: &App,
-    matching: &Matching<'_>,
+    matching: &AnswerCandidate<'_>,
 ) -> Result<Option<PromptAnswer>> {
     if matching.field.is_some()
         && let Some(answer) = elicitations::match_answer(app, matching).await?
@@ -88,7 +88,7 @@ pub async fn match_pending_prompt(
 }
 
 /// What a run was given an answer for.
-pub enum Given {
+pub enum RunInput {
     Nothing,
     /// The next step of a flow.
     Flow(Box<Flow>),
@@ -99,23 +99,23 @@ pub enum Given {
 }
 
 /// Reads what a run was given.
-pub async fn given_to(app: &App, run: &ClaimedRun) -> Result<Given> {
+pub async fn load_input(app: &App, run: &ClaimedRun) -> Result<RunInput> {
     let mut tx = app.db.tenant(run.tenant).await?;
     let flow = match run.kind {
         RunKind::Command => store::flows::get(&mut tx, run.conversation).await?,
         RunKind::Turn => None,
     };
     if let Some(flow) = flow.filter(|flow| flow.answer_run == Some(run.id)) {
-        return Ok(Given::Flow(Box::new(flow)));
+        return Ok(RunInput::Flow(Box::new(flow)));
     }
     if !app.keys.has_ring() {
-        return Ok(Given::Nothing);
+        return Ok(RunInput::Nothing);
     }
-    let mut calls = store::elicitations::given_to(&mut tx, run.id).await?;
+    let mut calls = store::elicitations::answered_for(&mut tx, run.id).await?;
     let asked = calls.iter().position(|given| given.state == State::Open);
     Ok(match asked {
-        Some(at) => Given::Question(Box::new(calls.swap_remove(at))),
-        None if calls.is_empty() => Given::Nothing,
-        None => Given::Calls(calls),
+        Some(at) => RunInput::Question(Box::new(calls.swap_remove(at))),
+        None if calls.is_empty() => RunInput::Nothing,
+        None => RunInput::Calls(calls),
     })
 }

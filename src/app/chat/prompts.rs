@@ -9,7 +9,7 @@ use crate::app::{
     App,
     servers::agents,
     tools::{
-        gate::reading::{self, Asking},
+        gate::reads::{self, ReadContext},
         toolset,
     },
 };
@@ -19,7 +19,7 @@ use crate::domain::{
     message::{Part, Role, ServerText},
     pack::Pack,
     principal::Principal,
-    prompt::{self, PromptArgument, Speaker, Unfit},
+    prompt::{self, ArgumentsError, PromptArgument, PromptRole},
     texts::{self, Key},
 };
 
@@ -40,10 +40,10 @@ pub struct PromptView {
 }
 
 /// What a command that names a prompt comes to.
-pub enum Used {
+pub enum PromptOutcome {
     /// Messages for the model.
     Messages(Vec<(Role, Part)>),
-    /// A word to the user: nothing was asked of the model.
+    /// A notice for the user: the model is not asked.
     Notice(Box<Part>),
 }
 
@@ -86,13 +86,13 @@ pub async fn use_one(
     pack: &Arc<Pack>,
     run: RunId,
     command: prompt::Command<'_>,
-) -> Result<Used> {
+) -> Result<PromptOutcome> {
     let texts = texts::of(pack, principal);
     let toolbox = toolset::toolbox(app, principal, pack).await?;
     let named = format!("/{}:{}", command.server, command.prompt);
     let tell = |code: &str, key: Key, values: &[(&str, &str)]| {
-        let text = texts.say(key, &[&[("command", named.as_str())], values].concat());
-        Used::Notice(Box::new(Part::Notice {
+        let text = texts.render(key, &[&[("command", named.as_str())], values].concat());
+        PromptOutcome::Notice(Box::new(Part::Notice {
             code: code.to_owned(),
             text,
         }))
@@ -105,23 +105,23 @@ pub async fn use_one(
         Err(unfit) => {
             let usage = ("usage", &*prompt::usage(&spec.id, found));
             return Ok(match unfit {
-                Unfit::Missing(absent) => tell(
+                ArgumentsError::Missing(absent) => tell(
                     "bad_prompt",
                     Key::PromptMissing,
                     &[("missing", &absent.join(", ")), usage],
                 ),
-                Unfit::Extra(text) => {
+                ArgumentsError::Extra(text) => {
                     tell("bad_prompt", Key::PromptExtra, &[("text", &text), usage])
                 }
             });
         }
     };
-    let asking = Asking {
+    let asking = ReadContext {
         principal,
         toolbox: &toolbox,
         run: Some(run),
     };
-    let said = match reading::prompt(app, &asking, spec, found, &arguments).await {
+    let said = match reads::prompt(app, &asking, spec, found, &arguments).await {
         Ok(said) => said,
         Err(reason) => {
             return Ok(tell(
@@ -131,12 +131,12 @@ pub async fn use_one(
             ));
         }
     };
-    let message = |said: prompt::Said| {
+    let message = |said: prompt::PromptMessage| {
         let (server, prompt) = (spec.id.to_string(), found.name.clone());
         let text = said.text.replace('\0', "\u{fffd}");
         let role = match said.by {
-            Speaker::User => Role::User,
-            Speaker::Assistant => Role::Assistant,
+            PromptRole::User => Role::User,
+            PromptRole::Assistant => Role::Assistant,
         };
         (
             role,
@@ -147,5 +147,7 @@ pub async fn use_one(
             }),
         )
     };
-    Ok(Used::Messages(said.into_iter().map(message).collect()))
+    Ok(PromptOutcome::Messages(
+        said.into_iter().map(message).collect(),
+    ))
 }

@@ -11,8 +11,8 @@ use crate::app::{
     App,
     servers::agents,
     tools::{
-        gate::reading::{self, Asking},
-        toolset::{self, Toolbox, clipped},
+        gate::reads::{self, ReadContext},
+        toolset::{self, Toolbox, truncate_text},
     },
 };
 use crate::{
@@ -29,7 +29,7 @@ use crate::{
 
 /// The name of the model's tool. A server's tools are called `<server>__<tool>`, so none of them has it.
 pub const TOOL: &str = "read_resource";
-/// Characters of an address that is repeated to whoever made it up.
+/// The maximum length in characters of an unknown address in a message.
 const SHOWN: usize = 200;
 
 /// A resource that a tool's result linked to.
@@ -50,7 +50,7 @@ pub struct ResourceView {
 
 /// Which resource: where two servers name the same address, the one that linked it last counts.
 #[derive(Clone, Copy, Debug)]
-pub struct Which<'a> {
+pub struct ResourceSelector<'a> {
     pub uri: &'a str,
     pub server: Option<&'a str>,
 }
@@ -92,7 +92,7 @@ pub async fn read(
     app: &Arc<App>,
     principal: &Principal,
     id: ConversationId,
-    which: Which<'_>,
+    which: ResourceSelector<'_>,
 ) -> Result<ResourceView> {
     let toolbox = toolbox(app, principal, id).await?;
     let Some(link) = find(app, principal, &toolbox, id, which).await? else {
@@ -101,7 +101,7 @@ pub async fn read(
             shown(&which)
         )));
     };
-    let asking = Asking {
+    let asking = ReadContext {
         principal,
         toolbox: &toolbox,
         run: None,
@@ -136,12 +136,12 @@ pub fn definition(toolbox: &Toolbox, links: &[Link]) -> Result<Option<ToolDef>> 
 /// Answers a call of the model's tool.
 pub async fn call(
     app: &Arc<App>,
-    asking: &Asking<'_>,
+    asking: &ReadContext<'_>,
     id: ConversationId,
     run: RunId,
     call: &ToolCall,
 ) -> Result<ToolResult> {
-    let asking = Asking {
+    let asking = ReadContext {
         run: Some(run),
         ..*asking
     };
@@ -162,7 +162,7 @@ pub async fn call(
             format!("not read: {TOOL} needs the argument `uri`"),
         ));
     };
-    let which = Which {
+    let which = ResourceSelector {
         uri,
         server: call
             .arguments
@@ -182,13 +182,13 @@ pub async fn call(
     })
 }
 
-async fn fetch(app: &Arc<App>, asking: &Asking<'_>, link: &Link) -> Result<Resource, String> {
+async fn fetch(app: &Arc<App>, asking: &ReadContext<'_>, link: &Link) -> Result<Resource, String> {
     let gone = || format!("the server {} is not there any more", link.server);
     let (spec, _) = asking
         .toolbox
         .by_pair(&link.server, &link.tool)
         .ok_or_else(gone)?;
-    reading::resource(app, asking, spec, &link.tool, &link.linked.uri).await
+    reads::resource(app, asking, spec, &link.tool, &link.linked.uri).await
 }
 
 async fn find(
@@ -196,7 +196,7 @@ async fn find(
     principal: &Principal,
     toolbox: &Toolbox,
     id: ConversationId,
-    which: Which<'_>,
+    which: ResourceSelector<'_>,
 ) -> Result<Option<Link>> {
     if which.uri.contains('\0') {
         return Ok(None);
@@ -237,6 +237,6 @@ async fn toolbox(
     toolset::toolbox(app, principal, &pack).await
 }
 
-fn shown(which: &Which<'_>) -> String {
-    clipped(which.uri, SHOWN)
+fn shown(which: &ResourceSelector<'_>) -> String {
+    truncate_text(which.uri, SHOWN)
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{json, value::to_raw_value};
 
 use crate::{
-    app::tools::toolset::{NamedTool, Toolbox, clipped},
+    app::tools::toolset::{NamedTool, Toolbox, truncate_text},
     domain::{
         error::{Error, Result},
         message::{CallStatus, Message, Part, ToolCall, ToolResult},
@@ -115,7 +115,8 @@ pub fn call(toolbox: &Toolbox, call: &ToolCall) -> Result<ToolResult> {
         "These tools can be called now:".to_owned()
     };
     for (_, named) in &found {
-        let description = clipped(&named.tool.description, SHOWN).replace(['\n', '\r', '\0'], " ");
+        let description =
+            truncate_text(&named.tool.description, SHOWN).replace(['\n', '\r', '\0'], " ");
         text = format!("{text}\n{}: {description}", named.name);
     }
     let tools = found.iter().map(|(_, named)| named.name.clone()).collect();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use self::digest::{digest, without_calls};
 use super::{
-    conversations::{self, Listening, Posted},
-    prompt_answers::{Matching, match_pending_prompt},
+    conversations::{self, ConversationStream, PostedMessage},
+    prompt_answers::{AnswerCandidate, match_pending_prompt},
 };
 use crate::app::{App, runs::repeats, servers::agents};
 use crate::{
@@ -19,7 +19,7 @@ use crate::{
         message::{Part, Role},
         pack::Pack,
         principal::Principal,
-        request_key::{Begun, RequestKey},
+        request_key::{KeyedRun, RequestKey},
         run::{Conversation, Run},
     },
     store::{self, Tx},
@@ -33,7 +33,7 @@ const MOST_IMPORTED: usize = 200;
 
 /// What a client asks.
 #[derive(Clone)]
-pub struct Question {
+pub struct ClientQuestion {
     pub agent: String,
     /// The frontend's own id of the chat, when it names one.
     pub chat: Option<String>,
@@ -43,15 +43,19 @@ pub struct Question {
 }
 
 /// A question that was posted.
-pub struct Asked {
+pub struct PostedQuestion {
     pub conversation: ConversationId,
     pub run: Run,
     /// Begins with what happened since the client's last turn.
-    pub listening: Listening,
+    pub listening: ConversationStream,
 }
 
 /// Posts the last message of a transcript where it belongs, and listens for the answer.
-pub async fn resume(app: &Arc<App>, principal: &Principal, question: &Question) -> Result<Asked> {
+pub async fn resume(
+    app: &Arc<App>,
+    principal: &Principal,
+    question: &ClientQuestion,
+) -> Result<PostedQuestion> {
     let mut transcript = question.transcript.clone();
     let Some((Role::User, text)) = transcript.pop() else {
         return Err(Error::invalid(
@@ -68,7 +72,7 @@ pub async fn resume(app: &Arc<App>, principal: &Principal, question: &Question) 
     if store::conversations::awaits_answer(&mut tx, conversation.id).await? {
         // Matching an answer takes transactions of its own. The conversation is not a new one, which awaits nothing.
         drop(tx);
-        let matching = Matching {
+        let matching = AnswerCandidate {
             principal,
             pack: &pack,
             conversation: conversation.id,
@@ -78,7 +82,7 @@ pub async fn resume(app: &Arc<App>, principal: &Principal, question: &Question) 
         answer = match_pending_prompt(app, &matching).await?;
         (tx, conversation, told) = locate(app, principal, place).await?;
     }
-    let post = conversations::say(
+    let post = conversations::append_user_message(
         app,
         &mut tx,
         principal,
@@ -87,8 +91,8 @@ pub async fn resume(app: &Arc<App>, principal: &Principal, question: &Question) 
         answer.as_ref(),
     )
     .await?;
-    let Posted { message, run } = post.posted();
-    let begun = Begun {
+    let PostedMessage { message, run } = post.posted();
+    let begun = KeyedRun {
         conversation: conversation.id,
         run: Some(run.id),
         message: Some(message.id),
@@ -96,10 +100,10 @@ pub async fn resume(app: &Arc<App>, principal: &Principal, question: &Question) 
     };
     repeats::remember(&mut tx, principal, question.key.as_ref(), begun).await?;
     // Before the commit, so that nothing is announced that this listener does not hear.
-    let listening = Listening::new(app, principal, conversation.id, told)
+    let listening = ConversationStream::new(app, principal, conversation.id, told)
         .reading_rows(told < conversation.last_event);
     tx.commit().await?;
-    Ok(Asked {
+    Ok(PostedQuestion {
         conversation: conversation.id,
         run: post.publish(app, principal).run,
         listening,
@@ -107,18 +111,18 @@ pub async fn resume(app: &Arc<App>, principal: &Principal, question: &Question) 
 }
 
 /// Listens to the answer of a run that an earlier request began, from its first message on.
-pub async fn rejoin(
+pub async fn reopen_stream(
     app: &Arc<App>,
     principal: &Principal,
     conversation: ConversationId,
     run: RunId,
-) -> Result<Asked> {
+) -> Result<PostedQuestion> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let opening = store::messages::opening_event(&mut tx, conversation, run).await?;
     let run = store::runs::get(&mut tx, &principal.user, run).await?;
     drop(tx);
     let listening = conversations::listen(app, principal, conversation, Some(opening - 1)).await?;
-    Ok(Asked {
+    Ok(PostedQuestion {
         conversation,
         run,
         listening,
@@ -146,7 +150,7 @@ async fn locate(
 
 /// What a client was told of.
 #[derive(Clone, Copy)]
-pub struct Told {
+pub struct DeliveredEvents {
     /// The last event.
     pub event: i64,
     /// The last event of the conversation when the answer ended.
@@ -157,12 +161,12 @@ pub struct Told {
 
 /// Remembers what the client shows now, its answer included, so that its next request finds the conversation. The run
 /// as it ended.
-pub async fn answered(
+pub async fn record_answer(
     app: &App,
     principal: &Principal,
     (conversation, run): (ConversationId, RunId),
-    question: &Question,
-    told: Told,
+    question: &ClientQuestion,
+    told: DeliveredEvents,
 ) -> Result<Run> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     let key = digest(question.chat.as_deref(), &question.transcript);
@@ -174,8 +178,8 @@ pub async fn answered(
     Ok(run)
 }
 
-/// Takes over what the client says was said before; how many messages. Nothing of it was checked by us: it is the
-/// user's word.
+/// Imports the earlier messages of the client's transcript; returns how many. They are not verified: they
+/// are what the user claims.
 async fn import(tx: &mut Tx, id: ConversationId, transcript: &Transcript) -> Result<i64> {
     let said = transcript.iter().filter_map(|(role, text)| {
         let (role, text) = match role {

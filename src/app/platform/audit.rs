@@ -22,13 +22,13 @@ const QUEUE: usize = 4096;
 const BATCH: usize = 512;
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Where lines go in.
-pub struct Trail {
+/// The sending end of the audit queue.
+pub struct AuditQueue {
     sender: mpsc::Sender<AuditRow>,
 }
 
-/// Where they come out.
-pub struct Inbox(mpsc::Receiver<AuditRow>);
+/// The receiving end of the audit queue.
+pub struct AuditReceiver(mpsc::Receiver<AuditRow>);
 
 /// A promised place for one line. Dropped without [`Line::write`], because whoever made the call was stopped
 /// meanwhile, it is written as it was promised.
@@ -37,10 +37,10 @@ pub struct Line<'a> {
     row: Option<AuditRow>,
 }
 
-impl Trail {
-    pub fn new() -> (Self, Inbox) {
+impl AuditQueue {
+    pub fn new() -> (Self, AuditReceiver) {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        (Self { sender }, Inbox(receiver))
+        (Self { sender }, AuditReceiver(receiver))
     }
 
     /// Reserves a line; `Busy` when the database cannot keep up.
@@ -74,14 +74,15 @@ impl Drop for Line<'_> {
 }
 
 /// Writes lines until the process stops and all are written.
-pub async fn write(app: Arc<App>, mut inbox: Inbox) {
+pub async fn write(app: Arc<App>, mut inbox: AuditReceiver) {
     let mut rows = Vec::with_capacity(BATCH);
     loop {
         tokio::select! {
             received = inbox.0.recv_many(&mut rows, BATCH) => if received == 0 { return },
             () = finished(&app) => inbox.0.close(),
         }
-        // Others wait already: no pause, or a busy process would be told that the trail cannot keep up.
+        // More rows wait already: without a pause, or a busy process would refuse calls because the queue
+        // is full.
         let full = rows.len() >= BATCH;
         while !rows.is_empty() {
             if let Err(error) = write_batch(&app, &mut rows).await {
@@ -95,15 +96,16 @@ pub async fn write(app: Arc<App>, mut inbox: Inbox) {
     }
 }
 
-/// Waits until a stop was asked for and nobody but the background itself is at work.
+/// Waits until a stop was requested and only the background work is still running.
 async fn finished(app: &App) {
     app.shutdown.cancelled().await;
-    while !app.places.is_idle() {
+    while !app.run_slots.is_idle() {
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Writes rows tenant by tenant; what was written leaves `rows`. One tenant's trouble is not the others'.
+/// Writes rows tenant by tenant and removes the written ones from `rows`. A failure of one tenant does not
+/// affect the others.
 async fn write_batch(app: &App, rows: &mut Vec<AuditRow>) -> Result<()> {
     let mut by_tenant: HashMap<TenantId, Vec<AuditRow>> = HashMap::new();
     for row in rows.drain(..) {

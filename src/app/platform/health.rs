@@ -5,6 +5,10 @@ use serde::Serialize;
 use crate::app::App;
 
 #[derive(Clone, Debug, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is one answer to an operator"
+)]
 pub struct Readiness {
     pub ready: bool,
     /// It answers and can be written.

@@ -7,9 +7,9 @@
 
 pub mod contexts;
 pub mod folder;
+pub mod replica_keys;
 pub mod rewrap;
 pub mod rotation;
-pub mod standing;
 
 use std::{
     sync::{
@@ -35,9 +35,9 @@ use crate::{
     vault::{self, Context, TenantKey, Unopenable},
 };
 
-/// A version's key does not change; this is how long it may lie in memory.
+/// How long an unwrapped key stays in memory. The key of a version never changes.
 const OPENED_FOR: Duration = Duration::from_secs(600);
-/// After this time a replica notices that another version seals.
+/// How long a replica may take to notice that another version is used for sealing.
 const SEALS_FOR: Duration = Duration::from_secs(30);
 /// Tenants' keys in memory, of each kind.
 const AT_MOST: u64 = 10_000;
@@ -58,10 +58,10 @@ pub struct Keys {
 /// Why something was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It does not open, now or later: to be quarantined.
+    /// The value can never be opened: quarantine it.
     #[error("the stored value cannot be opened: {0}")]
     Unopenable(#[from] Unopenable),
-    /// It was not tried, or not to the end.
+    /// The value was not opened because of another failure; it may open later.
     #[error(transparent)]
     Failed(#[from] Error),
 }
@@ -248,7 +248,7 @@ impl Keys {
         let stored = store::tenant_keys::get(&mut tx, tenant, version).await?;
         drop(tx);
         let stored = stored.ok_or(Unopenable::UnknownVersion(version))?;
-        self.unwrapped(tenant, &stored).await
+        self.unwrap_version(tenant, &stored).await
     }
 
     /// The version that seals the tenant's records, as the database says now; a new one if there is none that
@@ -269,7 +269,7 @@ impl Keys {
                 Some(key) => key,
                 None => {
                     let version = stored.map_or(1, |stored| stored.version + 1);
-                    let Some(key) = self.made(tx, tenant, version, kek).await? else {
+                    let Some(key) = self.create_version(tx, tenant, version, kek).await? else {
                         continue;
                     };
                     key
@@ -285,21 +285,22 @@ impl Keys {
         })
     }
 
-    /// Unwraps a version to seal with. One that is broken is left to those who have a copy: `None`.
+    /// Unwraps a version for sealing; `None` when it is damaged. Replicas that have it in memory can still
+    /// use it.
     async fn usable(
         &self,
         tenant: TenantId,
         stored: &WrappedKey,
     ) -> Result<Option<Arc<TenantKey>>> {
-        match self.unwrapped(tenant, stored).await {
+        match self.unwrap_version(tenant, stored).await {
             Ok(key) => Ok(Some(key)),
             Err(OpenError::Unopenable(_)) => Ok(None),
             Err(OpenError::Failed(error)) => Err(error),
         }
     }
 
-    /// A new version, put in force; `None` when another replica was first.
-    async fn made(
+    /// Makes a new version and puts it in force; `None` when another replica was first.
+    async fn create_version(
         &self,
         mut tx: Tx,
         tenant: TenantId,
@@ -329,7 +330,7 @@ impl Keys {
     }
 
     /// Unwraps a version, and remembers it for a while.
-    async fn unwrapped(
+    async fn unwrap_version(
         &self,
         tenant: TenantId,
         stored: &WrappedKey,

@@ -25,7 +25,7 @@ pub enum LeaseEnd {
 
 /// Prolongs a lease until it ends. `prolong` answers `Conflict` when another owner has it. A write that fails is tried
 /// again for as long as the lease lasts.
-pub async fn hold<F>(app: &App, what: &str, mut prolong: impl FnMut() -> F) -> LeaseEnd
+pub async fn renew_until_lost<F>(app: &App, what: &str, mut prolong: impl FnMut() -> F) -> LeaseEnd
 where
     F: Future<Output = Result<()>>,
 {

@@ -1,4 +1,4 @@
-//! Work that comes back again and again: polls for what no hint has told of, and removal of what is old.
+//! Repeated work: polls for changes that no hint has announced, and the removal of old rows.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! So many a minute for each key, in memory.
+//! A limit of events per minute for each key, in memory.
 
 use std::{
     hash::Hash,

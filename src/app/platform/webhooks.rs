@@ -31,7 +31,7 @@ use crate::{
 
 /// Messages under way from this process.
 const AT_ONCE: usize = 64;
-/// Of those, to one webhook: a slow receiver holds up itself, and all of one tenant not everybody else.
+/// Messages under way to one webhook: a slow receiver delays only its own messages.
 const AT_ONCE_EACH: usize = 2;
 const MAX_URL: usize = 2048;
 /// The event that a test sends.
@@ -73,13 +73,13 @@ impl Webhooks {
 }
 
 /// The right to send one message; given back when dropped.
-struct Place {
+struct DeliveryPermit {
     app: Arc<App>,
     webhook: WebhookId,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Place {
+impl DeliveryPermit {
     fn take(app: &Arc<App>, webhook: WebhookId) -> Option<Self> {
         let permit = app.webhooks.places.clone().try_acquire_owned().ok()?;
         let mut under_way = app.webhooks.under_way();
@@ -96,7 +96,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for DeliveryPermit {
     fn drop(&mut self) {
         let mut under_way = self.app.webhooks.under_way();
         if let Some(count) = under_way.get_mut(&self.webhook) {
@@ -156,7 +156,7 @@ pub async fn remove(app: &App, admin: &Admin, id: WebhookId) -> Result<()> {
 
 /// How a test went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Pinged {
+pub struct PingOutcome {
     pub delivered: bool,
     /// The HTTP status, if there was an answer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -166,7 +166,7 @@ pub struct Pinged {
 }
 
 /// Sends a `ping` now, once, and says how that went.
-pub async fn test(app: &Arc<App>, admin: &Admin, id: WebhookId) -> Result<Pinged> {
+pub async fn test(app: &Arc<App>, admin: &Admin, id: WebhookId) -> Result<PingOutcome> {
     let mut tx = app.db.tenant(admin.tenant()).await?;
     let webhook = store::webhooks::get(&mut tx, admin.tenant(), id).await?;
     if webhook.disabled_at.is_some() {
@@ -178,13 +178,13 @@ pub async fn test(app: &Arc<App>, admin: &Admin, id: WebhookId) -> Result<Pinged
         reason: "messages to this webhook are under way; try again".to_owned(),
         retry_after: Duration::from_secs(5),
     };
-    let place = Place::take(app, id).ok_or_else(busy)?;
+    let place = DeliveryPermit::take(app, id).ok_or_else(busy)?;
     let payload = json!({ "webhook_id": id });
     let delivery =
         store::deliveries::insert_once(&mut tx, admin.tenant(), id, PING, &payload).await?;
-    let claimed = store::deliveries::claimed_by(&mut tx, admin.tenant(), delivery).await?;
+    let claimed = store::deliveries::get_claimed(&mut tx, admin.tenant(), delivery).await?;
     tx.commit().await?;
-    // Goes on, and is written down, also when nobody waits for the answer any more.
+    // The attempt continues and is recorded even when the caller has left.
     let sending = app.tasks.spawn(async move {
         let tried = outbox::attempt(&place.app, &claimed, false).await;
         outbox::settle(&place.app, &claimed, &tried)
@@ -192,7 +192,7 @@ pub async fn test(app: &Arc<App>, admin: &Admin, id: WebhookId) -> Result<Pinged
             .map(|()| tried)
     });
     let tried = sending.await.map_err(Error::internal)??;
-    Ok(Pinged {
+    Ok(PingOutcome {
         delivered: tried.error.is_none(),
         status: tried.status,
         error: tried.error,

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    opening::{self, Place, RunRequest},
+    opening::{self, RunPlacement, RunRequest},
     words,
 };
 use crate::{
@@ -19,11 +19,11 @@ use crate::{
         principal::Principal,
         run::{Branch, Run, RunKind, RunStatus},
     },
-    live::Heard,
+    live::LiveEvent,
     store::{
         self, Tx,
         messages::NewMessage,
-        trees::{Due, Given},
+        trees::{DueCallback, TreeValues},
     },
 };
 
@@ -32,7 +32,11 @@ const BATCH: i64 = 64;
 pub const PERIOD: Duration = Duration::from_secs(2);
 
 /// Waits for the end of a run, no longer than the settings say; the run as it is then.
-pub async fn wait(app: &App, principal: &Principal, begun: &super::starting::Begun) -> Result<Run> {
+pub async fn wait(
+    app: &App,
+    principal: &Principal,
+    begun: &super::starting::StartedRun,
+) -> Result<Run> {
     // Listen first, look second: nothing falls in between.
     let mut listener = app.live.listen(principal.tenant, begun.session);
     let until = tokio::time::Instant::now() + app.config.run_wait;
@@ -41,7 +45,7 @@ pub async fn wait(app: &App, principal: &Principal, begun: &super::starting::Beg
         if run.status.is_final() {
             return Ok(run);
         }
-        let news = async { while let Heard::Transient { .. } = listener.next().await {} };
+        let news = async { while let LiveEvent::Transient { .. } = listener.next().await {} };
         tokio::select! {
             () = news => {}
             () = tokio::time::sleep(POLL) => {}
@@ -52,8 +56,8 @@ pub async fn wait(app: &App, principal: &Principal, begun: &super::starting::Beg
 }
 
 /// What the agent said last.
-pub(super) async fn said(tx: &mut Tx, run: RunId) -> Result<Option<String>> {
-    let parts = store::trees::last_said(tx, run).await?;
+pub(super) async fn last_answer(tx: &mut Tx, run: RunId) -> Result<Option<String>> {
+    let parts = store::trees::last_answer(tx, run).await?;
     Ok(parts
         .map(|parts| words(&parts))
         .filter(|text| !text.trim().is_empty())
@@ -67,7 +71,7 @@ pub(super) async fn outcome(
     status: RunStatus,
     error: Option<&str>,
 ) -> Result<String> {
-    let said = said(tx, run).await?.unwrap_or_default();
+    let said = last_answer(tx, run).await?.unwrap_or_default();
     Ok(match (status, error) {
         (RunStatus::Failed, Some(error)) => {
             cut(&format!("{said}\n\nfailed: {error}")).trim().to_owned()
@@ -80,14 +84,14 @@ pub(super) async fn outcome(
 }
 
 /// After a run has ended, or might have. What cannot be done now is done by the clock.
-pub async fn settle(app: &App, tenant: TenantId, run: RunId) {
-    if let Err(error) = try_to_settle(app, tenant, run).await {
+pub async fn finalize(app: &App, tenant: TenantId, run: RunId) {
+    if let Err(error) = try_to_finalize(app, tenant, run).await {
         tracing::warn!(%run, %error, "the end of a run is not told at once; trying again");
     }
 }
 
-async fn try_to_settle(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
-    call_back(app, tenant, run).await?;
+async fn try_to_finalize(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
+    notify_session(app, tenant, run).await?;
     let mut tx = app.db.tenant(tenant).await?;
     if store::trees::close(&mut tx, run).await? {
         tx.commit().await?;
@@ -97,14 +101,14 @@ async fn try_to_settle(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
 
 /// Tells the session that waits for a run. If it is idle it goes on at once; if it is busy what it is told waits,
 /// together with whatever else comes, for its next turn.
-async fn call_back(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
+async fn notify_session(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
     let mut tx = app.db.tenant(tenant).await?;
     let Some((user, session)) = store::trees::awaiting(&mut tx, run).await? else {
         return Ok(());
     };
     let conversation = match store::conversations::get(&mut tx, &user, session, true).await {
         Ok(conversation) => Some(conversation),
-        // Nobody is left to tell.
+        // The session is gone, so there is nothing to notify.
         Err(Error::NotFound(_)) => None,
         Err(error) => return Err(error),
     };
@@ -133,7 +137,7 @@ async fn call_back(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
             conversation: &conversation,
             principal: &due.principal,
             kind: RunKind::Turn,
-            place: Place::InTree {
+            place: RunPlacement::InTree {
                 given: continue_tree(&due, &params),
                 parent_waits: false,
             },
@@ -160,12 +164,12 @@ async fn call_back(app: &App, tenant: TenantId, run: RunId) -> Result<()> {
     Ok(())
 }
 
-/// The turn that is told goes on with the tree of the run that has ended, unless it has one of its own.
+/// The notified turn continues the tree of the run that has ended, unless it has a tree of its own.
 fn continue_tree<'a>(
-    due: &Due,
+    due: &DueCallback,
     params: &'a serde_json::Map<String, serde_json::Value>,
-) -> Given<'a> {
-    Given {
+) -> TreeValues<'a> {
+    TreeValues {
         branch: Branch {
             root: due.branch.root,
             parent: Some(due.run),
@@ -178,12 +182,12 @@ fn continue_tree<'a>(
 }
 
 /// Settles the runs that no process has settled.
-pub async fn settle_due(app: &Arc<App>) -> Result<()> {
+pub async fn finalize_due(app: &Arc<App>) -> Result<()> {
     let mut tx = app.db.system().await?;
-    let due = store::trees::unsettled(&mut tx, BATCH).await?;
+    let due = store::trees::list_unsettled(&mut tx, BATCH).await?;
     drop(tx);
     for (tenant, run) in due {
-        settle(app, tenant, run).await;
+        finalize(app, tenant, run).await;
     }
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::{
     store::{
         self, Tx,
         runs::{NewRun, OpenRuns},
-        trees::Given,
+        trees::TreeValues,
     },
 };
 
@@ -30,7 +30,7 @@ pub struct RunRequest<'a> {
     pub conversation: &'a Conversation,
     pub principal: &'a Principal,
     pub kind: RunKind,
-    pub place: Place<'a>,
+    pub place: RunPlacement<'a>,
     /// What the run answers.
     pub role: Role,
     pub parts: &'a [Part],
@@ -40,14 +40,14 @@ pub struct RunRequest<'a> {
 }
 
 /// Where a run stands among others.
-pub enum Place<'a> {
+pub enum RunPlacement<'a> {
     /// For itself.
     Alone,
     /// In the tree of another one, if that has a tree.
     WithRun(RunId),
     /// At a place of a tree. If the run above waits for the end of this one, this one works without a permit of its own.
     InTree {
-        given: Given<'a>,
+        given: TreeValues<'a>,
         parent_waits: bool,
     },
 }
@@ -68,10 +68,10 @@ pub async fn open(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<Op
     let permit = if stopping {
         None
     } else {
-        app.places.take(&request.principal.sharer())
+        app.run_slots.take(&request.principal.sharer())
     };
     let parent_waits =
-        matches!(&request.place, Place::InTree { parent_waits, .. } if *parent_waits);
+        matches!(&request.place, RunPlacement::InTree { parent_waits, .. } if *parent_waits);
     let at_once = permit.is_some() || parent_waits && !stopping;
     let new = NewRun {
         id: request.id,
@@ -90,10 +90,10 @@ pub async fn open(app: &App, tx: &mut Tx, request: &RunRequest<'_>) -> Result<Op
         admit(app, request.principal, open)?;
     }
     let is_delegated = match &request.place {
-        Place::Alone => false,
-        Place::WithRun(other) => store::trees::follow(tx, written.run.id, *other).await?,
-        Place::InTree { given, .. } => {
-            store::trees::plant(tx, written.run.id, given).await?;
+        RunPlacement::Alone => false,
+        RunPlacement::WithRun(other) => store::trees::join_tree(tx, written.run.id, *other).await?,
+        RunPlacement::InTree { given, .. } => {
+            store::trees::insert_values(tx, written.run.id, given).await?;
             true
         }
     };
@@ -113,8 +113,7 @@ impl RunRequest<'_> {
     /// Whether a user or a program asks for it. What follows from earlier work is never refused, and a tree of runs has
     /// limits of its own.
     fn is_asked_for(&self) -> bool {
-        let is_child =
-            matches!(&self.place, Place::InTree { given, .. } if given.branch.parent.is_some());
+        let is_child = matches!(&self.place, RunPlacement::InTree { given, .. } if given.branch.parent.is_some());
         self.role == Role::User && !is_child
     }
 }

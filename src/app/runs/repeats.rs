@@ -9,18 +9,18 @@ use crate::{
         error::{Error, Result},
         ids::RunId,
         principal::Principal,
-        request_key::{Begun, Origin, REMEMBERED_HOURS, RequestKey},
+        request_key::{KeySource, KeyedRun, REMEMBERED_HOURS, RequestKey},
         run::RunStatus,
     },
     store::{self, Tx},
 };
 
-/// An SDK tries again within this time.
+/// The time within which an SDK repeats a request.
 const ATTEMPTS: Duration = Duration::from_secs(600);
 
-/// What came of a request with the same key.
-pub enum Earlier {
-    Same(Begun),
+/// What an earlier request with the same key began.
+pub enum EarlierRequest {
+    Same(KeyedRun),
     /// Its method, path or body was another one.
     Different,
 }
@@ -31,13 +31,13 @@ pub async fn earlier(
     app: &App,
     principal: &Principal,
     key: &RequestKey,
-) -> Result<Option<Earlier>> {
+) -> Result<Option<EarlierRequest>> {
     if !key.may_be_repeated() {
         return Ok(None);
     }
     let within = match key.origin {
-        Origin::Named => Duration::from_secs(3600) * REMEMBERED_HOURS.unsigned_abs(),
-        Origin::Attempt(_) => ATTEMPTS,
+        KeySource::Named => Duration::from_secs(3600) * REMEMBERED_HOURS.unsigned_abs(),
+        KeySource::Attempt(_) => ATTEMPTS,
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
     let found =
@@ -46,7 +46,7 @@ pub async fn earlier(
     let Some((begun, digest)) = found else {
         return Ok(None);
     };
-    if let (Some(run), Origin::Attempt(_)) = (begun.run, key.origin) {
+    if let (Some(run), KeySource::Attempt(_)) = (begun.run, key.origin) {
         let run = store::runs::get(&mut tx, &principal.user, run).await?;
         if run.status == RunStatus::Cancelled {
             return Ok(None);
@@ -54,9 +54,9 @@ pub async fn earlier(
     }
     tx.commit().await?;
     Ok(Some(if digest == key.digest {
-        Earlier::Same(begun)
+        EarlierRequest::Same(begun)
     } else {
-        Earlier::Different
+        EarlierRequest::Different
     }))
 }
 
@@ -66,7 +66,7 @@ pub async fn remember(
     tx: &mut Tx,
     principal: &Principal,
     key: Option<&RequestKey>,
-    begun: Begun,
+    begun: KeyedRun,
 ) -> Result<()> {
     let Some(key) = key else { return Ok(()) };
     if store::request_keys::insert(tx, &principal.user, key, begun).await? {

@@ -1,5 +1,6 @@
-//! Who works on what: runs that this process has claimed at birth, runs that wait, and runs whose worker
-//! died. Also the two loops that make replicas hear of each other: hints, and a look each second.
+//! Assigns runs to workers: runs that this process claimed when it created them, runs that wait, and runs
+//! whose worker died. It also has the two loops that inform replicas of each other: hints, and a poll each
+//! second.
 
 pub mod approvals;
 
@@ -19,7 +20,7 @@ use crate::app::{
     platform::{leases, polls::POLL},
     runs::{
         self,
-        places::{Place, Sharer},
+        run_slots::{RunSlot, Sharer},
         sign_outs,
     },
     servers::{credentials, registry},
@@ -81,7 +82,7 @@ impl Running {
 }
 
 /// A run that this process has claimed, with its place. A run that another one waits for has that one's.
-pub type Claim = (ClaimedRun, Option<Place>);
+pub type Claim = (ClaimedRun, Option<RunSlot>);
 
 /// Works a claimed run to its end. The token is cancelled when the user asks to stop.
 pub type Worker = fn(Arc<App>, ClaimedRun, CancellationToken) -> BoxFuture<'static, Result<RunEnd>>;
@@ -90,7 +91,7 @@ pub type Worker = fn(Arc<App>, ClaimedRun, CancellationToken) -> BoxFuture<'stat
 pub struct RunEnd {
     /// The turn that waits in the conversation.
     pub next: Option<RunId>,
-    /// Somebody may be waiting to be told, or the tree may be over.
+    /// Whether a session may wait for the end, or the tree may have ended.
     pub in_tree: bool,
 }
 
@@ -102,28 +103,28 @@ pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Claim>) {
             () = app.shutdown.cancelled() => break,
         }
     }
-    // Claimed in the last moment: handed back.
+    // Runs that were claimed at the last moment are handed back.
     inbox.close();
     while let Some((run, _permit)) = inbox.recv().await {
-        give_back(&app, &run).await;
+        release_run(&app, &run).await;
     }
 }
 
 /// Claims runs that nobody works on, tenant by tenant and user by user in turn, if there is a place for them.
-pub async fn take_up(app: &Arc<App>) -> Result<()> {
-    if app.places.is_full() {
+pub async fn claim_waiting(app: &Arc<App>) -> Result<()> {
+    if app.run_slots.is_full() {
         return Ok(());
     }
     let mut tx = app.db.system().await?;
-    let mut found = store::runs::claimable(&mut tx, BATCH, &app.places.full_shares()).await?;
+    let mut found = store::runs::claimable(&mut tx, BATCH, &app.run_slots.full_shares()).await?;
     drop(tx);
     while !found.is_empty() {
-        if app.places.is_full() {
-            app.places.note_refused();
+        if app.run_slots.is_full() {
+            app.run_slots.note_refused();
             break;
         }
         // Whose tenant, and who, has waited longest for a turn; among their runs the oldest.
-        let next = (0..found.len()).min_by_key(|at| app.places.last_turn(&found[*at].sharer));
+        let next = (0..found.len()).min_by_key(|at| app.run_slots.last_turn(&found[*at].sharer));
         let run = found.remove(next.expect("there is one"));
         // The others need not wait for one that cannot be read, or whose user has a share of the places already.
         if let Err(error) = take(app, run.id, &run.sharer).await {
@@ -135,7 +136,7 @@ pub async fn take_up(app: &Arc<App>) -> Result<()> {
 
 /// Claims one run, if there is a place for its user.
 async fn take(app: &Arc<App>, id: RunId, sharer: &Sharer) -> Result<()> {
-    let Some(permit) = app.places.take(sharer) else {
+    let Some(permit) = app.run_slots.take(sharer) else {
         return Ok(());
     };
     let tenant = sharer.0;
@@ -152,8 +153,8 @@ async fn take(app: &Arc<App>, id: RunId, sharer: &Sharer) -> Result<()> {
     Ok(())
 }
 
-/// Works on a run in a task of its own; `stopping`: only to its end.
-fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<Place>, stopping: bool) {
+/// Works on a run in a task of its own. `stopping`: the run is only brought to its end.
+fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<RunSlot>, stopping: bool) {
     let app = app.clone();
     let tracker = app.tasks.clone();
     tracker.spawn(async move {
@@ -174,12 +175,12 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<Place>, stopping: bool)
                     start_next(&app, next, &run.principal.sharer()).await;
                 }
                 if end.in_tree {
-                    runs::ending::settle(&app, run.tenant, run.id).await;
+                    runs::ending::finalize(&app, run.tenant, run.id).await;
                 }
             }
             Ok(Err(Error::Conflict(reason))) => {
                 tracing::info!(run = %run.id, reason, "a run is left to another worker");
-                give_back(&app, &run).await;
+                release_run(&app, &run).await;
             }
             Ok(Err(error)) => tracing::error!(run = %run.id, error = ?error, "a run broke off; it is taken up again"),
             Err(_) => tracing::error!(run = %run.id, "a run panicked; it is taken up again when its lease ends"),
@@ -190,7 +191,7 @@ fn start(app: &Arc<App>, run: ClaimedRun, permit: Option<Place>, stopping: bool)
 
 /// Holds the lease and hears a wish to cancel.
 async fn hold(app: &App, run: &ClaimedRun, cancel: &CancellationToken) -> leases::LeaseEnd {
-    leases::hold(app, "run", || async move {
+    leases::renew_until_lost(app, "run", || async move {
         let mut tx = app.db.tenant(run.tenant).await?;
         let cancelled = store::runs::heartbeat(&mut tx, run, app.config.run_lease).await?;
         tx.commit().await?;
@@ -214,15 +215,15 @@ async fn start_next(app: &Arc<App>, next: RunId, sharer: &Sharer) {
 
 /// A place is free: starts runs that waited for one.
 async fn start_refused(app: &Arc<App>) {
-    if app.shutdown.is_cancelled() || !app.places.take_refused() {
+    if app.shutdown.is_cancelled() || !app.run_slots.take_refused() {
         return;
     }
-    if let Err(error) = take_up(app).await {
+    if let Err(error) = claim_waiting(app).await {
         tracing::warn!(%error, "waiting runs are not started at once; they are found within a second");
     }
 }
 
-async fn give_back(app: &App, run: &ClaimedRun) {
+async fn release_run(app: &App, run: &ClaimedRun) {
     let given = async {
         let mut tx = app.db.tenant(run.tenant).await?;
         store::runs::release(&mut tx, run).await?;
@@ -255,7 +256,7 @@ pub async fn send_hints(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<Hint>)
 }
 
 /// Hears the hints of the others, and reconnects when it must.
-pub async fn hear_hints(app: Arc<App>) {
+pub async fn receive_hints(app: Arc<App>) {
     let hear = async {
         loop {
             let heard = async {
@@ -314,18 +315,18 @@ pub(crate) async fn find_news(
     app: &Arc<App>,
     known: &mut HashMap<ConversationId, i64>,
 ) -> Result<()> {
-    let listened = app.live.listened();
-    if listened.is_empty() {
+    let listened_conversations = app.live.listened_conversations();
+    if listened_conversations.is_empty() {
         known.clear();
         return Ok(());
     }
     let mut tx = app.db.system().await?;
-    let last: HashMap<_, _> = store::conversations::last_events(&mut tx, &listened)
+    let last: HashMap<_, _> = store::conversations::last_events(&mut tx, &listened_conversations)
         .await?
         .into_iter()
         .collect();
     drop(tx);
-    for (tenant, id) in &listened {
+    for (tenant, id) in &listened_conversations {
         // One that is not there any more is news, too. One that is new here may have news that came
         // between the listener's own look and this one.
         let last = last.get(id);

@@ -59,7 +59,7 @@ async fn stop(
     };
     let open = store::runs::open_of_user(&mut tx, user).await?;
     let open: Vec<RunId> = open.into_iter().filter(|run| Some(*run) != but).collect();
-    // Nobody is called back: the session that would go on with it is the user's as well.
+    // No session is notified: the session that would continue belongs to the same user.
     store::trees::stop(&mut tx, &open).await?;
     tx.commit().await?;
     settle(app, tenant, withdrawn);

@@ -1,12 +1,12 @@
-//! Runs that somebody starts who is no person at a keyboard: a program, or an agent by the orchestrator. A session
-//! that a run of another one starts belongs to it; its scope is that of the tree, whoever asks for what.
+//! Runs that a program or an agent (by the orchestrator) starts. A session that a run starts in another
+//! session belongs to that run; its scope is that of the tree.
 
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::{
-    opening::{self, Place, RunRequest},
+    opening::{self, RunPlacement, RunRequest},
     repeats,
 };
 use crate::{
@@ -26,11 +26,11 @@ use crate::{
         request_key::{self, RequestKey},
         run::{Branch, Conversation, RunKind, RunValues},
     },
-    store::{self, Tx, trees::Given},
+    store::{self, Tx, trees::TreeValues},
 };
 
 /// What is to be run.
-pub enum Target {
+pub enum RunTarget {
     /// An agent, in a session of its own.
     Start { agent: String },
     /// What follows in a session.
@@ -38,8 +38,8 @@ pub enum Target {
 }
 
 /// A run that somebody wants.
-pub struct Wanted {
-    pub target: Target,
+pub struct RunSpec {
+    pub target: RunTarget,
     pub prompt: String,
     pub params: Map<String, Value>,
     /// Of a program; a run that another run starts has that one's.
@@ -54,7 +54,7 @@ pub struct Wanted {
 
 /// Who wants it.
 #[derive(Clone, Copy)]
-pub enum By<'a> {
+pub enum RunInitiator<'a> {
     Program(&'a Principal),
     /// `waits`: it does nothing else until the new run has ended, which therefore works in its place.
     Run {
@@ -65,13 +65,13 @@ pub enum By<'a> {
 
 /// A run that was created.
 #[derive(Clone, Debug)]
-pub struct Begun {
+pub struct StartedRun {
     pub run: RunId,
     pub session: ConversationId,
     pub agent: AgentId,
 }
 
-impl<'a> By<'a> {
+impl<'a> RunInitiator<'a> {
     fn principal(self) -> &'a Principal {
         match self {
             Self::Program(principal) => principal,
@@ -81,11 +81,11 @@ impl<'a> By<'a> {
 }
 
 /// Creates a run, or says why not; then nothing was created.
-pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> {
+pub async fn begin(app: &Arc<App>, by: RunInitiator<'_>, wanted: RunSpec) -> Result<StartedRun> {
     let principal = by.principal();
     let (agent, old) = match &wanted.target {
-        Target::Start { agent } => (agent.clone(), None),
-        Target::Resume { session } => {
+        RunTarget::Start { agent } => (agent.clone(), None),
+        RunTarget::Resume { session } => {
             let session = session_of(app, by, *session).await?;
             (session.agent.to_string(), Some(session.id))
         }
@@ -97,18 +97,20 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
     let text = message(&pack, &wanted)?;
     let id = RunId::new();
     let params = match old {
-        Some(session) if wanted.params.is_empty() => given_before(app, principal, session).await?,
+        Some(session) if wanted.params.is_empty() => {
+            params_of_session(app, principal, session).await?
+        }
         _ => wanted.params.clone(),
     };
     let scope = checked(app, by, &pack, id, old, (&wanted.scope, &params)).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = conversation(&mut tx, principal, &pack, old, &text).await?;
     if let (None, Some(parent)) = (old, wanted.parent_session) {
-        store::trees::adopt(&mut tx, conversation.id, parent).await?;
+        store::trees::set_parent(&mut tx, conversation.id, parent).await?;
     }
     usage::admit(app, &mut tx, principal).await?;
     let branch = branch(app, &mut tx, by, id).await?;
-    let given = Given {
+    let given = TreeValues {
         branch,
         params: &params,
         scope: scope.as_deref(),
@@ -119,9 +121,9 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
         conversation: &conversation,
         principal,
         kind: RunKind::Turn,
-        place: Place::InTree {
+        place: RunPlacement::InTree {
             given,
-            parent_waits: matches!(by, By::Run { waits: true, .. }),
+            parent_waits: matches!(by, RunInitiator::Run { waits: true, .. }),
         },
         role: Role::User,
         parts: &[Part::text(text)],
@@ -129,7 +131,7 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
         title: None,
     };
     let opened = opening::open(app, &mut tx, &request).await?;
-    let begun = request_key::Begun {
+    let begun = request_key::KeyedRun {
         conversation: conversation.id,
         run: Some(id),
         message: None,
@@ -138,7 +140,7 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
     repeats::remember(&mut tx, principal, wanted.key.as_ref(), begun).await?;
     tx.commit().await?;
     opened.publish(app);
-    Ok(Begun {
+    Ok(StartedRun {
         run: id,
         session: conversation.id,
         agent: conversation.agent,
@@ -146,12 +148,16 @@ pub async fn begin(app: &Arc<App>, by: By<'_>, wanted: Wanted) -> Result<Begun> 
 }
 
 /// The run that an earlier request began.
-pub async fn begun(app: &App, principal: &Principal, earlier: request_key::Begun) -> Result<Begun> {
+pub async fn load_started(
+    app: &App,
+    principal: &Principal,
+    earlier: request_key::KeyedRun,
+) -> Result<StartedRun> {
     let own = own(app, principal, earlier.conversation).await?;
     let run = earlier
         .run
         .ok_or_else(|| Error::NotFound(Thing::Conversation(own.id)))?;
-    Ok(Begun {
+    Ok(StartedRun {
         run,
         session: own.id,
         agent: own.agent,
@@ -159,7 +165,7 @@ pub async fn begun(app: &App, principal: &Principal, earlier: request_key::Begun
 }
 
 /// The message that a run answers.
-fn message(pack: &Pack, wanted: &Wanted) -> Result<String> {
+fn message(pack: &Pack, wanted: &RunSpec) -> Result<String> {
     let agent = pack.id();
     if pack.llm.provider == Provider::None {
         return Err(Error::Conflict(format!(
@@ -185,7 +191,7 @@ fn message(pack: &Pack, wanted: &Wanted) -> Result<String> {
         ));
     }
     // A session was given what it needs when it was started.
-    if matches!(wanted.target, Target::Start { .. }) || !wanted.params.is_empty() {
+    if matches!(wanted.target, RunTarget::Start { .. }) || !wanted.params.is_empty() {
         params::check(pack.params.as_ref(), &wanted.params).map_err(|unfit| {
             Error::invalid(
                 format!("params.{}", unfit.name),
@@ -199,7 +205,7 @@ fn message(pack: &Pack, wanted: &Wanted) -> Result<String> {
 /// Whether the servers of the pack can be had with what the run is given; its scope, sealed.
 async fn checked(
     app: &App,
-    by: By<'_>,
+    by: RunInitiator<'_>,
     pack: &Arc<Pack>,
     id: RunId,
     session: Option<ConversationId>,
@@ -207,25 +213,25 @@ async fn checked(
 ) -> Result<Option<Vec<u8>>> {
     let tenant = by.principal().tenant;
     let scope = match by {
-        By::Program(_) => scope.clone(),
-        By::Run { caller, .. } => run_values::stored(app, tenant, caller.run).await?.0,
+        RunInitiator::Program(_) => scope.clone(),
+        RunInitiator::Run { caller, .. } => run_values::stored(app, tenant, caller.run).await?.0,
     };
     let values = RunValues {
         scope,
         params: params.clone(),
         run_id: id,
-        // Of a session that is still to be made any id is as good.
+        // For a session that does not exist yet, any id will do.
         session_id: session.unwrap_or_else(ConversationId::new),
     };
     run_values::filled_in(app, tenant, pack, &values).await?;
     match by {
-        By::Program(_) => run_values::sealed(app, tenant, id, &values.scope).await,
-        By::Run { .. } => Ok(None),
+        RunInitiator::Program(_) => run_values::sealed(app, tenant, id, &values.scope).await,
+        RunInitiator::Run { .. } => Ok(None),
     }
 }
 
-/// What a session was given, when nothing else is said: its servers may want it again.
-async fn given_before(
+/// The parameters of a session, when a run names none: its servers may need them again.
+async fn params_of_session(
     app: &App,
     principal: &Principal,
     session: ConversationId,
@@ -234,10 +240,14 @@ async fn given_before(
     store::trees::params_of(&mut tx, session).await
 }
 
-/// A session that may be gone on with: a program's own user's, or one that the asking session started.
-async fn session_of(app: &App, by: By<'_>, session: ConversationId) -> Result<Conversation> {
+/// A session that may be resumed: one of the program's own user, or one that the calling session started.
+async fn session_of(
+    app: &App,
+    by: RunInitiator<'_>,
+    session: ConversationId,
+) -> Result<Conversation> {
     let conversation = own(app, by.principal(), session).await?;
-    if let By::Run { caller, .. } = by {
+    if let RunInitiator::Run { caller, .. } = by {
         let mut tx = app.db.tenant(caller.principal.tenant).await?;
         let children =
             store::trees::children(&mut tx, &caller.principal.user, caller.session).await?;
@@ -282,8 +292,8 @@ async fn conversation(
 }
 
 /// The place of a new run. One that another run starts is counted, under the lock of their tree.
-async fn branch(app: &App, tx: &mut Tx, by: By<'_>, id: RunId) -> Result<Branch> {
-    let By::Run { caller, .. } = by else {
+async fn branch(app: &App, tx: &mut Tx, by: RunInitiator<'_>, id: RunId) -> Result<Branch> {
+    let RunInitiator::Run { caller, .. } = by else {
         return Ok(Branch {
             root: id,
             parent: None,
@@ -291,7 +301,7 @@ async fn branch(app: &App, tx: &mut Tx, by: By<'_>, id: RunId) -> Result<Branch>
         });
     };
     let gone = || Error::NotFound(Thing::Run(caller.run));
-    let parent = store::trees::branch(tx, caller.run)
+    let parent = store::trees::branch_of(tx, caller.run)
         .await?
         .ok_or_else(gone)?;
     let store::trees::Count {

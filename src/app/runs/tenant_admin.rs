@@ -64,7 +64,7 @@ pub struct InForce {
 }
 
 fn view(app: &App, tenant: Tenant) -> TenantView {
-    let daily = tenant.limits.over(&app.config.daily());
+    let daily = tenant.limits.effective(&app.config.daily());
     let in_force = InForce {
         runs_per_user: daily.user_runs,
         tokens_per_user: daily.user_tokens,
@@ -134,7 +134,7 @@ pub async fn change(
     change: TenantChange,
 ) -> Result<TenantView> {
     let (tenant, changed) = accounts::change_tenant(&app.db, &app.clock, name, change).await?;
-    // Even if it was suspended before: whoever did that may have been cut off.
+    // Also if it was suspended before: the earlier request may have failed half-way.
     if changed || tenant.suspended_at.is_some() {
         tell(app, tenant.id).await?;
     }

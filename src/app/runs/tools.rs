@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     deleting, ending,
-    starting::{Begun, By, Target, Wanted, begin},
+    starting::{RunInitiator, RunSpec, RunTarget, StartedRun, begin},
 };
 use crate::{
     app::{
@@ -26,7 +26,7 @@ use crate::{
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Start {
+struct StartArguments {
     agent_name: String,
     #[serde(default)]
     prompt: String,
@@ -37,7 +37,7 @@ struct Start {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Resume {
+struct ResumeArguments {
     session_id: String,
     prompt: String,
     mode: Option<String>,
@@ -45,13 +45,13 @@ struct Resume {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct One {
+struct SessionArguments {
     session_id: String,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+struct NoArguments {}
 
 /// Makes a call for a run: the result, or a sentence for its model.
 pub async fn call(
@@ -61,11 +61,11 @@ pub async fn call(
     arguments: Map<String, Value>,
 ) -> Result<Value, String> {
     let done = match tool {
-        "list_agent_blueprints" => match read::<Nothing>(arguments) {
+        "list_agent_blueprints" => match read::<NoArguments>(arguments) {
             Ok(_) => blueprints(app, caller).await,
             Err(error) => Err(error),
         },
-        "list_agent_sessions" => match read::<Nothing>(arguments) {
+        "list_agent_sessions" => match read::<NoArguments>(arguments) {
             Ok(_) => sessions(app, caller).await,
             Err(error) => Err(error),
         },
@@ -74,18 +74,18 @@ pub async fn call(
             Err(error) => Err(error),
         },
         "resume_agent_session" => match read(arguments) {
-            Ok(resume) => resumed(app, caller, resume).await,
+            Ok(resume) => resume_session(app, caller, resume).await,
             Err(error) => Err(error),
         },
-        "get_agent_session_status" => match read::<One>(arguments) {
+        "get_agent_session_status" => match read::<SessionArguments>(arguments) {
             Ok(one) => status(app, caller, &one.session_id).await,
             Err(error) => Err(error),
         },
-        "get_agent_session_result" => match read::<One>(arguments) {
+        "get_agent_session_result" => match read::<SessionArguments>(arguments) {
             Ok(one) => result(app, caller, &one.session_id).await,
             Err(error) => Err(error),
         },
-        DELETE_ALL => match read::<Nothing>(arguments) {
+        DELETE_ALL => match read::<NoArguments>(arguments) {
             Ok(_) => delete_all(app, caller).await,
             Err(error) => Err(error),
         },
@@ -151,10 +151,10 @@ async fn sessions(app: &App, caller: &RunCaller) -> Result<Value> {
     Ok(json!({ "sessions": shown.collect::<Vec<_>>() }))
 }
 
-async fn started(app: &Arc<App>, caller: &RunCaller, start: Start) -> Result<Value> {
+async fn started(app: &Arc<App>, caller: &RunCaller, start: StartArguments) -> Result<Value> {
     let mode = mode(start.mode.as_deref())?;
-    let wanted = Wanted {
-        target: Target::Start {
+    let wanted = RunSpec {
+        target: RunTarget::Start {
             agent: start.agent_name,
         },
         prompt: start.prompt,
@@ -167,10 +167,14 @@ async fn started(app: &Arc<App>, caller: &RunCaller, start: Start) -> Result<Val
     run(app, caller, mode, wanted).await
 }
 
-async fn resumed(app: &Arc<App>, caller: &RunCaller, resume: Resume) -> Result<Value> {
+async fn resume_session(
+    app: &Arc<App>,
+    caller: &RunCaller,
+    resume: ResumeArguments,
+) -> Result<Value> {
     let mode = mode(resume.mode.as_deref())?;
-    let wanted = Wanted {
-        target: Target::Resume {
+    let wanted = RunSpec {
+        target: RunTarget::Resume {
             session: parse(&resume.session_id)?,
         },
         prompt: resume.prompt,
@@ -189,10 +193,10 @@ fn mode(name: Option<&str>) -> Result<Mode> {
     })
 }
 
-async fn run(app: &Arc<App>, caller: &RunCaller, mode: Mode, wanted: Wanted) -> Result<Value> {
+async fn run(app: &Arc<App>, caller: &RunCaller, mode: Mode, wanted: RunSpec) -> Result<Value> {
     let begun = begin(
         app,
-        By::Run {
+        RunInitiator::Run {
             caller,
             waits: mode == Mode::Sync,
         },
@@ -203,7 +207,7 @@ async fn run(app: &Arc<App>, caller: &RunCaller, mode: Mode, wanted: Wanted) -> 
         return Ok(json!({ "session_id": begun.session, "status": "pending" }));
     }
     let ended = ending::wait(app, &caller.principal, &begun).await?;
-    let Begun { session, run, .. } = begun;
+    let StartedRun { session, run, .. } = begun;
     if !ended.status.is_final() {
         let note = "it goes on; ask for its status later";
         return Ok(

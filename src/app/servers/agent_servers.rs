@@ -39,7 +39,7 @@ pub struct ServerView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<State>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub explained: Option<Explained>,
+    pub explained: Option<ServerDetails>,
 }
 
 /// A key of a run's scope, for whoever starts runs.
@@ -57,7 +57,7 @@ pub struct ScopeView {
 
 /// What only those see who run the agent.
 #[derive(Clone, Debug, Serialize)]
-pub struct Explained {
+pub struct ServerDetails {
     /// With its placeholders; absent when the entry is not there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
@@ -124,9 +124,9 @@ fn view(
         .servers
         .iter()
         .find(|server| server.id == reference.alias);
-    let explained = explain.then(|| Explained {
+    let explained = explain.then(|| ServerDetails {
         url: definition.map(|definition| definition.url.clone()),
-        problem: registry::trouble(app, snapshot, pack, reference),
+        problem: registry::resolution_problem(app, snapshot, pack, reference),
         config: entry
             .zip(merged.as_ref())
             .map(|(entry, keys)| {

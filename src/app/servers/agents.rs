@@ -67,7 +67,7 @@ pub async fn pack(app: &App, principal: &Principal, agent: &str) -> Result<Arc<P
     registry::pack_for(app, tenant.id, &pack).await
 }
 
-/// The pack as its author wrote it, where the tenant is known: within a transaction, where nothing else may wait for the database.
+/// The pack as its author wrote it, for use inside a transaction: it does not wait for the database.
 pub(in crate::app) fn pack_of(
     app: &App,
     tenant: &Tenant,

@@ -5,7 +5,7 @@
 //! change. Personal servers have no task: they never connect without a credential.
 
 mod listing;
-mod of_runs;
+mod per_run;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,7 +19,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 pub(in crate::app) use self::listing::discover;
-pub use self::of_runs::{catalog_of, key};
+pub use self::per_run::{catalog_of, key};
 use super::registry;
 use crate::app::App;
 use crate::{
@@ -49,12 +49,12 @@ const RETRY_MOST: Duration = Duration::from_secs(60);
 const RETRY_LASTING: Duration = Duration::from_secs(600);
 
 /// A shared server of an agent of a tenant.
-type Place = (TenantId, AgentId, ServerId);
+type SharedServerKey = (TenantId, AgentId, ServerId);
 
 #[derive(Default)]
 pub struct Connections {
-    servers: Mutex<HashMap<Place, SharedServer>>,
-    of_runs: of_runs::Catalogs,
+    servers: Mutex<HashMap<SharedServerKey, SharedServer>>,
+    per_run: per_run::Catalogs,
 }
 
 /// What is known of one shared server.
@@ -65,7 +65,7 @@ struct SharedServer {
     state: State,
 }
 
-/// How a server is, as people see it.
+/// The state of a server, as users see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum State {
@@ -127,9 +127,9 @@ pub struct ConnectionView {
 }
 
 impl ConnectionView {
-    /// Leaves what is for whoever talks to the agent: how many tools they may use, and whether a shared server is
-    /// down, not what is said where it should be.
-    pub fn narrow(&mut self, usable: usize) {
+    /// Keeps what a user of the agent may see: how many tools they may use, and whether a shared server is
+    /// down. The exact reason is replaced by a general sentence.
+    pub fn redact_for_user(&mut self, usable: usize) {
         self.tools = usable;
         self.dropped.clear();
         self.missing.clear();
@@ -210,7 +210,7 @@ impl Connections {
     /// Changes what is known, unless another version of the server has taken the place.
     fn update(
         &self,
-        place: &Place,
+        place: &SharedServerKey,
         spec: &Arc<ServerSpec>,
         change: impl FnOnce(&mut SharedServer),
     ) {
@@ -223,7 +223,7 @@ impl Connections {
         }
     }
 
-    fn servers(&self) -> MutexGuard<'_, HashMap<Place, SharedServer>> {
+    fn servers(&self) -> MutexGuard<'_, HashMap<SharedServerKey, SharedServer>> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -251,7 +251,7 @@ pub async fn supervise(app: Arc<App>) {
 /// Starts tasks for servers that are new or changed and stops those of servers that are gone. A tenant whose registry
 /// cannot be read keeps what it has, and stops no other tenant.
 async fn reconcile(app: &Arc<App>) -> Result<()> {
-    let mut wanted: HashMap<Place, Arc<ServerSpec>> = HashMap::new();
+    let mut wanted: HashMap<SharedServerKey, Arc<ServerSpec>> = HashMap::new();
     let mut unread: HashSet<(TenantId, AgentId)> = HashSet::new();
     let packs = app.library.snapshot();
     for tenant in app.accounts.tenants().await? {
@@ -311,9 +311,14 @@ fn is_same(kept: &ServerSpec, spec: &ServerSpec) -> bool {
 }
 
 /// Connects, discovers, and again whenever the server says that its tools changed.
-async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: CancellationToken) {
+async fn keep(
+    app: Arc<App>,
+    place: SharedServerKey,
+    spec: Arc<ServerSpec>,
+    stop: CancellationToken,
+) {
     let key = shared_key(place.0, &place.1, &place.2);
-    if let Err(error) = recall(&app, &place, &spec).await {
+    if let Err(error) = load_stored_catalog(&app, &place, &spec).await {
         tracing::warn!(%error, server = %place.2, "the stored catalog cannot be read");
     }
     let mut failures = 0;
@@ -327,7 +332,7 @@ async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: Cancella
         let (least, pause) = match discovered {
             Ok(discovery) => {
                 failures = 0;
-                (QUIET, learn(&app, &place, &spec, discovery).await)
+                (QUIET, store_discovery(&app, &place, &spec, discovery).await)
             }
             Err(error) => {
                 let (cause, reason) = (DownCause::from(error.kind), error.to_string());
@@ -358,7 +363,7 @@ async fn keep(app: Arc<App>, place: Place, spec: Arc<ServerSpec>, stop: Cancella
             () = stop.cancelled() => break,
         }
     }
-    // At the end of the process calls may still be under way; their connections end after them.
+    // When the process stops, calls may still be running; their connections are closed after them.
     if !app.shutdown.is_cancelled() {
         app.mcp.retire(&key, &spec).await;
     }
@@ -384,7 +389,11 @@ async fn changed(changes: &mut tokio::sync::broadcast::Receiver<Key>, key: &Key)
 }
 
 /// Takes over what an earlier process discovered, so that its tools are listed at once.
-async fn recall(app: &App, place: &Place, spec: &Arc<ServerSpec>) -> Result<()> {
+async fn load_stored_catalog(
+    app: &App,
+    place: &SharedServerKey,
+    spec: &Arc<ServerSpec>,
+) -> Result<()> {
     let mut tx = app.db.tenant(place.0).await?;
     let stored = store::catalogs::get(
         &mut tx,
@@ -402,7 +411,12 @@ async fn recall(app: &App, place: &Place, spec: &Arc<ServerSpec>) -> Result<()> 
 }
 
 /// Puts a discovery in force and stores it when it says something new. For how long it is fresh.
-async fn learn(app: &App, place: &Place, spec: &Arc<ServerSpec>, discovery: Discovery) -> Duration {
+async fn store_discovery(
+    app: &App,
+    place: &SharedServerKey,
+    spec: &Arc<ServerSpec>,
+    discovery: Discovery,
+) -> Duration {
     let catalog = Arc::new(catalog(app, &place.2, &discovery));
     let mut news = false;
     app.connections.update(place, spec, |server| {

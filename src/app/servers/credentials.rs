@@ -22,7 +22,7 @@ use moka::future::Cache;
 
 pub use self::{
     catalogs::{catalog_changed_elsewhere, follow_changes},
-    change::{Tested, put, put_checked, remove, remove_all, remove_by_id, test},
+    change::{TestOutcome, put, put_checked, remove, remove_all, remove_by_id, test},
     news::{changed_elsewhere, close_all, close_tenant, find_news},
     view::{FieldView, ServerConnection, get, list, views},
 };
@@ -33,7 +33,7 @@ use crate::app::{
 };
 use crate::{
     domain::{
-        connection::Trouble,
+        connection::ConnectionTestError,
         credential::{CredentialMeta, CredentialRef, CredentialState},
         error::{Error, Result},
         ids::{AgentId, CredentialId, ServerId, TenantId, UserId},
@@ -51,7 +51,7 @@ use crate::{
 /// Users whose credentials are known without a query; one who is idle is forgotten.
 const USERS: u64 = 20_000;
 const USER_IDLE: Duration = Duration::from_secs(60);
-/// DecryptedCredential credentials: as long as a connection may be idle.
+/// Decrypted credentials in memory, for as long as a connection may be idle.
 const DECRYPTED: u64 = 4096;
 const DECRYPTED_IDLE: Duration = Duration::from_secs(600);
 /// Catalogs of personal servers, looked up again after a while even if nobody says that they changed.
@@ -60,18 +60,18 @@ const CATALOG_LIFE: Duration = Duration::from_secs(60);
 /// A list that could not be refreshed is tried again after this time.
 const REFRESH_PAUSE: Duration = Duration::from_secs(30);
 
-type Whose = (TenantId, AgentId, UserId);
-type Listing = (TenantId, AgentId, ServerId, CatalogOwner);
+type UserOfAgent = (TenantId, AgentId, UserId);
+type CatalogKey = (TenantId, AgentId, ServerId, CatalogOwner);
 
 /// What this process knows of its users' credentials.
 pub struct Credentials {
-    users: Cache<Whose, Arc<UserCredentials>>,
+    users: Cache<UserOfAgent, Arc<UserCredentials>>,
     decrypted: Cache<(CredentialId, u64), Arc<DecryptedCredential>>,
-    catalogs: Cache<Listing, Arc<Catalog>>,
+    catalogs: Cache<CatalogKey, Arc<Catalog>>,
     /// Lists being refreshed, or not to be asked for again so soon.
-    refreshing: Cache<Listing, ()>,
+    refreshing: Cache<CatalogKey, ()>,
     /// One change of a credential at a time.
-    changing: Cache<(Whose, ServerId), Arc<tokio::sync::Mutex<()>>>,
+    changing: Cache<(UserOfAgent, ServerId), Arc<tokio::sync::Mutex<()>>>,
     /// Connections made to try what is no row yet.
     trials: Mutex<HashSet<Key>>,
 }
@@ -89,12 +89,12 @@ struct DecryptedCredential {
 }
 
 /// How to reach a personal server for one user.
-pub struct Connection {
+pub struct ResolvedConnection {
     pub key: Key,
     pub spec: Arc<ServerSpec>,
 }
 
-/// What a user sees of one server: its catalog, and whether they may use it.
+/// A server as one user sees it: its catalog, and whether the user may use it.
 pub struct ServerAccess {
     pub catalog: Option<Arc<Catalog>>,
     pub usable: bool,
@@ -172,7 +172,11 @@ pub async fn of_user(
 }
 
 /// What a principal sees of the servers of a pack, in its order.
-pub async fn seen(app: &Arc<App>, principal: &Principal, pack: &Pack) -> Result<Vec<ServerAccess>> {
+pub async fn server_access(
+    app: &Arc<App>,
+    principal: &Principal,
+    pack: &Pack,
+) -> Result<Vec<ServerAccess>> {
     let personal = pack
         .servers
         .iter()
@@ -231,7 +235,7 @@ pub async fn connection(
     principal: &Principal,
     agent: &AgentId,
     spec: &Arc<ServerSpec>,
-) -> Result<Option<Connection>> {
+) -> Result<Option<ResolvedConnection>> {
     let credentials = of_user(app, principal, agent).await?;
     let Some(held) = credentials.active(&spec.id) else {
         return Ok(None);
@@ -239,7 +243,7 @@ pub async fn connection(
     let Some(decrypted) = decrypt(app, principal, agent, held, spec).await? else {
         return Ok(None);
     };
-    Ok(Some(Connection {
+    Ok(Some(ResolvedConnection {
         key: key(&credential(principal, agent, &spec.id, held)),
         spec: decrypted.spec.clone(),
     }))
@@ -306,7 +310,7 @@ async fn decrypt(
     }
 }
 
-/// The server said no to this credential for good: its tools leave the toolbox.
+/// Marks a credential that the server has rejected for good: its tools leave the toolbox.
 pub async fn reject(app: &App, principal: &Principal, connection: &Key) -> Result<()> {
     let credentials = of_user(app, principal, &connection.agent).await?;
     let Some(held) = credentials
@@ -316,7 +320,7 @@ pub async fn reject(app: &App, principal: &Principal, connection: &Key) -> Resul
         return Ok(());
     };
     let credential = credential(principal, &connection.agent, &connection.server, held);
-    let reason = Trouble::Unauthorized.code();
+    let reason = ConnectionTestError::Unauthorized.code();
     mark_credential(&app.db, &credential, CredentialState::Rejected, reason).await?;
     forget_marked(app, &credential).await;
     Ok(())
@@ -336,7 +340,11 @@ async fn forget_marked(app: &App, credential: &CredentialRef) {
 
 /// The servers of which the principal has to be told that their credential needs attention. Whoever asks
 /// first tells; the answer is empty from then on.
-pub async fn untold(app: &App, principal: &Principal, pack: &Pack) -> Result<Vec<String>> {
+pub async fn credentials_to_report(
+    app: &App,
+    principal: &Principal,
+    pack: &Pack,
+) -> Result<Vec<String>> {
     if pack
         .servers
         .iter()
@@ -371,7 +379,7 @@ async fn changed(app: &App, tenant: TenantId, agent: &AgentId, user: &UserId) {
     });
 }
 
-fn whose(principal: &Principal, agent: &AgentId) -> Whose {
+fn whose(principal: &Principal, agent: &AgentId) -> UserOfAgent {
     (principal.tenant, agent.clone(), principal.user.clone())
 }
 

@@ -24,7 +24,7 @@ use crate::{
     store,
 };
 
-/// More than a call waits for a run.
+/// Added to the time that a call waits for a run.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// Makes a call of one tool for a run: the result, or a sentence for its model.
@@ -102,7 +102,7 @@ pub async fn call(
     let arguments = serde_json::from_str(arguments.get())
         .map_err(|_| CallError::NotSent("the arguments of a tool are a JSON object".to_owned()))?;
     let patience = app.config.run_wait + MARGIN;
-    // In a task of its own: what it has begun it also ends when nobody waits for it any more.
+    // The call runs in a task of its own, so that it is completed even when its caller has left.
     let made = async {
         let handler = app.orchestrator.handler;
         let work = handler(app.clone(), caller.clone(), tool.to_owned(), arguments);

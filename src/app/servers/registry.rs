@@ -21,7 +21,7 @@ use moka::future::Cache;
 use tokio::sync::Notify;
 
 pub use self::{
-    change::{EntryView, Found, IfMatch, create, get, list, remove, update},
+    change::{ChangeOutcome, EntryView, IfMatch, create, get, list, remove, update},
     secrets::{SecretView, list_secrets, put_secret, remove_secret},
 };
 use crate::app::{App, platform::keys::contexts};
@@ -32,9 +32,9 @@ use crate::{
         ids::{AgentId, TenantId},
         pack::Pack,
         registry::{
-            Definition, Entry, EntryId, Grants, Rules, Sealable, ServerRef,
+            Definition, Entry, EntryId, Grants, Rules, SensitiveValues, ServerRef,
             merge::{depends_on_run, merge},
-            resolve::{self, ResolveError, ResolvedServer, RunValues, Sources},
+            resolve::{self, ReferenceValues, ResolveError, ResolvedServer, Sources},
         },
         secret::Secret,
     },
@@ -57,7 +57,7 @@ pub struct Registry {
     /// How often each tenant's registry has changed, as far as this process knows.
     changes: Mutex<HashMap<TenantId, u64>>,
     /// Packs as tenants see them.
-    packs: Cache<(TenantId, AgentId), Arc<Served>>,
+    packs: Cache<(TenantId, AgentId), Arc<ResolvedPack>>,
     news: Notify,
 }
 
@@ -72,7 +72,7 @@ pub struct RegistrySnapshot {
 }
 
 /// A pack with the servers that it takes from one state of the registry.
-struct Served {
+struct ResolvedPack {
     base: Arc<Pack>,
     stamp: String,
     pack: Arc<Pack>,
@@ -80,7 +80,7 @@ struct Served {
 
 /// Why a run's servers were not resolved.
 #[derive(Debug, thiserror::Error)]
-pub enum Unresolved {
+pub enum ResolutionError {
     /// The caller can mend it: nothing was begun.
     #[error(transparent)]
     Config(#[from] ResolveError),
@@ -88,11 +88,11 @@ pub enum Unresolved {
     Failed(#[from] Error),
 }
 
-impl From<Unresolved> for Error {
-    fn from(error: Unresolved) -> Self {
+impl From<ResolutionError> for Error {
+    fn from(error: ResolutionError) -> Self {
         match error {
-            Unresolved::Config(error) => error.into(),
-            Unresolved::Failed(error) => error,
+            ResolutionError::Config(error) => error.into(),
+            ResolutionError::Failed(error) => error,
         }
     }
 }
@@ -169,7 +169,14 @@ pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<A
     }
     let mut servers = Vec::new();
     for reference in &pack.references {
-        match resolve_one(app, &snapshot, pack, reference, &RunValues::default(), true) {
+        match resolve_one(
+            app,
+            &snapshot,
+            pack,
+            reference,
+            &ReferenceValues::default(),
+            true,
+        ) {
             Ok(Some(resolved)) => servers.push(resolved),
             Ok(None) => {}
             Err(reason) => {
@@ -178,7 +185,7 @@ pub async fn pack_for(app: &App, tenant: TenantId, pack: &Arc<Pack>) -> Result<A
         }
     }
     let served = with_servers(pack, &servers);
-    let new = Served {
+    let new = ResolvedPack {
         base: pack.clone(),
         stamp: snapshot.stamp.clone(),
         pack: served.clone(),
@@ -193,8 +200,8 @@ pub async fn resolve(
     app: &App,
     tenant: TenantId,
     pack: &Pack,
-    values: &RunValues,
-) -> Result<Vec<ResolvedServer>, Unresolved> {
+    values: &ReferenceValues,
+) -> Result<Vec<ResolvedServer>, ResolutionError> {
     if pack.references.is_empty() {
         return Ok(Vec::new());
     }
@@ -212,8 +219,8 @@ pub async fn pack_for_run(
     app: &App,
     tenant: TenantId,
     pack: &Arc<Pack>,
-    values: &RunValues,
-) -> Result<Arc<Pack>, Unresolved> {
+    values: &ReferenceValues,
+) -> Result<Arc<Pack>, ResolutionError> {
     Ok(with_servers(
         pack,
         &resolve(app, tenant, pack, values).await?,
@@ -237,13 +244,13 @@ fn with_servers(pack: &Arc<Pack>, resolved: &[ResolvedServer]) -> Arc<Pack> {
     Arc::new(served)
 }
 
-/// `Ok(None)`: it is another server for each run, and there is none (`outside`).
+/// Resolves one reference. `Ok(None)`: the server differs for each run, and there is no run (`outside`).
 fn resolve_one(
     app: &App,
     snapshot: &RegistrySnapshot,
     pack: &Pack,
     reference: &ServerRef,
-    values: &RunValues,
+    values: &ReferenceValues,
     outside: bool,
 ) -> Result<Option<ResolvedServer>, ResolveError> {
     let Some((entry, rules)) = entry_of(app, snapshot, pack, reference) else {
@@ -263,14 +270,14 @@ fn resolve_one(
 }
 
 /// Why a reference cannot be resolved, for people; `None` when it can, as far as can be told outside of runs.
-pub(in crate::app) fn trouble(
+pub(in crate::app) fn resolution_problem(
     app: &App,
     snapshot: &RegistrySnapshot,
     pack: &Pack,
     reference: &ServerRef,
 ) -> Option<String> {
-    let none = RunValues::default();
-    let trouble = match resolve_one(app, snapshot, pack, reference, &none, true) {
+    let none = ReferenceValues::default();
+    let resolution_problem = match resolve_one(app, snapshot, pack, reference, &none, true) {
         Ok(Some(_)) => None,
         Ok(None) => entry_of(app, snapshot, pack, reference).and_then(|(entry, rules)| {
             let sources = Sources {
@@ -279,11 +286,11 @@ pub(in crate::app) fn trouble(
                 secrets: &snapshot.secrets,
                 run: &none,
             };
-            resolve::lacking(entry, reference, sources)
+            resolve::find_missing(entry, reference, sources)
         }),
         Err(error) => Some(error),
     };
-    trouble.map(|error| error.to_string())
+    resolution_problem.map(|error| error.to_string())
 }
 
 /// A tenant's registry, from memory or from its rows: never as it was before a change that was made here and answered.
@@ -294,10 +301,10 @@ pub(in crate::app) async fn snapshot(app: &App, tenant: TenantId) -> Result<Arc<
             if snapshot.after >= changes {
                 return Ok(snapshot);
             }
-            // Somebody had begun to read before the change, and put it there after.
+            // A reader that began before the change may have stored the old state after it.
             snapshots.invalidate(&tenant).await;
         }
-        // Boxed: whoever asks for a pack would carry it along.
+        // Boxed to keep the futures of the callers small.
         let loaded = Box::pin(snapshots.try_get_with(tenant, load(app, tenant))).await;
         let snapshot = loaded.map_err(|error: Arc<Error>| match &*error {
             Error::Busy {
@@ -369,12 +376,13 @@ async fn opened(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Entry>
             .keys
             .open(tenant, &entry_context(tenant, row), sealed)
             .await?;
-        definition = definition.with(Sealable::from_text(&text).map_err(Error::internal)?);
+        definition = definition.with(SensitiveValues::from_text(&text).map_err(Error::internal)?);
     }
     Entry::parse(definition, Rules::Operator).map_err(|fault| Error::Conflict(fault.to_string()))
 }
 
-/// No agent's server has a scope with a colon in it, so this is nobody's credential.
+/// The context of an entry. Its scope contains a colon, which no scope of a credential has, so the two
+/// never mix.
 fn entry_context(tenant: TenantId, row: &StoredEntry) -> Context {
     contexts::of_entry(tenant, &row.entry, row.id, row.version)
 }
@@ -436,8 +444,8 @@ async fn agents_with(
     Ok(using.map(|pack| pack.id().to_string()).collect())
 }
 
-/// Whether there may be one more. Of two that come at once both may be the last one.
-fn room(count: i64, of_what: &str) -> Result<()> {
+/// Refuses one more row than the limit. Two concurrent additions may both be accepted as the last one.
+fn check_capacity(count: i64, of_what: &str) -> Result<()> {
     if count < MOST {
         return Ok(());
     }

@@ -1,5 +1,5 @@
-//! What a run was given, and what its pack comes to with it. The scope is opened here and nowhere else; from here it
-//! goes to servers, never to a model, a message, a log line or an answer of the API.
+//! The scope and the parameters of a run, and the pack that they complete. Only this module opens the
+//! scope; from here it goes to servers, never to a model, a message, a log line or an answer of the API.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ pub async fn stored(
     Ok((scope, stored.params))
 }
 
-/// Whether a pack's servers are other ones in each run.
+/// Whether the servers of a pack differ from run to run.
 fn depends_on_run(pack: &Pack) -> bool {
     !pack.references.is_empty()
 }
@@ -107,7 +107,7 @@ pub async fn filled_in(
     if !depends_on_run(pack) {
         return Ok(pack.clone());
     }
-    let for_registry = resolve::RunValues::default()
+    let for_registry = resolve::ReferenceValues::default()
         .params(&values.params)
         .scope(&values.scope)
         .runtime(&values.session_id.to_string(), &values.run_id.to_string())

@@ -1,10 +1,10 @@
-//! Calls that wait for somebody's consent: asking for it, giving it, taking it back, looking at it. What was
-//! approved is executed by `runs::scheduler`, through the gate like any other call.
+//! Calls that wait for consent: requesting, giving and withdrawing it, and reading requests. Approved calls
+//! are executed by `runs::scheduler`, through the gate like any other call.
 //!
 //! Every transition is one transaction with its line in the audit trail and, when it ends a request, with what
 //! its requester is told ([`delivery`]): a crash leaves all of it or nothing.
 
-mod asking;
+mod creation;
 mod deciding;
 pub mod delivery;
 pub mod execution;
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 pub use self::{
-    asking::{Asked, Requested, request, waiting_text},
+    creation::{ApprovalRequest, Requested, request, waiting_text},
     deciding::{Verdict, decide, revoke_unpermitted},
 };
-use self::{delivery::Delivered, view::View};
+use self::{delivery::OutcomeMessage, view::ApprovalView};
 use crate::app::{App, platform::keys::contexts};
 pub use crate::store::approvals::Page;
 use crate::{
@@ -34,7 +34,7 @@ use crate::{
     },
     store::{
         self, Tx,
-        approvals::{Change, When, Whose},
+        approvals::{ApprovalOwner, Transition, TransitionGuard},
         audit::AuditRow,
         hints::Hint,
     },
@@ -65,17 +65,17 @@ pub(in crate::app) async fn power(app: &App, principal: &Principal) -> Result<Op
 }
 
 /// The transition that a vote makes.
-async fn turned(
+async fn apply_vote(
     app: &Arc<App>,
     tx: &mut Tx,
     id: ApprovalId,
     to: State,
     vote: &Vote,
-) -> Result<(Approval, Option<Delivered>)> {
-    let change = Change {
+) -> Result<(Approval, Option<OutcomeMessage>)> {
+    let change = Transition {
         from: State::Pending,
         to,
-        when: When::Locked,
+        when: TransitionGuard::Locked,
         reason: vote.reason.as_deref(),
         by: Some(&vote.by),
         window: app.config.approval_window,
@@ -103,7 +103,7 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
         return Ok(approval);
     }
     if !store::approvals::is_live(&mut tx, id).await? {
-        return Err(Error::Conflict(over(&approval)));
+        return Err(Error::Conflict(closed_reason(&approval)));
     }
     let vote = Vote {
         approval: id,
@@ -112,7 +112,7 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
         reason: None,
         at: app.clock.now(),
     };
-    let (approval, delivered) = turned(app, &mut tx, id, State::Cancelled, &vote).await?;
+    let (approval, delivered) = apply_vote(app, &mut tx, id, State::Cancelled, &vote).await?;
     audit(
         app,
         &mut tx,
@@ -123,7 +123,7 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
     )
     .await?;
     tx.commit().await?;
-    published(app, &approval, delivered);
+    publish_outcome(app, &approval, delivered);
     Ok(approval)
 }
 
@@ -157,7 +157,7 @@ pub async fn record(
     let recorded = recorded.ok_or_else(|| {
         Error::Conflict(format!(
             "{}; only an unknown outcome can be recorded",
-            over(&approval)
+            closed_reason(&approval)
         ))
     })?;
     let delivered = delivery::deliver(app, &mut tx, &recorded, None).await?;
@@ -176,7 +176,7 @@ pub async fn record(
     )
     .await?;
     tx.commit().await?;
-    published(app, &recorded, delivered);
+    publish_outcome(app, &recorded, delivered);
     Ok(recorded)
 }
 
@@ -201,8 +201,12 @@ pub async fn find(app: &App, principal: &Principal, which: &str) -> Result<Appro
     }
 }
 
-/// As those whom it concerns see it in a list.
-pub async fn glance(app: &App, principal: &Principal, id: ApprovalId) -> Result<View> {
+/// A request as the requester and the approvers see it in a list.
+pub async fn view_for_list(
+    app: &App,
+    principal: &Principal,
+    id: ApprovalId,
+) -> Result<ApprovalView> {
     let approval = find(app, principal, &id.to_string()).await?;
     view::of(app, principal, vec![approval])
         .await?
@@ -211,7 +215,7 @@ pub async fn glance(app: &App, principal: &Principal, id: ApprovalId) -> Result<
 }
 
 /// The same with everything that a decision needs, its arguments among it.
-pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<View> {
+pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<ApprovalView> {
     let approval = find(app, principal, which).await?;
     let arguments = execution::arguments(app, &approval).await?;
     let mut view = view::of(app, principal, vec![approval])
@@ -223,23 +227,27 @@ pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<View> 
 }
 
 /// Which requests to list.
-pub struct Wanted {
+pub struct ApprovalFilter {
     /// Those that one may decide, instead of one's own.
     pub as_approver: bool,
     pub page: Page,
 }
 
 /// Requests, the newest first, without their arguments.
-pub async fn list(app: &App, principal: &Principal, wanted: &Wanted) -> Result<Vec<View>> {
+pub async fn list(
+    app: &App,
+    principal: &Principal,
+    wanted: &ApprovalFilter,
+) -> Result<Vec<ApprovalView>> {
     let power = if wanted.as_approver {
         power(app, principal).await?
     } else {
         None
     };
     let whose = match (&power, wanted.as_approver) {
-        (Some(power), _) => Whose::Approver(power),
+        (Some(power), _) => ApprovalOwner::Approver(power),
         (None, true) => return Ok(Vec::new()),
-        (None, false) => Whose::Requester(&principal.user),
+        (None, false) => ApprovalOwner::Requester(&principal.user),
     };
     let mut tx = app.db.tenant(principal.tenant).await?;
     let found = store::approvals::list(&mut tx, whose, wanted.page).await?;
@@ -266,7 +274,7 @@ fn unknown(which: &str) -> Error {
     Error::NotFound(Thing::Approval(which.to_owned()))
 }
 
-/// To somebody who may not know of the request it is not there.
+/// The error for a caller who may not decide. A caller who may not know of the request gets `NotFound`.
 fn refusal(approver: &Approver, approval: &Approval) -> Error {
     let own = approver.user() == approval.requester();
     if own && approver.holds_role_for(approval) {
@@ -286,7 +294,7 @@ fn refusal(approver: &Approver, approval: &Approval) -> Error {
 }
 
 /// Why nothing can be decided any more: what happened, by whom, when.
-fn over(approval: &Approval) -> String {
+fn closed_reason(approval: &Approval) -> String {
     let code = &approval.code;
     if let (State::Pending, Some(by)) = (approval.state, &approval.withdrawn_by) {
         return format!("{code} was taken back by {by}");
@@ -360,7 +368,7 @@ async fn audit(
 }
 
 /// After the commit: tells everybody who listens, and starts the run that an outcome has opened.
-fn published(app: &Arc<App>, approval: &Approval, delivered: Option<Delivered>) {
+fn publish_outcome(app: &Arc<App>, approval: &Approval, delivered: Option<OutcomeMessage>) {
     if let Some(delivered) = delivered {
         delivered.publish(app, approval.tenant);
     }

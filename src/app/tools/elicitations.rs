@@ -16,7 +16,7 @@ use crate::{
         App,
         platform::keys::{
             OpenError,
-            contexts::{self, OfElicitation},
+            contexts::{self, ElicitationValue},
         },
     },
     domain::{
@@ -30,7 +30,7 @@ use crate::{
         secret::Secret,
         texts::{self, Key},
     },
-    live::{Heard, Listener},
+    live::{Listener, LiveEvent},
     mcp::LIVE_PATIENCE,
     store::{self, Tx, messages::NewMessage},
     vault::Context,
@@ -77,7 +77,7 @@ pub async fn ask(
 ) -> Result<bool> {
     let part = prepare(app, principal, &mut elicitation, request).await?;
     let opened = open(app, principal.tenant, &elicitation, &part).await?;
-    Ok(matches!(opened, Opened::Open))
+    Ok(matches!(opened, OpenOutcome::Open))
 }
 
 /// Asks the user and waits for the answer while the call is open; `None` when a question without a waiter is open in
@@ -106,7 +106,7 @@ pub async fn ask_and_wait(
     Ok(answered?.map(|_| cancelled))
 }
 
-/// The inner `None`: the question ended without an answer.
+/// Opens the question and waits. The inner `None` means that the question ended without an answer.
 async fn open_and_wait(
     app: &App,
     tenant: TenantId,
@@ -117,9 +117,9 @@ async fn open_and_wait(
     let mut listener = app.live.listen(tenant, elicitation.conversation);
     loop {
         match open(app, tenant, elicitation, part).await? {
-            Opened::Open => break,
-            Opened::Busy { live: false } => return Ok(None),
-            Opened::Busy { live: true } => next_event(&mut listener).await,
+            OpenOutcome::Open => break,
+            OpenOutcome::Busy { live: false } => return Ok(None),
+            OpenOutcome::Busy { live: true } => next_event(&mut listener).await,
         }
     }
     loop {
@@ -143,13 +143,13 @@ async fn open_and_wait(
 
 /// Waits until something was written into the conversation, or for a moment.
 async fn next_event(listener: &mut Listener) {
-    let durable = async { while let Heard::Transient { .. } = listener.next().await {} };
-    // Then the poll is due.
+    let durable = async { while let LiveEvent::Transient { .. } = listener.next().await {} };
+    // On a timeout the poll is due.
     let _ = timeout(POLL_INTERVAL, durable).await;
 }
 
 /// What came of opening a question.
-enum Opened {
+enum OpenOutcome {
     Open,
     /// Another question is open in the conversation.
     Busy {
@@ -163,10 +163,10 @@ async fn open(
     tenant: TenantId,
     elicitation: &Elicitation,
     part: &Part,
-) -> Result<Opened> {
+) -> Result<OpenOutcome> {
     let mut tx = app.db.tenant(tenant).await?;
     if let Some(other) = store::elicitations::open(&mut tx, elicitation.conversation).await? {
-        return Ok(Opened::Busy { live: other.live });
+        return Ok(OpenOutcome::Busy { live: other.live });
     }
     let life = if elicitation.live {
         LIVE_LEASE
@@ -176,12 +176,12 @@ async fn open(
     let event = append(&mut tx, tenant, elicitation, part.clone()).await?;
     if !store::elicitations::begin(&mut tx, tenant, elicitation, life).await? {
         // Opened by another call between the two statements: only a waiter tries again.
-        return Ok(Opened::Busy { live: true });
+        return Ok(OpenOutcome::Busy { live: true });
     }
     tx.commit().await?;
     app.announce(tenant, elicitation.conversation, event);
     metrics::counter!("chatelaine_elicitations_total").increment(1);
-    Ok(Opened::Open)
+    Ok(OpenOutcome::Open)
 }
 
 /// Seals the request into the row; its prompt.
@@ -191,10 +191,10 @@ async fn prepare(
     elicitation: &mut Elicitation,
     request: &Request,
 ) -> Result<Part> {
-    let context = context(principal.tenant, elicitation, OfElicitation::Asked);
+    let context = context(principal.tenant, elicitation, ElicitationValue::Asked);
     elicitation.request = seal(app, &context, request).await?;
     let pack = app.library.get(&elicitation.agent);
-    let texts = texts::of_any(pack.as_deref(), principal);
+    let texts = texts::for_optional_pack(pack.as_deref(), principal);
     Ok(prompt(
         &texts,
         elicitation,
@@ -217,7 +217,7 @@ pub fn patience_of(elicitation: &Elicitation) -> Duration {
 pub async fn record_answer(
     tx: &mut Tx,
     seen: &Elicitation,
-    next: &store::elicitations::Step<'_>,
+    next: &store::elicitations::NextStep<'_>,
 ) -> Result<()> {
     let life = if seen.live { LIVE_LEASE } else { PATIENCE };
     if store::elicitations::answer(tx, seen, next, life).await? {
@@ -231,9 +231,9 @@ pub async fn record_answer(
 /// Ends a question whose answer has no waiter any more. Its user is told, unless it was answered or never opened.
 async fn withdraw(app: &App, principal: &Principal, elicitation: &Elicitation) -> Result<()> {
     let pack = app.library.get(&elicitation.agent);
-    let texts = texts::of_any(pack.as_deref(), principal);
+    let texts = texts::for_optional_pack(pack.as_deref(), principal);
     let server = ("server", elicitation.server.as_str());
-    let text = texts.say(Key::AskWithdrawn, &[server]);
+    let text = texts.render(Key::AskWithdrawn, &[server]);
     let mut tx = app.db.tenant(principal.tenant).await?;
     let event = append(
         &mut tx,
@@ -258,9 +258,9 @@ pub async fn notify_declined(
     what: &str,
 ) {
     let pack = app.library.get(&elicitation.agent);
-    let texts = texts::of_any(pack.as_deref(), principal);
+    let texts = texts::for_optional_pack(pack.as_deref(), principal);
     let (server, tool) = (elicitation.server.as_str(), elicitation.tool.as_str());
-    let text = texts.say(key, &[("server", server), ("tool", tool), ("what", what)]);
+    let text = texts.render(key, &[("server", server), ("tool", tool), ("what", what)]);
     let written = async {
         let mut tx = app.db.tenant(principal.tenant).await?;
         let part = notice("input_declined", text);
@@ -306,12 +306,13 @@ pub async fn unseal(
     elicitation: &Elicitation,
 ) -> Result<Option<(Request, Entered)>> {
     let of = |which| context(tenant, elicitation, which);
-    let Some(request) = open_sealed(app, &of(OfElicitation::Asked), &elicitation.request).await?
+    let Some(request) =
+        open_sealed(app, &of(ElicitationValue::Asked), &elicitation.request).await?
     else {
         return Ok(None);
     };
     let entered = match &elicitation.entered {
-        Some(sealed) => open_sealed(app, &of(OfElicitation::Entered), sealed).await?,
+        Some(sealed) => open_sealed(app, &of(ElicitationValue::Entered), sealed).await?,
         None => Some(Entered::default()),
     };
     Ok(entered.map(|entered| (request, entered)))
@@ -324,11 +325,11 @@ pub async fn seal_entered(
     elicitation: &Elicitation,
     entered: &Entered,
 ) -> Result<Vec<u8>> {
-    let context = context(tenant, elicitation, OfElicitation::Entered);
+    let context = context(tenant, elicitation, ElicitationValue::Entered);
     seal(app, &context, entered).await
 }
 
-fn context(tenant: TenantId, elicitation: &Elicitation, which: OfElicitation) -> Context {
+fn context(tenant: TenantId, elicitation: &Elicitation, which: ElicitationValue) -> Context {
     let place = (elicitation.agent.as_str(), elicitation.server.as_str());
     contexts::of_elicitation(tenant, &elicitation.user, place, elicitation.id, which)
 }
@@ -372,8 +373,11 @@ pub async fn expire_overdue(app: &Arc<App>) -> Result<()> {
                 (Key::AskExpired, "input_expired")
             };
             let pack = app.library.get(&expired.agent);
-            let texts = texts::in_default(pack.as_deref());
-            let part = notice(code, texts.say(key, &[("server", expired.server.as_str())]));
+            let texts = texts::default_texts(pack.as_deref());
+            let part = notice(
+                code,
+                texts.render(key, &[("server", expired.server.as_str())]),
+            );
             let event = append(&mut tx, tenant, &expired, part).await?;
             events.push((conversation, event));
         }

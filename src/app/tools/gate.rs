@@ -1,12 +1,12 @@
-//! The one gate: every tool call of every door goes through [`call`], and what somebody had to consent to first
-//! through [`approved::call`]. It asks the same pure decision as
-//! the listing, checks the arguments against the tool's schema, promises an audit line, and sends once.
+//! The one gate. Every tool call from every entry point passes [`call`], and a call that needed consent
+//! passes [`approved::call`] later. The gate makes the same pure decision as the listing, checks the
+//! arguments against the schema of the tool, reserves an audit line, and sends the call once.
 //!
 //! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
 
 pub mod approved;
 pub mod elicitation;
-pub mod reading;
+pub mod reads;
 mod send;
 
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use serde_json::{Value, value::RawValue};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::send::{Caller, Destination, Permit, counted_result, resolve_connection};
+use self::send::{CallContext, Destination, Permit, counted_result, resolve_connection};
 use super::{approvals, elicitations::ElicitationTarget};
 use crate::app::{
     App,
-    tools::toolset::{NamedTool, Toolbox, clipped},
+    tools::toolset::{NamedTool, Toolbox, truncate_text},
 };
 use crate::{
     domain::{
@@ -36,7 +36,7 @@ use crate::{
     store::audit::AuditRow,
 };
 
-/// Characters of a name that somebody made up.
+/// The maximum length in characters of an unknown name in a message.
 const MAX_NAME: usize = 128;
 
 /// A call that somebody wants to be made.
@@ -47,11 +47,11 @@ pub struct Call<'a> {
     pub call_id: &'a str,
     /// Its line in the audit trail is written ([`opening_line`]); whoever keeps the result writes the outcome.
     pub is_recorded: bool,
-    pub target: Target<'a>,
+    pub target: CallTarget<'a>,
     /// Parsed arguments, or the text that is no JSON.
     pub arguments: Result<Value, &'a str>,
     /// Why two readers could understand the text of the arguments differently.
-    pub irregularity: Option<&'a str>,
+    pub ambiguity: Option<&'a str>,
     pub progress: mpsc::UnboundedSender<Progress>,
     pub cancel: CancellationToken,
     /// Where its user can be asked when the server wants to know something first.
@@ -59,7 +59,7 @@ pub struct Call<'a> {
 }
 
 /// What is to be called.
-pub enum Target<'a> {
+pub enum CallTarget<'a> {
     /// By the name in the model's request.
     Name(&'a str),
     /// By the server's id and the tool's own name.
@@ -79,7 +79,7 @@ pub fn opening_line(
     let Decision::Allow(allowed) = decide(spec, toolbox.standing(), &named.tool.name) else {
         return None;
     };
-    let caller = Caller {
+    let caller = CallContext {
         app,
         principal: &run.principal,
         agent: toolbox.agent(),
@@ -103,8 +103,8 @@ fn detail_of(allowed: &Allowed<'_>) -> Option<String> {
 /// Makes the call, or says why not. The result is what the model hears; nothing here is an error of ours.
 pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
     let found = match &call.target {
-        Target::Name(name) => call.toolbox.by_name(name),
-        Target::Pair { server, tool } => call.toolbox.by_pair(server, tool),
+        CallTarget::Name(name) => call.toolbox.by_name(name),
+        CallTarget::Pair { server, tool } => call.toolbox.by_pair(server, tool),
     };
     let Some((spec, named)) = found else {
         return denied(app, &call, unknown(&call));
@@ -118,10 +118,10 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
         Err(reason) => return denied(app, &call, reason),
     };
     let (arguments, allowed) = match admitted {
-        Admitted::Now { arguments, allowed } => (arguments, allowed),
-        Admitted::Later { arguments, policy } => {
+        Admission::Now { arguments, allowed } => (arguments, allowed),
+        Admission::Later { arguments, policy } => {
             let credential = destination.credential();
-            let asked = approvals::Asked {
+            let asked = approvals::ApprovalRequest {
                 principal: call.principal,
                 agent: call.toolbox.agent(),
                 server: &spec.id,
@@ -142,7 +142,7 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
         Err(error) => return refused(&call, format!("not executed: {error}")),
     };
     let started = crate::domain::clock::instant();
-    let ready = elicitation::Ready {
+    let ready = elicitation::AdmittedCall {
         permit,
         tool: &named.tool.name,
         arguments,
@@ -154,8 +154,8 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
 }
 
 impl<'a> Call<'a> {
-    fn caller(&self, app: &'a Arc<App>) -> Caller<'a> {
-        Caller {
+    fn caller(&self, app: &'a Arc<App>) -> CallContext<'a> {
+        CallContext {
             app,
             principal: self.principal,
             agent: self.toolbox.agent(),
@@ -165,8 +165,8 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Keeps the call until somebody decides. The model hears at once that it waits.
-async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::Asked<'_>) -> ToolResult {
+/// Stores the call until an approver decides. The model is told at once that it waits.
+async fn ask(app: &Arc<App>, call: &Call<'_>, asked: approvals::ApprovalRequest<'_>) -> ToolResult {
     let requested = match approvals::request(app, asked).await {
         Ok(requested) => requested,
         Err(error) => {
@@ -219,7 +219,7 @@ fn not_connected(spec: &ServerSpec) -> String {
 }
 
 /// A call that passed the gate's own checks.
-enum Admitted<'a> {
+enum Admission<'a> {
     Now {
         arguments: Box<RawValue>,
         allowed: Allowed<'a>,
@@ -236,7 +236,7 @@ async fn admit<'a>(
     call: &Call<'_>,
     spec: &'a ServerSpec,
     named: &'a NamedTool,
-) -> Result<Admitted<'a>, String> {
+) -> Result<Admission<'a>, String> {
     let decision = decide(spec, call.toolbox.standing(), &named.tool.name);
     // Before anything is said about the arguments.
     if let Decision::Deny(_) = decision {
@@ -251,7 +251,7 @@ async fn admit<'a>(
     let unfit = |problems| format!("not executed: the arguments do not fit the tool: {problems}");
     match decision {
         Decision::Approve(policy) => {
-            if let Some(why) = call.irregularity {
+            if let Some(why) = call.ambiguity {
                 return Err(format!(
                     "not executed: a call that needs approval must be clear beyond doubt, and {why}"
                 ));
@@ -260,26 +260,30 @@ async fn admit<'a>(
             named.check(&defaulted).await.map_err(unfit)?;
             let arguments =
                 canonical::text(&defaulted).map_err(|error| format!("not executed: {error}"))?;
-            Ok(Admitted::Later { arguments, policy })
+            Ok(Admission::Later { arguments, policy })
         }
         Decision::Allow(allowed) => {
             named.check(arguments).await.map_err(unfit)?;
             let arguments = serde_json::value::to_raw_value(arguments);
             let arguments = arguments.map_err(|error| format!("not executed: {error}"))?;
-            Ok(Admitted::Now { arguments, allowed })
+            Ok(Admission::Now { arguments, allowed })
         }
         Decision::Deny(_) => Err(unknown(call)),
     }
 }
 
-/// For a tool that is not there and one that the principal may not see alike, unless why it is missing is no secret.
+/// The same answer for a missing tool and for a tool that the principal may not see, unless the reason is
+/// no secret.
 fn unknown(call: &Call<'_>) -> String {
     let pair = match call.target {
-        Target::Name(name) => call
+        CallTarget::Name(name) => call
             .toolbox
             .pair_of(name)
             .map(|(server, tool)| (server.to_owned(), tool.to_owned())),
-        Target::Pair { server, tool } => Some((clipped(server, MAX_NAME), clipped(tool, MAX_NAME))),
+        CallTarget::Pair { server, tool } => Some((
+            truncate_text(server, MAX_NAME),
+            truncate_text(tool, MAX_NAME),
+        )),
     };
     if let Some(obstacle) = pair
         .as_ref()
@@ -288,14 +292,14 @@ fn unknown(call: &Call<'_>) -> String {
         return format!("not executed: {obstacle}");
     }
     match (&call.target, pair) {
-        (Target::Pair { .. }, Some((server, tool))) => {
+        (CallTarget::Pair { .. }, Some((server, tool))) => {
             let name = format!("{server} {tool}");
             format!(
                 "not executed: there is no tool {name:?} for you; /tools lists those that there are"
             )
         }
-        (Target::Name(name) | Target::Pair { tool: name, .. }, _) => {
-            let name = clipped(name, MAX_NAME);
+        (CallTarget::Name(name) | CallTarget::Pair { tool: name, .. }, _) => {
+            let name = truncate_text(name, MAX_NAME);
             format!("not executed: there is no tool {name:?}; use one of the tools you were given")
         }
     }
@@ -305,19 +309,20 @@ fn refused(call: &Call<'_>, text: String) -> ToolResult {
     counted_result(call.call_id, CallStatus::Denied, text)
 }
 
-/// A refusal is in the trail, too, also that of a tool which the principal may not even know of. If the queue
-/// is full nothing was done that would be missed.
+/// Refuses a call and writes an audit line, also for a tool that the principal may not know of. When the
+/// audit queue is full, the line is dropped: no call was made.
 fn denied(app: &Arc<App>, call: &Call<'_>, reason: String) -> ToolResult {
     if call.is_recorded {
         return refused(call, reason);
     }
     let (server, tool) = match &call.target {
-        Target::Name(name) => call.toolbox.pair_of(name).unwrap_or(("", name)),
-        Target::Pair { server, tool } => (*server, *tool),
+        CallTarget::Name(name) => call.toolbox.pair_of(name).unwrap_or(("", name)),
+        CallTarget::Pair { server, tool } => (*server, *tool),
     };
-    // Words of a model or a user: they may be long and hold what Postgres takes for no text.
+    // The text comes from a model or a user: it may be long and contain characters that Postgres cannot
+    // store.
     let [server, tool] =
-        [server, tool].map(|name| clipped(name, MAX_NAME).replace('\0', "\u{fffd}"));
+        [server, tool].map(|name| truncate_text(name, MAX_NAME).replace('\0', "\u{fffd}"));
     let arguments = call
         .arguments
         .as_ref()

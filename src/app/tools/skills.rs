@@ -15,7 +15,7 @@ use serde_json::{Map, Value, value::RawValue};
 use crate::app::{
     App,
     chat::conversations,
-    runs::{repeats, starting::Begun},
+    runs::{repeats, starting::StartedRun},
     servers::{agents, run_values},
     tools::toolset::{self, Toolbox},
 };
@@ -47,7 +47,7 @@ pub struct SkillView {
     pub command: String,
     pub server: String,
     pub tool: String,
-    pub state: Readiness,
+    pub state: SkillAvailability,
     /// JSON Schema of the arguments, when the tool is known. Free text is the argument `input`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Box<RawValue>>,
@@ -58,7 +58,7 @@ pub struct SkillView {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Readiness {
+pub enum SkillAvailability {
     Ready,
     /// Its server needs a credential of the user's own: `/connect`.
     NotConnected,
@@ -71,11 +71,11 @@ impl SkillView {
     fn obstacle(&self) -> Option<String> {
         let Self { server, tool, .. } = self;
         match self.state {
-            Readiness::Ready => None,
-            Readiness::NotConnected => {
+            SkillAvailability::Ready => None,
+            SkillAvailability::NotConnected => {
                 Some(format!("{server} is not connected; type /connect {server}"))
             }
-            Readiness::Unavailable => Some(format!(
+            SkillAvailability::Unavailable => Some(format!(
                 "{}, so its tool {tool:?} was not called",
                 toolset::not_available(server)
             )),
@@ -116,13 +116,13 @@ fn view(pack: &Pack, toolbox: &Toolbox, skill: &Skill) -> Option<SkillView> {
     };
     let found = toolbox.by_pair(spec.id.as_str(), skill.tool());
     let state = match found {
-        Some(_) => Readiness::Ready,
+        Some(_) => SkillAvailability::Ready,
         None if spec.access_mode == AccessMode::UserControlled
             && !toolbox.reaches(spec.id.as_str()) =>
         {
-            Readiness::NotConnected
+            SkillAvailability::NotConnected
         }
-        None => Readiness::Unavailable,
+        None => SkillAvailability::Unavailable,
     };
     Some(SkillView {
         id: skill.id.clone(),
@@ -138,7 +138,7 @@ fn view(pack: &Pack, toolbox: &Toolbox, skill: &Skill) -> Option<SkillView> {
 }
 
 /// What a command line comes to that asks for a skill.
-pub enum Asked {
+pub enum SkillCommand {
     /// A call through the gate; and why two readers could understand its arguments differently.
     Call(ToolCall, Option<String>),
     /// What stands in `{…}` is no JSON object, and why.
@@ -147,9 +147,13 @@ pub enum Asked {
 
 /// The call of a command line; `None` when it asks for no skill that there is for the run's user. `Unavailable`
 /// when its server is.
-pub async fn asked(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Option<Asked>> {
+pub async fn parse_command(
+    app: &Arc<App>,
+    run: &ClaimedRun,
+    line: &str,
+) -> Result<Option<SkillCommand>> {
     let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
-    let Some((skill, text)) = skill::asked(&pack, line) else {
+    let Some((skill, text)) = skill::find_in_text(&pack, line) else {
         return Ok(None);
     };
     // Its servers may be other ones in each run.
@@ -163,16 +167,16 @@ pub async fn asked(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Optio
         return Err(Error::Unavailable(obstacle));
     }
     Ok(Some(match skill::arguments(text) {
-        Ok(read) => Asked::Call(
+        Ok(read) => SkillCommand::Call(
             skill.call(format!("call_{}", run.id.0.simple()), read.given),
-            read.irregularity,
+            read.ambiguity,
         ),
-        Err(why) => Asked::NotAnObject(why),
+        Err(why) => SkillCommand::NotAnObject(why),
     }))
 }
 
 /// A run of a skill that a program wants.
-pub struct Wanted<'a> {
+pub struct SkillRunSpec<'a> {
     pub agent: &'a str,
     pub skill: &'a str,
     pub arguments: Map<String, Value>,
@@ -184,9 +188,13 @@ pub struct Wanted<'a> {
 
 /// Begins a run of a skill. `NotFound` for a skill or a conversation that is not there for the principal, `Invalid`
 /// when the arguments do not fit; then nothing was written.
-pub async fn begin(app: &Arc<App>, principal: &Principal, wanted: &Wanted<'_>) -> Result<Begun> {
+pub async fn begin(
+    app: &Arc<App>,
+    principal: &Principal,
+    wanted: &SkillRunSpec<'_>,
+) -> Result<StartedRun> {
     let pack = agents::pack(app, principal, wanted.agent).await?;
-    let unknown = || Error::NotFound(Thing::Skill(toolset::clipped(wanted.skill, 64)));
+    let unknown = || Error::NotFound(Thing::Skill(toolset::truncate_text(wanted.skill, 64)));
     let skill = pack
         .skills
         .iter()
@@ -216,8 +224,10 @@ pub async fn begin(app: &Arc<App>, principal: &Principal, wanted: &Wanted<'_>) -
             conversation.id,
         )));
     }
-    let said = conversations::say(app, &mut tx, principal, &conversation, &line, None).await?;
-    let begun = request_key::Begun {
+    let said =
+        conversations::append_user_message(app, &mut tx, principal, &conversation, &line, None)
+            .await?;
+    let begun = request_key::KeyedRun {
         conversation: conversation.id,
         run: Some(said.posted().run.id),
         message: None,
@@ -226,14 +236,14 @@ pub async fn begin(app: &Arc<App>, principal: &Principal, wanted: &Wanted<'_>) -
     repeats::remember(&mut tx, principal, wanted.key, begun).await?;
     tx.commit().await?;
     let posted = said.publish(app, principal);
-    Ok(Begun {
+    Ok(StartedRun {
         run: posted.run.id,
         session: conversation.id,
         agent: conversation.agent,
     })
 }
 
-/// Says beforehand what the gate would say, to a caller who can do something about it.
+/// Checks the arguments in advance as the gate will, for a caller who can correct them.
 async fn fits(toolbox: &Toolbox, view: &SkillView, arguments: &Map<String, Value>) -> Result<()> {
     let Some((_, named)) = toolbox.by_pair(&view.server, &view.tool) else {
         return Ok(());

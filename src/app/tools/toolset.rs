@@ -4,10 +4,10 @@
 //! decision that the gate asks again at call time. Both are cached; a user's toolbox costs a query only when
 //! nobody has asked for it for a while. A personal server's tools are in it only with an active credential.
 
-mod lacking;
-mod offered;
+mod absent_tools;
+mod missing_list;
 mod search;
-mod unlisted;
+mod toolbox_prompts;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -20,8 +20,8 @@ use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 use tokio::sync::OnceCell;
 
-pub(in crate::app) use self::lacking::not_available;
-pub use self::unlisted::{Cause, Unlisted};
+pub(in crate::app) use self::absent_tools::not_available;
+pub use self::missing_list::{MissingListReason, MissingToolList};
 use crate::app::{
     App,
     servers::{
@@ -35,7 +35,7 @@ use crate::domain::{
     ids::{AgentId, TenantId, UserId},
     names,
     pack::Pack,
-    policy::{Decision, Denial, Standing, decide},
+    policy::{Decision, Denial, EffectiveAccess, decide},
     principal::Principal,
     server::ServerSpec,
     tool::{Catalog, Tool},
@@ -46,7 +46,7 @@ use crate::mcp::schemas;
 /// Agents, and users with catalogs of their own, whose named tools are remembered while they are used.
 const REMEMBERED: u64 = 4096;
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
-/// Different standings remembered per agent; more than that and the oldest guess is as good as none.
+/// The number of cached selections per agent. With more of them, a cached one is hardly ever used again.
 const STANDINGS: usize = 256;
 
 /// One tool of an agent, with the name that the model knows it by.
@@ -69,20 +69,20 @@ pub struct AgentTools {
     /// Positions of tools that a misspelt name of an approval policy closes, whoever asks.
     closed: HashSet<usize>,
     /// Which of them a standing may see. Not whole toolboxes: those hold this value, which then would never go.
-    allowed: Mutex<Decided>,
+    allowed: Mutex<VisibilityCache>,
 }
 
 /// Positions of tools by who may see them.
-type Decided = HashMap<(Standing, Usable), Arc<[usize]>>;
+type VisibilityCache = HashMap<(EffectiveAccess, Reachability), Arc<[usize]>>;
 
 /// Of each server of the pack, whether the user can reach it: a shared one, or with a credential of theirs.
-type Usable = Vec<bool>;
+type Reachability = Vec<bool>;
 
 /// The tools of an agent that one standing may see.
 pub struct Toolbox {
     all: Arc<AgentTools>,
-    standing: Standing,
-    usable: Usable,
+    standing: EffectiveAccess,
+    usable: Reachability,
     /// Positions in `all.tools`, ascending.
     allowed: Arc<[usize]>,
 }
@@ -174,7 +174,11 @@ impl AgentTools {
     }
 
     /// The toolbox of a standing, decided once.
-    pub fn toolbox(self: &Arc<Self>, standing: Standing, usable: Usable) -> Arc<Toolbox> {
+    pub fn toolbox(
+        self: &Arc<Self>,
+        standing: EffectiveAccess,
+        usable: Reachability,
+    ) -> Arc<Toolbox> {
         let mut known = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (standing, usable);
         if let Some(allowed) = known.get(&key) {
@@ -211,7 +215,7 @@ impl AgentTools {
 
 impl Toolbox {
     /// Decides about every tool.
-    pub fn build(all: Arc<AgentTools>, standing: Standing, usable: Usable) -> Self {
+    pub fn build(all: Arc<AgentTools>, standing: EffectiveAccess, usable: Reachability) -> Self {
         let may = |tool: &NamedTool| {
             usable[tool.server]
                 && !matches!(
@@ -268,7 +272,7 @@ impl Toolbox {
         at.is_some_and(|at| self.usable[at])
     }
 
-    pub fn standing(&self) -> &Standing {
+    pub fn standing(&self) -> &EffectiveAccess {
         &self.standing
     }
 
@@ -299,7 +303,7 @@ fn closed_tools<'c>(
 }
 
 /// At most `most` characters of a text.
-pub(in crate::app) fn clipped(text: &str, most: usize) -> String {
+pub(in crate::app) fn truncate_text(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -312,14 +316,14 @@ pub async fn toolbox(
     principal: &Principal,
     pack: &Arc<Pack>,
 ) -> Result<Arc<Toolbox>> {
-    let seen = credentials::seen(app, principal, pack).await?;
+    let seen = credentials::server_access(app, principal, pack).await?;
     let usable = seen.iter().map(|seen| seen.usable).collect();
     Ok(agent_tools(app, principal, pack, seen)
         .await
         .toolbox(principal.standing(pack), usable))
 }
 
-/// The named tools of an agent, made anew only when the pack or a catalog is another one.
+/// The named tools of an agent, built again only when the pack or a catalog has changed.
 async fn agent_tools(
     app: &App,
     principal: &Principal,
@@ -359,7 +363,7 @@ pub struct ServerTools {
     pub denied: Option<Vec<DeniedTool>>,
     /// Only with `explain`, and only when nothing is known of the server's tools: why.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unlisted: Option<Unlisted>,
+    pub unlisted: Option<MissingToolList>,
 }
 
 #[derive(Debug, Serialize)]
@@ -395,8 +399,8 @@ pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<
     let toolbox = toolbox(app, principal, &pack).await?;
     let mut servers = group(app, principal, &toolbox).await?;
     for server in &mut servers {
-        // How many tools there are that one may not see is not for everybody.
-        server.connection.narrow(server.tools.len());
+        // The number of hidden tools is not shown to every user.
+        server.connection.redact_for_user(server.tools.len());
     }
     servers.retain(|server| {
         !server.tools.is_empty()
@@ -447,7 +451,10 @@ pub async fn explain(
         server.denied = Some(denied.collect());
         let known = toolbox.all.catalogs[at].as_ref();
         if known.is_none_or(|catalog| catalog.tools.is_empty()) {
-            server.unlisted = Some(Unlisted::of(&server.connection.state, known.is_some()));
+            server.unlisted = Some(MissingToolList::of(
+                &server.connection.state,
+                known.is_some(),
+            ));
         }
     }
     Ok(servers)

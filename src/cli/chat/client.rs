@@ -5,7 +5,7 @@ use reqwest::{Method, RequestBuilder, StatusCode, header};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::{listening::Stream, news::plain};
+use super::{event::readable_text, event_stream::Stream};
 use crate::{domain::secret::Secret, egress::Egress};
 
 /// Messages or requests fetched at once.
@@ -17,42 +17,44 @@ pub struct Client {
     token: Secret,
 }
 
-/// The server's answer was no.
+/// The server `request_refused` a request.
 #[derive(Debug, thiserror::Error)]
 #[error("{detail} ({status})")]
-pub struct Refused {
+pub struct RequestRefused {
     status: StatusCode,
     detail: String,
 }
 
-impl Refused {
-    /// Whether asking again would get the same answer.
+impl RequestRefused {
+    /// Whether the same request would be `request_refused` again.
     pub fn is_final(&self) -> bool {
         self.status.is_client_error() && self.status != StatusCode::TOO_MANY_REQUESTS
     }
 }
 
 /// An answer's own sentence, when it is a problem document.
-pub fn refused(status: StatusCode, body: &[u8]) -> Refused {
+pub fn request_refused(status: StatusCode, body: &[u8]) -> RequestRefused {
     let value: Value = serde_json::from_slice(body).unwrap_or_default();
     let detail = value["detail"]
         .as_str()
         .or(value["title"].as_str())
         .unwrap_or("the server gave no reason");
-    Refused {
+    RequestRefused {
         status,
         detail: detail.to_owned(),
     }
 }
 
 /// Whether the server does not take the token (any more).
-pub fn signed_out(error: &anyhow::Error) -> bool {
+pub fn is_signed_out(error: &anyhow::Error) -> bool {
     error
         .downcast_ref()
-        .is_some_and(|refused: &Refused| refused.status == StatusCode::UNAUTHORIZED)
+        .is_some_and(|request_refused: &RequestRefused| {
+            request_refused.status == StatusCode::UNAUTHORIZED
+        })
 }
 
-/// Who talks.
+/// The user of this client.
 pub struct Me {
     pub user: String,
     pub name: String,
@@ -88,7 +90,7 @@ impl Client {
         if status.is_success() {
             return Ok(serde_json::from_slice(&body).unwrap_or_default());
         }
-        Err(refused(status, &body).into())
+        Err(request_refused(status, &body).into())
     }
 
     pub async fn who(&self) -> anyhow::Result<Me> {
@@ -133,10 +135,13 @@ impl Client {
                 .map(Vec::as_slice)
                 .unwrap_or_default();
             for message in items {
-                let text = plain(message);
+                let text = readable_text(message);
                 let who = message["role"].as_str().unwrap_or_default();
                 if who != "tool" && !text.is_empty() {
-                    crate::cli::say(&format!("{} {text}", if who == "user" { "›" } else { "‹" }));
+                    crate::cli::print_line(&format!(
+                        "{} {text}",
+                        if who == "user" { "›" } else { "‹" }
+                    ));
                 }
             }
             after = items
@@ -149,7 +154,7 @@ impl Client {
         }
     }
 
-    /// Says something; returns the run that answers it.
+    /// Posts a message; returns the run that answers it.
     pub async fn post(&self, conversation: &str, text: &str) -> anyhow::Result<String> {
         let path = format!("/v1/conversations/{conversation}/messages");
         let posted = self
@@ -172,7 +177,7 @@ impl Client {
         {
             Err(error)
                 if error
-                    .downcast_ref::<Refused>()
+                    .downcast_ref::<RequestRefused>()
                     .is_none_or(|no| no.status != StatusCode::CONFLICT) =>
             {
                 Err(error)
@@ -182,7 +187,7 @@ impl Client {
     }
 
     /// Listens to a conversation from now on.
-    pub async fn listen(&self, conversation: &str) -> anyhow::Result<Stream> {
+    pub async fn open_conversation_events(&self, conversation: &str) -> anyhow::Result<Stream> {
         let path = format!("/v1/conversations/{conversation}");
         let now = self.ask(self.request(Method::GET, &path)?).await?;
         let last = now["last_event"].as_i64().map(|last| last.to_string());
@@ -190,12 +195,12 @@ impl Client {
     }
 
     /// Listens to what concerns the user outside of the conversation.
-    pub async fn listen_to_news(&self) -> anyhow::Result<Stream> {
+    pub async fn open_user_events(&self) -> anyhow::Result<Stream> {
         Stream::open(self.request(Method::GET, "/v1/events")?, None).await
     }
 
     /// The requests that wait for the user's decision, and whether there are more.
-    pub async fn waiting(&self) -> anyhow::Result<(Vec<Value>, bool)> {
+    pub async fn decidable_approvals(&self) -> anyhow::Result<(Vec<Value>, bool)> {
         let path = format!("/v1/approvals?decidable=true&limit={PAGE}");
         let mut page = self.ask(self.request(Method::GET, &path)?).await?;
         let more = page["next"].is_string();

@@ -1,5 +1,5 @@
-//! Who is told what of requests for approval: one line when somebody else's request needs this person, one when
-//! somebody else has decided it. The server tells states, some of them twice; each line is said once.
+//! Lines about approval requests: one when another user's request needs this user's decision, one when
+//! another approver has decided it. The server sends states, some of them twice; each line is shown once.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use serde_json::Value;
 pub struct Notices {
     /// The user who reads them.
     me: String,
-    /// The requests that this person may have seen, and what was said of them last.
-    known: HashMap<String, Said>,
+    /// The requests that this user may have seen, with the last notice about each.
+    known: HashMap<String, NoticeState>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum NoticeState {
     Waits,
     Decided,
     /// Nobody knows whether it was carried out.
@@ -32,7 +32,7 @@ impl Notices {
     pub fn begin(&mut self, waiting: &[Value], more: bool) -> Option<String> {
         let theirs = waiting.iter().filter(|request| request["own"] != true);
         self.known
-            .extend(theirs.map(|request| (id(request), Said::Waits)));
+            .extend(theirs.map(|request| (id(request), NoticeState::Waits)));
         match waiting.len() {
             0 => None,
             1 => Some("⏳ 1 request waits for your decision: /approvals".to_owned()),
@@ -45,24 +45,25 @@ impl Notices {
         }
     }
 
-    /// A request as it stands now; the line to say. One's own are told in their conversation.
-    pub fn hear(&mut self, request: &Value) -> Option<String> {
+    /// Takes a request's current state; returns the line to show. The user's own requests are shown in their
+    /// conversation.
+    pub fn receive(&mut self, request: &Value) -> Option<String> {
         if request["own"] == true {
             return None;
         }
         let known = self.known.get(&id(request)).copied();
         let by_me = request["decided_by"] == self.me.as_str();
         let (said, aloud) = match (request["state"].as_str()?, known) {
-            ("pending", None) if request["decidable"] == true => (Said::Waits, true),
-            ("pending", _) | (_, None | Some(Said::Unknown)) => return None,
-            ("outcome_unknown", _) => (Said::Unknown, true),
-            (_, Some(Said::Waits)) => (Said::Decided, !by_me),
-            (_, Some(Said::Decided)) => return None,
+            ("pending", None) if request["decidable"] == true => (NoticeState::Waits, true),
+            ("pending", _) | (_, None | Some(NoticeState::Unknown)) => return None,
+            ("outcome_unknown", _) => (NoticeState::Unknown, true),
+            (_, Some(NoticeState::Waits)) => (NoticeState::Decided, !by_me),
+            (_, Some(NoticeState::Decided)) => return None,
         };
         self.known.insert(id(request), said);
         let text = request["text"].as_str()?;
         aloud.then(|| {
-            if said == Said::Waits {
+            if said == NoticeState::Waits {
                 format!("{text} /approvals shows it.")
             } else {
                 text.to_owned()
@@ -87,7 +88,7 @@ mod tests {
     }
 
     fn said(notices: &mut Notices, state: &str, by: Option<&str>) -> String {
-        notices.hear(&request(state, by)).unwrap_or_default()
+        notices.receive(&request(state, by)).unwrap_or_default()
     }
 
     #[test]
@@ -135,6 +136,6 @@ mod tests {
         assert_eq!(said(&mut notices, "rejected", Some("carl")), "");
         let mut own = request("pending", None);
         own["own"] = true.into();
-        assert_eq!(notices.hear(&own), None);
+        assert_eq!(notices.receive(&own), None);
     }
 }

@@ -1,38 +1,38 @@
-//! Text out: what is heard, in an order that can be read. An answer that is being streamed is never cut by
-//! something else, and what was streamed is not said again as a whole.
+//! Renders events as text in a readable order. Other text never cuts a streamed answer, and a message that
+//! was streamed is not printed again.
 
-use super::news::News;
+use super::event::ConversationEvent;
 
 #[derive(Default)]
-pub struct Screen {
+pub struct Renderer {
     /// What is to be written.
     out: String,
     /// The run whose answer is on the last line.
     streaming: Option<String>,
-    /// What has to wait for the end of that line.
+    /// Text that waits for the end of that line.
     later: String,
-    /// Deltas were missed: the next message is said whole.
+    /// Deltas were missed, so the next message is printed in full.
     gap: bool,
     /// The number of the last message that was shown.
     seen: i64,
 }
 
-impl Screen {
+impl Renderer {
     /// Messages up to this one were shown as history.
-    pub fn saw(&mut self, seq: i64) {
+    pub fn mark_shown(&mut self, seq: i64) {
         self.seen = self.seen.max(seq);
     }
 
     /// Another conversation; its messages are counted from one.
-    pub fn turn(&mut self) {
+    pub fn switch_conversation(&mut self) {
         self.end_line();
         (self.seen, self.gap) = (0, false);
     }
 
-    pub fn show(&mut self, news: &News) {
-        match news {
-            News::Delta { .. } if self.gap => {}
-            News::Delta { run, text } => {
+    pub fn show(&mut self, event: &ConversationEvent) {
+        match event {
+            ConversationEvent::Delta { .. } if self.gap => {}
+            ConversationEvent::Delta { run, text } => {
                 if self.streaming.as_ref() != Some(run) {
                     self.end_line();
                     self.streaming = Some(run.clone());
@@ -40,13 +40,17 @@ impl Screen {
                 }
                 push(&mut self.out, text);
             }
-            News::Reset => self.interrupt("  (interrupted; starting again)"),
-            News::ToolStarted { server, tool } => self.say(&format!("  ⚙ {server} {tool}")),
-            News::ToolProgress { text } if !text.is_empty() => self.say(&format!("  … {text}")),
-            News::ToolFinished { status } if status != "succeeded" => {
-                self.say(&format!("  ⚙ {status}"));
+            ConversationEvent::Reset => self.interrupt("  (interrupted; starting again)"),
+            ConversationEvent::ToolStarted { server, tool } => {
+                self.print_line(&format!("  ⚙ {server} {tool}"));
             }
-            News::Message {
+            ConversationEvent::ToolProgress { text } if !text.is_empty() => {
+                self.print_line(&format!("  … {text}"));
+            }
+            ConversationEvent::ToolFinished { status } if status != "succeeded" => {
+                self.print_line(&format!("  ⚙ {status}"));
+            }
+            ConversationEvent::Message {
                 seq,
                 role,
                 run,
@@ -56,7 +60,9 @@ impl Screen {
                 self.seen = *seq;
                 self.message(role, run, text);
             }
-            News::Ended { run } if self.streaming.as_ref() == Some(run) => self.end_line(),
+            ConversationEvent::Ended { run } if self.streaming.as_ref() == Some(run) => {
+                self.end_line();
+            }
             _ => {}
         }
     }
@@ -70,12 +76,12 @@ impl Screen {
             }
         }
         if !matches!(role, "tool" | "user") && !text.is_empty() {
-            self.say(&format!("‹ {text}"));
+            self.print_line(&format!("‹ {text}"));
         }
     }
 
     /// Says something on lines of its own, after the line that is being streamed.
-    pub fn say(&mut self, text: &str) {
+    pub fn print_line(&mut self, text: &str) {
         let to = if self.streaming.is_some() {
             &mut self.later
         } else {
@@ -85,7 +91,7 @@ impl Screen {
         to.push('\n');
     }
 
-    /// Some of what was said was not heard.
+    /// Notes that deltas were missed.
     pub fn missed(&mut self) {
         self.gap = true;
         if self.streaming.is_some() {
@@ -95,7 +101,7 @@ impl Screen {
 
     fn interrupt(&mut self, why: &str) {
         self.end_line();
-        self.say(why);
+        self.print_line(why);
     }
 
     /// Whether the last line is still being written.
@@ -123,7 +129,7 @@ impl Screen {
     }
 }
 
-/// Names and texts come from strangers: what would steer the terminal is left out.
+/// Appends a text without control characters, because names and texts come from other users and servers.
 fn push(to: &mut String, text: &str) {
     to.extend(
         text.chars()
@@ -135,9 +141,9 @@ fn push(to: &mut String, text: &str) {
 mod tests {
     use super::*;
 
-    fn message(seq: i64, role: &str, run: &str, text: &str) -> News {
+    fn message(seq: i64, role: &str, run: &str, text: &str) -> ConversationEvent {
         let (role, run, text) = (role.to_owned(), run.to_owned(), text.to_owned());
-        News::Message {
+        ConversationEvent::Message {
             seq,
             role,
             run,
@@ -147,69 +153,72 @@ mod tests {
         }
     }
 
-    fn delta(text: &str) -> News {
-        News::Delta {
+    fn delta(text: &str) -> ConversationEvent {
+        ConversationEvent::Delta {
             run: "a".to_owned(),
             text: text.to_owned(),
         }
     }
 
-    fn shown(screen: &mut Screen, news: &[News]) -> String {
-        for news in news {
-            screen.show(news);
+    fn shown(renderer: &mut Renderer, event: &[ConversationEvent]) -> String {
+        for event in event {
+            renderer.show(event);
         }
-        screen.take()
+        renderer.take()
     }
 
     #[test]
     fn a_streamed_answer_is_not_repeated_and_not_cut() {
-        let mut screen = Screen::default();
+        let mut renderer = Renderer::default();
         let other = message(1, "system", "b", "Meanwhile.");
         assert_eq!(
-            shown(&mut screen, &[delta("So "), other, delta("it ended.")]),
+            shown(&mut renderer, &[delta("So "), other, delta("it ended.")]),
             "‹ So it ended."
         );
         assert_eq!(
-            shown(&mut screen, &[message(2, "assistant", "a", "So it ended.")]),
+            shown(
+                &mut renderer,
+                &[message(2, "assistant", "a", "So it ended.")]
+            ),
             "\n‹ Meanwhile.\n"
         );
     }
 
     #[test]
     fn above_a_prompt_only_whole_lines_are_written() {
-        let mut screen = Screen::default();
-        screen.show(&delta("one\ntwo"));
+        let mut renderer = Renderer::default();
+        renderer.show(&delta("one\ntwo"));
         assert_eq!(
-            (screen.take_lines(), screen.take_lines()),
+            (renderer.take_lines(), renderer.take_lines()),
             ("‹ one\n".to_owned(), String::new())
         );
-        screen.show(&message(1, "assistant", "a", "one\ntwo"));
-        assert_eq!(screen.take_lines(), "two\n");
+        renderer.show(&message(1, "assistant", "a", "one\ntwo"));
+        assert_eq!(renderer.take_lines(), "two\n");
     }
 
     #[test]
     fn after_a_gap_the_whole_message_is_said() {
-        let mut screen = Screen::default();
-        assert_eq!(shown(&mut screen, &[delta("So ")]), "‹ So ");
-        screen.missed();
+        let mut renderer = Renderer::default();
+        assert_eq!(shown(&mut renderer, &[delta("So ")]), "‹ So ");
+        renderer.missed();
         let rest = [
             delta("ended."),
             message(1, "assistant", "a", "So it ended."),
         ];
         assert_eq!(
-            shown(&mut screen, &rest),
+            shown(&mut renderer, &rest),
             "\n  (interrupted)\n‹ So it ended.\n"
         );
     }
 
     #[test]
     fn history_is_not_said_again_and_nothing_steers_the_terminal() {
-        let mut screen = Screen::default();
-        screen.saw(1);
+        let mut renderer = Renderer::default();
+        renderer.mark_shown(1);
         let messages = [
             message(1, "system", "", "Old."),
             message(2, "system", "", "New\u{1b}[2J."),
         ];
-        assert_eq!(shown(&mut screen, &messages), "‹ New[2J.\n");
+        assert_eq!(shown(&mut renderer, &messages), "‹ New[2J.\n");
     }
 }

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::domain::config;
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A running example; it ends with this value, and with the process.
 pub struct Example {
@@ -32,7 +32,7 @@ pub async fn start(
 ) -> anyhow::Result<Example> {
     let program = match program {
         Some(program) => program,
-        None => beside_us(name)?,
+        None => sibling_program(name)?,
     };
     let mut process = Command::new(&program);
     for name in config::OWN_SECRETS {
@@ -51,7 +51,7 @@ pub async fn start(
         .with_context(|| format!("cannot start the example {}", program.display()))?;
     let mut lines =
         BufReader::new(process.stdout.take().context("the example has no output")?).lines();
-    let line = tokio::time::timeout(PATIENCE, lines.next_line())
+    let line = tokio::time::timeout(START_TIMEOUT, lines.next_line())
         .await
         .with_context(|| format!("the example {name} does not start"))??;
     let Some(url) = line.as_deref().and_then(|line| {
@@ -73,7 +73,7 @@ pub async fn start(
     })
 }
 
-fn beside_us(name: &str) -> anyhow::Result<PathBuf> {
+fn sibling_program(name: &str) -> anyhow::Result<PathBuf> {
     let us = std::env::current_exe()?;
     let example = us
         .parent()

@@ -19,12 +19,12 @@ pub struct Notes {
     pub server: Example,
     /// Where the tokens are.
     pub file: PathBuf,
-    pub tokens: BTreeMap<String, Holder>,
+    pub tokens: BTreeMap<String, TokenHolder>,
 }
 
-/// Whose token it is, and what it is good for: the example's own words.
+/// The user and the rights of a token, in the example's own format.
 #[derive(Serialize, Deserialize)]
-pub struct Holder {
+pub struct TokenHolder {
     pub name: String,
     pub scopes: Vec<String>,
 }
@@ -48,14 +48,14 @@ pub async fn start(program: Option<PathBuf>, data: &Path) -> anyhow::Result<Note
     })
 }
 
-fn tokens(file: &Path) -> anyhow::Result<BTreeMap<String, Holder>> {
+fn tokens(file: &Path) -> anyhow::Result<BTreeMap<String, TokenHolder>> {
     match fs::read_to_string(file) {
         Ok(text) => return Ok(serde_json::from_str(&text)?),
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
         Err(_) => {}
     }
     let new = [("erin", &["read", "write"][..]), ("fred", &["read"])].map(|(name, scopes)| {
-        let holder = Holder {
+        let holder = TokenHolder {
             name: name.to_owned(),
             scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
         };

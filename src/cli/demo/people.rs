@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, io::Write as _, os::unix::fs::OpenOptionsEx
 use time::Duration;
 
 use crate::{
-    app::accounts::{self, development::Person},
+    app::accounts::{self, development::DevelopmentUser},
     cli::{chat::DemoNotes, serve::Service},
     domain::{clock::Clock, config::Config, error::Error},
     store::Db,
@@ -15,7 +15,11 @@ const TENANT: &str = "demo";
 const LIFE: Duration = Duration::days(30);
 
 /// Makes sure of the tenant and gives each user a token; the terminal client finds them in the data folder.
-pub async fn admit(db: &Db, service: &Service, config: &Config) -> anyhow::Result<DemoNotes> {
+pub async fn create_people(
+    db: &Db,
+    service: &Service,
+    config: &Config,
+) -> anyhow::Result<DemoNotes> {
     let clock = Clock::System;
     let tenant = match accounts::find_tenant(db, TENANT).await {
         Err(Error::NotFound(_)) => accounts::add_tenant(db, &clock, TENANT, None, true).await?,
@@ -43,17 +47,17 @@ pub async fn admit(db: &Db, service: &Service, config: &Config) -> anyhow::Resul
         agent,
         tokens,
     };
-    keep(&notes, config)?;
+    write_private(&notes, config)?;
     Ok(notes)
 }
 
-fn people() -> [(&'static str, Person); 4] {
-    let person = |user: &str, name: &str, roles: &[&str]| Person {
+fn people() -> [(&'static str, DevelopmentUser); 4] {
+    let person = |user: &str, name: &str, roles: &[&str]| DevelopmentUser {
         user: user.to_owned(),
         name: Some(name.to_owned()),
         email: Some(format!("{user}@example.org")),
         roles: roles.iter().map(|role| (*role).to_owned()).collect(),
-        ..Person::default()
+        ..DevelopmentUser::default()
     };
     [
         ("employee", person("erin", "Erin", &["employee"])),
@@ -64,7 +68,7 @@ fn people() -> [(&'static str, Person); 4] {
         ),
         (
             "admin",
-            Person {
+            DevelopmentUser {
                 admin: true,
                 ..person("alice", "Alice", &[])
             },
@@ -73,7 +77,7 @@ fn people() -> [(&'static str, Person); 4] {
 }
 
 /// For our own eyes only: the file holds tokens.
-fn keep(notes: &DemoNotes, config: &Config) -> anyhow::Result<()> {
+fn write_private(notes: &DemoNotes, config: &Config) -> anyhow::Result<()> {
     let path = config.data.join(DemoNotes::FILE);
     let mut file = fs::OpenOptions::new()
         .write(true)

@@ -62,7 +62,7 @@ fn on_path(path: Option<&str>) -> impl Iterator<Item = Binaries> {
     path.unwrap_or_default()
         .split(':')
         .filter(|folder| !folder.is_empty())
-        .filter_map(|folder| look(Path::new(folder)))
+        .filter_map(|folder| read_binaries(Path::new(folder)))
 }
 
 /// What lies in the usual places, newest first.
@@ -71,14 +71,14 @@ fn installed() -> impl Iterator<Item = Binaries> {
         .iter()
         .filter_map(|parent| fs::read_dir(parent).ok())
         .flatten()
-        .filter_map(|version| look(&version.ok()?.path().join("bin")))
+        .filter_map(|version| read_binaries(&version.ok()?.path().join("bin")))
         .collect();
     found.sort_by_key(|binaries| std::cmp::Reverse(binaries.major));
     found.into_iter()
 }
 
 /// Whether `folder` holds a server. A link on `PATH` may point at `initdb` alone: its target's folder counts.
-fn look(folder: &Path) -> Option<Binaries> {
+fn read_binaries(folder: &Path) -> Option<Binaries> {
     let folder = fs::canonicalize(folder.join("initdb"))
         .ok()?
         .parent()?

@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal as _};
 use anyhow::bail;
 
 use crate::{
-    cli::{lines::Lines, say},
+    cli::{lines::Lines, print_line},
     domain::{
         pack::Pack,
         personal::{self, Values},
@@ -22,7 +22,7 @@ pub(super) async fn ask(pack: &Pack, spec: &ServerSpec) -> anyhow::Result<Values
     for field in &spec.user_config {
         loop {
             if interactive {
-                say(&question(pack, field));
+                print_line(&question(pack, field));
             }
             let Some(line) = lines.next(field.kind == FieldKind::Secret).await? else {
                 let names: Vec<_> = spec
@@ -41,7 +41,7 @@ pub(super) async fn ask(pack: &Pack, spec: &ServerSpec) -> anyhow::Result<Values
                     values.set(field, value);
                     break;
                 }
-                Err(fault) if interactive => say(&format!("{} {fault}", field.name)),
+                Err(fault) if interactive => print_line(&format!("{} {fault}", field.name)),
                 Err(fault) => bail!("{} {fault}", field.name),
             }
         }

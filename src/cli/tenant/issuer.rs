@@ -28,7 +28,7 @@ pub enum Command {
         #[arg(long, default_value = "RS256")]
         algorithm: String,
         #[command(flatten)]
-        keys: Keys,
+        keys: KeySourceArgs,
     },
     /// List the issuers of a tenant
     List { tenant: String },
@@ -45,7 +45,7 @@ pub enum Command {
 /// Where its keys are: one of three.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
-pub struct Keys {
+pub struct KeySourceArgs {
     /// URL of its JSON Web Key Set
     #[arg(long)]
     jwks: Option<String>,
@@ -57,7 +57,7 @@ pub struct Keys {
     secret_env: Option<String>,
 }
 
-impl Keys {
+impl KeySourceArgs {
     fn read(self) -> anyhow::Result<IssuerKeys> {
         match (self.jwks, self.public_key, self.secret_env) {
             (Some(url), ..) => Ok(IssuerKeys::Jwks(url)),

@@ -12,7 +12,7 @@ use crate::{
         IssuedKey, NewKey, create_key, find_tenant, list_keys, revoke_key, rotate_key,
     },
     domain::{
-        account::{self, ApiKey, ChatSettings, FrontendSettings, ShownCalls, Speaker},
+        account::{self, ApiKey, ChatSettings, FrontendSettings, KeyKind, ShownCalls},
         clock::Clock,
         principal::Scopes,
     },
@@ -33,7 +33,7 @@ pub enum Command {
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
         days: Option<u16>,
         #[command(flatten)]
-        speaker: Box<SpeakerArgs>,
+        speaker: Box<KeyOwnerArgs>,
         /// An answer goes on when its OpenAI client closes the connection
         #[arg(long)]
         keep_running: bool,
@@ -60,7 +60,7 @@ pub enum Command {
 
 /// For whom the key speaks: for itself unless a frontend is named.
 #[derive(Debug, clap::Args)]
-pub struct SpeakerArgs {
+pub struct KeyOwnerArgs {
     /// Claims of a key that speaks for itself, as a JSON object
     #[arg(long, conflicts_with_all = ["frontend", "user_id_header"])]
     claims: Option<String>,
@@ -116,8 +116,8 @@ impl From<Frontend> for account::Frontend {
     }
 }
 
-impl SpeakerArgs {
-    fn speaker(self) -> anyhow::Result<Speaker> {
+impl KeyOwnerArgs {
+    fn speaker(self) -> anyhow::Result<KeyKind> {
         let settings = FrontendSettings {
             preset: self.frontend.map(Into::into),
             user_id: self.user_id_header,
@@ -132,14 +132,14 @@ impl SpeakerArgs {
             let headers = headers.context(
                 "a frontend's headers need --user-id-header, which says who its user is",
             )?;
-            return Ok(Speaker::Frontend(headers));
+            return Ok(KeyKind::Frontend(headers));
         }
         let claims = self.claims.map_or_else(
             || Ok(Map::new()),
             |text| serde_json::from_str::<Map<String, Value>>(&text),
         );
         claims
-            .map(Speaker::Service)
+            .map(KeyKind::Service)
             .map_err(|error| anyhow::anyhow!("--claims: not a JSON object: {error}"))
     }
 }

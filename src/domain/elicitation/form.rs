@@ -1,5 +1,5 @@
-//! The fields of a form: the flat schema that the protocol allows, read strictly, and what a person's text means as a
-//! value of one.
+//! The fields of a form. The schema is the flat one that the protocol allows and is read strictly. A person's
+//! text is turned into the value of a field here.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -9,7 +9,7 @@ use time::{
 };
 use url::Url;
 
-use super::{Ordered, readable};
+use super::{OrderedMembers, readable};
 use crate::domain::message::Choice;
 
 /// Characters of a name, a label and a text that somebody enters.
@@ -26,7 +26,7 @@ pub struct Field {
     pub description: Option<String>,
     pub required: bool,
     pub kind: Kind,
-    /// What counts when the user leaves it to the server's word.
+    /// The value that is used when the user answers `-`.
     pub default: Option<Value>,
     /// What the server says of it, as far as it was understood; for frontends that draw a form.
     pub schema: Value,
@@ -66,16 +66,16 @@ pub enum Format {
 
 /// Why a text is not an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum AnswerError {
     Missing,
     NotABoolean,
     NotAnOption,
     NotANumber,
-    /// Outside of the limits, or not in the format.
-    Unfit,
+    /// The value is outside of the limits, or does not have the format.
+    OutsideLimits,
 }
 
-impl Fault {
+impl AnswerError {
     /// As the row says it.
     pub fn name(self) -> &'static str {
         match self {
@@ -83,18 +83,18 @@ impl Fault {
             Self::NotABoolean => "not_a_boolean",
             Self::NotAnOption => "not_an_option",
             Self::NotANumber => "not_a_number",
-            Self::Unfit => "unfit",
+            Self::OutsideLimits => "unfit",
         }
     }
 
-    /// Back from [`Fault::name`].
+    /// Back from [`AnswerError::name`].
     pub fn parse(name: &str) -> Option<Self> {
         [
             Self::Missing,
             Self::NotABoolean,
             Self::NotAnOption,
             Self::NotANumber,
-            Self::Unfit,
+            Self::OutsideLimits,
         ]
         .into_iter()
         .find(|fault| fault.name() == name)
@@ -106,7 +106,7 @@ pub(super) fn fields(schema: &str) -> Result<Vec<Field>, String> {
     #[derive(Deserialize)]
     struct Schema {
         #[serde(default)]
-        properties: Option<Ordered>,
+        properties: Option<OrderedMembers>,
         #[serde(default)]
         required: Vec<String>,
     }
@@ -205,8 +205,8 @@ fn kind(property: &Value) -> Option<Kind> {
     }
 }
 
-/// What is offered, in each of the spellings that revisions of the protocol have; empty for what
-/// cannot be shown.
+/// The choices of a property, in each of the spellings that revisions of the protocol have. Empty for a
+/// property that cannot be shown.
 fn choices(property: &Value) -> Option<Vec<Choice>> {
     let titled = property
         .get("oneOf")
@@ -288,7 +288,8 @@ pub fn parse_boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// As [`parse_boolean`]; "ok" is an answer to a question, though not the value of a setting.
+/// Like [`parse_boolean`], and "ok" is a yes too: it is a good answer to a question, but no value of a
+/// setting.
 pub(super) fn yes_or_no(text: &str) -> Option<bool> {
     parse_boolean(text).or_else(|| (text.trim().to_lowercase() == "ok").then_some(true))
 }
@@ -299,31 +300,31 @@ impl Field {
     }
 
     /// What a text means as a value of this field; `-` takes the default, or leaves an optional field out.
-    pub(super) fn value(&self, text: &str) -> Result<Value, Fault> {
+    pub(super) fn value(&self, text: &str) -> Result<Value, AnswerError> {
         let said = text.trim();
         match (&self.default, said) {
             (Some(default), "-" | "") => return Ok(default.clone()),
             (None, "-" | "") if !self.required => return Ok(Value::Null),
-            (None, "") => return Err(Fault::Missing),
+            (None, "") => return Err(AnswerError::Missing),
             _ => {}
         }
         let value = match &self.kind {
             Kind::Text { .. } => Value::from(said),
-            Kind::Boolean => Value::Bool(yes_or_no(said).ok_or(Fault::NotABoolean)?),
+            Kind::Boolean => Value::Bool(yes_or_no(said).ok_or(AnswerError::NotABoolean)?),
             Kind::Number { whole: true, .. } => {
-                Value::from(said.parse::<i64>().map_err(|_| Fault::NotANumber)?)
+                Value::from(said.parse::<i64>().map_err(|_| AnswerError::NotANumber)?)
             }
             Kind::Number { whole: false, .. } => {
                 let number = said
                     .replace(',', ".")
                     .parse::<f64>()
-                    .map_err(|_| Fault::NotANumber)?;
+                    .map_err(|_| AnswerError::NotANumber)?;
                 serde_json::Number::from_f64(number)
                     .map(Value::Number)
-                    .ok_or(Fault::NotANumber)?
+                    .ok_or(AnswerError::NotANumber)?
             }
             Kind::One(choices) => {
-                Value::from(match_choice(choices, said).ok_or(Fault::NotAnOption)?)
+                Value::from(match_choice(choices, said).ok_or(AnswerError::NotAnOption)?)
             }
             Kind::Many { choices, .. } => {
                 let picked = said
@@ -331,7 +332,7 @@ impl Field {
                     .map(|one| match_choice(choices, one.trim()).map(Value::from));
                 let mut picked = picked
                     .collect::<Option<Vec<Value>>>()
-                    .ok_or(Fault::NotAnOption)?;
+                    .ok_or(AnswerError::NotAnOption)?;
                 let mut seen = Vec::new();
                 picked.retain(|value| {
                     !seen.contains(value) && {
@@ -345,7 +346,7 @@ impl Field {
         if self.admits(&value) {
             Ok(value)
         } else {
-            Err(Fault::Unfit)
+            Err(AnswerError::OutsideLimits)
         }
     }
 

@@ -5,14 +5,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use uuid::Uuid;
 
-use super::{Answer, Dismissal, Fault, Question};
+use super::{Answer, AnswerError, Dismissal, Question};
 use crate::domain::ids::{AgentId, ConversationId, RunId, ServerId, UserId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The user is being asked.
     Open,
-    /// Everything is answered: the run that was given the last answer makes the call, or the open call takes the answer.
+    /// All questions are answered. The run that was given the last answer makes the call again, or the open
+    /// call takes the answer.
     Answered,
     /// The answer may have been sent.
     Sent,
@@ -61,9 +62,9 @@ pub struct Elicitation {
     /// [`Entered`], sealed.
     pub entered: Option<Vec<u8>>,
     /// Why the last answer could not be used.
-    pub fault: Option<Fault>,
+    pub fault: Option<AnswerError>,
     pub answer_run: Option<RunId>,
-    /// The server waits for the answer while its call is open: the answer belongs to that run.
+    /// The server waits for the answer while its call is open, so the answer belongs to that run.
     pub live: bool,
 }
 

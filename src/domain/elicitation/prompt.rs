@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Elicitation, Fault, Field, Format, Kind, Mode, Request, Step, steps};
+use super::{AnswerError, Elicitation, Field, Format, Kind, Mode, Request, Step, steps};
 use crate::domain::{
     message::{Asking, Choice, Part, Prompt},
     server::FieldKind,
@@ -32,7 +32,7 @@ pub fn prompt(
             ("tool", &elicitation.tool),
             ("what", question.message.as_str()),
         ];
-        lines.push(texts.say(Key::AskIntro, &values));
+        lines.push(texts.render(Key::AskIntro, &values));
     }
     let (mut kind, mut options, mut url, mut schema) = (FieldKind::Boolean, Vec::new(), None, None);
     match step {
@@ -43,14 +43,14 @@ pub fn prompt(
         }
         Step::Confirm(_) => {
             if let Mode::Url { address, host } = &question.mode {
-                lines.push(texts.say(Key::AskAddress, &[("host", host)]));
+                lines.push(texts.render(Key::AskAddress, &[("host", host)]));
                 url = Some(address.to_string());
             }
-            lines.push(texts.say(Key::NotABoolean, &[]));
+            lines.push(texts.render(Key::NotABoolean, &[]));
         }
     }
     let minutes = (patience.as_secs() / 60).to_string();
-    lines.push(texts.say(Key::AskHow, &[("minutes", &minutes)]));
+    lines.push(texts.render(Key::AskHow, &[("minutes", &minutes)]));
     Part::Prompt(Prompt {
         text: lines.join("\n"),
         field: step.name().to_owned(),
@@ -68,21 +68,21 @@ pub fn prompt(
 }
 
 /// Why the last answer could not be used.
-pub fn fault_notice(texts: &Texts<'_>, fault: Fault, step: &Step<'_>) -> Part {
+pub fn fault_notice(texts: &Texts<'_>, fault: AnswerError, step: &Step<'_>) -> Part {
     let limits = match step {
         Step::Field(_, field) => field.limits(),
         Step::Confirm(_) => String::new(),
     };
     let key = match fault {
-        Fault::Missing => Key::Missing,
-        Fault::NotABoolean => Key::NotABoolean,
-        Fault::NotAnOption => Key::NotAnOption,
-        Fault::NotANumber => Key::AskNotANumber,
-        Fault::Unfit => Key::AskUnfit,
+        AnswerError::Missing => Key::Missing,
+        AnswerError::NotABoolean => Key::NotABoolean,
+        AnswerError::NotAnOption => Key::NotAnOption,
+        AnswerError::NotANumber => Key::AskNotANumber,
+        AnswerError::OutsideLimits => Key::AskUnfit,
     };
     Part::Notice {
         code: "bad_answer".to_owned(),
-        text: texts.say(key, &[("limits", &limits)]),
+        text: texts.render(key, &[("limits", &limits)]),
     }
 }
 
@@ -105,16 +105,20 @@ fn field_lines(texts: &Texts<'_>, field: &Field) -> Vec<String> {
             .join(", ")
     };
     match &field.kind {
-        Kind::One(choices) => lines.push(texts.say(Key::Options, &[("options", &labels(choices))])),
-        Kind::Many { choices, .. } => {
-            lines.push(texts.say(Key::AskSeveral, &[("options", &labels(choices))]));
+        Kind::One(choices) => {
+            lines.push(texts.render(Key::Options, &[("options", &labels(choices))]));
         }
-        Kind::Boolean => lines.push(texts.say(Key::NotABoolean, &[])),
+        Kind::Many { choices, .. } => {
+            lines.push(texts.render(Key::AskSeveral, &[("options", &labels(choices))]));
+        }
+        Kind::Boolean => lines.push(texts.render(Key::NotABoolean, &[])),
         Kind::Text { .. } | Kind::Number { .. } => {}
     }
     match &field.default {
-        Some(default) => lines.push(texts.say(Key::AskDefault, &[("value", &plain_text(default))])),
-        None if !field.required => lines.push(texts.say(Key::Optional, &[])),
+        Some(default) => {
+            lines.push(texts.render(Key::AskDefault, &[("value", &plain_text(default))]));
+        }
+        None if !field.required => lines.push(texts.render(Key::Optional, &[])),
         None => {}
     }
     lines

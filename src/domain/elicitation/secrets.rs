@@ -1,6 +1,6 @@
-//! Whether a form asks for a secret. Whoever types one into a conversation has given it to the conversation's readers,
-//! so that a field too many is declined rather than one too few. A personal server's own credential is entered with
-//! `/connect`, which keeps it out of the messages.
+//! Detects whether a form asks for a secret. A secret that is typed into a conversation is visible to
+//! everyone who reads the conversation, so a doubtful field is declined. A personal server's own credential
+//! is entered with `/connect`, which keeps it out of the messages.
 
 use super::form::{Field, Format, Kind};
 
@@ -31,11 +31,11 @@ const PHRASES: [&str; 18] = [
     "security code",
 ];
 
-/// What of it is a secret; a label for people.
+/// The label of the first secret that the form asks for, for people.
 pub(super) fn asked_for(message: &str, fields: &[Field]) -> Option<String> {
     let field = fields.iter().find(|field| is_secret(field));
     field.map(|field| field.label().to_owned()).or_else(|| {
-        // With a field to write in: a question about passwords that is answered by yes or no asks for none.
+        // Only in a form with a text field: a yes-or-no question about passwords asks for no password.
         let typed = fields
             .iter()
             .any(|field| matches!(field.kind, Kind::Text { .. }));

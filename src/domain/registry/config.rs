@@ -14,7 +14,7 @@ use crate::domain::{
 
 /// Bytes of one value, as written and as resolved.
 pub const MAX_VALUE: usize = 8192;
-/// What is said of a value that no header carries.
+/// The reason for a value that no header can carry.
 pub const UNCARRIED: &str =
     "its value holds a line break or another character that a header cannot carry";
 
@@ -81,11 +81,11 @@ impl SecretName {
 #[derive(Clone, PartialEq)]
 pub struct ConfigValue {
     written: Value,
-    meaning: Meaning,
+    parsed: ParsedValue,
 }
 
 #[derive(Clone, PartialEq)]
-enum Meaning {
+enum ParsedValue {
     Text(Template),
     /// A number or a boolean.
     Plain,
@@ -106,7 +106,7 @@ pub enum Unresolved {
     /// `scope.context_id`, or the secret's name.
     Missing(String),
     /// The text is not of its type.
-    Unfit(String),
+    WrongType(String),
 }
 
 impl ConfigValue {
@@ -115,13 +115,13 @@ impl ConfigValue {
         if written.to_string().len() > MAX_VALUE {
             return Err(format!("is longer than {MAX_VALUE} bytes"));
         }
-        let meaning = match written {
+        let parsed = match written {
             Value::Null => return Err("has no value".to_owned()),
-            Value::String(text) => Meaning::Text(template(text, sources)?),
-            Value::Bool(_) | Value::Number(_) => Meaning::Plain,
+            Value::String(text) => ParsedValue::Text(template(text, sources)?),
+            Value::Bool(_) | Value::Number(_) => ParsedValue::Plain,
             Value::Object(fields) if fields.contains_key("$secret") => match &written["$secret"] {
                 Value::String(name) if fields.len() == 1 => {
-                    Meaning::Secret(SecretName::parse(name)?)
+                    ParsedValue::Secret(SecretName::parse(name)?)
                 }
                 _ => {
                     return Err(
@@ -131,33 +131,35 @@ impl ConfigValue {
             },
             Value::Object(_) | Value::Array(_) => {
                 check_tree(written, sources)?;
-                Meaning::Tree
+                ParsedValue::Tree
             }
         };
         Ok(Self {
             written: written.clone(),
-            meaning,
+            parsed,
         })
     }
 
-    /// Whether a value of this type may be written like that. What only a run knows is checked then.
+    /// Whether a value of this type may be written like this. A value that only a run brings is checked when
+    /// the run resolves it.
     pub fn fits(&self, kind: Kind) -> Result<(), String> {
-        match (&self.meaning, kind, &self.written) {
-            (Meaning::Text(template), kind, _) if template.references().next().is_none() => {
+        match (&self.parsed, kind, &self.written) {
+            (ParsedValue::Text(template), kind, _) if template.references().next().is_none() => {
                 check_text(kind, &template.resolve(|_| None).unwrap_or_default())
             }
-            (Meaning::Secret(_) | Meaning::Text(_), ..)
-            | (Meaning::Tree, Kind::Json, _)
-            | (Meaning::Plain, Kind::Boolean | Kind::Json, Value::Bool(_))
-            | (Meaning::Plain, Kind::Number | Kind::Json, Value::Number(_)) => Ok(()),
-            (_, kind, _) => Err(wanted(kind)),
+            (ParsedValue::Secret(_) | ParsedValue::Text(_), ..)
+            | (ParsedValue::Tree, Kind::Json, _)
+            | (ParsedValue::Plain, Kind::Boolean | Kind::Json, Value::Bool(_))
+            | (ParsedValue::Plain, Kind::Number | Kind::Json, Value::Number(_)) => Ok(()),
+            (_, kind, _) => Err(expected_form(kind)),
         }
     }
 
-    /// Whether a header can carry what is written here, whatever a run fills in. JSON is written anew for its header.
+    /// Whether a header can carry the literal text, whatever a run fills in. JSON is serialised anew for its
+    /// header.
     pub fn can_be_sent(&self, kind: Kind) -> Result<(), String> {
-        match &self.meaning {
-            Meaning::Text(template)
+        match &self.parsed {
+            ParsedValue::Text(template)
                 if kind != Kind::Json && !template.literals().all(header::can_carry) =>
             {
                 Err(UNCARRIED.to_owned())
@@ -171,33 +173,34 @@ impl ConfigValue {
         &self.written
     }
 
-    /// Whether it only names where its value is, so that it may be shown even where the value may not.
+    /// Whether the value is only a reference, so that it may be shown even where the value itself is
+    /// sensitive.
     pub fn only_refers(&self) -> bool {
-        match &self.meaning {
-            Meaning::Secret(_) => true,
-            Meaning::Text(template) => template.is_one_reference(),
-            Meaning::Plain | Meaning::Tree => false,
+        match &self.parsed {
+            ParsedValue::Secret(_) => true,
+            ParsedValue::Text(template) => template.is_one_reference(),
+            ParsedValue::Plain | ParsedValue::Tree => false,
         }
     }
 
     pub fn secret(&self) -> Option<&SecretName> {
-        match &self.meaning {
-            Meaning::Secret(name) => Some(name),
+        match &self.parsed {
+            ParsedValue::Secret(name) => Some(name),
             _ => None,
         }
     }
 
     pub fn references(&self) -> Vec<Reference> {
-        match &self.meaning {
-            Meaning::Text(template) => template.references().cloned().collect(),
-            Meaning::Tree => {
+        match &self.parsed {
+            ParsedValue::Text(template) => template.references().cloned().collect(),
+            ParsedValue::Tree => {
                 let mut found = Vec::new();
                 walk(&self.written, &mut |text| {
                     found.extend(tree_template(text).references().cloned());
                 });
                 found
             }
-            Meaning::Plain | Meaning::Secret(_) => Vec::new(),
+            ParsedValue::Plain | ParsedValue::Secret(_) => Vec::new(),
         }
     }
 
@@ -209,16 +212,16 @@ impl ConfigValue {
         value: impl Fn(&Reference) -> Option<&'v str>,
         secret: impl Fn(&SecretName) -> Option<&'v Secret>,
     ) -> Result<Option<Resolved>, Unresolved> {
-        let resolved = match &self.meaning {
-            Meaning::Text(template) => template
+        let resolved = match &self.parsed {
+            ParsedValue::Text(template) => template
                 .resolve_or(on_missing, value)
                 .map_err(|missing| first(&missing))?,
-            Meaning::Plain => Some(Resolved {
+            ParsedValue::Plain => Some(Resolved {
                 text: Secret::new(self.written.to_string()),
                 sensitive: false,
             }),
-            Meaning::Tree => tree(&self.written, on_missing, &value)?,
-            Meaning::Secret(name) => match (secret(name), on_missing) {
+            ParsedValue::Tree => tree(&self.written, on_missing, &value)?,
+            ParsedValue::Secret(name) => match (secret(name), on_missing) {
                 (Some(secret), _) => Some(Resolved {
                     text: secret.clone(),
                     sensitive: true,
@@ -232,7 +235,7 @@ impl ConfigValue {
         let Some(mut resolved) = resolved else {
             return Ok(None);
         };
-        check_text(kind, resolved.text.expose()).map_err(Unresolved::Unfit)?;
+        check_text(kind, resolved.text.expose()).map_err(Unresolved::WrongType)?;
         if kind == Kind::Json {
             resolved.text = Secret::new(ascii(resolved.text.expose()));
         }
@@ -340,10 +343,14 @@ fn check_text(kind: Kind, text: &str) -> Result<(), String> {
         Kind::Number => serde_json::from_str::<serde_json::Number>(text).is_ok(),
         Kind::Json => serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok(),
     };
-    if fits { Ok(()) } else { Err(wanted(kind)) }
+    if fits {
+        Ok(())
+    } else {
+        Err(expected_form(kind))
+    }
 }
 
-fn wanted(kind: Kind) -> String {
+fn expected_form(kind: Kind) -> String {
     match kind {
         Kind::String => "must be text",
         Kind::Boolean => "must be true or false",

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{
     config::{KeySchema, Kind},
-    entry::{Entry, Fault},
+    entry::{Entry, InvalidDefinition},
 };
 use crate::domain::{scrub::MASK, secret::Secret};
 
@@ -76,9 +76,9 @@ pub enum AuthKind {
 
 /// The values of a definition that are kept sealed, by their paths.
 #[derive(Clone, Default, PartialEq)]
-pub struct Sealable(pub(super) BTreeMap<String, Value>);
+pub struct SensitiveValues(pub(super) BTreeMap<String, Value>);
 
-impl Sealable {
+impl SensitiveValues {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -88,7 +88,7 @@ impl Sealable {
         Secret::new(serde_json::to_string(&self.0).expect("a map of JSON is JSON"))
     }
 
-    /// Back from [`Sealable::to_text`].
+    /// Back from [`SensitiveValues::to_text`].
     pub fn from_text(text: &Secret) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text.expose()).map(Self)
     }
@@ -103,7 +103,7 @@ pub(super) fn path(key: &str) -> String {
 impl Definition {
     /// Puts sealed values back in their places.
     #[must_use]
-    pub fn with(mut self, sealed: Sealable) -> Self {
+    pub fn with(mut self, sealed: SensitiveValues) -> Self {
         for (path, value) in sealed.0 {
             if path == CLIENT_SECRET {
                 self.auth
@@ -116,9 +116,10 @@ impl Definition {
         self
     }
 
-    /// A new definition in the place of an old one: sensitive values that it leaves out, or sends back masked,
-    /// stay. They do not follow the server to another host, nor do they stay when they are sensitive no more.
-    pub fn keeping(mut self, old: Option<&Entry>) -> Result<Self, Fault> {
+    /// A new definition that replaces an old one. Sensitive values that are left out, or sent back masked,
+    /// are taken from the old one. They are not taken over when the server moves to another host, or when
+    /// they are no longer sensitive.
+    pub fn keep_sensitive(mut self, old: Option<&Entry>) -> Result<Self, InvalidDefinition> {
         let kept = old.map(Entry::sealable).unwrap_or_default();
         for (path, value) in kept.0 {
             let (moved, slot) = if path == CLIENT_SECRET {
@@ -139,7 +140,7 @@ impl Definition {
                     .get(key)
                     .is_some_and(|schema| schema.sensitive);
                 if !sensitive && masked {
-                    return Err(Fault::new(
+                    return Err(InvalidDefinition::new(
                         path,
                         "is not sensitive any more; enter its value again",
                     ));
@@ -162,7 +163,7 @@ impl Definition {
             if moved {
                 let reason =
                     "is not taken along to another host; enter its value again, or `null` for none";
-                return Err(Fault::new(path, reason));
+                return Err(InvalidDefinition::new(path, reason));
             }
             *slot = value;
         }
@@ -179,7 +180,7 @@ impl Definition {
                 .map(|_| CLIENT_SECRET.to_owned())
         });
         match unknown {
-            Some(path) => Err(Fault::new(
+            Some(path) => Err(InvalidDefinition::new(
                 path,
                 format!("`{MASK}` stands for a value that is there; enter one"),
             )),

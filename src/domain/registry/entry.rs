@@ -1,5 +1,5 @@
-//! A definition that can be used: checked once, at the edge. Whoever holds an [`Entry`] need not ask again
-//! whether its templates parse, its keys are headers or its values are of their types.
+//! A definition that can be used. It is checked once, when it is read: every template of an [`Entry`] parses,
+//! every key can be a header, and every value has its type.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     EntryId,
     config::{ConfigValue, Kind},
-    definition::{CLIENT_SECRET, Definition, Sealable, path},
+    definition::{CLIENT_SECRET, Definition, SensitiveValues, path},
 };
 use crate::domain::{
     config::{Environment, OWN_SECRETS, is_own},
@@ -26,7 +26,8 @@ const MAX_KEY: usize = 64;
 /// Bytes of a whole definition as JSON.
 const MAX_DEFINITION: usize = 65_536;
 
-/// What defaults may refer to. Parameters are an agent's, so only an agent may.
+/// The sources that defaults may refer to. Parameters belong to an agent, so only an agent's values may refer
+/// to them.
 pub const DEFAULTS: &[Source] = &[Source::Env, Source::Scope, Source::Runtime, Source::Runner];
 /// What a capability may refer to.
 pub const CAPABILITIES: &[Source] = DEFAULTS;
@@ -63,7 +64,7 @@ pub struct ClientCredentialsConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants(Vec<(ToolPattern, String)>);
 
-/// Whose entry it is, which says what it may refer to.
+/// The owner of an entry, which decides the variables that it may refer to.
 #[derive(Clone, Copy)]
 pub enum Rules<'a> {
     /// The operator's own, from a file.
@@ -79,12 +80,12 @@ pub enum Rules<'a> {
 /// A field that cannot be used, and why. Never holds a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
-pub struct Fault {
+pub struct InvalidDefinition {
     pub field: String,
     pub reason: String,
 }
 
-impl Fault {
+impl InvalidDefinition {
     pub fn new(field: impl Into<String>, reason: impl Into<String>) -> Self {
         Self {
             field: field.into(),
@@ -170,10 +171,11 @@ pub fn not_granted(variable: &str) -> String {
 
 impl Entry {
     /// Checks a definition; the error names the first field that cannot be used.
-    pub fn parse(mut definition: Definition, rules: Rules) -> Result<Self, Fault> {
-        let id = EntryId::parse(&definition.id).map_err(|reason| Fault::new("id", reason))?;
+    pub fn parse(mut definition: Definition, rules: Rules) -> Result<Self, InvalidDefinition> {
+        let id = EntryId::parse(&definition.id)
+            .map_err(|reason| InvalidDefinition::new("id", reason))?;
         if definition.name.trim().is_empty() {
-            definition.name = definition.id.clone();
+            definition.name.clone_from(&definition.id);
         }
         readable("name", &definition.name, MAX_NAME)?;
         readable("description", &definition.description, MAX_TEXT)?;
@@ -183,14 +185,14 @@ impl Entry {
         keys(&definition)?;
         scope_keys(&definition)?;
         if serde_json::to_string(&definition).map_or(0, |text| text.len()) > MAX_DEFINITION {
-            return Err(Fault::new(
+            return Err(InvalidDefinition::new(
                 "body",
                 format!("is longer than {MAX_DEFINITION} bytes"),
             ));
         }
         let mut defaults = BTreeMap::new();
         for (key, written) in &definition.default_config {
-            let fault = |reason: String| Fault::new(path(key), reason);
+            let fault = |reason: String| InvalidDefinition::new(path(key), reason);
             let Some(schema) = definition.config_schema.get(key) else {
                 return Err(fault(
                     "is not a key of `config_schema`; add it there".to_owned(),
@@ -216,7 +218,7 @@ impl Entry {
     }
 
     /// The literals that are never shown: they are kept sealed.
-    pub fn sealable(&self) -> Sealable {
+    pub fn sealable(&self) -> SensitiveValues {
         let hidden = self.defaults.iter().filter(|(key, value)| {
             self.definition
                 .config_schema
@@ -237,11 +239,11 @@ impl Entry {
                 auth.client_secret.written().clone(),
             );
         }
-        Sealable(sealable)
+        SensitiveValues(sealable)
     }
 
     /// The definition without what is sealed.
-    pub fn open_part(&self) -> Definition {
+    pub fn without_secrets(&self) -> Definition {
         let mut open = self.definition.clone();
         for path in self.sealable().0.keys() {
             match (path.strip_prefix("default_config."), &mut open.auth) {
@@ -254,10 +256,11 @@ impl Entry {
     }
 
     /// The definition as people see it.
-    pub fn shown(&self) -> Definition {
+    pub fn masked(&self) -> Definition {
         let mask = |(path, _): (&String, &Value)| (path.clone(), Value::String(MASK.to_owned()));
-        self.open_part()
-            .with(Sealable(self.sealable().0.iter().map(mask).collect()))
+        self.without_secrets().with(SensitiveValues(
+            self.sealable().0.iter().map(mask).collect(),
+        ))
     }
 
     /// The secrets of the tenant that it names.
@@ -274,9 +277,9 @@ impl Entry {
     }
 }
 
-fn keys(definition: &Definition) -> Result<(), Fault> {
+fn keys(definition: &Definition) -> Result<(), InvalidDefinition> {
     if definition.config_schema.len() > MAX_KEYS {
-        return Err(Fault::new(
+        return Err(InvalidDefinition::new(
             "config_schema",
             format!("has more than {MAX_KEYS} keys"),
         ));
@@ -286,7 +289,7 @@ fn keys(definition: &Definition) -> Result<(), Fault> {
         headers.insert("authorization".to_owned(), "auth");
     }
     for (key, schema) in &definition.config_schema {
-        let fault = |reason: String| Fault::new(format!("config_schema.{key}"), reason);
+        let fault = |reason: String| InvalidDefinition::new(format!("config_schema.{key}"), reason);
         usable(key).map_err(fault)?;
         readable(
             &format!("config_schema.{key}.description"),
@@ -316,15 +319,16 @@ fn usable(key: &str) -> Result<(), String> {
     Err(format!("is not a usable key; {wanted}"))
 }
 
-fn scope_keys(definition: &Definition) -> Result<(), Fault> {
+fn scope_keys(definition: &Definition) -> Result<(), InvalidDefinition> {
     if definition.scope_schema.len() > MAX_KEYS {
-        return Err(Fault::new(
+        return Err(InvalidDefinition::new(
             "scope_schema",
             format!("has more than {MAX_KEYS} keys"),
         ));
     }
     for (key, schema) in &definition.scope_schema {
-        usable(key).map_err(|reason| Fault::new(format!("scope_schema.{key}"), reason))?;
+        usable(key)
+            .map_err(|reason| InvalidDefinition::new(format!("scope_schema.{key}"), reason))?;
         readable(
             &format!("scope_schema.{key}.description"),
             &schema.description,
@@ -334,14 +338,17 @@ fn scope_keys(definition: &Definition) -> Result<(), Fault> {
     Ok(())
 }
 
-fn auth(definition: &Definition, rules: Rules) -> Result<Option<ClientCredentialsConfig>, Fault> {
+fn auth(
+    definition: &Definition,
+    rules: Rules,
+) -> Result<Option<ClientCredentialsConfig>, InvalidDefinition> {
     let Some(auth) = &definition.auth else {
         return Ok(None);
     };
     let host = host_of(&auth.token_url);
     let rules = rules.to(host.as_deref());
     let value = |name: &str, written: &Value| {
-        let fault = |reason: String| Fault::new(format!("auth.{name}"), reason);
+        let fault = |reason: String| InvalidDefinition::new(format!("auth.{name}"), reason);
         let value = ConfigValue::parse(written, &[Source::Env]).map_err(fault)?;
         value.fits(Kind::String).map_err(fault)?;
         granted(&value.references(), rules).map_err(fault)?;
@@ -355,9 +362,14 @@ fn auth(definition: &Definition, rules: Rules) -> Result<Option<ClientCredential
     }))
 }
 
-/// An address as far as it can be judged without values.
-fn address(field: &str, text: &str, sources: &[Source], rules: Rules) -> Result<Template, Fault> {
-    let fault = |reason: String| Fault::new(field, reason);
+/// Checks an address as far as possible without values.
+fn address(
+    field: &str,
+    text: &str,
+    sources: &[Source],
+    rules: Rules,
+) -> Result<Template, InvalidDefinition> {
+    let fault = |reason: String| InvalidDefinition::new(field, reason);
     if text.len() > MAX_URL {
         return Err(fault(format!("is longer than {MAX_URL} characters")));
     }
@@ -383,7 +395,7 @@ fn granted(references: &[Reference], rules: Rules) -> Result<(), String> {
         .map_or(Ok(()), |reference| Err(not_granted(&reference.key)))
 }
 
-/// A key that the program fills in is not for others to fill, except in so many words.
+/// A key that the program fills in can be set only to a reference to the value that the program gives it.
 pub fn internal(value: &ConfigValue) -> Result<(), String> {
     let references = value.references();
     let framework = value.only_refers()
@@ -397,15 +409,18 @@ pub fn internal(value: &ConfigValue) -> Result<(), String> {
         .to_owned())
 }
 
-fn readable(field: &str, text: &str, most: usize) -> Result<(), Fault> {
+fn readable(field: &str, text: &str, most: usize) -> Result<(), InvalidDefinition> {
     if text.chars().count() > most {
-        return Err(Fault::new(
+        return Err(InvalidDefinition::new(
             field,
             format!("must have at most {most} characters"),
         ));
     }
     if text.contains(|c: char| c.is_control() && c != '\n' && c != '\t') {
-        return Err(Fault::new(field, "must not contain control characters"));
+        return Err(InvalidDefinition::new(
+            field,
+            "must not contain control characters",
+        ));
     }
     Ok(())
 }

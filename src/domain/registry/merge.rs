@@ -1,28 +1,31 @@
-//! The levels of a server's configuration on top of each other: registry default, then capabilities, then the
-//! agent. Later wins, `null` takes away, and nothing is forgotten of where a value came from.
+//! Merges the levels of a server's configuration: registry default, then capabilities, then the agent. Later
+//! levels win, `null` removes a key, and the origin of every value is kept.
 
 use std::collections::BTreeMap;
 
 use super::{
     Entry, Origin, ServerRef,
     config::ConfigValue,
-    entry::{Fault, internal},
+    entry::{InvalidDefinition, internal},
 };
 use crate::domain::template::Source;
 
-/// A key of the schema with what it is given, before values are filled in.
+/// A key of the schema with the value that the levels give it, before references are resolved.
 #[derive(Clone, Debug)]
 pub struct MergedKey {
-    /// `None`: nobody gives it a value, or somebody took it away.
+    /// `None`: no level gives it a value, or a level removed it.
     pub value: Option<ConfigValue>,
-    /// Who said so last; `None`: nobody said anything.
+    /// The level that decided last. `None`: no level mentions the key.
     pub origin: Option<Origin>,
-    /// What was said before, in order, with `None` where a key was taken away.
+    /// What earlier levels gave it, in order, with `None` where a level removed it.
     pub before: Vec<(Origin, Option<ConfigValue>)>,
 }
 
 /// Every key of the entry's schema.
-pub fn merge(entry: &Entry, reference: &ServerRef) -> Result<BTreeMap<String, MergedKey>, Fault> {
+pub fn merge(
+    entry: &Entry,
+    reference: &ServerRef,
+) -> Result<BTreeMap<String, MergedKey>, InvalidDefinition> {
     let empty = MergedKey {
         value: None,
         origin: None,
@@ -36,12 +39,12 @@ pub fn merge(entry: &Entry, reference: &ServerRef) -> Result<BTreeMap<String, Me
         .collect();
     for (key, value) in &entry.defaults {
         if let Some(merged) = keys.get_mut(key) {
-            merged.say(Origin::Registry, Some(value.clone()));
+            merged.set_value(Origin::Registry, Some(value.clone()));
         }
     }
     for level in &reference.levels {
         for (key, value) in &level.config {
-            let fault = |reason: String| Fault::new(key, reason);
+            let fault = |reason: String| InvalidDefinition::new(key, reason);
             let (Some(schema), Some(merged)) =
                 (entry.definition.config_schema.get(key), keys.get_mut(key))
             else {
@@ -57,7 +60,7 @@ pub fn merge(entry: &Entry, reference: &ServerRef) -> Result<BTreeMap<String, Me
                     internal(value).map_err(fault)?;
                 }
             }
-            merged.say(level.origin.clone(), value.clone());
+            merged.set_value(level.origin.clone(), value.clone());
         }
     }
     for (key, schema) in &entry.definition.config_schema {
@@ -66,14 +69,14 @@ pub fn merge(entry: &Entry, reference: &ServerRef) -> Result<BTreeMap<String, Me
             let written = serde_json::Value::String(format!("${{runtime.{key}}}"));
             let value =
                 ConfigValue::parse(&written, &[Source::Runtime]).expect("a key of the runtime");
-            merged.say(Origin::Framework, Some(value));
+            merged.set_value(Origin::Framework, Some(value));
         }
     }
     Ok(keys)
 }
 
 impl MergedKey {
-    fn say(&mut self, origin: Origin, value: Option<ConfigValue>) {
+    fn set_value(&mut self, origin: Origin, value: Option<ConfigValue>) {
         if let Some(before) = self.origin.replace(origin) {
             self.before.push((before, self.value.take()));
         }
@@ -81,7 +84,7 @@ impl MergedKey {
     }
 }
 
-/// Whether the server is another one for each run.
+/// Whether the server differs from run to run.
 pub fn depends_on_run(entry: &Entry, keys: &BTreeMap<String, MergedKey>) -> bool {
     let values = keys
         .values()

@@ -1,5 +1,5 @@
-//! Values filled in: from an entry, a pack's reference to it and the values of a run to a server that can be
-//! connected to. Everything that is required is there, or it is an error that says what is missing.
+//! Fills in values: an entry, a pack's reference to it and the values of a run make a server that the program
+//! can connect to. A missing required value is an error that names it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -24,9 +24,9 @@ use crate::domain::{
 
 /// What a run was started with and what is known of it. Empty outside of runs.
 #[derive(Clone, Default)]
-pub struct RunValues(BTreeMap<Reference, Secret>);
+pub struct ReferenceValues(BTreeMap<Reference, Secret>);
 
-impl RunValues {
+impl ReferenceValues {
     /// Visible to the model.
     #[must_use]
     pub fn params(self, params: &Map<String, Value>) -> Self {
@@ -50,7 +50,7 @@ impl RunValues {
         self.with(Source::Runner, "orchestrator_mcp_url", orchestrator_mcp_url)
     }
 
-    /// Text as it is, anything else as JSON; `null` is nothing.
+    /// Strings as they are, any other value as JSON. `null` sets nothing.
     fn all(self, source: Source, values: &Map<String, Value>) -> Self {
         values.iter().fold(self, |known, (key, value)| match value {
             Value::Null => known,
@@ -79,7 +79,7 @@ pub struct Sources<'a> {
     pub rules: Rules<'a>,
     /// The tenant's own.
     pub secrets: &'a BTreeMap<String, Secret>,
-    pub run: &'a RunValues,
+    pub run: &'a ReferenceValues,
 }
 
 impl<'a> Sources<'a> {
@@ -102,7 +102,7 @@ impl<'a> Sources<'a> {
         self.secrets.get(name.as_str())
     }
 
-    /// A variable that is used and was not granted.
+    /// The variable that is used although the operator did not grant it.
     fn refused(&self, references: &[Reference]) -> Option<String> {
         let refused = |reference: &&Reference| {
             reference.source == Source::Env && !self.rules.allow(&reference.key)
@@ -123,7 +123,7 @@ pub struct ResolvedServer {
     pub config: Vec<ResolvedKey>,
     /// What is connected to.
     pub spec: Arc<ServerSpec>,
-    /// It is another server for each run; its connection is not shared.
+    /// The server depends on the run, so its connection is not shared.
     pub per_run: bool,
 }
 
@@ -135,7 +135,7 @@ pub struct ResolvedKey {
     pub origin: Origin,
 }
 
-/// Why there is no server. Never holds a value.
+/// Why the server cannot be resolved. Never holds a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     #[error("Failed to resolve MCP server '{alias}' (ref: {entry}): Not found in registry")]
@@ -274,9 +274,13 @@ pub fn resolve(
     })
 }
 
-/// What is missing that no run will bring: a variable, a secret, or a value that somebody took away. For a server that
-/// is another one for each run and so cannot be resolved outside of one.
-pub fn lacking(entry: &Entry, reference: &ServerRef, sources: Sources) -> Option<ResolveError> {
+/// A required value that no run can bring: a variable, a secret, or a value that a later level removed. For a
+/// server that depends on the run, and so cannot be resolved outside of one.
+pub fn find_missing(
+    entry: &Entry,
+    reference: &ServerRef,
+    sources: Sources,
+) -> Option<ResolveError> {
     let merged = merge(entry, reference).ok()?;
     let host = host_of(&entry.definition.url);
     let sources = sources.to(host.as_deref());
@@ -351,7 +355,7 @@ fn key_of(
     );
     let resolved = resolved.map_err(|why| match why {
         Unresolved::Missing(what) => missing(what),
-        Unresolved::Unfit(reason) => unfit(reason),
+        Unresolved::WrongType(reason) => unfit(reason),
     })?;
     let Some(mut resolved) = resolved else {
         return Ok(None);
@@ -396,7 +400,7 @@ fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, St
             Ok(Some(resolved)) => Ok(resolved.text),
             Ok(None) => Err("has no value".to_owned()),
             Err(Unresolved::Missing(what)) => Err(format!("missing value: {what}")),
-            Err(Unresolved::Unfit(reason)) => Err(reason),
+            Err(Unresolved::WrongType(reason)) => Err(reason),
         }
     };
     Ok(Some(ClientCredentials {
@@ -411,7 +415,8 @@ fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, St
     }))
 }
 
-/// The same for servers that are reached in the same way, and only for them. Says nothing of what is in it.
+/// Equal for servers that are reached in the same way, and only for these. It does not reveal what was
+/// hashed.
 fn digest_of(endpoint: &Endpoint, auth: Option<&ClientCredentials>) -> [u8; 16] {
     let mut digest = Sha256::new();
     let mut part = |text: &str| {

@@ -1,5 +1,5 @@
-//! An address made of a template. The operator's values (`env`, `runner`, `file`) may be any part of it; everybody
-//! else's stand in one path segment or one query value, percent-encoded.
+//! An address that is made from a template. The operator's values (`env`, `runner`, `file`) may be any part
+//! of it. All other values stand in one path segment or one query value, percent-encoded.
 //!
 //! Invariant: whatever a run's values are, scheme, host, port and the number of path segments are those that the
 //! template has without them.
@@ -12,7 +12,7 @@ use super::{Missing, Piece, Reference, Source, Template};
 
 /// Bytes of an address: more than servers read of one.
 const MAX_ADDRESS: usize = 8192;
-/// How often a value may be encoded that somebody on the way decodes.
+/// How often a value may be encoded, if a proxy on the way decodes it.
 const DECODED: usize = 3;
 
 /// Why there is no address. Never holds a value.
@@ -36,7 +36,7 @@ pub enum AddressError {
     TooLong,
 }
 
-/// Whose values are taken as they are.
+/// Whether values of this source are inserted without encoding.
 fn is_trusted(source: Source) -> bool {
     matches!(source, Source::Env | Source::Runner | Source::File)
 }
@@ -63,10 +63,10 @@ impl Template {
         // With other values it must be the same place.
         let other =
             checked(text(&|_| "b9".to_owned()).trim()).map_err(|_| AddressError::ValueInHost)?;
-        if !same_place(&shape, &other) {
+        if !same_location(&shape, &other) {
             return Err(AddressError::ValueInHost);
         }
-        if let Some(reference) = self.climber(&value) {
+        if let Some(reference) = self.climbing_reference(&value) {
             return Err(AddressError::LeavesItsPlace(reference.dotted()));
         }
         let real =
@@ -74,7 +74,7 @@ impl Template {
         if real.as_str().len() > MAX_ADDRESS {
             return Err(AddressError::TooLong);
         }
-        if same_place(&shape, &real) && segments(&shape) == segments(&real) {
+        if same_location(&shape, &real) && segments(&shape) == segments(&real) {
             return Ok(real);
         }
         let culprit = self
@@ -85,9 +85,9 @@ impl Template {
         ))
     }
 
-    /// The first value of a run that is empty, or would climb out of its path segment at a server, or a proxy before
-    /// it, that decodes the path before it reads it.
-    fn climber<'t, 'v>(
+    /// The first value of a run that is empty or would leave its path segment, for a server or proxy that
+    /// decodes the path before it splits it.
+    fn climbing_reference<'t, 'v>(
         &'t self,
         value: impl Fn(&Reference) -> Option<&'v str>,
     ) -> Option<&'t Reference> {
@@ -110,8 +110,8 @@ impl Template {
         })
     }
 
-    /// Judges what can be judged before there are values: the address as it is with some. `None` when the
-    /// operator's values are missing that it is made of.
+    /// Checks an address before there are values: the address with example values. `None` when a value of the
+    /// operator is missing.
     pub fn example_address<'v>(
         &self,
         value: impl Fn(&Reference) -> Option<&'v str>,
@@ -173,7 +173,7 @@ fn climbs(value: &str) -> bool {
     false
 }
 
-fn same_place(a: &Url, b: &Url) -> bool {
+fn same_location(a: &Url, b: &Url) -> bool {
     a.origin() == b.origin()
 }
 

@@ -1,11 +1,11 @@
-//! How much work a schema and certain arguments make together. A schema of few parts can be applied to the same
-//! value again and again, and a recursive one as often as the arguments are deep.
+//! How much work a schema makes with certain arguments. A small schema can apply its parts to the same value
+//! many times, and a recursive schema applies itself as often as the arguments are deep.
 
 use std::{collections::HashMap, ptr};
 
 use serde_json::Value;
 
-use super::graph::{Graph, Node, Place};
+use super::graph::{AppliesTo, Graph, Node};
 
 /// Applications of a schema to a value.
 const MAX_COST: u64 = 200_000;
@@ -50,30 +50,30 @@ impl<'a> Count<'_, 'a> {
 
     fn cost_at(
         &mut self,
-        place: Place,
+        place: AppliesTo,
         part: &'a Value,
         value: &Value,
         depth: usize,
     ) -> Option<u64> {
         let sum = |all: u64, one: Option<u64>| all.checked_add(one?).filter(|sum| *sum <= MAX_COST);
         match (place, value) {
-            (Place::Same | Place::Reference, _) => self.cost(part, value, depth),
-            (Place::Property(name), Value::Object(members)) => match members.get(name) {
+            (AppliesTo::Same | AppliesTo::Reference, _) => self.cost(part, value, depth),
+            (AppliesTo::Property(name), Value::Object(members)) => match members.get(name) {
                 Some(member) => self.cost(part, member, depth),
                 None => Some(0),
             },
-            (Place::EachProperty, Value::Object(members)) => members
+            (AppliesTo::EachProperty, Value::Object(members)) => members
                 .values()
                 .try_fold(0, |all, member| sum(all, self.cost(part, member, depth))),
-            (Place::EachPropertyName, Value::Object(members)) => {
+            (AppliesTo::EachPropertyName, Value::Object(members)) => {
                 let one = self.cost(part, &Value::Null, depth)?;
                 sum(0, one.checked_mul(members.len() as u64))
             }
-            (Place::Item(at), Value::Array(items)) => match items.get(at) {
+            (AppliesTo::Item(at), Value::Array(items)) => match items.get(at) {
                 Some(item) => self.cost(part, item, depth),
                 None => Some(0),
             },
-            (Place::EachItem, Value::Array(items)) => items
+            (AppliesTo::EachItem, Value::Array(items)) => items
                 .iter()
                 .try_fold(0, |all, item| sum(all, self.cost(part, item, depth))),
             _ => Some(0),

@@ -1,4 +1,5 @@
-//! A schema as a graph: schemas, and which of them are applied from each, to what.
+//! A schema as a graph. The nodes are schemas; an edge says which schema is applied to which part of the
+//! value.
 
 use std::{collections::HashMap, ptr};
 
@@ -6,9 +7,9 @@ use serde_json::{Map, Value};
 
 use super::{MAX_CHAIN, MAX_EXPANSION, MAX_PATTERNS, MAX_SUBSCHEMAS};
 
-/// What a schema is applied to, seen from the value that the schema it stands in is applied to.
+/// The part of the value that an inner schema is applied to, relative to the value of the outer schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place<'a> {
+pub(super) enum AppliesTo<'a> {
     /// The same value.
     Same,
     /// The same value, by a reference.
@@ -22,9 +23,9 @@ pub(super) enum Place<'a> {
     Nowhere,
 }
 
-pub(super) type Edge<'a> = (Place<'a>, &'a Value);
+pub(super) type Edge<'a> = (AppliesTo<'a>, &'a Value);
 
-/// A node is known by its address in the document.
+/// A node is identified by its address in memory, within the document.
 pub(super) type Node = *const Value;
 
 pub(super) struct Graph<'a> {
@@ -35,28 +36,28 @@ pub(super) struct Graph<'a> {
 }
 
 /// Keywords whose value is a schema, or a list or a map of schemas.
-const SCHEMAS: [(&str, Place); 13] = [
-    ("not", Place::Same),
-    ("if", Place::Same),
-    ("then", Place::Same),
-    ("else", Place::Same),
-    ("additionalProperties", Place::EachProperty),
-    ("unevaluatedProperties", Place::EachProperty),
-    ("propertyNames", Place::EachPropertyName),
-    ("items", Place::EachItem),
-    ("additionalItems", Place::EachItem),
-    ("unevaluatedItems", Place::EachItem),
-    ("contains", Place::EachItem),
-    ("contentSchema", Place::Nowhere),
-    ("propertyDependencies", Place::Nowhere),
+const SCHEMAS: [(&str, AppliesTo); 13] = [
+    ("not", AppliesTo::Same),
+    ("if", AppliesTo::Same),
+    ("then", AppliesTo::Same),
+    ("else", AppliesTo::Same),
+    ("additionalProperties", AppliesTo::EachProperty),
+    ("unevaluatedProperties", AppliesTo::EachProperty),
+    ("propertyNames", AppliesTo::EachPropertyName),
+    ("items", AppliesTo::EachItem),
+    ("additionalItems", AppliesTo::EachItem),
+    ("unevaluatedItems", AppliesTo::EachItem),
+    ("contains", AppliesTo::EachItem),
+    ("contentSchema", AppliesTo::Nowhere),
+    ("propertyDependencies", AppliesTo::Nowhere),
 ];
 const LISTS: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-const MAPS: [(&str, Place); 5] = [
-    ("patternProperties", Place::EachProperty),
-    ("dependentSchemas", Place::Same),
-    ("dependencies", Place::Same),
-    ("$defs", Place::Nowhere),
-    ("definitions", Place::Nowhere),
+const MAPS: [(&str, AppliesTo); 5] = [
+    ("patternProperties", AppliesTo::EachProperty),
+    ("dependentSchemas", AppliesTo::Same),
+    ("dependencies", AppliesTo::Same),
+    ("$defs", AppliesTo::Nowhere),
+    ("definitions", AppliesTo::Nowhere),
 ];
 const REFERENCES: [&str; 2] = ["$ref", "$dynamicRef"];
 
@@ -105,11 +106,11 @@ impl<'a> Graph<'a> {
             return Ok(Vec::new());
         };
         let mut edges: Vec<_> = parts(members)
-            .filter(|(place, _)| *place != Place::Nowhere)
+            .filter(|(place, _)| *place != AppliesTo::Nowhere)
             .collect();
         for name in REFERENCES {
             if let Some(reference) = members.get(name).and_then(Value::as_str) {
-                edges.push((Place::Reference, self.resolve(reference)?));
+                edges.push((AppliesTo::Reference, self.resolve(reference)?));
             }
         }
         Ok(edges)
@@ -140,7 +141,7 @@ impl<'a> Graph<'a> {
         found.ok_or_else(elsewhere)
     }
 
-    /// Refuses what would take too long, or for ever, to apply. How many patterns there are.
+    /// Refuses a schema that takes too long, or for ever, to apply. Returns the number of patterns.
     pub(super) fn check_limits(&self) -> Result<usize, String> {
         let mut walk = Walk {
             graph: self,
@@ -180,7 +181,7 @@ fn parts<'a>(members: &'a Map<String, Value>) -> impl Iterator<Item = Edge<'a>> 
         .iter()
         .filter_map(|name| members.get(*name)?.as_array())
         .flatten()
-        .map(|part| (Place::Same, part));
+        .map(|part| (AppliesTo::Same, part));
     let maps = MAPS
         .iter()
         .filter_map(|(name, place)| Some((*place, members.get(*name)?.as_object()?)))
@@ -189,13 +190,13 @@ fn parts<'a>(members: &'a Map<String, Value>) -> impl Iterator<Item = Edge<'a>> 
     let properties = properties
         .into_iter()
         .flatten()
-        .map(|(name, part)| (Place::Property(name.as_str()), part));
+        .map(|(name, part)| (AppliesTo::Property(name.as_str()), part));
     let items = members.get("prefixItems").and_then(Value::as_array);
     let items = items
         .into_iter()
         .flatten()
         .enumerate()
-        .map(|(at, part)| (Place::Item(at), part));
+        .map(|(at, part)| (AppliesTo::Item(at), part));
     schemas
         .chain(lists)
         .chain(maps)
@@ -204,7 +205,7 @@ fn parts<'a>(members: &'a Map<String, Value>) -> impl Iterator<Item = Edge<'a>> 
         .filter(is_schema)
 }
 
-/// Both depend on one walk each, so that a schema of many references is walked once.
+/// One walk computes each of the two values, so that a schema with many references is walked once.
 struct Walk<'g, 'a> {
     graph: &'g Graph<'a>,
     /// References one after the other from here on; absent while they are being counted.
@@ -215,8 +216,8 @@ struct Walk<'g, 'a> {
 }
 
 impl<'a> Walk<'_, 'a> {
-    /// How many schemas stand here when references are written out. One that leads back to a schema around it
-    /// counts as one: how often it is applied depends on the arguments.
+    /// The number of schemas here when every reference is replaced by its target. A reference back to an
+    /// outer schema counts as one: how often it is applied depends on the arguments.
     fn size(&mut self, schema: &'a Value) -> Result<u64, String> {
         let node = ptr::from_ref(schema);
         if let Some(known) = self.sizes.get(&node) {
@@ -258,8 +259,8 @@ impl<'a> Walk<'_, 'a> {
         let mut longest = 0;
         for (place, part) in self.graph.edges(schema)? {
             let step = match place {
-                Place::Same => 0,
-                Place::Reference => 1,
+                AppliesTo::Same => 0,
+                AppliesTo::Reference => 1,
                 _ => continue,
             };
             longest = longest.max(step + self.chain(part)?);

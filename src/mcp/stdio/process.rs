@@ -66,7 +66,7 @@ impl Launch {
         }
         let encoding = encoding
             .as_deref()
-            .map_or(Ok(UTF_8), encoding::named)
+            .map_or(Ok(UTF_8), encoding::parse_label)
             .map_err(Failure::Misconfigured)?;
         let ours = Environment::from_process();
         let inherited = INHERITED

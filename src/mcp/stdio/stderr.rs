@@ -1,4 +1,4 @@
-//! What a child writes to its standard error: into our log, cut and rationed.
+//! Logs the lines that a child writes to its standard error, cut and limited in number.
 
 use std::{
     sync::{Arc, Mutex},
@@ -19,7 +19,7 @@ const MAX_LINE: usize = 1024;
 /// Lines of one child that are logged in one window.
 const LINES: usize = 50;
 const WINDOW: Duration = Duration::from_secs(10);
-/// Shorter values would blank ordinary words.
+/// Masking shorter values would hide ordinary words.
 const SHORTEST_SECRET: usize = 4;
 
 /// The last line a child wrote.
@@ -40,7 +40,7 @@ pub(super) async fn drain(
     tail: Arc<Tail>,
 ) {
     let mut stderr = BufReader::new(stderr);
-    let mut ration = Ration {
+    let mut quota = LineQuota {
         opened: clock::instant(),
         logged: 0,
         left_out: 0,
@@ -51,7 +51,7 @@ pub(super) async fn drain(
         if line.is_empty() {
             continue;
         }
-        if let Some(left_out) = ration.admit() {
+        if let Some(left_out) = quota.admit() {
             if left_out > 0 {
                 tracing::info!(target: "chatelaine::mcp::stderr", %server, left_out, "lines left out");
             }
@@ -120,13 +120,13 @@ fn presentable(bytes: &[u8], whole: bool, secrets: &[Secret]) -> String {
         .collect()
 }
 
-struct Ration {
+struct LineQuota {
     opened: Instant,
     logged: usize,
     left_out: usize,
 }
 
-impl Ration {
+impl LineQuota {
     /// Whether one more line may be logged, and how many were left out before it.
     fn admit(&mut self) -> Option<usize> {
         if self.opened.elapsed() >= WINDOW {

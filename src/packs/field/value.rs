@@ -16,7 +16,7 @@ impl Field<'_> {
         &self,
         parse: impl FnOnce(&str) -> Result<T, String>,
     ) -> Option<T> {
-        let text = self.filled()?;
+        let text = self.non_blank_text()?;
         match parse(&text.value) {
             Ok(value) => Some(value),
             Err(_) if text.from_env => {
@@ -40,7 +40,7 @@ impl Field<'_> {
 
     /// The same with other schemes.
     pub(in crate::packs) fn url_of(&self, [plain, safe]: [&str; 2]) -> Option<Url> {
-        let text = self.filled()?;
+        let text = self.non_blank_text()?;
         let scheme = format!("has another scheme than {plain} or {safe}");
         let (message, hint) = match Url::parse(text.value.trim()) {
             Ok(url) if url.scheme() != plain && url.scheme() != safe => (scheme.as_str(), ""),

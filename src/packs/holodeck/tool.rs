@@ -91,7 +91,7 @@ pub(super) fn read(field: &Field) -> Option<Node> {
 }
 
 fn missing(field: &Field, name: &str, sentence: &str) {
-    field.tell(Severity::Error, field.at, name, sentence.to_owned(), "");
+    field.report_at(Severity::Error, field.at, name, sentence.to_owned(), "");
 }
 
 fn transport<'a>(object: &mut Object<'a>) -> Option<Field<'a>> {

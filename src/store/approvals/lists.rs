@@ -1,4 +1,4 @@
-//! Requests as people look at them: their own, and those that they may decide.
+//! Lists of requests, for requesters and for approvers.
 
 use sqlx::types::Json;
 use time::OffsetDateTime;
@@ -16,7 +16,7 @@ use crate::{
 
 /// Whose requests.
 #[derive(Clone, Copy)]
-pub enum Whose<'a> {
+pub enum ApprovalOwner<'a> {
     /// Those that this user made.
     Requester(&'a UserId),
     /// Those of which they hold an approver role.
@@ -27,18 +27,18 @@ pub enum Whose<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Page {
     pub state: Option<State>,
-    /// Only those that wait for a decision of the one who asks, of others and in time.
+    /// Only requests of other users that the caller can decide now.
     pub undecided: bool,
     pub before: Option<ApprovalId>,
     pub limit: i64,
 }
 
 /// Requests, the newest first.
-pub async fn list(tx: &mut Tx, whose: Whose<'_>, page: Page) -> Result<Vec<Approval>> {
+pub async fn list(tx: &mut Tx, whose: ApprovalOwner<'_>, page: Page) -> Result<Vec<Approval>> {
     let state = page.state.map(State::as_str);
     let before = page.before.map(|id| id.0);
     let found = match whose {
-        Whose::Requester(user) => {
+        ApprovalOwner::Requester(user) => {
             rows!(
                 "select",
                 "from approvals a
@@ -54,7 +54,7 @@ pub async fn list(tx: &mut Tx, whose: Whose<'_>, page: Page) -> Result<Vec<Appro
             .fetch_all(tx.conn())
             .await?
         }
-        Whose::Approver(approver) => {
+        ApprovalOwner::Approver(approver) => {
             let (agents, roles) = approver.columns();
             rows!(
                 "select",
@@ -115,7 +115,8 @@ pub async fn open_of_requester(tx: &mut Tx, user: &UserId) -> Result<i64> {
     Ok(count.fetch_one(tx.conn()).await?)
 }
 
-/// What changed from a moment on and concerns this user or, if they are one, this approver; the oldest change first.
+/// What changed from a moment on and concerns this user, as requester or as approver; the oldest change
+/// first.
 pub async fn changed(
     tx: &mut Tx,
     user: &UserId,
@@ -144,8 +145,9 @@ pub async fn changed(
     found.into_iter().map(TryInto::try_into).collect()
 }
 
-/// Whether anything of a tenant has changed since the last answer that was another one: when the newest change was, and
-/// how many came within ten seconds of now (one that commits late may not be the newest). Needs the system role.
+/// Whether a tenant's requests have changed since the previous result: the time of the newest change, and the
+/// number of changes within ten seconds of now (a change that commits late may not be the newest). Needs the
+/// system role.
 pub async fn changed_last(
     tx: &mut Tx,
     tenants: &[TenantId],

@@ -1,4 +1,4 @@
-//! What people say about requests, and what is found out afterwards.
+//! The votes on requests, and the evidence that is recorded afterwards.
 
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -14,7 +14,7 @@ use crate::{
     store::Tx,
 };
 
-/// Notes a vote on a row that is locked, and that something about it is new.
+/// Records a vote on a locked row, and marks the row as changed.
 pub async fn vote(tx: &mut Tx, tenant: TenantId, vote: &Vote) -> Result<()> {
     sqlx::query!(
         "with changed as (
@@ -61,7 +61,7 @@ pub async fn votes(tx: &mut Tx, ids: &[ApprovalId]) -> Result<Vec<Vote>> {
         .collect()
 }
 
-/// Adds what arrived too late.
+/// Adds evidence that arrived too late.
 pub async fn add_evidence(tx: &mut Tx, id: ApprovalId, evidence: &str) -> Result<Option<Approval>> {
     let row = rows!(
         "update approvals a set evidence = $2, changed_at = statement_timestamp()
@@ -76,7 +76,7 @@ pub async fn add_evidence(tx: &mut Tx, id: ApprovalId, evidence: &str) -> Result
     row.map(TryInto::try_into).transpose()
 }
 
-/// Notes what really happened, once; `None` when the outcome is not unknown or was noted before.
+/// Records what really happened, once; `None` when the outcome is not unknown or was recorded before.
 pub async fn record(
     tx: &mut Tx,
     id: ApprovalId,

@@ -1,4 +1,4 @@
-//! Who executes what, and what is overdue.
+//! Which replica executes which approved request, and which requests are overdue.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use crate::{
     store::Tx,
 };
 
-/// Requests that want something done: overdue, taken back, approved and nobody's, or executing without a sign of life.
-/// Needs the system role; learns whose they are and nothing else.
+/// Requests that need work: overdue, taken back, approved and not claimed, or executing with a lease that has
+/// ended. Needs the system role; reads only their tenants and ids.
 pub async fn due(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, ApprovalId, State)>> {
     let rows = sqlx::query!(
         r#"(select tenant_id as "tenant_id!", id as "id!", state as "state!" from approvals
@@ -42,7 +42,8 @@ pub async fn due(tx: &mut Tx, limit: i64) -> Result<Vec<(TenantId, ApprovalId, S
         .collect()
 }
 
-/// Takes an approved request to execute it, if nobody is at it. It stays approved: nothing has been sent.
+/// Claims an approved request for execution, if no replica has it. The state stays `approved`: nothing has
+/// been sent.
 pub async fn claim(
     tx: &mut Tx,
     id: ApprovalId,
@@ -81,7 +82,7 @@ pub async fn heartbeat(tx: &mut Tx, approval: &Approval, lease: Duration) -> Res
     Ok(done.rows_affected() > 0)
 }
 
-/// Leaves an approved request to whoever is up next, after a pause.
+/// Releases an approved request for another replica, after a pause.
 pub async fn release(tx: &mut Tx, approval: &Approval, pause: Duration) -> Result<()> {
     sqlx::query!(
         "update approvals set lease_until = statement_timestamp() + make_interval(secs => $3)
@@ -96,7 +97,7 @@ pub async fn release(tx: &mut Tx, approval: &Approval, pause: Duration) -> Resul
     Ok(())
 }
 
-/// Marks what these runs have asked for, and what is not being sent yet, as taken back.
+/// Marks the requests of these runs that are not being sent yet as taken back.
 pub async fn withdraw(tx: &mut Tx, runs: &[RunId], by: &UserId) -> Result<Vec<ApprovalId>> {
     let runs: Vec<_> = runs.iter().map(|run| run.0).collect();
     let ids = sqlx::query_scalar!(
@@ -115,7 +116,7 @@ pub async fn withdraw(tx: &mut Tx, runs: &[RunId], by: &UserId) -> Result<Vec<Ap
 /// Marks what a user has asked for, and what is not being sent yet, as taken back because they were signed out.
 pub async fn withdraw_of_user(tx: &mut Tx, user: &UserId, by: &UserId) -> Result<Vec<ApprovalId>> {
     let ids = sqlx::query_scalar!(
-        "update approvals set withdrawn_by = $2, withdrawn_cause = 'signed_out', changed_at = clock_timestamp()
+        "update approvals set withdrawn_by = $2, withdrawn_cause = 'signed_out', changed_at = statement_timestamp()
          where tenant_id = $3 and requester = $1 and state in ('pending', 'approved')
            and withdrawn_by is null returning id",
         user.as_str(),
@@ -130,7 +131,7 @@ pub async fn withdraw_of_user(tx: &mut Tx, user: &UserId, by: &UserId) -> Result
 /// The same for what was asked for with an API key that was revoked.
 pub async fn withdraw_of_key(tx: &mut Tx, key: ApiKeyId, by: &UserId) -> Result<Vec<ApprovalId>> {
     let ids = sqlx::query_scalar!(
-        "update approvals set withdrawn_by = $2, withdrawn_cause = 'key_revoked', changed_at = clock_timestamp()
+        "update approvals set withdrawn_by = $2, withdrawn_cause = 'key_revoked', changed_at = statement_timestamp()
          where tenant_id = $3 and principal->>'key' = $1 and state in ('pending', 'approved')
            and withdrawn_by is null returning id",
         key.to_string(),

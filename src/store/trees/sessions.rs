@@ -1,4 +1,4 @@
-//! Sessions that runs have started: which there are below one, and what runs in them.
+//! Sessions that runs have started: the sessions of a tree, and the runs in them.
 
 use time::OffsetDateTime;
 
@@ -133,8 +133,12 @@ pub async fn children(tx: &mut Tx, user: &UserId, session: ConversationId) -> Re
         .collect()
 }
 
-/// Says whose child a session is.
-pub async fn adopt(tx: &mut Tx, session: ConversationId, parent: ConversationId) -> Result<()> {
+/// Sets the parent of a session.
+pub async fn set_parent(
+    tx: &mut Tx,
+    session: ConversationId,
+    parent: ConversationId,
+) -> Result<()> {
     let done = sqlx::query!(
         "update conversations set parent_session = $2 where tenant_id = $3 and id = $1",
         session.0,

@@ -30,7 +30,7 @@ pub async fn put(
            select claims::text as claims from users where tenant_id = $1 and user_id = $3
          ), put as (
            insert into users (tenant_id, id, user_id, claims, locale, claims_at)
-           values ($1, $2, $3, $4::text::json, $5, least($6, clock_timestamp()))
+           values ($1, $2, $3, $4::text::json, $5, least($6, statement_timestamp()))
            on conflict (tenant_id, user_id) do update
            set claims = excluded.claims, locale = excluded.locale, claims_at = excluded.claims_at
            where users.claims_at <= excluded.claims_at

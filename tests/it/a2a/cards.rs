@@ -2,7 +2,7 @@ use a2a::{AgentCard, SecurityScheme};
 use serde_json::{Value, json};
 
 use super::rpc;
-use crate::{skills::House, support::client::Client};
+use crate::{skills::SkillsFixture, support::client::Client};
 
 const CARD: &str = "/a2a/bank/.well-known/agent-card.json";
 
@@ -21,9 +21,9 @@ async fn card(client: &Client) -> Value {
 
 #[tokio::test]
 async fn everybody_reads_what_a_guest_may_and_who_is_known_what_they_may() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
-    let (public, own) = (card(&house.world.nobody()).await, card(&ann).await);
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
+    let (public, own) = (card(&fixture.world.nobody()).await, card(&ann).await);
     let mut all = vec![
         "web-search",
         "structured",
@@ -36,7 +36,7 @@ async fn everybody_reads_what_a_guest_may_and_who_is_known_what_they_may() {
     assert_eq!(skills(&public), all);
     all.push("pay");
     assert_eq!(skills(&own), all);
-    assert_eq!(card(&house.world.guest().await).await, public);
+    assert_eq!(card(&fixture.world.guest().await).await, public);
     assert_eq!(
         rpc(&ann, "/bank", "GetExtendedAgentCard", json!({})).await["result"],
         own
@@ -50,10 +50,10 @@ async fn everybody_reads_what_a_guest_may_and_who_is_known_what_they_may() {
 
 #[tokio::test]
 async fn clients_of_both_versions_find_where_and_how_to_call() {
-    let house = House::new().await;
-    let card = card(&house.world.nobody()).await;
+    let fixture = SkillsFixture::new().await;
+    let card = card(&fixture.world.nobody()).await;
     let read: AgentCard = serde_json::from_value(card.clone()).unwrap();
-    let url = format!("{}/a2a/bank", house.world.url);
+    let url = format!("{}/a2a/bank", fixture.world.url);
     let found: Vec<_> = read
         .supported_interfaces
         .iter()
@@ -77,8 +77,8 @@ async fn clients_of_both_versions_find_where_and_how_to_call() {
 
 #[tokio::test]
 async fn an_agent_for_signed_in_users_is_no_more_there_than_one_that_is_not() {
-    let house = House::new().await;
-    let nobody = house.world.nobody();
+    let fixture = SkillsFixture::new().await;
+    let nobody = fixture.world.nobody();
     let answers = [
         nobody.get("/a2a/office/.well-known/agent-card.json").await,
         nobody
@@ -87,14 +87,14 @@ async fn an_agent_for_signed_in_users_is_no_more_there_than_one_that_is_not() {
     ];
     let details = answers.map(|answer| answer.expect(401)["detail"].clone());
     assert_eq!(details[0], details[1]);
-    let ann = house.world.user("ann", &[]).await;
+    let ann = fixture.world.user("ann", &[]).await;
     assert_eq!(
         ann.get("/a2a/office/.well-known/agent-card.json")
             .await
             .expect(200)["skills"],
         json!([])
     );
-    let stranger = house.world.stranger("ann").await;
+    let stranger = fixture.world.stranger("ann").await;
     stranger
         .get("/a2a/office/.well-known/agent-card.json")
         .await
@@ -103,8 +103,8 @@ async fn an_agent_for_signed_in_users_is_no_more_there_than_one_that_is_not() {
 
 #[tokio::test]
 async fn the_card_of_the_house_names_the_skills_of_all_agents() {
-    let house = House::new().await;
-    let public = house
+    let fixture = SkillsFixture::new().await;
+    let public = fixture
         .world
         .nobody()
         .get("/.well-known/agent-card.json")
@@ -112,7 +112,7 @@ async fn the_card_of_the_house_names_the_skills_of_all_agents() {
         .expect(200);
     assert!(skills(&public).contains(&"bank/web-search") && !skills(&public).contains(&"bank/pay"));
     assert!(!public.to_string().contains("office"), "{public}");
-    let ann = house.world.user("ann", &["employee"]).await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let own = ann.get("/.well-known/agent-card.json").await.expect(200);
     assert!(skills(&own).contains(&"bank/pay") && own.to_string().contains("office"));
 }

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::{code, rpc};
-use crate::{skills::House, support::model::text, turn::payment};
+use crate::{skills::SkillsFixture, support::model::text, turn::payment};
 
 fn message(skill: &str, parts: impl Into<serde_json::Value>) -> serde_json::Value {
     json!({
@@ -13,8 +13,8 @@ fn message(skill: &str, parts: impl Into<serde_json::Value>) -> serde_json::Valu
 
 #[tokio::test]
 async fn a_client_of_the_version_before_is_answered_in_its_spelling() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let parts =
         json!([{ "kind": "text", "text": "go" }, { "kind": "data", "data": { "repo": "x" } }]);
     let done =
@@ -27,7 +27,7 @@ async fn a_client_of_the_version_before_is_answered_in_its_spelling() {
         done["artifacts"][0]["parts"],
         json!([{ "text": r#"{"hits":[1,2]}"#, "kind": "text" }, { "data": { "hits": [1, 2] }, "kind": "data" }])
     );
-    assert_eq!(house.searched(), [json!({ "repo": "x", "input": "go" })]);
+    assert_eq!(fixture.searched(), [json!({ "repo": "x", "input": "go" })]);
     assert_eq!(
         rpc(&ann, "/bank", "tasks/get", json!({ "id": done["id"] })).await["result"],
         done
@@ -75,8 +75,8 @@ async fn a_client_of_the_version_before_is_answered_in_its_spelling() {
 
 #[tokio::test]
 async fn what_waits_and_what_is_stopped_have_their_old_names_too() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let parts = json!([{ "kind": "data", "data": payment("12.50") }]);
     let asked = rpc(&ann, "/bank", "message/send", message("pay", parts)).await["result"].clone();
     assert_eq!(asked["status"]["state"], "auth-required", "{asked}");
@@ -87,8 +87,8 @@ async fn what_waits_and_what_is_stopped_have_their_old_names_too() {
     slow["configuration"] = json!({ "blocking": false });
     let slow = rpc(&ann, "/bank", "message/send", slow).await["result"].clone();
     assert_eq!(slow["status"]["state"], "working");
-    house.gate.add_permits(1);
-    house.world.model.reply(text("Hello."));
+    fixture.gate.add_permits(1);
+    fixture.world.model.reply(text("Hello."));
     let turn = json!({ "message": { "kind": "message", "messageId": "m2", "role": "user",
         "parts": [{ "kind": "text", "text": "hi" }] } });
     let turn = rpc(&ann, "/bank", "message/send", turn).await["result"].clone();

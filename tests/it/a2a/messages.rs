@@ -3,14 +3,14 @@ use serde_json::{Value, json};
 
 use super::{code, message, rpc, task, words};
 use crate::{
-    skills::House,
+    skills::SkillsFixture,
     support::{client::Client, model::text},
 };
 
 #[tokio::test]
 async fn a_message_for_a_skill_completes_as_one_call() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let parts = json!([{ "data": { "repo": "x" } }, { "text": "rust" }, { "text": "async" }]);
     let done = task(&ann, message("web-search", parts)).await;
     let read: Task = serde_json::from_value(done.clone()).unwrap();
@@ -20,10 +20,10 @@ async fn a_message_for_a_skill_completes_as_one_call() {
     assert_eq!(artifact.parts[0].as_text(), Some("first hit\nsecond hit"));
     assert_eq!(done["metadata"]["skillId"], "web-search");
     assert_eq!(
-        house.searched(),
+        fixture.searched(),
         [json!({ "repo": "x", "input": "rust\nasync" })]
     );
-    assert!(house.world.model.requests().is_empty());
+    assert!(fixture.world.model.requests().is_empty());
     let done = task(&ann, message("structured", words("x"))).await;
     let parts = &done["artifacts"][0]["parts"];
     assert_eq!(
@@ -34,8 +34,8 @@ async fn a_message_for_a_skill_completes_as_one_call() {
 
 #[tokio::test]
 async fn a_skill_may_be_named_in_the_message_itself_and_at_the_house() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let mut named = message("", words("go"));
     named["message"]["metadata"] = json!({ "skillId": "web-search" });
     named.as_object_mut().unwrap().remove("metadata");
@@ -72,8 +72,8 @@ async fn a_skill_may_be_named_in_the_message_itself_and_at_the_house() {
 
 #[tokio::test]
 async fn a_failure_is_a_failed_task_with_its_words() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     for (skill, words_of_it) in [
         ("broken", "the index is on fire"),
         ("nowhere", "MCP server \"dead\" is not available"),
@@ -91,17 +91,17 @@ async fn a_failure_is_a_failed_task_with_its_words() {
         );
     }
     assert!(
-        house.world.model.requests().is_empty(),
+        fixture.world.model.requests().is_empty(),
         "no model takes the place of a server"
     );
 }
 
 #[tokio::test]
 async fn what_cannot_be_asked_is_refused_in_the_protocols_words() {
-    let house = House::new().await;
+    let fixture = SkillsFixture::new().await;
     let (ann, guest) = (
-        house.world.user("ann", &["employee"]).await,
-        house.world.guest().await,
+        fixture.world.user("ann", &["employee"]).await,
+        fixture.world.guest().await,
     );
     let with = |change: &dyn Fn(&mut Value)| {
         let mut params = message("web-search", words("x"));
@@ -193,8 +193,8 @@ async fn what_cannot_be_asked_is_refused_in_the_protocols_words() {
 
 #[tokio::test]
 async fn what_is_no_request_is_told_so() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let send = async |body: &str| {
         let request = ann
             .request(http::Method::POST, "/a2a/bank")
@@ -235,7 +235,7 @@ async fn what_is_no_request_is_told_so() {
         );
     }
     ann.post("/a2a/nonsense", json!({})).await.expect(404);
-    house
+    fixture
         .world
         .nobody()
         .post("/a2a/bank", json!({}))
@@ -245,9 +245,9 @@ async fn what_is_no_request_is_told_so() {
 
 #[tokio::test]
 async fn a_message_without_a_skill_is_a_turn_of_the_agent() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
-    house
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
+    fixture
         .world
         .model
         .reply(text("Hello."))
@@ -265,7 +265,7 @@ async fn a_message_without_a_skill_is_a_turn_of_the_agent() {
     );
     assert_ne!(next["id"], done["id"]);
     assert!(
-        house
+        fixture
             .world
             .model
             .last_request()
@@ -281,8 +281,8 @@ async fn an_agent_without_a_model_answers_for_its_skills_only() {
         "provider: openai, model: scripted, baseUrl: \"${MODEL_URL}\", apiKey: model-key-0123456789",
         "provider: none",
     );
-    let house = House::with(&pack).await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::with(&pack).await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let ask =
         json!({ "message": { "messageId": "m1", "role": "ROLE_USER", "parts": words("hi") } });
     assert_eq!(code(&ann, "/bank", "SendMessage", ask).await, -32602);

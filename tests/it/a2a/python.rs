@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::skills::House;
+use crate::skills::SkillsFixture;
 
 /// What `tests/servers/install.sh` installs, as `make test` does.
 const PYTHON: &str = "tests/servers/.venv/bin/python";
@@ -16,12 +16,12 @@ async fn the_official_a2a_client_finds_calls_waits_and_stops() {
         Path::new(PYTHON).exists(),
         "the Python client is not installed; run tests/servers/install.sh"
     );
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let program = Command::new(PYTHON)
         .args([
             "tests/it/a2a/client.py",
-            &format!("{}/a2a/bank", house.world.url),
+            &format!("{}/a2a/bank", fixture.world.url),
             ann.token(),
         ])
         .output();
@@ -57,6 +57,6 @@ async fn the_official_a2a_client_finds_calls_waits_and_stops() {
     });
     assert_eq!(seen["1.0"], expected);
     assert_eq!(seen["0.3"], expected);
-    assert_eq!(house.searched().len(), 6, "three calls each");
-    assert_eq!(house.world.bank.executions("send_money"), 0);
+    assert_eq!(fixture.searched().len(), 6, "three calls each");
+    assert_eq!(fixture.world.bank.executions("send_money"), 0);
 }

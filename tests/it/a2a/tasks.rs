@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::{code, get, message, rpc, task, words};
 use crate::{
-    skills::House,
+    skills::SkillsFixture,
     support::client::Client,
     turn::{eventually, payment},
 };
@@ -38,10 +38,10 @@ async fn becomes(client: &Client, task: &Value, state: &str) -> Value {
 
 #[tokio::test]
 async fn a_task_is_its_owners_and_reads_as_absent_to_everybody_else() {
-    let house = House::new().await;
+    let fixture = SkillsFixture::new().await;
     let (ann, bob) = (
-        house.world.user("ann", &["employee"]).await,
-        house.world.user("bob", &["employee"]).await,
+        fixture.world.user("ann", &["employee"]).await,
+        fixture.world.user("bob", &["employee"]).await,
     );
     let done = task(&ann, message("web-search", words("x"))).await;
     assert_eq!(get(&ann, &done).await, done);
@@ -61,7 +61,7 @@ async fn a_task_is_its_owners_and_reads_as_absent_to_everybody_else() {
         assert_eq!(code(&bob, "/bank", method, own.clone()).await, -32001);
         assert_eq!(
             code(
-                &house.world.stranger("ann").await,
+                &fixture.world.stranger("ann").await,
                 "/bank",
                 method,
                 own.clone()
@@ -91,10 +91,10 @@ async fn a_task_is_its_owners_and_reads_as_absent_to_everybody_else() {
 
 #[tokio::test]
 async fn a_call_that_needs_consent_requires_authorization_until_it_has_it() {
-    let house = House::new().await;
+    let fixture = SkillsFixture::new().await;
     let (ann, carl) = (
-        house.world.user("ann", &["employee"]).await,
-        house.world.user("carl", &["cfo"]).await,
+        fixture.world.user("ann", &["employee"]).await,
+        fixture.world.user("carl", &["cfo"]).await,
     );
     let asked = waiting(&ann).await;
     assert_eq!(asked["status"]["state"], "TASK_STATE_AUTH_REQUIRED");
@@ -115,15 +115,15 @@ async fn a_call_that_needs_consent_requires_authorization_until_it_has_it() {
             .contains("12.50"),
         "{done}"
     );
-    assert_eq!(house.world.bank.executions("send_money"), 1);
+    assert_eq!(fixture.world.bank.executions("send_money"), 1);
 }
 
 #[tokio::test]
 async fn a_call_that_is_refused_is_a_rejected_task() {
-    let house = House::new().await;
+    let fixture = SkillsFixture::new().await;
     let (ann, carl) = (
-        house.world.user("ann", &["employee"]).await,
-        house.world.user("carl", &["cfo"]).await,
+        fixture.world.user("ann", &["employee"]).await,
+        fixture.world.user("carl", &["cfo"]).await,
     );
     let asked = waiting(&ann).await;
     decide(&carl, &asked, "reject").await;
@@ -132,13 +132,13 @@ async fn a_call_that_is_refused_is_a_rejected_task() {
         code(&ann, "/bank", "CancelTask", json!({ "id": asked["id"] })).await,
         -32002
     );
-    assert_eq!(house.world.bank.executions("send_money"), 0);
+    assert_eq!(fixture.world.bank.executions("send_money"), 0);
 }
 
 #[tokio::test]
 async fn a_task_that_waits_for_consent_can_be_taken_back() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let asked = waiting(&ann).await;
     let cancelled =
         rpc(&ann, "/bank", "CancelTask", json!({ "id": asked["id"] })).await["result"].clone();
@@ -157,13 +157,13 @@ async fn a_task_that_waits_for_consent_can_be_taken_back() {
 
 #[tokio::test]
 async fn who_does_not_wait_looks_again_or_stops_it() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let mut params = message("slow", words("x"));
     params["configuration"] = json!({ "returnImmediately": true });
     let (first, second) = (task(&ann, params.clone()).await, task(&ann, params).await);
     assert_eq!(first["status"]["state"], "TASK_STATE_WORKING");
-    house.search.until("tools/call", 2).await;
+    fixture.search.until("tools/call", 2).await;
     let stopped =
         rpc(&ann, "/bank", "CancelTask", json!({ "id": first["id"] })).await["result"].clone();
     let state = stopped["status"]["state"].as_str().unwrap();
@@ -172,15 +172,15 @@ async fn who_does_not_wait_looks_again_or_stops_it() {
         ("TASK_STATE_CANCELED", &json!("unknown")),
         "{stopped}"
     );
-    house.gate.add_permits(2);
+    fixture.gate.add_permits(2);
     let done = becomes(&ann, &second, "TASK_STATE_COMPLETED").await;
     assert_eq!(done["artifacts"][0]["parts"], words("at last"));
 }
 
 #[tokio::test]
 async fn a_task_takes_no_second_message() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let done = task(&ann, message("web-search", words("x"))).await;
     let mut more = message("web-search", words("y"));
     more["message"]["taskId"] = done["id"].clone();
@@ -194,5 +194,5 @@ async fn a_task_takes_no_second_message() {
         -32602,
         "the context is not that task's"
     );
-    assert_eq!(house.searched().len(), 1);
+    assert_eq!(fixture.searched().len(), 1);
 }

@@ -12,7 +12,7 @@ use chatelaine::{
 use clap::Parser;
 use time::Duration;
 
-use super::household::{Household, Provider, admit, bearer, headers};
+use super::fixture::{Provider, TenantFixture, admit, bearer, headers};
 
 #[derive(Parser)]
 enum Typed {
@@ -22,9 +22,9 @@ enum Typed {
 }
 
 /// What a command line prints.
-async fn typed(household: &Household, data: &Path, line: &[&str]) -> anyhow::Result<String> {
+async fn typed(fixture: &TenantFixture, data: &Path, line: &[&str]) -> anyhow::Result<String> {
     let mut out = Vec::new();
-    let (db, clock) = (household.db(), &household.clock);
+    let (db, clock) = (fixture.db(), &fixture.clock);
     match Typed::try_parse_from([&["chatelaine"], line].concat())? {
         Typed::Tenant(command) => tenant::run(command, db, clock, &mut out).await?,
         Typed::Token(args) => token::run(args, db, clock, data, &mut out).await?,
@@ -32,8 +32,8 @@ async fn typed(household: &Household, data: &Path, line: &[&str]) -> anyhow::Res
     Ok(String::from_utf8(out).unwrap())
 }
 
-async fn refused(household: &Household, line: &[&str]) -> String {
-    typed(household, Path::new("unused"), line)
+async fn refused(fixture: &TenantFixture, line: &[&str]) -> String {
+    typed(fixture, Path::new("unused"), line)
         .await
         .expect_err("this must be refused")
         .to_string()
@@ -41,7 +41,7 @@ async fn refused(household: &Household, line: &[&str]) -> String {
 
 #[tokio::test]
 async fn a_development_token_lets_its_user_in() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let folder = tempfile::tempdir().unwrap();
     let line = [
         "token",
@@ -62,12 +62,12 @@ async fn a_development_token_lets_its_user_in() {
         "--hours",
         "2",
     ];
-    let token = typed(&household, folder.path(), &line).await.unwrap();
-    let caller = admit(&household.accounts, token.trim_end()).await;
+    let token = typed(&fixture, folder.path(), &line).await.unwrap();
+    let caller = admit(&fixture.accounts, token.trim_end()).await;
     let principal = &caller.principal;
     assert_eq!(
         (principal.tenant, principal.user.as_str()),
-        (household.tenant.id, "ada")
+        (fixture.tenant.id, "ada")
     );
     assert_eq!(
         principal.claims["roles"],
@@ -85,11 +85,11 @@ async fn a_development_token_lets_its_user_in() {
         "https://dev.chatelaine.invalid/acme"
     );
     assert!(caller.admin().is_err());
-    household
+    fixture
         .clock
         .advance(Duration::hours(2) + Duration::seconds(31));
     assert!(
-        household
+        fixture
             .replica()
             .authenticate(&values_of(&bearer(token.trim_end())), None)
             .await
@@ -99,12 +99,12 @@ async fn a_development_token_lets_its_user_in() {
 
 #[tokio::test]
 async fn a_development_token_may_be_an_admins() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let folder = tempfile::tempdir().unwrap();
     let line = ["token", "--tenant", "acme", "--user", "root", "--admin"];
-    let token = typed(&household, folder.path(), &line).await.unwrap();
+    let token = typed(&fixture, folder.path(), &line).await.unwrap();
     assert!(
-        admit(&household.accounts, token.trim_end())
+        admit(&fixture.accounts, token.trim_end())
             .await
             .require(Scope::Admin)
             .is_ok()
@@ -114,11 +114,11 @@ async fn a_development_token_may_be_an_admins() {
 #[tokio::test]
 async fn the_development_key_is_made_once_and_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("not there yet");
     let line = ["token", "--tenant", "acme", "--user", "ada"];
-    let first = typed(&household, &data, &line).await.unwrap();
+    let first = typed(&fixture, &data, &line).await.unwrap();
     let file = std::fs::read_dir(&data)
         .unwrap()
         .map(|entry| entry.unwrap().path())
@@ -129,21 +129,21 @@ async fn the_development_key_is_made_once_and_readable_by_its_owner_only() {
         0o600
     );
     let key = std::fs::read(&file[0]).unwrap();
-    typed(&household, &data, &line).await.unwrap();
+    typed(&fixture, &data, &line).await.unwrap();
     assert_eq!(std::fs::read(&file[0]).unwrap(), key);
-    admit(&household.accounts, first.trim_end()).await;
+    admit(&fixture.accounts, first.trim_end()).await;
 }
 
 #[tokio::test]
 async fn a_new_development_key_replaces_the_lost_one() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let (old, new) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let line = ["token", "--tenant", "acme", "--user", "ada"];
-    let first = typed(&household, old.path(), &line).await.unwrap();
-    let second = typed(&household, new.path(), &line).await.unwrap();
-    admit(&household.accounts, second.trim_end()).await;
+    let first = typed(&fixture, old.path(), &line).await.unwrap();
+    let second = typed(&fixture, new.path(), &line).await.unwrap();
+    admit(&fixture.accounts, second.trim_end()).await;
     assert!(
-        household
+        fixture
             .replica()
             .authenticate(&values_of(&bearer(first.trim_end())), None)
             .await
@@ -153,17 +153,17 @@ async fn a_new_development_key_replaces_the_lost_one() {
 
 #[tokio::test]
 async fn a_development_token_of_one_tenant_opens_no_other() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let folder = tempfile::tempdir().unwrap();
-    typed(&household, folder.path(), &["tenant", "add", "other"])
+    typed(&fixture, folder.path(), &["tenant", "add", "other"])
         .await
         .unwrap();
     let line = ["token", "--tenant", "other", "--user", "ada"];
-    let token = typed(&household, folder.path(), &line).await.unwrap();
-    let caller = admit(&household.accounts, token.trim_end()).await;
-    assert_ne!(caller.principal.tenant, household.tenant.id);
+    let token = typed(&fixture, folder.path(), &line).await.unwrap();
+    let caller = admit(&fixture.accounts, token.trim_end()).await;
+    assert_ne!(caller.principal.tenant, fixture.tenant.id);
     let error = typed(
-        &household,
+        &fixture,
         folder.path(),
         &["token", "--tenant", "nobody", "--user", "ada"],
     )
@@ -174,10 +174,10 @@ async fn a_development_token_of_one_tenant_opens_no_other() {
 
 #[tokio::test]
 async fn a_broken_development_key_says_what_to_do() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let folder = tempfile::tempdir().unwrap();
     let line = ["token", "--tenant", "acme", "--user", "ada"];
-    typed(&household, folder.path(), &line).await.unwrap();
+    typed(&fixture, folder.path(), &line).await.unwrap();
     let file = std::fs::read_dir(folder.path())
         .unwrap()
         .next()
@@ -185,7 +185,7 @@ async fn a_broken_development_key_says_what_to_do() {
         .unwrap()
         .path();
     std::fs::write(&file, "nonsense").unwrap();
-    let error = typed(&household, folder.path(), &line).await.unwrap_err();
+    let error = typed(&fixture, folder.path(), &line).await.unwrap_err();
     let causes = format!("{error:?}");
     assert!(
         causes.contains("is not our Ed25519 key; remove it to get a new one"),
@@ -195,16 +195,16 @@ async fn a_broken_development_key_says_what_to_do() {
 
 #[tokio::test]
 async fn tenants_are_added_listed_and_removed() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let data = Path::new("unused");
     typed(
-        &household,
+        &fixture,
         data,
         &["tenant", "add", "hotel", "--agents", "desk,bar", "--guests"],
     )
     .await
     .unwrap();
-    let listed = typed(&household, data, &["tenant", "list"]).await.unwrap();
+    let listed = typed(&fixture, data, &["tenant", "list"]).await.unwrap();
     let lines: Vec<&str> = listed.lines().collect();
     assert!(
         lines[0].ends_with("  acme  every agent")
@@ -212,28 +212,28 @@ async fn tenants_are_added_listed_and_removed() {
         "{listed}"
     );
     assert_eq!(
-        refused(&household, &["tenant", "add", "hotel"]).await,
+        refused(&fixture, &["tenant", "add", "hotel"]).await,
         "there is a tenant \"hotel\" already"
     );
-    let error = refused(&household, &["tenant", "add", "Hotel"]).await;
+    let error = refused(&fixture, &["tenant", "add", "Hotel"]).await;
     assert!(
         error.starts_with("name: \"Hotel\" is no tenant name"),
         "{error}"
     );
-    let error = refused(&household, &["tenant", "remove", "hotel"]).await;
+    let error = refused(&fixture, &["tenant", "remove", "hotel"]).await;
     assert!(error.ends_with("confirm with --yes"), "{error}");
-    typed(&household, data, &["tenant", "remove", "hotel", "--yes"])
+    typed(&fixture, data, &["tenant", "remove", "hotel", "--yes"])
         .await
         .unwrap();
     assert_eq!(
-        refused(&household, &["tenant", "remove", "hotel", "--yes"]).await,
+        refused(&fixture, &["tenant", "remove", "hotel", "--yes"]).await,
         "tenant \"hotel\" not found"
     );
 }
 
 #[tokio::test]
 async fn issuers_are_added_listed_and_removed() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let folder = tempfile::tempdir().unwrap();
     let provider = Provider::new("k1");
     let pem = folder.path().join("idp.pem");
@@ -259,10 +259,10 @@ async fn issuers_are_added_listed_and_removed() {
         ],
     ]
     .concat();
-    typed(&household, folder.path(), &line).await.unwrap();
-    admit(&household.accounts, &provider.token(serde_json::json!({}))).await;
+    typed(&fixture, folder.path(), &line).await.unwrap();
+    admit(&fixture.accounts, &provider.token(serde_json::json!({}))).await;
     let listed = typed(
-        &household,
+        &fixture,
         folder.path(),
         &["tenant", "issuer", "list", "acme"],
     )
@@ -274,14 +274,14 @@ async fn issuers_are_added_listed_and_removed() {
     );
 
     typed(
-        &household,
+        &fixture,
         folder.path(),
         &with(&["--jwks", "https://idp.example/jwks"]),
     )
     .await
     .unwrap();
     let listed = typed(
-        &household,
+        &fixture,
         folder.path(),
         &["tenant", "issuer", "list", "acme"],
     )
@@ -292,18 +292,18 @@ async fn issuers_are_added_listed_and_removed() {
         "https://idp.example  audience chat  RS256 with https://idp.example/jwks\n"
     );
     assert!(
-        refused(&household, &add).await.contains("--jwks"),
+        refused(&fixture, &add).await.contains("--jwks"),
         "one source of keys is needed"
     );
     let two = with(&["--jwks", "https://idp.example/jwks", "--secret-env", "X"]);
     assert!(
-        refused(&household, &two)
+        refused(&fixture, &two)
             .await
             .contains("cannot be used with")
     );
 
     typed(
-        &household,
+        &fixture,
         folder.path(),
         &["tenant", "issuer", "remove", "acme", "https://idp.example"],
     )
@@ -311,7 +311,7 @@ async fn issuers_are_added_listed_and_removed() {
     .unwrap();
     assert_eq!(
         typed(
-            &household,
+            &fixture,
             folder.path(),
             &["tenant", "issuer", "list", "acme"]
         )
@@ -323,10 +323,10 @@ async fn issuers_are_added_listed_and_removed() {
 
 #[tokio::test]
 async fn keys_are_made_listed_rotated_and_revoked() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let data = Path::new("unused");
     let made = typed(
-        &household,
+        &fixture,
         data,
         &[
             "tenant",
@@ -341,11 +341,11 @@ async fn keys_are_made_listed_rotated_and_revoked() {
     let made = made.await.unwrap();
     let key = made.lines().next().unwrap();
     assert_eq!(
-        admit(&household.accounts, key).await.principal.claims["roles"],
+        admit(&fixture.accounts, key).await.principal.claims["roles"],
         "bot"
     );
     let rotated = typed(
-        &household,
+        &fixture,
         data,
         &[
             "tenant",
@@ -359,8 +359,8 @@ async fn keys_are_made_listed_rotated_and_revoked() {
     )
     .await
     .unwrap();
-    admit(&household.accounts, rotated.lines().next().unwrap()).await;
-    let listed = typed(&household, data, &["tenant", "key", "list", "acme"])
+    admit(&fixture.accounts, rotated.lines().next().unwrap()).await;
+    let listed = typed(&fixture, data, &["tenant", "key", "list", "acme"])
         .await
         .unwrap();
     assert_eq!(listed.lines().count(), 2);
@@ -371,12 +371,12 @@ async fn keys_are_made_listed_rotated_and_revoked() {
         "{listed}"
     );
     assert!(!listed.contains(key.rsplit('_').next().unwrap()));
-    let revoked = typed(&household, data, &["tenant", "key", "revoke", "acme", "ci"])
+    let revoked = typed(&fixture, data, &["tenant", "key", "revoke", "acme", "ci"])
         .await
         .unwrap();
     assert!(revoked.starts_with("2 revoked"), "{revoked}");
     assert!(
-        household
+        fixture
             .replica()
             .authenticate(&values_of(&bearer(key)), None)
             .await
@@ -386,7 +386,7 @@ async fn keys_are_made_listed_rotated_and_revoked() {
 
 #[tokio::test]
 async fn frontends_keys_take_a_preset_and_single_headers() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let data = Path::new("unused");
     let create = |more: &[&'static str]| [&["tenant", "key", "create", "acme"], more].concat();
     let preset = create(&[
@@ -398,10 +398,10 @@ async fn frontends_keys_take_a_preset_and_single_headers() {
     ]);
     let own = create(&["own", "--user-id-header", "X-Uid"]);
     let who = async |line: &[&str], pairs: &[(&str, &str)]| {
-        let made = typed(&household, data, line).await.unwrap();
+        let made = typed(&fixture, data, line).await.unwrap();
         let mut sent = bearer(made.lines().next().unwrap());
         sent.extend(headers(pairs.iter().copied()));
-        household
+        fixture
             .accounts
             .authenticate(&values_of(&sent), None)
             .await
@@ -423,29 +423,29 @@ async fn frontends_keys_take_a_preset_and_single_headers() {
     );
     let bob = who(&own, &[("X-Uid", "bob")]).await;
     assert_eq!(bob.user.as_str(), "bob");
-    let error = refused(&household, &create(&["half", "--name-header", "X-Name"])).await;
+    let error = refused(&fixture, &create(&["half", "--name-header", "X-Name"])).await;
     assert!(error.contains("--user-id-header"), "{error}");
-    let error = refused(&household, &create(&["bad", "--scope", "root"])).await;
+    let error = refused(&fixture, &create(&["bad", "--scope", "root"])).await;
     assert_eq!(
         error,
         "--scope: \"root\" is no scope: use `chat` or `admin`"
     );
-    let error = refused(&household, &create(&["bad", "--claims", "[]"])).await;
+    let error = refused(&fixture, &create(&["bad", "--claims", "[]"])).await;
     assert!(error.starts_with("--claims: not a JSON object"), "{error}");
 }
 
 #[tokio::test]
 async fn a_demo_can_ask_for_tokens_without_a_command_line() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let folder = tempfile::tempdir().unwrap();
-    let person = chatelaine::app::accounts::development::Person {
+    let person = chatelaine::app::accounts::development::DevelopmentUser {
         user: "ada".to_owned(),
         ..Default::default()
     };
     let token = chatelaine::app::accounts::development::token(
-        household.db(),
+        fixture.db(),
         folder.path(),
-        &household.tenant,
+        &fixture.tenant,
         &person,
         Clock::System.now(),
         Duration::days(30),
@@ -454,13 +454,13 @@ async fn a_demo_can_ask_for_tokens_without_a_command_line() {
     assert_eq!(format!("{token:?}"), "[secret]");
     let egress = Egress::new(&[]).unwrap();
     let accounts = Accounts::new(
-        household.db().clone(),
+        fixture.db().clone(),
         egress,
         Clock::System,
         Environment::default(),
     );
     admit(&accounts, token.expose()).await;
-    let issuers = chatelaine::app::accounts::list_issuers(household.db(), household.tenant.id)
+    let issuers = chatelaine::app::accounts::list_issuers(fixture.db(), fixture.tenant.id)
         .await
         .unwrap();
     assert!(
@@ -471,10 +471,10 @@ async fn a_demo_can_ask_for_tokens_without_a_command_line() {
 
 #[tokio::test]
 async fn a_tenant_is_suspended_and_resumed() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let (folder, token) = (Path::new("unused"), provider.token(serde_json::json!({})));
-    admit(&household.accounts, &token).await;
-    let say = async |line: &[&str]| typed(&household, folder, line).await.unwrap();
+    admit(&fixture.accounts, &token).await;
+    let say = async |line: &[&str]| typed(&fixture, folder, line).await.unwrap();
     let suspended = "tenant acme is suspended; replicas follow within seconds\n";
     assert_eq!(say(&["tenant", "suspend", "acme"]).await, suspended);
     assert_eq!(
@@ -483,8 +483,8 @@ async fn a_tenant_is_suspended_and_resumed() {
     );
     assert!(say(&["tenant", "list"]).await.ends_with(", suspended\n"));
     // Nothing told this replica; it looks again within five seconds.
-    household.clock.advance(Duration::seconds(6));
-    for accounts in [&household.accounts, &household.replica()] {
+    fixture.clock.advance(Duration::seconds(6));
+    for accounts in [&fixture.accounts, &fixture.replica()] {
         let error = accounts
             .authenticate(&values_of(&bearer(&token)), None)
             .await
@@ -499,10 +499,10 @@ async fn a_tenant_is_suspended_and_resumed() {
             .await
             .starts_with("tenant acme is active;")
     );
-    household.clock.advance(Duration::seconds(6));
-    admit(&household.accounts, &token).await;
+    fixture.clock.advance(Duration::seconds(6));
+    admit(&fixture.accounts, &token).await;
     assert!(
-        refused(&household, &["tenant", "suspend", "nobody"])
+        refused(&fixture, &["tenant", "suspend", "nobody"])
             .await
             .contains("\"nobody\"")
     );

@@ -3,18 +3,18 @@
 use chatelaine::{
     api::values_of,
     domain::{
-        account::{FrontendHeaders, Speaker},
+        account::{FrontendHeaders, KeyKind},
         error::Error,
     },
 };
 use serde_json::{Map, json};
 
-use super::household::{Household, bearer, headers, refusal_of};
+use super::fixture::{TenantFixture, bearer, headers, refusal_of};
 
-async fn frontend(settings: FrontendHeaders) -> (Household, String) {
-    let household = Household::new().await;
-    let key = household.key("web", Speaker::Frontend(settings)).await;
-    (household, key)
+async fn frontend(settings: FrontendHeaders) -> (TenantFixture, String) {
+    let fixture = TenantFixture::new().await;
+    let key = fixture.key("web", KeyKind::Frontend(settings)).await;
+    (fixture, key)
 }
 
 pub(super) fn with<'a>(
@@ -28,7 +28,7 @@ pub(super) fn with<'a>(
 
 #[tokio::test]
 async fn open_webui_speaks_for_its_users() {
-    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
+    let (fixture, key) = frontend(FrontendHeaders::open_webui()).await;
     let sent = with(
         &key,
         [
@@ -39,7 +39,7 @@ async fn open_webui_speaks_for_its_users() {
             ("X-OpenWebUI-Chat-Id", "chat-7"),
         ],
     );
-    let caller = household
+    let caller = fixture
         .accounts
         .authenticate(&values_of(&sent), None)
         .await
@@ -47,7 +47,7 @@ async fn open_webui_speaks_for_its_users() {
     let principal = &caller.principal;
     assert_eq!(
         (principal.tenant, principal.user.as_str()),
-        (household.tenant.id, "8f0c")
+        (fixture.tenant.id, "8f0c")
     );
     assert!(principal.authenticated);
     assert_eq!(
@@ -59,7 +59,7 @@ async fn open_webui_speaks_for_its_users() {
 
 #[tokio::test]
 async fn librechat_speaks_for_its_users() {
-    let (household, key) = frontend(FrontendHeaders::librechat()).await;
+    let (fixture, key) = frontend(FrontendHeaders::librechat()).await;
     let sent = with(
         &key,
         [
@@ -69,7 +69,7 @@ async fn librechat_speaks_for_its_users() {
             ("X-LibreChat-Conversation-Id", "conv-1"),
         ],
     );
-    let caller = household
+    let caller = fixture
         .accounts
         .authenticate(&values_of(&sent), None)
         .await
@@ -81,7 +81,7 @@ async fn librechat_speaks_for_its_users() {
 
 #[tokio::test]
 async fn a_frontend_that_names_no_user_is_refused() {
-    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
+    let (fixture, key) = frontend(FrontendHeaders::open_webui()).await;
     let missing =
         "this key speaks for users: send the user's id in the header `X-OpenWebUI-User-Id`"
             .to_owned();
@@ -111,7 +111,7 @@ async fn a_frontend_that_names_no_user_is_refused() {
             format!("{header} starts with `key:` or `guest:`, which are reserved"),
         ),
     ] {
-        let error = refusal_of(&household.accounts, &with(&key, pairs)).await;
+        let error = refusal_of(&fixture.accounts, &with(&key, pairs)).await;
         assert!(matches!(error, Error::Unauthenticated(_)), "{error:?}");
         assert_eq!(error.to_string(), sentence);
     }
@@ -119,9 +119,9 @@ async fn a_frontend_that_names_no_user_is_refused() {
 
 #[tokio::test]
 async fn one_warm_key_still_speaks_for_each_user_apart() {
-    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
+    let (fixture, key) = frontend(FrontendHeaders::open_webui()).await;
     for user in ["ann", "bob", "ann"] {
-        let caller = household
+        let caller = fixture
             .accounts
             .authenticate(
                 &values_of(&with(&key, [("X-OpenWebUI-User-Id", user)])),
@@ -135,7 +135,7 @@ async fn one_warm_key_still_speaks_for_each_user_apart() {
 
 #[tokio::test]
 async fn ids_are_taken_as_they_are_and_only_descriptions_are_decoded() {
-    let (household, key) = frontend(FrontendHeaders::open_webui()).await;
+    let (fixture, key) = frontend(FrontendHeaders::open_webui()).await;
     for (id, name, decoded) in [
         ("a%62", "100%", "100%"),
         ("ab", "50%25", "50%"),
@@ -147,7 +147,7 @@ async fn ids_are_taken_as_they_are_and_only_descriptions_are_decoded() {
             &key,
             [("X-OpenWebUI-User-Id", id), ("X-OpenWebUI-User-Name", name)],
         );
-        let caller = household
+        let caller = fixture
             .accounts
             .authenticate(&values_of(&sent), None)
             .await
@@ -159,8 +159,8 @@ async fn ids_are_taken_as_they_are_and_only_descriptions_are_decoded() {
 
 #[tokio::test]
 async fn headers_that_name_a_user_mean_nothing_with_another_key() {
-    let household = Household::new().await;
-    let key = household.key("nightly", Speaker::Service(Map::new())).await;
+    let fixture = TenantFixture::new().await;
+    let key = fixture.key("nightly", KeyKind::Service(Map::new())).await;
     let sent = with(
         &key,
         [
@@ -168,7 +168,7 @@ async fn headers_that_name_a_user_mean_nothing_with_another_key() {
             ("X-OpenWebUI-User-Role", "admin"),
         ],
     );
-    let caller = household
+    let caller = fixture
         .accounts
         .authenticate(&values_of(&sent), None)
         .await

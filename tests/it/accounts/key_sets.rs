@@ -10,17 +10,17 @@ use jsonwebtoken::{Algorithm, Header};
 use serde_json::json;
 use time::Duration;
 
-use super::household::{Household, Provider, Published, admit, assert_unauthenticated, refusal};
+use super::fixture::{Provider, Published, TenantFixture, admit, assert_unauthenticated, refusal};
 
 const UNKNOWN_KEY: &str = "the token is signed with a key that its issuer does not publish";
 
-async fn publishing(provider: &Provider) -> (Household, Published) {
-    let household = Household::new().await;
+async fn publishing(provider: &Provider) -> (TenantFixture, Published) {
+    let fixture = TenantFixture::new().await;
     let published = Published::new(&[provider.jwk()]).await;
-    household
-        .trust(&household.tenant, "EdDSA", published.keys())
+    fixture
+        .trust(&fixture.tenant, "EdDSA", published.keys())
         .await;
-    (household, published)
+    (fixture, published)
 }
 
 fn token(provider: &Provider, user: usize) -> String {
@@ -30,9 +30,9 @@ fn token(provider: &Provider, user: usize) -> String {
 #[tokio::test]
 async fn a_crowd_causes_one_fetch() {
     let provider = Provider::new("k1");
-    let (household, published) = publishing(&provider).await;
+    let (fixture, published) = publishing(&provider).await;
     let tokens: Vec<String> = (0..20).map(|user| token(&provider, user)).collect();
-    let callers = join_all(tokens.iter().map(|token| admit(&household.accounts, token))).await;
+    let callers = join_all(tokens.iter().map(|token| admit(&fixture.accounts, token))).await;
     assert_eq!(callers[19].principal.user.as_str(), "user-19");
     assert_eq!(published.fetches(), 1);
 }
@@ -40,60 +40,60 @@ async fn a_crowd_causes_one_fetch() {
 #[tokio::test]
 async fn a_new_key_is_fetched_at_once_and_then_at_most_every_half_minute() {
     let (old, new) = (Provider::new("k1"), Provider::new("k2"));
-    let (household, published) = publishing(&old).await;
-    admit(&household.accounts, &token(&old, 1)).await;
+    let (fixture, published) = publishing(&old).await;
+    admit(&fixture.accounts, &token(&old, 1)).await;
     published.set(&[old.jwk(), new.jwk()]);
-    admit(&household.accounts, &token(&new, 2)).await;
+    admit(&fixture.accounts, &token(&new, 2)).await;
     assert_eq!(published.fetches(), 2);
 
     let stranger = Provider::new("k3");
     for user in 0..5 {
-        assert_unauthenticated(&household.accounts, &token(&stranger, user), UNKNOWN_KEY).await;
+        assert_unauthenticated(&fixture.accounts, &token(&stranger, user), UNKNOWN_KEY).await;
     }
     assert_eq!(published.fetches(), 2, "strangers cause no traffic");
-    household.clock.advance(Duration::seconds(30));
+    fixture.clock.advance(Duration::seconds(30));
     published.set(&[new.jwk(), stranger.jwk()]);
-    admit(&household.accounts, &token(&stranger, 6)).await;
+    admit(&fixture.accounts, &token(&stranger, 6)).await;
     assert_eq!(published.fetches(), 3);
 }
 
 #[tokio::test]
 async fn a_key_that_was_taken_back_is_forgotten_after_five_minutes() {
     let (old, new) = (Provider::new("k1"), Provider::new("k2"));
-    let (household, published) = publishing(&old).await;
-    admit(&household.accounts, &token(&old, 1)).await;
+    let (fixture, published) = publishing(&old).await;
+    admit(&fixture.accounts, &token(&old, 1)).await;
     published.set(&[new.jwk()]);
-    household.clock.advance(Duration::seconds(299));
-    admit(&household.accounts, &token(&old, 2)).await;
+    fixture.clock.advance(Duration::seconds(299));
+    admit(&fixture.accounts, &token(&old, 2)).await;
     assert_eq!(published.fetches(), 1);
-    household.clock.advance(Duration::seconds(1));
-    assert_unauthenticated(&household.accounts, &token(&old, 3), UNKNOWN_KEY).await;
-    admit(&household.accounts, &token(&new, 4)).await;
+    fixture.clock.advance(Duration::seconds(1));
+    assert_unauthenticated(&fixture.accounts, &token(&old, 3), UNKNOWN_KEY).await;
+    admit(&fixture.accounts, &token(&new, 4)).await;
 }
 
 #[tokio::test]
 async fn keys_stay_while_their_issuer_is_down() {
     let provider = Provider::new("k1");
-    let (household, published) = publishing(&provider).await;
-    admit(&household.accounts, &token(&provider, 1)).await;
+    let (fixture, published) = publishing(&provider).await;
+    admit(&fixture.accounts, &token(&provider, 1)).await;
     published.break_down();
-    household.clock.advance(Duration::minutes(6));
+    fixture.clock.advance(Duration::minutes(6));
     for user in 2..6 {
-        admit(&household.accounts, &token(&provider, user)).await;
+        admit(&fixture.accounts, &token(&provider, user)).await;
     }
     assert_eq!(published.fetches(), 2, "one try, then a pause");
-    household.clock.advance(Duration::seconds(5));
-    admit(&household.accounts, &token(&provider, 7)).await;
+    fixture.clock.advance(Duration::seconds(5));
+    admit(&fixture.accounts, &token(&provider, 7)).await;
     assert_eq!(published.fetches(), 3);
 }
 
 #[tokio::test]
 async fn an_issuer_that_never_answered_is_unavailable_until_it_does() {
     let provider = Provider::new("k1");
-    let (household, published) = publishing(&provider).await;
+    let (fixture, published) = publishing(&provider).await;
     published.break_down();
     for user in 0..3 {
-        let error = refusal(&household.accounts, &token(&provider, user)).await;
+        let error = refusal(&fixture.accounts, &token(&provider, user)).await;
         assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
         assert_eq!(
             error.to_string(),
@@ -102,19 +102,19 @@ async fn an_issuer_that_never_answered_is_unavailable_until_it_does() {
     }
     assert_eq!(published.fetches(), 1, "one try, then a pause");
     published.set(&[provider.jwk()]);
-    household.clock.advance(Duration::seconds(5));
-    admit(&household.accounts, &token(&provider, 4)).await;
+    fixture.clock.advance(Duration::seconds(5));
+    admit(&fixture.accounts, &token(&provider, 4)).await;
 }
 
 #[tokio::test]
 async fn a_key_set_on_a_private_address_is_not_fetched_unless_the_operator_allows_it() {
     let provider = Provider::new("k1");
-    let (household, published) = publishing(&provider).await;
+    let (fixture, published) = publishing(&provider).await;
     let egress = Egress::new(&[]).unwrap();
     let guarded = Accounts::new(
-        household.db().clone(),
+        fixture.db().clone(),
         egress,
-        household.clock.clone(),
+        fixture.clock.clone(),
         Environment::default(),
     );
     let error = refusal(&guarded, &token(&provider, 1)).await;
@@ -125,7 +125,7 @@ async fn a_key_set_on_a_private_address_is_not_fetched_unless_the_operator_allow
 #[tokio::test]
 async fn keys_that_cannot_be_used_do_not_spoil_the_others() {
     let provider = Provider::new("k1");
-    let (household, published) = publishing(&provider).await;
+    let (fixture, published) = publishing(&provider).await;
     let mut encrypting = Provider::new("enc").jwk();
     encrypting["use"] = json!("enc");
     published.set(&[
@@ -136,26 +136,26 @@ async fn keys_that_cannot_be_used_do_not_spoil_the_others() {
         encrypting,
         provider.jwk(),
     ]);
-    admit(&household.accounts, &token(&provider, 1)).await;
+    admit(&fixture.accounts, &token(&provider, 1)).await;
 }
 
 #[tokio::test]
 async fn a_key_that_is_not_for_signatures_verifies_none() {
     let provider = Provider::new("k1");
-    let (household, published) = publishing(&provider).await;
+    let (fixture, published) = publishing(&provider).await;
     let mut jwk = provider.jwk();
     jwk["use"] = json!("enc");
     published.set(&[jwk]);
-    assert_unauthenticated(&household.accounts, &token(&provider, 1), UNKNOWN_KEY).await;
+    assert_unauthenticated(&fixture.accounts, &token(&provider, 1), UNKNOWN_KEY).await;
 }
 
 #[tokio::test]
 async fn a_token_without_a_key_id_needs_a_set_of_one() {
     let (one, two) = (Provider::new("k1"), Provider::new("k2"));
-    let (household, published) = publishing(&one).await;
+    let (fixture, published) = publishing(&one).await;
     let anonymous = one.token_with(&Header::new(Algorithm::EdDSA), json!({}));
-    admit(&household.accounts, &anonymous).await;
+    admit(&fixture.accounts, &anonymous).await;
     published.set(&[one.jwk(), two.jwk()]);
     let sentence = "the token's header has no `kid` that says which of its issuer's keys signed it";
-    assert_unauthenticated(&household.replica(), &anonymous, sentence).await;
+    assert_unauthenticated(&fixture.replica(), &anonymous, sentence).await;
 }

@@ -4,7 +4,7 @@ use chatelaine::{
     api::values_of,
     app::accounts::{self, NewKey},
     domain::{
-        account::{FrontendHeaders, Speaker},
+        account::{FrontendHeaders, KeyKind},
         error::Error,
         principal::{Scope, Scopes},
     },
@@ -13,42 +13,42 @@ use serde_json::{Map, json};
 use time::Duration;
 
 use super::{
+    fixture::{TenantFixture, admit, assert_unauthenticated, bearer},
     frontends::with,
-    household::{Household, admit, assert_unauthenticated, bearer},
 };
 
 const UNKNOWN: &str = "the API key is unknown; check that it was copied whole";
 
-fn service() -> Speaker {
-    Speaker::Service(Map::new())
+fn service() -> KeyKind {
+    KeyKind::Service(Map::new())
 }
 
 fn prefix(key: &str) -> &str {
     key.split('_').nth(1).unwrap()
 }
 
-fn new(name: &str, scopes: &[Scope], speaker: Speaker) -> NewKey {
+fn new(name: &str, scopes: &[Scope], speaker: KeyKind) -> NewKey {
     NewKey {
         name: name.to_owned(),
         scopes: Scopes::of(scopes.iter().copied()),
         speaker,
-        chat: Default::default(),
+        chat: chatelaine::domain::account::ChatSettings::default(),
         expires_at: None,
     }
 }
 
 #[tokio::test]
 async fn a_service_key_speaks_for_itself() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let claims = Map::from_iter([
         ("roles".to_owned(), json!(["finance"])),
         ("locale".to_owned(), json!("de")),
     ]);
-    let key = household.key("nightly", Speaker::Service(claims)).await;
-    let caller = admit(&household.accounts, &key).await;
+    let key = fixture.key("nightly", KeyKind::Service(claims)).await;
+    let caller = admit(&fixture.accounts, &key).await;
     assert_eq!(
         (caller.principal.tenant, caller.principal.user.as_str()),
-        (household.tenant.id, "key:nightly")
+        (fixture.tenant.id, "key:nightly")
     );
     assert!(caller.principal.authenticated && caller.key.is_some());
     assert_eq!(caller.principal.claims["roles"], json!(["finance"]));
@@ -58,16 +58,16 @@ async fn a_service_key_speaks_for_itself() {
 
 #[tokio::test]
 async fn an_admin_key_has_the_power_to_manage_and_not_to_chat() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let issued = accounts::create_key(
-        household.db(),
-        &household.clock,
-        household.tenant.id,
+        fixture.db(),
+        &fixture.clock,
+        fixture.tenant.id,
         new("ops", &[Scope::Admin], service()),
     )
     .await
     .unwrap();
-    let caller = admit(&household.accounts, issued.secret.expose()).await;
+    let caller = admit(&fixture.accounts, issued.secret.expose()).await;
     assert_eq!(caller.admin().unwrap().user().as_str(), "key:ops");
     let error = caller.require(Scope::Chat).unwrap_err();
     assert_eq!(
@@ -78,11 +78,11 @@ async fn an_admin_key_has_the_power_to_manage_and_not_to_chat() {
 
 #[tokio::test]
 async fn a_key_is_kept_as_a_hash_only() {
-    let household = Household::new().await;
-    let key = household.key("nightly", service()).await;
+    let fixture = TenantFixture::new().await;
+    let key = fixture.key("nightly", service()).await;
     let row: String =
         sqlx::query_scalar("select api_keys::text || encode(hash, 'escape') from api_keys")
-            .fetch_one(&mut household.database.as_owner().await)
+            .fetch_one(&mut fixture.database.as_owner().await)
             .await
             .unwrap();
     let secret = key.split('_').nth(2).unwrap();
@@ -92,9 +92,9 @@ async fn a_key_is_kept_as_a_hash_only() {
 
 #[tokio::test]
 async fn what_only_looks_like_a_key_is_refused() {
-    let household = Household::new().await;
-    let key = household.key("nightly", service()).await;
-    let other = household.key("other", service()).await;
+    let fixture = TenantFixture::new().await;
+    let key = fixture.key("nightly", service()).await;
+    let other = fixture.key("other", service()).await;
     let swapped = format!("chk_{}_{}", prefix(&key), other.split('_').nth(2).unwrap());
     let longer = format!("{key}0");
     let changed = key.replace(char::is_numeric, "f");
@@ -107,32 +107,32 @@ async fn what_only_looks_like_a_key_is_refused() {
         &swapped,
         &changed,
     ] {
-        assert_unauthenticated(&household.accounts, text, UNKNOWN).await;
+        assert_unauthenticated(&fixture.accounts, text, UNKNOWN).await;
     }
     let unknown = format!("chk_ffffffffffff_{}", "0".repeat(64));
-    assert_unauthenticated(&household.accounts, &unknown, UNKNOWN).await;
-    admit(&household.accounts, &key).await;
+    assert_unauthenticated(&fixture.accounts, &unknown, UNKNOWN).await;
+    admit(&fixture.accounts, &key).await;
 }
 
 #[tokio::test]
 async fn a_revoked_key_ends_within_five_seconds() {
-    let household = Household::new().await;
-    let key = household.key("nightly", service()).await;
-    admit(&household.accounts, &key).await;
-    let db = household.db();
+    let fixture = TenantFixture::new().await;
+    let key = fixture.key("nightly", service()).await;
+    admit(&fixture.accounts, &key).await;
+    let db = fixture.db();
     assert_eq!(
-        accounts::revoke_key(db, household.tenant.id, prefix(&key))
+        accounts::revoke_key(db, fixture.tenant.id, prefix(&key))
             .await
             .unwrap(),
         1
     );
     let sentence = format!("the API key {} is revoked", prefix(&key));
-    assert_unauthenticated(&household.replica(), &key, &sentence).await;
-    household.clock.advance(Duration::seconds(4));
-    admit(&household.accounts, &key).await;
-    household.clock.advance(Duration::seconds(1));
-    assert_unauthenticated(&household.accounts, &key, &sentence).await;
-    let error = accounts::revoke_key(db, household.tenant.id, "nightly")
+    assert_unauthenticated(&fixture.replica(), &key, &sentence).await;
+    fixture.clock.advance(Duration::seconds(4));
+    admit(&fixture.accounts, &key).await;
+    fixture.clock.advance(Duration::seconds(1));
+    assert_unauthenticated(&fixture.accounts, &key, &sentence).await;
+    let error = accounts::revoke_key(db, fixture.tenant.id, "nightly")
         .await
         .unwrap_err();
     assert!(matches!(error, Error::NotFound(_)), "{error:?}");
@@ -140,13 +140,13 @@ async fn a_revoked_key_ends_within_five_seconds() {
 
 #[tokio::test]
 async fn a_warm_key_needs_no_database() {
-    let household = Household::new().await;
-    let key = household.key("nightly", service()).await;
-    admit(&household.accounts, &key).await;
-    household.db().close().await;
-    admit(&household.accounts, &key).await;
+    let fixture = TenantFixture::new().await;
+    let key = fixture.key("nightly", service()).await;
+    admit(&fixture.accounts, &key).await;
+    fixture.db().close().await;
+    admit(&fixture.accounts, &key).await;
     assert!(
-        household
+        fixture
             .replica()
             .authenticate(&values_of(&bearer(&key)), None)
             .await
@@ -156,40 +156,36 @@ async fn a_warm_key_needs_no_database() {
 
 #[tokio::test]
 async fn a_key_ends_at_its_time_even_when_it_is_warm() {
-    let household = Household::new().await;
-    let expires_at = Some(household.clock.now() + Duration::seconds(3));
+    let fixture = TenantFixture::new().await;
+    let expires_at = Some(fixture.clock.now() + Duration::seconds(3));
     let new = NewKey {
         expires_at,
         ..new("brief", &[Scope::Chat], service())
     };
-    let issued = accounts::create_key(household.db(), &household.clock, household.tenant.id, new)
+    let issued = accounts::create_key(fixture.db(), &fixture.clock, fixture.tenant.id, new)
         .await
         .unwrap();
     let key = issued.secret.expose();
-    household.clock.advance(Duration::seconds(2));
-    admit(&household.accounts, key).await;
-    household.clock.advance(Duration::seconds(1));
+    fixture.clock.advance(Duration::seconds(2));
+    admit(&fixture.accounts, key).await;
+    fixture.clock.advance(Duration::seconds(1));
     let sentence = format!("the API key {} has expired", prefix(key));
-    assert_unauthenticated(&household.accounts, key, &sentence).await;
-    assert_unauthenticated(&household.replica(), key, &sentence).await;
+    assert_unauthenticated(&fixture.accounts, key, &sentence).await;
+    assert_unauthenticated(&fixture.replica(), key, &sentence).await;
 }
 
 #[tokio::test]
 async fn rotation_lets_two_keys_of_a_name_live_and_the_first_one_end() {
-    let household = Household::new().await;
-    let (db, clock, tenant) = (household.db(), &household.clock, household.tenant.id);
-    let first = household.key("nightly", service()).await;
+    let fixture = TenantFixture::new().await;
+    let (db, clock, tenant) = (fixture.db(), &fixture.clock, fixture.tenant.id);
+    let first = fixture.key("nightly", service()).await;
     let second = accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1))
         .await
         .unwrap();
     let second = second.secret.expose();
     for key in [first.as_str(), second] {
         assert_eq!(
-            admit(&household.accounts, key)
-                .await
-                .principal
-                .user
-                .as_str(),
+            admit(&fixture.accounts, key).await.principal.user.as_str(),
             "key:nightly"
         );
     }
@@ -203,20 +199,20 @@ async fn rotation_lets_two_keys_of_a_name_live_and_the_first_one_end() {
 
     clock.advance(Duration::hours(1));
     let sentence = format!("the API key {} has expired", prefix(&first));
-    assert_unauthenticated(&household.accounts, &first, &sentence).await;
-    admit(&household.accounts, second).await;
+    assert_unauthenticated(&fixture.accounts, &first, &sentence).await;
+    admit(&fixture.accounts, second).await;
     let third = accounts::rotate_key(db, clock, tenant, "nightly", Duration::ZERO)
         .await
         .unwrap();
-    admit(&household.accounts, third.secret.expose()).await;
+    admit(&fixture.accounts, third.secret.expose()).await;
     let sentence = format!("the API key {} has expired", prefix(second));
-    assert_unauthenticated(&household.replica(), second, &sentence).await;
+    assert_unauthenticated(&fixture.replica(), second, &sentence).await;
 }
 
 #[tokio::test]
 async fn a_rotated_key_keeps_its_rights_and_its_span() {
-    let household = Household::new().await;
-    let (db, clock, tenant) = (household.db(), &household.clock, household.tenant.id);
+    let fixture = TenantFixture::new().await;
+    let (db, clock, tenant) = (fixture.db(), &fixture.clock, fixture.tenant.id);
     let expires_at = Some(clock.now() + Duration::days(30));
     let old = NewKey {
         expires_at,
@@ -244,8 +240,8 @@ async fn a_rotated_key_keeps_its_rights_and_its_span() {
 
 #[tokio::test]
 async fn a_name_has_one_key_until_it_is_rotated() {
-    let household = Household::new().await;
-    let (db, clock, tenant) = (household.db(), &household.clock, household.tenant.id);
+    let fixture = TenantFixture::new().await;
+    let (db, clock, tenant) = (fixture.db(), &fixture.clock, fixture.tenant.id);
     let create =
         || accounts::create_key(db, clock, tenant, new("nightly", &[Scope::Chat], service()));
     let (one, two) = tokio::join!(create(), create());
@@ -278,9 +274,9 @@ async fn a_name_has_one_key_until_it_is_rotated() {
 
 #[tokio::test]
 async fn two_rotations_at_once_make_one_key() {
-    let household = Household::new().await;
-    let (db, clock, tenant) = (household.db(), &household.clock, household.tenant.id);
-    household.key("nightly", service()).await;
+    let fixture = TenantFixture::new().await;
+    let (db, clock, tenant) = (fixture.db(), &fixture.clock, fixture.tenant.id);
+    fixture.key("nightly", service()).await;
     let rotate = || accounts::rotate_key(db, clock, tenant, "nightly", Duration::hours(1));
     let (one, two) = tokio::join!(rotate(), rotate());
     assert_eq!(
@@ -296,9 +292,9 @@ async fn two_rotations_at_once_make_one_key() {
 
 #[tokio::test]
 async fn keys_that_make_no_sense_are_not_made() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let with_header = |user_id: &str| {
-        Speaker::Frontend(FrontendHeaders {
+        KeyKind::Frontend(FrontendHeaders {
             user_id: user_id.to_owned(),
             ..FrontendHeaders::open_webui()
         })
@@ -312,7 +308,7 @@ async fn keys_that_make_no_sense_are_not_made() {
             new(
                 "web",
                 &[Scope::Chat, Scope::Admin],
-                Speaker::Frontend(FrontendHeaders::librechat()),
+                KeyKind::Frontend(FrontendHeaders::librechat()),
             ),
             "scopes",
         ),
@@ -324,12 +320,11 @@ async fn keys_that_make_no_sense_are_not_made() {
             new("web", &[Scope::Chat], with_header("not a header")),
             "frontend",
         ),
-        (new("web", &[Scope::Chat], Speaker::Guest), "speaker"),
+        (new("web", &[Scope::Chat], KeyKind::Guest), "speaker"),
     ] {
-        let error =
-            accounts::create_key(household.db(), &household.clock, household.tenant.id, new)
-                .await
-                .unwrap_err();
+        let error = accounts::create_key(fixture.db(), &fixture.clock, fixture.tenant.id, new)
+            .await
+            .unwrap_err();
         assert!(
             matches!(&error, Error::Invalid { field: at, .. } if at == field),
             "{field}: {error:?}"
@@ -339,12 +334,12 @@ async fn keys_that_make_no_sense_are_not_made() {
 
 #[tokio::test]
 async fn an_issued_key_prints_nothing_of_itself() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let new = new("nightly", &[Scope::Chat], service());
-    let issued = accounts::create_key(household.db(), &household.clock, household.tenant.id, new)
+    let issued = accounts::create_key(fixture.db(), &fixture.clock, fixture.tenant.id, new)
         .await
         .unwrap();
-    let caller = admit(&household.accounts, issued.secret.expose()).await;
+    let caller = admit(&fixture.accounts, issued.secret.expose()).await;
     let secret = issued.secret.expose().split('_').nth(2).unwrap();
     assert!(!format!("{issued:?} {caller:?}").contains(secret));
 }
@@ -353,16 +348,16 @@ async fn an_issued_key_prints_nothing_of_itself() {
 
 #[tokio::test]
 async fn a_guest_is_somebody_unauthenticated_for_a_day() {
-    let household = Household::new().await;
-    let clock = &household.clock;
-    let hotel = accounts::add_tenant(household.db(), clock, "hotel", None, true)
+    let fixture = TenantFixture::new().await;
+    let clock = &fixture.clock;
+    let hotel = accounts::add_tenant(fixture.db(), clock, "hotel", None, true)
         .await
         .unwrap();
-    let (key, expiry) = household.accounts.create_guest("hotel").await.unwrap();
-    let (other, _) = household.accounts.create_guest("hotel").await.unwrap();
+    let (key, expiry) = fixture.accounts.create_guest("hotel").await.unwrap();
+    let (other, _) = fixture.accounts.create_guest("hotel").await.unwrap();
     assert_eq!(expiry, clock.now() + Duration::hours(24));
     let sent = with(key.expose(), [("X-OpenWebUI-User-Id", "eve")]);
-    let caller = household
+    let caller = fixture
         .accounts
         .authenticate(&values_of(&sent), None)
         .await
@@ -371,20 +366,20 @@ async fn a_guest_is_somebody_unauthenticated_for_a_day() {
     assert!(!caller.principal.authenticated && caller.principal.claims.is_empty());
     assert!(caller.principal.user.as_str().starts_with("guest:"));
     assert!(caller.require(Scope::Chat).is_ok() && caller.admin().is_err());
-    let other = admit(&household.accounts, other.expose()).await;
+    let other = admit(&fixture.accounts, other.expose()).await;
     assert_ne!(caller.principal.user, other.principal.user);
 
     clock.advance(Duration::hours(24));
     let sentence = format!("the API key {} has expired", prefix(key.expose()));
-    assert_unauthenticated(&household.accounts, key.expose(), &sentence).await;
-    household.accounts.create_guest("hotel").await.unwrap();
+    assert_unauthenticated(&fixture.accounts, key.expose(), &sentence).await;
+    fixture.accounts.create_guest("hotel").await.unwrap();
     let left: i64 = sqlx::query_scalar("select count(*) from api_keys")
-        .fetch_one(&mut household.database.as_owner().await)
+        .fetch_one(&mut fixture.database.as_owner().await)
         .await
         .unwrap();
     assert_eq!(left, 1, "guests that expired are forgotten");
     assert!(
-        accounts::list_keys(household.db(), hotel.id)
+        accounts::list_keys(fixture.db(), hotel.id)
             .await
             .unwrap()
             .is_empty()
@@ -393,9 +388,9 @@ async fn a_guest_is_somebody_unauthenticated_for_a_day() {
 
 #[tokio::test]
 async fn a_tenant_without_guests_and_no_tenant_look_alike() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     for name in ["acme", "nobody"] {
-        let error = household.accounts.create_guest(name).await.unwrap_err();
+        let error = fixture.accounts.create_guest(name).await.unwrap_err();
         assert_eq!(
             error.to_string(),
             format!("tenant {name:?} that takes guests not found")
@@ -407,22 +402,22 @@ async fn a_tenant_without_guests_and_no_tenant_look_alike() {
 
 #[tokio::test]
 async fn nothing_of_a_key_crosses_to_another_tenant() {
-    let household = Household::new().await;
-    let (db, clock) = (household.db(), &household.clock);
+    let fixture = TenantFixture::new().await;
+    let (db, clock) = (fixture.db(), &fixture.clock);
     let other = accounts::add_tenant(db, clock, "other", None, false)
         .await
         .unwrap();
-    let ours = household.key("nightly", service()).await;
-    let theirs = household.key_of(&other, "nightly", service()).await;
+    let ours = fixture.key("nightly", service()).await;
+    let theirs = fixture.key_of(&other, "nightly", service()).await;
     assert_eq!(
-        admit(&household.accounts, &ours).await.principal.tenant,
-        household.tenant.id
+        admit(&fixture.accounts, &ours).await.principal.tenant,
+        fixture.tenant.id
     );
     assert_eq!(
-        admit(&household.accounts, &theirs).await.principal.tenant,
+        admit(&fixture.accounts, &theirs).await.principal.tenant,
         other.id
     );
-    let listed = accounts::list_keys(db, household.tenant.id).await.unwrap();
+    let listed = accounts::list_keys(db, fixture.tenant.id).await.unwrap();
     assert_eq!(
         listed
             .iter()
@@ -430,24 +425,24 @@ async fn nothing_of_a_key_crosses_to_another_tenant() {
             .collect::<Vec<_>>(),
         [prefix(&ours)]
     );
-    let error = accounts::revoke_key(db, household.tenant.id, prefix(&theirs))
+    let error = accounts::revoke_key(db, fixture.tenant.id, prefix(&theirs))
         .await
         .unwrap_err();
     assert!(matches!(error, Error::NotFound(_)), "{error:?}");
-    accounts::revoke_key(db, household.tenant.id, "nightly")
+    accounts::revoke_key(db, fixture.tenant.id, "nightly")
         .await
         .unwrap();
-    admit(&household.replica(), &theirs).await;
+    admit(&fixture.replica(), &theirs).await;
 }
 
 #[tokio::test]
 async fn a_removed_tenant_takes_its_keys_and_issuers_with_it() {
-    let (household, provider) = Household::with_provider().await;
-    let key = household.key("nightly", service()).await;
-    accounts::remove_tenant(household.db(), household.tenant.id)
+    let (fixture, provider) = TenantFixture::with_provider().await;
+    let key = fixture.key("nightly", service()).await;
+    accounts::remove_tenant(fixture.db(), fixture.tenant.id)
         .await
         .unwrap();
-    let replica = household.replica();
+    let replica = fixture.replica();
     assert_unauthenticated(&replica, &key, UNKNOWN).await;
     assert!(
         replica
@@ -455,6 +450,6 @@ async fn a_removed_tenant_takes_its_keys_and_issuers_with_it() {
             .await
             .is_err()
     );
-    let error = replica.tenant(household.tenant.id).await.unwrap_err();
+    let error = replica.tenant(fixture.tenant.id).await.unwrap_err();
     assert!(matches!(error, Error::NotFound(_)), "{error:?}");
 }

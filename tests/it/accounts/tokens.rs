@@ -10,9 +10,9 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
 use time::Duration;
 
-use super::household::{
-    HMAC_SECRET, Household, ISSUER, NOW, Provider, admit, assert_unauthenticated, bearer, headers,
-    issuer, refusal, refusal_of, usual,
+use super::fixture::{
+    HMAC_SECRET, ISSUER, NOW, Provider, TenantFixture, admit, assert_unauthenticated, bearer,
+    headers, issuer, refusal, refusal_of, usual,
 };
 
 /// Signed elsewhere (openssl) for `ada`, valid until 2033, with the public key.
@@ -51,14 +51,14 @@ fn forged(header: &Value, claims: Value, signature: &str) -> String {
 
 #[tokio::test]
 async fn a_token_of_a_trusted_issuer_names_its_tenant_and_user() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let token =
         provider.token(json!({ "roles": ["finance"], "email": "ada@example.org", "locale": "es" }));
-    let caller = admit(&household.accounts, &token).await;
+    let caller = admit(&fixture.accounts, &token).await;
     let principal = &caller.principal;
     assert_eq!(
         (principal.tenant, principal.user.as_str()),
-        (household.tenant.id, "ada")
+        (fixture.tenant.id, "ada")
     );
     assert!(principal.authenticated);
     assert_eq!(principal.locale.as_deref(), Some("es"));
@@ -70,16 +70,16 @@ async fn a_token_of_a_trusted_issuer_names_its_tenant_and_user() {
 #[tokio::test]
 async fn static_keys_of_every_family_verify() {
     for (algorithm, (token, pem)) in [("RS256", RS256), ("ES256", ES256)] {
-        let household = Household::new().await;
-        household
+        let fixture = TenantFixture::new().await;
+        fixture
             .trust(
-                &household.tenant,
+                &fixture.tenant,
                 algorithm,
                 IssuerKeys::PublicKey(pem.to_owned()),
             )
             .await;
         assert_eq!(
-            admit(&household.accounts, token)
+            admit(&fixture.accounts, token)
                 .await
                 .principal
                 .user
@@ -88,16 +88,16 @@ async fn static_keys_of_every_family_verify() {
         );
         let (front, _) = token.rsplit_once('.').unwrap();
         let other = format!("{front}.{}", URL_SAFE_NO_PAD.encode([7; 64]));
-        assert_unauthenticated(&household.accounts, &other, NOT_ITS_KEY).await;
+        assert_unauthenticated(&fixture.accounts, &other, NOT_ITS_KEY).await;
     }
 }
 
 #[tokio::test]
 async fn a_secret_in_the_environment_verifies_hs256() {
-    let household = Household::new().await;
-    household
+    let fixture = TenantFixture::new().await;
+    fixture
         .trust(
-            &household.tenant,
+            &fixture.tenant,
             "HS256",
             IssuerKeys::SecretEnv("IDP_SECRET".to_owned()),
         )
@@ -111,7 +111,7 @@ async fn a_secret_in_the_environment_verifies_hs256() {
         .unwrap()
     };
     assert_eq!(
-        admit(&household.accounts, &sign(HMAC_SECRET))
+        admit(&fixture.accounts, &sign(HMAC_SECRET))
             .await
             .principal
             .user
@@ -119,7 +119,7 @@ async fn a_secret_in_the_environment_verifies_hs256() {
         "ada"
     );
     assert_unauthenticated(
-        &household.accounts,
+        &fixture.accounts,
         &sign("another secret of at least 32 bytes"),
         NOT_ITS_KEY,
     )
@@ -129,10 +129,10 @@ async fn a_secret_in_the_environment_verifies_hs256() {
 #[tokio::test]
 async fn an_absent_or_short_secret_admits_nobody() {
     for variable in ["NO_SUCH_VARIABLE", "SHORT_SECRET"] {
-        let household = Household::new().await;
-        household
+        let fixture = TenantFixture::new().await;
+        fixture
             .trust(
-                &household.tenant,
+                &fixture.tenant,
                 "HS256",
                 IssuerKeys::SecretEnv(variable.to_owned()),
             )
@@ -140,7 +140,7 @@ async fn an_absent_or_short_secret_admits_nobody() {
         for secret in ["", "too short"] {
             let key = EncodingKey::from_secret(secret.as_bytes());
             let token = encode(&Header::new(Algorithm::HS256), &usual(json!({})), &key).unwrap();
-            let error = refusal(&household.accounts, &token).await;
+            let error = refusal(&fixture.accounts, &token).await;
             assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
         }
     }
@@ -148,10 +148,10 @@ async fn an_absent_or_short_secret_admits_nobody() {
 
 #[tokio::test]
 async fn a_token_cannot_choose_how_it_is_checked() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let refused = async |token: &str, algorithm: &str| {
         let sentence = format!("the token is signed with {algorithm:?}, its issuer uses \"EdDSA\"");
-        assert_unauthenticated(&household.accounts, token, &sentence).await;
+        assert_unauthenticated(&fixture.accounts, token, &sentence).await;
     };
     for none in ["none", "None", "NONE", "nOnE", ""] {
         refused(&forged(&json!({ "alg": none }), json!({}), ""), none).await;
@@ -171,7 +171,7 @@ async fn a_token_cannot_choose_how_it_is_checked() {
 
 #[tokio::test]
 async fn a_changed_token_is_refused() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let token = provider.token(json!({}));
     let parts: Vec<&str> = token.split('.').collect();
     let other = provider.token(json!({ "sub": "eve" }));
@@ -181,14 +181,14 @@ async fn a_changed_token_is_refused() {
         other.split('.').nth(1).unwrap(),
         parts[2]
     );
-    assert_unauthenticated(&household.accounts, &payload_of_another, NOT_ITS_KEY).await;
+    assert_unauthenticated(&fixture.accounts, &payload_of_another, NOT_ITS_KEY).await;
     let stranger = Provider::new("k1").token(json!({}));
-    assert_unauthenticated(&household.accounts, &stranger, NOT_ITS_KEY).await;
+    assert_unauthenticated(&fixture.accounts, &stranger, NOT_ITS_KEY).await;
     let unsigned = format!("{}.{}.", parts[0], parts[1]);
-    let error = refusal(&household.accounts, &unsigned).await;
+    let error = refusal(&fixture.accounts, &unsigned).await;
     assert!(matches!(error, Error::Unauthenticated(_)), "{error:?}");
     assert_eq!(
-        admit(&household.accounts, &token)
+        admit(&fixture.accounts, &token)
             .await
             .principal
             .user
@@ -199,7 +199,7 @@ async fn a_changed_token_is_refused() {
 
 #[tokio::test]
 async fn claims_that_do_not_fit_are_refused_with_a_reason() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let now = NOW.unix_timestamp();
     let untrusted =
         |issuer: &str| format!("no tenant trusts the token's issuer {issuer:?} for its audience");
@@ -268,26 +268,26 @@ async fn claims_that_do_not_fit_are_refused_with_a_reason() {
             "the token's claim `nbf` is not a time".to_owned(),
         ),
     ] {
-        assert_unauthenticated(&household.accounts, &provider.token(claims), &sentence).await;
+        assert_unauthenticated(&fixture.accounts, &provider.token(claims), &sentence).await;
     }
 }
 
 #[tokio::test]
 async fn clocks_may_differ_by_half_a_minute() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let now = NOW.unix_timestamp();
     for claims in [
         json!({ "exp": now - 29 }),
         json!({ "nbf": now + 30 }),
         json!({ "aud": ["else", "chat"] }),
     ] {
-        admit(&household.accounts, &provider.token(claims)).await;
+        admit(&fixture.accounts, &provider.token(claims)).await;
     }
 }
 
 #[tokio::test]
 async fn what_is_no_credential_is_refused_with_a_hint() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let form = "the `Authorization` header is not of the form `Bearer <token or key>`";
     let neither = "the credential is neither a token (JWT) nor an API key (`chk_…`)";
     for (sent, sentence) in [
@@ -312,7 +312,7 @@ async fn what_is_no_credential_is_refused_with_a_hint() {
         ),
     ] {
         let error = refusal_of(
-            &household.accounts,
+            &fixture.accounts,
             &headers(sent.iter().map(|value| ("authorization", *value))),
         )
         .await;
@@ -323,9 +323,9 @@ async fn what_is_no_credential_is_refused_with_a_hint() {
 
 #[tokio::test]
 async fn the_scheme_is_bearer_in_any_case() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let value = format!("bEARER {}", provider.token(json!({})));
-    household
+    fixture
         .accounts
         .authenticate(
             &values_of(&headers([("authorization", value.as_str())])),
@@ -337,10 +337,10 @@ async fn the_scheme_is_bearer_in_any_case() {
 
 #[tokio::test]
 async fn a_huge_token_is_not_looked_at() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let token = provider.token(json!({ "padding": "x".repeat(8192) }));
     assert_unauthenticated(
-        &household.accounts,
+        &fixture.accounts,
         &token,
         "the token is longer than 8192 bytes",
     )
@@ -349,20 +349,20 @@ async fn a_huge_token_is_not_looked_at() {
 
 #[tokio::test]
 async fn an_extension_that_must_be_understood_is_refused() {
-    let (household, _) = Household::with_provider().await;
+    let (fixture, _) = TenantFixture::with_provider().await;
     let token = forged(
         &json!({ "alg": "EdDSA", "crit": ["b64"], "b64": false }),
         json!({}),
         "c2ln",
     );
     let sentence = "the token's header has `crit`, which names extensions that are not supported";
-    assert_unauthenticated(&household.accounts, &token, sentence).await;
+    assert_unauthenticated(&fixture.accounts, &token, sentence).await;
 }
 
 #[tokio::test]
 async fn one_issuer_may_serve_two_tenants_by_audience() {
-    let (household, provider) = Household::with_provider().await;
-    let other = accounts::add_tenant(household.db(), &household.clock, "other", None, false)
+    let (fixture, provider) = TenantFixture::with_provider().await;
+    let other = accounts::add_tenant(fixture.db(), &fixture.clock, "other", None, false)
         .await
         .unwrap();
     let mut theirs = issuer(
@@ -371,23 +371,23 @@ async fn one_issuer_may_serve_two_tenants_by_audience() {
         IssuerKeys::PublicKey(provider.public_pem()),
     );
     theirs.audience = "their chat".to_owned();
-    accounts::add_issuer(household.db(), &theirs).await.unwrap();
-    let ours = admit(&household.accounts, &provider.token(json!({}))).await;
-    assert_eq!(ours.principal.tenant, household.tenant.id);
+    accounts::add_issuer(fixture.db(), &theirs).await.unwrap();
+    let ours = admit(&fixture.accounts, &provider.token(json!({}))).await;
+    assert_eq!(ours.principal.tenant, fixture.tenant.id);
     let token = provider.token(json!({ "aud": "their chat" }));
     assert_eq!(
-        admit(&household.accounts, &token).await.principal.tenant,
+        admit(&fixture.accounts, &token).await.principal.tenant,
         other.id
     );
     let both = provider.token(json!({ "aud": ["chat", "their chat"] }));
     let sentence = "the token's audiences belong to more than one tenant; ask for a token with one";
-    assert_unauthenticated(&household.accounts, &both, sentence).await;
+    assert_unauthenticated(&fixture.accounts, &both, sentence).await;
 }
 
 #[tokio::test]
 async fn an_issuer_and_audience_belong_to_one_tenant() {
-    let (household, provider) = Household::with_provider().await;
-    let other = accounts::add_tenant(household.db(), &household.clock, "other", None, false)
+    let (fixture, provider) = TenantFixture::with_provider().await;
+    let other = accounts::add_tenant(fixture.db(), &fixture.clock, "other", None, false)
         .await
         .unwrap();
     let theirs = issuer(
@@ -395,14 +395,14 @@ async fn an_issuer_and_audience_belong_to_one_tenant() {
         "EdDSA",
         IssuerKeys::PublicKey(Provider::new("evil").public_pem()),
     );
-    let error = accounts::add_issuer(household.db(), &theirs)
+    let error = accounts::add_issuer(fixture.db(), &theirs)
         .await
         .unwrap_err();
     assert!(matches!(error, Error::Conflict(_)), "{error:?}");
-    let caller = admit(&household.accounts, &provider.token(json!({}))).await;
-    assert_eq!(caller.principal.tenant, household.tenant.id);
+    let caller = admit(&fixture.accounts, &provider.token(json!({}))).await;
+    assert_eq!(caller.principal.tenant, fixture.tenant.id);
     assert!(
-        accounts::list_issuers(household.db(), other.id)
+        accounts::list_issuers(fixture.db(), other.id)
             .await
             .unwrap()
             .is_empty()
@@ -411,10 +411,10 @@ async fn an_issuer_and_audience_belong_to_one_tenant() {
 
 #[tokio::test]
 async fn an_issuer_that_was_removed_vouches_for_nobody_within_a_minute() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let token = provider.token(json!({}));
-    admit(&household.accounts, &token).await;
-    let (db, tenant) = (household.db(), household.tenant.id);
+    admit(&fixture.accounts, &token).await;
+    let (db, tenant) = (fixture.db(), fixture.tenant.id);
     accounts::remove_issuer(db, tenant, ISSUER, Some("another"))
         .await
         .unwrap_err();
@@ -422,42 +422,42 @@ async fn an_issuer_that_was_removed_vouches_for_nobody_within_a_minute() {
         .await
         .unwrap();
     let untrusted = format!("no tenant trusts the token's issuer {ISSUER:?} for its audience");
-    assert_unauthenticated(&household.replica(), &token, &untrusted).await;
-    household.clock.advance(Duration::seconds(59));
-    admit(&household.accounts, &token).await;
-    household.clock.advance(Duration::seconds(1));
-    assert_unauthenticated(&household.accounts, &token, &untrusted).await;
+    assert_unauthenticated(&fixture.replica(), &token, &untrusted).await;
+    fixture.clock.advance(Duration::seconds(59));
+    admit(&fixture.accounts, &token).await;
+    fixture.clock.advance(Duration::seconds(1));
+    assert_unauthenticated(&fixture.accounts, &token, &untrusted).await;
 }
 
 #[tokio::test]
 async fn a_warm_token_needs_no_database() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let token = provider.token(json!({}));
-    admit(&household.accounts, &token).await;
-    household.db().close().await;
+    admit(&fixture.accounts, &token).await;
+    fixture.db().close().await;
     assert_eq!(
-        admit(&household.accounts, &token)
+        admit(&fixture.accounts, &token)
             .await
             .principal
             .user
             .as_str(),
         "ada"
     );
-    let error = refusal(&household.replica(), &token).await;
+    let error = refusal(&fixture.replica(), &token).await;
     assert!(
-        matches!(error, Error::Internal(_)),
+        matches!(error, Error::Busy { .. }),
         "without the memory it does need one: {error:?}"
     );
 }
 
 #[tokio::test]
 async fn a_warm_token_ends_with_its_time() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let token = provider.token(json!({ "exp": NOW.unix_timestamp() + 5 }));
-    admit(&household.accounts, &token).await;
-    household.clock.advance(Duration::seconds(36));
+    admit(&fixture.accounts, &token).await;
+    fixture.clock.advance(Duration::seconds(36));
     assert_unauthenticated(
-        &household.accounts,
+        &fixture.accounts,
         &token,
         "the token has expired; ask its issuer for a new one",
     )
@@ -466,7 +466,7 @@ async fn a_warm_token_ends_with_its_time() {
 
 #[tokio::test]
 async fn only_the_scope_claim_gives_the_power_to_manage() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     for (claims, manages) in [
         (json!({ "scope": "openid chatelaine:admin" }), true),
         (json!({ "scp": ["chatelaine:admin"] }), true),
@@ -475,21 +475,21 @@ async fn only_the_scope_claim_gives_the_power_to_manage() {
         (json!({ "roles": ["admin", "chatelaine:admin"] }), false),
         (json!({ "admin": true }), false),
     ] {
-        let caller = admit(&household.accounts, &provider.token(claims.clone())).await;
+        let caller = admit(&fixture.accounts, &provider.token(claims.clone())).await;
         assert_eq!(caller.admin().is_ok(), manages, "{claims}");
         assert_eq!(caller.require(Scope::Admin).is_ok(), manages, "{claims}");
     }
     let caller = admit(
-        &household.accounts,
+        &fixture.accounts,
         &provider.token(json!({ "scope": "chatelaine:admin" })),
     )
     .await;
-    assert_eq!(caller.admin().unwrap().tenant(), household.tenant.id);
+    assert_eq!(caller.admin().unwrap().tenant(), fixture.tenant.id);
 }
 
 #[tokio::test]
 async fn headers_that_name_a_user_mean_nothing_with_a_token() {
-    let (household, provider) = Household::with_provider().await;
+    let (fixture, provider) = TenantFixture::with_provider().await;
     let mut sent = bearer(&provider.token(json!({})));
     sent.extend(headers([
         ("x-openwebui-user-id", "eve"),
@@ -497,7 +497,7 @@ async fn headers_that_name_a_user_mean_nothing_with_a_token() {
         ("x-librechat-user-id", "eve"),
         ("x-openwebui-chat-id", "c1"),
     ]));
-    let caller = household
+    let caller = fixture
         .accounts
         .authenticate(&values_of(&sent), None)
         .await
@@ -508,7 +508,7 @@ async fn headers_that_name_a_user_mean_nothing_with_a_token() {
 
 #[tokio::test]
 async fn an_issuer_that_could_not_verify_anything_is_refused() {
-    let household = Household::new().await;
+    let fixture = TenantFixture::new().await;
     let pem = Provider::new("k").public_pem();
     let private = pem.replace("PUBLIC", "PRIVATE");
     let jwks = |url: &str| IssuerKeys::Jwks(url.to_owned());
@@ -537,10 +537,9 @@ async fn an_issuer_that_could_not_verify_anything_is_refused() {
         ("RS256", jwks("ftp://idp.example/jwks"), "jwks_url"),
         ("RS256", jwks("idp.example"), "jwks_url"),
     ] {
-        let error =
-            accounts::add_issuer(household.db(), &issuer(&household.tenant, algorithm, keys))
-                .await
-                .unwrap_err();
+        let error = accounts::add_issuer(fixture.db(), &issuer(&fixture.tenant, algorithm, keys))
+            .await
+            .unwrap_err();
         assert!(
             matches!(&error, Error::Invalid { field: at, .. } if at == field),
             "{algorithm}: {error:?}"

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{field, line, operator, trail, world, world_with};
 use crate::{
-    accounts::household::{AUDIENCE, ISSUER, Provider},
+    accounts::fixture::{AUDIENCE, ISSUER, Provider},
     support::{client::Client, world::World},
 };
 
@@ -79,7 +79,6 @@ async fn an_issuer_that_an_admin_trusts_vouches_for_users_until_it_is_removed() 
     introduce(&world).await;
     let (admin, provider) = (world.admin().await, Provider::new("k1"));
     let ada = user(&world, &provider);
-    ada.get("/v1/me").await.expect(401);
     let added = admin.post(ISSUERS, issuer(&provider)).await.expect(201);
     assert_eq!(ada.get("/v1/me").await.expect(200)["user"], "ada");
     let listed = admin.get(ISSUERS).await.expect(200);

@@ -2,7 +2,7 @@
 //! removed.
 
 use chatelaine::domain::{
-    account::Speaker,
+    account::KeyKind,
     principal::{Scope, Scopes},
 };
 use serde_json::{Map, Value, json};
@@ -34,7 +34,7 @@ async fn nobody_of_a_suspended_tenant_gets_in_on_any_replica_until_it_is_resumed
         .key(
             "nightly",
             Scopes::of([Scope::Chat, Scope::Admin]),
-            Speaker::Service(Map::new()),
+            KeyKind::Service(Map::new()),
         )
         .await;
     let callers = [

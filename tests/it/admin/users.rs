@@ -191,7 +191,7 @@ async fn a_user_who_is_signed_out_is_out_on_every_replica_and_may_come_back() {
 
 /// Somebody whose token was issued in a minute.
 async fn later(world: &World, user: &str) -> Client {
-    let person = development::Person {
+    let person = development::DevelopmentUser {
         user: user.to_owned(),
         ..Default::default()
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use chatelaine::{
-    app::chat::conversations::{self, Heard},
+    app::chat::conversations::{self, ConversationEvent},
     domain::{ids::UserId, principal::Principal},
 };
 use http::Method;
@@ -97,9 +97,9 @@ async fn what_was_heard_whole_is_not_heard_again_in_pieces() {
         .unwrap();
     // More is said than is kept for a slow listener: it reads the rows, and what is left was said before them.
     ann.say_and_wait(&id, "How much?").await;
-    let name = |heard: Heard| match heard {
-        Heard::Durable(event) => event.kind.name(),
-        Heard::Transient(event) => event.name(),
+    let name = |heard: ConversationEvent| match heard {
+        ConversationEvent::Durable(event) => event.kind.name(),
+        ConversationEvent::Transient(event) => event.name(),
     };
     let mut heard = Vec::new();
     while heard.last() != Some(&"run") {

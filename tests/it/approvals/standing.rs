@@ -4,7 +4,7 @@
 use chatelaine::{
     app::accounts::development,
     domain::{
-        account::{FrontendHeaders, Speaker},
+        account::{FrontendHeaders, KeyKind},
         principal::{Scope, Scopes},
     },
 };
@@ -14,7 +14,7 @@ use crate::support::{model::Gate, world::PATIENCE};
 
 /// Somebody with these roles in a token that was issued a little later.
 async fn later(world: &World, user: &str, roles: &[&str]) -> Client {
-    let person = development::Person {
+    let person = development::DevelopmentUser {
         user: user.to_owned(),
         roles: roles.iter().map(|role| (*role).to_owned()).collect(),
         ..Default::default()
@@ -25,7 +25,7 @@ async fn later(world: &World, user: &str, roles: &[&str]) -> Client {
 
 async fn token(
     world: &World,
-    person: &development::Person,
+    person: &development::DevelopmentUser,
     at: time::OffsetDateTime,
     life: time::Duration,
 ) -> Client {
@@ -157,7 +157,7 @@ async fn a_revoked_key_ends_what_waits_runs_and_listens_by_it() {
     let (staff, admin) = (Staff::of(&world).await, world.admin().await);
     let replica = world.replica().await;
     let headers = FrontendHeaders::open_webui();
-    let speaker = Speaker::Frontend(headers.clone());
+    let speaker = KeyKind::Frontend(headers.clone());
     let key = world.key("webui", Scopes::of([Scope::Chat]), speaker).await;
     let ann = world
         .client(&key)
@@ -195,7 +195,7 @@ async fn a_revoked_key_ends_what_waits_runs_and_listens_by_it() {
 #[tokio::test]
 async fn a_stream_ends_with_the_token_that_it_was_opened_with() {
     let world = world().await;
-    let person = development::Person {
+    let person = development::DevelopmentUser {
         user: "ann".to_owned(),
         ..Default::default()
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chatelaine::{
     domain::{approval::State, ids::ApprovalId},
-    store::approvals::{self, Change, When},
+    store::approvals::{self, Transition, TransitionGuard},
 };
 use sqlx::AssertSqlSafe;
 
@@ -47,8 +47,8 @@ async fn tenant(test: &TestDb) -> chatelaine::domain::ids::TenantId {
     tenant
 }
 
-fn change(from: State, to: State, when: When) -> Change<'static> {
-    Change {
+fn change(from: State, to: State, when: TransitionGuard) -> Transition<'static> {
+    Transition {
         from,
         to,
         when,
@@ -68,7 +68,9 @@ async fn a_row_makes_the_transitions_of_the_list_and_no_others() {
             for to in State::ALL {
                 // Not committed: the row is the same for each attempt.
                 let mut tx = test.db.tenant(tenant).await.unwrap();
-                let changed = approvals::change(&mut tx, id, &change(from, to, When::Locked)).await;
+                let changed =
+                    approvals::change(&mut tx, id, &change(from, to, TransitionGuard::Locked))
+                        .await;
                 let legal = from.can_become(to);
                 match changed {
                     Ok(Some(approval)) => {
@@ -93,37 +95,37 @@ async fn what_is_done_by_the_clock_or_under_a_fence_is_not_done_otherwise() {
         (
             State::Pending,
             State::Expired,
-            When::Overdue,
+            TransitionGuard::Overdue,
             "expires_at = clock_timestamp() + interval '1 hour'",
         ),
         (
             State::Approved,
             State::Lapsed,
-            When::Stale,
+            TransitionGuard::Stale,
             "lapses_at = clock_timestamp() + interval '1 hour'",
         ),
         (
             State::Approved,
             State::Lapsed,
-            When::Stale,
+            TransitionGuard::Stale,
             "lease_until = clock_timestamp() + interval '1 hour'",
         ),
         (
             State::Executing,
             State::OutcomeUnknown,
-            When::Lost,
+            TransitionGuard::Lost,
             "lease_until = clock_timestamp() + interval '1 hour'",
         ),
         (
             State::Approved,
             State::Executing,
-            When::Held(0),
+            TransitionGuard::Held(0),
             "fence = 1",
         ),
         (
             State::Executing,
             State::Succeeded,
-            When::Held(0),
+            TransitionGuard::Held(0),
             "fence = 1",
         ),
     ];

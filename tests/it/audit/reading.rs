@@ -4,7 +4,7 @@ use chatelaine::{
     app::accounts::{self, NewKey},
     cli::audit::{Args, run},
     domain::{
-        account::Speaker,
+        account::KeyKind,
         clock::Clock,
         principal::{Scope, Scopes},
     },
@@ -185,8 +185,8 @@ async fn another_tenants_admin_reads_their_own_trail_only() {
     let new = NewKey {
         name: "root".to_owned(),
         scopes: Scopes::of([Scope::Admin]),
-        speaker: Speaker::Service(serde_json::Map::new()),
-        chat: Default::default(),
+        speaker: KeyKind::Service(serde_json::Map::new()),
+        chat: chatelaine::domain::account::ChatSettings::default(),
         expires_at: None,
     };
     let key = accounts::create_key(&world.db.db, &Clock::System, world.other.id, new)

@@ -6,7 +6,7 @@ use chatelaine::{
     domain::{
         config::Environment,
         pack::Pack,
-        policy::{Decision, Standing, decide},
+        policy::{Decision, EffectiveAccess, decide},
         server::{AccessMode, ServerSpec},
     },
     packs,
@@ -39,7 +39,7 @@ fn access(snippet: &str) -> ServerSpec {
 
 fn decision(server: &ServerSpec, roles: &[&str], admin: bool, tool: &str) -> &'static str {
     let roles: BTreeSet<_> = roles.iter().map(|role| (*role).to_owned()).collect();
-    match decide(server, &Standing { roles, admin }, tool) {
+    match decide(server, &EffectiveAccess { roles, admin }, tool) {
         Decision::Allow(allowed) if allowed.is_self_approved() => "self-approved",
         Decision::Allow(_) => "allowed",
         Decision::Approve(_) => "approval",

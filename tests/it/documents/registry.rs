@@ -9,7 +9,7 @@ use chatelaine::{
         pack::Pack,
         registry::{
             Rules,
-            resolve::{RunValues, Sources, resolve},
+            resolve::{ReferenceValues, Sources, resolve},
         },
         server::Endpoint,
     },
@@ -89,7 +89,7 @@ impl Written {
     fn resolved(&self, request: &Value, env: &Environment) -> Result<Value, String> {
         let pack = self.load();
         let given = |name: &str| request[name].as_object().cloned().unwrap_or_default();
-        let run = RunValues::default()
+        let run = ReferenceValues::default()
             .params(&given("params"))
             .scope(&given("scope"))
             .runtime("session-xyz", "run-abc-123")

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use chatelaine::egress::{Egress, Names, Request, is_public, parse_url};
+use chatelaine::egress::{Egress, NameSource, Request, is_public, parse_url};
 use proptest::prelude::*;
 
 use super::origin::refusal;
@@ -110,7 +110,7 @@ fn every_address_of_the_table_is_judged_alike_by_resolver_and_gate() {
 /// With a resolver and a dialer that note every attempt.
 #[tokio::test]
 async fn nothing_that_the_table_refuses_is_looked_up_or_dialled() {
-    let names = Names::table([]);
+    let names = NameSource::table([]);
     let egress = Egress::with_names(&[], &names).unwrap();
     for (verdict, url) in vectors(&URLS[1..]) {
         let Ok(parsed) = parse_url(&url) else {
@@ -148,7 +148,7 @@ async fn nothing_that_the_table_refuses_is_looked_up_or_dialled() {
         .filter(|(_, url)| url.starts_with("wss:"))
         .count();
     assert_eq!(
-        (names.asked(), names.dialled()),
+        (names.lookups(), names.dials()),
         (wss, wss),
         "a WebSocket with TLS to a public name is no sin"
     );
@@ -161,7 +161,8 @@ async fn a_name_with_a_special_address_is_looked_up_and_not_dialled() {
         let address: std::net::IpAddr = text.parse().unwrap();
         for addresses in [vec![address], vec!["8.8.8.8".parse().unwrap(), address]] {
             let egress =
-                Egress::with_names(&[], &Names::table([("rebound.example", addresses)])).unwrap();
+                Egress::with_names(&[], &NameSource::table([("rebound.example", addresses)]))
+                    .unwrap();
             let error = refusal(
                 &egress,
                 Request::get(parse_url("https://rebound.example/").unwrap()),

@@ -1,6 +1,6 @@
 //! What may be asked, and what a person's text means.
 
-use chatelaine::domain::elicitation::{Answer, Fault, Kind, Refusal, Step, read, steps};
+use chatelaine::domain::elicitation::{Answer, AnswerError, Kind, Refusal, Step, read, steps};
 use serde_json::{Value, json, value::to_raw_value};
 
 use super::form;
@@ -12,7 +12,7 @@ fn asked(requests: &Value) -> Result<Vec<chatelaine::domain::elicitation::Questi
 }
 
 /// What a text means for a field of this schema.
-fn value(property: &Value, text: &str) -> Result<Value, Fault> {
+fn value(property: &Value, text: &str) -> Result<Value, AnswerError> {
     let questions = asked(&form(&json!({ "f": property }))).unwrap();
     steps(&questions)[0].value(text)
 }
@@ -25,30 +25,30 @@ fn a_text_means_what_the_schema_says() {
     let short = json!({"type": "string", "minLength": 2, "maxLength": 3});
     for (property, text, meant) in [
         (&whole, " 7 ", Ok(json!(7))),
-        (&whole, "7.5", Err(Fault::NotANumber)),
-        (&whole, "-1", Err(Fault::Unfit)),
+        (&whole, "7.5", Err(AnswerError::NotANumber)),
+        (&whole, "-1", Err(AnswerError::OutsideLimits)),
         (&date, "2026-11-22", Ok(json!("2026-11-22"))),
-        (&date, "tomorrow", Err(Fault::Unfit)),
+        (&date, "tomorrow", Err(AnswerError::OutsideLimits)),
         (&titled, "beta", Ok(json!("b"))),
         (&titled, "1", Ok(json!("a"))),
-        (&titled, "gamma", Err(Fault::NotAnOption)),
+        (&titled, "gamma", Err(AnswerError::NotAnOption)),
         (&short, "öä", Ok(json!("öä"))),
-        (&short, "long", Err(Fault::Unfit)),
-        (&short, " ", Err(Fault::Missing)),
+        (&short, "long", Err(AnswerError::OutsideLimits)),
+        (&short, " ", Err(AnswerError::Missing)),
     ] {
         assert_eq!(value(property, text), meant, "{property} {text:?}");
     }
     for text in ["inf", "NaN", "1e999"] {
         assert_eq!(
             value(&json!({"type": "number"}), text),
-            Err(Fault::NotANumber),
+            Err(AnswerError::NotANumber),
             "{text}"
         );
     }
     let unfit = json!({"type": "integer", "default": "x"});
     assert_eq!(
         value(&unfit, "-"),
-        Err(Fault::NotANumber),
+        Err(AnswerError::NotANumber),
         "a default that does not fit is none"
     );
 }

@@ -29,7 +29,7 @@ use super::{
 use crate::support::{db::TestDb, world::PATIENCE};
 
 /// A database where `k1` sealed some records, and a replica that has `k2` too.
-async fn household(records: usize) -> (TestDb, TenantId, Replica, Vec<CredentialRef>) {
+async fn set_up(records: usize) -> (TestDb, TenantId, Replica, Vec<CredentialRef>) {
     let test = TestDb::new().await;
     let tenant = test.tenant("acme").await;
     let replica = Replica::start(&test, &["k1", "k2"]).await;
@@ -51,7 +51,7 @@ fn refused<T: std::fmt::Debug>(done: Result<T, Error>) -> String {
 
 #[tokio::test]
 async fn rotation_loses_nothing() {
-    let (test, tenant, _replica, credentials) = household(7).await;
+    let (test, tenant, _replica, credentials) = set_up(7).await;
     let unsealed = rows(&test, tenant).await;
     let mut before = Vec::new();
     for credential in &credentials {
@@ -110,7 +110,7 @@ async fn rows(test: &TestDb, tenant: TenantId) -> Vec<String> {
 
 #[tokio::test]
 async fn a_second_rewrap_has_nothing_to_do() {
-    let (test, _, _replica, _) = household(3).await;
+    let (test, _, _replica, _) = set_up(3).await;
     let operator = operator(&test.db, &["k1", "k2"]);
     assert_eq!(
         rewrap(&operator, 2, |_| ()).await.unwrap(),
@@ -126,7 +126,7 @@ async fn a_second_rewrap_has_nothing_to_do() {
 
 #[tokio::test]
 async fn a_rewrap_that_was_stopped_is_continued() {
-    let (test, _, replica, credentials) = household(10).await;
+    let (test, _, replica, credentials) = set_up(10).await;
     let operator = operator(&test.db, &["k1", "k2"]);
     rotation::promote(&operator, &kek("k2")).await.unwrap();
     let (stop, seen) = (Notify::new(), AtomicUsize::new(0));
@@ -163,7 +163,7 @@ async fn a_rewrap_that_was_stopped_is_continued() {
 
 #[tokio::test]
 async fn two_rewraps_at_once_do_no_harm() {
-    let (test, tenant, replica, credentials) = household(12).await;
+    let (test, tenant, replica, credentials) = set_up(12).await;
     let operators = [
         operator(&test.db, &["k1", "k2"]),
         operator(&test.db, &["k2", "k1"]),
@@ -188,7 +188,7 @@ async fn two_rewraps_at_once_do_no_harm() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rotation_under_load_fails_nobody_and_loses_nothing() {
-    let (test, tenant, one, _) = household(20).await;
+    let (test, tenant, one, _) = set_up(20).await;
     let two = Replica::start(&test, &["k1", "k2", "k3"]).await;
     let three = Replica::start(&test, &["k1", "k2", "k3"]).await;
     one.stop().await;
@@ -251,7 +251,7 @@ async fn count(test: &TestDb, tenant: TenantId, condition: &str) -> i64 {
 
 #[tokio::test]
 async fn a_record_that_a_slow_replica_sealed_with_the_old_version_still_opens_after_all() {
-    let (test, tenant, slow, _) = household(1).await;
+    let (test, tenant, slow, _) = set_up(1).await;
     let operator = operator(&test.db, &["k1", "k2"]);
     rotation::promote(&operator, &kek("k2")).await.unwrap();
     rewrap(&operator, 10, |_| ()).await.unwrap();
@@ -268,7 +268,7 @@ async fn a_record_that_a_slow_replica_sealed_with_the_old_version_still_opens_af
 
 #[tokio::test]
 async fn yesterdays_database_works_with_todays_ring() {
-    let (test, _, replica, credentials) = household(2).await;
+    let (test, _, replica, credentials) = set_up(2).await;
     replica.stop().await;
     // As it was before `k2`, opened by a replica of after the rotation.
     sqlx::query("delete from keks where id = 'k2'")
@@ -290,7 +290,7 @@ async fn yesterdays_database_works_with_todays_ring() {
 
 #[tokio::test]
 async fn rewrap_puts_aside_what_cannot_be_opened_and_goes_on() {
-    let (test, _, replica, credentials) = household(5).await;
+    let (test, _, replica, credentials) = set_up(5).await;
     damage(&test, &credentials[2]).await;
     let operator = operator(&test.db, &["k1", "k2"]);
     rotation::promote(&operator, &kek("k2")).await.unwrap();
@@ -316,7 +316,7 @@ async fn rewrap_puts_aside_what_cannot_be_opened_and_goes_on() {
 
 #[tokio::test]
 async fn a_tenants_key_that_is_broken_stops_nobody_else_and_is_kept() {
-    let (test, tenant, _replica, credentials) = household(2).await;
+    let (test, tenant, _replica, credentials) = set_up(2).await;
     let globex = test.tenant("globex").await;
     let operator = operator(&test.db, &["k1", "k2"]);
     let theirs = entered(&operator, &test.db, globex, "theirs").await;
@@ -361,7 +361,7 @@ async fn a_tenants_key_that_is_broken_stops_nobody_else_and_is_kept() {
 
 #[tokio::test]
 async fn a_rejected_credential_stays_rejected_when_it_is_sealed_anew() {
-    let (test, tenant, _replica, credentials) = household(1).await;
+    let (test, tenant, _replica, credentials) = set_up(1).await;
     sqlx::query("update credentials set state = 'rejected', reason = '401'")
         .execute(&mut test.as_tenant(tenant).await)
         .await
@@ -378,7 +378,7 @@ async fn a_rejected_credential_stays_rejected_when_it_is_sealed_anew() {
 
 #[tokio::test]
 async fn a_key_that_is_needed_is_not_retired() {
-    let (test, _, _replica, _) = household(3).await;
+    let (test, _, _replica, _) = set_up(3).await;
     let operator = operator(&test.db, &["k1", "k2"]);
     assert_eq!(
         refused(rotation::retire(&operator, &kek("k1")).await),
@@ -397,7 +397,7 @@ async fn a_key_that_is_needed_is_not_retired() {
 
 #[tokio::test]
 async fn retiring_waits_for_a_tenants_key_that_is_being_made() {
-    let (test, tenant, _replica, _) = household(0).await;
+    let (test, tenant, _replica, _) = set_up(0).await;
     let operator = operator(&test.db, &["k1", "k2"]);
     let mut making = test.as_tenant(tenant).await;
     sqlx::query("begin").execute(&mut making).await.unwrap();
@@ -487,7 +487,7 @@ async fn a_key_that_was_added_is_the_only_one_of_its_id() {
 
 #[tokio::test]
 async fn a_retired_key_does_not_come_back() {
-    let (test, _, _replica, _) = household(0).await;
+    let (test, _, _replica, _) = set_up(0).await;
     let operator = operator(&test.db, &["k1", "k2"]);
     rotation::promote(&operator, &kek("k2")).await.unwrap();
     rotation::retire(&operator, &kek("k1")).await.unwrap();
@@ -506,7 +506,7 @@ async fn a_retired_key_does_not_come_back() {
 
 #[tokio::test]
 async fn the_commands_lead_through_a_rotation() {
-    let (test, _, replica, _) = household(2).await;
+    let (test, _, replica, _) = set_up(2).await;
     replica.stop().await;
     sqlx::query("delete from keks where id = 'k2'")
         .execute(&mut test.as_system().await)

@@ -7,7 +7,7 @@ use chatelaine::{
     app::{
         platform::keys::{
             Keys,
-            contexts::{OfFlow, of_flow},
+            contexts::{FlowValue, of_flow},
             rewrap::{Progress, rewrap},
             rotation,
         },
@@ -83,7 +83,7 @@ mcp:
 ";
 
 /// A world where everything that can be sealed has been, once.
-struct Household {
+struct SealedFixture {
     world: World,
     ann: Client,
     /// Holds the model's answer to the run that has a scope.
@@ -97,7 +97,7 @@ struct Household {
     desk: (Scripted, String),
 }
 
-impl Household {
+impl SealedFixture {
     async fn new() -> Self {
         let fields = json!({ "name": { "type": "string" }, "color": { "type": "string" } });
         let server = asking(1, form(&fields)).await;
@@ -148,7 +148,7 @@ impl Household {
             .unwrap()
             .to_owned();
         gate.reached().await;
-        let household = Self {
+        let fixture = Self {
             world,
             ann,
             gate,
@@ -157,8 +157,8 @@ impl Household {
             flow,
             desk: (server, desk),
         };
-        household.leave_an_answer().await;
-        household
+        fixture.leave_an_answer().await;
+        fixture
     }
 
     /// Puts an answer on its way, where it is for a moment only.
@@ -169,7 +169,7 @@ impl Household {
             .await
             .unwrap();
         let (tenant, user) = (self.world.tenant.id, UserId(user.into()));
-        let context = of_flow(tenant, &user, "mail", id, OfFlow::Answer);
+        let context = of_flow(tenant, &user, "mail", id, FlowValue::Answer);
         let sealed = self
             .world
             .app()
@@ -216,8 +216,8 @@ fn all(version: i32) -> BTreeMap<String, Vec<i32>> {
 
 #[tokio::test]
 async fn everything_that_is_sealed_is_sealed_anew_and_still_good() {
-    let household = Household::new().await;
-    let Household {
+    let fixture = SealedFixture::new().await;
+    let SealedFixture {
         world,
         ann,
         gate,
@@ -225,9 +225,9 @@ async fn everything_that_is_sealed_is_sealed_anew_and_still_good() {
         request,
         flow,
         desk,
-    } = &household;
-    assert_eq!(household.versions().await, all(1), "each kind once");
-    let operator = household.promoted().await;
+    } = &fixture;
+    assert_eq!(fixture.versions().await, all(1), "each kind once");
+    let operator = fixture.promoted().await;
     let needed = rotation::retire(&operator, &kek("k1"))
         .await
         .unwrap_err()
@@ -252,7 +252,7 @@ async fn everything_that_is_sealed_is_sealed_anew_and_still_good() {
             unopenable: 0
         }
     );
-    assert_eq!(household.versions().await, all(2));
+    assert_eq!(fixture.versions().await, all(2));
     rotation::retire(&operator, &kek("k1")).await.unwrap();
     assert_eq!(
         known(&world.db).await,
@@ -295,22 +295,22 @@ async fn everything_that_is_sealed_is_sealed_anew_and_still_good() {
 
 #[tokio::test]
 async fn what_cannot_be_opened_stays_and_the_rest_goes_on() {
-    let household = Household::new().await;
-    let tenant = household.world.tenant.id;
+    let fixture = SealedFixture::new().await;
+    let tenant = fixture.world.tenant.id;
     sqlx::query("update secrets set sealed = set_byte(sealed, 90, get_byte(sealed, 90) # 1)")
-        .execute(&mut household.world.db.as_tenant(tenant).await)
+        .execute(&mut fixture.world.db.as_tenant(tenant).await)
         .await
         .unwrap();
-    let operator = household.promoted().await;
+    let operator = fixture.promoted().await;
     for records in [9, 0] {
         let done = rewrap(&operator, 3, |_| ()).await.unwrap();
         assert_eq!((done.records, done.unopenable), (records, 1));
     }
     let mut expected = all(2);
     expected.insert("secrets.tenant_key_version".to_owned(), vec![1]);
-    assert_eq!(household.versions().await, expected);
-    household.gate.open();
-    ended(&household.ann, &household.run).await;
+    assert_eq!(fixture.versions().await, expected);
+    fixture.gate.open();
+    ended(&fixture.ann, &fixture.run).await;
 }
 
 #[tokio::test]

@@ -193,7 +193,7 @@ async fn arguments_that_take_too_long_to_check_are_refused_and_nothing_is_sent()
     let world = World::with(|setup| {
         setup
             .packs
-            .push(super::pack(&super::entry("odd", &server.url, "")))
+            .push(super::pack(&super::entry("odd", &server.url, "")));
     })
     .await;
     let ann = world.user("ann", &[]).await;

@@ -65,7 +65,7 @@ async fn text_survives_both_ways_in_every_encoding() {
 #[tokio::test]
 async fn an_unknown_encoding_is_refused_at_the_launch() {
     for label in ["klingon", "", "utf-7", "iso-2022-kr", "replacement"] {
-        let why = encoding::named(label).unwrap_err();
+        let why = encoding::parse_label(label).unwrap_err();
         assert!(
             why.contains(&format!("{label:?}")) && why.contains("utf-8"),
             "{why}"

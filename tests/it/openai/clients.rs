@@ -1,6 +1,6 @@
 //! What frontends and SDKs send as they come: tools, images, limits, requests beside the chat, an early goodbye.
 
-use chatelaine::domain::account::{ChatSettings, FrontendHeaders, ShownCalls, Speaker};
+use chatelaine::domain::account::{ChatSettings, FrontendHeaders, KeyKind, ShownCalls};
 use serde_json::{Value, json};
 
 use super::{PATH, complete, content, request, stream};
@@ -258,7 +258,11 @@ async fn a_key_can_say_that_runs_go_on() {
         ..ChatSettings::default()
     };
     let key = world
-        .chat_key("patient", settings, Speaker::Service(Default::default()))
+        .chat_key(
+            "patient",
+            settings,
+            KeyKind::Service(serde_json::Map::default()),
+        )
         .await;
     let client = world.client(&key);
     let (conversation, run, gate) = leave(&world, &client).await;
@@ -313,7 +317,7 @@ async fn showing(world: &World, tool_calls: ShownCalls) -> Client {
         tool_calls,
         ..ChatSettings::default()
     };
-    let speaker = Speaker::Frontend(FrontendHeaders::open_webui());
+    let speaker = KeyKind::Frontend(FrontendHeaders::open_webui());
     let key = world.chat_key(tool_calls.as_str(), settings, speaker).await;
     let client = world.client(&key).with_header("x-openwebui-user-id", "fay");
     client.with_header("x-openwebui-user-role", "employee")

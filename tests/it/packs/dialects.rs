@@ -6,7 +6,7 @@ use chatelaine::{
     domain::{
         config::Environment,
         pack::{Pack, Provider},
-        policy::{Decision, Standing, decide},
+        policy::{Decision, EffectiveAccess, decide},
     },
     packs::PackStore,
 };
@@ -152,7 +152,7 @@ fn a_native_file_beside_it_tightens_any_of_them() {
             pack.flows.authentication.roles_attribute.as_deref(),
             Some("roles")
         );
-        let staff = Standing {
+        let staff = EffectiveAccess {
             roles: ["staff".to_owned()].into(),
             admin: false,
         };

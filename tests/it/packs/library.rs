@@ -483,9 +483,10 @@ fn of_files() -> (TempDir, PackStore) {
 
 #[test]
 fn an_access_file_in_any_broken_form_keeps_the_last_good_pack_and_refuses_the_start() {
-    let broken: [(&str, fn(&Path)); 4] = [
+    type Case = (&'static str, fn(&Path));
+    let broken: [Case; 4] = [
         ("is not a file but a link to nothing", |file| {
-            symlink("nowhere", file).unwrap()
+            symlink("nowhere", file).unwrap();
         }),
         ("is not a file", |file| fs::create_dir(file).unwrap()),
         ("rename it to access.yaml", |file| {

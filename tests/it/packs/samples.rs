@@ -7,7 +7,7 @@ use chatelaine::{
         config::Environment,
         ids::AgentId,
         pack::{Pack, Provider},
-        policy::{Decision, Standing, decide},
+        policy::{Decision, EffectiveAccess, decide},
         server::AccessMode,
     },
     packs::{self, PackStore},
@@ -97,7 +97,7 @@ fn the_bank_gives_each_role_its_tools() {
         "create_invoice",
     ];
     let seen = |role: &str| {
-        let who = Standing {
+        let who = EffectiveAccess {
             roles: BTreeSet::from([role.to_owned()]),
             admin: false,
         };
@@ -115,7 +115,7 @@ fn the_bank_gives_each_role_its_tools() {
         ],
         [2, 5, 7, 0]
     );
-    let finance = Standing {
+    let finance = EffectiveAccess {
         roles: BTreeSet::from(["finance".to_owned()]),
         admin: false,
     };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chatelaine::domain::{
-    personal::{Fault, Values, effective},
+    personal::{FieldError, Values, effective},
     scrub::{MASK, Scrubber},
     secret::Secret,
     server::{Endpoint, ServerSpec},
@@ -19,7 +19,7 @@ fn spec(fields: &str) -> ServerSpec {
     server_with(&lines, &env(&[]))
 }
 
-fn values(spec: &ServerSpec, entered: &[(&str, &str)]) -> Result<Values, Fault> {
+fn values(spec: &ServerSpec, entered: &[(&str, &str)]) -> Result<Values, FieldError> {
     let entered: BTreeMap<_, _> = entered
         .iter()
         .map(|(k, v)| ((*k).to_owned(), Secret::new(*v)))
@@ -113,20 +113,23 @@ fn what_is_entered_is_checked_by_its_kind() {
     let fields = "    - { name: u, type: url, headerName: X-U, required: false }\n    - { name: b, type: boolean, headerName: X-B, required: false }\n    - { name: s, type: select, options: [eu, us], headerName: X-S, required: false }\n    - { name: r, headerName: X-R }\n";
     let spec = spec(fields);
     let fault = |entered: &[(&str, &str)]| values(&spec, &[&[("r", "x")], entered].concat()).err();
-    assert_eq!(values(&spec, &[]).unwrap_err(), Fault::Missing);
-    assert_eq!(fault(&[("u", "ftp://x.org")]), Some(Fault::NotAnAddress));
+    assert_eq!(values(&spec, &[]).unwrap_err(), FieldError::Missing);
+    assert_eq!(
+        fault(&[("u", "ftp://x.org")]),
+        Some(FieldError::NotAnAddress)
+    );
     assert_eq!(fault(&[("u", "https://x.org/a")]), None);
-    assert_eq!(fault(&[("b", "maybe")]), Some(Fault::NotABoolean));
-    assert_eq!(fault(&[("s", "asia")]), Some(Fault::NotAnOption));
+    assert_eq!(fault(&[("b", "maybe")]), Some(FieldError::NotABoolean));
+    assert_eq!(fault(&[("s", "asia")]), Some(FieldError::NotAnOption));
     assert_eq!(fault(&[("s", "eu"), ("b", "true")]), None);
-    assert_eq!(fault(&[("other", "1")]), Some(Fault::Unknown));
+    assert_eq!(fault(&[("other", "1")]), Some(FieldError::Unknown));
 }
 
 #[test]
 fn a_value_that_no_header_can_carry_is_refused() {
     let spec = spec(TOKEN);
     let refused = effective(&spec, &values(&spec, &[("token", "tokén")]).unwrap()).unwrap_err();
-    assert_eq!(refused.fault, Fault::NotForHeaders);
+    assert_eq!(refused.fault, FieldError::NotForHeaders);
 }
 
 #[test]
@@ -164,7 +167,7 @@ proptest! {
     #[test]
     fn no_value_ends_a_line(before in "[ -~]{0,5}", breaker in "[\r\n\0]", after in "[ -~]{1,5}") {
         let text = format!("x{before}{breaker}{after}x");
-        prop_assert_eq!(values(&spec(TOKEN), &[("token", &text)]).unwrap_err(), Fault::LineBreak);
+        prop_assert_eq!(values(&spec(TOKEN), &[("token", &text)]).unwrap_err(), FieldError::LineBreak);
     }
 
     #[test]

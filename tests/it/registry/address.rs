@@ -8,7 +8,7 @@ use chatelaine::domain::{
     ids::ServerId,
     registry::{
         AGENTS, ConfigValue, Definition, Entry, EntryId, Level, Origin, Rules, ServerRef,
-        resolve::{ResolvedServer, RunValues, Sources, resolve},
+        resolve::{ReferenceValues, ResolvedServer, Sources, resolve},
     },
     server::Timeouts,
     template::{OnMissing, Source, Template, TemplateError, address::AddressError},
@@ -208,7 +208,7 @@ fn with_header(value: &str) -> Result<ResolvedServer, String> {
         Environment::default().with("SECRET", "s3cret"),
         BTreeMap::new(),
     );
-    let run = RunValues::default().scope(scope.as_object().unwrap());
+    let run = ReferenceValues::default().scope(scope.as_object().unwrap());
     let sources = Sources {
         env: &env,
         rules: Rules::Operator,

@@ -10,7 +10,7 @@ use chatelaine::{
         registry::{
             Rules,
             merge::merge,
-            resolve::{RunValues, Sources, resolve},
+            resolve::{ReferenceValues, Sources, resolve},
         },
         server::Endpoint,
     },
@@ -52,7 +52,7 @@ impl Example {
     pub fn resolved(&self, request: &str, env: &Environment) -> Result<Value, String> {
         let (pack, request) = (self.load(), serde_json::from_str::<Value>(request).unwrap());
         let given = |name: &str| request[name].as_object().cloned().unwrap_or_default();
-        let run = RunValues::default()
+        let run = ReferenceValues::default()
             .params(&given("params"))
             .scope(&given("scope"))
             .runtime("session-xyz", "run-abc-123")

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use chatelaine::{
     app::{
-        servers::registry::{self, Unresolved},
+        servers::registry::{self, ResolutionError},
         tools::{
-            gate::{self, Call, Target},
+            gate::{self, Call, CallTarget},
             toolset,
         },
     },
@@ -15,7 +15,7 @@ use chatelaine::{
         message::{CallStatus, ToolResult},
         pack::Pack,
         principal::Principal,
-        registry::resolve::{ResolveError, RunValues},
+        registry::resolve::{ReferenceValues, ResolveError},
     },
 };
 use serde_json::{Map, Value, json};
@@ -63,8 +63,8 @@ fn base(world: &World) -> Arc<Pack> {
         .unwrap()
 }
 
-fn scope(values: &Value) -> RunValues {
-    RunValues::default().scope(values.as_object().unwrap_or(&Map::new()))
+fn scope(values: &Value) -> ReferenceValues {
+    ReferenceValues::default().scope(values.as_object().unwrap_or(&Map::new()))
 }
 
 fn principal(world: &World) -> Principal {
@@ -79,7 +79,7 @@ fn principal(world: &World) -> Principal {
 }
 
 /// Calls a tool as a run with these values would.
-async fn called(world: &World, values: &RunValues) -> ToolResult {
+async fn called(world: &World, values: &ReferenceValues) -> ToolResult {
     let pack = registry::pack_for_run(world.app(), world.tenant.id, &base(world), values)
         .await
         .unwrap();
@@ -93,12 +93,12 @@ async fn called(world: &World, values: &RunValues) -> ToolResult {
         run: RunId::new(),
         call_id: "c1",
         is_recorded: false,
-        target: Target::Pair {
+        target: CallTarget::Pair {
             server: "docs",
             tool: "get_exchange_rate",
         },
         arguments: Ok(json!({ "from": "EUR", "to": "USD" })),
-        irregularity: None,
+        ambiguity: None,
         progress: mpsc::unbounded_channel().0,
         cancel: CancellationToken::default(),
         elicitation: None,
@@ -141,7 +141,7 @@ async fn runs_with_other_values_share_no_connection() {
     );
     assert_eq!(bank.all("x-context-id"), ["a", "b"]);
     assert_eq!(bank.all("x-workflow-id"), ["7"]);
-    let keys = async |values: &RunValues| {
+    let keys = async |values: &ReferenceValues| {
         let resolved = registry::resolve(world.app(), world.tenant.id, &base(&world), values)
             .await
             .unwrap();
@@ -176,7 +176,7 @@ async fn a_run_without_a_required_value_is_refused_in_the_documents_words() {
         &scope(&json!({})),
     )
     .await;
-    let Err(Unresolved::Config(error @ ResolveError::Missing { .. })) = refused else {
+    let Err(ResolutionError::Config(error @ ResolveError::Missing { .. })) = refused else {
         panic!("it was resolved")
     };
     assert_eq!(

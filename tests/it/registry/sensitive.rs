@@ -35,16 +35,21 @@ async fn stored(admin: &Client) -> Value {
 async fn in_force(world: &World) -> Option<String> {
     use chatelaine::{
         app::servers::registry,
-        domain::{ids::AgentId, registry::resolve::RunValues},
+        domain::{ids::AgentId, registry::resolve::ReferenceValues},
     };
     let pack = world
         .app()
         .library
         .get(&AgentId::parse("uses").unwrap())
         .unwrap();
-    let resolved = registry::resolve(world.app(), world.tenant.id, &pack, &RunValues::default())
-        .await
-        .unwrap();
+    let resolved = registry::resolve(
+        world.app(),
+        world.tenant.id,
+        &pack,
+        &ReferenceValues::default(),
+    )
+    .await
+    .unwrap();
     let key = resolved[0].config.iter().find(|key| key.key == "api_key");
     key.map(|key| key.value.expose().to_owned())
 }

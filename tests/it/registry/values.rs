@@ -2,7 +2,7 @@
 
 use chatelaine::domain::registry::{
     Rules,
-    resolve::{RunValues, Sources, resolve},
+    resolve::{ReferenceValues, Sources, resolve},
 };
 use serde_json::json;
 
@@ -124,7 +124,11 @@ fn a_key_becomes_the_header_that_the_documents_servers_read() {
         capabilities: &[],
         agent: r#""mcpServers": {"h": {"ref": "heads"}}"#,
     };
-    let (pack, env, run) = (example.load(), env(&[("T", "t")]), RunValues::default());
+    let (pack, env, run) = (
+        example.load(),
+        env(&[("T", "t")]),
+        ReferenceValues::default(),
+    );
     let secrets = std::collections::BTreeMap::new();
     let sources = Sources {
         env: &env,

@@ -22,7 +22,7 @@ async fn generations_are_bounded() {
     let grandchild = came_to(child["result"].as_str().unwrap());
     assert_eq!(
         grandchild["result"],
-        "It came to: not started: agents may start agents 2 generations deep at most; do this yourself"
+        "It came to: failed: not started: agents may start agents 2 generations deep at most; do this yourself"
     );
     let sessions = ann
         .get("/v1/conversations?include=children")
@@ -114,7 +114,7 @@ async fn a_whole_tree_is_bounded() {
     );
     assert_eq!(
         child["result"],
-        "It came to: not started: a tree of runs may have 2 runs at most; finish with what there is"
+        "It came to: failed: not started: a tree of runs may have 2 runs at most; finish with what there is"
     );
 }
 
@@ -165,7 +165,7 @@ async fn a_tenants_tokens_are_limited_for_everybody_and_for_children_too() {
     let said = run(&ann, "lead", &start("worker", "x", "sync")).await;
     assert_eq!(
         said,
-        "It came to: your organisation has used all 18 tokens of today; there is more at 00:00 UTC"
+        "It came to: failed: your organisation has used all 18 tokens of today; there is more at 00:00 UTC"
     );
     bob.post("/runs", json!({ "agent_name": "worker", "prompt": "x" }))
         .await

@@ -6,7 +6,7 @@ use chatelaine::{
     app::{
         runs::{
             ending, sign_outs,
-            starting::{By, Target, Wanted, begin},
+            starting::{RunInitiator, RunSpec, RunTarget, begin},
         },
         servers::orchestrator::RunCaller,
     },
@@ -161,7 +161,7 @@ async fn a_run_that_is_over_is_stopped_for_what_it_has_left_behind_and_nobody_is
     );
     assert_eq!(fates(&ann).await, ["succeeded", "cancelled"]);
     let child = run_of(&ann, &sessions(&ann).await[1]).await;
-    ending::settle(world.app(), world.tenant.id, child.parse().unwrap()).await;
+    ending::finalize(world.app(), world.tenant.id, child.parse().unwrap()).await;
     assert_eq!(
         said_in(&ann, session).await,
         said,
@@ -285,8 +285,8 @@ async fn a_run_that_is_being_stopped_starts_nothing() {
         session,
         principal: principal(&world),
     };
-    let wanted = Wanted {
-        target: Target::Start {
+    let wanted = RunSpec {
+        target: RunTarget::Start {
             agent: "worker".to_owned(),
         },
         prompt: "dig".to_owned(),
@@ -298,7 +298,7 @@ async fn a_run_that_is_being_stopped_starts_nothing() {
     };
     let refused = begin(
         world.app(),
-        By::Run {
+        RunInitiator::Run {
             caller: &caller,
             waits: false,
         },
@@ -340,7 +340,7 @@ async fn whoever_signs_out_is_not_called_back() {
         .unwrap();
     let ann = world.user("ann", &[]).await;
     assert_eq!(ended(&ann, &child).await["status"], "cancelled");
-    ending::settle(world.app(), world.tenant.id, child.parse().unwrap()).await;
+    ending::finalize(world.app(), world.tenant.id, child.parse().unwrap()).await;
     let said = said_in(&ann, lead["session_id"].as_str().unwrap()).await;
     assert!(said.last().unwrap().starts_with("It came to: "), "{said:?}");
 }

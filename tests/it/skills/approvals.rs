@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::House;
+use super::SkillsFixture;
 use crate::{
     support::client::Client,
     turn::{eventually, payment},
@@ -52,17 +52,17 @@ async fn settled(client: &Client, path: &str) -> Value {
 
 #[tokio::test]
 async fn a_call_that_needs_consent_waits_and_its_outcome_is_the_runs() {
-    let house = House::new().await;
+    let fixture = SkillsFixture::new().await;
     let (ann, carl) = (
-        house.world.user("ann", &["employee"]).await,
-        house.world.user("carl", &["cfo"]).await,
+        fixture.world.user("ann", &["employee"]).await,
+        fixture.world.user("carl", &["cfo"]).await,
     );
     let (path, waits) = asked(&ann, "12.50").await;
     assert_eq!(
         (&waits["approval"]["state"], &waits["approval"]["tool"]),
         (&json!("pending"), &json!("send_money"))
     );
-    assert_eq!(house.world.bank.executions("send_money"), 0);
+    assert_eq!(fixture.world.bank.executions("send_money"), 0);
     decide(&carl, &waits["approval"], "approve").await;
     let done = settled(&ann, &path).await;
     assert_eq!(
@@ -76,19 +76,19 @@ async fn a_call_that_needs_consent_waits_and_its_outcome_is_the_runs() {
             .contains("\"amount\":\"12.50\""),
         "{done}"
     );
-    assert_eq!(house.world.bank.executions("send_money"), 1);
+    assert_eq!(fixture.world.bank.executions("send_money"), 1);
     assert!(
-        house.world.model.requests().is_empty(),
+        fixture.world.model.requests().is_empty(),
         "no model was asked and none is told"
     );
 }
 
 #[tokio::test]
 async fn a_call_that_nobody_consents_to_is_refused() {
-    let house = House::new().await;
+    let fixture = SkillsFixture::new().await;
     let (ann, carl) = (
-        house.world.user("ann", &["employee"]).await,
-        house.world.user("carl", &["cfo"]).await,
+        fixture.world.user("ann", &["employee"]).await,
+        fixture.world.user("carl", &["cfo"]).await,
     );
     let (path, waits) = asked(&ann, "12.50").await;
     decide(&carl, &waits["approval"], "reject").await;
@@ -97,15 +97,15 @@ async fn a_call_that_nobody_consents_to_is_refused() {
         (&done["status"], &done["approval"]["state"]),
         (&json!("refused"), &json!("rejected"))
     );
-    assert_eq!(house.world.bank.executions("send_money"), 0);
+    assert_eq!(fixture.world.bank.executions("send_money"), 0);
 }
 
 #[tokio::test]
 async fn the_same_call_of_two_runs_is_two_requests_and_both_runs_hear_of_theirs() {
-    let house = House::new().await;
+    let fixture = SkillsFixture::new().await;
     let (ann, carl) = (
-        house.world.user("ann", &["employee"]).await,
-        house.world.user("carl", &["cfo"]).await,
+        fixture.world.user("ann", &["employee"]).await,
+        fixture.world.user("carl", &["cfo"]).await,
     );
     let (first, waits) = asked(&ann, "12.50").await;
     let (second, again) = asked(&ann, "12.50").await;
@@ -117,5 +117,5 @@ async fn the_same_call_of_two_runs_is_two_requests_and_both_runs_hear_of_theirs(
         let done = settled(&ann, path).await;
         assert!(done["text"].as_str().unwrap().contains("12.50"), "{done}");
     }
-    assert_eq!(house.world.bank.executions("send_money"), 2);
+    assert_eq!(fixture.world.bank.executions("send_money"), 2);
 }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::House;
+use super::SkillsFixture;
 use crate::{
     support::client::{Client, plain},
     turn::{roles, tool_results},
@@ -18,8 +18,8 @@ async fn said(client: &Client, line: &str) -> (Value, String) {
 
 #[tokio::test]
 async fn a_skill_is_one_call_and_no_model() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let conversation = ann.open("bank").await;
     let run = ann
         .say_and_wait(&conversation, "/web-search rust async")
@@ -28,9 +28,9 @@ async fn a_skill_is_one_call_and_no_model() {
         (&run["status"], &run["kind"]),
         (&json!("succeeded"), &json!("command"))
     );
-    assert_eq!(house.searched(), [json!({ "input": "rust async" })]);
+    assert_eq!(fixture.searched(), [json!({ "input": "rust async" })]);
     assert_eq!(
-        house.search.requests("tools/call")[0].body["params"]["name"],
+        fixture.search.requests("tools/call")[0].body["params"]["name"],
         "web_search",
         "the first of its tools"
     );
@@ -47,14 +47,14 @@ async fn a_skill_is_one_call_and_no_model() {
         "succeeded"
     );
     assert!(
-        house.world.model.requests().is_empty(),
+        fixture.world.model.requests().is_empty(),
         "no model was asked"
     );
     let line: (String, String, String, String) = sqlx::query_as(
         "select server, tool, o.outcome, run_id::text from audit join audit_outcomes o using (tenant_id, id)
          where action = 'tool.call'",
     )
-    .fetch_one(&mut house.world.db.as_tenant(house.world.tenant.id).await)
+    .fetch_one(&mut fixture.world.db.as_tenant(fixture.world.tenant.id).await)
     .await
     .unwrap();
     let expected = (
@@ -68,12 +68,12 @@ async fn a_skill_is_one_call_and_no_model() {
 
 #[tokio::test]
 async fn an_object_is_the_arguments_themselves() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     said(&ann, r#"/web-search {"repo":"x","input":"go"}"#).await;
     said(&ann, "/web-search").await;
     assert_eq!(
-        house.searched(),
+        fixture.searched(),
         [json!({ "repo": "x", "input": "go" }), json!({})]
     );
     let (run, words) = said(&ann, "/web-search {repo: x}").await;
@@ -83,7 +83,7 @@ async fn an_object_is_the_arguments_themselves() {
         "{words}"
     );
     assert_eq!(
-        house.searched().len(),
+        fixture.searched().len(),
         2,
         "what looks like arguments is not searched for as text"
     );
@@ -91,8 +91,8 @@ async fn an_object_is_the_arguments_themselves() {
 
 #[tokio::test]
 async fn what_a_tool_says_in_structure_goes_before_its_words() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let (_, words) = said(&ann, "/structured x").await;
     assert_eq!(
         serde_json::from_str::<Value>(&words).unwrap(),
@@ -102,8 +102,8 @@ async fn what_a_tool_says_in_structure_goes_before_its_words() {
 
 #[tokio::test]
 async fn a_tool_that_fails_makes_the_skill_fail_with_its_words() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let (run, words) = said(&ann, "/broken x").await;
     assert_eq!(
         (&run["status"], &run["error"]),
@@ -114,8 +114,8 @@ async fn a_tool_that_fails_makes_the_skill_fail_with_its_words() {
 
 #[tokio::test]
 async fn a_dead_server_fails_openly_and_no_model_takes_its_place() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let (run, words) = said(&ann, "/nowhere x").await;
     assert_eq!(run["status"], "failed");
     assert!(
@@ -126,7 +126,7 @@ async fn a_dead_server_fails_openly_and_no_model_takes_its_place() {
     assert_eq!(run["status"], "failed");
     assert!(words.starts_with("outcome unknown: "), "{words}");
     assert_eq!(
-        house.searched().len(),
+        fixture.searched().len(),
         1,
         "what may have been done is not done again"
     );
@@ -142,26 +142,26 @@ async fn a_dead_server_fails_openly_and_no_model_takes_its_place() {
     ] {
         assert_eq!(said(&ann, line).await.1, told);
     }
-    assert!(house.world.model.requests().is_empty());
+    assert!(fixture.world.model.requests().is_empty());
 }
 
 #[tokio::test]
 async fn a_skill_whose_tool_one_may_not_call_is_no_command() {
-    let house = House::new().await;
-    let guest = house.world.guest().await;
+    let fixture = SkillsFixture::new().await;
+    let guest = fixture.world.guest().await;
     let (run, words) = said(&guest, "/pay 10").await;
     let (_, nonsense) = said(&guest, "/nonsense 10").await;
     assert_eq!(words, nonsense.replace("/nonsense", "/pay"));
     assert_eq!(run["status"], "succeeded");
-    assert_eq!(house.world.bank.executions("send_money"), 0);
+    assert_eq!(fixture.world.bank.executions("send_money"), 0);
 }
 
 #[tokio::test]
 async fn help_menu_and_tools_name_the_skills_that_one_may_run() {
-    let house = House::new().await;
+    let fixture = SkillsFixture::new().await;
     let (ann, guest) = (
-        house.world.user("ann", &["employee"]).await,
-        house.world.guest().await,
+        fixture.world.user("ann", &["employee"]).await,
+        fixture.world.guest().await,
     );
     for command in ["/help", "/tools"] {
         let (_, words) = said(&ann, command).await;
@@ -197,12 +197,12 @@ async fn a_skill_is_a_command_in_the_middle_of_a_question_too() {
       toolAccess: { default: public }
     - { name: dead,"#;
     let pack = super::PACK.replace("    - { name: dead,", own);
-    let house = House::with(&pack).await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::with(&pack).await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let conversation = ann.open("bank").await;
     ann.say_and_wait(&conversation, "/connect own").await;
     let asked = ann.messages(&conversation).await.pop().unwrap();
     assert_eq!(asked["parts"][0]["type"], "prompt", "{asked}");
     ann.say_and_wait(&conversation, "/web-search rust").await;
-    assert_eq!(house.searched(), [json!({ "input": "rust" })]);
+    assert_eq!(fixture.searched(), [json!({ "input": "rust" })]);
 }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::{House, ids, skills};
+use super::{SkillsFixture, ids, skills};
 use crate::{
     support::client::{Answer, Client},
     turn::eventually,
@@ -14,8 +14,8 @@ async fn run(client: &Client, skill: &str, body: Value) -> Answer {
 
 #[tokio::test]
 async fn the_list_is_of_those_that_one_may_run_and_how_they_are() {
-    let house = House::new().await;
-    let ann = skills(&house.world.user("ann", &["employee"]).await).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = skills(&fixture.world.user("ann", &["employee"]).await).await;
     let all = [
         "web-search",
         "structured",
@@ -27,7 +27,7 @@ async fn the_list_is_of_those_that_one_may_run_and_how_they_are() {
         "pay",
     ];
     assert_eq!(ids(&ann), all);
-    assert_eq!(ids(&skills(&house.world.guest().await).await), all[..7]);
+    assert_eq!(ids(&skills(&fixture.world.guest().await).await), all[..7]);
     let search = &ann[0];
     assert_eq!(search["command"], "/web-search");
     assert_eq!(
@@ -51,8 +51,8 @@ async fn the_list_is_of_those_that_one_may_run_and_how_they_are() {
 
 #[tokio::test]
 async fn arguments_and_free_text_reach_the_tool_as_the_document_says() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let answer = run(
         &ann,
         "web-search",
@@ -65,7 +65,7 @@ async fn arguments_and_free_text_reach_the_tool_as_the_document_says() {
         (&json!("succeeded"), &json!("web-search"))
     );
     assert_eq!(done["text"], "first hit\nsecond hit");
-    assert_eq!(house.searched(), [json!({ "repo": "x", "input": "go" })]);
+    assert_eq!(fixture.searched(), [json!({ "repo": "x", "input": "go" })]);
     assert_eq!(answer.header("x-run-id"), done["run_id"].as_str().unwrap());
     let path = format!(
         "/v1/agents/bank/skills/web-search/runs/{}",
@@ -76,7 +76,7 @@ async fn arguments_and_free_text_reach_the_tool_as_the_document_says() {
         done,
         "it can be read again"
     );
-    house
+    fixture
         .world
         .user("bob", &["employee"])
         .await
@@ -91,15 +91,15 @@ async fn arguments_and_free_text_reach_the_tool_as_the_document_says() {
         (&done["structured_content"], &done["text"]),
         (&json!({ "hits": [1, 2] }), &json!(r#"{"hits":[1,2]}"#))
     );
-    assert!(house.world.model.requests().is_empty());
+    assert!(fixture.world.model.requests().is_empty());
 }
 
 #[tokio::test]
 async fn what_cannot_be_run_is_said_before_anything_is_written() {
-    let house = House::new().await;
+    let fixture = SkillsFixture::new().await;
     let (ann, guest) = (
-        house.world.user("ann", &["employee"]).await,
-        house.world.guest().await,
+        fixture.world.user("ann", &["employee"]).await,
+        fixture.world.guest().await,
     );
     let office = ann.open("office").await;
     let refused: [(&Client, &str, Value, u16, &str); 8] = [
@@ -161,20 +161,20 @@ async fn what_cannot_be_run_is_said_before_anything_is_written() {
     );
     let conversations = ann.get("/v1/conversations?agent=bank").await.expect(200);
     assert_eq!(conversations["items"], json!([]));
-    assert!(house.searched().is_empty());
+    assert!(fixture.searched().is_empty());
 }
 
 #[tokio::test]
 async fn it_is_written_down_in_the_conversation_that_is_named() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let conversation = ann.open("bank").await;
     let pair =
         json!({ "arguments": { "from": "EUR", "to": "USD" }, "conversation_id": conversation });
     let done = run(&ann, "rate", pair).await.expect(200);
     assert_eq!(done["conversation_id"], conversation.as_str());
     assert_eq!(ann.messages(&conversation).await.len(), 4);
-    house
+    fixture
         .world
         .user("bob", &["employee"])
         .await
@@ -185,8 +185,8 @@ async fn it_is_written_down_in_the_conversation_that_is_named() {
 
 #[tokio::test]
 async fn what_fails_says_so_in_its_status() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     for (skill, code, words) in [
         ("broken", "skill_failed", "the index is on fire"),
         (
@@ -210,21 +210,21 @@ async fn what_fails_says_so_in_its_status() {
         let kept = ann.get(&path).await.expect(200);
         assert_eq!(kept["text"], problem["detail"], "{kept}");
     }
-    assert_eq!(house.searched().len(), 2, "nothing is tried twice");
+    assert_eq!(fixture.searched().len(), 2, "nothing is tried twice");
 }
 
 #[tokio::test]
 async fn a_client_that_leaves_does_not_lose_the_result() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let request = ann
         .request(http::Method::POST, "/v1/agents/bank/skills/slow")
         .json(&json!({ "input": "x" }));
     let waiting = tokio::spawn(request.send());
-    house.search.until("tools/call", 1).await;
+    fixture.search.until("tools/call", 1).await;
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
-    house.gate.add_permits(1);
+    fixture.gate.add_permits(1);
     let conversations = ann.get("/v1/conversations?agent=bank").await.expect(200);
     let messages = ann
         .messages(conversations["items"][0]["id"].as_str().unwrap())
@@ -243,18 +243,18 @@ async fn a_client_that_leaves_does_not_lose_the_result() {
         (&kept["status"], &kept["text"]),
         (&json!("succeeded"), &json!("at last"))
     );
-    assert_eq!(house.searched().len(), 1);
+    assert_eq!(fixture.searched().len(), 1);
 }
 
 #[tokio::test]
 async fn a_run_that_is_stopped_says_so() {
-    let house = House::new().await;
-    let ann = house.world.user("ann", &["employee"]).await;
+    let fixture = SkillsFixture::new().await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
     let request = ann
         .request(http::Method::POST, "/v1/agents/bank/skills/slow")
         .json(&json!({ "input": "x" }));
     let waiting = tokio::spawn(request.send());
-    house.search.until("tools/call", 1).await;
+    fixture.search.until("tools/call", 1).await;
     let conversations = ann.get("/v1/conversations?agent=bank").await.expect(200);
     let messages = ann
         .messages(conversations["items"][0]["id"].as_str().unwrap())

@@ -17,7 +17,7 @@ use chatelaine::{
     },
     cli::serve::Service,
     domain::{
-        account::{ChatSettings, FrontendHeaders, Speaker, Tenant},
+        account::{ChatSettings, FrontendHeaders, KeyKind, Tenant},
         config::{Config, Environment},
         ids::AgentId,
         principal::{Scope, Scopes},
@@ -215,7 +215,7 @@ impl World {
     }
 
     /// Somebody of the tenant with this description.
-    pub async fn someone(&self, person: &development::Person) -> Client {
+    pub async fn someone(&self, person: &development::DevelopmentUser) -> Client {
         let (now, life) = (self.app().clock.now(), time::Duration::hours(1));
         let token = development::token(
             &self.db.db,
@@ -247,7 +247,7 @@ impl World {
 
     async fn person(&self, tenant: &Tenant, user: &str, roles: &[&str], admin: bool) -> Client {
         let roles = roles.iter().map(|role| (*role).to_owned()).collect();
-        let person = development::Person {
+        let person = development::DevelopmentUser {
             user: user.to_owned(),
             roles,
             admin,
@@ -262,7 +262,7 @@ impl World {
 
     /// A frontend's key, speaking for one of its users.
     pub async fn frontend(&self, user: &str) -> Client {
-        let speaker = Speaker::Frontend(FrontendHeaders::open_webui());
+        let speaker = KeyKind::Frontend(FrontendHeaders::open_webui());
         let key = self
             .key("frontend", Scopes::of([Scope::Chat]), speaker)
             .await;
@@ -271,7 +271,7 @@ impl World {
     }
 
     /// A key of the tenant.
-    pub async fn key(&self, name: &str, scopes: Scopes, speaker: Speaker) -> Secret {
+    pub async fn key(&self, name: &str, scopes: Scopes, speaker: KeyKind) -> Secret {
         self.made(NewKey {
             name: name.to_owned(),
             scopes,
@@ -283,7 +283,7 @@ impl World {
     }
 
     /// A key whose OpenAI clients are answered like this.
-    pub async fn chat_key(&self, name: &str, chat: ChatSettings, speaker: Speaker) -> Secret {
+    pub async fn chat_key(&self, name: &str, chat: ChatSettings, speaker: KeyKind) -> Secret {
         self.made(NewKey {
             name: name.to_owned(),
             scopes: Scopes::of([Scope::Chat]),

@@ -73,10 +73,10 @@ impl People {
             .unwrap();
         let (data, now) = (folder.join("data"), Clock::System.now());
         let invited = async |who: Who, role: &str| {
-            let person = development::Person {
+            let person = development::DevelopmentUser {
                 user: who.name(),
                 roles: vec![role.to_owned()],
-                ..development::Person::default()
+                ..development::DevelopmentUser::default()
             };
             let token =
                 development::token(&db, &data, &tenant, &person, now, time::Duration::days(1))

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use chatelaine::{
-    app::chat::conversations::{self, Heard},
+    app::chat::conversations::{self, ConversationEvent},
     domain::{
         ids::{ConversationId, TenantId, UserId},
         principal::Principal,
@@ -59,11 +59,11 @@ async fn a_listener_that_falls_behind_still_hears_every_message_once() {
     let (mut heard, mut said) = (Vec::new(), HashSet::new());
     while heard.last() != Some(&last) {
         match slow.next().await.unwrap().unwrap() {
-            Heard::Durable(event) => {
+            ConversationEvent::Durable(event) => {
                 heard.push(event.seq);
                 said.extend(event.worker());
             }
-            Heard::Transient(event) => {
+            ConversationEvent::Transient(event) => {
                 assert!(!said.contains(&event.run()), "said again: {event:?}");
             }
         }
@@ -196,7 +196,7 @@ async fn a_conversation_is_forgotten_with_its_last_listener() {
         live.listen(tenant, conversation),
     );
     drop(one);
-    assert_eq!(live.listened(), [(tenant, conversation)]);
+    assert_eq!(live.listened_conversations(), [(tenant, conversation)]);
     drop(two);
-    assert!(live.listened().is_empty());
+    assert!(live.listened_conversations().is_empty());
 }

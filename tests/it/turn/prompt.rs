@@ -1,6 +1,6 @@
 //! What the model is told: the pack's words, the settings, the window of history.
 
-use chatelaine::app::accounts::development::Person;
+use chatelaine::app::accounts::development::DevelopmentUser;
 use serde_json::{Value, json};
 
 use super::{change, pair, world, world_with};
@@ -21,11 +21,11 @@ async fn polyglot() -> World {
     world_with(|setup| change(setup, only, LANGUAGES)).await
 }
 
-fn person(locale: Option<&str>) -> Person {
-    Person {
+fn person(locale: Option<&str>) -> DevelopmentUser {
+    DevelopmentUser {
         user: "ann".to_owned(),
         locale: locale.map(str::to_owned),
-        ..Person::default()
+        ..DevelopmentUser::default()
     }
 }
 
@@ -65,7 +65,7 @@ async fn a_name_is_put_into_the_greeting_once_and_as_it_is() {
     let world = World::start().await;
     let name = "$& {userName} \\1";
     let ann = world
-        .someone(&Person {
+        .someone(&DevelopmentUser {
             name: Some(name.to_owned()),
             ..person(None)
         })

@@ -3,7 +3,7 @@
 use chatelaine::{
     app::accounts::{self, NewKey},
     domain::{
-        account::Speaker,
+        account::KeyKind,
         clock::Clock,
         principal::{Scope, Scopes},
     },
@@ -15,12 +15,12 @@ use crate::support::{client::Client, world::World};
 
 /// Somebody who may manage the other tenant.
 async fn other_admin(world: &World) -> Client {
-    let speaker = Speaker::Service(serde_json::Map::new());
+    let speaker = KeyKind::Service(serde_json::Map::new());
     let new = NewKey {
         name: "root".to_owned(),
         scopes: Scopes::of([Scope::Admin]),
         speaker,
-        chat: Default::default(),
+        chat: chatelaine::domain::account::ChatSettings::default(),
         expires_at: None,
     };
     world.client(

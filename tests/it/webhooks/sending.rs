@@ -13,11 +13,11 @@ use chatelaine::{
         ids::{DeliveryId, KekId, WebhookId},
         ring::KeyRing,
         secret::Secret,
-        webhook::{TRIES, pause, retry_after, sign},
+        webhook::{TRIES, retry_after, retry_delay, sign},
     },
     store::{
         self,
-        deliveries::{Due, Tried},
+        deliveries::{DeliveryAttempt, DueDelivery},
     },
 };
 use hmac::{Hmac, KeyInit, Mac};
@@ -49,7 +49,7 @@ fn a_signature_is_the_one_of_the_published_example() {
 
 #[test]
 fn pauses_grow_are_spread_and_end() {
-    let seconds = |tries, chance| pause(tries, chance, None).map(|pause| pause.as_secs());
+    let seconds = |tries, chance| retry_delay(tries, chance, None).map(|pause| pause.as_secs());
     assert_eq!((seconds(1, 0.0), seconds(1, 1.0)), (Some(4), Some(6)));
     let all: Vec<_> = (1..TRIES)
         .map(|tries| seconds(tries, 0.5).unwrap())
@@ -64,7 +64,7 @@ fn pauses_grow_are_spread_and_end() {
 #[test]
 fn a_receiver_may_ask_for_a_longer_pause_within_bounds() {
     let asked = |seconds| {
-        pause(1, 0.5, Some(Duration::from_secs(seconds)))
+        retry_delay(1, 0.5, Some(Duration::from_secs(seconds)))
             .unwrap()
             .as_secs()
     };
@@ -496,7 +496,7 @@ async fn a_message_whose_sender_died_is_sent_when_its_lease_ends_and_the_dead_on
         .fetch_one(&mut stopped.db.as_tenant(tenant).await)
         .await
         .unwrap();
-    let due = Due {
+    let due = DueDelivery {
         tenant,
         id: DeliveryId(delivery),
         webhook: id.parse::<WebhookId>().unwrap(),
@@ -520,7 +520,7 @@ async fn a_message_whose_sender_died_is_sent_when_its_lease_ends_and_the_dead_on
     let admin = world.admin().await;
     eventually(async || deliveries(&admin, &id).await[0]["state"] == "delivered").await;
     let mut tx = world.db.db.tenant(tenant).await.unwrap();
-    let late = Tried {
+    let late = DeliveryAttempt {
         status: Some(500),
         error: Some("late".to_owned()),
         again: None,

@@ -7,18 +7,18 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::{Ending, Work};
+use super::{Ending, RunWorker};
 use crate::{
     app::{
         chat::{
             elicitations as questions, flows,
-            prompt_answers::{self, Given},
+            prompt_answers::{self, RunInput},
         },
         tools::{
             elicitations::{self, ElicitationTarget},
             gate::{
-                Call, Target,
-                elicitation::{self, Answered},
+                Call, CallTarget,
+                elicitation::{self, AnsweredCall},
             },
             toolset,
         },
@@ -34,7 +34,7 @@ use crate::{
     store,
 };
 
-impl Work {
+impl RunWorker {
     /// Goes on with the answers that this run was given; `None` when it was given none.
     pub(super) async fn take_in_answers(
         &self,
@@ -48,23 +48,23 @@ impl Work {
             .any(|part| matches!(part, Part::CallOutcome(_)));
         if !is_sent {
             let (app, run) = (&self.app, &self.run);
-            let parts = match prompt_answers::given_to(app, run).await? {
-                Given::Nothing => return Ok(None),
-                Given::Flow(flow) => Some(flows::take_in(app, run, *flow).await?),
-                Given::Question(elicitation) => {
+            let parts = match prompt_answers::load_input(app, run).await? {
+                RunInput::Nothing => return Ok(None),
+                RunInput::Flow(flow) => Some(flows::take_in(app, run, *flow).await?),
+                RunInput::Question(elicitation) => {
                     let texts = texts::of(pack, &run.principal);
                     Some(questions::ask_next(app, run, &texts, &elicitation).await?)
                 }
-                Given::Calls(calls) => {
+                RunInput::Calls(calls) => {
                     self.send_answers(pack, calls, target).await?;
                     None
                 }
             };
             if let Some(parts) = parts {
-                return Ok(Some(Ending::succeeded().telling(parts)));
+                return Ok(Some(Ending::succeeded().with_notices(parts)));
             }
         }
-        self.tell_of_credentials(pack).await?;
+        self.report_credentials(pack).await?;
         Ok(Some(if self.cancel.is_cancelled() {
             Ending::cancelled()
         } else {
@@ -72,8 +72,8 @@ impl Work {
         }))
     }
 
-    /// Makes the calls that this run was given the answers for. Whether one of them is over: the others wait for their
-    /// user again.
+    /// Repeats the calls whose questions were answered in this run. Returns whether one of the calls has
+    /// ended; the others wait for their user again.
     pub(super) async fn send_answers(
         &self,
         pack: &Arc<Pack>,
@@ -149,12 +149,12 @@ impl Work {
             run: self.run.id,
             call_id: &elicitation.call_id,
             is_recorded: true,
-            target: Target::Pair {
+            target: CallTarget::Pair {
                 server: elicitation.server.as_str(),
                 tool: &elicitation.tool,
             },
             arguments: Ok(arguments),
-            irregularity: None,
+            ambiguity: None,
             progress,
             cancel: self.cancel.clone(),
             elicitation: user.map(|user| ElicitationTarget {
@@ -164,7 +164,7 @@ impl Work {
         };
         let answer = request.answer(entered);
         let credential = elicitation.credential.clone();
-        let answered = Answered {
+        let answered = AnsweredCall {
             credential,
             arguments: request.arguments,
             answer,
@@ -173,7 +173,8 @@ impl Work {
         Ok(elicitation::resume(&self.app, &call, answered).await)
     }
 
-    /// What came of a call as a row, for the model if one waits for it. One that waits again is told of later.
+    /// Stores the result of a call, for the model if it waits for the result. A call that waits again has
+    /// no result yet.
     async fn keep_outcome(
         &self,
         elicitation: &Elicitation,
@@ -195,7 +196,7 @@ impl Work {
             .map(|raw| resource::links_in(raw))
             .unwrap_or_default();
         let whose = (elicitation.server.as_str(), elicitation.tool.as_str());
-        store::resources::keep(
+        store::resources::insert(
             &mut tx,
             self.run.tenant,
             self.run.conversation,

@@ -9,14 +9,14 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::Work;
+use super::RunWorker;
 use crate::{
     app::{
         chat::{resources, tool_search},
         tools::{
             approvals,
             elicitations::ElicitationTarget,
-            gate::{self, Call, Target, reading::Asking},
+            gate::{self, Call, CallTarget, reads::ReadContext},
             toolset::Toolbox,
         },
     },
@@ -39,17 +39,17 @@ const AT_ONCE: usize = 8;
 const MOST: usize = 32;
 
 /// A call and what is wrong with the text of its arguments.
-pub(super) type Resolved = (ToolCall, Option<Flaw>);
+pub(super) type ResolvedCall = (ToolCall, Option<BadArguments>);
 
-pub(super) enum Flaw {
+pub(super) enum BadArguments {
     /// This is not JSON.
     Unparsed(String),
-    /// Two readers could understand it differently, and why.
+    /// Two parsers could read it differently; the text says why.
     Irregular(String),
 }
 
 /// Finds server and tool behind each name. Ids that the model gave twice are made unique.
-pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<Resolved> {
+pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<ResolvedCall> {
     let mut seen = HashSet::new();
     let calls = reply.calls.iter().enumerate().map(|(at, call)| {
         let mut call_id = call.call_id.clone();
@@ -67,8 +67,8 @@ pub(super) fn resolve(reply: &Reply, toolbox: &Toolbox) -> Vec<Resolved> {
         };
         let parsed = serde_json::from_str::<Value>(text);
         let flaw = match &parsed {
-            Ok(_) => canonical::irregularity(text).map(Flaw::Irregular),
-            Err(_) => Some(Flaw::Unparsed(text.to_owned())),
+            Ok(_) => canonical::ambiguity(text).map(BadArguments::Irregular),
+            Err(_) => Some(BadArguments::Unparsed(text.to_owned())),
         };
         let call = ToolCall {
             call_id,
@@ -104,7 +104,7 @@ pub(super) fn results_of(message: &Message) -> impl Iterator<Item = &ToolResult>
 /// with the row of the call, or with the result of the call whose place it takes.
 struct Begun {
     call: ToolCall,
-    flaw: Option<Flaw>,
+    flaw: Option<BadArguments>,
     line: Option<AuditRow>,
 }
 
@@ -124,27 +124,32 @@ impl Step<'_> {
     }
 }
 
-impl Work {
+impl RunWorker {
     /// The lines of the audit trail for the calls of a step that begin at once.
-    pub(super) fn first_lines(&self, toolbox: &Toolbox, calls: &[Resolved]) -> Vec<AuditRow> {
+    pub(super) fn first_lines(&self, toolbox: &Toolbox, calls: &[ResolvedCall]) -> Vec<AuditRow> {
         let first = calls.iter().take(AT_ONCE);
         first
             .filter_map(|(call, flaw)| self.line_of(toolbox, call, flaw.as_ref()))
             .collect()
     }
 
-    fn line_of(&self, toolbox: &Toolbox, call: &ToolCall, flaw: Option<&Flaw>) -> Option<AuditRow> {
+    fn line_of(
+        &self,
+        toolbox: &Toolbox,
+        call: &ToolCall,
+        flaw: Option<&BadArguments>,
+    ) -> Option<AuditRow> {
         match flaw {
-            Some(Flaw::Unparsed(_)) => None,
+            Some(BadArguments::Unparsed(_)) => None,
             _ => gate::opening_line(&self.app, &self.run, toolbox, call),
         }
     }
 
-    /// Makes the calls of one step, whose [`Work::first_lines`] are written. Every call gets exactly one result.
+    /// Makes the calls of one step, whose [`RunWorker::first_lines`] are written. Every call gets exactly one result.
     pub(super) async fn make_calls(
         &self,
         toolbox: &Arc<Toolbox>,
-        mut calls: Vec<Resolved>,
+        mut calls: Vec<ResolvedCall>,
         for_model: bool,
         user: Option<ElicitationTarget>,
     ) -> Result<Vec<ToolResult>> {
@@ -159,7 +164,7 @@ impl Work {
         if !refused.is_empty() {
             self.append(Role::Tool, &refused, for_model).await?;
         }
-        let begin = |(call, flaw): Resolved| Begun {
+        let begin = |(call, flaw): ResolvedCall| Begun {
             line: self.line_of(toolbox, &call, flaw.as_ref()),
             call,
             flaw,
@@ -241,12 +246,12 @@ impl Work {
         }
         if let (Some(server), Some(tool)) = (&begun.call.server, &begun.call.tool) {
             let whose = (server.as_str(), tool.as_str());
-            store::resources::keep(&mut tx, tenant, self.run.conversation, whose, &links).await?;
+            store::resources::insert(&mut tx, tenant, self.run.conversation, whose, &links).await?;
         }
         let parts = [Part::ToolResult(result.clone())];
         self.commit(tx, Role::Tool, &parts, for_model).await?;
         if !links.is_empty() {
-            // Which of them are kept is for the rows to say.
+            // The rows decide which links are kept.
             *self.transcript() = None;
         }
         Ok(())
@@ -260,7 +265,7 @@ impl Work {
             return tool_search::call(toolbox, call);
         }
         if call.server.is_none() && call.name == resources::TOOL {
-            let asking = Asking {
+            let asking = ReadContext {
                 principal: &self.run.principal,
                 toolbox,
                 run: Some(run_id),
@@ -275,9 +280,9 @@ impl Work {
                     server: server.clone(),
                     tool: tool.clone(),
                 });
-                Target::Pair { server, tool }
+                CallTarget::Pair { server, tool }
             }
-            _ => Target::Name(&call.name),
+            _ => CallTarget::Name(&call.name),
         };
         let (progress, mut reports) = mpsc::unbounded_channel::<crate::mcp::Progress>();
         let wanted = Call {
@@ -288,11 +293,11 @@ impl Work {
             is_recorded: begun.line.is_some(),
             target,
             arguments: match flaw {
-                Some(Flaw::Unparsed(text)) => Err(text),
+                Some(BadArguments::Unparsed(text)) => Err(text),
                 _ => Ok(call.arguments.clone()),
             },
-            irregularity: match flaw {
-                Some(Flaw::Irregular(why)) => Some(why),
+            ambiguity: match flaw {
+                Some(BadArguments::Irregular(why)) => Some(why),
                 _ => None,
             },
             progress,

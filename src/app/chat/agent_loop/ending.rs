@@ -1,6 +1,6 @@
 //! How a run ends, and its end as rows.
 
-use super::Work;
+use super::RunWorker;
 use crate::{
     app::{chat::commands, runs::scheduler::RunEnd},
     domain::{
@@ -18,12 +18,12 @@ pub(super) struct Ending {
     pub status: RunStatus,
     error: Option<String>,
     /// The last words: the answer or the part of it that was shown, a notice, what a command came to.
-    last: Vec<Last>,
+    last: Vec<LastMessage>,
     /// What the model's last step took, when it is known.
     usage: Option<Usage>,
 }
 
-struct Last {
+struct LastMessage {
     role: Role,
     parts: Vec<Part>,
     for_model: bool,
@@ -51,10 +51,10 @@ impl Ending {
         Self::of(RunStatus::Cancelled, None)
     }
 
-    /// With what the model has said, which is nothing when it is blank.
-    pub fn saying(mut self, text: String, usage: Option<Usage>) -> Self {
+    /// Adds the text of the model, unless it is blank.
+    pub fn with_text(mut self, text: String, usage: Option<Usage>) -> Self {
         if !text.trim().is_empty() {
-            self.last.push(Last {
+            self.last.push(LastMessage {
                 role: Role::Assistant,
                 parts: vec![Part::text(text)],
                 for_model: true,
@@ -64,9 +64,9 @@ impl Ending {
         self
     }
 
-    /// With words of the program for the user.
-    pub fn telling(mut self, parts: Vec<Part>) -> Self {
-        self.last.push(Last {
+    /// Adds notices of the program for the user.
+    pub fn with_notices(mut self, parts: Vec<Part>) -> Self {
+        self.last.push(LastMessage {
             role: Role::System,
             parts,
             for_model: false,
@@ -75,7 +75,7 @@ impl Ending {
     }
 }
 
-impl Work {
+impl RunWorker {
     /// The end as rows: the last words, why it failed, the status.
     pub(super) async fn end(&self, ending: Ending) -> Result<(RunEnd, Vec<Event>)> {
         let run = &self.run;
@@ -87,7 +87,7 @@ impl Work {
         } = ending;
         if let Some(reason) = &error {
             let notice = commands::notice("run_failed", reason.clone());
-            last.push(Last {
+            last.push(LastMessage {
                 role: Role::System,
                 parts: vec![notice],
                 for_model: false,
@@ -96,7 +96,7 @@ impl Work {
         let (error, mut events) = (error.as_deref(), Vec::new());
         let mut tx = self.app.db.tenant(run.tenant).await?;
         let in_tree = store::runs::finish(&mut tx, run, status, error, usage).await?;
-        for Last {
+        for LastMessage {
             role,
             parts,
             for_model,

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::Work;
+use super::RunWorker;
 use crate::{
     app::{
         chat::{resources, tool_search},
@@ -20,12 +20,12 @@ use crate::{
 };
 
 /// What the model may read of a conversation.
-pub(super) struct Transcript {
+pub(super) struct ModelTranscript {
     pub messages: Vec<Message>,
     links: Vec<Link>,
 }
 
-impl Transcript {
+impl ModelTranscript {
     /// Of a new conversation.
     pub fn beginning(message: Message) -> Self {
         Self {
@@ -35,7 +35,7 @@ impl Transcript {
     }
 }
 
-impl Work {
+impl RunWorker {
     /// What the model reads in its next step, and the tools that it is offered.
     pub(super) async fn read_transcript(
         &self,
@@ -47,7 +47,7 @@ impl Work {
             Some(known) => known,
             None => {
                 let mut tx = self.app.db.tenant(self.run.tenant).await?;
-                Transcript {
+                ModelTranscript {
                     messages: store::messages::for_model(&mut tx, &self.run, window).await?,
                     links: store::resources::list(&mut tx, self.run.conversation, None).await?,
                 }

@@ -1,14 +1,15 @@
-//! What comes before the model is asked: a message that names a prompt of a server is replaced by what the prompt
-//! comes to, one that answers a server's question by what comes of the call that the server then goes on with. All of it is written at once, so that a run taken up again does not do it twice.
+//! Prepares a turn before the model is asked. A message that names a prompt of a server is replaced by the
+//! text of the prompt. For a message that answers a question of a server, the call is repeated and its
+//! result is used. All of it is written in one transaction, so that a resumed run does not do it twice.
 
 use std::sync::Arc;
 
-use super::{Ending, Work};
+use super::{Ending, RunWorker};
 use crate::{
     app::{
         chat::{
-            prompt_answers::{self, Given},
-            prompts::{self, Used},
+            prompt_answers::{self, RunInput},
+            prompts::{self, PromptOutcome},
         },
         tools::elicitations,
     },
@@ -21,7 +22,7 @@ use crate::{
     store,
 };
 
-impl Work {
+impl RunWorker {
     /// Prepares a turn; `Some` when there is nothing to ask the model then.
     pub(super) async fn open(&self, pack: &Arc<Pack>) -> Result<Option<Ending>> {
         let start = &self.run.start;
@@ -43,13 +44,13 @@ impl Work {
                 match prompts::use_one(&self.app, &self.run.principal, pack, self.run.id, command)
                     .await?
                 {
-                    Used::Messages(of_prompt) => messages.extend(of_prompt),
-                    Used::Notice(notice) => notices.push(*notice),
+                    PromptOutcome::Messages(of_prompt) => messages.extend(of_prompt),
+                    PromptOutcome::Notice(notice) => notices.push(*notice),
                 }
             }
         }
         let mut input = start.has_input || !messages.is_empty();
-        if let Given::Calls(calls) = prompt_answers::given_to(&self.app, &self.run).await? {
+        if let RunInput::Calls(calls) = prompt_answers::load_input(&self.app, &self.run).await? {
             let target = elicitations::target_of(&self.app, &self.run, true);
             input |= self.send_answers(pack, calls, target).await?;
         }
@@ -59,7 +60,7 @@ impl Work {
             return Ok(Some(if notices.is_empty() {
                 ending
             } else {
-                ending.telling(notices)
+                ending.with_notices(notices)
             }));
         }
         if !notices.is_empty() {
@@ -86,7 +87,7 @@ impl Work {
     }
 }
 
-/// Whether a message is a server's text and not one that somebody here has said.
+/// Whether a message is the text of a server's prompt rather than a message of the user.
 pub(super) fn is_of_prompt(message: &Message) -> bool {
     message
         .parts

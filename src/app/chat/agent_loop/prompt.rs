@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// More names than this are not listed in the prompt.
+/// The prompt lists at most this many tools by name; the request always contains all of them.
 const LISTED: usize = 200;
 
 /// The system prompt of one step.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::Work;
+use super::RunWorker;
 use crate::{
     app::{
         servers::{connections::State, credentials},
@@ -12,9 +12,9 @@ use crate::{
     domain::{error::Result, event::Transient, pack::Pack},
 };
 
-impl Work {
+impl RunWorker {
     /// Tells whoever listens to the conversation.
-    pub(super) async fn tell_of_servers(&self, pack: &Arc<Pack>) -> Result<()> {
+    pub(super) async fn report_servers(&self, pack: &Arc<Pack>) -> Result<()> {
         let run_id = self.run.id;
         let views = credentials::views(&self.app, &self.run.principal, pack).await?;
         let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
@@ -36,7 +36,7 @@ impl Work {
                     format!("Tools not discovered: {}", view.missing.join(", "))
                 }
                 State::Down { reason, .. } => format!("Server unreachable: {reason}"),
-                // Others are told elsewhere: the user has something to do, or has not begun.
+                // The other states are reported elsewhere: the user must act first, or has not begun.
                 State::Connecting | State::NotConfigured | State::NeedsAttention { .. } => continue,
             };
             let missing_tools = view.missing;

@@ -1,5 +1,5 @@
-//! The end of a skill's run: what its tool said, or a failure that says why. Nothing else is tried in its place, least
-//! of all a model.
+//! The end of a skill's run: the result of its tool, or a failure with its reason. There is no fallback;
+//! above all, no model is asked.
 
 use super::Ending;
 use crate::domain::{
@@ -17,15 +17,17 @@ pub(super) fn ending(result: Option<&ToolResult>, cancelled: bool, more: Vec<Par
     let Some(result) = result else {
         return Ending::failed("its call has no result; run it again");
     };
-    let text = skill::said(result).text;
+    let text = skill::result_text(result).text;
     match result.status {
         CallStatus::Succeeded | CallStatus::AwaitingApproval => {
-            Ending::succeeded().telling(with(text, more))
+            Ending::succeeded().with_notices(with(text, more))
         }
-        CallStatus::Cancelled => Ending::cancelled().telling(with(text, more)),
-        CallStatus::OutcomeUnknown if cancelled => Ending::cancelled().telling(with(text, more)),
+        CallStatus::Cancelled => Ending::cancelled().with_notices(with(text, more)),
+        CallStatus::OutcomeUnknown if cancelled => {
+            Ending::cancelled().with_notices(with(text, more))
+        }
         _ if more.is_empty() => Ending::failed(text),
-        _ => Ending::failed(text).telling(more),
+        _ => Ending::failed(text).with_notices(more),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::{
     app::{
         App,
         servers::agents,
-        tools::approvals::{self, Verdict, Wanted},
+        tools::approvals::{self, ApprovalFilter, Verdict},
     },
     domain::{
         approval::{Choice, State, parse_code},
@@ -38,7 +38,7 @@ pub(super) async fn answer(
     let part = match done(app, principal, &texts, name, rest.trim()).await {
         Ok(text) => Part::text(text),
         Err(error @ (Error::Internal(_) | Error::Busy { .. })) => return Err(error),
-        // What is not so is for the person to read and no failure of the run.
+        // Such an error is a message for the user and no failure of the run.
         Err(error) => notice(error.code(), error.to_string()),
     };
     Ok(Answer::Parts(vec![part]))
@@ -56,7 +56,7 @@ async fn done(
     }
     let (code, reason) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     let Some(code) = parse_code(code) else {
-        return Ok(texts.say(Key::ApprovalUsage, &[("command", name)]));
+        return Ok(texts.render(Key::ApprovalUsage, &[("command", name)]));
     };
     let approval = approvals::find(app, principal, &code).await?;
     if name == "/cancel" {
@@ -98,7 +98,7 @@ async fn done(
     let more = usize::try_from(view.min_approvals)
         .unwrap_or(usize::MAX)
         .saturating_sub(given);
-    Ok(texts.say(
+    Ok(texts.render(
         Key::ApprovalVoted,
         &[("code", &code), ("more", &more.to_string())],
     ))
@@ -119,7 +119,7 @@ async fn listed(app: &App, principal: &Principal, texts: &Texts<'_>) -> Result<S
     let waiting = approvals::list(
         app,
         principal,
-        &Wanted {
+        &ApprovalFilter {
             as_approver: true,
             page,
         },
@@ -132,7 +132,7 @@ async fn listed(app: &App, principal: &Principal, texts: &Texts<'_>) -> Result<S
     let own = approvals::list(
         app,
         principal,
-        &Wanted {
+        &ApprovalFilter {
             as_approver: false,
             page,
         },
@@ -140,7 +140,7 @@ async fn listed(app: &App, principal: &Principal, texts: &Texts<'_>) -> Result<S
     .await?;
     let mut lines = Vec::new();
     if !waiting.is_empty() {
-        lines.push(texts.say(Key::ApprovalsWaiting, &[]));
+        lines.push(texts.render(Key::ApprovalsWaiting, &[]));
         for view in &waiting {
             lines.push(view.text.clone());
             let view = approvals::get(app, principal, &view.id.to_string()).await?;
@@ -151,14 +151,14 @@ async fn listed(app: &App, principal: &Principal, texts: &Texts<'_>) -> Result<S
                     .map_or("", |arguments| arguments.get())
             ));
         }
-        lines.push(texts.say(Key::ApprovalsHow, &[]));
+        lines.push(texts.render(Key::ApprovalsHow, &[]));
     }
     if !own.is_empty() {
-        lines.push(texts.say(Key::ApprovalsMine, &[]));
+        lines.push(texts.render(Key::ApprovalsMine, &[]));
         lines.extend(own.into_iter().map(|view| view.text));
     }
     if lines.is_empty() {
-        lines.push(texts.say(Key::ApprovalsNone, &[]));
+        lines.push(texts.render(Key::ApprovalsNone, &[]));
     }
     Ok(lines.join("\n"))
 }

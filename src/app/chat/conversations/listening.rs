@@ -1,6 +1,7 @@
-//! Listening to a conversation. Durable events come once and in order, whatever was missed: rows are the truth, and
-//! announcements only save reading them. What is said between them (deltas, progress) comes from the worker's process
-//! alone and says which durable event it follows, so that a listener who read further in the rows drops it.
+//! Streams of conversation events. Durable events arrive once and in order, even when a listener has missed
+//! some: the rows are the truth, and announcements only save reading them. Transient events (deltas,
+//! progress) come only from the process of the worker. Each names the durable event that it follows, so a
+//! listener that has read later rows drops it.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,13 +24,13 @@ use crate::{
 const PAGE: i64 = 200;
 
 /// What a listener of one conversation gets.
-pub enum Heard {
+pub enum ConversationEvent {
     Durable(Arc<Event>),
     Transient(Arc<Transient>),
 }
 
 /// A listener's place: every durable event after `after` once and in order, and what is said meanwhile.
-pub struct Listening {
+pub struct ConversationStream {
     app: Arc<App>,
     principal: Principal,
     conversation: ConversationId,
@@ -50,9 +51,9 @@ pub async fn listen(
     principal: &Principal,
     id: ConversationId,
     after: Option<i64>,
-) -> Result<Listening> {
+) -> Result<ConversationStream> {
     // Listen first, look second: nothing falls in between.
-    let mut listening = Listening::new(app, principal, id, 0);
+    let mut listening = ConversationStream::new(app, principal, id, 0);
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
     let newest = conversation.last_event;
@@ -63,7 +64,7 @@ pub async fn listen(
     Ok(listening)
 }
 
-impl Listening {
+impl ConversationStream {
     /// Listens from event `last` on, which the caller knows to be the last one that was committed.
     pub(in crate::app) fn new(
         app: &Arc<App>,
@@ -90,11 +91,11 @@ impl Listening {
     }
 
     /// The next piece of news; `None` when the process stops. `NotFound` once the conversation is gone.
-    pub async fn next(&mut self) -> Result<Option<Heard>> {
+    pub async fn next(&mut self) -> Result<Option<ConversationEvent>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 self.last = event.seq;
-                return Ok(Some(Heard::Durable(Arc::new(event))));
+                return Ok(Some(ConversationEvent::Durable(Arc::new(event))));
             }
             if self.is_stale {
                 self.read().await?;
@@ -105,18 +106,18 @@ impl Listening {
                 () = self.app.shutdown.cancelled() => return Ok(None),
             };
             match heard {
-                live::Heard::Transient { follows, event } => {
+                live::LiveEvent::Transient { follows, event } => {
                     let read = self.read.get(&event.run());
                     if read.is_none_or(|read| follows >= *read) {
-                        return Ok(Some(Heard::Transient(event)));
+                        return Ok(Some(ConversationEvent::Transient(event)));
                     }
                 }
-                live::Heard::Durable(event) if event.seq == self.last + 1 => {
+                live::LiveEvent::Durable(event) if event.seq == self.last + 1 => {
                     self.last = event.seq;
-                    return Ok(Some(Heard::Durable(event)));
+                    return Ok(Some(ConversationEvent::Durable(event)));
                 }
-                live::Heard::Durable(event) if event.seq <= self.last => {}
-                live::Heard::Durable(_) | live::Heard::Missed | live::Heard::Look => {
+                live::LiveEvent::Durable(event) if event.seq <= self.last => {}
+                live::LiveEvent::Durable(_) | live::LiveEvent::Missed | live::LiveEvent::Look => {
                     self.is_stale = true;
                 }
             }

@@ -1,16 +1,16 @@
 //! What an answer to a flow means ("2", "yes", "GitHub" or "-"), and the step that it leads to.
 
-use super::{FlowContext, LIFE, OfFlow, TRIES, context_of, is_secret};
+use super::{FlowContext, FlowValue, LIFE, TRIES, context_of, is_secret};
 use crate::{
     app::platform::keys::OpenError,
     domain::{
-        connection::Trouble,
+        connection::ConnectionTestError,
         elicitation::{match_choice, parse_boolean},
         error::{Error, Result},
         flow::{Flow, Step},
         message::{Choice, Part},
         pack::Pack,
-        personal::{self, Fault, Values},
+        personal::{self, FieldError, Values},
         secret::Secret,
         server::{AccessMode, FieldKind, ServerSpec, UserField},
         texts::Key,
@@ -65,26 +65,26 @@ fn parse_answer(field: &UserField, offered: &[Choice], answer: &str) -> String {
 }
 
 /// The text that says why a connection test failed.
-pub(super) fn text_key(trouble: Trouble) -> Key {
+pub(super) fn text_key(trouble: ConnectionTestError) -> Key {
     match trouble {
-        Trouble::Unauthorized => Key::Unauthorized,
-        Trouble::Unreachable => Key::Unreachable,
-        Trouble::Timeout => Key::Timeout,
-        Trouble::BadTemplate => Key::BadTemplate,
-        Trouble::NotMcp => Key::NotMcp,
+        ConnectionTestError::Unauthorized => Key::Unauthorized,
+        ConnectionTestError::Unreachable => Key::Unreachable,
+        ConnectionTestError::Timeout => Key::Timeout,
+        ConnectionTestError::BadTemplate => Key::BadTemplate,
+        ConnectionTestError::NotMcp => Key::NotMcp,
     }
 }
 
 /// The text that says why a value cannot be used.
-pub(super) fn fault_text_key(fault: Fault) -> Key {
+pub(super) fn fault_text_key(fault: FieldError) -> Key {
     match fault {
-        Fault::Missing | Fault::Unknown => Key::Missing,
-        Fault::LineBreak => Key::LineBreak,
-        Fault::TooLong => Key::TooLong,
-        Fault::NotAnAddress => Key::NotAnAddress,
-        Fault::NotABoolean => Key::NotABoolean,
-        Fault::NotAnOption => Key::NotAnOption,
-        Fault::NotForHeaders => Key::BadTemplate,
+        FieldError::Missing | FieldError::Unknown => Key::Missing,
+        FieldError::LineBreak => Key::LineBreak,
+        FieldError::TooLong => Key::TooLong,
+        FieldError::NotAnAddress => Key::NotAnAddress,
+        FieldError::NotABoolean => Key::NotABoolean,
+        FieldError::NotAnOption => Key::NotAnOption,
+        FieldError::NotForHeaders => Key::BadTemplate,
     }
 }
 
@@ -98,7 +98,7 @@ impl FlowContext<'_> {
         }
         if flow.step == Step::Pick {
             let answer = self
-                .opened(&flow, flow.answer.as_deref(), OfFlow::Answer)
+                .opened(&flow, flow.answer.as_deref(), FlowValue::Answer)
                 .await?;
             return match answer
                 .as_ref()
@@ -129,10 +129,10 @@ impl FlowContext<'_> {
         at: usize,
     ) -> Result<Vec<Part>> {
         let answer = self
-            .opened(&flow, flow.answer.as_deref(), OfFlow::Answer)
+            .opened(&flow, flow.answer.as_deref(), FlowValue::Answer)
             .await?;
         let entered = self.entered(&flow).await?;
-        // The pack has changed, or a key is gone: what was entered is not enough any more.
+        // The pack has changed, or a key is missing: the entered values are not enough any more.
         let (Some(field), Some(answer), Some(mut values)) =
             (spec.user_config.get(at), answer, entered)
         else {
@@ -151,7 +151,7 @@ impl FlowContext<'_> {
         let Some(next) = spec.user_config.get(at + 1) else {
             return self.finish(spec, &values).await;
         };
-        let context = context_of(self.principal, &flow, OfFlow::Entered);
+        let context = context_of(self.principal, &flow, FlowValue::Entered);
         flow.entered = Some(
             self.app
                 .keys
@@ -163,7 +163,7 @@ impl FlowContext<'_> {
         Ok(vec![self.prompt(spec, next)])
     }
 
-    /// What was typed while the page was to be used: its code, or something that must not be used.
+    /// Handles a text that was typed while the page was open: its code, or a value that must not be used.
     async fn code_named(&self, mut flow: Flow, spec: &ServerSpec) -> Result<Vec<Part>> {
         if flow.answer.as_deref() == Some(&[1]) {
             return match self.entered(&flow).await? {
@@ -194,7 +194,7 @@ impl FlowContext<'_> {
             return Ok(Some(Values::default()));
         }
         let opened = self
-            .opened(flow, flow.entered.as_deref(), OfFlow::Entered)
+            .opened(flow, flow.entered.as_deref(), FlowValue::Entered)
             .await?;
         opened
             .map(|text| Values::from_sealable(&text))
@@ -206,7 +206,7 @@ impl FlowContext<'_> {
         &self,
         flow: &Flow,
         sealed: Option<&[u8]>,
-        which: OfFlow,
+        which: FlowValue,
     ) -> Result<Option<Secret>> {
         let Some(sealed) = sealed else {
             return Ok(None);

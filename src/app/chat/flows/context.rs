@@ -55,7 +55,7 @@ impl<'a> FlowContext<'a> {
     pub(super) fn notice(&self, code: &str, key: Key, values: &[(&str, &str)]) -> Part {
         Part::Notice {
             code: code.to_owned(),
-            text: self.texts().say(key, values),
+            text: self.texts().render(key, values),
         }
     }
 
@@ -69,7 +69,7 @@ impl<'a> FlowContext<'a> {
                 _ => ("✅", Key::Configured),
             };
             Choice {
-                label: format!("{mark} {} – {}", view.server, self.texts().say(key, &[])),
+                label: format!("{mark} {} – {}", view.server, self.texts().render(key, &[])),
                 value: view.server,
             }
         };
@@ -79,12 +79,12 @@ impl<'a> FlowContext<'a> {
             .map(choice)
             .collect();
         Ok(Part::Choices {
-            text: self.texts().say(Key::List, &[]),
+            text: self.texts().render(Key::List, &[]),
             choices,
         })
     }
 
-    /// A name that is none of the personal servers.
+    /// The reply to a name that is none of the personal servers.
     pub(super) async fn unknown(&self, server: &str) -> Result<Vec<Part>> {
         let shared = self
             .pack
@@ -159,7 +159,7 @@ impl<'a> FlowContext<'a> {
             let prompt = Prompt {
                 text: self
                     .texts()
-                    .say(Key::OpenLink, &[("server", spec.id.as_str())]),
+                    .render(Key::OpenLink, &[("server", spec.id.as_str())]),
                 field: String::new(),
                 kind: FieldKind::Secret,
                 secret: true,
@@ -179,7 +179,7 @@ impl<'a> FlowContext<'a> {
     pub(super) fn prompt(&self, spec: &ServerSpec, field: &UserField) -> Part {
         let locale = self.principal.locale.as_deref();
         let label = self.pack.text(&field.label, locale).unwrap_or(&field.name);
-        let mut text = self.texts().say(
+        let mut text = self.texts().render(
             Key::Prompt,
             &[("server", spec.id.as_str()), ("label", label)],
         );
@@ -189,14 +189,14 @@ impl<'a> FlowContext<'a> {
             text = format!(
                 "{text}\n{}",
                 self.texts()
-                    .say(Key::Options, &[("options", &labels.join(", "))])
+                    .render(Key::Options, &[("options", &labels.join(", "))])
             );
         }
         if !field.required {
-            text = format!("{text} {}", self.texts().say(Key::Optional, &[]));
+            text = format!("{text} {}", self.texts().render(Key::Optional, &[]));
         }
         if is_secret(field) {
-            text = format!("{text}\n{}", self.texts().say(Key::SecretHint, &[]));
+            text = format!("{text}\n{}", self.texts().render(Key::SecretHint, &[]));
         }
         let (kind, secret) = (field.kind, is_secret(field));
         Part::Prompt(Prompt {
@@ -224,7 +224,7 @@ impl<'a> FlowContext<'a> {
         Ok(vec![match tested?.reason {
             None => self.notice("connection_saved", Key::Saved, &[server]),
             Some(trouble) => {
-                let reason = self.texts().say(answers::text_key(trouble), &[]);
+                let reason = self.texts().render(answers::text_key(trouble), &[]);
                 let key = if held { Key::KeptOld } else { Key::Failed };
                 self.notice(
                     "connection_failed",

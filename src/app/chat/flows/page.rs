@@ -7,14 +7,14 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use super::{OfFlow, answers, context_of, hash};
+use super::{FlowValue, answers, context_of, hash};
 use crate::{
     app::{App, servers::agents},
     domain::{
         error::{Error, Result},
         flow::{Flow, Step},
         pack::Pack,
-        personal::{Unfit, Values},
+        personal::{InvalidField, Values},
         principal::Principal,
         secret::Secret,
         server::{FieldKind, ServerSpec},
@@ -28,11 +28,11 @@ pub struct Form {
     pub language: String,
     pub title: String,
     pub send: String,
-    pub fields: Vec<Entry>,
+    pub fields: Vec<FormField>,
 }
 
 /// One field of the page.
-pub struct Entry {
+pub struct FormField {
     pub name: String,
     pub kind: FieldKind,
     pub label: String,
@@ -44,7 +44,7 @@ pub struct Entry {
 }
 
 /// What became of a page that was sent.
-pub enum Sent {
+pub enum SubmitOutcome {
     /// The code to name in the conversation, and the sentence that says so.
     Code {
         language: String,
@@ -56,7 +56,7 @@ pub enum Sent {
     Again(Form),
 }
 
-/// A link that nobody guesses.
+/// A random token for a link.
 pub(super) fn token() -> String {
     URL_SAFE_NO_PAD.encode(rand::random::<[u8; 32]>())
 }
@@ -75,32 +75,36 @@ pub async fn open(app: &App, token: &str) -> Result<Form> {
     Ok(page.form(None))
 }
 
-/// Takes in what the form brought.
-pub async fn send(app: &App, token: &str, entered: &BTreeMap<String, Secret>) -> Result<Sent> {
+/// Stores the values that the form was submitted with.
+pub async fn send(
+    app: &App,
+    token: &str,
+    entered: &BTreeMap<String, Secret>,
+) -> Result<SubmitOutcome> {
     let page = Page::find(app, token).await?;
     let values = match Values::check(&page.spec().user_config, entered) {
         Ok(values) => values,
-        Err(unfit) => return Ok(Sent::Again(page.form(Some(&unfit)))),
+        Err(unfit) => return Ok(SubmitOutcome::Again(page.form(Some(&unfit)))),
     };
     let sealed = app
         .keys
         .seal(
             page.principal.tenant,
-            &context_of(&page.principal, &page.flow, OfFlow::Entered),
+            &context_of(&page.principal, &page.flow, FlowValue::Entered),
             &values.to_sealable(),
         )
         .await?;
     let code = format!("{:06}", rand::random_range(0..1_000_000));
     let mut tx = app.db.tenant(page.principal.tenant).await?;
-    if !store::flows::page_sent(&mut tx, page.flow.id, &sealed, &hash(&code)).await? {
+    if !store::flows::accept_page(&mut tx, page.flow.id, &sealed, &hash(&code)).await? {
         return Err(gone());
     }
     tx.commit().await?;
     let texts = texts::of(&page.pack, &page.principal);
-    Ok(Sent::Code {
+    Ok(SubmitOutcome::Code {
         language: page.language(),
-        title: texts.say(Key::PageTitle, &[("server", page.spec().id.as_str())]),
-        text: texts.say(Key::PageCode, &[]),
+        title: texts.render(Key::PageTitle, &[("server", page.spec().id.as_str())]),
+        text: texts.render(Key::PageCode, &[]),
         code,
     })
 }
@@ -166,13 +170,13 @@ impl Page {
             .unwrap_or_else(|| self.pack.metadata.default_language.clone())
     }
 
-    fn form(&self, unfit: Option<&Unfit>) -> Form {
+    fn form(&self, unfit: Option<&InvalidField>) -> Form {
         let texts = texts::of(&self.pack, &self.principal);
         let locale = self.principal.locale.as_deref();
         let entry = |field: &crate::domain::server::UserField| {
             let fault = unfit.filter(|unfit| unfit.field == field.name);
             let offered = answers::options(&self.pack, locale, field);
-            Entry {
+            FormField {
                 name: field.name.clone(),
                 kind: field.kind,
                 label: self
@@ -185,13 +189,13 @@ impl Page {
                     .into_iter()
                     .map(|choice| (choice.value, choice.label))
                     .collect(),
-                fault: fault.map(|unfit| texts.say(answers::fault_text_key(unfit.fault), &[])),
+                fault: fault.map(|unfit| texts.render(answers::fault_text_key(unfit.fault), &[])),
             }
         };
         Form {
             language: self.language(),
-            title: texts.say(Key::PageTitle, &[("server", &self.server)]),
-            send: texts.say(Key::PageSend, &[]),
+            title: texts.render(Key::PageTitle, &[("server", &self.server)]),
+            send: texts.render(Key::PageSend, &[]),
             fields: self.spec().user_config.iter().map(entry).collect(),
         }
     }

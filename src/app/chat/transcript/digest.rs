@@ -1,5 +1,6 @@
-//! By what a transcript is recognised. Space around a message does not count, because clients trim. Neither do the tool
-//! calls that an answer shows: some clients leave them out of what they send back.
+//! The digest that identifies a transcript. White space around a message does not count, because clients
+//! trim it. The tool calls that an answer shows do not count either: some clients leave them out of what
+//! they send back.
 
 use std::borrow::Cow;
 
@@ -17,7 +18,7 @@ pub(super) fn digest(chat: Option<&str>, transcript: &Transcript) -> String {
     };
     add(chat.unwrap_or_default());
     if transcript.is_empty() && chat.is_none() {
-        // Every new chat begins like this one; they must not meet.
+        // Every new chat begins like this one, so a random part keeps their digests apart.
         add(&uuid::Uuid::now_v7().to_string());
     }
     for (role, text) in transcript {

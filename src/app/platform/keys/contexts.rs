@@ -74,14 +74,20 @@ pub fn of_scope(tenant: TenantId, root: RunId) -> Context {
 
 /// Which of a flow's two sealed values: they must not be taken for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OfFlow {
+pub enum FlowValue {
     /// What was entered so far.
     Entered = 1,
     /// An answer on its way to the run that takes it in.
     Answer = 2,
 }
 
-pub fn of_flow(tenant: TenantId, user: &UserId, agent: &str, id: Uuid, which: OfFlow) -> Context {
+pub fn of_flow(
+    tenant: TenantId,
+    user: &UserId,
+    agent: &str,
+    id: Uuid,
+    which: FlowValue,
+) -> Context {
     let scope = format!("{agent}/flow");
     Context {
         tenant,
@@ -94,7 +100,7 @@ pub fn of_flow(tenant: TenantId, user: &UserId, agent: &str, id: Uuid, which: Of
 
 /// Which of an elicitation's two sealed values: they must not be taken for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OfElicitation {
+pub enum ElicitationValue {
     /// The call, the questions and the server's own state.
     Asked = 1,
     /// What was answered so far.
@@ -107,7 +113,7 @@ pub fn of_elicitation(
     user: &UserId,
     (agent, server): (&str, &str),
     id: Uuid,
-    which: OfElicitation,
+    which: ElicitationValue,
 ) -> Context {
     let scope = format!("elicitation/{agent}/{server}");
     Context {
@@ -133,10 +139,10 @@ pub(super) fn of_row(tenant: TenantId, row: &Sealed) -> Result<Context> {
         Kind::Secret => of_secret(tenant, &row.name, id, row.version),
         Kind::Approval => of_approval(tenant, &user, &row.agent, &row.name, id),
         Kind::RunScope => of_scope(tenant, RunId(id)),
-        Kind::FlowEntered => of_flow(tenant, &user, &row.agent, id, OfFlow::Entered),
-        Kind::FlowAnswer => of_flow(tenant, &user, &row.agent, id, OfFlow::Answer),
-        Kind::Elicitation => of_elicitation(OfElicitation::Asked),
-        Kind::ElicitationEntered => of_elicitation(OfElicitation::Entered),
+        Kind::FlowEntered => of_flow(tenant, &user, &row.agent, id, FlowValue::Entered),
+        Kind::FlowAnswer => of_flow(tenant, &user, &row.agent, id, FlowValue::Answer),
+        Kind::Elicitation => of_elicitation(ElicitationValue::Asked),
+        Kind::ElicitationEntered => of_elicitation(ElicitationValue::Entered),
     })
 }
 

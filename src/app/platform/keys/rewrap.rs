@@ -101,8 +101,8 @@ async fn wrap_anew(keys: &Keys, tenant: TenantId) -> Result<u64> {
     Ok(wrapped)
 }
 
-/// Seals the tenant's records anew that are not sealed with its newest version. One that cannot be opened stays as it
-/// is: whoever needs it is told so.
+/// Seals those of the tenant's records anew that are not sealed with its newest version. A record that
+/// cannot be opened stays as it is; its user is told when it is needed.
 async fn seal_anew(
     keys: &Keys,
     tenant: TenantId,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{
     Keys, MISSING,
+    replica_keys::{compare, refuse_other_name},
     rewrap::stale,
-    standing::{compare, refuse_other_name},
 };
 use crate::{
     domain::{
@@ -17,8 +17,8 @@ use crate::{
     },
     store::{
         self,
-        keks::{KekState, KnownKek},
-        tenant_keys::Needed,
+        keks::{KekRecord, KekState},
+        tenant_keys::KekUsage,
     },
     vault,
 };
@@ -28,10 +28,10 @@ use crate::{
 pub struct KekView {
     pub id: KekId,
     /// `None`: in the ring, and not known to the database.
-    pub known: Option<KnownKek>,
+    pub known: Option<KekRecord>,
     /// `None`: not in the ring; else whether it is the key that the database knows, if it does.
     pub fits: Option<bool>,
-    pub needed: Needed,
+    pub needed: KekUsage,
 }
 
 /// All keys, of the database and of the ring; and how many records are sealed with an older version of their
@@ -51,7 +51,7 @@ pub async fn list(keys: &Keys) -> Result<(Vec<KekView>, u64)> {
         id: kek.id.clone(),
         known: None,
         fits: Some(true),
-        needed: Needed::default(),
+        needed: KekUsage::default(),
     });
     let new: Vec<KekView> = new.collect();
     let views = known.into_iter().map(|known| KekView {
@@ -105,7 +105,7 @@ pub async fn promote(keys: &Keys, id: &KekId) -> Result<()> {
         }
         KekState::Added | KekState::Opening => {}
     }
-    let lacking = store::keks::lacking(&mut tx, id).await?;
+    let lacking = store::keks::replicas_without(&mut tx, id).await?;
     if !lacking.is_empty() {
         let replicas: Vec<String> = lacking.iter().map(ToString::to_string).collect();
         return Err(Error::Conflict(format!(
@@ -156,8 +156,8 @@ pub async fn retire(keys: &Keys, id: &KekId) -> Result<()> {
 }
 
 /// Per key of the ring, what needs it; keys that nothing needs are left out.
-async fn needs(keys: &Keys, tenants: &[TenantId]) -> Result<BTreeMap<KekId, Needed>> {
-    let mut needs: BTreeMap<KekId, Needed> = BTreeMap::new();
+async fn needs(keys: &Keys, tenants: &[TenantId]) -> Result<BTreeMap<KekId, KekUsage>> {
+    let mut needs: BTreeMap<KekId, KekUsage> = BTreeMap::new();
     for tenant in tenants {
         let mut tx = keys.db.tenant(*tenant).await?;
         let versions = store::tenant_keys::wrapped_with(&mut tx, *tenant).await?;
@@ -185,7 +185,7 @@ fn in_ring<'a>(keys: &'a Keys, id: &KekId) -> Result<&'a Kek> {
     ring.get(id).ok_or_else(missing)
 }
 
-fn found<'a>(known: &'a [KnownKek], id: &KekId) -> Result<&'a KnownKek> {
+fn found<'a>(known: &'a [KekRecord], id: &KekId) -> Result<&'a KekRecord> {
     known.iter().find(|known| known.id == *id).ok_or_else(|| {
         Error::Conflict(format!(
             "this database does not know a key {id}; run `chatelaine keys add {id}` first"

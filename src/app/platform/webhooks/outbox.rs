@@ -1,12 +1,12 @@
-//! The outbox's way out. Each replica looks for messages whose time has come, claims them with a lease, sends them
-//! and writes down how it went. Whatever breaks off is sent again when its lease ends, with the same id: a receiver
-//! may hear something twice, and is never told less than what is in the outbox.
+//! Sends the messages of the outbox. Each replica looks for messages that are due, claims them with a
+//! lease, sends them and records the outcome. A message whose attempt breaks off is sent again with the
+//! same id when its lease ends: a receiver may get a message twice, but never misses one of the outbox.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 
-use super::Place;
+use super::DeliveryPermit;
 use crate::{
     app::{
         App,
@@ -20,7 +20,7 @@ use crate::{
     egress::{Limits, Request, Response, parse_url},
     store::{
         self,
-        deliveries::{Claimed, Tried},
+        deliveries::{ClaimedDelivery, DeliveryAttempt},
     },
 };
 
@@ -30,11 +30,11 @@ const GONE: u16 = 410;
 const BATCH: i64 = 64;
 /// For one try, from the look-up to the last byte of the answer.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// After this time without an outcome a message is sent by somebody else.
+/// A message without an outcome after this time is sent by another replica.
 const LEASE: Duration = Duration::from_secs(30);
-/// Bytes of an answer that are read, so that its connection can be used again. Nobody looks at them.
+/// Bytes of an answer that are read and discarded, so that the connection can be used again.
 const MAX_ANSWER: usize = 64 * 1024;
-/// How long messages are kept that are not to be sent any more.
+/// How many days finished messages are kept.
 const KEEP_DAYS: i32 = 7;
 pub const TIDY: Duration = Duration::from_secs(3600);
 /// Messages forgotten in one transaction.
@@ -51,7 +51,7 @@ pub async fn deliver(app: Arc<App>) {
             () = app.webhooks.freed.notified(), if more => {}
             () = app.shutdown.cancelled() => return,
         }
-        more = match take_up(&app).await {
+        more = match send_due(&app).await {
             Ok(more) => more,
             Err(error) => {
                 tracing::warn!(%error, "cannot look for messages to webhooks; trying again");
@@ -61,8 +61,8 @@ pub async fn deliver(app: Arc<App>) {
     }
 }
 
-/// Starts to send what is due and has a place; whether more may be due that has none.
-async fn take_up(app: &Arc<App>) -> Result<bool> {
+/// Starts to send the due messages for which there is a permit. Returns whether more may be due.
+async fn send_due(app: &Arc<App>) -> Result<bool> {
     while !app.shutdown.is_cancelled() {
         if app.webhooks.places.available_permits() == 0 {
             return Ok(true);
@@ -75,7 +75,7 @@ async fn take_up(app: &Arc<App>) -> Result<bool> {
             return Ok(!busy.is_empty());
         }
         for due in due {
-            let Some(place) = Place::take(app, due.webhook) else {
+            let Some(place) = DeliveryPermit::take(app, due.webhook) else {
                 continue;
             };
             let mut tx = app.db.tenant(due.tenant).await?;
@@ -89,7 +89,7 @@ async fn take_up(app: &Arc<App>) -> Result<bool> {
     Ok(false)
 }
 
-async fn send(place: &Place, claimed: &Claimed) {
+async fn send(place: &DeliveryPermit, claimed: &ClaimedDelivery) {
     let tried = attempt(&place.app, claimed, true).await;
     if let Err(error) = settle(&place.app, claimed, &tried).await {
         tracing::warn!(delivery = %claimed.id, %error, "how a message was sent cannot be written; it is sent again");
@@ -97,7 +97,7 @@ async fn send(place: &Place, claimed: &Claimed) {
 }
 
 /// Sends a message once; `again`: whether there may be another try.
-pub(super) async fn attempt(app: &App, claimed: &Claimed, again: bool) -> Tried {
+pub(super) async fn attempt(app: &App, claimed: &ClaimedDelivery, again: bool) -> DeliveryAttempt {
     let (status, error, asked) = match exchange(app, claimed).await {
         Ok(answer) => {
             let header = answer
@@ -106,8 +106,8 @@ pub(super) async fn attempt(app: &App, claimed: &Claimed, again: bool) -> Tried 
                 .and_then(|value| value.to_str().ok());
             let asked = header.and_then(|header| webhook::retry_after(header, app.clock.now()));
             let status = answer.status.as_u16();
-            read_away(answer).await;
-            (Some(status), objection(status), asked)
+            drain_body(answer).await;
+            (Some(status), status_error(status), asked)
         }
         Err(reason) => (None, Some(reason), None),
     };
@@ -116,17 +116,17 @@ pub(super) async fn attempt(app: &App, claimed: &Claimed, again: bool) -> Tried 
     let pause = if over {
         None
     } else {
-        webhook::pause(tries, rand::random(), asked)
+        webhook::retry_delay(tries, rand::random(), asked)
     };
-    Tried {
+    DeliveryAttempt {
         status,
         error,
         again: pause,
     }
 }
 
-/// What is wrong with an answer, if anything is.
-fn objection(status: u16) -> Option<String> {
+/// Why a status is a failure; `None` for a success.
+fn status_error(status: u16) -> Option<String> {
     match status {
         200..300 => None,
         GONE => Some("the receiver answered 410 Gone; nothing more is sent to it".to_owned()),
@@ -138,7 +138,7 @@ fn objection(status: u16) -> Option<String> {
 }
 
 /// One signed request. The reason of a failure names the host and nothing else.
-async fn exchange(app: &App, claimed: &Claimed) -> Result<Response, String> {
+async fn exchange(app: &App, claimed: &ClaimedDelivery) -> Result<Response, String> {
     if claimed.disabled {
         return Err("the webhook is disabled".to_owned());
     }
@@ -173,7 +173,7 @@ async fn exchange(app: &App, claimed: &Claimed) -> Result<Response, String> {
         .map_err(|error| error.to_string())
 }
 
-async fn read_away(answer: Response) {
+async fn drain_body(answer: Response) {
     let (mut body, mut read) = (answer.body, 0);
     while read < MAX_ANSWER
         && let Some(Ok(chunk)) = body.next().await
@@ -183,7 +183,11 @@ async fn read_away(answer: Response) {
 }
 
 /// Writes down how a try ended. A receiver that is gone for good is not told anything any more.
-pub(super) async fn settle(app: &App, claimed: &Claimed, tried: &Tried) -> Result<()> {
+pub(super) async fn settle(
+    app: &App,
+    claimed: &ClaimedDelivery,
+    tried: &DeliveryAttempt,
+) -> Result<()> {
     let mut tx = app.db.tenant(claimed.tenant).await?;
     if !store::deliveries::finish(&mut tx, claimed, tried).await? {
         return Ok(());
@@ -210,7 +214,7 @@ pub(super) async fn settle(app: &App, claimed: &Claimed, tried: &Tried) -> Resul
 /// Forgets the messages of all tenants that are old and not to be sent any more; how many.
 pub async fn forget_old(app: &App) -> Result<u64> {
     let mut tx = app.db.system().await?;
-    let tenants = store::deliveries::with_old(&mut tx, KEEP_DAYS).await?;
+    let tenants = store::deliveries::tenants_with_old(&mut tx, KEEP_DAYS).await?;
     drop(tx);
     let mut forgotten = 0;
     for tenant in tenants {

@@ -1,5 +1,6 @@
-//! Approved calls at work, and the sweep: what is overdue is recorded, what nobody executes is taken up, what an
-//! executor left behind is given up for unknown. Whether something may be approved never depends on it.
+//! Executes approved calls, and sweeps: overdue requests are recorded as expired, approved requests without
+//! an executor are taken up, and requests whose executor died get an unknown outcome. Whether a request may
+//! be approved never depends on the sweep.
 
 use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -57,7 +58,7 @@ pub async fn work(app: Arc<App>, mut inbox: mpsc::UnboundedReceiver<(TenantId, A
     }
 }
 
-/// Does for every request what its state and the time ask for.
+/// Does what the state of each request and the time require.
 async fn sweep(app: &Arc<App>, places: &Arc<Semaphore>) -> Result<()> {
     let mut tx = app.db.system().await?;
     let due = store::approvals::due(&mut tx, BATCH).await?;
@@ -137,7 +138,7 @@ async fn hold(
     approval: &Claimed,
     cancel: &CancellationToken,
 ) -> std::convert::Infallible {
-    let end = leases::hold(app, "approval", || async move {
+    let end = leases::renew_until_lost(app, "approval", || async move {
         if execution::heartbeat(app, approval).await? {
             Ok(())
         } else {

@@ -1,5 +1,5 @@
-//! A server that lists less than its pack names may still be getting ready: it is asked once more, a moment later.
-//! What is missing then costs only itself, and each run that lacks it says so.
+//! A server that lists fewer tools than its pack names may still be starting, so it is asked once more a
+//! moment later. A tool that is still missing costs only itself, and each run without it says so.
 
 use std::{sync::Arc, time::Duration};
 

@@ -9,7 +9,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{Listing, connection, reject};
+use super::{CatalogKey, connection, reject};
 use crate::{
     app::{App, servers::connections},
     domain::{
@@ -26,7 +26,7 @@ use crate::{
     store::{self, hints::Hint},
 };
 
-type Found = HashMap<(ServerId, CatalogOwner), Arc<Catalog>>;
+type CatalogsByOwner = HashMap<(ServerId, CatalogOwner), Arc<Catalog>>;
 
 /// The catalogs that a principal's toolbox is made of, a server each. One is listed in the background when there is
 /// none or it is old.
@@ -108,11 +108,11 @@ async fn fetch(
     tenant: TenantId,
     agent: &AgentId,
     wanted: Vec<(ServerId, CatalogOwner)>,
-) -> Result<Found> {
+) -> Result<CatalogsByOwner> {
     let mut found = HashMap::new();
     let mut unknown = Vec::new();
     for (server, owner) in wanted {
-        let listing: Listing = (tenant, agent.clone(), server.clone(), owner);
+        let listing: CatalogKey = (tenant, agent.clone(), server.clone(), owner);
         match app.credentials.catalogs.get(&listing).await {
             Some(catalog) => drop(found.insert((server, owner), catalog)),
             None => unknown.push((server, owner)),
@@ -144,7 +144,7 @@ async fn refresh(
     spec: &Arc<ServerSpec>,
     owner: CatalogOwner,
 ) {
-    let listing: Listing = (principal.tenant, agent.clone(), spec.id.clone(), owner);
+    let listing: CatalogKey = (principal.tenant, agent.clone(), spec.id.clone(), owner);
     if !app
         .credentials
         .refreshing

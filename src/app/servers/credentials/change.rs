@@ -10,12 +10,12 @@ use crate::{
     app::{App, accounts::users, platform::keys, servers::agents},
     domain::{
         audit::Fact,
-        connection::Trouble,
+        connection::ConnectionTestError,
         credential::{CredentialRef, CredentialState},
         error::{Error, Result, Thing},
         ids::{CredentialId, UserId},
         pack::Pack,
-        personal::{self, Fault, Unfit, Values},
+        personal::{self, FieldError, InvalidField, Values},
         principal::{Admin, Principal},
         secret::Secret,
         server::{AccessMode, CatalogScope, ServerSpec},
@@ -26,15 +26,15 @@ use crate::{
 
 /// How a test went.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Tested {
+pub struct TestOutcome {
     pub ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Trouble>,
+    pub reason: Option<ConnectionTestError>,
     /// For people.
     pub message: &'static str,
 }
 
-impl Tested {
+impl TestOutcome {
     fn ok() -> Self {
         Self {
             ok: true,
@@ -43,7 +43,7 @@ impl Tested {
         }
     }
 
-    fn failed(reason: Trouble) -> Self {
+    fn failed(reason: ConnectionTestError) -> Self {
         Self {
             ok: false,
             reason: Some(reason),
@@ -52,7 +52,7 @@ impl Tested {
     }
 }
 
-impl From<&McpError> for Trouble {
+impl From<&McpError> for ConnectionTestError {
     fn from(error: &McpError) -> Self {
         match error.kind {
             McpErrorKind::Unauthorized | McpErrorKind::Forbidden | McpErrorKind::SignInRequired => {
@@ -77,7 +77,7 @@ pub async fn put(
     agent: &str,
     server: &str,
     entered: &BTreeMap<String, Secret>,
-) -> Result<Tested> {
+) -> Result<TestOutcome> {
     let (pack, spec) = personal_server(app, principal, agent, server).await?;
     let values = Values::check(&spec.user_config, entered).map_err(|error| unfit(&error))?;
     put_checked(app, principal, &pack, &spec, &values).await
@@ -90,13 +90,13 @@ pub async fn put_checked(
     pack: &Pack,
     spec: &Arc<ServerSpec>,
     values: &Values,
-) -> Result<Tested> {
+) -> Result<TestOutcome> {
     let effective = match personal::effective(spec, values) {
         Ok(effective) => Arc::new(effective),
-        Err(Unfit {
-            fault: Fault::NotForHeaders,
+        Err(InvalidField {
+            fault: FieldError::NotForHeaders,
             ..
-        }) => return Ok(Tested::failed(Trouble::BadTemplate)),
+        }) => return Ok(TestOutcome::failed(ConnectionTestError::BadTemplate)),
         Err(error) => return Err(unfit(&error)),
     };
     let one_at_a_time = (whose(principal, pack.id()), spec.id.clone());
@@ -121,7 +121,7 @@ pub async fn put_checked(
         id,
         generation,
     };
-    let trial = Trial::begin(app, key(&credential));
+    let trial = ConnectionTrial::begin(app, key(&credential));
     let discovery = match trial
         .run(&effective, must_list(app, principal, pack, spec).await?)
         .await
@@ -129,8 +129,8 @@ pub async fn put_checked(
         Ok(discovery) => discovery,
         Err(error) => {
             trial.give_up().await;
-            tracing::info!(server = %spec.id, reason = Trouble::from(&error).code(), "what a user entered does not work");
-            return Ok(Tested::failed(Trouble::from(&error)));
+            tracing::info!(server = %spec.id, reason = ConnectionTestError::from(&error).code(), "what a user entered does not work");
+            return Ok(TestOutcome::failed(ConnectionTestError::from(&error)));
         }
     };
     let replaces = old.map(|old| old.generation);
@@ -150,7 +150,7 @@ pub async fn put_checked(
     if let Some(discovery) = discovery {
         catalogs::learn(app, &trial.key, spec, &discovery).await?;
     }
-    Ok(Tested::ok())
+    Ok(TestOutcome::ok())
 }
 
 /// Whether the tools must be listed: not when a shared catalog is there already. Then the handshake alone
@@ -188,9 +188,14 @@ async fn store_credential(
     tx.commit().await
 }
 
-/// Connects with what the user entered before. A definite no marks it; an outage changes nothing; a yes
-/// takes a mark away.
-pub async fn test(app: &App, principal: &Principal, agent: &str, server: &str) -> Result<Tested> {
+/// Tests the stored credential. A rejection marks it; an outage changes nothing; a success removes the
+/// mark.
+pub async fn test(
+    app: &App,
+    principal: &Principal,
+    agent: &str,
+    server: &str,
+) -> Result<TestOutcome> {
     let (pack, spec) = personal_server(app, principal, agent, server).await?;
     let held = of_user(app, principal, pack.id()).await?;
     let not_configured = || {
@@ -208,9 +213,9 @@ pub async fn test(app: &App, principal: &Principal, agent: &str, server: &str) -
         return Err(not_configured());
     };
     let key = key(&credential(principal, pack.id(), &spec.id, &held));
-    // What it was connected with so far proves nothing about now.
+    // An existing connection proves nothing about the present state of the credential.
     app.mcp.close(&key).await;
-    let trial = Trial::begin(app, key);
+    let trial = ConnectionTrial::begin(app, key);
     let listed = trial.run(&decrypted.spec, true).await;
     match listed {
         Ok(discovery) => {
@@ -226,14 +231,14 @@ pub async fn test(app: &App, principal: &Principal, agent: &str, server: &str) -
             if let Some(discovery) = discovery {
                 catalogs::learn(app, &trial.key, &spec, &discovery).await?;
             }
-            Ok(Tested::ok())
+            Ok(TestOutcome::ok())
         }
         Err(error) => {
             trial.give_up().await;
             if error.is_credential() {
                 reject(app, principal, &trial.key).await?;
             }
-            Ok(Tested::failed(Trouble::from(&error)))
+            Ok(TestOutcome::failed(ConnectionTestError::from(&error)))
         }
     }
 }
@@ -320,17 +325,17 @@ async fn personal_server(
     Ok((pack, Arc::new(spec)))
 }
 
-fn unfit(unfit: &Unfit) -> Error {
+fn unfit(unfit: &InvalidField) -> Error {
     Error::invalid(format!("fields.{}", unfit.field), unfit.fault.to_string())
 }
 
 /// A connection made to see whether something works. The poll for outdated connections leaves it alone meanwhile.
-struct Trial<'a> {
+struct ConnectionTrial<'a> {
     app: &'a App,
     key: Key,
 }
 
-impl<'a> Trial<'a> {
+impl<'a> ConnectionTrial<'a> {
     fn begin(app: &'a App, key: Key) -> Self {
         app.credentials.trials().insert(key.clone());
         Self { app, key }
@@ -348,7 +353,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-impl Drop for Trial<'_> {
+impl Drop for ConnectionTrial<'_> {
     fn drop(&mut self) {
         self.app.credentials.trials().remove(&self.key);
     }

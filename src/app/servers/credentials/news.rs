@@ -1,12 +1,12 @@
-//! What other replicas did to credentials: heard at once, and looked for each second by whoever has anything
-//! in memory that could be out of date. Connections of a credential that is gone or was replaced are closed.
+//! Changes of credentials by other replicas. A hint announces them at once; each second a process that has
+//! credentials in memory also looks for them. Connections of a removed or replaced credential are closed.
 
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
 
-use super::{UserCredentials, Whose, owner};
+use super::{UserCredentials, UserOfAgent, owner};
 use crate::{
     app::App,
     domain::{
@@ -75,9 +75,10 @@ pub async fn find_news(app: &Arc<App>) -> Result<()> {
     close_outdated(app, app.mcp.personal_keys()).await
 }
 
-/// The users of whom something else is known than the rows say.
-async fn outdated(app: &App) -> Result<Vec<Arc<Whose>>> {
-    let known: Vec<(Arc<Whose>, Arc<UserCredentials>)> = app.credentials.users.iter().collect();
+/// The users whose cached credentials differ from the rows.
+async fn outdated(app: &App) -> Result<Vec<Arc<UserOfAgent>>> {
+    let known: Vec<(Arc<UserOfAgent>, Arc<UserCredentials>)> =
+        app.credentials.users.iter().collect();
     if known.is_empty() {
         return Ok(Vec::new());
     }
@@ -85,11 +86,11 @@ async fn outdated(app: &App) -> Result<Vec<Arc<Whose>>> {
     let rows =
         store::credentials::of_users(&mut tx, known.iter().map(|(whose, _)| &**whose)).await?;
     drop(tx);
-    let mut now: HashMap<Whose, Vec<CredentialMeta>> = HashMap::new();
+    let mut now: HashMap<UserOfAgent, Vec<CredentialMeta>> = HashMap::new();
     for (whose, credential) in rows {
         now.entry(whose).or_default().push(credential);
     }
-    let differs = |(whose, credentials): &(Arc<Whose>, Arc<UserCredentials>)| {
+    let differs = |(whose, credentials): &(Arc<UserOfAgent>, Arc<UserCredentials>)| {
         now.get(&**whose).map_or(&[][..], Vec::as_slice) != credentials.0
     };
     Ok(known
@@ -119,7 +120,7 @@ async fn close_outdated(app: &App, mut keys: Vec<Key>) -> Result<()> {
         .map(|(tenant, id, generation)| (tenant, owner(id, generation)))
         .collect();
     for key in keys {
-        if !in_force.contains(&(key.tenant, key.owner.clone())) {
+        if !in_force.contains(&(key.tenant, key.owner)) {
             close(app, &key).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Connections as people see them: how each is, and what is to be entered. Values are not here to be shown.
+//! Connections as users see them: their state, and the fields to enter. Values are never shown.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ async fn shown(
     if !operator && !standing.admin {
         let may =
             |tool: &&Arc<Tool>| !matches!(decide(server, &standing, &tool.name), Decision::Deny(_));
-        view.narrow(catalog.map_or(0, |catalog| catalog.tools.iter().filter(may).count()));
+        view.redact_for_user(catalog.map_or(0, |catalog| catalog.tools.iter().filter(may).count()));
     }
     Ok(view)
 }

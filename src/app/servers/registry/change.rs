@@ -6,14 +6,14 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{agents_with, entry_context, opened, room, tell};
+use super::{agents_with, check_capacity, entry_context, opened, tell};
 use crate::{
     app::App,
     domain::{
         error::{Error, Result},
         ids::TenantId,
         principal::Admin,
-        registry::{Definition, Entry, EntryId, Fault, Rules, host_of},
+        registry::{Definition, Entry, EntryId, InvalidDefinition, Rules, host_of},
         template::Source,
     },
     store::{self, Tx, audit::AuditRow, registry::StoredEntry},
@@ -56,7 +56,7 @@ impl IfMatch {
 }
 
 /// What a change found.
-pub enum Found<T> {
+pub enum ChangeOutcome<T> {
     Done(T),
     /// Another version than the one that was asked for.
     Another,
@@ -100,7 +100,7 @@ async fn usable(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Option
 
 async fn shown(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Definition> {
     match usable(app, tenant, row).await? {
-        Some(entry) => Ok(entry.shown()),
+        Some(entry) => Ok(entry.masked()),
         None => serde_json::from_str(&row.definition).map_err(Error::internal),
     }
 }
@@ -108,7 +108,7 @@ async fn shown(app: &App, tenant: TenantId, row: &StoredEntry) -> Result<Definit
 /// Adds an entry. An id that is taken is a conflict.
 pub async fn create(app: &App, admin: &Admin, definition: Definition) -> Result<EntryView> {
     let entry = definition
-        .keeping(None)
+        .keep_sensitive(None)
         .and_then(|definition| checked(app, definition))
         .map_err(unusable)?;
     let mut row = StoredEntry {
@@ -122,7 +122,7 @@ pub async fn create(app: &App, admin: &Admin, definition: Definition) -> Result<
     };
     fill(app, admin.tenant(), &mut row, &entry).await?;
     let mut tx = app.db.tenant(admin.tenant()).await?;
-    room(store::registry::count(&mut tx).await?, "MCP servers")?;
+    check_capacity(store::registry::count(&mut tx).await?, "MCP servers")?;
     if !store::registry::insert(&mut tx, admin.tenant(), &row).await? {
         return Err(Error::Conflict(format!(
             "MCP server '{}' already exists",
@@ -132,7 +132,7 @@ pub async fn create(app: &App, admin: &Admin, definition: Definition) -> Result<
     audit(app, &mut tx, admin, "registry.created", &row).await?;
     tx.commit().await?;
     tell(app, admin.tenant()).await;
-    Ok(view(&row, entry.shown()))
+    Ok(view(&row, entry.masked()))
 }
 
 /// Puts a definition in the place of the one that is there. Its id never changes; sensitive values that it leaves
@@ -143,7 +143,7 @@ pub async fn update(
     id: &str,
     mut definition: Definition,
     wanted: &IfMatch,
-) -> Result<Found<EntryView>> {
+) -> Result<ChangeOutcome<EntryView>> {
     if definition.id.is_empty() {
         id.clone_into(&mut definition.id);
     }
@@ -156,10 +156,10 @@ pub async fn update(
             ));
         }
         if !wanted.allows(&etag(&before)) {
-            return Ok(Found::Another);
+            return Ok(ChangeOutcome::Another);
         }
         let old = usable(app, admin.tenant(), &before).await?;
-        let kept = definition.clone().keeping(old.as_ref());
+        let kept = definition.clone().keep_sensitive(old.as_ref());
         let entry = kept
             .and_then(|definition| checked(app, definition))
             .map_err(unusable)?;
@@ -175,21 +175,26 @@ pub async fn update(
             audit(app, &mut tx, admin, "registry.updated", &row).await?;
             tx.commit().await?;
             tell(app, admin.tenant()).await;
-            return Ok(Found::Done(view(&row, entry.shown())));
+            return Ok(ChangeOutcome::Done(view(&row, entry.masked())));
         }
         if !wanted.is_any() {
-            return Ok(Found::Another);
+            return Ok(ChangeOutcome::Another);
         }
     }
-    Err(others_at_it(id))
+    Err(concurrent_change(id))
 }
 
 /// Removes an entry, unless an agent of the tenant refers to it: then a conflict that names the agents.
-pub async fn remove(app: &App, admin: &Admin, id: &str, wanted: &IfMatch) -> Result<Found<()>> {
+pub async fn remove(
+    app: &App,
+    admin: &Admin,
+    id: &str,
+    wanted: &IfMatch,
+) -> Result<ChangeOutcome<()>> {
     for _ in 0..TRIES {
         let row = row(app, admin.tenant(), id).await?;
         if !wanted.allows(&etag(&row)) {
-            return Ok(Found::Another);
+            return Ok(ChangeOutcome::Another);
         }
         let users = agents_with(app, admin.tenant(), |pack, reference| {
             reference.entry.as_str() == id
@@ -207,10 +212,10 @@ pub async fn remove(app: &App, admin: &Admin, id: &str, wanted: &IfMatch) -> Res
             audit(app, &mut tx, admin, "registry.removed", &row).await?;
             tx.commit().await?;
             tell(app, admin.tenant()).await;
-            return Ok(Found::Done(()));
+            return Ok(ChangeOutcome::Done(()));
         }
     }
-    Err(others_at_it(id))
+    Err(concurrent_change(id))
 }
 
 async fn row(app: &App, tenant: TenantId, id: &str) -> Result<StoredEntry> {
@@ -222,7 +227,7 @@ async fn row(app: &App, tenant: TenantId, id: &str) -> Result<StoredEntry> {
 }
 
 /// A definition that may be stored: also its addresses may be gone to.
-fn checked(app: &App, definition: Definition) -> Result<Entry, Fault> {
+fn checked(app: &App, definition: Definition) -> Result<Entry, InvalidDefinition> {
     let rules = Rules::of_tenant(&app.registry.grants);
     let entry = Entry::parse(definition, rules)?;
     let token_url = entry
@@ -240,9 +245,9 @@ fn checked(app: &App, definition: Definition) -> Result<Entry, Fault> {
         };
         let url = template
             .example_address(variable)
-            .map_err(|error| Fault::new(field, error.to_string()))?;
+            .map_err(|error| InvalidDefinition::new(field, error.to_string()))?;
         if let Some(Err(refused)) = url.map(|url| app.registry.egress.check_url(&url)) {
-            // What is refused is named, but a variable's value is not for the one who writes an entry to read.
+            // The message names the refused address, but must not reveal the value of a variable.
             let variable = template
                 .references()
                 .find(|reference| reference.source == Source::Env);
@@ -256,19 +261,19 @@ fn checked(app: &App, definition: Definition) -> Result<Entry, Fault> {
                     )
                 },
             );
-            return Err(Fault::new(field, reason));
+            return Err(InvalidDefinition::new(field, reason));
         }
     }
     Ok(entry)
 }
 
-fn unusable(fault: Fault) -> Error {
+fn unusable(fault: InvalidDefinition) -> Error {
     Error::invalid(fault.field, fault.reason)
 }
 
 /// Writes an entry into its row: what is sensitive sealed, the rest as it is.
 async fn fill(app: &App, tenant: TenantId, row: &mut StoredEntry, entry: &Entry) -> Result<()> {
-    row.definition = serde_json::to_string(&entry.open_part()).map_err(Error::internal)?;
+    row.definition = serde_json::to_string(&entry.without_secrets()).map_err(Error::internal)?;
     let sealable = entry.sealable();
     row.sealed = if sealable.is_empty() {
         None
@@ -310,12 +315,12 @@ fn view(row: &StoredEntry, definition: Definition) -> EntryView {
     }
 }
 
-/// Another one for each version, also when an entry is removed and made anew.
+/// The tag of a version. It differs for each version, also when an entry is removed and created again.
 fn etag(row: &StoredEntry) -> String {
     format!("\"{}.{}\"", row.id.simple(), row.version)
 }
 
-fn others_at_it(id: &str) -> Error {
+fn concurrent_change(id: &str) -> Error {
     Error::Busy {
         reason: format!("others are changing MCP server '{id}'; try again"),
         retry_after: std::time::Duration::from_secs(1),

@@ -4,7 +4,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{agents_with, room, secret_context, snapshot, tell};
+use super::{agents_with, check_capacity, secret_context, snapshot, tell};
 use crate::{
     app::App,
     domain::{
@@ -53,7 +53,7 @@ pub async fn put_secret(app: &App, admin: &Admin, name: &str, value: &Secret) ->
         let mut tx = app.db.tenant(admin.tenant()).await?;
         let before = store::secrets::find(&mut tx, name.as_str()).await?;
         if before.is_none() {
-            room(store::secrets::count(&mut tx).await?, "secrets")?;
+            check_capacity(store::secrets::count(&mut tx).await?, "secrets")?;
         }
         drop(tx);
         let (id, version) =

@@ -20,10 +20,10 @@ use crate::{
         server::ClientCredentials,
     },
     egress::Egress,
-    mcp::tokens::{Granted, NoToken, TokenSource, Wanted, fetch},
+    mcp::tokens::{NoToken, TokenGrant, TokenRequest, TokenSource, fetch},
     store::{
         self, Db,
-        access_tokens::{Claimed, StoredToken},
+        access_tokens::{StoredToken, TokenClaim},
     },
 };
 
@@ -31,7 +31,7 @@ use crate::{
 const LEASE: Duration = Duration::from_secs(15);
 /// How long the database may take; without it each process gets its own.
 const DATABASE: Duration = Duration::from_secs(3);
-/// How long somebody waits for what another replica gets, and how often they look.
+/// How long a process waits for the token that another replica fetches, and how often it polls.
 const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -43,18 +43,18 @@ struct TokenStore {
 
 /// What is sealed. Two entries may name the same client with different secrets; neither gets the other's token.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct SealedToken {
     token: String,
     /// Hex of the SHA-256 of the secret that it was got with.
     secret_sha256: String,
 }
 
-enum Found {
-    Token(Granted),
-    /// It is ours to get one.
-    Ours(Claimed),
-    /// Somebody else is about to.
-    Theirs,
+enum TokenLookup {
+    Token(TokenGrant),
+    /// This process may fetch a token.
+    MayFetch(TokenClaim),
+    /// Another replica is fetching the token.
+    BeingFetched,
 }
 
 /// Where this process's connections get their tokens.
@@ -72,14 +72,14 @@ pub fn source(db: Db, keys: Keys, egress: Egress, tasks: TaskTracker) -> TokenSo
 }
 
 impl TokenStore {
-    async fn token(&self, wanted: &Wanted) -> Result<Granted, NoToken> {
+    async fn token(&self, wanted: &TokenRequest) -> Result<TokenGrant, NoToken> {
         if !self.keys.has_ring() {
             return fetch(&self.egress, &wanted.credentials).await;
         }
         match self.shared(wanted).await {
-            Ok(Found::Token(granted)) => Ok(granted),
-            Ok(Found::Ours(claim)) => self.got(wanted, &claim).await,
-            Ok(Found::Theirs) => {
+            Ok(TokenLookup::Token(granted)) => Ok(granted),
+            Ok(TokenLookup::MayFetch(claim)) => self.got(wanted, &claim).await,
+            Ok(TokenLookup::BeingFetched) => {
                 tracing::warn!(tenant = %wanted.tenant, "no other replica got an access token in time; getting one alone");
                 fetch(&self.egress, &wanted.credentials).await
             }
@@ -91,14 +91,14 @@ impl TokenStore {
     }
 
     /// A token that is there, or the right to get one; waits for whoever is about to.
-    async fn shared(&self, wanted: &Wanted) -> Result<Found> {
+    async fn shared(&self, wanted: &TokenRequest) -> Result<TokenLookup> {
         let until = tokio::time::Instant::now() + PATIENCE;
         loop {
             let looked = tokio::time::timeout(DATABASE, self.look(wanted)).await;
             match looked.map_err(|_| {
                 Error::Unavailable("the database does not answer in time".to_owned())
             })?? {
-                Found::Theirs if tokio::time::Instant::now() < until => {
+                TokenLookup::BeingFetched if tokio::time::Instant::now() < until => {
                     tokio::time::sleep(LOOK).await;
                 }
                 found => return Ok(found),
@@ -106,7 +106,7 @@ impl TokenStore {
         }
     }
 
-    async fn look(&self, wanted: &Wanted) -> Result<Found> {
+    async fn look(&self, wanted: &TokenRequest) -> Result<TokenLookup> {
         let request = request(&wanted.credentials);
         let mut tx = self.db.tenant(wanted.tenant).await?;
         let stored = store::access_tokens::get(&mut tx, &request).await?;
@@ -120,7 +120,7 @@ impl TokenStore {
                         good_for: life,
                         ..
                     } = stored;
-                    return Ok(Found::Token(Granted {
+                    return Ok(TokenLookup::Token(TokenGrant {
                         token,
                         life,
                         version,
@@ -133,11 +133,11 @@ impl TokenStore {
         let claimed =
             store::access_tokens::claim(&mut tx, wanted.tenant, &request, useless, LEASE).await?;
         tx.commit().await?;
-        Ok(claimed.map_or(Found::Theirs, Found::Ours))
+        Ok(claimed.map_or(TokenLookup::BeingFetched, TokenLookup::MayFetch))
     }
 
     /// What was sealed; `None` when it cannot be opened any more, or was got with another secret.
-    async fn opened(&self, wanted: &Wanted, stored: &StoredToken) -> Result<Option<Secret>> {
+    async fn opened(&self, wanted: &TokenRequest, stored: &StoredToken) -> Result<Option<Secret>> {
         let context = contexts::of_access_token(wanted.tenant, stored.id, stored.version);
         let text = match self
             .keys
@@ -149,13 +149,13 @@ impl TokenStore {
             Err(Error::Conflict(_)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let kept: Kept = serde_json::from_str(text.expose()).map_err(Error::internal)?;
+        let kept: SealedToken = serde_json::from_str(text.expose()).map_err(Error::internal)?;
         Ok((kept.secret_sha256 == secret_sha256(&wanted.credentials))
             .then(|| Secret::new(kept.token)))
     }
 
     /// Gets a token under a claim and leaves it to all.
-    async fn got(&self, wanted: &Wanted, claim: &Claimed) -> Result<Granted, NoToken> {
+    async fn got(&self, wanted: &TokenRequest, claim: &TokenClaim) -> Result<TokenGrant, NoToken> {
         let granted = fetch(&self.egress, &wanted.credentials).await;
         let left = match &granted {
             Ok(granted) => tokio::time::timeout(DATABASE, self.keep(wanted, claim, granted)).await,
@@ -172,12 +172,17 @@ impl TokenStore {
             Err(_) => false,
         };
         let version = if kept { claim.version + 1 } else { 0 };
-        granted.map(|granted| Granted { version, ..granted })
+        granted.map(|granted| TokenGrant { version, ..granted })
     }
 
-    async fn keep(&self, wanted: &Wanted, claim: &Claimed, granted: &Granted) -> Result<bool> {
+    async fn keep(
+        &self,
+        wanted: &TokenRequest,
+        claim: &TokenClaim,
+        granted: &TokenGrant,
+    ) -> Result<bool> {
         let token = granted.token.expose().to_owned();
-        let kept = Kept {
+        let kept = SealedToken {
             token,
             secret_sha256: secret_sha256(&wanted.credentials),
         };
@@ -190,14 +195,14 @@ impl TokenStore {
         Ok(kept)
     }
 
-    async fn release(&self, tenant: TenantId, claim: &Claimed) -> Result<()> {
+    async fn release(&self, tenant: TenantId, claim: &TokenClaim) -> Result<()> {
         let mut tx = self.db.tenant(tenant).await?;
         store::access_tokens::release(&mut tx, claim).await?;
         tx.commit().await
     }
 }
 
-/// Whom it is asked, as whom, for what. The secret is not in it.
+/// A digest of the token endpoint, the client and the requested scope. The secret is not in it.
 fn request(of: &ClientCredentials) -> [u8; 32] {
     let mut digest = Sha256::new();
     for part in [

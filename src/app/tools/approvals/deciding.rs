@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    App, audit, delivery, over, packs, published, recheck, refusal, time_of, turned, unknown,
+    App, apply_vote, audit, closed_reason, delivery, packs, publish_outcome, recheck, refusal,
+    time_of, unknown,
 };
 use crate::{
     domain::{
@@ -16,7 +17,7 @@ use crate::{
     },
     store::{
         self, Tx,
-        approvals::{Change, Page, When, Whose},
+        approvals::{ApprovalOwner, Page, Transition, TransitionGuard},
     },
 };
 
@@ -64,7 +65,7 @@ pub async fn decide(
         )));
     }
     if !store::approvals::is_live(&mut tx, id).await? {
-        return Err(Error::Conflict(over(&approval)));
+        return Err(Error::Conflict(closed_reason(&approval)));
     }
     if let Some(reason) = obstacle {
         let ended = revoke(app, tx, &approval, &reason).await?;
@@ -90,7 +91,7 @@ pub async fn decide(
         Choice::Approve => None,
     };
     let (approval, delivered) = match to {
-        Some(to) => turned(app, &mut tx, id, to, &vote).await?,
+        Some(to) => apply_vote(app, &mut tx, id, to, &vote).await?,
         None => (
             store::approvals::get(&mut tx, id)
                 .await?
@@ -113,7 +114,7 @@ pub async fn decide(
     )
     .await?;
     tx.commit().await?;
-    published(app, &approval, delivered);
+    publish_outcome(app, &approval, delivered);
     if approval.state == State::Approved {
         // The receiver lives as long as the process works; what is sent after that is found by another.
         let _ = app.approved.send((approval.tenant, approval.id));
@@ -174,7 +175,7 @@ pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId)
         limit: i64::from(app.config.approvals_per_tenant),
     };
     let mut tx = app.db.tenant(tenant).await?;
-    let waiting = store::approvals::list(&mut tx, Whose::Requester(user), page).await?;
+    let waiting = store::approvals::list(&mut tx, ApprovalOwner::Requester(user), page).await?;
     drop(tx);
     for approval in waiting {
         let Err(reason) = recheck::permitted_server(app, &approval).await? else {
@@ -193,8 +194,8 @@ pub async fn revoke_unpermitted(app: &Arc<App>, tenant: TenantId, user: &UserId)
 
 /// Ends a pending request, locked in this transaction, that is not what would run any more.
 async fn revoke(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -> Result<Approval> {
-    let (from, to, when) = (State::Pending, State::Revoked, When::Locked);
-    let change = Change {
+    let (from, to, when) = (State::Pending, State::Revoked, TransitionGuard::Locked);
+    let change = Transition {
         from,
         to,
         when,
@@ -203,7 +204,7 @@ async fn revoke(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -
         window: Duration::ZERO,
     };
     let ended = store::approvals::change(&mut tx, approval.id, &change).await?;
-    let ended = ended.ok_or_else(|| Error::Conflict(over(approval)))?;
+    let ended = ended.ok_or_else(|| Error::Conflict(closed_reason(approval)))?;
     let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
     audit(
         app,
@@ -215,6 +216,6 @@ async fn revoke(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -
     )
     .await?;
     tx.commit().await?;
-    published(app, &ended, delivered);
+    publish_outcome(app, &ended, delivered);
     Ok(ended)
 }

@@ -9,7 +9,7 @@ use super::{App, time_of};
 use crate::{
     app::{
         accounts,
-        runs::opening::{self, OpenedRun, Place, RunRequest},
+        runs::opening::{self, OpenedRun, RunPlacement, RunRequest},
     },
     domain::{
         approval::{Approval, Note, State},
@@ -27,12 +27,12 @@ use crate::{
 };
 
 /// A message and perhaps a run, written but not yet committed.
-pub enum Delivered {
+pub enum OutcomeMessage {
     Message(ConversationId, Event),
     Run(Box<OpenedRun>),
 }
 
-impl Delivered {
+impl OutcomeMessage {
     /// After the commit: tells the listeners and starts the run.
     pub(super) fn publish(self, app: &App, tenant: TenantId) {
         match self {
@@ -49,7 +49,7 @@ pub(super) async fn deliver(
     tx: &mut Tx,
     approval: &Approval,
     result: Option<&str>,
-) -> Result<Option<Delivered>> {
+) -> Result<Option<OutcomeMessage>> {
     let Some(id) = approval.conversation else {
         return Ok(None);
     };
@@ -61,7 +61,7 @@ pub(super) async fn deliver(
     let pack = app.library.get(&approval.agent);
     let for_model =
         approval.follow_up && pack.is_some_and(|pack| pack.llm.provider != Provider::None);
-    // Whoever stops a run wants to hear no more of it now; its model reads of this when it is asked something again.
+    // A user who stops a run wants no answer now; the model reads of this outcome in the next turn.
     // A run of its own is for somebody who is still signed in, with what they may do now.
     let principal = accounts::newest_claims::current(tx, &approval.principal).await?;
     let follow_up = principal
@@ -74,7 +74,9 @@ pub(super) async fn deliver(
             conversation: &conversation,
             principal: &principal,
             kind: RunKind::Turn,
-            place: approval.run.map_or(Place::Alone, Place::WithRun),
+            place: approval
+                .run
+                .map_or(RunPlacement::Alone, RunPlacement::WithRun),
             role: Role::System,
             parts: &parts,
             for_model,
@@ -82,11 +84,11 @@ pub(super) async fn deliver(
         };
         // A turn that waits already reads this message too: it starts to read under the lock that is held here.
         let opened = opening::open(app, tx, &request).await?;
-        return Ok(Some(Delivered::Run(Box::new(opened))));
+        return Ok(Some(OutcomeMessage::Run(Box::new(opened))));
     }
     let (mut run, mut run_ordinal) = (None, 0);
     if let (true, Some(asked)) = (for_model, approval.run)
-        && let Some((_, ordinal, _)) = store::approvals::origin(tx, asked).await?
+        && let Some((_, ordinal, _)) = store::approvals::run_origin(tx, asked).await?
     {
         (run, run_ordinal) = (Some(asked), ordinal);
     }
@@ -98,10 +100,10 @@ pub(super) async fn deliver(
         for_model,
     };
     let (_, event) = store::messages::append(tx, approval.tenant, id, message).await?;
-    Ok(Some(Delivered::Message(id, event)))
+    Ok(Some(OutcomeMessage::Message(id, event)))
 }
 
-/// How a request stands, for its requester.
+/// The state of a request, for its requester.
 pub(super) fn note(app: &App, approval: &Approval, result: Option<&str>) -> Note {
     Note {
         id: approval.id,
@@ -120,10 +122,10 @@ pub(super) fn note(app: &App, approval: &Approval, result: Option<&str>) -> Note
     }
 }
 
-/// How a request stands, in words for `reader`.
+/// The state of a request in words for `reader`.
 pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String {
     let pack = app.library.get(&approval.agent);
-    let texts = texts::of_any(pack.as_deref(), reader);
+    let texts = texts::for_optional_pack(pack.as_deref(), reader);
     let mine = reader.user == *approval.requester();
     let key = match (approval.state, &approval.recorded) {
         (_, Some(recorded)) if recorded.happened => Key::ApprovalHappened,
@@ -161,5 +163,5 @@ pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String
         ("reason", approval.reason.as_deref().unwrap_or_default()),
         ("note", note.unwrap_or_default()),
     ];
-    texts.say(key, &values).trim_end().to_owned()
+    texts.render(key, &values).trim_end().to_owned()
 }

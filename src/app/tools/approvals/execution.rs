@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 
-use super::{App, audit, changed, context, delivery, published};
+use super::{App, audit, changed, context, delivery, publish_outcome};
 use crate::{
     domain::{
         approval::{Approval, State},
@@ -19,7 +19,7 @@ use crate::{
     },
     store::{
         self,
-        approvals::{Change, When},
+        approvals::{Transition, TransitionGuard},
         audit::AuditRow,
     },
 };
@@ -149,7 +149,7 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
             (ended.server.as_str(), ended.tool.as_str()),
             resource::links_in(raw),
         );
-        store::resources::keep(&mut tx, ended.tenant, session, whose, &links).await?;
+        store::resources::insert(&mut tx, ended.tenant, session, whose, &links).await?;
     }
     audit(
         app,
@@ -161,7 +161,7 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
     )
     .await?;
     tx.commit().await?;
-    published(app, &ended, delivered);
+    publish_outcome(app, &ended, delivered);
     Ok(())
 }
 
@@ -192,7 +192,7 @@ async fn keep_evidence(app: &App, approval: &Approval, result: &ToolResult) -> R
     Ok(())
 }
 
-/// What would run is not what was approved: it does not run.
+/// Ends a request whose call is not the approved one any more; the call is not made.
 pub async fn revoke(app: &Arc<App>, approval: &Claimed, reason: &str) -> Result<()> {
     settle(
         app,
@@ -205,8 +205,8 @@ pub async fn revoke(app: &Arc<App>, approval: &Claimed, reason: &str) -> Result<
     Ok(())
 }
 
-/// It cannot be sent just now. Nothing was, so it is tried again a little later.
-pub async fn put_off(app: &App, approval: &Claimed) -> Result<()> {
+/// Postpones a call that cannot be sent now. It was not sent, so it is tried again a little later.
+pub async fn postpone(app: &App, approval: &Claimed) -> Result<()> {
     let mut tx = app.db.tenant(approval.tenant).await?;
     store::approvals::release(&mut tx, approval, PAUSE).await?;
     tx.commit().await
@@ -228,10 +228,10 @@ pub async fn withdraw(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Resul
         None => (State::Cancelled, "approval.cancelled"),
         Some(_) => (State::Revoked, "approval.revoked"),
     };
-    let change = Change {
+    let change = Transition {
         by: Some(&by).filter(|_| to == State::Cancelled),
         reason: Some(approval.withdrawn_reason()),
-        ..due(State::Pending, to, When::Locked)
+        ..due(State::Pending, to, TransitionGuard::Locked)
     };
     let Some(ended) = store::approvals::change(&mut tx, id, &change).await? else {
         return Ok(false);
@@ -239,7 +239,7 @@ pub async fn withdraw(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Resul
     let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
     audit(app, &mut tx, &ended, action, &by, change.reason).await?;
     tx.commit().await?;
-    published(app, &ended, delivered);
+    publish_outcome(app, &ended, delivered);
     Ok(true)
 }
 
@@ -249,7 +249,7 @@ pub async fn expire(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<
         app,
         tenant,
         id,
-        due(State::Pending, State::Expired, When::Overdue),
+        due(State::Pending, State::Expired, TransitionGuard::Overdue),
         "approval.expired",
     )
     .await
@@ -261,19 +261,23 @@ pub async fn lapse(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<b
         app,
         tenant,
         id,
-        due(State::Approved, State::Lapsed, When::Stale),
+        due(State::Approved, State::Lapsed, TransitionGuard::Stale),
         "approval.lapsed",
     )
     .await
 }
 
-/// Ends a request whose executor gives no sign of life. It may have been sent, so it is never sent again.
+/// Ends a request whose executor is dead. The call may have been sent, so it is never sent again.
 pub async fn give_up(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Result<bool> {
     settle(
         app,
         tenant,
         id,
-        due(State::Executing, State::OutcomeUnknown, When::Lost),
+        due(
+            State::Executing,
+            State::OutcomeUnknown,
+            TransitionGuard::Lost,
+        ),
         "approval.executed",
     )
     .await
@@ -283,7 +287,7 @@ async fn settle(
     app: &Arc<App>,
     tenant: TenantId,
     id: ApprovalId,
-    change: Change<'_>,
+    change: Transition<'_>,
     action: &'static str,
 ) -> Result<bool> {
     let mut tx = app.db.tenant(tenant).await?;
@@ -294,12 +298,12 @@ async fn settle(
     let program = UserId(SYSTEM.into());
     audit(app, &mut tx, &ended, action, &program, change.reason).await?;
     tx.commit().await?;
-    published(app, &ended, delivered);
+    publish_outcome(app, &ended, delivered);
     Ok(true)
 }
 
-fn due(from: State, to: State, when: When) -> Change<'static> {
-    Change {
+fn due(from: State, to: State, when: TransitionGuard) -> Transition<'static> {
+    Transition {
         from,
         to,
         when,
@@ -309,16 +313,16 @@ fn due(from: State, to: State, when: When) -> Change<'static> {
     }
 }
 
-fn held<'a>(approval: &Approval, to: State, reason: Option<&'a str>) -> Change<'a> {
+fn held<'a>(approval: &Approval, to: State, reason: Option<&'a str>) -> Transition<'a> {
     let from = if matches!(to, State::Executing | State::Revoked) {
         State::Approved
     } else {
         State::Executing
     };
-    Change {
+    Transition {
         from,
         to,
-        when: When::Held(approval.fence),
+        when: TransitionGuard::Held(approval.fence),
         reason,
         by: None,
         window: Duration::ZERO,

@@ -15,7 +15,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::{App, decidable_count, own_open_count, power, view, view::View};
+use super::{App, decidable_count, own_open_count, power, view, view::ApprovalView};
 use crate::{
     domain::{
         approval::{Approval, State},
@@ -25,7 +25,7 @@ use crate::{
     },
     store::{
         self,
-        approvals::{Page, Whose},
+        approvals::{ApprovalOwner, Page},
     },
 };
 
@@ -33,7 +33,7 @@ use crate::{
 const OVERLAP: time::Duration = time::Duration::seconds(5);
 /// Rows read at once.
 const PAGE: i64 = 100;
-/// Looks without any news: roles and packs change, too.
+/// How often rows are read without a notification: roles and packs change, too.
 const LOOK: Duration = Duration::from_secs(15);
 
 /// How many requests concern a user.
@@ -45,13 +45,13 @@ pub struct Badge {
     pub my_approval_requests: i64,
 }
 
-pub enum News {
+pub enum ApprovalUpdate {
     Badge(Badge),
-    Approval(Box<View>),
+    Approval(Box<ApprovalView>),
 }
 
-impl News {
-    /// To come back with.
+impl ApprovalUpdate {
+    /// The id with which a client resumes the stream.
     pub fn id(&self) -> Option<String> {
         match self {
             Self::Badge(_) => None,
@@ -64,7 +64,7 @@ impl News {
 }
 
 /// A listener's place.
-pub struct Listening {
+pub struct ApprovalStream {
     app: Arc<App>,
     principal: Principal,
     changed: watch::Receiver<()>,
@@ -73,7 +73,7 @@ pub struct Listening {
     /// What was told of the last while.
     told: HashMap<ApprovalId, OffsetDateTime>,
     badge: Option<Badge>,
-    ready: VecDeque<News>,
+    ready: VecDeque<ApprovalUpdate>,
 }
 
 /// Listens from what `last` names on; absent: with what is open now.
@@ -81,10 +81,10 @@ pub async fn listen(
     app: &Arc<App>,
     principal: &Principal,
     last: Option<&str>,
-) -> Result<Listening> {
+) -> Result<ApprovalStream> {
     // Watch first, look second: nothing falls in between.
     let changed = app.live.watch_approvals(principal.tenant);
-    let mut listening = Listening {
+    let mut listening = ApprovalStream {
         app: app.clone(),
         principal: principal.clone(),
         changed,
@@ -101,15 +101,15 @@ pub async fn listen(
     Ok(listening)
 }
 
-/// The time in an id of [`News::id`]; the rest of it only tells two changes of one moment apart.
+/// The time in an id of [`ApprovalUpdate::id`]; the rest of it only tells two changes of one moment apart.
 pub fn moment(id: &str) -> Option<OffsetDateTime> {
     let micros: i128 = id.split('-').next()?.parse().ok()?;
     OffsetDateTime::from_unix_timestamp_nanos(micros.checked_mul(1000)?).ok()
 }
 
-impl Listening {
+impl ApprovalStream {
     /// The next piece of news; `None` when the process stops.
-    pub async fn next(&mut self) -> Result<Option<News>> {
+    pub async fn next(&mut self) -> Result<Option<ApprovalUpdate>> {
         loop {
             if let Some(news) = self.ready.pop_front() {
                 return Ok(Some(news));
@@ -123,7 +123,7 @@ impl Listening {
         }
     }
 
-    /// What is open and concerns the user, for one who comes for the first time.
+    /// The open requests that concern the user, for a new listener.
     async fn begin(&mut self) -> Result<()> {
         let power = power(&self.app, &self.principal).await?;
         let page = |state| Page {
@@ -135,7 +135,7 @@ impl Listening {
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         let mut open = Vec::new();
         for state in [State::Pending, State::Approved, State::Executing] {
-            let own = Whose::Requester(&self.principal.user);
+            let own = ApprovalOwner::Requester(&self.principal.user);
             open.extend(store::approvals::list(&mut tx, own, page(Some(state))).await?);
         }
         if let Some(power) = &power {
@@ -143,7 +143,9 @@ impl Listening {
                 undecided: true,
                 ..page(None)
             };
-            open.extend(store::approvals::list(&mut tx, Whose::Approver(power), undecided).await?);
+            open.extend(
+                store::approvals::list(&mut tx, ApprovalOwner::Approver(power), undecided).await?,
+            );
         }
         let changed = store::approvals::changed_last(&mut tx, &[self.principal.tenant]).await?;
         let newest = changed.first().and_then(|(_, (newest, _))| *newest);
@@ -165,7 +167,7 @@ impl Listening {
             my_approval_requests,
         };
         if self.badge.replace(badge) != Some(badge) {
-            self.ready.push_front(News::Badge(badge));
+            self.ready.push_front(ApprovalUpdate::Badge(badge));
         }
         let power = power(&self.app, &self.principal).await?;
         let mut at = self.from.checked_sub(OVERLAP).unwrap_or(self.from);
@@ -200,8 +202,11 @@ impl Listening {
             self.from = self.from.max(approval.changed_at);
         }
         let views = view::of(&self.app, &self.principal, found).await?;
-        self.ready
-            .extend(views.into_iter().map(|view| News::Approval(Box::new(view))));
+        self.ready.extend(
+            views
+                .into_iter()
+                .map(|view| ApprovalUpdate::Approval(Box::new(view))),
+        );
         Ok(())
     }
 }

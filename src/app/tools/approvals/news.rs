@@ -1,5 +1,5 @@
-//! What others are told of a request outside of the chat: the tenant's webhooks, in the transaction of what
-//! happened. Never the arguments; whoever may see those follows the link.
+//! What the tenant's webhooks are told of a request, in the transaction of the change. The message never
+//! contains the arguments; a receiver with access follows the link.
 
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use crate::{
     store::{self, Tx},
 };
 
-/// Where a person finds the request: as the operator says, else in the API.
+/// The address of the request: as the operator has configured it, else in the API.
 pub(super) fn link(app: &App, id: ApprovalId) -> String {
     if app.config.approval_url.is_empty() {
         format!(

@@ -1,5 +1,5 @@
-//! Whether a request is still what it was when it was made: looked at when somebody approves it, and again when it
-//! runs. What has changed since revokes it; nobody consented to that.
+//! Checks that a request still matches the call that was requested: when it is approved, and again when it
+//! runs. A change since then revokes the request, because the approver did not consent to the change.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 #[derive(Debug, Serialize)]
-pub struct View {
+pub struct ApprovalView {
     pub id: ApprovalId,
     /// What people type.
     pub code: String,
@@ -27,7 +27,7 @@ pub struct View {
     pub agent: String,
     pub server: String,
     pub tool: String,
-    /// What the server says of the tool. Nobody has checked it.
+    /// How the server describes the tool. The description is not verified.
     pub server_says: ServerSays,
     pub requester: Person,
     /// Exactly what runs when it is approved. Only when one request is looked at.
@@ -37,14 +37,14 @@ pub struct View {
     pub args_sha256: String,
     /// The roles that may decide.
     pub approvers: Vec<String>,
-    /// So many people have to approve.
+    /// How many people must approve.
     pub min_approvals: u32,
     /// Whether its requester may decide it, holding one of the roles.
     pub self_approval: bool,
     pub votes: Vec<VoteView>,
-    /// Whether the one who asks may decide it now.
+    /// Whether the caller may decide it now.
     pub decidable: bool,
-    /// Whether the one who asks made it.
+    /// Whether the caller made it.
     pub own: bool,
     /// Where its outcome is told; only its requester sees it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct View {
     pub decided_at: Option<OffsetDateTime>,
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    /// From this moment on nobody can approve it.
+    /// From this moment on it cannot be approved.
     #[serde(with = "time::serde::rfc3339")]
     pub expires_at: OffsetDateTime,
     #[serde(with = "time::serde::rfc3339")]
@@ -75,9 +75,9 @@ pub struct View {
     pub evidence: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Recorded>,
-    /// How it stands, in words for the one who asks.
+    /// Its state, in words for the caller.
     pub text: String,
-    /// Where people find it.
+    /// The address of the request, for people.
     pub link: String,
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn of(
     app: &App,
     reader: &Principal,
     approvals: Vec<Approval>,
-) -> Result<Vec<View>> {
+) -> Result<Vec<ApprovalView>> {
     if approvals.is_empty() {
         return Ok(Vec::new());
     }
@@ -141,20 +141,20 @@ pub(super) async fn of(
             && power
                 .as_ref()
                 .is_some_and(|power| power.may_decide(&approval));
-        shown(app, reader, approval, votes, decidable)
+        build_view(app, reader, approval, votes, decidable)
     };
     Ok(approvals.into_iter().map(view).collect())
 }
 
-fn shown(
+fn build_view(
     app: &App,
     reader: &Principal,
     approval: Approval,
     votes: Vec<VoteView>,
     decidable: bool,
-) -> View {
+) -> ApprovalView {
     let own = reader.user == *approval.requester();
-    View {
+    ApprovalView {
         text: delivery::said(app, &approval, reader),
         link: news::link(app, approval.id),
         id: approval.id,

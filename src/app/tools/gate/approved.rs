@@ -7,11 +7,11 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::send::{Caller, Destination, Permit, resolve_connection};
+use super::send::{CallContext, Destination, Permit, resolve_connection};
 use crate::{
     app::{
         App,
-        servers::credentials::{self, Connection},
+        servers::credentials::{self, ResolvedConnection},
         tools::approvals::{
             execution::{self, Claimed},
             recheck::{permitted_server, same_tool},
@@ -28,14 +28,14 @@ use crate::{
 };
 
 /// Why it is not sent.
-enum Held {
+enum NotSent {
     /// It never will be: this is not what was approved.
     Revoked(String),
     /// Not now; nothing was sent.
     Later,
 }
 
-impl From<Error> for Held {
+impl From<Error> for NotSent {
     /// Nothing was sent, so what went wrong on our side is tried again.
     fn from(error: Error) -> Self {
         tracing::warn!(
@@ -47,7 +47,7 @@ impl From<Error> for Held {
 }
 
 /// What is sent, and where.
-struct Ready {
+struct PreparedCall {
     spec: Arc<ServerSpec>,
     destination: Destination,
     arguments: Box<RawValue>,
@@ -62,14 +62,14 @@ pub async fn call(
 ) -> Result<Option<ToolResult>> {
     let ready = match checked(app, approval).await {
         Ok(ready) => ready,
-        Err(Held::Revoked(reason)) => {
+        Err(NotSent::Revoked(reason)) => {
             return execution::revoke(app, approval, &reason)
                 .await
                 .map(|()| None);
         }
-        Err(Held::Later) => return execution::put_off(app, approval).await.map(|()| None),
+        Err(NotSent::Later) => return execution::postpone(app, approval).await.map(|()| None),
     };
-    let Ready {
+    let PreparedCall {
         spec,
         destination,
         arguments,
@@ -92,8 +92,8 @@ pub async fn call(
     Ok(Some(permit.into_result(&approval.call_id, answer)))
 }
 
-fn caller<'a>(app: &'a Arc<App>, approval: &'a Approval) -> Caller<'a> {
-    Caller {
+fn caller<'a>(app: &'a Arc<App>, approval: &'a Approval) -> CallContext<'a> {
+    CallContext {
         app,
         principal: &approval.principal,
         agent: &approval.agent,
@@ -102,26 +102,26 @@ fn caller<'a>(app: &'a Arc<App>, approval: &'a Approval) -> Caller<'a> {
     }
 }
 
-async fn checked(app: &Arc<App>, approval: &Claimed) -> Result<Ready, Held> {
+async fn checked(app: &Arc<App>, approval: &Claimed) -> Result<PreparedCall, NotSent> {
     if approval.withdrawn_by.is_some() {
-        return Err(Held::Revoked(approval.withdrawn_reason().to_owned()));
+        return Err(NotSent::Revoked(approval.withdrawn_reason().to_owned()));
     }
     let spec = permitted_server(app, approval)
         .await?
-        .map_err(Held::Revoked)?;
+        .map_err(NotSent::Revoked)?;
     let destination = connect(app, approval, &spec).await?;
     same_tool(&tools(app, approval, &spec, &destination).await?, approval)
-        .map_err(Held::Revoked)?;
+        .map_err(NotSent::Revoked)?;
     let arguments = match execution::arguments(app, approval).await {
         Ok(arguments) => arguments,
         Err(Error::Conflict(_)) => {
-            return Err(Held::Revoked(
+            return Err(NotSent::Revoked(
                 "its arguments cannot be opened any more".to_owned(),
             ));
         }
         Err(error) => return Err(error.into()),
     };
-    Ok(Ready {
+    Ok(PreparedCall {
         spec,
         destination,
         arguments,
@@ -135,8 +135,8 @@ async fn tools(
     approval: &Approval,
     spec: &ServerSpec,
     destination: &Destination,
-) -> Result<Vec<Arc<Tool>>, Held> {
-    let Destination::Server(Connection { key, spec: target }) = destination else {
+) -> Result<Vec<Arc<Tool>>, NotSent> {
+    let Destination::Server(ResolvedConnection { key, spec: target }) = destination else {
         return Ok(app.orchestrator.tools().to_vec());
     };
     match app.mcp.discover(key, target).await {
@@ -145,13 +145,13 @@ async fn tools(
             if spec.access_mode == AccessMode::UserControlled {
                 credentials::reject(app, &approval.principal, key).await?;
             }
-            Err(Held::Revoked(
+            Err(NotSent::Revoked(
                 "the server does not accept the credential any more".to_owned(),
             ))
         }
         Err(error) => {
             tracing::info!(approval = %approval.id, %error, "the server of an approved call cannot be reached");
-            Err(Held::Later)
+            Err(NotSent::Later)
         }
     }
 }
@@ -160,9 +160,10 @@ async fn connect(
     app: &Arc<App>,
     approval: &Approval,
     spec: &Arc<ServerSpec>,
-) -> Result<Destination, Held> {
-    let changed = || Held::Revoked("its requester's credential has changed; ask again".to_owned());
-    let gone = || Held::Revoked("the run that asked for it is gone".to_owned());
+) -> Result<Destination, NotSent> {
+    let changed =
+        || NotSent::Revoked("its requester's credential has changed; ask again".to_owned());
+    let gone = || NotSent::Revoked("the run that asked for it is gone".to_owned());
     let is_built_in = app.orchestrator.is(spec);
     if is_built_in && approval.run.is_none() {
         return Err(gone());

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     Call, connect, denied, refused,
-    send::{Caller, Permit, counted_result},
+    send::{CallContext, Permit, counted_result},
     unknown,
 };
 use crate::{
@@ -43,7 +43,7 @@ const MAX_SENDS: usize = 4;
 const MAX_ROUNDS: i32 = 5;
 
 /// A call that passed the gate.
-pub(super) struct Ready<'a> {
+pub(super) struct AdmittedCall<'a> {
     pub permit: Permit<'a>,
     pub tool: &'a str,
     pub arguments: Box<RawValue>,
@@ -52,7 +52,7 @@ pub(super) struct Ready<'a> {
 }
 
 /// A call whose user has answered.
-pub struct Answered {
+pub struct AnsweredCall {
     /// The credential of the connection that the server asked on.
     pub credential: String,
     pub arguments: Box<RawValue>,
@@ -64,13 +64,13 @@ pub struct Answered {
 pub(super) async fn make(
     app: &Arc<App>,
     call: &Call<'_>,
-    ready: Ready<'_>,
+    ready: AdmittedCall<'_>,
     mut answer: Option<Answer>,
 ) -> ToolResult {
     let live = call.elicitation.is_some_and(|target| target.live);
     let draft = call.elicitation.map(|target| draft(call, &ready, target));
     let (principal, arguments) = (call.principal, &*ready.arguments);
-    let asking = draft.map(|draft| Asking {
+    let asking = draft.map(|draft| CallQuestions {
         app,
         principal,
         arguments,
@@ -110,12 +110,12 @@ pub(super) async fn make(
             _ => return ready.permit.into_result(call.call_id, sent),
         };
         let result = match asked {
-            Asked::Answer(given) => {
+            QuestionOutcome::Answer(given) => {
                 answer = Some(given);
                 continue;
             }
-            Asked::User => awaiting_input(call),
-            Asked::Failed(reason) => failed(call, &reason),
+            QuestionOutcome::User => awaiting_input(call),
+            QuestionOutcome::Failed(reason) => failed(call, &reason),
         };
         ready.permit.end(result.status);
         return result;
@@ -126,7 +126,7 @@ pub(super) async fn make(
 }
 
 /// What comes of questions that a call was answered with.
-enum Asked {
+enum QuestionOutcome {
     /// They need no user.
     Answer(Answer),
     /// The user is being asked, and the call is over.
@@ -135,7 +135,7 @@ enum Asked {
 }
 
 /// The row of a question in the course of a call.
-fn draft(call: &Call<'_>, ready: &Ready<'_>, target: ElicitationTarget) -> Elicitation {
+fn draft(call: &Call<'_>, ready: &AdmittedCall<'_>, target: ElicitationTarget) -> Elicitation {
     Elicitation {
         id: Uuid::nil(),
         conversation: target.conversation,
@@ -159,7 +159,7 @@ fn draft(call: &Call<'_>, ready: &Ready<'_>, target: ElicitationTarget) -> Elici
 }
 
 /// The questions of one call.
-struct Asking<'a> {
+struct CallQuestions<'a> {
     app: &'a Arc<App>,
     principal: &'a Principal,
     arguments: &'a RawValue,
@@ -167,7 +167,7 @@ struct Asking<'a> {
     draft: Elicitation,
 }
 
-impl Asking<'_> {
+impl CallQuestions<'_> {
     /// The row and the request of questions that the user is asked.
     fn elicitation(&self, input: &InputRequired, questions: &[Question]) -> (Elicitation, Request) {
         let request = Request {
@@ -187,17 +187,17 @@ impl Asking<'_> {
     }
 
     /// Asks what the server wants to know before it goes on. The call is over.
-    async fn ask(&self, input: &InputRequired) -> Asked {
+    async fn ask(&self, input: &InputRequired) -> QuestionOutcome {
         let questions = match &input.questions {
             Ok(questions) if questions.is_empty() => {
                 let state = input.state.clone();
-                return Asked::Answer(Answer {
+                return QuestionOutcome::Answer(Answer {
                     state,
                     ..Answer::default()
                 });
             }
             Ok(_) if self.draft.round > MAX_ROUNDS => {
-                return Asked::Failed(format!(
+                return QuestionOutcome::Failed(format!(
                     "the server asked the user {MAX_ROUNDS} times and asks again"
                 ));
             }
@@ -205,8 +205,8 @@ impl Asking<'_> {
             Err(refusal) => {
                 self.notify_refused(refusal).await;
                 return match refusal {
-                    Refusal::Secret(_) => Asked::Answer(declined(input)),
-                    Refusal::Unanswerable(why) => Asked::Failed(format!(
+                    Refusal::Secret(_) => QuestionOutcome::Answer(declined(input)),
+                    Refusal::Unanswerable(why) => QuestionOutcome::Failed(format!(
                         "the server asks for {why}, which nobody can answer here"
                     )),
                 };
@@ -214,15 +214,15 @@ impl Asking<'_> {
         };
         let (elicitation, request) = self.elicitation(input, questions);
         match elicitations::ask(self.app, self.principal, elicitation, &request).await {
-            Ok(true) => Asked::User,
-            Ok(false) => Asked::Failed(
+            Ok(true) => QuestionOutcome::User,
+            Ok(false) => QuestionOutcome::Failed(
                 "the server asks the user for input, and another question is open in the chat already. When that one \
                  is answered, make this call again"
                     .to_owned(),
             ),
             Err(error) => {
-                log_unkept(error);
-                Asked::Failed(
+                log_store_failure(error);
+                QuestionOutcome::Failed(
                     "the server asks the user for input, and the question could not be kept"
                         .to_owned(),
                 )
@@ -290,7 +290,7 @@ impl Asking<'_> {
                 Some(declined(input))
             }
             Err(error) => {
-                log_unkept(error);
+                log_store_failure(error);
                 None
             }
         }
@@ -313,7 +313,7 @@ fn declined(input: &InputRequired) -> Answer {
     Answer::dismissed(&input.keys, Dismissal::Decline, input.state.clone())
 }
 
-fn log_unkept(error: Error) {
+fn log_store_failure(error: Error) {
     let error = format!("{:#}", anyhow::Error::from(error));
     tracing::error!(error, "a question could not be kept");
 }
@@ -326,7 +326,7 @@ pub fn opening_line(
     elicitation: &Elicitation,
     arguments: &RawValue,
 ) -> AuditRow {
-    let caller = Caller {
+    let caller = CallContext {
         app,
         principal: &run.principal,
         agent: &elicitation.agent,
@@ -342,8 +342,8 @@ pub fn opening_line(
 }
 
 /// Goes on with a call whose user has answered. Everything that was true when it was made is checked again.
-pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: Answered) -> ToolResult {
-    let super::Target::Pair { server, tool } = call.target else {
+pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: AnsweredCall) -> ToolResult {
+    let super::CallTarget::Pair { server, tool } = call.target else {
         return denied(app, call, unknown(call));
     };
     let Some((spec, named)) = call.toolbox.by_pair(server, tool) else {
@@ -366,7 +366,7 @@ pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: Answered) -> Tool
         let reason = "not executed: the user's credential has changed since the server asked; make the call again";
         return denied(app, call, reason.to_owned());
     }
-    let Answered {
+    let AnsweredCall {
         arguments,
         answer,
         rounds,
@@ -376,7 +376,7 @@ pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: Answered) -> Tool
         Ok(permit) => permit,
         Err(error) => return refused(call, format!("not executed: {error}")),
     };
-    let ready = Ready {
+    let ready = AdmittedCall {
         permit,
         tool: &named.tool.name,
         arguments,

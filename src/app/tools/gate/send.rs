@@ -17,7 +17,7 @@ use crate::{
         platform::audit::Line,
         servers::{
             connections,
-            credentials::{self, Connection},
+            credentials::{self, ResolvedConnection},
             orchestrator::{self, RunCaller},
         },
         tools::{
@@ -35,7 +35,7 @@ use crate::{
         owner::ConnectionOwner,
         policy::Allowed,
         principal::Principal,
-        prompt::{Said, ServerPrompt},
+        prompt::{PromptMessage, ServerPrompt},
         resource::Resource,
         server::{AccessMode, ServerSpec},
         tool::ToolOutcome,
@@ -47,9 +47,9 @@ use crate::{
 /// Bytes of a server's own result that are kept; the model's text of a longer one says that it was cut.
 const MAX_RAW: usize = 1 << 20;
 
-/// Who asks, as a user of which agent, and in which run.
+/// The user of an agent, and the run, that a call is for.
 #[derive(Clone, Copy)]
-pub(super) struct Caller<'a> {
+pub(super) struct CallContext<'a> {
     pub app: &'a Arc<App>,
     pub principal: &'a Principal,
     pub agent: &'a AgentId,
@@ -59,7 +59,7 @@ pub(super) struct Caller<'a> {
 }
 
 pub(super) struct Permit<'a> {
-    caller: Caller<'a>,
+    caller: CallContext<'a>,
     /// As the pack has it.
     server: &'a ServerSpec,
     destination: Destination,
@@ -71,7 +71,7 @@ pub(super) struct Permit<'a> {
 pub(super) enum Destination {
     /// The orchestrator, which is called in process.
     BuiltIn(RunCaller),
-    Server(Connection),
+    Server(ResolvedConnection),
 }
 
 impl Destination {
@@ -84,7 +84,7 @@ impl Destination {
     }
 }
 
-impl<'a> Caller<'a> {
+impl<'a> CallContext<'a> {
     /// An audit line about what this caller asked for. `asked_for` is written as its hash.
     pub(super) fn audit_row(
         &self,
@@ -130,7 +130,7 @@ impl<'a> Caller<'a> {
 impl<'a> Permit<'a> {
     /// For a call that the policy allows without anybody's consent.
     pub(super) fn allowed(
-        caller: Caller<'a>,
+        caller: CallContext<'a>,
         allowed: &Allowed<'a>,
         destination: Destination,
         arguments: &RawValue,
@@ -146,7 +146,7 @@ impl<'a> Permit<'a> {
     /// committed before anything is sent. The inner error says why the request was taken back; `Conflict` when the claim
     /// was lost.
     pub(super) async fn approved(
-        caller: Caller<'a>,
+        caller: CallContext<'a>,
         claimed: &'a Claimed,
         server: &'a ServerSpec,
         destination: Destination,
@@ -172,7 +172,7 @@ impl<'a> Permit<'a> {
 
     /// For a prompt that the toolbox offers, which it decides by the policy for the server's tools.
     pub(super) fn offered(
-        caller: Caller<'a>,
+        caller: CallContext<'a>,
         toolbox: &'a Toolbox,
         (server, prompt): (&'a ServerSpec, &ServerPrompt),
         destination: Destination,
@@ -192,7 +192,7 @@ impl<'a> Permit<'a> {
 
     /// For a resource that a result of a tool linked to, if the toolbox still has the tool.
     pub(super) fn linked(
-        caller: Caller<'a>,
+        caller: CallContext<'a>,
         toolbox: &'a Toolbox,
         (server, tool): (&ServerSpec, &str),
         destination: Destination,
@@ -220,7 +220,7 @@ impl<'a> Permit<'a> {
                 self.send(orchestrator::call(app, caller, tool, arguments, cancel))
                     .await
             }
-            Destination::Server(Connection { key, spec }) => {
+            Destination::Server(ResolvedConnection { key, spec }) => {
                 let options = CallOptions {
                     user: Some(self.caller.principal.user.clone()),
                     ..options
@@ -235,19 +235,19 @@ impl<'a> Permit<'a> {
         &self,
         name: &str,
         arguments: &Map<String, Value>,
-    ) -> Result<Vec<Said>, CallError> {
-        let Connection { key, spec } = self.connection()?;
+    ) -> Result<Vec<PromptMessage>, CallError> {
+        let ResolvedConnection { key, spec } = self.connection()?;
         let mcp = &self.caller.app.mcp;
         self.send(mcp.prompt(key, spec, name, arguments)).await
     }
 
     pub(super) async fn resource(&self, uri: &str) -> Result<Resource, CallError> {
-        let Connection { key, spec } = self.connection()?;
+        let ResolvedConnection { key, spec } = self.connection()?;
         self.send(self.caller.app.mcp.resource(key, spec, uri))
             .await
     }
 
-    fn connection(&self) -> Result<&Connection, CallError> {
+    fn connection(&self) -> Result<&ResolvedConnection, CallError> {
         match &self.destination {
             Destination::Server(connection) => Ok(connection),
             Destination::BuiltIn(_) => Err(CallError::NotSent(
@@ -266,7 +266,7 @@ impl<'a> Permit<'a> {
             && self.server.access_mode == AccessMode::UserControlled
             && let Destination::Server(connection) = &self.destination
         {
-            let Caller { app, principal, .. } = self.caller;
+            let CallContext { app, principal, .. } = self.caller;
             let rejected = credentials::reject(app, principal, &connection.key).await;
             if let Err(error) = rejected {
                 tracing::warn!(%error, server = %self.server.id, "a refused credential could not be marked; the next call tries again");
@@ -304,7 +304,7 @@ impl<'a> Permit<'a> {
                 } else {
                     CallStatus::Succeeded
                 };
-                // Not everybody who is shown this takes a NUL for text.
+                // Some readers of this text cannot handle a NUL.
                 let text = outcome.text.replace('\0', "\u{fffd}");
                 ToolResult {
                     raw: Some(outcome.raw).filter(|raw| raw.get().len() <= MAX_RAW),
@@ -356,10 +356,10 @@ pub(super) fn counted_result(call_id: &str, status: CallStatus, text: String) ->
 /// Where a server is reached: a shared one as the pack has it, a personal one with the user's own credential. `None`
 /// when the user has none.
 pub(super) async fn resolve_connection(
-    caller: &Caller<'_>,
+    caller: &CallContext<'_>,
     spec: &Arc<ServerSpec>,
 ) -> Result<Option<Destination>> {
-    let Caller {
+    let CallContext {
         app,
         principal,
         agent,
@@ -373,7 +373,7 @@ pub(super) async fn resolve_connection(
         return Ok(Some(Destination::BuiltIn(caller)));
     }
     let connection = match spec.access_mode {
-        AccessMode::AdminControlled => Some(Connection {
+        AccessMode::AdminControlled => Some(ResolvedConnection {
             key: connections::key(principal.tenant, agent, spec),
             spec: spec.clone(),
         }),

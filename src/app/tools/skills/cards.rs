@@ -1,5 +1,5 @@
-//! What agents say of themselves to other programs: for somebody known, what they may run; for everybody else, what
-//! a guest may, of agents that take guests. An agent that does not is no more there than one that is not.
+//! The descriptions of agents for other programs. An authenticated caller sees the skills that they may
+//! run; any other caller sees what a guest may run, and only agents that accept guests.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
         error::{Error, Result},
         ids::AgentId,
         pack::{Pack, Provider},
-        policy::{Decision, Standing, decide},
+        policy::{Decision, EffectiveAccess, decide},
         principal::{GUEST, Principal},
         skill::Skill,
     },
@@ -22,20 +22,20 @@ pub struct Card {
     pub agent: AgentView,
     /// Changes whenever the agent's pack does.
     pub version: String,
-    /// It answers without a skill being named, too.
+    /// Whether the agent also answers when no skill is named.
     pub talks: bool,
-    pub skills: Vec<Listed>,
+    pub skills: Vec<CardSkill>,
 }
 
 /// A skill as it is offered.
 #[derive(Clone, Debug)]
-pub struct Listed {
+pub struct CardSkill {
     pub id: String,
     pub name: String,
     pub description: String,
 }
 
-impl From<SkillView> for Listed {
+impl From<SkillView> for CardSkill {
     fn from(view: SkillView) -> Self {
         Self {
             id: view.id,
@@ -45,7 +45,7 @@ impl From<SkillView> for Listed {
     }
 }
 
-impl From<&Skill> for Listed {
+impl From<&Skill> for CardSkill {
     fn from(skill: &Skill) -> Self {
         Self {
             id: skill.id.clone(),
@@ -95,7 +95,10 @@ pub async fn all(app: &Arc<App>, principal: Option<&Principal>) -> Result<Vec<Ca
 async fn known(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Card> {
     let pack = agents::pack(app, principal, agent).await?;
     let skills = super::of_pack(app, principal, &pack).await?;
-    Ok(card(&pack, skills.into_iter().map(Listed::from).collect()))
+    Ok(card(
+        &pack,
+        skills.into_iter().map(CardSkill::from).collect(),
+    ))
 }
 
 fn is_open(pack: &Pack) -> bool {
@@ -103,7 +106,7 @@ fn is_open(pack: &Pack) -> bool {
 }
 
 fn public(pack: &Pack) -> Card {
-    let guest = Standing {
+    let guest = EffectiveAccess {
         roles: [GUEST.to_owned()].into(),
         admin: false,
     };
@@ -113,11 +116,15 @@ fn public(pack: &Pack) -> Card {
     };
     card(
         pack,
-        pack.skills.iter().filter(may).map(Listed::from).collect(),
+        pack.skills
+            .iter()
+            .filter(may)
+            .map(CardSkill::from)
+            .collect(),
     )
 }
 
-fn card(pack: &Pack, skills: Vec<Listed>) -> Card {
+fn card(pack: &Pack, skills: Vec<CardSkill>) -> Card {
     let talks = pack.llm.provider != Provider::None;
     Card {
         agent: AgentView::from(pack),

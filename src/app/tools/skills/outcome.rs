@@ -1,5 +1,5 @@
-//! What a run of a skill has come to: read out of the rows whenever it is asked for, so that it can be had after the
-//! one who waited is gone, from any replica, and after somebody else consented to the call.
+//! The outcome of a run of a skill, read from the rows whenever it is requested. So any replica can return
+//! it after the first caller has left, and after an approver has consented to the call.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::{App, agents};
 use crate::{
     app::{
         runs,
-        tools::approvals::{self, view::View},
+        tools::approvals::{self, view::ApprovalView},
     },
     domain::{
         approval::{Note, State},
@@ -27,11 +27,11 @@ use crate::{
 
 /// A run of a skill.
 #[derive(Debug, Serialize)]
-pub struct Outcome {
+pub struct SkillRunOutcome {
     pub run_id: RunId,
     pub conversation_id: ConversationId,
     pub skill: String,
-    pub status: Status,
+    pub status: SkillRunStatus,
     /// What the tool said: its structured content as JSON, else its text. Of anything but a success: why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -39,7 +39,7 @@ pub struct Outcome {
     pub structured_content: Option<Box<RawValue>>,
     /// The request for consent to its call, when it needs one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub approval: Option<View>,
+    pub approval: Option<ApprovalView>,
     #[serde(with = "time::serde::rfc3339")]
     pub changed_at: OffsetDateTime,
     /// Somebody stopped the run, whatever its call came to.
@@ -49,14 +49,14 @@ pub struct Outcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum SkillRunStatus {
     Running,
     /// Somebody has to consent first, or has and the call is on its way.
     AwaitingApproval,
     Succeeded,
     /// The tool said that it failed, or its server could not be called.
     Failed,
-    /// It was not called: the gate or an approver said no, or nobody said yes in time.
+    /// The tool was not called: the gate or an approver refused, or no approver decided in time.
     Refused,
     /// It was called and did not answer. Never repeated by the program.
     OutcomeUnknown,
@@ -64,7 +64,12 @@ pub enum Status {
 }
 
 /// What a run of the principal's has come to; `NotFound` for a run of something else.
-pub async fn of(app: &Arc<App>, principal: &Principal, agent: &str, id: RunId) -> Result<Outcome> {
+pub async fn of(
+    app: &Arc<App>,
+    principal: &Principal,
+    agent: &str,
+    id: RunId,
+) -> Result<SkillRunOutcome> {
     let pack = agents::pack(app, principal, agent).await?;
     let unknown = || Error::not_found(format!("run {id} of a skill"));
     let mut tx = app.db.tenant(principal.tenant).await?;
@@ -82,22 +87,23 @@ pub async fn of(app: &Arc<App>, principal: &Principal, agent: &str, id: RunId) -
         _ => None,
     });
     let line = || written.first().map(Message::plain).unwrap_or_default();
-    let skill = called.or_else(|| skill::asked(&pack, &line()).map(|(skill, _)| skill.id.clone()));
+    let skill =
+        called.or_else(|| skill::find_in_text(&pack, &line()).map(|(skill, _)| skill.id.clone()));
     let result = parts().find_map(|part| match part {
         Part::ToolResult(result) => Some(result),
         _ => None,
     });
-    let outcome = at_once(&run, skill.ok_or_else(unknown)?, result);
+    let outcome = outcome_of_run(&run, skill.ok_or_else(unknown)?, result);
     match result
         .and_then(|result| result.approval)
-        .filter(|_| outcome.status == Status::AwaitingApproval)
+        .filter(|_| outcome.status == SkillRunStatus::AwaitingApproval)
     {
         Some(approval) => {
             consented(
                 app,
                 principal,
                 outcome,
-                approvals::glance(app, principal, approval).await?,
+                approvals::view_for_list(app, principal, approval).await?,
             )
             .await
         }
@@ -105,24 +111,26 @@ pub async fn of(app: &Arc<App>, principal: &Principal, agent: &str, id: RunId) -
     }
 }
 
-/// As the run alone says it.
-fn at_once(run: &Run, skill: String, result: Option<&ToolResult>) -> Outcome {
+/// The outcome as the run alone shows it.
+fn outcome_of_run(run: &Run, skill: String, result: Option<&ToolResult>) -> SkillRunOutcome {
     let status = match (run.status, result.map(|result| result.status)) {
-        (RunStatus::Queued | RunStatus::Running, _) => Status::Running,
-        (_, Some(CallStatus::Succeeded)) => Status::Succeeded,
-        (_, Some(CallStatus::AwaitingApproval)) => Status::AwaitingApproval,
-        (_, Some(CallStatus::Denied)) => Status::Refused,
-        (_, Some(CallStatus::OutcomeUnknown)) => Status::OutcomeUnknown,
-        (_, Some(CallStatus::Cancelled)) | (RunStatus::Cancelled, None) => Status::Cancelled,
-        // Nobody is asked in the middle of a skill.
-        (_, Some(CallStatus::Failed | CallStatus::AwaitingInput) | None) => Status::Failed,
+        (RunStatus::Queued | RunStatus::Running, _) => SkillRunStatus::Running,
+        (_, Some(CallStatus::Succeeded)) => SkillRunStatus::Succeeded,
+        (_, Some(CallStatus::AwaitingApproval)) => SkillRunStatus::AwaitingApproval,
+        (_, Some(CallStatus::Denied)) => SkillRunStatus::Refused,
+        (_, Some(CallStatus::OutcomeUnknown)) => SkillRunStatus::OutcomeUnknown,
+        (_, Some(CallStatus::Cancelled)) | (RunStatus::Cancelled, None) => {
+            SkillRunStatus::Cancelled
+        }
+        // A skill never asks its user.
+        (_, Some(CallStatus::Failed | CallStatus::AwaitingInput) | None) => SkillRunStatus::Failed,
     };
     let said = result
-        .filter(|_| status != Status::Running)
-        .map(skill::said);
+        .filter(|_| status != SkillRunStatus::Running)
+        .map(skill::result_text);
     let (text, structured_content) =
         said.map_or((None, None), |said| (Some(said.text), said.structured));
-    Outcome {
+    SkillRunOutcome {
         run_id: run.id,
         conversation_id: run.conversation_id,
         skill,
@@ -140,18 +148,20 @@ fn at_once(run: &Run, skill: String, result: Option<&ToolResult>) -> Outcome {
 async fn consented(
     app: &App,
     principal: &Principal,
-    outcome: Outcome,
-    approval: View,
-) -> Result<Outcome> {
+    outcome: SkillRunOutcome,
+    approval: ApprovalView,
+) -> Result<SkillRunOutcome> {
     let status = match approval.state {
-        State::Pending | State::Approved | State::Executing => Status::AwaitingApproval,
-        State::Succeeded => Status::Succeeded,
-        State::Failed => Status::Failed,
-        State::OutcomeUnknown => Status::OutcomeUnknown,
-        State::Rejected | State::Expired | State::Revoked | State::Lapsed => Status::Refused,
-        State::Cancelled => Status::Cancelled,
+        State::Pending | State::Approved | State::Executing => SkillRunStatus::AwaitingApproval,
+        State::Succeeded => SkillRunStatus::Succeeded,
+        State::Failed => SkillRunStatus::Failed,
+        State::OutcomeUnknown => SkillRunStatus::OutcomeUnknown,
+        State::Rejected | State::Expired | State::Revoked | State::Lapsed => {
+            SkillRunStatus::Refused
+        }
+        State::Cancelled => SkillRunStatus::Cancelled,
     };
-    let answered = matches!(status, Status::Succeeded | Status::Failed);
+    let answered = matches!(status, SkillRunStatus::Succeeded | SkillRunStatus::Failed);
     let told = match approval.conversation_id.filter(|_| answered) {
         Some(conversation) => note(app, principal, conversation, &approval)
             .await?
@@ -159,7 +169,7 @@ async fn consented(
         None => None,
     };
     let text = told.unwrap_or_else(|| approval.text.clone());
-    Ok(Outcome {
+    Ok(SkillRunOutcome {
         status,
         text: Some(text),
         changed_at: approval.changed_at,
@@ -172,7 +182,7 @@ async fn note(
     app: &App,
     principal: &Principal,
     told: ConversationId,
-    approval: &View,
+    approval: &ApprovalView,
 ) -> Result<Option<Box<Note>>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::messages::approval_note(&mut tx, told, approval.id).await
@@ -183,8 +193,8 @@ async fn note(
 pub async fn cancel(app: &Arc<App>, principal: &Principal, agent: &str, id: RunId) -> Result<()> {
     let outcome = of(app, principal, agent, id).await?;
     match (outcome.status, outcome.approval) {
-        (Status::Running, _) => runs::cancel(app, principal, id).await.map(|_| ()),
-        (Status::AwaitingApproval, Some(approval)) => {
+        (SkillRunStatus::Running, _) => runs::cancel(app, principal, id).await.map(|_| ()),
+        (SkillRunStatus::AwaitingApproval, Some(approval)) => {
             approvals::cancel(app, principal, approval.id)
                 .await
                 .map(|_| ())

@@ -40,7 +40,7 @@ impl Toolbox {
 fn rank(named: &NamedTool, words: &[&str]) -> usize {
     let title = named.tool.title.as_deref().unwrap_or_default();
     let name = format!("{} {title}", named.name).to_lowercase();
-    let description = super::clipped(&named.tool.description, SEARCHED).to_lowercase();
+    let description = super::truncate_text(&named.tool.description, SEARCHED).to_lowercase();
     let rank_of = |word: &&str| match (name.contains(*word), description.contains(*word)) {
         (true, _) => 3,
         (false, true) => 1,

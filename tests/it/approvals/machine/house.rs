@@ -9,7 +9,7 @@ use chatelaine::{
         accounts::add_tenant,
         platform::keys,
         tools::approvals::{
-            self, Asked, Requested, Verdict,
+            self, ApprovalRequest, Requested, Verdict,
             execution::{self, Claimed},
         },
     },
@@ -70,7 +70,9 @@ impl Premises {
         };
         write_pack(&folder, false);
         let (app, idle) = App::build(config, &env, test.db.clone()).unwrap();
-        keys::standing::enter(&app.keys, app.replica).await.unwrap();
+        keys::replica_keys::enter(&app.keys, app.replica)
+            .await
+            .unwrap();
         Self {
             app,
             _idle: idle,
@@ -176,7 +178,7 @@ impl House {
             output_schema: None,
             annotations: None,
         };
-        let asked = Asked {
+        let asked = ApprovalRequest {
             principal: &principal,
             agent: &agent,
             server: &server,
@@ -334,7 +336,7 @@ impl House {
                 return was(started.map(|withdrawn| withdrawn.is_none()));
             }
             Held::Revoke => execution::revoke(app, approval, "it changed").await,
-            Held::PutOff => execution::put_off(app, approval).await,
+            Held::PutOff => execution::postpone(app, approval).await,
             Held::Finish(status) => {
                 let result = ToolResult {
                     call_id: "call".to_owned(),

@@ -1,9 +1,9 @@
-//! Why there is no such tool in a toolbox, in the sentences of the AOS document. What is kept from some is told to
-//! nobody: where the answer could say something of it, there is none, and a tool that one may not see is as unknown as
-//! one that is not there.
+//! Why a tool is not in a toolbox, in the sentences of the AOS document. A restricted tool is not revealed:
+//! when the answer could say something about it, there is no answer, and a tool that the principal may not
+//! see is as unknown as a missing one.
 
 use super::Toolbox;
-use crate::domain::policy::{Decision, decide, hears_of_allowlist};
+use crate::domain::policy::{Decision, decide, may_see_unlisted};
 
 impl Toolbox {
     /// The servers that its principal can reach and whose tools are not known yet, in the pack's order.
@@ -30,11 +30,11 @@ impl Toolbox {
             return Some(not_available(server));
         };
         let spec = &self.all.specs[at];
-        if hears_of_allowlist(spec, &self.standing, tool) {
+        if may_see_unlisted(spec, &self.standing, tool) {
             return Some(not_allowlisted(server, tool));
         }
         if !self.usable[at] {
-            // Everything is unknown of it; what to do is for those who could call the tool.
+            // Nothing is known of the tool; only principals who could call it are told what to do.
             let may = !matches!(decide(spec, &self.standing, tool), Decision::Deny(_));
             return may.then(|| format!("{server} is not connected; type /connect {server}"));
         }
@@ -48,7 +48,7 @@ fn not_allowlisted(server: &str, tool: &str) -> String {
     format!("Tool {tool:?} is not allowlisted for MCP server {server:?}")
 }
 
-/// Of a server that is not there, by whatever name, or does not answer.
+/// The sentence about a server that does not exist, whatever its name, or does not answer.
 pub(in crate::app) fn not_available(server: &str) -> String {
     format!("MCP server {server:?} is not available")
 }

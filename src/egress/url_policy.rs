@@ -1,5 +1,5 @@
-//! The static gate: what can be said about a URL before anything is looked up, and the operator's
-//! allowlist that overrides it. Sentences are those of the AOS document's egress rules.
+//! Checks a URL before any look-up, and the operator's allowlist that overrides the check. The messages are
+//! those of the AOS document's egress rules.
 
 use url::{Host, Url};
 
@@ -21,7 +21,7 @@ const PRIVATE_SUFFIXES: &[&str] = &[
     "home.arpa",
 ];
 
-/// How a request to an admitted URL may be dialled.
+/// Which addresses a request to an accepted URL may connect to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// Only to public addresses.
@@ -31,7 +31,7 @@ pub(super) enum Route {
 }
 
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct UrlPolicy {
     allow: Vec<Entry>,
 }
 
@@ -42,7 +42,7 @@ struct Entry {
     port: Option<u16>,
 }
 
-impl Gate {
+impl UrlPolicy {
     pub(super) fn new(allow: &[String]) -> Result<Self, String> {
         allow
             .iter()
@@ -51,15 +51,18 @@ impl Gate {
             .map(|allow| Self { allow })
     }
 
-    /// Judges scheme, host and user information, in this order.
-    pub(super) fn judge(&self, url: &Url) -> Result<Route, EgressError> {
+    /// Checks scheme, host and user information, in this order.
+    pub(super) fn choose_route(&self, url: &Url) -> Result<Route, EgressError> {
         let reject = |why: String| Err(ErrorKind::Rejected(why).unsent());
         let scheme = url.scheme();
         if !matches!(scheme, "http" | "https") {
             return reject(format!("scheme {scheme:?} not allowed (http/https only)"));
         }
         let Some(host) = url.host() else {
-            return reject(format!("URL without a host {:?}", scrubbed(url.as_str())));
+            return reject(format!(
+                "URL without a host {:?}",
+                redacted_url(url.as_str())
+            ));
         };
         let host = without_trailing_dot(host.to_owned());
         let allowed = self.allow.iter().any(|entry| {
@@ -91,10 +94,11 @@ impl Gate {
     }
 }
 
-/// Parses a URL; the sentence is the guard's when it is none.
+/// Parses a URL. The error is the guard's refusal.
 pub fn parse_url(text: &str) -> Result<Url, EgressError> {
-    Url::parse(text)
-        .map_err(|_| ErrorKind::Rejected(format!("unparseable URL {:?}", scrubbed(text))).unsent())
+    Url::parse(text).map_err(|_| {
+        ErrorKind::Rejected(format!("unparseable URL {:?}", redacted_url(text))).unsent()
+    })
 }
 
 impl Entry {
@@ -152,8 +156,8 @@ fn is_private(host: &Host) -> bool {
     }
 }
 
-/// A URL fit for a message: without user information and query, and not endless.
-fn scrubbed(text: &str) -> String {
+/// A URL for a message: short, without user information and query.
+fn redacted_url(text: &str) -> String {
     let text = text.split(['?', '#']).next().unwrap_or_default();
     let text = match (text.find("//"), text.rfind('@')) {
         (Some(slashes), Some(at)) if slashes + 2 < at => {

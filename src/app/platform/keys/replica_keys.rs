@@ -1,5 +1,6 @@
-//! A replica and its ring: refused at the start when a key is wrong or missing, counted as a holder while it
-//! lives, and asked whether the first key of its ring may begin to seal.
+//! A replica and its ring. At the start, a wrong or missing key is refused. While the replica lives, it
+//! counts as a holder of its keys, and the first key of its ring may begin to seal once every replica has
+//! it.
 //!
 //! A key begins to seal only when every living replica has it; until then the one before goes on. So a rolling
 //! restart with a new ring never makes anything that some replica cannot open.
@@ -19,7 +20,7 @@ use crate::{
     },
     store::{
         self, Tx,
-        keks::{KekState, KnownKek},
+        keks::{KekRecord, KekState},
     },
     vault,
 };
@@ -67,7 +68,7 @@ pub async fn enter(keys: &Keys, replica: ReplicaId) -> Result<()> {
         require(ring, &sealing.id, "it seals")?;
     }
     let ids: Vec<String> = ring.keks().map(|kek| kek.id.to_string()).collect();
-    store::keks::hold(&mut tx, replica, &ids).await?;
+    store::keks::record_replica(&mut tx, replica, &ids).await?;
     let first = known
         .iter()
         .find(|kek| kek.id == ring.first().id)
@@ -80,7 +81,7 @@ pub async fn enter(keys: &Keys, replica: ReplicaId) -> Result<()> {
 
 /// Lets a new first key seal, if every living replica has it.
 async fn promote_first(tx: &mut Tx, first: &KekId, sealing: Option<&KekId>) -> Result<()> {
-    let lacking = store::keks::lacking(tx, first).await?.len();
+    let lacking = store::keks::replicas_without(tx, first).await?.len();
     if let Some(sealing) = sealing
         && lacking > 0
     {
@@ -95,11 +96,11 @@ async fn promote_first(tx: &mut Tx, first: &KekId, sealing: Option<&KekId>) -> R
     Ok(())
 }
 
-/// A replica ends: what it has does not count any more.
+/// Ends the registration of a replica: its keys do not count any more.
 pub async fn leave(keys: &Keys, replica: ReplicaId) {
     let left = async {
         let mut tx = keys.db.system().await?;
-        store::keks::let_go(&mut tx, replica).await?;
+        store::keks::remove_replica(&mut tx, replica).await?;
         tx.commit().await
     };
     let left: Result<()> = left.await;
@@ -134,7 +135,7 @@ pub async fn hold(app: Arc<App>) {
 
 /// Makes the keys of the ring known and compares those that are. Everything known, locked until the end of the
 /// transaction.
-async fn register(tx: &mut Tx, ring: &KeyRing) -> Result<Vec<KnownKek>> {
+async fn register(tx: &mut Tx, ring: &KeyRing) -> Result<Vec<KekRecord>> {
     let before = store::keks::lock(tx).await?;
     let mut new: Vec<&Kek> = ring
         .keks()
@@ -156,7 +157,7 @@ async fn register(tx: &mut Tx, ring: &KeyRing) -> Result<Vec<KnownKek>> {
 }
 
 /// Refuses a key that is not the one known by its id.
-pub(super) fn compare(kek: &Kek, known: &[KnownKek]) -> Result<()> {
+pub(super) fn compare(kek: &Kek, known: &[KekRecord]) -> Result<()> {
     let (id, ours) = (&kek.id, vault::check_value(kek));
     let Some(theirs) = known.iter().find(|known| known.id == *id) else {
         return Ok(());
@@ -174,7 +175,7 @@ pub(super) fn compare(kek: &Kek, known: &[KnownKek]) -> Result<()> {
 }
 
 /// Refuses a key that is known by another id.
-pub(super) fn refuse_other_name(kek: &Kek, known: &[KnownKek]) -> Result<()> {
+pub(super) fn refuse_other_name(kek: &Kek, known: &[KekRecord]) -> Result<()> {
     let value = vault::check_value(kek);
     match known.iter().find(|known| known.check_value == value) {
         Some(same) => Err(Error::Conflict(format!(

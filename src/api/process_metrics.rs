@@ -1,5 +1,5 @@
-//! Measurements of the process, for `/metrics`. Whoever measures does so with the macros of `metrics`; they
-//! are collected from the first router on, once per process however many there are (tests build several).
+//! Metrics of the process, for `/metrics`. Code records them with the macros of `metrics`. They are collected
+//! from the first router on, once per process (tests build several routers).
 
 use std::{sync::OnceLock, time::Duration};
 
@@ -20,14 +20,14 @@ pub(super) fn recorder() -> &'static PrometheusHandle {
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BUCKETS);
         let recorder = builder.expect("the buckets are not empty").build_recorder();
         let handle = recorder.handle();
-        // Another recorder is one that the process was embedded with; ours then stays empty.
+        // Another recorder belongs to a program that embeds this one; then ours stays empty.
         let _ = metrics::set_global_recorder(recorder);
         handle
     })
 }
 
-/// Folds measurements together now and then, so that they take no more room when nobody reads them.
-pub(super) async fn keep_up() {
+/// Compacts the metrics now and then, so that they do not grow when no client reads them.
+pub(super) async fn run_upkeep() {
     loop {
         tokio::time::sleep(UPKEEP).await;
         recorder().run_upkeep();

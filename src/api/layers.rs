@@ -1,5 +1,5 @@
-//! What surrounds every request: its id, its span, the security headers, CORS by list, a net for panics,
-//! and the one place where a [`Problem`] is logged and written out.
+//! The layers `wrap_routes` every request: request id, span, security headers, CORS by list, handling of panics, and
+//! the single place that logs a [`Problem`] and writes it out.
 //!
 //! The span carries method, route, status and who (tenant, and a hash of the user); never headers, paths
 //! with ids, queries or bodies.
@@ -23,14 +23,14 @@ use tracing::{Instrument, Span, field::Empty};
 use uuid::Uuid;
 
 use super::{
-    Door,
-    problem::{Problem, Wire},
+    ApiState,
+    problem::{ErrorFormat, Problem},
 };
 use crate::domain::{clock, config::Config, error::Error, principal::Principal};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// On every answer, whatever it says.
+/// Set on every response.
 const SECURITY: [(HeaderName, &str); 5] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -43,14 +43,14 @@ const SECURITY: [(HeaderName, &str); 5] = [
 ];
 
 /// Wraps the routes. Layers are listed from the inside out.
-pub(super) fn around(routes: Router<Door>, config: &Config) -> Router<Door> {
+pub(super) fn wrap_routes(routes: Router<ApiState>, config: &Config) -> Router<ApiState> {
     let mut wrapped = routes
         .fallback(async || unknown_path())
         .method_not_allowed_fallback(async || {
             let detail = "this path does not answer to that method; see the Allow header";
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
         })
-        .layer(CatchPanicLayer::custom(caught))
+        .layer(CatchPanicLayer::custom(handle_panic))
         .layer(middleware::from_fn(observe));
     for (name, value) in SECURITY {
         let value = HeaderValue::from_static(value);
@@ -74,7 +74,7 @@ pub(super) fn unknown_path() -> Problem {
     Problem::new(StatusCode::NOT_FOUND, "unknown_path", detail)
 }
 
-/// Browsers of these origins may call; without any, no browser of another origin may.
+/// Browsers of these origins may call. Without a list no browser of another origin may.
 fn cors(config: &Config) -> Option<CorsLayer> {
     if config.cors_origins.is_empty() {
         return None;
@@ -102,7 +102,7 @@ fn cors(config: &Config) -> Option<CorsLayer> {
             Method::PATCH,
             Method::DELETE,
         ])
-        // SDKs send headers of their own, and a header alone lets nobody in: the credential is no cookie.
+        // SDKs send headers of their own. Allowing a header gives no access: the credential is not a cookie.
         .allow_headers(AllowHeaders::mirror_request())
         .expose_headers([
             REQUEST_ID,
@@ -120,7 +120,7 @@ fn cors(config: &Config) -> Option<CorsLayer> {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "the signature of tower-http")]
-fn caught(panic: Box<dyn Any + Send>) -> Response {
+fn handle_panic(panic: Box<dyn Any + Send>) -> Response {
     let said = panic
         .downcast_ref::<String>()
         .map(String::as_str)
@@ -139,9 +139,9 @@ async fn observe(request: Request, next: Next) -> Response {
         .to_owned();
     let method = method_label(request.method());
     let wire = if request.extensions().get::<MatchedPath>().is_none() {
-        Wire::of_unknown(request.uri().path())
+        ErrorFormat::of_unknown(request.uri().path())
     } else {
-        Wire::of(request.uri().path())
+        ErrorFormat::of(request.uri().path())
     };
     let span = tracing::info_span!("request", %id, method, route, tenant = Empty, user = Empty);
     let started = clock::instant();
@@ -162,7 +162,8 @@ async fn observe(request: Request, next: Next) -> Response {
         ];
         metrics::histogram!("chatelaine_request_seconds", &labels).record(took.as_secs_f64());
         let ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        // Probes and scrapers come every few seconds and say nothing, and who knows what asks for other paths.
+        // Probes and scrapers come every few seconds and are not worth a line, and anyone may ask for unknown
+        // paths.
         if ["/healthz", "/readyz", "/metrics", "unknown"].contains(&route.as_str()) {
             tracing::debug!(status, ms, "answered");
         } else {
@@ -177,7 +178,8 @@ async fn observe(request: Request, next: Next) -> Response {
     response
 }
 
-/// A method of the standard, or `other`: anybody can invent names, and each would be a measurement for ever.
+/// A method of the standard, or `other`: a client can invent names, and each would be a metric label for
+/// ever.
 fn method_label(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",

@@ -1,15 +1,15 @@
-//! The talk itself: lines in, answers out, and whatever happens in between.
+//! The loop of the chat: reads lines, shows answers, and shows events that come in between.
 //!
 //! A line from a pipe is not read before everything that is under way has ended, so that a script's answers
 //! come in its order, unless a run waits for an answer. A person may type at any time.
 
 use super::{
-    client::{Client, Me, signed_out},
-    ears::{Ears, Told},
-    news::News,
-    terminal::Screen,
+    client::{Client, Me, is_signed_out},
+    event::ConversationEvent,
+    event_mux::{EventMux, Update},
+    terminal::Renderer,
 };
-use crate::cli::{lines::Lines, say};
+use crate::cli::{lines::Lines, print_line};
 
 const HELP: &str = "\
 /new – begin a new conversation        /history – show this one
@@ -17,21 +17,21 @@ const HELP: &str = "\
 What waits for your decision is told by itself; the prompt counts it.
 The agent's own commands:";
 
-pub struct Talk {
+pub struct ChatLoop {
     client: Client,
     agent: String,
     conversation: String,
     interactive: bool,
     lines: Lines,
-    ears: Ears,
-    screen: Screen,
+    event_mux: EventMux,
+    renderer: Renderer,
     /// The next line is a secret.
     secret: bool,
     /// A run waits for the next line.
-    awaited: bool,
+    answer_expected: bool,
 }
 
-impl Talk {
+impl ChatLoop {
     pub async fn begin(
         client: Client,
         me: Me,
@@ -43,38 +43,41 @@ impl Talk {
             Some(id) => id,
             None => client.open(&agent).await?,
         };
-        let (ears, before) = Ears::open(&client, me.user).await?;
+        let (event_mux, before) = EventMux::open(&client, me.user).await?;
         let lines = Lines::start(interactive, prompts());
-        let screen = Screen::default();
-        let mut talk = Self {
+        let renderer = Renderer::default();
+        let mut chat_loop = Self {
             client,
             agent,
             conversation,
             interactive,
             lines,
-            ears,
-            screen,
+            event_mux,
+            renderer,
             secret: false,
-            awaited: false,
+            answer_expected: false,
         };
-        talk.turn().await?;
+        chat_loop.switch_conversation().await?;
         if let Some(before) = before {
-            say(&before);
+            print_line(&before);
         }
-        Ok(talk)
+        Ok(chat_loop)
     }
 
     /// Turns to the conversation that is set, and shows what was said in it.
-    async fn turn(&mut self) -> anyhow::Result<()> {
-        self.ears
-            .turn_to(self.client.listen(&self.conversation).await?);
-        self.screen.turn();
+    async fn switch_conversation(&mut self) -> anyhow::Result<()> {
+        self.event_mux.switch_to(
+            self.client
+                .open_conversation_events(&self.conversation)
+                .await?,
+        );
+        self.renderer.switch_conversation();
         self.history().await
     }
 
     async fn history(&mut self) -> anyhow::Result<()> {
         let last = self.client.show_history(&self.conversation).await?;
-        self.screen.saw(last);
+        self.renderer.mark_shown(last);
         Ok(())
     }
 
@@ -84,9 +87,9 @@ impl Talk {
             let line = match self.line().await {
                 Ok(Some(line)) => line,
                 Ok(None) => return Ok(()),
-                Err(error) if signed_out(&error) => {
+                Err(error) if is_signed_out(&error) => {
                     drop(self);
-                    say(&format!(
+                    print_line(&format!(
                         "The server takes your token no more: {error:#}. Start again with a new one."
                     ));
                     return Ok(());
@@ -96,43 +99,44 @@ impl Talk {
             let done = match line.trim() {
                 "" => Ok(()),
                 "/quit" | "/exit" => return Ok(()),
-                "/new" => self.begin_anew().await,
+                "/new" => self.start_conversation().await,
                 "/history" => self.history().await,
-                text => self.converse(text).await,
+                text => self.send_and_follow(text).await,
             };
             match done {
                 // What was typed was not taken; a script must know.
-                Err(error) if signed_out(&error) => {
+                Err(error) if is_signed_out(&error) => {
                     return Err(error.context("the server takes your token no more"));
                 }
-                Err(error) => say(&format!("! {error:#}")),
+                Err(error) => print_line(&format!("! {error:#}")),
                 Ok(()) => {}
             }
         }
     }
 
-    async fn begin_anew(&mut self) -> anyhow::Result<()> {
+    async fn start_conversation(&mut self) -> anyhow::Result<()> {
         self.conversation = self.client.open(&self.agent).await?;
-        self.turn().await
+        self.switch_conversation().await
     }
 
     /// Waits for a line, and shows what happens meanwhile.
     async fn line(&mut self) -> anyhow::Result<Option<String>> {
         loop {
-            let ready = self.interactive || self.awaited || self.ears.under_way().is_empty();
+            let ready =
+                self.interactive || self.answer_expected || self.event_mux.active_runs().is_empty();
             tokio::select! {
                 biased;
-                told = self.ears.hear() => self.show(told?),
+                told = self.event_mux.receive() => self.show(told?),
                 () = self.lines.interrupted() => self.stop().await,
                 interrupted = tokio::signal::ctrl_c(), if !self.interactive => {
                     interrupted?;
-                    if self.ears.under_way().is_empty() {
+                    if self.event_mux.active_runs().is_empty() {
                         return Ok(None);
                     }
                     self.stop().await;
                 }
                 line = self.lines.next(self.secret), if ready => {
-                    (self.secret, self.awaited) = (false, false);
+                    (self.secret, self.answer_expected) = (false, false);
                     return Ok(line?);
                 }
             }
@@ -141,25 +145,25 @@ impl Talk {
 
     /// Stops an answer that began by itself.
     async fn stop(&mut self) {
-        for run in self.ears.under_way() {
+        for run in self.event_mux.active_runs() {
             if let Err(error) = self.client.cancel(run).await {
-                self.screen.say(&format!("! {error:#}"));
+                self.renderer.print_line(&format!("! {error:#}"));
             }
         }
         self.flush();
     }
 
-    /// Says one thing and shows what comes back until its run has ended. Ctrl-C asks the run to stop.
-    async fn converse(&mut self, text: &str) -> anyhow::Result<()> {
+    /// Sends one message and shows the events until its run has ended. Ctrl-C asks the run to stop.
+    async fn send_and_follow(&mut self, text: &str) -> anyhow::Result<()> {
         if text == "/help" {
-            say(HELP);
+            print_line(HELP);
         }
         let run = self.client.post(&self.conversation, text).await?;
         let mut over = false;
         // The next prompt must not stand in an answer, whosever it is.
-        while !over || self.screen.is_streaming() {
+        while !over || self.renderer.is_streaming() {
             let told = tokio::select! {
-                told = self.ears.hear() => told,
+                told = self.event_mux.receive() => told,
                 interrupted = tokio::signal::ctrl_c() => {
                     interrupted?;
                     self.client.cancel(&run).await?;
@@ -169,21 +173,23 @@ impl Talk {
             match told {
                 // Said when the next line is waited for.
                 Err(_) => return Ok(()),
-                Ok(Told::Gone(error)) => return Err(error),
-                Ok(Told::Lost(error)) => {
+                Ok(Update::Gone(error)) => return Err(error),
+                Ok(Update::Lost(error)) => {
                     return Err(error
                         .context("the server cannot be reached; the answer is shown once it can"));
                 }
                 Ok(told) => {
                     match &told {
-                        Told::News(News::Ended { run: ended }) => over |= *ended == run,
-                        Told::News(News::Message {
+                        Update::ConversationEvent(ConversationEvent::Ended { run: ended }) => {
+                            over |= *ended == run;
+                        }
+                        Update::ConversationEvent(ConversationEvent::Message {
                             run: of,
                             secret: true,
                             ..
                         }) => self.secret |= *of == run,
                         // It goes on with the next line.
-                        Told::News(News::Message {
+                        Update::ConversationEvent(ConversationEvent::Message {
                             run: of,
                             waits: true,
                             ..
@@ -197,26 +203,27 @@ impl Talk {
         Ok(())
     }
 
-    fn show(&mut self, told: Told) {
+    fn show(&mut self, told: Update) {
         match told {
-            Told::News(news) => {
-                self.awaited |= matches!(news, News::Message { waits: true, .. });
-                self.screen.show(&news);
+            Update::ConversationEvent(event) => {
+                self.answer_expected |=
+                    matches!(event, ConversationEvent::Message { waits: true, .. });
+                self.renderer.show(&event);
             }
-            Told::Notice(line) => self.screen.say(&line),
-            Told::Badge(waiting) => self.lines.count(waiting),
-            Told::Missed => self.screen.missed(),
-            Told::Gone(error) => self.screen.say(&format!("! {error:#}")),
-            Told::Lost(_) | Told::Nothing => {}
+            Update::Notice(line) => self.renderer.print_line(&line),
+            Update::Badge(waiting) => self.lines.count(waiting),
+            Update::Missed => self.renderer.missed(),
+            Update::Gone(error) => self.renderer.print_line(&format!("! {error:#}")),
+            Update::Lost(_) | Update::Nothing => {}
         }
         self.flush();
     }
 
     fn flush(&mut self) {
         let text = if self.lines.is_prompting() {
-            self.screen.take_lines()
+            self.renderer.take_lines()
         } else {
-            self.screen.take()
+            self.renderer.take()
         };
         if !text.is_empty() {
             self.lines.print(text);
@@ -224,7 +231,8 @@ impl Talk {
     }
 }
 
-/// By how much waits for the person. All of one width, because a line that is being typed stands behind it.
+/// The prompts by number of waiting approvals. All have the same width, because the line being typed follows
+/// them.
 fn prompts() -> Vec<String> {
     let counted = (1..=9).map(|waiting| format!("({waiting}) › "));
     std::iter::once("you › ".to_owned())

@@ -1,5 +1,5 @@
-//! Shared servers that are others for each run: what is sent to reach them holds values of the run. Nobody keeps
-//! them connected; runs that reach one in the same way share a connection and its catalog, and no others do.
+//! Shared servers whose requests contain values of a run. They have no background connection. Runs that
+//! reach a server with the same values share a connection and its catalog; other runs do not.
 
 use std::{
     sync::Arc,
@@ -70,7 +70,7 @@ pub async fn catalog_of(
         let discovery = discover(app, &key, &Arc::new(spec.clone())).await?;
         Ok::<_, McpError>(Arc::new(catalog(app, &spec.id, &discovery)))
     };
-    match Box::pin(app.connections.of_runs.0.try_get_with(key.clone(), list)).await {
+    match Box::pin(app.connections.per_run.0.try_get_with(key.clone(), list)).await {
         Ok(catalog) => Some(catalog),
         Err(error) => {
             tracing::warn!(server = %spec.id, %agent, reason = %error, "a run's server cannot be reached");

@@ -83,7 +83,7 @@ async fn a_rejection_and_a_cancellation_are_typed_too() {
 #[tokio::test]
 async fn the_program_speaks_of_requests_in_the_readers_language() {
     let world = world().await;
-    let mut person = chatelaine::app::accounts::development::Person::default();
+    let mut person = chatelaine::app::accounts::development::DevelopmentUser::default();
     (person.user, person.roles, person.locale) = (
         "ana".to_owned(),
         vec!["employee".to_owned()],

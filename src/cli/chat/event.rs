@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// What the server tells about a conversation. `run` is empty when no run said it.
-pub enum News {
+/// One event of a conversation. `run` is empty when the event belongs to no run.
+pub enum ConversationEvent {
     Delta {
         run: String,
         text: String,
@@ -41,7 +41,7 @@ pub enum News {
     Other,
 }
 
-impl News {
+impl ConversationEvent {
     pub fn of(name: &str, data: &Value) -> Self {
         let field = |name: &str| data[name].as_str().unwrap_or_default().to_owned();
         let run = field("run_id");
@@ -65,7 +65,7 @@ impl News {
                 seq: data["seq"].as_i64().unwrap_or_default(),
                 role: field("role"),
                 run,
-                text: plain(data),
+                text: readable_text(data),
                 secret: parts(data)
                     .iter()
                     .any(|part| part["type"] == "prompt" && part["secret"] == true),
@@ -90,7 +90,7 @@ fn parts(message: &Value) -> &[Value] {
 }
 
 /// The readable parts of a message.
-pub fn plain(message: &Value) -> String {
+pub fn readable_text(message: &Value) -> String {
     let mut lines = Vec::new();
     for part in parts(message)
         .iter()

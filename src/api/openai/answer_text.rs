@@ -1,17 +1,14 @@
-//! From deltas and messages to the one text that an OpenAI client shows.
-//!
-//! Deltas are shown as they come; the durable message of a step says what they should have come to, and
-//! whatever of it was not shown yet (the run is worked on by another replica, or this listener fell behind)
-//! is added then. Steps are set apart by a blank line. What was shown cannot be unsaid on this wire: a step
-//! that starts again goes on after a blank line.
-//!
-//! What happened since the client's last turn stands before the answer. What happens while the answer is shown is told
-//! with the next one.
+//! Turns deltas and messages into the one text that an OpenAI client shows. Deltas are sent as they come. The
+//! durable message of a step has the whole text of the step, and the part that was not sent yet (because
+//! another replica works on the run, or this listener fell behind) is added then. Steps are separated by a
+//! blank line. Text that was sent cannot be withdrawn: a step that starts again goes on after a blank line.
+//! What happened since the client's last turn stands before the answer. What happens during the answer is
+//! reported with the next one.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    app::chat::conversations::Heard,
+    app::chat::conversations::ConversationEvent,
     domain::{
         account::ShownCalls,
         event::{EventKind, Transient},
@@ -24,27 +21,27 @@ use crate::{
 const MAX_ARGUMENTS: usize = 200;
 const MAX_RESULT: usize = 4000;
 
-/// What the client shows so far.
-pub(super) struct Shown {
+/// The text that the client shows so far.
+pub(super) struct AnswerText {
     run: RunId,
     calls: ShownCalls,
-    /// Something was shown.
+    /// Some text was sent.
     is_begun: bool,
-    /// Something of the run itself was shown.
+    /// Some text of the run itself was sent.
     is_answering: bool,
-    /// What comes next begins a paragraph.
+    /// The next text begins a paragraph.
     is_apart: bool,
-    /// The end of it that belongs to a step whose message has not been heard yet.
+    /// The end of the text, which belongs to a step whose message has not arrived.
     step: String,
-    /// Calls whose results have not been heard.
+    /// Calls whose results have not arrived.
     open: HashMap<String, ToolCall>,
-    /// Runs that the program has begun, to tell of something.
+    /// Runs that the program has started to report something.
     follow_ups: HashSet<RunId>,
-    /// The first event that is told with the next answer.
+    /// The first event that is reported with the next answer.
     untold: Option<i64>,
 }
 
-impl Shown {
+impl AnswerText {
     pub fn new(run: RunId, calls: ShownCalls) -> Self {
         Self {
             run,
@@ -59,15 +56,15 @@ impl Shown {
         }
     }
 
-    /// The last event that the client was told of, when the last one that was heard is `last`.
-    pub fn told(&self, last: i64) -> i64 {
+    /// The last event that was reported to the client, when `last` is the last one that arrived.
+    pub fn last_reported(&self, last: i64) -> i64 {
         self.untold.map_or(last, |untold| untold - 1)
     }
 
-    /// What has to be shown now of the run itself.
-    pub fn hear(&mut self, heard: &Heard) -> String {
+    /// The text of the run itself to send for an event.
+    pub fn render_event(&mut self, heard: &ConversationEvent) -> String {
         match heard {
-            Heard::Transient(event) => match &**event {
+            ConversationEvent::Transient(event) => match &**event {
                 Transient::Delta { run_id, text } if *run_id == self.run => {
                     let more = self.add(text);
                     self.step.push_str(text);
@@ -79,9 +76,9 @@ impl Shown {
                 }
                 _ => String::new(),
             },
-            Heard::Durable(event) => match &event.kind {
+            ConversationEvent::Durable(event) => match &event.kind {
                 EventKind::Message(message) if message.run_id == Some(self.run) => {
-                    let text = self.settle(&said(message));
+                    let text = self.complete_step(&said(message));
                     text + &self.calls_of(message)
                 }
                 _ => String::new(),
@@ -89,9 +86,9 @@ impl Shown {
         }
     }
 
-    /// What has to be shown now of what happened besides the run.
-    pub fn news(&mut self, heard: &Heard) -> String {
-        let Heard::Durable(event) = heard else {
+    /// The text to send for an event outside of the run.
+    pub fn news(&mut self, heard: &ConversationEvent) -> String {
+        let ConversationEvent::Durable(event) = heard else {
             return String::new();
         };
         let EventKind::Message(message) = &event.kind else {
@@ -100,7 +97,7 @@ impl Shown {
         if message.run_id == Some(self.run) {
             return String::new();
         }
-        let text = self.told_by_program(message);
+        let text = self.program_text(message);
         if text.trim().is_empty() {
             return String::new();
         }
@@ -113,8 +110,8 @@ impl Shown {
         text
     }
 
-    /// What the program, or a run that it has begun, tells the user.
-    fn told_by_program(&mut self, message: &Message) -> String {
+    /// The text of a message by the program, or by a run that the program has started.
+    fn program_text(&mut self, message: &Message) -> String {
         let is_outcome = |part: &&Part| {
             matches!(
                 part,
@@ -135,8 +132,8 @@ impl Shown {
         }
     }
 
-    /// Compares a step's message with what was shown of it.
-    fn settle(&mut self, whole: &str) -> String {
+    /// Compares a step's message with the text that was sent, and returns the rest.
+    fn complete_step(&mut self, whole: &str) -> String {
         let (whole, step) = (whole.trim(), std::mem::take(&mut self.step));
         let step = step.trim_start();
         if whole.is_empty() {
@@ -144,7 +141,7 @@ impl Shown {
             return String::new();
         }
         if let Some(ahead) = step.strip_prefix(whole) {
-            // What is left over is the beginning of the next step.
+            // The rest is the beginning of the next step.
             ahead.trim_start().clone_into(&mut self.step);
             return String::new();
         }
@@ -157,7 +154,7 @@ impl Shown {
         }
     }
 
-    /// Shows more; after a blank line when a step begins and another was shown before.
+    /// Adds text; after a blank line when a step begins and another step was sent before.
     fn add(&mut self, text: &str) -> String {
         let begins = self.is_begun && (self.step.is_empty() || self.is_apart);
         (self.is_begun, self.is_answering, self.is_apart) = (true, true, false);
@@ -168,7 +165,7 @@ impl Shown {
         }
     }
 
-    /// Shows a text that stands for itself.
+    /// Adds a text as a paragraph of its own.
     fn paragraph(&mut self, text: &str) -> String {
         self.is_apart = true;
         let text = self.add(text);
@@ -247,7 +244,7 @@ fn escaped(text: &str) -> String {
         .replace('\'', "&#x27;")
 }
 
-/// What a message of a run says to its user. Why it failed is said by the run's end.
+/// The text of a message of a run. The reason of a failure is in the run's end.
 fn said(message: &Message) -> String {
     if !matches!(message.role, Role::Assistant | Role::System) {
         return String::new();

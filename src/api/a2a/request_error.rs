@@ -8,24 +8,24 @@ use serde_json::Value;
 
 use crate::{api::problem::Problem, domain::error::Error};
 
-pub(super) enum Fault {
+pub(super) enum RequestError {
     Said(A2AError),
     Http(Problem),
 }
 
-impl From<A2AError> for Fault {
+impl From<A2AError> for RequestError {
     fn from(error: A2AError) -> Self {
         Self::Said(error)
     }
 }
 
-impl From<Problem> for Fault {
+impl From<Problem> for RequestError {
     fn from(problem: Problem) -> Self {
         Self::Http(problem)
     }
 }
 
-impl From<Error> for Fault {
+impl From<Error> for RequestError {
     fn from(error: Error) -> Self {
         match error {
             Error::Invalid { field, reason } => invalid(&field, &reason.into_text()),
@@ -36,7 +36,7 @@ impl From<Error> for Fault {
 }
 
 /// A parameter that cannot be used.
-pub(super) fn invalid(field: &str, reason: &str) -> Fault {
+pub(super) fn invalid(field: &str, reason: &str) -> RequestError {
     let violation = FieldViolation {
         field: field.to_owned(),
         description: reason.to_owned(),
@@ -46,10 +46,12 @@ pub(super) fn invalid(field: &str, reason: &str) -> Fault {
         BAD_REQUEST_TYPE,
         HashMap::from([("fieldViolations".to_owned(), violations)]),
     );
-    Fault::Said(A2AError::invalid_params(format!("{field}: {reason}")).with_details(vec![detail]))
+    RequestError::Said(
+        A2AError::invalid_params(format!("{field}: {reason}")).with_details(vec![detail]),
+    )
 }
 
 /// As JSON.
-pub(super) fn written(what: &impl Serialize) -> Result<Value, Fault> {
-    serde_json::to_value(what).map_err(|error| Fault::Http(Error::internal(error).into()))
+pub(super) fn to_json(what: &impl Serialize) -> Result<Value, RequestError> {
+    serde_json::to_value(what).map_err(|error| RequestError::Http(Error::internal(error).into()))
 }

@@ -8,7 +8,7 @@
 //!
 //! Postgres refuses to run as root. Started by root it runs as whoever owns the data already, else as
 //! `postgres`, else as `nobody`. Such a user may be unable to reach the folder (below `/root`, say): the data
-//! then lies below [`ELSEWHERE`], in a folder named after the one asked for, so that the next start finds it.
+//! then lies below [`FALLBACK_FOLDER`], in a folder named after the one asked for, so that the next start finds it.
 
 use std::{
     ffi::OsStr,
@@ -31,14 +31,14 @@ use nix::{
 use sha2::{Digest, Sha256};
 
 /// Where root's private databases lie when their own folder cannot be reached by the server's user.
-const ELSEWHERE: &str = "/var/lib/chatelaine";
+const FALLBACK_FOLDER: &str = "/var/lib/chatelaine";
 /// Linux allows 107 bytes and macOS 103 for a socket's path; `/.s.PGSQL.5432` takes 14 of them.
 const LONGEST_SOCKET_FOLDER: usize = 88;
 const LONGEST_LOG: u64 = 1024 * 1024;
 
 /// The folder and the user of a private Postgres.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct ServerFolder {
     pub folder: PathBuf,
     /// The user that the server runs as, when that is not us.
     other: Option<Owner>,
@@ -52,7 +52,7 @@ struct Owner {
     gid: u32,
 }
 
-impl Home {
+impl ServerFolder {
     /// Prepares `folder`, or the one that takes its place.
     pub(super) fn at(folder: &Path) -> anyhow::Result<Self> {
         let folder = absolute(folder)?;
@@ -88,13 +88,13 @@ impl Home {
         } else {
             None
         };
-        let home = Self {
+        let server_folder = Self {
             folder: new_folder(memory_folder().unwrap_or("/tmp"))?,
             other,
             throwaway: true,
         };
-        home.give(&home.folder)?;
-        Ok(home)
+        server_folder.change_owner(&server_folder.folder)?;
+        Ok(server_folder)
     }
 
     pub(super) fn data(&self) -> PathBuf {
@@ -143,7 +143,7 @@ impl Home {
             .mode(0o700)
             .create(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
-        self.give(folder)
+        self.change_owner(folder)
     }
 
     /// The folder of the socket: here, or in `/tmp` when the path would be too long for a socket.
@@ -154,12 +154,12 @@ impl Home {
             return Ok(folder);
         }
         let folder = new_folder("/tmp")?;
-        self.give(&folder)?;
+        self.change_owner(&folder)?;
         Ok(folder)
     }
 
     /// Hands a path over to the server's user.
-    fn give(&self, path: &Path) -> anyhow::Result<()> {
+    fn change_owner(&self, path: &Path) -> anyhow::Result<()> {
         match self.other {
             Some(owner) => chown(path, Some(owner.uid), Some(owner.gid)).with_context(|| {
                 format!("cannot hand {} over to user {}", path.display(), owner.uid)
@@ -229,7 +229,7 @@ impl Home {
     }
 }
 
-/// Whom root lets the server run as.
+/// The user that the server runs as when root starts it.
 fn unprivileged() -> anyhow::Result<Owner> {
     for name in ["postgres", "_postgres", "nobody"] {
         if let Some(user) = User::from_name(name)? {
@@ -244,7 +244,7 @@ fn unprivileged() -> anyhow::Result<Owner> {
     )
 }
 
-/// For root: the folder itself if the server's user can reach it, else its place below [`ELSEWHERE`].
+/// For root: the folder itself if the server's user can reach it, else its place below [`FALLBACK_FOLDER`].
 fn for_root(folder: PathBuf) -> anyhow::Result<(PathBuf, Owner)> {
     if let Some(owner) = owner_of_data(&folder) {
         ensure!(
@@ -255,7 +255,7 @@ fn for_root(folder: PathBuf) -> anyhow::Result<(PathBuf, Owner)> {
         );
         return Ok((folder, owner));
     }
-    let elsewhere = Path::new(ELSEWHERE)
+    let elsewhere = Path::new(FALLBACK_FOLDER)
         .join(&hex::encode(Sha256::digest(folder.as_os_str().as_bytes()))[..16]);
     if let Some(owner) = owner_of_data(&elsewhere) {
         return Ok((elsewhere, owner));
@@ -265,11 +265,11 @@ fn for_root(folder: PathBuf) -> anyhow::Result<(PathBuf, Owner)> {
         return Ok((folder, owner));
     }
     tracing::info!(asked = %folder.display(), used = %elsewhere.display(), "the server's user cannot reach the folder");
-    make_folder(Path::new(ELSEWHERE), 0o755)?;
+    make_folder(Path::new(FALLBACK_FOLDER), 0o755)?;
     Ok((elsewhere, owner))
 }
 
-/// Whose data lies there already.
+/// The owner of the data folder, if there is one.
 fn owner_of_data(folder: &Path) -> Option<Owner> {
     let data = fs::metadata(folder.join("data")).ok()?;
     (data.uid() != 0).then(|| Owner {
@@ -317,10 +317,10 @@ fn make_folder(folder: &Path, mode: u32) -> anyhow::Result<()> {
 
 /// The folder that is kept in memory, if it has room for the databases of a test run.
 fn memory_folder() -> Option<&'static str> {
-    const ROOM: u64 = 4 << 30;
+    const MIN_FREE_BYTES: u64 = 4 << 30;
     let memory = "/dev/shm";
     let free = statvfs(memory).ok()?;
-    (free.blocks_available() * free.fragment_size() >= ROOM).then_some(memory)
+    (free.blocks_available() * free.fragment_size() >= MIN_FREE_BYTES).then_some(memory)
 }
 
 /// A new folder below `parent` that is closed to others. A name that is taken already is an error.

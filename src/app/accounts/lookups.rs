@@ -1,6 +1,6 @@
-//! Looking up in the database what a credential names, when it was not seen before. Anybody can invent credentials, so
-//! an address may cause only so many look-ups a minute, and only a few are made at once; credentials that were good
-//! before are not counted.
+//! Database look-ups for credentials that are not cached. A stranger can invent credentials, so each
+//! address may cause only a limited number of look-ups a minute, and only a few run at once. Credentials
+//! that were good before are not counted.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -18,12 +18,13 @@ const PER_MINUTE: u32 = 600;
 const AT_ONCE: usize = 4;
 /// How long a look-up waits for others to end.
 const TURN: Duration = Duration::from_secs(3);
-/// So long a credential is known to have been good.
+/// How long a credential is remembered as good.
 const GOOD: Duration = Duration::from_secs(60 * 60);
-/// So long a key is known to be unknown. Keys are random: one that is made later was not tried before.
+/// How long a key is remembered as unknown. Keys are random, so a key that is made later was not tried
+/// before.
 const UNKNOWN: Duration = Duration::from_secs(30);
 
-pub(super) struct LookUps {
+pub(super) struct LookupLimiter {
     /// SHA-256 of the keys, and of the names of the issuers, that were good.
     good: Cache<[u8; 32], ()>,
     unknown: Cache<[u8; 32], ()>,
@@ -31,7 +32,7 @@ pub(super) struct LookUps {
     turns: Semaphore,
 }
 
-impl LookUps {
+impl LookupLimiter {
     pub fn new() -> Self {
         let cache = |life| Cache::builder().max_capacity(20_000).time_to_live(life);
         Self {
@@ -42,7 +43,7 @@ impl LookUps {
         }
     }
 
-    /// Lets a look-up begin; while it is made, the permit is kept.
+    /// Waits until a look-up may begin. Keep the permit until the look-up has ended.
     pub async fn begin(
         &self,
         digest: [u8; 32],

@@ -23,7 +23,7 @@ const REMEMBERED: usize = 10_000;
 pub type Sharer = (TenantId, String);
 
 /// The places of this process.
-pub struct Places {
+pub struct RunSlots {
     free: Arc<Semaphore>,
     all: usize,
     per_user: usize,
@@ -37,7 +37,7 @@ pub struct Places {
 struct Taken {
     users: HashMap<Sharer, usize>,
     tenants: HashMap<TenantId, usize>,
-    /// Places that were taken so far.
+    /// `RunSlots` that were taken so far.
     count: u64,
     /// Who took which of them last.
     last_of_users: HashMap<Sharer, u64>,
@@ -45,13 +45,13 @@ struct Taken {
 }
 
 /// A place. Dropping it frees it.
-pub struct Place {
+pub struct RunSlot {
     _permit: OwnedSemaphorePermit,
     sharer: Sharer,
     taken: Arc<Mutex<Taken>>,
 }
 
-impl Places {
+impl RunSlots {
     pub fn new(config: &Config) -> Self {
         Self {
             free: Arc::new(Semaphore::new(config.runs_at_once)),
@@ -64,7 +64,7 @@ impl Places {
     }
 
     /// Takes a place, if there is one and the sharer's share is not used up.
-    pub fn take(&self, sharer: &Sharer) -> Option<Place> {
+    pub fn take(&self, sharer: &Sharer) -> Option<RunSlot> {
         let mut taken = lock(&self.taken);
         let of_user = taken.users.get(sharer).copied().unwrap_or_default();
         let of_tenant = taken.tenants.get(&sharer.0).copied().unwrap_or_default();
@@ -78,7 +78,7 @@ impl Places {
         taken.users.insert(sharer.clone(), of_user + 1);
         taken.tenants.insert(sharer.0, of_tenant + 1);
         taken.note_turn(sharer);
-        Some(Place {
+        Some(RunSlot {
             _permit: permit,
             sharer: sharer.clone(),
             taken: self.taken.clone(),
@@ -145,7 +145,7 @@ impl Taken {
     }
 }
 
-impl Drop for Place {
+impl Drop for RunSlot {
     fn drop(&mut self) {
         let mut taken = lock(&self.taken);
         let Taken { users, tenants, .. } = &mut *taken;

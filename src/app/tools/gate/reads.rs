@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{
     not_connected,
-    send::{Caller, Destination, Permit, resolve_connection},
+    send::{CallContext, Destination, Permit, resolve_connection},
 };
 use crate::{
     app::{App, tools::toolset::Toolbox},
@@ -15,16 +15,16 @@ use crate::{
         ids::RunId,
         message::CallStatus,
         principal::Principal,
-        prompt::{Said, ServerPrompt},
+        prompt::{PromptMessage, ServerPrompt},
         resource::Resource,
         server::ServerSpec,
     },
     mcp::CallError,
 };
 
-/// Who asks, and in which run.
+/// The user and the run that a read is for.
 #[derive(Clone, Copy)]
-pub struct Asking<'a> {
+pub struct ReadContext<'a> {
     pub principal: &'a Principal,
     pub toolbox: &'a Toolbox,
     pub run: Option<RunId>,
@@ -33,11 +33,11 @@ pub struct Asking<'a> {
 /// What a prompt comes to; the error is a sentence for the user.
 pub async fn prompt(
     app: &Arc<App>,
-    asking: &Asking<'_>,
+    asking: &ReadContext<'_>,
     spec: &Arc<ServerSpec>,
     prompt: &ServerPrompt,
     arguments: &Map<String, Value>,
-) -> Result<Vec<Said>, String> {
+) -> Result<Vec<PromptMessage>, String> {
     let (caller, destination) = connect(app, asking, spec).await?;
     let what = (&**spec, prompt);
     let permit = Permit::offered(caller, asking.toolbox, what, destination, arguments)
@@ -49,7 +49,7 @@ pub async fn prompt(
 /// Reads a resource that a result of `tool` linked to; the error is a sentence for whoever asked.
 pub async fn resource(
     app: &Arc<App>,
-    asking: &Asking<'_>,
+    asking: &ReadContext<'_>,
     spec: &Arc<ServerSpec>,
     tool: &str,
     uri: &str,
@@ -64,10 +64,10 @@ pub async fn resource(
 
 async fn connect<'a>(
     app: &'a Arc<App>,
-    asking: &Asking<'a>,
+    asking: &ReadContext<'a>,
     spec: &Arc<ServerSpec>,
-) -> Result<(Caller<'a>, Destination), String> {
-    let caller = Caller {
+) -> Result<(CallContext<'a>, Destination), String> {
+    let caller = CallContext {
         app,
         principal: asking.principal,
         agent: asking.toolbox.agent(),

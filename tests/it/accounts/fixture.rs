@@ -8,7 +8,7 @@ use chatelaine::{
     api::values_of,
     app::accounts::{self, Accounts, Caller, NewKey},
     domain::{
-        account::{Issuer, IssuerKeys, Speaker, Tenant},
+        account::{Issuer, IssuerKeys, KeyKind, Tenant},
         clock::Clock,
         config::Environment,
         error::Error,
@@ -30,14 +30,14 @@ pub const ISSUER: &str = "https://idp.example";
 pub const AUDIENCE: &str = "chat";
 pub const HMAC_SECRET: &str = "a shared secret of at least 32 bytes";
 
-pub struct Household {
+pub struct TenantFixture {
     pub accounts: Accounts,
     pub clock: Clock,
     pub tenant: Tenant,
     pub database: TestDb,
 }
 
-impl Household {
+impl TenantFixture {
     pub async fn new() -> Self {
         let database = TestDb::new().await;
         let clock = Clock::manual(NOW);
@@ -70,28 +70,28 @@ impl Household {
 
     /// A tenant that trusts one identity provider with a static key.
     pub async fn with_provider() -> (Self, Provider) {
-        let household = Self::new().await;
+        let fixture = Self::new().await;
         let provider = Provider::new("k1");
-        household
+        fixture
             .trust(
-                &household.tenant,
+                &fixture.tenant,
                 "EdDSA",
                 IssuerKeys::PublicKey(provider.public_pem()),
             )
             .await;
-        (household, provider)
+        (fixture, provider)
     }
 
-    pub async fn key(&self, name: &str, speaker: Speaker) -> String {
+    pub async fn key(&self, name: &str, speaker: KeyKind) -> String {
         self.key_of(&self.tenant, name, speaker).await
     }
 
-    pub async fn key_of(&self, tenant: &Tenant, name: &str, speaker: Speaker) -> String {
+    pub async fn key_of(&self, tenant: &Tenant, name: &str, speaker: KeyKind) -> String {
         let new = NewKey {
             name: name.to_owned(),
             scopes: Scopes::of([Scope::Chat]),
             speaker,
-            chat: Default::default(),
+            chat: chatelaine::domain::account::ChatSettings::default(),
             expires_at: None,
         };
         let issued = accounts::create_key(self.db(), &self.clock, tenant.id, new)

@@ -16,14 +16,14 @@ use crate::{
         secret::Secret,
         tool::Tool,
     },
-    store::{self, Tx, approvals::New, messages::NewMessage},
+    store::{self, Tx, approvals::NewApproval, messages::NewMessage},
 };
 
-/// Tries to find a code that nobody else's open request has.
+/// How often a code is drawn until no other open request has it.
 const CODES: usize = 12;
 
 /// A call that needs consent.
-pub struct Asked<'a> {
+pub struct ApprovalRequest<'a> {
     pub principal: &'a Principal,
     pub agent: &'a AgentId,
     pub server: &'a ServerId,
@@ -51,7 +51,7 @@ pub struct Requested {
 /// Keeps a call until somebody decides. The same call of the same person waits once in a conversation; in another one
 /// it is a request of its own, so that each conversation is told its outcome. The caps are looked at before, so that
 /// calls of one moment may exceed them by their number.
-pub async fn request(app: &Arc<App>, asked: Asked<'_>) -> Result<Requested> {
+pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Requested> {
     let principal = asked.principal;
     if !app.keys.has_ring() {
         let why = "there is no key to keep its arguments with; the operator has to set MCP_CONFIG_ENCRYPTION_KEY";
@@ -77,8 +77,8 @@ pub async fn request(app: &Arc<App>, asked: Asked<'_>) -> Result<Requested> {
     let fingerprint =
         canonical::fingerprint(asked.tool).map_err(|why| Error::Internal(anyhow::anyhow!(why)))?;
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let origin = store::approvals::origin(&mut tx, asked.run).await?;
-    let new = New {
+    let origin = store::approvals::run_origin(&mut tx, asked.run).await?;
+    let new = NewApproval {
         id,
         principal,
         agent: asked.agent,
@@ -96,7 +96,7 @@ pub async fn request(app: &Arc<App>, asked: Asked<'_>) -> Result<Requested> {
         consent: &consent,
         timeout: Duration::from_secs(u64::from(asked.policy.timeout_minutes) * 60),
     };
-    if let Some(same) = store::approvals::same(&mut tx, &new).await? {
+    if let Some(same) = store::approvals::find_same(&mut tx, &new).await? {
         return Ok(Requested::again(same));
     }
     let equal_elsewhere = store::approvals::equal_elsewhere(&mut tx, &new).await?;
@@ -107,14 +107,14 @@ pub async fn request(app: &Arc<App>, asked: Asked<'_>) -> Result<Requested> {
                 vote_as_requester(app, &mut tx, &approval).await?;
             }
             let run_ordinal = origin.map_or(0, |(_, ordinal, _)| ordinal);
-            announced(app, tx, &approval, run_ordinal).await?;
+            announce_request(app, tx, &approval, run_ordinal).await?;
             return Ok(Requested {
                 approval,
                 is_new: true,
                 equal_elsewhere,
             });
         }
-        if let Some(same) = store::approvals::same(&mut tx, &new).await? {
+        if let Some(same) = store::approvals::find_same(&mut tx, &new).await? {
             return Ok(Requested::again(same));
         }
     }
@@ -172,7 +172,7 @@ async fn vote_as_requester(app: &App, tx: &mut Tx, approval: &Approval) -> Resul
 }
 
 /// Shows a new request in its conversation and commits.
-async fn announced(
+async fn announce_request(
     app: &Arc<App>,
     mut tx: Tx,
     approval: &Approval,
@@ -213,7 +213,7 @@ async fn announced(
 }
 
 async fn check_caps(app: &App, tx: &mut Tx, requester: &UserId) -> Result<()> {
-    let (own, all) = store::approvals::open(tx, requester).await?;
+    let (own, all) = store::approvals::count_open(tx, requester).await?;
     let (most_own, most) = (
         app.config.approvals_per_user,
         app.config.approvals_per_tenant,

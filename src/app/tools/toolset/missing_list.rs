@@ -1,5 +1,5 @@
-//! Why nothing is known of a server's tools, for whoever asks why they do not show: without a list there is no
-//! tool of which a reason could be told.
+//! Why nothing is known of a server's tools, for a user who asks why they are missing: without a list there
+//! is no single tool to explain.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::{app::servers::connections::State, domain::connection::DownCause};
 /// Why there is no list of a server's tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cause {
+pub enum MissingListReason {
     ServerDown,
     Connecting,
     NoCredential,
@@ -18,21 +18,23 @@ pub enum Cause {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Unlisted {
-    pub reason: Cause,
+pub struct MissingToolList {
+    pub reason: MissingListReason,
     /// What to do about it.
     pub remedy: &'static str,
 }
 
-impl Unlisted {
+impl MissingToolList {
     /// For a server in this state. `empty`: it was listed, and the list is empty.
     pub(super) fn of(state: &State, empty: bool) -> Self {
         let reason = match state {
-            State::Down { .. } => Cause::ServerDown,
-            State::NotConfigured => Cause::NoCredential,
-            State::NeedsAttention { .. } => Cause::CredentialNeedsAttention,
-            _ if empty => Cause::NoTools,
-            State::Connecting | State::Ready { .. } | State::Configured => Cause::Connecting,
+            State::Down { .. } => MissingListReason::ServerDown,
+            State::NotConfigured => MissingListReason::NoCredential,
+            State::NeedsAttention { .. } => MissingListReason::CredentialNeedsAttention,
+            _ if empty => MissingListReason::NoTools,
+            State::Connecting | State::Ready { .. } | State::Configured => {
+                MissingListReason::Connecting
+            }
         };
         let remedy = match state {
             State::Down { cause, .. } if cause.is_lasting() => remedy_of(*cause),
@@ -59,7 +61,7 @@ fn remedy_of(cause: DownCause) -> &'static str {
     }
 }
 
-impl Cause {
+impl MissingListReason {
     fn remedy(self) -> &'static str {
         match self {
             Self::ServerDown => {

@@ -2,7 +2,7 @@
 
 use std::sync::{MutexGuard, PoisonError, atomic::Ordering};
 
-use super::{Work, calls, history::Transcript};
+use super::{RunWorker, calls, history::ModelTranscript};
 use crate::{
     domain::{
         error::Result,
@@ -13,13 +13,13 @@ use crate::{
     store::{self, Tx, audit::AuditRow, messages::NewMessage},
 };
 
-impl Work {
+impl RunWorker {
     /// A reply that calls tools as a row, with its usage and the lines of the audit trail for the calls that begin at once,
     /// in one transaction.
     pub(super) async fn append_reply(
         &self,
         reply: &Reply,
-        calls: &[calls::Resolved],
+        calls: &[calls::ResolvedCall],
         lines: &[AuditRow],
     ) -> Result<()> {
         let mut parts = Vec::new();
@@ -107,7 +107,7 @@ impl Work {
         self.app.live.transient(place, follows, event);
     }
 
-    pub(super) fn transcript(&self) -> MutexGuard<'_, Option<Transcript>> {
+    pub(super) fn transcript(&self) -> MutexGuard<'_, Option<ModelTranscript>> {
         self.transcript
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -11,24 +11,25 @@ use serde_json::Value;
 use sse_stream::{Sse, SseStream};
 use tokio::time::Sleep;
 
-use super::client::{Refused, refused};
+use super::client::{RequestRefused, request_refused};
 
-/// The server says every 15 seconds that it is there; one that is silent for so long is not.
-const SILENCE: Duration = Duration::from_secs(50);
-/// Until a stream that ended is opened again.
-const AGAIN: Duration = Duration::from_millis(500);
+/// The server sends a keep-alive every 15 seconds. After a silence of this length the stream counts as
+/// broken.
+const MAX_SILENCE: Duration = Duration::from_secs(50);
+/// The pause before a stream that ended is opened again.
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// After so many failures in a row, about a minute, it is said aloud.
-const PATIENCE: u32 = 7;
+/// After so many failures in a row, about a minute, the user is told.
+const MAX_FAILURES: u32 = 7;
 
-pub enum Heard {
+pub enum StreamItem {
     Event {
         name: String,
         data: Value,
     },
-    /// It was broken for a while. What is durable is told again, what was said in passing is gone.
+    /// The stream was broken for a while. Durable events are sent again; deltas are lost.
     Gap,
-    /// It has been broken for long; it is still being tried.
+    /// The stream has been broken for long; the client still tries to reconnect.
     Lost(anyhow::Error),
 }
 
@@ -59,8 +60,8 @@ impl Stream {
         })
     }
 
-    /// What comes next. An error is the server's refusal: it will not change its mind.
-    pub async fn next(&mut self) -> anyhow::Result<Heard> {
+    /// Waits for the next item. An error is a refusal of the server that is final.
+    pub async fn next(&mut self) -> anyhow::Result<StreamItem> {
         loop {
             match &mut self.state {
                 State::Open(events) => match events.next().await {
@@ -70,13 +71,13 @@ impl Stream {
                         }
                         if let Some(data) = event.data {
                             let data = serde_json::from_str(&data).unwrap_or_default();
-                            return Ok(Heard::Event {
+                            return Ok(StreamItem::Event {
                                 name: event.event.unwrap_or_default(),
                                 data,
                             });
                         }
                     }
-                    Some(Err(_)) | None => self.pause(AGAIN),
+                    Some(Err(_)) | None => self.pause(RETRY_DELAY),
                 },
                 State::Pausing(pause) => {
                     pause.await;
@@ -86,18 +87,18 @@ impl Stream {
                     Ok(events) => {
                         self.state = State::Open(events);
                         self.failures = 0;
-                        return Ok(Heard::Gap);
+                        return Ok(StreamItem::Gap);
                     }
                     Err(error) => {
                         self.failures += 1;
                         self.pause(
                             LONGEST_PAUSE.min(Duration::from_secs(1 << self.failures.min(6)) / 2),
                         );
-                        if error.downcast_ref().is_some_and(Refused::is_final) {
+                        if error.downcast_ref().is_some_and(RequestRefused::is_final) {
                             return Err(error);
                         }
-                        if self.failures.is_multiple_of(PATIENCE) {
-                            return Ok(Heard::Lost(error));
+                        if self.failures.is_multiple_of(MAX_FAILURES) {
+                            return Ok(StreamItem::Lost(error));
                         }
                     }
                 },
@@ -123,9 +124,9 @@ fn open(
     async move {
         let answer = request.send().await?;
         if answer.status() != StatusCode::OK {
-            return Err(refused(answer.status(), &answer.bytes().await?).into());
+            return Err(request_refused(answer.status(), &answer.bytes().await?).into());
         }
-        let bytes = tokio_stream::StreamExt::timeout(answer.bytes_stream(), SILENCE);
+        let bytes = tokio_stream::StreamExt::timeout(answer.bytes_stream(), MAX_SILENCE);
         let bytes = bytes.map(|piece| piece.map_err(io::Error::other)?.map_err(io::Error::other));
         Ok(SseStream::from_bytes_stream(bytes).boxed())
     }

@@ -1,0 +1,133 @@
+//! Merges two event streams: the conversation's, and the user's own outside of it. Keeps the set of active
+//! runs. An update is a line for the user or an event of the conversation.
+
+use std::{collections::HashSet, future::pending};
+
+use super::{
+    client::{Client, is_signed_out},
+    event::ConversationEvent,
+    event_stream::{Stream, StreamItem},
+    notices::Notices,
+};
+
+pub enum Update {
+    ConversationEvent(ConversationEvent),
+    /// A line for the person.
+    Notice(String),
+    /// So many requests wait for the person's decision.
+    Badge(usize),
+    /// Some deltas were missed.
+    Missed,
+    /// The conversation's stream has been broken for long; the client still tries to reconnect.
+    Lost(anyhow::Error),
+    /// The conversation's stream has ended for good.
+    Gone(anyhow::Error),
+    Nothing,
+}
+
+pub struct EventMux {
+    conversation: Option<Stream>,
+    event: Option<Stream>,
+    notices: Notices,
+    active_runs: HashSet<String>,
+    ended: HashSet<String>,
+}
+
+impl EventMux {
+    /// Opens the user's own stream. A conversation is added later.
+    pub async fn open(client: &Client, me: String) -> anyhow::Result<(Self, Option<String>)> {
+        // The chat also works without this stream, which a server or a token may not have.
+        let event = match client.open_user_events().await {
+            Err(error) if is_signed_out(&error) => return Err(error),
+            opened => opened.ok(),
+        };
+        let mut notices = Notices::new(me);
+        // Subscribe before the list is read: a request in between comes twice and is shown once.
+        let decidable_approvals = if event.is_some() {
+            client.decidable_approvals().await.ok()
+        } else {
+            None
+        };
+        let before = decidable_approvals
+            .and_then(|(decidable_approvals, more)| notices.begin(&decidable_approvals, more));
+        let event_mux = Self {
+            conversation: None,
+            event,
+            notices,
+            active_runs: HashSet::new(),
+            ended: HashSet::new(),
+        };
+        Ok((event_mux, before))
+    }
+
+    pub fn switch_to(&mut self, conversation: Stream) {
+        self.conversation = Some(conversation);
+        self.active_runs.clear();
+        self.ended.clear();
+    }
+
+    /// The runs of the conversation that have not ended, as far as is known.
+    pub fn active_runs(&self) -> &HashSet<String> {
+        &self.active_runs
+    }
+
+    /// Waits for the next update. The future may be dropped at any time. An error means that the user is
+    /// signed out.
+    pub async fn receive(&mut self) -> anyhow::Result<Update> {
+        tokio::select! {
+            heard = next(&mut self.conversation) => match heard {
+                Ok(StreamItem::Event { name, data }) => {
+                    let event = ConversationEvent::of(&name, &data);
+                    self.follow(&event);
+                    Ok(Update::ConversationEvent(event))
+                }
+                Ok(StreamItem::Gap) => Ok(Update::Missed),
+                Ok(StreamItem::Lost(error)) => Ok(Update::Lost(error)),
+                Err(error) if is_signed_out(&error) => Err(error),
+                Err(error) => {
+                    self.conversation = None;
+                    self.active_runs.clear();
+                    Ok(Update::Gone(error.context("this conversation is over; /new begins another")))
+                }
+            },
+            heard = next(&mut self.event) => match heard {
+                Ok(StreamItem::Event { name, data }) => Ok(match name.as_str() {
+                    "badge" => {
+                        let decidable_approvals = data["pending_approvals"].as_u64().unwrap_or_default();
+                        Update::Badge(usize::try_from(decidable_approvals).unwrap_or(usize::MAX))
+                    }
+                    "approval" => self.notices.receive(&data).map_or(Update::Nothing, Update::Notice),
+                    _ => Update::Nothing,
+                }),
+                Ok(StreamItem::Gap | StreamItem::Lost(_)) => Ok(Update::Nothing),
+                Err(error) if is_signed_out(&error) => Err(error),
+                Err(_) => {
+                    self.event = None;
+                    Ok(Update::Nothing)
+                }
+            },
+        }
+    }
+
+    fn follow(&mut self, event: &ConversationEvent) {
+        match event {
+            ConversationEvent::Begun { run } | ConversationEvent::Message { run, .. }
+                if !run.is_empty() && !self.ended.contains(run) =>
+            {
+                self.active_runs.insert(run.clone());
+            }
+            ConversationEvent::Ended { run } => {
+                self.active_runs.remove(run);
+                self.ended.insert(run.clone());
+            }
+            _ => {}
+        }
+    }
+}
+
+async fn next(stream: &mut Option<Stream>) -> anyhow::Result<StreamItem> {
+    match stream {
+        Some(stream) => stream.next().await,
+        None => pending().await,
+    }
+}
