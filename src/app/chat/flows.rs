@@ -1,7 +1,7 @@
 //! `/connect`: configuring a personal server in a conversation. List → pick → a question for each field →
 //! test → result; `/cancel` at every step.
 //!
-//! A secret answer is taken out before anything is stored ([`match_answer`]): the message says `••••`, the value
+//! A secret answer is taken out before anything is stored (`match_answer`): the message says `••••`, the value
 //! travels sealed to the run that takes it in ([`take_in`]). A client that keeps what is typed (any OpenAI client)
 //! gets a one-time link to a page of ours instead ([`page`]), and typing is refused. The user who opened the page
 //! proves to be the same one by naming the code of the page in the conversation.
