@@ -1,18 +1,9 @@
-//! The program's own words in a conversation, in English, Spanish and French. A pack overrides any of them,
-//! in any language, by its key in `languages.*.strings`.
+//! The program's own words in a conversation, in English, Spanish and French: the files of `locales/`, which `build.rs`
+//! checks. A pack overrides any of them, in any language, by its name in `languages.*.strings`.
 
-mod approvals;
-mod menu;
-mod servers;
-mod skills;
-mod table;
-
-pub use self::table::Key;
-use self::{
-    approvals::APPROVALS,
-    table::{LANGUAGES, TEXTS},
-};
 use super::{pack::Pack, principal::Principal};
+
+include!(concat!(env!("OUT_DIR"), "/texts.rs"));
 
 /// The texts for one user of one pack.
 pub struct Texts<'a> {
@@ -45,15 +36,7 @@ impl Texts<'_> {
     /// The text with `{name}` replaced, once and literally. In the user's language by the pack, else by us,
     /// then in the pack's default language, then in English.
     pub fn render(&self, key: Key, values: &[(&str, &str)]) -> String {
-        let ours = TEXTS
-            .iter()
-            .chain(menu::TEXTS)
-            .chain(servers::TEXTS)
-            .chain(skills::TEXTS);
-        let mut rows = ours.chain(APPROVALS);
-        let (_, name, built_in) = rows
-            .find(|(other, ..)| *other == key)
-            .expect("every key has its row");
+        let (name, built_in) = TEXTS[key as usize];
         let default = self
             .pack
             .map(|pack| pack.metadata.default_language.as_str());
@@ -67,7 +50,7 @@ impl Texts<'_> {
                     .flatten()
                     .find(|(language, _)| language.eq_ignore_ascii_case(tag));
                 let own = own
-                    .and_then(|(_, language)| language.strings.get(*name))
+                    .and_then(|(_, language)| language.strings.get(name))
                     .map(String::as_str);
                 own.or_else(|| {
                     let at = LANGUAGES

@@ -61,7 +61,8 @@ impl LookupLimiter {
             reason: "too many credentials are being checked; try again".to_owned(),
             retry_after: TURN,
         })?;
-        Ok(turn.ok())
+        // Another request may have shown in the meantime that the credential is good.
+        Ok(turn.ok().filter(|_| !self.good.contains_key(&digest)))
     }
 
     pub async fn was_good(&self, digest: [u8; 32]) {

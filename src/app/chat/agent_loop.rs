@@ -132,7 +132,7 @@ impl RunWorker {
         match self.run.kind {
             RunKind::Command => self.command(&pack, &written).await,
             RunKind::Turn if pack.llm.provider == Provider::None => {
-                let text = "This agent has no model. Commands work: type /help.";
+                let text = texts::of(&pack, &self.run.principal).render(Key::AgentHasNoModel, &[]);
                 Ok(Ending::succeeded().with_notices(vec![commands::notice("no_model", text)]))
             }
             RunKind::Turn => match self.open(&pack).await? {
@@ -279,7 +279,7 @@ impl RunWorker {
         let tell = |server: &String| {
             commands::notice(
                 "credential_rejected",
-                texts.render(Key::Rejected, &[("server", server)]),
+                texts.render(Key::McpConfigRejected, &[("server", server)]),
             )
         };
         Ok(servers.iter().map(tell).collect())

@@ -11,7 +11,11 @@ use super::{flows, menu, prompts};
 use crate::app::{
     App,
     runs::sign_outs,
-    servers::{agents, connections::State, credentials},
+    servers::{
+        agents,
+        connections::{ConnectionKind, State},
+        credentials,
+    },
     tools::{
         skills::{self, SkillCommand, SkillView},
         toolset,
@@ -24,7 +28,7 @@ use crate::domain::{
     ids::AuditId,
     message::{Choice, Part, ToolCall},
     run::ClaimedRun,
-    texts::{self, Key},
+    texts::{self, Key, Texts},
 };
 
 /// What a command comes to.
@@ -34,22 +38,6 @@ pub enum Answer {
     /// text of its arguments differently.
     Call(ToolCall, Option<String>),
 }
-
-const HELP: &str = "\
-/help – this list
-/menu – what else you can do here; /menu ITEM does it
-/tools – the tools you can use, by server
-/prompts – what the servers offer as commands; /SERVER:PROMPT name=value … says it to the agent
-/connections – the servers of this agent and how they are
-/connect – connect a server that needs a credential of yours; /connect SERVER goes there directly
-/disconnect SERVER – delete what you entered for it
-/logout – sign out: what runs for you stops, your connections are closed
-/approvals – what waits for your decision, and your own requests
-/approve CODE, /reject CODE reason – decide about a request
-/cancel – leave off connecting, or what a server asks you; /cancel CODE takes your own request back
-/decline – say no to what a server asks you
-/call SERVER TOOL {\"argument\": …} – call a tool directly, without the model
-Anything else is said to the agent.";
 
 /// Answers one command line of a run's user.
 pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answer> {
@@ -104,7 +92,7 @@ pub async fn answer(app: &Arc<App>, run: &ClaimedRun, line: &str) -> Result<Answ
         }
         "/call" => match parse_call(run, rest) {
             Ok((call, ambiguity)) => return Ok(Answer::Call(call, ambiguity)),
-            Err(reason) => return Ok(Answer::Parts(vec![notice("bad_command", reason)])),
+            Err(unusable) => return refuse_call(app, run, unusable).await,
         },
         "/approvals" | "/approve" | "/reject" => {
             return approvals::answer(app, run, name, rest).await;
@@ -146,8 +134,10 @@ async fn skill(app: &Arc<App>, run: &ClaimedRun, line: &str, name: &str) -> Resu
             Ok(Answer::Parts(vec![notice("bad_command", reason)]))
         }
         None => {
-            let reason = format!("There is no command {name}. Type /help for the commands.");
-            Ok(Answer::Parts(vec![notice("unknown_command", reason)]))
+            let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
+            let texts = texts::of(&pack, &run.principal);
+            let text = texts.render(Key::CommandUnknown, &[("command", name)]);
+            Ok(Answer::Parts(vec![notice("unknown_command", text)]))
         }
     }
 }
@@ -163,7 +153,8 @@ async fn help(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     } else {
         format!("\n\n{prompts}")
     };
-    Ok(format!("{HELP}{skills}{prompts}"))
+    let help = sentence(app, run, Key::Help).await?;
+    Ok(format!("{help}{skills}{prompts}"))
 }
 
 /// The skills that the user may run, a line each behind a heading; nothing when there are none.
@@ -176,15 +167,8 @@ async fn describe_skills(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     let texts = texts::of(&pack, &run.principal);
     let mut text = format!("\n\n{}:", texts.render(Key::Skills, &[]));
     for view in &views {
-        let approval = view.needs_approval_by.as_ref().map(|by| {
-            format!(
-                " ({})",
-                texts.render(
-                    Key::SkillNeedsApproval,
-                    &[("approvers", by.join(", ").as_str())]
-                )
-            )
-        });
+        let approval = view.needs_approval_by.as_deref();
+        let approval = approval.map(|by| needs_approval(&texts, by));
         let approval = approval.unwrap_or_default();
         let _ = write!(text, "\n{} – {}{approval}", view.command, about(view));
     }
@@ -262,15 +246,15 @@ async fn authenticate(app: &App, run: &ClaimedRun) -> Result<Vec<Part>> {
 }
 
 async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
+    let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
+    let texts = texts::of(&pack, &run.principal);
     let servers = toolset::list(app, &run.principal, run.agent.as_str()).await?;
     let mut text = String::new();
     for server in servers {
-        let _ = writeln!(
-            text,
-            "{}{}",
-            server.connection.server,
-            remark(&server.connection.state, run)
-        );
+        let state = describe_state(&texts, &server.connection.state, run)
+            .map(|state| format!(" – {state}"))
+            .unwrap_or_default();
+        let _ = writeln!(text, "{}{state}", server.connection.server);
         for tool in &server.tools {
             let what = tool.description.lines().next().unwrap_or_default();
             let what = if what.is_empty() {
@@ -278,19 +262,28 @@ async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
             } else {
                 format!(" – {what}")
             };
-            let approval = tool.needs_approval_by.as_ref();
-            let approval = approval
-                .map(|by| format!(" (needs approval by {})", by.join(" or ")))
-                .unwrap_or_default();
-            let _ = writeln!(text, "  {}{what}{approval}", tool.tool);
+            let approval = tool.needs_approval_by.as_deref();
+            let approval = approval.map(|by| needs_approval(&texts, by));
+            let _ = writeln!(
+                text,
+                "  {}{what}{}",
+                tool.tool,
+                approval.unwrap_or_default()
+            );
         }
     }
-    let tools = if text.is_empty() {
-        "There are no tools for you here."
-    } else {
-        text.trim_end()
-    };
-    Ok(format!("{tools}{}", describe_skills(app, run).await?))
+    if text.is_empty() {
+        text = texts.render(Key::ToolsNone, &[]);
+    }
+    let skills = describe_skills(app, run).await?;
+    Ok(format!("{}{skills}", text.trim_end()))
+}
+
+/// A remark in brackets: whose consent a call needs.
+fn needs_approval(texts: &Texts<'_>, approvers: &[String]) -> String {
+    let approvers = approvers.join(", ");
+    let remark = texts.render(Key::SkillNeedsApproval, &[("approvers", &approvers)]);
+    format!(" ({remark})")
 }
 
 async fn describe_prompts(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
@@ -299,45 +292,74 @@ async fn describe_prompts(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
 
 async fn describe_connections(app: &App, run: &ClaimedRun) -> Result<String> {
     let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
+    let texts = texts::of(&pack, &run.principal);
     if pack.servers.is_empty() {
-        return Ok("This agent has no servers.".to_owned());
+        return Ok(texts.render(Key::ServersNone, &[]));
     }
     let views = credentials::list(app, &run.principal, run.agent.as_str(), false).await?;
     let lines = views.iter().map(|view| {
-        let state = match &view.state {
-            State::Ready { .. } | State::Configured => " – ready".to_owned(),
-            other => remark(other, run),
+        let kind = match view.kind {
+            ConnectionKind::Shared => Key::ServerShared,
+            ConnectionKind::Personal => Key::ServerPersonal,
         };
-        format!("{} ({}){state}", view.server, view.kind.as_str())
+        let state = describe_state(&texts, &view.state, run);
+        format!(
+            "{} ({}) – {}",
+            view.server,
+            texts.render(kind, &[]),
+            state.unwrap_or_else(|| texts.render(Key::ServerReady, &[]))
+        )
     });
     Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
-/// The state of a server as a remark after its name; empty when it is ready. The reason of a failure is
-/// shown to the operator only.
-fn remark(state: &State, run: &ClaimedRun) -> String {
-    match state {
-        State::Ready { .. } | State::Configured => String::new(),
-        State::Connecting => " – connecting".to_owned(),
-        State::Down { cause, .. } if cause.is_lasting() => format!(" – {}", cause.sentence()),
-        State::Down {
-            cause: DownCause::RateLimited,
-            ..
-        } => " – busy at the moment; tried again by itself".to_owned(),
-        State::Down { .. } => " – not reachable at the moment; tried again by itself".to_owned(),
-        State::NotConfigured if !run.principal.authenticated => {
-            " – for those who have signed in".to_owned()
-        }
-        State::NotConfigured => " – not configured: /connect asks you for a credential".to_owned(),
-        State::NeedsAttention { .. } => {
-            " – needs attention: enter your credential again with /connect".to_owned()
-        }
-    }
+/// What keeps a server from being used; nothing when it is ready. Only the operator is shown the reason of a failure.
+fn describe_state(texts: &Texts<'_>, state: &State, run: &ClaimedRun) -> Option<String> {
+    let key = match state {
+        State::Ready { .. } | State::Configured => return None,
+        State::Connecting => Key::ServerConnecting,
+        State::Down { cause, .. } => match cause {
+            DownCause::Unreachable | DownCause::Timeout => Key::ServerUnreachable,
+            DownCause::RateLimited => Key::ServerBusy,
+            DownCause::SignInRequired => Key::ServerSignInRequired,
+            DownCause::CredentialRefused => Key::ServerCredentialRefused,
+            DownCause::Redirected => Key::ServerRedirected,
+            DownCause::WebPage => Key::ServerWebPage,
+            DownCause::NotMcp => Key::ServerNotMcp,
+            DownCause::Misconfigured => Key::ServerMisconfigured,
+        },
+        State::NotConfigured if !run.principal.authenticated => Key::ServerForSignedIn,
+        State::NotConfigured => Key::ServerNotConfigured,
+        State::NeedsAttention { .. } => Key::ServerNeedsAttention,
+    };
+    Some(texts.render(key, &[]))
+}
+
+/// Why the text after `/call` is no call.
+enum UnusableCall {
+    Incomplete,
+    BadJson(serde_json::Error),
+    NotAnObject,
+}
+
+/// The answer to a `/call` that cannot be made.
+async fn refuse_call(app: &App, run: &ClaimedRun, unusable: UnusableCall) -> Result<Answer> {
+    let pack = agents::pack(app, &run.principal, run.agent.as_str()).await?;
+    let texts = texts::of(&pack, &run.principal);
+    let usage = texts.render(Key::CallUsage, &[("example", "{\"argument\": \"value\"}")]);
+    let text = match unusable {
+        UnusableCall::Incomplete => usage,
+        UnusableCall::BadJson(error) => texts.render(
+            Key::CallBadJson,
+            &[("why", &error.to_string()), ("usage", &usage)],
+        ),
+        UnusableCall::NotAnObject => texts.render(Key::CallNotAnObject, &[("usage", &usage)]),
+    };
+    Ok(Answer::Parts(vec![notice("bad_command", text)]))
 }
 
 /// `SERVER TOOL {json}`; no arguments are an empty object.
-fn parse_call(run: &ClaimedRun, rest: &str) -> Result<(ToolCall, Option<String>), String> {
-    const USAGE: &str = "Write /call SERVER TOOL {\"argument\": \"value\"}, as /tools names them.";
+fn parse_call(run: &ClaimedRun, rest: &str) -> Result<(ToolCall, Option<String>), UnusableCall> {
     let word = |text: &'_ str| -> Option<(String, String)> {
         let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
         (!word.is_empty()).then(|| (word.to_owned(), rest.trim().to_owned()))
@@ -345,15 +367,14 @@ fn parse_call(run: &ClaimedRun, rest: &str) -> Result<(ToolCall, Option<String>)
     let called = word(rest.trim())
         .and_then(|(server, rest)| word(&rest).map(|(tool, rest)| (server, tool, rest)));
     let Some((server, tool, text)) = called else {
-        return Err(USAGE.to_owned());
+        return Err(UnusableCall::Incomplete);
     };
     let arguments = match text.as_str() {
         "" => Value::Object(Map::new()),
-        text => serde_json::from_str::<Value>(text)
-            .map_err(|error| format!("The arguments are not valid JSON ({error}). {USAGE}"))?,
+        text => serde_json::from_str::<Value>(text).map_err(UnusableCall::BadJson)?,
     };
     if !arguments.is_object() {
-        return Err(format!("The arguments must be one JSON object. {USAGE}"));
+        return Err(UnusableCall::NotAnObject);
     }
     let call = ToolCall {
         call_id: format!("call_{}", run.id.0.simple()),

@@ -189,7 +189,11 @@ fn asks_for(pack: &Pack, flow: &Flow, field: &str) -> bool {
 pub async fn take_in(app: &Arc<App>, run: &ClaimedRun, flow: Flow) -> Result<Vec<Part>> {
     let context = FlowContext::of(app, run).await?;
     if !has_personal(&context.pack) {
-        return Ok(vec![context.notice("flow_expired", Key::Expired, &[])]);
+        return Ok(vec![context.notice(
+            "flow_expired",
+            Key::McpConfigExpired,
+            &[],
+        )]);
     }
     context.take_in(flow).await
 }
@@ -198,10 +202,14 @@ pub async fn take_in(app: &Arc<App>, run: &ClaimedRun, flow: Flow) -> Result<Vec
 pub async fn begin(app: &Arc<App>, run: &ClaimedRun, server: &str) -> Result<Vec<Part>> {
     let context = FlowContext::of(app, run).await?;
     if !has_personal(&context.pack) {
-        return Ok(vec![context.notice("no_servers", Key::NoServers, &[])]);
+        return Ok(vec![context.notice(
+            "no_servers",
+            Key::McpConfigNoServers,
+            &[],
+        )]);
     }
     if !run.principal.authenticated {
-        return Ok(vec![context.notice("sign_in", Key::Guest, &[])]);
+        return Ok(vec![context.notice("sign_in", Key::McpConfigGuest, &[])]);
     }
     if server.is_empty() {
         return Ok(vec![context.start_list().await?]);
@@ -221,9 +229,9 @@ pub async fn disconnect(app: &Arc<App>, run: &ClaimedRun, server: &str) -> Resul
     };
     let (agent, server) = (pack.id().as_str(), spec.id.as_str());
     let key = if credentials::remove(app, &run.principal, agent, server).await? {
-        Key::Removed
+        Key::McpConfigRemoved
     } else {
-        Key::NothingToRemove
+        Key::McpConfigNothingToRemove
     };
     Ok(vec![context.notice(
         "connection_removed",
@@ -236,9 +244,9 @@ pub async fn disconnect(app: &Arc<App>, run: &ClaimedRun, server: &str) -> Resul
 pub async fn cancel(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
     let context = FlowContext::of(app, run).await?;
     let key = if context.end().await? {
-        Key::Cancelled
+        Key::McpConfigCancelled
     } else {
-        Key::NothingToCancel
+        Key::McpConfigNothingToCancel
     };
     Ok(vec![context.notice("cancelled", key, &[])])
 }
@@ -246,7 +254,11 @@ pub async fn cancel(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
 /// The reply to an answer whose question was withdrawn before the answer was read.
 pub async fn answer_too_late(app: &Arc<App>, run: &ClaimedRun) -> Result<Vec<Part>> {
     let context = FlowContext::of(app, run).await?;
-    Ok(vec![context.notice("flow_expired", Key::Expired, &[])])
+    Ok(vec![context.notice(
+        "flow_expired",
+        Key::McpConfigExpired,
+        &[],
+    )])
 }
 
 fn has_personal(pack: &Pack) -> bool {

@@ -46,7 +46,7 @@ pub fn prompt(
                 lines.push(texts.render(Key::AskAddress, &[("host", host)]));
                 url = Some(address.to_string());
             }
-            lines.push(texts.render(Key::NotABoolean, &[]));
+            lines.push(texts.render(Key::McpConfigNotABoolean, &[]));
         }
     }
     let minutes = (patience.as_secs() / 60).to_string();
@@ -74,9 +74,9 @@ pub fn fault_notice(texts: &Texts<'_>, fault: AnswerError, step: &Step<'_>) -> P
         Step::Confirm(_) => String::new(),
     };
     let key = match fault {
-        AnswerError::Missing => Key::Missing,
-        AnswerError::NotABoolean => Key::NotABoolean,
-        AnswerError::NotAnOption => Key::NotAnOption,
+        AnswerError::Missing => Key::McpConfigMissing,
+        AnswerError::NotABoolean => Key::McpConfigNotABoolean,
+        AnswerError::NotAnOption => Key::McpConfigNotAnOption,
         AnswerError::NotANumber => Key::AskNotANumber,
         AnswerError::OutsideLimits => Key::AskUnfit,
     };
@@ -106,19 +106,19 @@ fn field_lines(texts: &Texts<'_>, field: &Field) -> Vec<String> {
     };
     match &field.kind {
         Kind::One(choices) => {
-            lines.push(texts.render(Key::Options, &[("options", &labels(choices))]));
+            lines.push(texts.render(Key::McpConfigOptions, &[("options", &labels(choices))]));
         }
         Kind::Many { choices, .. } => {
             lines.push(texts.render(Key::AskSeveral, &[("options", &labels(choices))]));
         }
-        Kind::Boolean => lines.push(texts.render(Key::NotABoolean, &[])),
+        Kind::Boolean => lines.push(texts.render(Key::McpConfigNotABoolean, &[])),
         Kind::Text { .. } | Kind::Number { .. } => {}
     }
     match &field.default {
         Some(default) => {
             lines.push(texts.render(Key::AskDefault, &[("value", &plain_text(default))]));
         }
-        None if !field.required => lines.push(texts.render(Key::Optional, &[])),
+        None if !field.required => lines.push(texts.render(Key::McpConfigOptional, &[])),
         None => {}
     }
     lines

@@ -28,7 +28,7 @@ async fn the_queue_is_worked_with_text_alone() {
     );
     let refused = command(&staff.ann, &format!("/approve {code}")).await;
     assert!(
-        refused.contains("for finance-manager or cfo to decide"),
+        refused.contains("for finance-manager, cfo to decide"),
         "{refused}"
     );
     let approved = command(&staff.bob, &format!("/approve {}", code.to_lowercase())).await;
@@ -61,7 +61,11 @@ async fn a_rejection_and_a_cancellation_are_typed_too() {
     );
     let (_, second) = asked(&staff.ann, "11.00").await;
     let line = format!("/cancel {}", second["code"].as_str().unwrap());
-    assert!(command(&staff.bob, &line).await.contains("not found"));
+    assert!(
+        command(&staff.bob, &line)
+            .await
+            .contains("There is no request")
+    );
     assert!(
         command(&staff.ann, &line)
             .await
@@ -75,7 +79,7 @@ async fn a_rejection_and_a_cancellation_are_typed_too() {
     assert!(
         command(&staff.bob, "/approve ZZZZ")
             .await
-            .contains("not found")
+            .contains("There is no request ZZZZ for you")
     );
     assert_eq!(world.bank.executions("send_money"), 0);
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chatelaine::app::accounts::development::DevelopmentUser;
 use serde_json::{Value, json};
 
 use super::{change, ended, eventually, pair, payment, roles, tool_results, world, world_with};
@@ -417,4 +418,31 @@ async fn a_command_calls_a_tool_without_the_model() {
     }
     assert!(world.model.requests().is_empty());
     assert_eq!(world.bank.executions("get_exchange_rate"), 1);
+}
+
+#[tokio::test]
+async fn commands_answer_in_the_users_language() {
+    let world = world().await;
+    let ana = DevelopmentUser {
+        user: "ana".to_owned(),
+        roles: vec!["employee".to_owned()],
+        locale: Some("es-MX".to_owned()),
+        ..DevelopmentUser::default()
+    };
+    let ana = world.someone(&ana).await;
+    let id = ana.open("bank").await;
+    for (line, said) in [
+        ("/help", "/help – esta lista"),
+        ("/call", "Escribe /call SERVIDOR"),
+        ("/call bank get_exchange_rate {", "no son JSON válido"),
+        ("/call bank get_exchange_rate [1]", "un solo objeto JSON"),
+        ("/nonsense", "No existe el comando /nonsense"),
+        ("/tools", "requiere la aprobación de finance-manager, cfo"),
+        ("/connections", "bank (compartido) – listo"),
+        ("/approve ZZZZ", "No hay ninguna solicitud ZZZZ para ti"),
+    ] {
+        ana.say_and_wait(&id, line).await;
+        let answer = plain(ana.messages(&id).await.last().unwrap());
+        assert!(answer.contains(said), "{line}: {answer}");
+    }
 }

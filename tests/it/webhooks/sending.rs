@@ -542,7 +542,7 @@ async fn a_message_whose_sender_died_is_sent_when_its_lease_ends_and_the_dead_on
 async fn a_receiver_that_never_answers_does_not_hold_up_the_others() {
     let (world, admin, receiver, _) = told().await;
     let silent = raw(b"", true).await;
-    hook(&admin, &format!("http://{silent}/"), &["approval.*"]).await;
+    let (silent, _) = hook(&admin, &format!("http://{silent}/"), &["approval.*"]).await;
     for number in 0..100 {
         happens(
             &world.db.db,
@@ -552,14 +552,11 @@ async fn a_receiver_that_never_answers_does_not_hold_up_the_others() {
         )
         .await;
     }
-    // At most two of a hundred are under way to the silent one, each for ten seconds.
-    let started = chatelaine::domain::clock::instant();
     receiver.heard(100).await;
-    assert!(
-        started.elapsed() < Duration::from_secs(9),
-        "{:?}",
-        started.elapsed()
-    );
+    // At most two messages at a time are under way to the silent receiver, each for ten seconds.
+    let waiting = deliveries(&admin, &silent).await;
+    let untried = waiting.iter().filter(|item| item["attempts"] == 0).count();
+    assert!(untried > waiting.len() / 2, "{waiting:?}");
 }
 
 #[tokio::test]

@@ -35,16 +35,54 @@ pub(super) async fn answer(
     let principal = &run.principal;
     let pack = agents::pack(app, principal, run.agent.as_str()).await?;
     let texts = texts::of(&pack, principal);
-    let part = match done(app, principal, &texts, name, rest.trim()).await {
+    let part = match run_command(app, principal, &texts, name, rest.trim()).await {
         Ok(text) => Part::text(text),
         Err(error @ (Error::Internal(_) | Error::Busy { .. })) => return Err(error),
         // Such an error is a message for the user and no failure of the run.
-        Err(error) => notice(error.code(), error.to_string()),
+        Err(error) => {
+            let text = explain(app, principal, &texts, &error, rest).await?;
+            notice(error.code(), text)
+        }
     };
     Ok(Answer::Parts(vec![part]))
 }
 
-async fn done(
+/// Why a command about a request was refused: by the request's state now, in the user's language.
+async fn explain(
+    app: &App,
+    principal: &Principal,
+    texts: &Texts<'_>,
+    error: &Error,
+    rest: &str,
+) -> Result<String> {
+    let Some(code) = rest.split_whitespace().next().and_then(parse_code) else {
+        return Ok(error.to_string());
+    };
+    let values = [("code", code.as_str())];
+    let view = match approvals::get(app, principal, &code).await {
+        Ok(view) => view,
+        Err(Error::NotFound(_)) => return Ok(texts.render(Key::ApprovalNotFound, &values)),
+        Err(error) => return Err(error),
+    };
+    let approvers = view.approvers.join(", ");
+    Ok(match error {
+        _ if view.state != State::Pending => view.text,
+        Error::Forbidden(_) if view.own && !view.self_approval => {
+            texts.render(Key::ApprovalOwn, &values)
+        }
+        Error::Forbidden(_) => texts.render(
+            Key::ApprovalForOthers,
+            &[("code", &code), ("approvers", &approvers)],
+        ),
+        Error::Conflict(_) if view.votes.iter().any(|vote| vote.by == principal.user) => {
+            texts.render(Key::ApprovalAlreadyVoted, &values)
+        }
+        Error::NotFound(_) => texts.render(Key::ApprovalNotFound, &values),
+        _ => error.to_string(),
+    })
+}
+
+async fn run_command(
     app: &Arc<App>,
     principal: &Principal,
     texts: &Texts<'_>,
@@ -52,7 +90,7 @@ async fn done(
     rest: &str,
 ) -> Result<String> {
     if name == "/approvals" {
-        return listed(app, principal, texts).await;
+        return list(app, principal, texts).await;
     }
     let (code, reason) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
     let Some(code) = parse_code(code) else {
@@ -61,17 +99,9 @@ async fn done(
     let approval = approvals::find(app, principal, &code).await?;
     if name == "/cancel" {
         let cancelled = approvals::cancel(app, principal, approval.id).await?;
-        return said(app, principal, &cancelled.code).await;
+        return describe(app, principal, &cancelled.code).await;
     }
-    let approver = approvals::approver(app, principal)
-        .await
-        .map_err(|error| match error {
-            Error::Forbidden(_) => Error::Forbidden(format!(
-                "{code} is for {} to decide",
-                approval.consent.approvers.join(" or ")
-            )),
-            error => error,
-        })?;
+    let approver = approvals::approver(app, principal).await?;
     let reason = Some(reason.trim())
         .filter(|reason| !reason.is_empty())
         .map(str::to_owned);
@@ -87,7 +117,7 @@ async fn done(
     };
     let decided = approvals::decide(app, &approver, approval.id, &verdict).await?;
     if decided.state != State::Pending {
-        return said(app, principal, &code).await;
+        return describe(app, principal, &code).await;
     }
     let view = approvals::get(app, principal, &code).await?;
     let given = view
@@ -104,12 +134,12 @@ async fn done(
     ))
 }
 
-async fn said(app: &App, principal: &Principal, code: &str) -> Result<String> {
+async fn describe(app: &App, principal: &Principal, code: &str) -> Result<String> {
     Ok(approvals::get(app, principal, code).await?.text)
 }
 
 /// What waits for the principal, with its arguments, and their own open requests.
-async fn listed(app: &App, principal: &Principal, texts: &Texts<'_>) -> Result<String> {
+async fn list(app: &App, principal: &Principal, texts: &Texts<'_>) -> Result<String> {
     let page = Page {
         state: None,
         undecided: true,

@@ -67,24 +67,24 @@ fn parse_answer(field: &UserField, offered: &[Choice], answer: &str) -> String {
 /// The text that says why a connection test failed.
 pub(super) fn text_key(trouble: ConnectionTestError) -> Key {
     match trouble {
-        ConnectionTestError::Unauthorized => Key::Unauthorized,
-        ConnectionTestError::Unreachable => Key::Unreachable,
-        ConnectionTestError::Timeout => Key::Timeout,
-        ConnectionTestError::BadTemplate => Key::BadTemplate,
-        ConnectionTestError::NotMcp => Key::NotMcp,
+        ConnectionTestError::Unauthorized => Key::McpConfigUnauthorized,
+        ConnectionTestError::Unreachable => Key::McpConfigUnreachable,
+        ConnectionTestError::Timeout => Key::McpConfigTimeout,
+        ConnectionTestError::BadTemplate => Key::McpConfigBadTemplate,
+        ConnectionTestError::NotMcp => Key::McpConfigNotMcp,
     }
 }
 
 /// The text that says why a value cannot be used.
 pub(super) fn fault_text_key(fault: FieldError) -> Key {
     match fault {
-        FieldError::Missing | FieldError::Unknown => Key::Missing,
-        FieldError::LineBreak => Key::LineBreak,
-        FieldError::TooLong => Key::TooLong,
-        FieldError::NotAnAddress => Key::NotAnAddress,
-        FieldError::NotABoolean => Key::NotABoolean,
-        FieldError::NotAnOption => Key::NotAnOption,
-        FieldError::NotForHeaders => Key::BadTemplate,
+        FieldError::Missing | FieldError::Unknown => Key::McpConfigMissing,
+        FieldError::LineBreak => Key::McpConfigLineBreak,
+        FieldError::TooLong => Key::McpConfigTooLong,
+        FieldError::NotAnAddress => Key::McpConfigNotAnAddress,
+        FieldError::NotABoolean => Key::McpConfigNotABoolean,
+        FieldError::NotAnOption => Key::McpConfigNotAnOption,
+        FieldError::NotForHeaders => Key::McpConfigBadTemplate,
     }
 }
 
@@ -94,7 +94,11 @@ impl FlowContext<'_> {
         // Checked when it was matched: an answer that waited for its run was not late.
         if flow.answer.as_ref().is_none_or(Vec::is_empty) {
             self.end().await?;
-            return Ok(vec![self.notice("flow_expired", Key::Expired, &[])]);
+            return Ok(vec![self.notice(
+                "flow_expired",
+                Key::McpConfigExpired,
+                &[],
+            )]);
         }
         if flow.step == Step::Pick {
             let answer = self
@@ -114,7 +118,11 @@ impl FlowContext<'_> {
             .and_then(|server| self.pack.server(server));
         let Some(spec) = spec.filter(|spec| spec.access_mode == AccessMode::UserControlled) else {
             self.end().await?;
-            return Ok(vec![self.notice("flow_expired", Key::Expired, &[])]);
+            return Ok(vec![self.notice(
+                "flow_expired",
+                Key::McpConfigExpired,
+                &[],
+            )]);
         };
         match flow.step {
             Step::Field(at) => self.field_answered(flow, spec, at).await,
@@ -174,12 +182,20 @@ impl FlowContext<'_> {
         flow.tries += 1;
         if flow.tries >= TRIES {
             self.end().await?;
-            return Ok(vec![self.notice("wrong_code", Key::WrongCode, &[])]);
+            return Ok(vec![self.notice(
+                "wrong_code",
+                Key::McpConfigWrongCode,
+                &[],
+            )]);
         }
         let mut tx = self.app.db.tenant(self.principal.tenant).await?;
         store::flows::refuse(&mut tx, flow.id).await?;
         tx.commit().await?;
-        Ok(vec![self.notice("typed_secret", Key::TypedSecret, &[])])
+        Ok(vec![self.notice(
+            "typed_secret",
+            Key::McpConfigTypedSecret,
+            &[],
+        )])
     }
 
     async fn proceed(&self, flow: &Flow) -> Result<()> {

@@ -64,9 +64,9 @@ impl<'a> FlowContext<'a> {
         let views = credentials::views(self.app, self.principal, &self.pack).await?;
         let choice = |view: ConnectionView| {
             let (mark, key) = match view.state {
-                State::NotConfigured => ("⚠️", Key::NotConfigured),
-                State::NeedsAttention { .. } => ("⚠️", Key::NeedsAttention),
-                _ => ("✅", Key::Configured),
+                State::NotConfigured => ("⚠️", Key::McpConfigNotConfigured),
+                State::NeedsAttention { .. } => ("⚠️", Key::McpConfigNeedsAttention),
+                _ => ("✅", Key::McpConfigConfigured),
             };
             Choice {
                 label: format!("{mark} {} – {}", view.server, self.texts().render(key, &[])),
@@ -79,7 +79,7 @@ impl<'a> FlowContext<'a> {
             .map(choice)
             .collect();
         Ok(Part::Choices {
-            text: self.texts().render(Key::List, &[]),
+            text: self.texts().render(Key::McpConfigList, &[]),
             choices,
         })
     }
@@ -94,12 +94,16 @@ impl<'a> FlowContext<'a> {
         if shared {
             return Ok(vec![self.notice(
                 "shared_server",
-                Key::SharedServer,
+                Key::McpConfigSharedServer,
                 &[("server", server.trim())],
             )]);
         }
         Ok(vec![
-            self.notice("unknown_server", Key::UnknownServer, &[("list", "")]),
+            self.notice(
+                "unknown_server",
+                Key::McpConfigUnknownServer,
+                &[("list", "")],
+            ),
             self.start_list().await?,
         ])
     }
@@ -159,7 +163,7 @@ impl<'a> FlowContext<'a> {
             let prompt = Prompt {
                 text: self
                     .texts()
-                    .render(Key::OpenLink, &[("server", spec.id.as_str())]),
+                    .render(Key::McpConfigOpenLink, &[("server", spec.id.as_str())]),
                 field: String::new(),
                 kind: FieldKind::Secret,
                 secret: true,
@@ -180,7 +184,7 @@ impl<'a> FlowContext<'a> {
         let locale = self.principal.locale.as_deref();
         let label = self.pack.text(&field.label, locale).unwrap_or(&field.name);
         let mut text = self.texts().render(
-            Key::Prompt,
+            Key::McpConfigPrompt,
             &[("server", spec.id.as_str()), ("label", label)],
         );
         let options: Vec<Choice> = answers::options(&self.pack, locale, field);
@@ -189,14 +193,20 @@ impl<'a> FlowContext<'a> {
             text = format!(
                 "{text}\n{}",
                 self.texts()
-                    .render(Key::Options, &[("options", &labels.join(", "))])
+                    .render(Key::McpConfigOptions, &[("options", &labels.join(", "))])
             );
         }
         if !field.required {
-            text = format!("{text} {}", self.texts().render(Key::Optional, &[]));
+            text = format!(
+                "{text} {}",
+                self.texts().render(Key::McpConfigOptional, &[])
+            );
         }
         if is_secret(field) {
-            text = format!("{text}\n{}", self.texts().render(Key::SecretHint, &[]));
+            text = format!(
+                "{text}\n{}",
+                self.texts().render(Key::McpConfigSecretHint, &[])
+            );
         }
         let (kind, secret) = (field.kind, is_secret(field));
         Part::Prompt(Prompt {
@@ -222,10 +232,14 @@ impl<'a> FlowContext<'a> {
         self.end().await?;
         let server = ("server", spec.id.as_str());
         Ok(vec![match tested?.reason {
-            None => self.notice("connection_saved", Key::Saved, &[server]),
+            None => self.notice("connection_saved", Key::McpConfigSaved, &[server]),
             Some(trouble) => {
                 let reason = self.texts().render(answers::text_key(trouble), &[]);
-                let key = if held { Key::KeptOld } else { Key::Failed };
+                let key = if held {
+                    Key::McpConfigKeptOld
+                } else {
+                    Key::McpConfigFailed
+                };
                 self.notice(
                     "connection_failed",
                     key,

@@ -103,8 +103,11 @@ pub async fn send(
     let texts = texts::of(&page.pack, &page.principal);
     Ok(SubmitOutcome::Code {
         language: page.language(),
-        title: texts.render(Key::PageTitle, &[("server", page.spec().id.as_str())]),
-        text: texts.render(Key::PageCode, &[]),
+        title: texts.render(
+            Key::McpConfigPageTitle,
+            &[("server", page.spec().id.as_str())],
+        ),
+        text: texts.render(Key::McpConfigPageCode, &[]),
         code,
     })
 }
@@ -194,8 +197,8 @@ impl Page {
         };
         Form {
             language: self.language(),
-            title: texts.render(Key::PageTitle, &[("server", &self.server)]),
-            send: texts.render(Key::PageSend, &[]),
+            title: texts.render(Key::McpConfigPageTitle, &[("server", &self.server)]),
+            send: texts.render(Key::McpConfigPageSend, &[]),
             fields: self.spec().user_config.iter().map(entry).collect(),
         }
     }

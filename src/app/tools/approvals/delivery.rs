@@ -128,14 +128,14 @@ pub(super) fn said(app: &App, approval: &Approval, reader: &Principal) -> String
     let texts = texts::for_optional_pack(pack.as_deref(), reader);
     let mine = reader.user == *approval.requester();
     let key = match (approval.state, &approval.recorded) {
-        (_, Some(recorded)) if recorded.happened => Key::ApprovalHappened,
-        (_, Some(_)) => Key::ApprovalNotHappened,
+        (_, Some(recorded)) if recorded.happened => Key::ApprovalRecordedDone,
+        (_, Some(_)) => Key::ApprovalRecordedNotDone,
         (State::Pending, None) if mine => Key::ApprovalRequested,
         (State::Pending, None) => Key::ApprovalWaits,
         (State::Approved | State::Executing, None) => Key::ApprovalApproved,
         (State::Succeeded, None) => Key::ApprovalSucceeded,
         (State::Failed, None) => Key::ApprovalFailed,
-        (State::OutcomeUnknown, None) => Key::ApprovalUnknown,
+        (State::OutcomeUnknown, None) => Key::ApprovalOutcomeUnknown,
         (State::Rejected, None) => Key::ApprovalRejected,
         (State::Expired, None) => Key::ApprovalExpired,
         (State::Cancelled, None) => Key::ApprovalCancelled,
