@@ -94,6 +94,11 @@ async fn the_program_speaks_of_requests_in_the_readers_language() {
         Some("es".to_owned()),
     );
     let ana = world.someone(&person).await;
+    assert!(
+        command(&ana, "/tools")
+            .await
+            .contains("(requiere la aprobación de finance-manager, cfo)")
+    );
     let (conversation, request) = asked(&ana, "10.00").await;
     let note = &notes(&ana, &conversation).await[0];
     assert!(

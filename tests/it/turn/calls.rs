@@ -437,7 +437,6 @@ async fn commands_answer_in_the_users_language() {
         ("/call bank get_exchange_rate {", "no son JSON válido"),
         ("/call bank get_exchange_rate [1]", "un solo objeto JSON"),
         ("/nonsense", "No existe el comando /nonsense"),
-        ("/tools", "requiere la aprobación de finance-manager, cfo"),
         ("/connections", "bank (compartido) – listo"),
         ("/approve ZZZZ", "No hay ninguna solicitud ZZZZ para ti"),
     ] {
