@@ -127,7 +127,11 @@ fn v1() -> OpenApiRouter<ApiState> {
         .routes(routes!(connections::test))
         .routes(routes!(connect::form, connect::send))
         .routes(routes!(conversations::list, conversations::create))
-        .routes(routes!(conversations::get, conversations::delete))
+        .routes(routes!(
+            conversations::get,
+            conversations::change,
+            conversations::delete
+        ))
         .routes(routes!(conversations::messages, conversations::post))
         .routes(routes!(resources::resources))
         .routes(routes!(events::listen))

@@ -65,7 +65,8 @@ pub(super) struct ApprovalsQuery {
     #[serde(default)]
     decidable: bool,
     /// Only those before this one: the `next` of the page before.
-    before: Option<ApprovalId>,
+    #[serde(alias = "before")]
+    cursor: Option<ApprovalId>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
     limit: i64,
@@ -94,7 +95,7 @@ pub(super) async fn list(
     let page = Page {
         state: which.state,
         undecided: which.decidable,
-        before: which.before,
+        before: which.cursor,
         limit: limit + 1,
     };
     let wanted = ApprovalFilter {

@@ -1,24 +1,27 @@
 //! Conversations and their messages. Lists come in pages: `{items, next}`, where `next` is passed as
-//! `before` (or `after`) to get the page that follows, and absent on the last one.
+//! `cursor` to get the page that follows, and absent on the last one.
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{OriginalUri, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    extract::{Caller, Json, MAX_TEXT, Path, Query, readable},
+    extract::{Caller, Json, Located, MAX_TEXT, Path, Query, created, located, readable},
     problem::Problem,
     request_key::{self, Keyed},
 };
 use crate::{
-    app::{self, App, chat::conversations::MessageInput},
+    app::{
+        self, App,
+        chat::conversations::{ListedConversation, MessageInput},
+    },
     domain::{
         error::Error,
         ids::ConversationId,
-        message::Message,
-        run::{Conversation, Run},
+        message::{Message, MessageRange},
+        run::{Conversation, ConversationChange, Run},
     },
 };
 
@@ -37,14 +40,29 @@ pub(super) struct NewConversation {
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     caller: Caller,
-    Json(new): Json<NewConversation>,
-) -> Result<(StatusCode, axum::Json<Conversation>), Problem> {
+    OriginalUri(uri): OriginalUri,
+    Keyed(new, key): Keyed<NewConversation>,
+) -> Result<Located<Conversation>, Problem> {
     if let Some(title) = &new.title {
         readable("title", title, 200)?;
     }
-    let conversation =
-        app::chat::conversations::create(&app, caller.principal(), &new.agent, new.title).await?;
-    Ok((StatusCode::CREATED, axum::Json(conversation)))
+    let (principal, key) = (caller.principal(), key.as_ref());
+    let mut earlier = request_key::find_earlier(&app, principal, key).await?;
+    if earlier.is_none() {
+        let agent = &new.agent;
+        match app::chat::conversations::create(&app, principal, agent, new.title, key).await {
+            Err(Error::Repeated) => {
+                earlier = request_key::find_earlier(&app, principal, key).await?;
+            }
+            made => {
+                let made = made?;
+                return Ok(created(&uri, made.id, made));
+            }
+        }
+    }
+    let id = earlier.ok_or(Error::Repeated)?.conversation;
+    let made = app::chat::conversations::get(&app, principal, id).await?;
+    Ok(created(&uri, id, made))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -56,8 +74,17 @@ pub(super) struct ConversationsQuery {
     /// `children`: also the sessions that runs have started; they have a `parent_id`.
     #[param(inline)]
     include: Option<Include>,
-    /// Only those before this one: the `next` of the page before.
-    before: Option<ConversationId>,
+    /// `true`: the archived ones, instead of the others.
+    #[serde(default)]
+    archived: bool,
+    /// `true`: only the pinned ones; `false`: only the others.
+    pinned: Option<bool>,
+    /// Only those with all these words, in the title or in one message; at most 200 characters. The last word may be the
+    /// beginning of one, and `-word` leaves out what has the word.
+    search: Option<String>,
+    /// The `next` of the page before.
+    #[serde(alias = "before")]
+    cursor: Option<ConversationId>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
     limit: i64,
@@ -75,12 +102,12 @@ fn default_limit() -> i64 {
 
 #[derive(Serialize, utoipa::ToSchema)]
 pub(super) struct ConversationPage {
-    items: Vec<Conversation>,
+    items: Vec<ListedConversation>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<ConversationId>,
 }
 
-/// My conversations, the newest first. Sessions that an agent has started are not among them unless asked for.
+/// My conversations, the pinned ones first, then the newest. Sessions that an agent has started are not among them unless asked for.
 #[utoipa::path(get, path = "/v1/conversations", tag = "conversations", params(ConversationsQuery),
     responses((status = 200, body = ConversationPage)))]
 pub(super) async fn list(
@@ -90,13 +117,19 @@ pub(super) async fn list(
 ) -> Result<axum::Json<ConversationPage>, Problem> {
     let limit = page(which.limit)?;
     let children = matches!(which.include, Some(Include::Children));
+    if let Some(words) = &which.search {
+        readable("search", words, 200)?;
+    }
     let wanted = app::chat::conversations::ConversationFilter {
         agent: which.agent.as_deref(),
         children,
-        before: which.before,
+        archived: which.archived,
+        pinned: which.pinned,
+        search: which.search.as_deref(),
+        cursor: which.cursor,
     };
     let items = app::chat::conversations::list(&app, caller.principal(), wanted, limit + 1).await?;
-    let (items, next) = split_page(items, limit, |conversation| conversation.id);
+    let (items, next) = split_page(items, limit, |item| item.conversation.id);
     Ok(axum::Json(ConversationPage { items, next }))
 }
 
@@ -111,6 +144,37 @@ pub(super) async fn get(
     Ok(axum::Json(
         app::chat::conversations::get(&app, caller.principal(), id).await?,
     ))
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ConversationPatch {
+    /// At most 200 characters, of which the first line counts. The model does not change it any more.
+    title: Option<String>,
+    archived: Option<bool>,
+    pinned: Option<bool>,
+}
+
+/// Rename, archive or pin a conversation. What is absent stays.
+#[utoipa::path(patch, path = "/v1/conversations/{id}", tag = "conversations", params(("id" = ConversationId, Path)),
+    request_body = ConversationPatch, responses((status = 200, body = Conversation)))]
+pub(super) async fn change(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<ConversationId>,
+    Json(patch): Json<ConversationPatch>,
+) -> Result<axum::Json<Conversation>, Problem> {
+    if let Some(title) = &patch.title {
+        readable("title", title, 200)?;
+    }
+    let title = patch.title.as_deref().map(Conversation::title_from);
+    let change = ConversationChange {
+        title: title.as_deref(),
+        archived: patch.archived,
+        pinned: patch.pinned,
+    };
+    let changed = app::chat::conversations::change(&app, caller.principal(), id, change).await?;
+    Ok(axum::Json(changed))
 }
 
 /// Delete a conversation with all its messages.
@@ -129,12 +193,34 @@ pub(super) async fn delete(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct MessagesQuery {
-    /// Only those after this `seq`: the `next` of the page before.
-    #[serde(default)]
-    after: i64,
+    /// Those before this `seq`, the newest first.
+    before: Option<i64>,
+    /// Those after this `seq`, the oldest first: pass the `next` of such a page here again.
+    after: Option<i64>,
+    /// The `next` of the page before; the same as `before`.
+    cursor: Option<i64>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
     limit: i64,
+}
+
+impl MessagesQuery {
+    fn range(&self) -> Result<MessageRange, Problem> {
+        let (name, seq, range) = match (self.before, self.after, self.cursor) {
+            (None, None, None) => return Ok(MessageRange::Before(i64::MAX)),
+            (Some(seq), None, None) => ("before", seq, MessageRange::Before(seq)),
+            (None, Some(seq), None) => ("after", seq, MessageRange::After(seq)),
+            (None, None, Some(seq)) => ("cursor", seq, MessageRange::Before(seq)),
+            _ => {
+                let why = "must hold at most one of `before`, `after` and `cursor`";
+                return Err(Problem::invalid("query", why));
+            }
+        };
+        if seq < 0 {
+            return Err(Problem::invalid(name, "must not be negative"));
+        }
+        Ok(range)
+    }
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -144,7 +230,7 @@ pub(super) struct MessagePage {
     next: Option<i64>,
 }
 
-/// The messages of a conversation, the oldest first.
+/// The messages of a conversation: the newest first, or the oldest first with `after`.
 #[utoipa::path(get, path = "/v1/conversations/{id}/messages", tag = "conversations",
     params(("id" = ConversationId, Path), MessagesQuery), responses((status = 200, body = MessagePage)))]
 pub(super) async fn messages(
@@ -155,7 +241,7 @@ pub(super) async fn messages(
 ) -> Result<axum::Json<MessagePage>, Problem> {
     let limit = page(which.limit)?;
     let items =
-        app::chat::conversations::messages(&app, caller.principal(), id, which.after, limit + 1)
+        app::chat::conversations::messages(&app, caller.principal(), id, which.range()?, limit + 1)
             .await?;
     let (items, next) = split_page(items, limit, |message| message.seq);
     Ok(axum::Json(MessagePage { items, next }))
@@ -195,7 +281,7 @@ pub(super) async fn post(
     caller: Caller,
     Path(id): Path<ConversationId>,
     Keyed(new, key): Keyed<NewMessage>,
-) -> Result<(StatusCode, axum::Json<Accepted>), Problem> {
+) -> Result<Located<Accepted>, Problem> {
     let (principal, key) = (caller.principal(), key.as_ref());
     let (text, field) = match (new.text, new.menu, new.answer) {
         (Some(text), None, None) => {
@@ -236,13 +322,12 @@ pub(super) async fn post(
         (None, Some(begun)) => app::chat::conversations::posted(&app, principal, begun).await?,
         (None, None) => return Err(Error::Repeated.into()),
     };
-    Ok((
-        StatusCode::ACCEPTED,
-        axum::Json(Accepted {
-            message: posted.message,
-            run: posted.run,
-        }),
-    ))
+    let location = format!("/v1/runs/{}", posted.run.id);
+    let accepted = Accepted {
+        message: posted.message,
+        run: posted.run,
+    };
+    Ok(located(StatusCode::ACCEPTED, location, accepted))
 }
 
 pub(super) fn page(limit: i64) -> Result<i64, Problem> {

@@ -51,7 +51,7 @@ const OF_ALL: [&str; 8] = ["400", "401", "403", "404", "405", "429", "500", "503
 const OF_BODIES: [&str; 7] = ["408", "409", "412", "413", "415", "422", "502"];
 
 /// Events of a conversation: the name, and which variant of which schema its data is.
-const EVENTS: [(&str, &str, usize); 9] = [
+const EVENTS: [(&str, &str, usize); 10] = [
     ("message", "EventKind", 0),
     ("run", "EventKind", 1),
     ("delta", "Transient", 0),
@@ -59,8 +59,9 @@ const EVENTS: [(&str, &str, usize); 9] = [
     ("tool_started", "Transient", 2),
     ("tool_progress", "Transient", 3),
     ("tool_finished", "Transient", 4),
-    ("server_started", "Transient", 5),
-    ("server_unavailable", "Transient", 6),
+    ("title", "Transient", 5),
+    ("server_started", "Transient", 6),
+    ("server_unavailable", "Transient", 7),
 ];
 
 /// The document of what the handlers declare.
@@ -82,7 +83,8 @@ pub(super) fn completed(openapi: OpenApi) -> Value {
 /// Gives each status of an operation a description, and declares those of refusals.
 fn add_refusals(path: &str, method: &str, operation: &mut Value) {
     let is_public = operation["security"] == json!([{}]);
-    let has_body = operation.get("requestBody").is_some() || ["post", "put"].contains(&method);
+    let has_body =
+        operation.get("requestBody").is_some() || ["post", "put", "patch"].contains(&method);
     let (media, schema) = match ErrorFormat::of(path) {
         ErrorFormat::Problem | ErrorFormat::Registry => {
             ("application/problem+json", "ProblemDocument")
@@ -103,6 +105,12 @@ fn add_refusals(path: &str, method: &str, operation: &mut Value) {
             "303" => "The answer is elsewhere",
             _ => "An answer",
         };
+        let begins_run =
+            method == "post" && (path.ends_with("/messages") || path.ends_with("/runs"));
+        if status == "201" || status == "202" && begins_run {
+            response["headers"]["Location"] =
+                json!({ "schema": { "type": "string" }, "description": "Where it is." });
+        }
         let given = response["description"].as_str().unwrap_or_default();
         if given.is_empty() {
             response["description"] = json!(description);

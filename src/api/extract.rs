@@ -9,7 +9,7 @@ use std::{
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri, header, request::Parts};
 use http_body_util::BodyExt;
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
@@ -34,8 +34,14 @@ impl FromRequestParts<ApiState> for Authenticated {
             .authenticate(&values_of(&parts.headers), address)
             .await?;
         layers::name_caller(&caller.principal);
-        state.limits.count(&caller.principal)?;
-        if let Some(place) = parts.extensions.get::<RequestPermit>() {
+        let place = parts.extensions.get::<RequestPermit>();
+        let left = state.limits.count(&caller.principal).inspect_err(|_| {
+            if let Some(place) = place {
+                place.set_left(0);
+            }
+        })?;
+        if let Some(place) = place {
+            place.set_left(left);
             place.count_for(&caller.principal)?;
         }
         Ok(Self(caller))
@@ -328,6 +334,20 @@ fn malformed(error: &serde_json::Error) -> Problem {
     );
     problem.field = Some("body".to_owned());
     problem
+}
+
+/// An answer that says where the thing is that was made or begun.
+pub(super) type Located<T> = (StatusCode, [(header::HeaderName, String); 1], axum::Json<T>);
+
+/// 201 with the address of the new thing: its id below the path of the request.
+pub(super) fn created<T>(uri: &Uri, id: impl std::fmt::Display, body: T) -> Located<T> {
+    let location = format!("{}/{id}", uri.path().trim_end_matches('/'));
+    located(StatusCode::CREATED, location, body)
+}
+
+/// The same with another status or address.
+pub(super) fn located<T>(status: StatusCode, location: String, body: T) -> Located<T> {
+    (status, [(header::LOCATION, location)], axum::Json(body))
 }
 
 /// The most characters of one message.

@@ -5,13 +5,17 @@ use std::sync::Arc;
 use axum::extract::State;
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
 use super::{
-    extract::{Anonymous, Authenticated, Json, readable},
+    extract::{Anonymous, Authenticated, Json, Located, located, readable},
     problem::Problem,
 };
-use crate::{app::App, domain::ids::TenantId};
+use crate::{
+    app::{self, App, accounts::usage::OwnUsage, servers::agents::AgentRoles},
+    domain::ids::TenantId,
+};
 
 /// The caller, as the program sees them.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -25,20 +29,34 @@ pub(super) struct Me {
     locale: Option<String>,
     /// What the credential may be used for.
     scopes: Vec<&'static str>,
+    /// The agents that the caller may talk to, and the caller's roles there.
+    agents: Vec<AgentRoles>,
+    /// The verified claims that these agents read: who is an admin, and which roles somebody has.
+    claims: Map<String, Value>,
+    /// What the caller has used today, and may use.
+    usage: OwnUsage,
 }
 
 /// Who am I?
 #[utoipa::path(get, path = "/v1/me", tag = "accounts", responses((status = 200, body = Me)))]
-pub(super) async fn me(Authenticated(caller): Authenticated) -> axum::Json<Me> {
+pub(super) async fn me(
+    State(app): State<Arc<App>>,
+    Authenticated(caller): Authenticated,
+) -> Result<axum::Json<Me>, Problem> {
     let principal = caller.principal;
-    axum::Json(Me {
+    let (agents, claims) = app::servers::agents::roles(&app, &principal).await?;
+    let usage = app::accounts::usage::own(&app, &principal).await?;
+    Ok(axum::Json(Me {
         tenant: principal.tenant,
         user: principal.user.to_string(),
         name: principal.display_name(),
         authenticated: principal.authenticated,
         locale: principal.locale,
         scopes: caller.scopes.names(),
-    })
+        agents,
+        claims,
+        usage,
+    }))
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -63,10 +81,11 @@ pub(super) async fn create_guest(
     State(app): State<Arc<App>>,
     _: Anonymous,
     Json(new): Json<NewGuest>,
-) -> Result<(StatusCode, axum::Json<Guest>), Problem> {
+) -> Result<Located<Guest>, Problem> {
     readable("tenant", &new.tenant, 63)?;
     let (token, expires_at) = app.accounts.create_guest(&new.tenant).await?;
     // The only response that holds the key; it goes to its owner.
     let token = token.expose().to_owned();
-    Ok((StatusCode::CREATED, axum::Json(Guest { token, expires_at })))
+    let guest = Guest { token, expires_at };
+    Ok(located(StatusCode::CREATED, "/v1/me".to_owned(), guest))
 }

@@ -18,7 +18,7 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use http::StatusCode;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::Instant,
@@ -41,6 +41,7 @@ pub(super) struct Limits {
     places_of_users: PerUser,
     places_per_user: usize,
     rates: RateLimit<RateKey>,
+    requests_per_minute: u32,
     streams: PerUser,
     streams_per_user: usize,
 }
@@ -68,22 +69,23 @@ impl Limits {
             places_of_users: PerUser::default(),
             places_per_user: (config.max_requests / SHARE).max(1),
             rates: RateLimit::per_minute(config.requests_per_minute),
+            requests_per_minute: config.requests_per_minute,
             streams: PerUser::default(),
             streams_per_user: config.sse_per_user,
         }
     }
 
-    /// Counts one request of a principal.
-    pub fn count(&self, principal: &Principal) -> Result<(), Problem> {
+    /// Counts one request of a principal; how many more are allowed now.
+    pub fn count(&self, principal: &Principal) -> Result<u32, Problem> {
         self.take(&RateKey::User(principal.tenant, principal.user.clone()))
     }
 
     /// Counts one request of a caller without a credential.
-    pub fn count_address(&self, address: Option<IpAddr>) -> Result<(), Problem> {
+    pub fn count_address(&self, address: Option<IpAddr>) -> Result<u32, Problem> {
         self.take(&RateKey::Address(address))
     }
 
-    fn take(&self, who: &RateKey) -> Result<(), Problem> {
+    fn take(&self, who: &RateKey) -> Result<u32, Problem> {
         self.rates.count(who).map_err(|wait| {
             let detail = "too many requests in a minute; wait as long as Retry-After says";
             Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(wait)
@@ -200,6 +202,8 @@ struct PermitState {
     /// The principal of the request, once it is known.
     principal: Option<Principal>,
     share: Option<UserSlot>,
+    /// Requests that the principal may still send now.
+    left: Option<u32>,
 }
 
 impl RequestPermit {
@@ -220,6 +224,28 @@ impl RequestPermit {
         held.principal = Some(principal.clone());
         held.share = Some(self.limits.acquire_share(principal)?);
         Ok(())
+    }
+
+    /// Says how many requests the caller may still send now.
+    pub fn set_left(&self, left: u32) {
+        lock(&self.held).left = Some(left);
+    }
+
+    /// The headers of `draft-ietf-httpapi-ratelimit-headers`.
+    fn write_rate(&self, headers: &mut HeaderMap) {
+        let most = self.limits.requests_per_minute;
+        let Some(left) = lock(&self.held).left else {
+            return;
+        };
+        // One more is allowed each time that this part of a minute has passed.
+        let next = 60_u32.div_ceil(most);
+        for (name, value) in [
+            ("ratelimit-policy", format!("\"requests\";q={most};w=60")),
+            ("ratelimit", format!("\"requests\";r={left};t={next}")),
+        ] {
+            let value = HeaderValue::from_str(&value).expect("numbers are a header value");
+            headers.insert(name, value);
+        }
     }
 
     /// Whether the principal of this request is known.
@@ -259,7 +285,8 @@ pub(super) async fn admit(
         Err(problem) => return problem.into_response(),
     };
     request.extensions_mut().insert(place.clone());
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
+    place.write_rate(response.headers_mut());
     place.release();
     response
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::State,
+    extract::{OriginalUri, State},
     response::{IntoResponse, Response},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -15,7 +15,7 @@ use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    extract::{Authenticated, Json, Path, Query},
+    extract::{Authenticated, Json, Path, Query, created},
     problem::Problem,
 };
 use crate::{
@@ -31,7 +31,8 @@ use crate::{
 #[into_params(parameter_in = Query)]
 pub(super) struct ServersQuery {
     /// Only those after this page: its `next`.
-    after: Option<String>,
+    #[serde(alias = "after")]
+    cursor: Option<String>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
     limit: i64,
@@ -59,7 +60,7 @@ pub(super) async fn list(
     if !(1..=100).contains(&which.limit) {
         return Err(Problem::invalid("limit", "must be from 1 to 100"));
     }
-    let after = which.after.map(|after| place(&after)).transpose()?;
+    let after = which.cursor.map(|after| place(&after)).transpose()?;
     let after = after
         .as_ref()
         .map(|(name, id)| (name.as_str(), id.as_str()));
@@ -80,7 +81,7 @@ fn place(after: &str) -> Result<(String, String), Problem> {
         .decode(after)
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    place.ok_or_else(|| Problem::invalid("after", "is not the `next` of a page"))
+    place.ok_or_else(|| Problem::invalid("cursor", "is not the `next` of a page"))
 }
 
 /// Define an MCP server.
@@ -89,10 +90,12 @@ fn place(after: &str) -> Result<(String, String), Problem> {
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     known: Authenticated,
+    OriginalUri(uri): OriginalUri,
     Json(definition): Json<Definition>,
 ) -> Result<Response, Problem> {
     let entry = app::servers::registry::create(&app, &known.0.admin()?, definition).await?;
-    Ok((StatusCode::CREATED, with_etag(entry)).into_response())
+    let etag = [(header::ETAG, entry.etag.clone())];
+    Ok((etag, created(&uri, entry.definition.id.clone(), entry)).into_response())
 }
 
 /// One definition. Sensitive values are `••••`.

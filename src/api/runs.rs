@@ -5,14 +5,17 @@ pub(super) mod plain;
 
 use std::{str::FromStr, sync::Arc};
 
-use axum::{Extension, extract::State};
+use axum::{
+    Extension,
+    extract::{OriginalUri, State},
+};
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::{
     ApiState,
-    extract::{Caller, Path},
+    extract::{Caller, Located, Path, located},
     limits::RequestPermit,
     problem::Problem,
     request_key::{self, Keyed},
@@ -145,8 +148,9 @@ pub(super) async fn create(
     caller: Caller,
     Extension(place): Extension<RequestPermit>,
     headers: HeaderMap,
+    OriginalUri(uri): OriginalUri,
     Keyed(new, key): Keyed<NewRun>,
-) -> Result<(StatusCode, axum::Json<Started>), Problem> {
+) -> Result<Located<Started>, Problem> {
     let app = &state.app;
     let parent = headers
         .get(SESSION_HEADER)
@@ -182,18 +186,19 @@ pub(super) async fn create(
         result: None,
         error: None,
     };
+    let location = format!("{}/{}", uri.path(), begun.run);
     if !waits {
-        return Ok((StatusCode::ACCEPTED, axum::Json(started)));
+        return Ok(located(StatusCode::ACCEPTED, location, started));
     }
     place.release();
     let run = wait(app, caller.principal(), &begun).await?;
     started.status = run.status.as_str();
     if !run.status.is_final() {
-        return Ok((StatusCode::ACCEPTED, axum::Json(started)));
+        return Ok(located(StatusCode::ACCEPTED, location, started));
     }
     let view = app::runs::view(app, caller.principal(), begun.run).await?;
     (started.result, started.error) = (view.result, view.run.error);
-    Ok((StatusCode::OK, axum::Json(started)))
+    Ok(located(StatusCode::OK, location, started))
 }
 
 /// How a run is doing, and what came of it.

@@ -10,5 +10,6 @@ pub mod menu;
 pub mod prompt_answers;
 pub mod prompts;
 pub mod resources;
+mod titles;
 mod tool_search;
 pub mod transcript;

@@ -173,6 +173,8 @@ settings! {
         "runs that one run may start";
     run_tree: u32 = number("CHATELAINE_RUN_TREE", "100"),
         "runs of one tree, the first one included";
+    model_titles: bool = is_on("CHATELAINE_MODEL_TITLES", "on"),
+        "`on`: after the first answer the agent's model makes a title of the conversation, once, with tokens of its user; `off`: the first message stays the title";
     runs_per_user_per_day: Option<i64> = limit("CHATELAINE_RUNS_PER_USER_PER_DAY", ""),
         "turns of one user from 00:00 UTC on; one more gets 429; unset: no limit";
     tokens_per_user_per_day: Option<i64> = limit("CHATELAINE_TOKENS_PER_USER_PER_DAY", ""),
@@ -301,6 +303,14 @@ fn limit(value: &str) -> Result<Option<i64>, String> {
 
 fn seconds(value: &str) -> Result<Duration, String> {
     number(value).map(Duration::from_secs)
+}
+
+fn is_on(value: &str) -> Result<bool, String> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        other => Err(format!("{other:?} is neither `on` nor `off`")),
+    }
 }
 
 fn is_json(value: &str) -> Result<bool, String> {

@@ -59,6 +59,8 @@ pub enum Transient {
         call_id: String,
         status: CallStatus,
     },
+    /// The model has made a title of the conversation.
+    Title { run_id: RunId, title: String },
     /// A server takes part in the run.
     ServerStarted {
         run_id: RunId,
@@ -109,6 +111,7 @@ impl Transient {
             | Self::ToolStarted { run_id, .. }
             | Self::ToolProgress { run_id, .. }
             | Self::ToolFinished { run_id, .. }
+            | Self::Title { run_id, .. }
             | Self::ServerStarted { run_id, .. }
             | Self::ServerUnavailable { run_id, .. } => *run_id,
         }
@@ -122,6 +125,7 @@ impl Transient {
             Self::ToolStarted { .. } => "tool_started",
             Self::ToolProgress { .. } => "tool_progress",
             Self::ToolFinished { .. } => "tool_finished",
+            Self::Title { .. } => "title",
             Self::ServerStarted { .. } => "server_started",
             Self::ServerUnavailable { .. } => "server_unavailable",
         }

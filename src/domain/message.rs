@@ -27,6 +27,15 @@ pub struct Message {
     pub created_at: OffsetDateTime,
 }
 
+/// Which messages of a conversation to list.
+#[derive(Clone, Copy, Debug)]
+pub enum MessageRange {
+    /// Those with a higher number, the oldest first.
+    After(i64),
+    /// Those with a lower number, the newest first.
+    Before(i64),
+}
+
 /// Who speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -65,10 +65,22 @@ pub struct Conversation {
     pub parent_id: Option<ConversationId>,
     /// Number of its last durable event, for `Last-Event-ID`.
     pub last_event: i64,
+    /// Listed only when asked for.
+    pub archived: bool,
+    /// Listed before the others.
+    pub pinned: bool,
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     #[serde(with = "time::serde::rfc3339")]
     pub updated_at: OffsetDateTime,
+}
+
+/// What a user changes of a conversation; what is absent stays.
+#[derive(Clone, Copy, Default)]
+pub struct ConversationChange<'a> {
+    pub title: Option<&'a str>,
+    pub archived: Option<bool>,
+    pub pinned: Option<bool>,
 }
 
 /// Characters of a title that is taken from a text.
@@ -125,11 +137,13 @@ pub struct ClaimedRun {
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "four independent facts, each read once"
+    reason = "five independent facts, each read once"
 )]
 pub struct RunStart {
     /// Number of the conversation's last durable event.
     pub last_event: i64,
+    /// The conversation has its first message for a title, and the model may make a better one.
+    pub may_be_titled: bool,
     /// The client keeps the transcript: its user cannot speak before it has the answer.
     pub is_of_client: bool,
     /// A program or another run started it: there is no user to ask.

@@ -1,5 +1,8 @@
 //! Rows of conversations. A conversation belongs to one user of one tenant; every read names both.
 
+pub mod listing;
+pub mod titles;
+
 use time::OffsetDateTime;
 
 use super::Tx;
@@ -15,6 +18,8 @@ struct Row {
     title: String,
     parent_session: Option<uuid::Uuid>,
     last_event: i64,
+    archived: bool,
+    pinned: bool,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
 }
@@ -31,6 +36,8 @@ impl TryFrom<Row> for Conversation {
             title: row.title,
             parent_id: row.parent_session.map(ConversationId),
             last_event: row.last_event,
+            archived: row.archived,
+            pinned: row.pinned,
             created_at: row.created_at,
             updated_at: row.updated_at,
         })
@@ -48,9 +55,10 @@ pub async fn insert(
     let id = ConversationId::new();
     let row = sqlx::query_as!(
         Row,
-        "insert into conversations (tenant_id, id, agent, user_id, title, external_key)
-         values ($1, $2, $3, $4, $5, $6)
-         returning id, agent, title, parent_session, last_event, created_at, updated_at",
+        r#"insert into conversations (tenant_id, id, agent, user_id, title, external_key, titled_by)
+         values ($1, $2, $3, $4, $5, $6, case when $5 = '' then 'message' else 'user' end)
+         returning id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
+                   pinned_at is not null as "pinned!", created_at, updated_at"#,
         tenant.0,
         id.0,
         agent.as_str(),
@@ -73,8 +81,9 @@ pub async fn get(
     let row = if lock {
         sqlx::query_as!(
             Row,
-            "select id, agent, title, parent_session, last_event, created_at, updated_at
-             from conversations where tenant_id = $3 and id = $1 and user_id = $2 for update",
+            r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
+                      pinned_at is not null as "pinned!", created_at, updated_at
+               from conversations where tenant_id = $3 and id = $1 and user_id = $2 for update"#,
             id.0,
             user.as_str(),
             tx.tenant()?.0,
@@ -84,8 +93,9 @@ pub async fn get(
     } else {
         sqlx::query_as!(
             Row,
-            "select id, agent, title, parent_session, last_event, created_at, updated_at
-             from conversations where tenant_id = $3 and id = $1 and user_id = $2",
+            r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
+                      pinned_at is not null as "pinned!", created_at, updated_at
+               from conversations where tenant_id = $3 and id = $1 and user_id = $2"#,
             id.0,
             user.as_str(),
             tx.tenant()?.0,
@@ -95,35 +105,6 @@ pub async fn get(
     };
     row.ok_or_else(|| Error::NotFound(Thing::Conversation(id)))?
         .try_into()
-}
-
-/// The user's conversations, newest first, older than `before`; with those that runs have started, or without.
-pub async fn list(
-    tx: &mut Tx,
-    user: &UserId,
-    agent: Option<&AgentId>,
-    children: bool,
-    before: Option<ConversationId>,
-    limit: i64,
-) -> Result<Vec<Conversation>> {
-    let rows = sqlx::query_as!(
-        Row,
-        "select id, agent, title, parent_session, last_event, created_at, updated_at
-         from conversations
-         where tenant_id = $6 and user_id = $1 and ($2::text is null or agent = $2)
-           and ($3::uuid is null or id < $3)
-           and ($5 or parent_session is null)
-         order by id desc limit $4",
-        user.as_str(),
-        agent.map(AgentId::as_str),
-        before.map(|id| id.0),
-        limit,
-        children,
-        tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
-    rows.into_iter().map(TryInto::try_into).collect()
 }
 
 /// The newest conversation with this key of the frontend, and the last event that the frontend received. A
@@ -136,7 +117,8 @@ pub async fn by_external_key(
     key: &str,
 ) -> Result<Option<(Conversation, i64)>> {
     let row = sqlx::query!(
-        r#"select id, agent, title, parent_session, last_event, created_at, updated_at,
+        r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
+                  pinned_at is not null as "pinned!", created_at, updated_at,
                   coalesce(told_event, last_event) as "told_event!"
          from conversations c where tenant_id = $4 and user_id = $1 and agent = $2 and external_key = $3
            and not exists (
@@ -159,6 +141,8 @@ pub async fn by_external_key(
         title: row.title,
         parent_session: row.parent_session,
         last_event: row.last_event,
+        archived: row.archived,
+        pinned: row.pinned,
         created_at: row.created_at,
         updated_at: row.updated_at,
     };

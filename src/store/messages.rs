@@ -11,7 +11,7 @@ use crate::domain::{
     error::{Error, Result, Thing},
     event::{Event, EventKind},
     ids::{ApprovalId, ConversationId, MessageId, RunId, TenantId},
-    message::{Message, Part, Role},
+    message::{Message, MessageRange, Part, Role},
     run::{ClaimedRun, RunStatus},
 };
 
@@ -216,24 +216,43 @@ pub async fn append_run_event(
     Ok((event, row.next.map(RunId)))
 }
 
-/// Messages after `after`, oldest first, at most `limit`.
+/// At most `limit` messages: those after a number, the oldest first, or those before one, the newest first.
 pub async fn list(
     tx: &mut Tx,
     conversation: ConversationId,
-    after: i64,
+    range: MessageRange,
     limit: i64,
 ) -> Result<Vec<Message>> {
-    let rows = sqlx::query_as!(
-        Row,
-        r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
-           from messages where tenant_id = $4 and conversation_id = $1 and seq > $2 order by seq limit $3"#,
-        conversation.0,
-        after,
-        limit,
-        tx.tenant()?.0,
-    )
-    .fetch_all(tx.conn())
-    .await?;
+    let tenant = tx.tenant()?.0;
+    let rows = match range {
+        MessageRange::After(seq) => {
+            sqlx::query_as!(
+                Row,
+                r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+                   from messages where tenant_id = $1 and conversation_id = $2 and seq > $3 order by seq limit $4"#,
+                tenant,
+                conversation.0,
+                seq,
+                limit,
+            )
+            .fetch_all(tx.conn())
+            .await?
+        }
+        MessageRange::Before(seq) => {
+            sqlx::query_as!(
+                Row,
+                r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+                   from messages where tenant_id = $1 and conversation_id = $2 and seq < $3
+                   order by seq desc limit $4"#,
+                tenant,
+                conversation.0,
+                seq,
+                limit,
+            )
+            .fetch_all(tx.conn())
+            .await?
+        }
+    };
     rows.into_iter()
         .map(|row| row.message(conversation))
         .collect()

@@ -134,7 +134,8 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
                  last_event = last_event + 1, updated_at = now(),
                  title = case when title = '' then coalesce($16, '') else title end
              where tenant_id = $1 and id = $2
-             returning last_run, last_seq, last_event, external_key is not null as is_of_client
+             returning last_run, last_seq, last_event, external_key is not null as is_of_client,
+                       titled_by = 'message' and external_key is null as may_be_titled
            ), fresh as (
              insert into runs (tenant_id, id, conversation_id, ordinal, agent, user_id, principal, kind, status,
                                lease_owner, lease_until, fence, attempt, started_at)
@@ -165,7 +166,7 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
            )
            select run.id as "id!", run.ordinal as "ordinal!", run.fence as "fence!", run.created_at as "created_at!",
                   last_seq as "seq!", last_event as "event!", is_of_client as "is_of_client!",
-                  message.created_at as "said_at!", of_user as "of_user!", of_guests as "of_guests!",
+                  may_be_titled as "may_be_titled!", message.created_at as "said_at!", of_user as "of_user!", of_guests as "of_guests!",
                   of_tenant as "of_tenant!"
            from run, counted, message, open"#,
         tenant.0,
@@ -200,6 +201,7 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
     let is_mine = row.fence > 0;
     let start = RunStart {
         last_event: row.event,
+        may_be_titled: row.may_be_titled,
         is_of_client: row.is_of_client,
         is_delegated: false,
         has_input: new.for_model,

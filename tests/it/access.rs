@@ -282,6 +282,12 @@ fn table() -> Vec<Row> {
             [401, 404, 404, 404, 404, 403, 200],
         ),
         (
+            patch(),
+            "/v1/conversations/{id}",
+            || json!({ "title": "Mine" }),
+            [401, 404, 404, 404, 404, 403, 200],
+        ),
+        (
             delete(),
             "/v1/conversations/{id}",
             none,

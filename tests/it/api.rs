@@ -2,8 +2,10 @@
 
 mod edge; // headers, limits, stopping
 mod events; // SSE
+mod history; // messages from the end, search, titles
 mod input; // everything malformed
 mod lists; // pages
+mod rules; // what is true of every route
 
 use std::collections::BTreeSet;
 

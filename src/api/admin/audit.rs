@@ -44,7 +44,8 @@ pub(in crate::api) struct AuditQuery {
     #[serde(default, with = "time::serde::rfc3339::option")]
     until: Option<OffsetDateTime>,
     /// Only those before this one: the `next` of the page before.
-    before: Option<AuditId>,
+    #[serde(alias = "before")]
+    cursor: Option<AuditId>,
     /// 1 to 200.
     #[serde(default = "default_limit")]
     limit: i64,
@@ -96,7 +97,7 @@ pub(in crate::api) async fn list(
     Admin(admin): Admin,
     Query(which): Query<AuditQuery>,
 ) -> Result<axum::Json<LinePage>, Problem> {
-    let (limit, before) = (page(which.limit, 200)?, which.before);
+    let (limit, before) = (page(which.limit, 200)?, which.cursor);
     let items =
         app::platform::audit::list(&app, &admin, &which.filter()?, before, limit + 1).await?;
     let (items, next) = split_page(items, limit, |line| line.id);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{OriginalUri, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        extract::{Json, Path},
+        extract::{Json, Located, Path, located},
         problem::Problem,
     },
     Admin,
@@ -144,15 +144,17 @@ pub(in crate::api) async fn list(
 pub(in crate::api) async fn add(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
+    OriginalUri(uri): OriginalUri,
     Json(new): Json<NewIssuer>,
-) -> Result<(StatusCode, axum::Json<IssuerView>), Problem> {
+) -> Result<Located<IssuerView>, Problem> {
     let (issuer, is_new) = app.accounts.trust(&admin, new.read(&admin)?).await?;
     let status = if is_new {
         StatusCode::CREATED
     } else {
         StatusCode::OK
     };
-    Ok((status, axum::Json(issuer.into())))
+    let location = format!("{}/{}", uri.path(), issuer.id);
+    Ok(located(status, location, issuer.into()))
 }
 
 /// Trust an issuer no longer. Its tokens stop within a minute.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{OriginalUri, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use super::{
     super::{
         conversations::split_page,
-        extract::{Json, Path, Query},
+        extract::{Json, Located, Path, Query, created},
         problem::Problem,
     },
     Admin, default_limit, page,
@@ -163,7 +163,8 @@ impl NewKey {
 #[into_params(parameter_in = Query)]
 pub(in crate::api) struct KeysQuery {
     /// Only those before this one: the `next` of the page before.
-    before: Option<ApiKeyId>,
+    #[serde(alias = "before")]
+    cursor: Option<ApiKeyId>,
     /// 1 to 200.
     #[serde(default = "default_limit")]
     limit: i64,
@@ -191,7 +192,7 @@ pub(in crate::api) async fn list(
     Query(which): Query<KeysQuery>,
 ) -> Result<axum::Json<KeyPage>, Problem> {
     let limit = page(which.limit, 200)?;
-    let keys = app.accounts.keys(&admin, which.before, limit + 1).await?;
+    let keys = app.accounts.keys(&admin, which.cursor, limit + 1).await?;
     let (keys, next) = split_page(keys, limit, |key| key.id);
     let now = app.clock.now();
     Ok(axum::Json(KeyPage {
@@ -206,13 +207,14 @@ pub(in crate::api) async fn list(
 pub(in crate::api) async fn create(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
+    OriginalUri(uri): OriginalUri,
     Json(new): Json<NewKey>,
-) -> Result<(StatusCode, axum::Json<MadeKey>), Problem> {
+) -> Result<Located<MadeKey>, Problem> {
     let issued = app.accounts.create_key(&admin, new.read()?).await?;
     // The only response that holds the key; it goes to its owner.
     let key = issued.secret.expose().to_owned();
     let view = KeyView::of(issued.key, app.clock.now());
-    Ok((StatusCode::CREATED, axum::Json(MadeKey { view, key })))
+    Ok(created(&uri, view.id, MadeKey { view, key }))
 }
 
 /// End a key, on every replica within seconds. One that was revoked before is 409, with when that was.

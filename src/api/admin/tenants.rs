@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{OriginalUri, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
-        extract::{Json, Path, Query, readable},
+        extract::{Json, Located, Path, Query, created, readable},
         problem::Problem,
     },
     Operator, default_limit, page,
@@ -24,7 +24,8 @@ use crate::app::{
 #[into_params(parameter_in = Query)]
 pub(in crate::api) struct TenantsQuery {
     /// Only those after this page: its `next`.
-    after: Option<String>,
+    #[serde(alias = "after")]
+    cursor: Option<String>,
     /// 1 to 200.
     #[serde(default = "default_limit")]
     limit: i64,
@@ -45,12 +46,12 @@ pub(in crate::api) async fn list(
     Operator(operator): Operator,
     Query(which): Query<TenantsQuery>,
 ) -> Result<axum::Json<TenantPage>, Problem> {
-    if let Some(after) = &which.after {
-        readable("after", after, 63)?;
+    if let Some(after) = &which.cursor {
+        readable("cursor", after, 63)?;
     }
     let limit = page(which.limit, 200)?;
     let mut items =
-        app::runs::tenant_admin::list(&app, &operator, which.after.as_deref(), limit + 1).await?;
+        app::runs::tenant_admin::list(&app, &operator, which.cursor.as_deref(), limit + 1).await?;
     let next = super::next(&mut items, limit, |tenant| tenant.name.clone());
     Ok(axum::Json(TenantPage { items, next }))
 }
@@ -61,10 +62,11 @@ pub(in crate::api) async fn list(
 pub(in crate::api) async fn create(
     State(app): State<Arc<App>>,
     Operator(operator): Operator,
+    OriginalUri(uri): OriginalUri,
     Json(new): Json<NewTenant>,
-) -> Result<(StatusCode, axum::Json<TenantView>), Problem> {
+) -> Result<Located<TenantView>, Problem> {
     let tenant = app::runs::tenant_admin::create(&app, &operator, new).await?;
-    Ok((StatusCode::CREATED, axum::Json(tenant)))
+    Ok(created(&uri, tenant.name.clone(), tenant))
 }
 
 /// One tenant, with the limits in force and what was used today.

@@ -26,7 +26,8 @@ pub(in crate::api) struct UsersQuery {
     /// Only those whose id starts with this.
     prefix: Option<String>,
     /// Only those after this page: its `next`.
-    after: Option<String>,
+    #[serde(alias = "after")]
+    cursor: Option<String>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
     limit: i64,
@@ -49,12 +50,12 @@ pub(in crate::api) async fn list(
     Query(which): Query<UsersQuery>,
 ) -> Result<axum::Json<UserPage>, Problem> {
     let limit = page(which.limit, 100)?;
-    for (field, text) in [("prefix", &which.prefix), ("after", &which.after)] {
+    for (field, text) in [("prefix", &which.prefix), ("cursor", &which.cursor)] {
         if let Some(text) = text {
             readable(field, text, 255)?;
         }
     }
-    let (prefix, after) = (which.prefix.unwrap_or_default(), which.after);
+    let (prefix, after) = (which.prefix.unwrap_or_default(), which.cursor);
     let mut items =
         app::accounts::users::list(&app, &admin, &prefix, after.as_deref(), limit + 1).await?;
     let next = super::next(&mut items, limit, |user| user.id.clone());

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{OriginalUri, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::{
     super::{
         conversations::split_page,
-        extract::{Json, Path, Query},
+        extract::{Json, Located, Path, Query, created},
         problem::Problem,
     },
     Admin, default_limit, page,
@@ -49,16 +49,15 @@ pub(in crate::api) struct MadeWebhook {
 pub(in crate::api) async fn create(
     State(app): State<Arc<App>>,
     Admin(admin): Admin,
+    OriginalUri(uri): OriginalUri,
     Json(new): Json<NewWebhook>,
-) -> Result<(StatusCode, axum::Json<MadeWebhook>), Problem> {
+) -> Result<Located<MadeWebhook>, Problem> {
     let (webhook, secret) =
         app::platform::webhooks::create(&app, &admin, &new.url, &new.events).await?;
     // The only response that holds the secret; it goes to its owner.
     let secret = secret.expose().to_owned();
-    Ok((
-        StatusCode::CREATED,
-        axum::Json(MadeWebhook { webhook, secret }),
-    ))
+    let id = webhook.id;
+    Ok(created(&uri, id, MadeWebhook { webhook, secret }))
 }
 
 #[derive(Serialize, utoipa::ToSchema)]
@@ -107,7 +106,8 @@ pub(in crate::api) async fn test(
 #[into_params(parameter_in = Query)]
 pub(in crate::api) struct DeliveriesQuery {
     /// Only those before this one: the `next` of the page before.
-    before: Option<DeliveryId>,
+    #[serde(alias = "before")]
+    cursor: Option<DeliveryId>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
     limit: i64,
@@ -131,7 +131,7 @@ pub(in crate::api) async fn deliveries(
 ) -> Result<axum::Json<DeliveryPage>, Problem> {
     let limit = page(which.limit, 100)?;
     let items =
-        app::platform::webhooks::deliveries(&app, &admin, id, which.before, limit + 1).await?;
+        app::platform::webhooks::deliveries(&app, &admin, id, which.cursor, limit + 1).await?;
     let (items, next) = split_page(items, limit, |delivery| delivery.id);
     Ok(axum::Json(DeliveryPage { items, next }))
 }

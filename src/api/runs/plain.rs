@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use axum::{Extension, extract::State};
+use axum::{
+    Extension,
+    extract::{OriginalUri, State},
+};
 use http::{HeaderMap, StatusCode};
 
 use super::{NewRun, Started};
 use crate::{
     api::{
         ApiState,
-        extract::{Caller, Path},
+        extract::{Caller, Located, Path},
         limits::RequestPermit,
         problem::Problem,
         request_key::Keyed,
@@ -30,9 +33,10 @@ pub(in crate::api) async fn create(
     caller: Caller,
     permit: Extension<RequestPermit>,
     headers: HeaderMap,
+    uri: OriginalUri,
     new: Keyed<NewRun>,
-) -> Result<(StatusCode, axum::Json<Started>), Problem> {
-    super::create(state, caller, permit, headers, new).await
+) -> Result<Located<Started>, Problem> {
+    super::create(state, caller, permit, headers, uri, new).await
 }
 
 /// As `GET /v1/runs/{id}`.

@@ -38,6 +38,18 @@ schemas! {
         created_at: OffsetDateTime,
     }
 
+    /// What a user has used today, and what they may use.
+    struct OwnUsage for accounts::usage::OwnUsage {
+        /// Turns: messages that the model was asked about.
+        runs: i64,
+        /// Absent: as many as they like, within what their organisation may use.
+        runs_limit: Option<i64>,
+        tokens: i64,
+        tokens_limit: Option<i64>,
+        /// When the day ends and all is counted from 0.
+        resets_at: OffsetDateTime,
+    }
+
     struct InForce for tenant_admin::InForce {
         runs_per_user: Option<i64>,
         tokens_per_user: Option<i64>,

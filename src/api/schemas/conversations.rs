@@ -93,6 +93,8 @@ schemas! {
             call_id: String,
             status: CallStatus,
         },
+        /// The model has made a title of the conversation.
+        Title { run_id: RunId, title: String },
         /// A server takes part in the run.
         ServerStarted {
             run_id: RunId,
@@ -314,8 +316,28 @@ schemas! {
         parent_id: Option<ConversationId>,
         /// Number of its last durable event, for `Last-Event-ID`.
         last_event: i64,
+        /// Listed only when asked for.
+        archived: bool,
+        /// Listed before the others.
+        pinned: bool,
         created_at: OffsetDateTime,
         updated_at: OffsetDateTime,
+    }
+
+    /// A conversation in a list.
+    struct ListedConversation for conversations::ListedConversation {
+        #[serde(flatten)]
+        conversation: run::Conversation,
+        /// Where a search found its words, unless it was in the title.
+        found: Option<conversations::FoundMessage>,
+    }
+
+    /// A message with the words of a search.
+    struct FoundMessage for conversations::FoundMessage {
+        /// The number of the message.
+        seq: i64,
+        /// What stands around the first of the words.
+        text: String,
     }
 
     /// Whether a run asks the model.

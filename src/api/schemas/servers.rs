@@ -81,6 +81,15 @@ schemas! {
         schema: KeySchema,
     }
 
+    /// What the caller is to an agent.
+    struct AgentRoles for agents::AgentRoles {
+        agent: String,
+        /// The roles that the agent's pack names and the caller has.
+        roles: Vec<String>,
+        /// One of the pack's `adminUsers`.
+        admin: bool,
+    }
+
     /// An agent as a frontend lists it.
     struct AgentView for agents::AgentView {
         id: String,

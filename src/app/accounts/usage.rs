@@ -3,7 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use time::Date;
+use serde::Serialize;
+use time::{Date, OffsetDateTime};
 
 use crate::app::App;
 use crate::{
@@ -45,6 +46,40 @@ pub async fn admit_tokens(app: &App, principal: &Principal) -> Result<()> {
     }
     let (user, tenant) = store::usage::today(&mut tx, &principal.user).await?;
     daily.check(user, tenant, app.clock.now())
+}
+
+/// What a user has used today, and what they may use.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct OwnUsage {
+    /// Turns: messages that the model was asked about.
+    pub runs: i64,
+    /// Absent: as many as they like, within what their organisation may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs_limit: Option<i64>,
+    pub tokens: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_limit: Option<i64>,
+    /// When the day ends and all is counted from 0.
+    #[serde(with = "time::serde::rfc3339")]
+    pub resets_at: OffsetDateTime,
+}
+
+/// What the principal has used today.
+pub async fn own(app: &App, principal: &Principal) -> Result<OwnUsage> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let tenant = store::tenants::get(&mut tx, principal.tenant)
+        .await?
+        .ok_or_else(|| Error::not_found("tenant"))?;
+    let daily = tenant.limits.effective(&app.config.daily());
+    let (used, _) = store::usage::today(&mut tx, &principal.user).await?;
+    let today = app.clock.now().date();
+    Ok(OwnUsage {
+        runs: used.runs,
+        runs_limit: daily.user_runs,
+        tokens: used.tokens,
+        tokens_limit: daily.user_tokens,
+        resets_at: today.next_day().unwrap_or(today).midnight().assume_utc(),
+    })
 }
 
 /// Additions that are folded in one transaction.

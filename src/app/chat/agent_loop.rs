@@ -15,7 +15,10 @@ mod prompt;
 mod servers;
 mod skill;
 
-use std::sync::{Arc, Mutex, atomic::AtomicI64};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicI64, Ordering},
+};
 
 use futures_util::{StreamExt, future::BoxFuture};
 use tokio_util::sync::CancellationToken;
@@ -24,7 +27,7 @@ use self::{
     ending::{Ending, ending_of},
     history::ModelTranscript,
 };
-use super::commands;
+use super::{commands, titles};
 use crate::app::{
     App,
     runs::scheduler::RunEnd,
@@ -92,11 +95,15 @@ impl RunWorker {
             ) => Ending::failed(error.to_string()),
             Err(error) => return Err(error),
         };
-        let status = ending.status;
+        let (status, is_answer) = (ending.status, ending.is_answer());
         let (end, events) = self.end(ending).await?;
         metrics::counter!("chatelaine_runs_total", "status" => status.as_str()).increment(1);
         for event in events {
             self.announce(event);
+        }
+        if is_answer {
+            let follows = self.last_event.load(Ordering::Relaxed);
+            titles::make(&self.app, &self.run, follows);
         }
         Ok(end)
     }

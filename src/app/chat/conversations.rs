@@ -2,10 +2,14 @@
 //! has a place for it.
 
 mod listening;
+mod listing;
 
 use serde::Serialize;
 
-pub use self::listening::{ConversationEvent, ConversationStream, listen};
+pub use self::{
+    listening::{ConversationEvent, ConversationStream, listen},
+    listing::{ConversationFilter, FoundMessage, ListedConversation, change, list, messages},
+};
 use super::{
     elicitations::ElicitationAnswer,
     prompt_answers::{AnswerCandidate, PromptAnswer, match_pending_prompt},
@@ -24,7 +28,7 @@ use crate::{
     domain::{
         error::{Error, Result, Thing},
         event::Event,
-        ids::{AgentId, ConversationId, RunId, TenantId},
+        ids::{ConversationId, RunId, TenantId},
         message::{Message, Part, Role},
         pack::Pack,
         principal::Principal,
@@ -59,6 +63,7 @@ pub async fn create(
     principal: &Principal,
     agent: &str,
     title: Option<String>,
+    key: Option<&RequestKey>,
 ) -> Result<Conversation> {
     let pack = agents::pack(app, principal, agent).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
@@ -78,6 +83,13 @@ pub async fn create(
     }
     let conversation =
         store::conversations::get(&mut tx, &principal.user, conversation.id, false).await?;
+    let begun = KeyedRun {
+        conversation: conversation.id,
+        run: None,
+        message: None,
+        repeats: 0,
+    };
+    repeats::remember(&mut tx, principal, key, begun).await?;
     tx.commit().await?;
     Ok(conversation)
 }
@@ -117,57 +129,9 @@ fn greeting(pack: &Pack, principal: &Principal) -> Option<String> {
     Some(text.replace("{userName}", &principal.display_name()))
 }
 
-/// Which conversations to list.
-#[derive(Clone, Copy, Default)]
-pub struct ConversationFilter<'a> {
-    /// Only those with this agent.
-    pub agent: Option<&'a str>,
-    /// Also those that runs have started.
-    pub children: bool,
-    /// Only those before this one.
-    pub before: Option<ConversationId>,
-}
-
-/// The principal's conversations, newest first.
-pub async fn list(
-    app: &App,
-    principal: &Principal,
-    which: ConversationFilter<'_>,
-    limit: i64,
-) -> Result<Vec<Conversation>> {
-    let agent = which
-        .agent
-        .map(AgentId::parse)
-        .transpose()
-        .map_err(|reason| Error::invalid("agent", reason))?;
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    store::conversations::list(
-        &mut tx,
-        &principal.user,
-        agent.as_ref(),
-        which.children,
-        which.before,
-        limit,
-    )
-    .await
-}
-
 pub async fn get(app: &App, principal: &Principal, id: ConversationId) -> Result<Conversation> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::conversations::get(&mut tx, &principal.user, id, false).await
-}
-
-/// Messages after number `after`, oldest first.
-pub async fn messages(
-    app: &App,
-    principal: &Principal,
-    id: ConversationId,
-    after: i64,
-    limit: i64,
-) -> Result<Vec<Message>> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    store::conversations::get(&mut tx, &principal.user, id, false).await?;
-    store::messages::list(&mut tx, id, after, limit).await
 }
 
 /// Says something. A text that starts with `/` is a command and is answered without the model, unless it names a

@@ -8,12 +8,17 @@ use std::{
 };
 
 use governor::{
-    DefaultKeyedRateLimiter, Quota, RateLimiter,
+    Quota, RateLimiter,
     clock::{Clock, DefaultClock},
+    middleware::StateInformationMiddleware,
+    state::keyed::DefaultKeyedStateStore,
 };
 
+type Limiter<K> =
+    RateLimiter<K, DefaultKeyedStateStore<K>, DefaultClock, StateInformationMiddleware>;
+
 pub struct RateLimit<K: Hash + Eq + Clone> {
-    limiter: DefaultKeyedRateLimiter<K>,
+    limiter: Limiter<K>,
     clock: DefaultClock,
     /// Events since keys that have used nothing lately were last forgotten.
     counted: AtomicU32,
@@ -27,21 +32,25 @@ impl<K: Hash + Eq + Clone> RateLimit<K> {
     pub fn per_minute(per_minute: u32) -> Self {
         let per_minute = NonZeroU32::new(per_minute).unwrap_or(NonZeroU32::MIN);
         Self {
-            limiter: RateLimiter::keyed(Quota::per_minute(per_minute)),
+            limiter: RateLimiter::keyed(Quota::per_minute(per_minute))
+                .with_middleware::<StateInformationMiddleware>(),
             clock: DefaultClock::default(),
             counted: AtomicU32::new(0),
         }
     }
 
-    /// Counts one event, or says how long to wait until one more is allowed.
-    pub fn count(&self, key: &K) -> Result<(), Duration> {
+    /// Counts one event and says how many more are allowed at once, or how long to wait until one is.
+    pub fn count(&self, key: &K) -> Result<u32, Duration> {
         if self.counted.fetch_add(1, Ordering::Relaxed) % FORGET_EVERY == FORGET_EVERY - 1 {
             self.limiter.retain_recent();
             self.limiter.shrink_to_fit();
         }
-        self.limiter.check_key(key).map_err(|until| {
-            let wait = until.wait_time_from(self.clock.now());
-            Duration::from_secs(wait.as_secs() + 1)
-        })
+        let allowed = self.limiter.check_key(key);
+        allowed
+            .map(|left| left.remaining_burst_capacity())
+            .map_err(|until| {
+                let wait = until.wait_time_from(self.clock.now());
+                Duration::from_secs(wait.as_secs() + 1)
+            })
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::registry;
 use crate::app::App;
@@ -51,6 +52,40 @@ pub async fn list(app: &App, principal: &Principal) -> Result<Vec<AgentView>> {
         .packs()
         .filter(|pack| tenant.serves(pack.id()) && admits(pack, principal));
     Ok(usable.map(|pack| AgentView::from(&**pack)).collect())
+}
+
+/// What a principal is to an agent.
+#[derive(Clone, Debug, Serialize)]
+pub struct AgentRoles {
+    pub agent: String,
+    /// The roles that the agent's pack names and the principal has.
+    pub roles: Vec<String>,
+    /// One of the pack's `adminUsers`.
+    pub admin: bool,
+}
+
+/// The roles of the principal at each agent that they may talk to, and the claims that say so.
+pub async fn roles(
+    app: &App,
+    principal: &Principal,
+) -> Result<(Vec<AgentRoles>, Map<String, Value>)> {
+    let (mut agents, mut claims) = (Vec::new(), Map::new());
+    for agent in list(app, principal).await? {
+        let pack = pack(app, principal, &agent.id).await?;
+        let auth = &pack.flows.authentication;
+        for name in auth.roles_attribute.iter().chain([&auth.user_id_attribute]) {
+            if let Some(value) = principal.claims.get(name) {
+                claims.insert(name.clone(), value.clone());
+            }
+        }
+        let standing = principal.standing(&pack);
+        agents.push(AgentRoles {
+            agent: agent.id,
+            roles: standing.roles.into_iter().collect(),
+            admin: standing.admin,
+        });
+    }
+    Ok((agents, claims))
 }
 
 /// One of them.

@@ -158,6 +158,7 @@ pub async fn claim(
 async fn start_of(tx: &mut Tx, id: RunId) -> Result<RunStart> {
     let row = sqlx::query!(
         r#"select c.last_event, c.external_key is not null as "is_of_client!",
+                  c.titled_by = 'message' and c.external_key is null as "may_be_titled!",
                   r.params is not null or r.parent_run is not null as "is_delegated!",
                   coalesce(m.input, false) as "has_input!", coalesce(m.aside, false) as "has_aside!"
            from runs r
@@ -174,6 +175,7 @@ async fn start_of(tx: &mut Tx, id: RunId) -> Result<RunStart> {
     .await?;
     Ok(RunStart {
         last_event: row.last_event,
+        may_be_titled: row.may_be_titled,
         is_of_client: row.is_of_client,
         is_delegated: row.is_delegated,
         has_input: row.has_input,

@@ -41,6 +41,20 @@ export function prefixes(list: Answer<"/v1/admin/keys", "get", 200>): string[] {
   return list.items.map((made) => made.prefix);
 }
 
+export const patch: Schemas["ConversationPatch"] = { title: "Taxes", archived: false, pinned: true };
+
+export function found(list: Answer<"/v1/conversations", "get", 200>): string[] {
+  return list.items.filter((item) => !item.archived).map((item) => item.found?.text ?? item.title);
+}
+
+export function rolesAt(me: Answer<"/v1/me", "get", 200>, agent: string): string[] {
+  return me.agents.find((one) => one.agent === agent)?.roles ?? [];
+}
+
+export function runsLeft(me: Answer<"/v1/me", "get", 200>): number {
+  return me.usage.runs_limit === undefined || me.usage.runs_limit === null ? Infinity : me.usage.runs_limit - me.usage.runs;
+}
+
 export function shown(event: Schemas["ConversationEvent"]): string {
   switch (event.event) {
     case "message":

@@ -214,11 +214,11 @@ fn cases() -> Vec<Case> {
         ),
         (
             get(),
-            "/v1/conversations?before=yesterday",
+            "/v1/conversations?cursor=yesterday",
             Value::Null,
             400,
             "invalid",
-            "before",
+            "cursor",
             "UUID",
         ),
         (

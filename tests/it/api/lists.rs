@@ -33,7 +33,7 @@ async fn conversations_come_newest_first_and_once_each() {
     }
     opened.reverse();
     assert_eq!(
-        walk(&ann, "/v1/conversations", "before", "id").await,
+        walk(&ann, "/v1/conversations", "cursor", "id").await,
         (opened.clone(), 2)
     );
     let bank = ann.get("/v1/conversations?agent=bank").await.expect(200);
@@ -47,7 +47,7 @@ async fn conversations_come_newest_first_and_once_each() {
 }
 
 #[tokio::test]
-async fn messages_come_oldest_first_and_once_each() {
+async fn messages_come_newest_first_and_once_each() {
     let world = World::start().await;
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
@@ -57,11 +57,12 @@ async fn messages_come_oldest_first_and_once_each() {
     let (found, pages) = walk(
         &ann,
         &format!("/v1/conversations/{id}/messages"),
-        "after",
+        "cursor",
         "seq",
     )
     .await;
-    assert_eq!((found, pages), ((1..=5).map(Value::from).collect(), 3));
+    let newest_first = (1..=5).rev().map(Value::from).collect();
+    assert_eq!((found, pages), (newest_first, 3));
 }
 
 #[tokio::test]

@@ -164,7 +164,7 @@ impl Client {
     pub async fn messages(&self, conversation: &str) -> Vec<Value> {
         let page = self
             .get(&format!(
-                "/v1/conversations/{conversation}/messages?limit=100"
+                "/v1/conversations/{conversation}/messages?after=0&limit=100"
             ))
             .await
             .expect(200);

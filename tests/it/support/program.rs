@@ -57,6 +57,7 @@ impl Program {
                 world.config.stdio_commands.join(","),
             )
             .env("CHATELAINE_LOG", "trace")
+            .env("CHATELAINE_MODEL_TITLES", "off")
             .env("CHATELAINE_DRAIN_SECONDS", "1")
             .env("DATABASE_URL", world.db.url.expose())
             .env("MCP_CONFIG_ENCRYPTION_KEY", key)

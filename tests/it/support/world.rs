@@ -118,6 +118,8 @@ impl World {
             ring: Some(KeyRing::parse_one(&"5e".repeat(32)).unwrap()),
             egress_allow: vec!["127.0.0.1".to_owned()],
             tenant_egress_allow: vec!["127.0.0.1".to_owned()],
+            // A test that wants titles scripts the model's answer for them.
+            model_titles: false,
             ..Config::from_environment(&Environment::default()).unwrap()
         };
         let packs = vec![

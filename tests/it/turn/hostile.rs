@@ -98,7 +98,9 @@ async fn half_of_a_surrogate_pair_in_a_result_harms_nobody() {
         ann.say_and_wait(&id, "and now?").await["status"],
         "succeeded"
     );
-    let page = ann.get(&format!("/v1/conversations/{id}/messages")).await;
+    let page = ann
+        .get(&format!("/v1/conversations/{id}/messages?after=0"))
+        .await;
     assert_eq!(page.status, 200);
     assert!(page.text.contains("Two."), "{}", page.text);
 }
@@ -125,7 +127,9 @@ async fn a_number_beyond_all_bounds_in_a_result_harms_nobody() {
         ann.say_and_wait(&id, "and now?").await["status"],
         "succeeded"
     );
-    let page = ann.get(&format!("/v1/conversations/{id}/messages")).await;
+    let page = ann
+        .get(&format!("/v1/conversations/{id}/messages?after=0"))
+        .await;
     assert!(
         page.status == 200 && page.text.contains("1e999999"),
         "{}",
@@ -145,7 +149,9 @@ async fn a_result_stays_as_the_server_wrote_it() {
     let ann = world.user("ann", &[]).await;
     let id = ann.open("bank").await;
     ann.say_and_wait(&id, "call it").await;
-    let page = ann.get(&format!("/v1/conversations/{id}/messages")).await;
+    let page = ann
+        .get(&format!("/v1/conversations/{id}/messages?after=0"))
+        .await;
     assert!(
         page.text
             .contains(r#""structuredContent":{"b":1.10,"a":"ü","b2":1e2}"#),
@@ -178,7 +184,9 @@ async fn a_huge_result_is_cut_for_the_model_and_for_the_conversation() {
         "{} bytes",
         told.len()
     );
-    let page = ann.get(&format!("/v1/conversations/{id}/messages")).await;
+    let page = ann
+        .get(&format!("/v1/conversations/{id}/messages?after=0"))
+        .await;
     assert!(page.text.len() < 100_000, "{} bytes", page.text.len());
 }
 

@@ -109,7 +109,7 @@ function Audit() {
   const { say } = useTexts();
   const [draft, setDraft] = useState<Record<string, string>>({});
   const [filter, setFilter] = useState<Record<string, string>>({});
-  const load = (before?: string) => read(api.GET('/v1/admin/audit', { params: { query: { ...filter, ...(before && { before }), limit: 50 } } }));
+  const load = (cursor?: string) => read(api.GET('/v1/admin/audit', { params: { query: { ...filter, ...(cursor && { cursor }), limit: 50 } } }));
   const lines = useLoad(JSON.stringify(filter), load);
   return (
     <>
@@ -141,7 +141,7 @@ function Audit() {
 
 function Keys() {
   const { say } = useTexts();
-  const load = (before?: string) => read(api.GET('/v1/admin/keys', { params: { query: { ...(before && { before }), limit: 50 } } }));
+  const load = (cursor?: string) => read(api.GET('/v1/admin/keys', { params: { query: { ...(cursor && { cursor }), limit: 50 } } }));
   const keys = useLoad('keys', load);
   return (
     <>

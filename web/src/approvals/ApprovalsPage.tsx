@@ -65,8 +65,8 @@ function ApprovalList({ tab }: { tab: Tab }) {
   );
 }
 
-const load = (tab: Tab, before?: string) =>
-  read(api.GET('/v1/approvals', { params: { query: { ...QUERIES[tab], limit: 30, ...(before ? { before } : {}) } } }));
+const load = (tab: Tab, cursor?: string) =>
+  read(api.GET('/v1/approvals', { params: { query: { ...QUERIES[tab], limit: 30, ...(cursor ? { cursor } : {}) } } }));
 
 function belongs(tab: Tab, view: Approval): boolean {
   if (tab === 'waiting') return view.decidable && view.state === 'pending';

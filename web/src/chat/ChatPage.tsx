@@ -43,7 +43,7 @@ function ConversationList({ id, loaded, onOpen }: {
   const { items, next } = loaded.data;
   if (items.length === 0) return <Empty>{say('chat.none')}</Empty>;
   const loadMore = () => more.run(async () => {
-    const page = await read(api.GET('/v1/conversations', { params: { query: { limit: 50, before: next ?? '' } } }));
+    const page = await read(api.GET('/v1/conversations', { params: { query: { limit: 50, cursor: next ?? '' } } }));
     loaded.setData((old) => ({ ...page, items: [...(old?.items ?? []), ...page.items] }));
   });
   return (

@@ -64,6 +64,12 @@ impl Ending {
         self
     }
 
+    /// Whether the model has given an answer.
+    pub fn is_answer(&self) -> bool {
+        self.status == RunStatus::Succeeded
+            && self.last.iter().any(|said| said.role == Role::Assistant)
+    }
+
     /// Adds notices of the program for the user.
     pub fn with_notices(mut self, parts: Vec<Part>) -> Self {
         self.last.push(LastMessage {

@@ -1,0 +1,166 @@
+//! Conversations and messages as lists: pages, the search, and what a user changes of a conversation.
+
+use serde::Serialize;
+
+use crate::{
+    app::App,
+    domain::{
+        error::{Error, Result},
+        ids::{AgentId, ConversationId},
+        message::{Message, MessageRange, Part},
+        principal::Principal,
+        run::{Conversation, ConversationChange},
+    },
+    store::{
+        self,
+        conversations::listing::{Hit, ListFilter},
+    },
+};
+
+/// Characters of an excerpt.
+const EXCERPT: usize = 160;
+/// Characters of it before the first word that was searched for.
+const LEAD: usize = 40;
+
+/// Which conversations to list.
+#[derive(Clone, Copy, Default)]
+pub struct ConversationFilter<'a> {
+    /// Only those with this agent.
+    pub agent: Option<&'a str>,
+    /// Also those that runs have started.
+    pub children: bool,
+    /// Only the archived ones, or only the others.
+    pub archived: bool,
+    pub pinned: Option<bool>,
+    /// Only those with these words, in the title or in a message.
+    pub search: Option<&'a str>,
+    /// The last one of the page before.
+    pub cursor: Option<ConversationId>,
+}
+
+/// A conversation in a list.
+#[derive(Debug, Serialize)]
+pub struct ListedConversation {
+    #[serde(flatten)]
+    pub conversation: Conversation,
+    /// Where a search found its words, unless it was in the title.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<FoundMessage>,
+}
+
+/// A message with the words of a search.
+#[derive(Debug, Serialize)]
+pub struct FoundMessage {
+    /// The number of the message.
+    pub seq: i64,
+    /// What stands around the first of the words.
+    pub text: String,
+}
+
+/// The principal's conversations: pinned ones first, then the newest.
+pub async fn list(
+    app: &App,
+    principal: &Principal,
+    which: ConversationFilter<'_>,
+    limit: i64,
+) -> Result<Vec<ListedConversation>> {
+    let agent = which
+        .agent
+        .map(AgentId::parse)
+        .transpose()
+        .map_err(|reason| Error::invalid("agent", reason))?;
+    let filter = ListFilter {
+        agent: agent.as_ref(),
+        children: which.children,
+        archived: which.archived,
+        pinned: which.pinned,
+        cursor: which.cursor,
+        limit,
+    };
+    let (user, mut tx) = (&principal.user, app.db.tenant(principal.tenant).await?);
+    let listed = |conversation, found| ListedConversation {
+        conversation,
+        found,
+    };
+    let Some(words) = which.search else {
+        let rows = store::conversations::listing::list(&mut tx, user, filter).await?;
+        return Ok(rows.into_iter().map(|row| listed(row, None)).collect());
+    };
+    let rows = store::conversations::listing::search(&mut tx, user, filter, words).await?;
+    let found = |hit: Hit| FoundMessage {
+        seq: hit.seq,
+        text: excerpt(&text_of(&hit.parts), words),
+    };
+    Ok(rows
+        .into_iter()
+        .map(|(conversation, hit)| listed(conversation, hit.map(found)))
+        .collect())
+}
+
+fn text_of(parts: &[Part]) -> String {
+    let texts = parts.iter().filter_map(|part| match part {
+        Part::Text { text } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect::<Vec<_>>().join(" ")
+}
+
+/// One line of a text, around the first of the words.
+fn excerpt(text: &str, words: &str) -> String {
+    let line: Vec<char> = text
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+        .chars()
+        .collect();
+    // Character by character, so that a place in the lower case is a place in the text.
+    let lower = |text: &[char]| -> Vec<char> {
+        let first = |c: &char| c.to_lowercase().next().unwrap_or(*c);
+        text.iter().map(first).collect()
+    };
+    let folded = lower(&line);
+    let wanted = words
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    let places = wanted.filter_map(|word| {
+        let word = lower(&word.chars().collect::<Vec<_>>());
+        folded.windows(word.len()).position(|at| at == word)
+    });
+    let start = places.min().unwrap_or_default().saturating_sub(LEAD);
+    let end = line.len().min(start + EXCERPT);
+    let mut excerpt: String = line[start..end].iter().collect();
+    if start > 0 {
+        excerpt.insert(0, '…');
+    }
+    if end < line.len() {
+        excerpt.push('…');
+    }
+    excerpt
+}
+
+/// Messages of a conversation: those after a number, the oldest first, or those before one, the newest first.
+pub async fn messages(
+    app: &App,
+    principal: &Principal,
+    id: ConversationId,
+    range: MessageRange,
+    limit: i64,
+) -> Result<Vec<Message>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::conversations::get(&mut tx, &principal.user, id, false).await?;
+    store::messages::list(&mut tx, id, range, limit).await
+}
+
+/// Renames, archives or pins a conversation.
+pub async fn change(
+    app: &App,
+    principal: &Principal,
+    id: ConversationId,
+    change: ConversationChange<'_>,
+) -> Result<Conversation> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let changed =
+        store::conversations::listing::change(&mut tx, &principal.user, id, change).await?;
+    tx.commit().await?;
+    Ok(changed)
+}

@@ -1,0 +1,212 @@
+//! What a user finds again: messages from the end, conversations by words, titles, the archive.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    client::{Answer, Client},
+    model::{last_user, said, text},
+    world::World,
+};
+
+async fn change(client: &Client, conversation: &str, body: Value) -> Answer {
+    let path = format!("/v1/conversations/{conversation}");
+    client
+        .send(client.request(Method::PATCH, &path).json(&body))
+        .await
+}
+
+/// The values of a field of the items of a list.
+async fn listed(client: &Client, path: &str, field: &str) -> Vec<Value> {
+    let page = client.get(path).await.expect(200);
+    let items = page["items"].as_array().unwrap().iter();
+    items.map(|item| item[field].clone()).collect()
+}
+
+#[tokio::test]
+async fn messages_are_read_from_the_end_and_in_both_directions() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("bank").await;
+    for _ in 0..2 {
+        ann.say_and_wait(&id, "/help").await;
+    }
+    let path = format!("/v1/conversations/{id}/messages");
+    for (query, expected) in [
+        ("limit=2", vec![5, 4]),
+        ("limit=2&before=4", vec![3, 2]),
+        ("limit=2&cursor=4", vec![3, 2]),
+        ("limit=2&after=2", vec![3, 4]),
+        ("before=1", vec![]),
+    ] {
+        let found = listed(&ann, &format!("{path}?{query}"), "seq").await;
+        let expected: Vec<_> = expected.into_iter().map(Value::from).collect();
+        assert_eq!(found, expected, "{query}");
+    }
+    let page = ann
+        .get(&format!("{path}?after=2&limit=2"))
+        .await
+        .expect(200);
+    assert_eq!(page["next"], 4);
+    for query in ["after=-1", "before=-1", "after=1&before=4", "cursor=x"] {
+        ann.get(&format!("{path}?{query}")).await.expect(400);
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_is_renamed_archived_and_pinned() {
+    let world = World::start().await;
+    let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
+    let (first, second) = (ann.open("bank").await, ann.open("bank").await);
+    let third = ann.open("bank").await;
+
+    let changed = change(
+        &ann,
+        &first,
+        json!({ "title": "Taxes\nof 2026", "pinned": true }),
+    )
+    .await;
+    let changed = changed.expect(200);
+    assert_eq!(
+        (&changed["title"], &changed["pinned"], &changed["archived"]),
+        (&json!("Taxes"), &json!(true), &json!(false))
+    );
+    change(&ann, &second, json!({ "archived": true }))
+        .await
+        .expect(200);
+    assert_eq!(
+        listed(&ann, "/v1/conversations", "id").await,
+        [first.clone(), third.clone()]
+    );
+    let archived = listed(&ann, "/v1/conversations?archived=true", "id").await;
+    assert_eq!(archived, [second.clone()]);
+    assert_eq!(
+        listed(&ann, "/v1/conversations?pinned=true", "id").await,
+        [first.clone()]
+    );
+    // The pinned one stands on the first page only.
+    let page = ann.get("/v1/conversations?limit=1").await.expect(200);
+    let cursor = page["next"].as_str().unwrap();
+    let rest = listed(&ann, &format!("/v1/conversations?cursor={cursor}"), "id").await;
+    assert_eq!(rest, [third]);
+
+    change(&ann, &first, json!({ "pinned": false }))
+        .await
+        .expect(200);
+    let back = change(&ann, &second, json!({ "archived": false })).await;
+    assert_eq!(back.expect(200)["archived"], false);
+    change(&bob, &first, json!({ "title": "mine" }))
+        .await
+        .expect(404);
+    change(&ann, &first, json!({ "title": " " }))
+        .await
+        .expect(400);
+    change(&ann, &first, json!({ "tags": [] }))
+        .await
+        .expect(400);
+}
+
+#[tokio::test]
+async fn conversations_are_found_by_the_words_in_them() {
+    let world = World::start().await;
+    world
+        .model
+        .on(|request| Some(text(&format!("You said {}", last_user(request)))));
+    let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
+    let (cats, dogs, named) = (
+        ann.open("bank").await,
+        ann.open("bank").await,
+        ann.open("bank").await,
+    );
+    ann.say_and_wait(&cats, "Größere Katzen schlafen lange")
+        .await;
+    ann.say_and_wait(&dogs, "Dogs are awake").await;
+    change(&ann, &named, json!({ "title": "Cats and dogs" }))
+        .await
+        .expect(200);
+    let strange = bob.open("bank").await;
+    bob.say_and_wait(&strange, "Katzen of another user").await;
+
+    let found = async |words: &str| {
+        let path = format!("/v1/conversations?search={words}");
+        listed(&ann, &path, "id").await
+    };
+    assert_eq!(found("katz").await, [cats.clone()]);
+    assert_eq!(found("gr%C3%B6%C3%9Fere+schla").await, [cats.clone()]);
+    assert_eq!(found("dogs").await, [named.clone(), dogs.clone()]);
+    assert_eq!(found("dogs+-awake").await, [named]);
+    assert!(found("help").await.is_empty());
+    for odd in ["%27%3A%2A", "%26%7C%21", "%22", "zz%5C"] {
+        assert!(found(odd).await.is_empty(), "{odd}");
+    }
+    let page = ann
+        .get("/v1/conversations?search=schlafen")
+        .await
+        .expect(200);
+    let place = &page["items"][0]["found"];
+    assert_eq!(place["seq"], 3, "{page}");
+    assert_eq!(place["text"], "You said Größere Katzen schlafen lange");
+    ann.get("/v1/conversations?search=+").await.expect(400);
+}
+
+/// What the request for a title begins with.
+const TASK: &str = "Write a title for the conversation";
+
+fn is_title(request: &Value) -> bool {
+    let first = request["messages"][0]["content"].as_str();
+    first.is_some_and(|system| system.starts_with(TASK))
+}
+
+#[tokio::test]
+async fn the_model_makes_a_title_once_and_never_over_a_users() {
+    let world = World::with(|setup| setup.config.model_titles = true).await;
+    world.model.on(|request| {
+        let asks = is_title(request);
+        let about = if said(request, "cats") {
+            "\"Sleepy cats\"\n"
+        } else {
+            "Other things"
+        };
+        Some(text(if asks { about } else { "They sleep." }))
+    });
+    let ann = world.user("ann", &["employee"]).await;
+    let id = ann.open("bank").await;
+    let mut events = ann.listen(&id, None).await;
+    let run = ann.say(&id, "Tell me of cats").await;
+    let heard = events.until_run_ends(&run).await;
+    assert!(heard.iter().all(|event| event.name != "title"));
+    let event = events.next().await.unwrap();
+    assert_eq!(
+        (event.name.as_str(), &event.data["title"]),
+        ("title", &json!("Sleepy cats"))
+    );
+    let path = format!("/v1/conversations/{id}");
+    assert_eq!(ann.get(&path).await.expect(200)["title"], "Sleepy cats");
+
+    let asked = world.model.requests();
+    let titles: Vec<_> = asked.iter().filter(|asked| is_title(&asked.body)).collect();
+    assert_eq!(titles.len(), 1);
+    assert!(
+        titles[0].body.get("tools").is_none(),
+        "a title needs no tools"
+    );
+    let runs: i64 = sqlx::query_scalar("select count(*) from runs")
+        .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    assert_eq!(runs, 1);
+
+    // The next answer asks for none, and neither does one in a conversation with a name.
+    ann.say_and_wait(&id, "More").await;
+    let body = json!({ "agent": "bank", "title": "Mine" });
+    let named = ann.post("/v1/conversations", body).await.expect(201);
+    let named = named["id"].as_str().unwrap();
+    ann.say_and_wait(named, "Tell me of cats").await;
+    assert_eq!(world.model.requests().len(), 4);
+    assert_eq!(
+        ann.get(&format!("/v1/conversations/{named}"))
+            .await
+            .expect(200)["title"],
+        "Mine"
+    );
+}
