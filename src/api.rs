@@ -32,6 +32,7 @@ mod runs;
 mod schemas;
 mod secrets;
 mod server;
+mod sign_in;
 mod skills;
 mod sockets;
 mod web;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 
 use axum::{Router, extract::FromRef, middleware};
 use bytes::Bytes;
+use http::HeaderValue;
 use utoipa::{
     Modify, OpenApi,
     openapi::security::{Http, HttpAuthScheme, SecurityScheme},
@@ -60,6 +62,8 @@ struct ApiState {
     limits: Arc<Limits>,
     /// The OpenAPI document, rendered once.
     document: Bytes,
+    /// What the web client may load and ask.
+    page_policy: HeaderValue,
     demo: Option<Arc<Demo>>,
 }
 
@@ -74,10 +78,12 @@ pub fn router(app: Arc<App>, demo: Option<Arc<Demo>>) -> Router {
     process_metrics::recorder();
     let limits = Arc::new(Limits::new(&app.config));
     let document = openapi().to_string().into();
+    let page_policy = web::policy(&app.config);
     let state = ApiState {
         app,
         limits,
         document,
+        page_policy,
         demo,
     };
     let v1 = Router::from(v1())
@@ -105,6 +111,7 @@ fn v1() -> OpenApiRouter<ApiState> {
     OpenApiRouter::default()
         .routes(routes!(guests::me))
         .routes(routes!(guests::create_guest))
+        .routes(routes!(sign_in::providers))
         .routes(routes!(agents::list))
         .routes(routes!(agents::get))
         .routes(routes!(agents::tools))
@@ -166,6 +173,8 @@ fn administration() -> OpenApiRouter<ApiState> {
         .routes(routes!(admin::webhooks::remove))
         .routes(routes!(admin::webhooks::test))
         .routes(routes!(admin::webhooks::deliveries))
+        .routes(routes!(admin::access::matrix))
+        .routes(routes!(admin::access::tools))
         .routes(routes!(admin::users::list))
         .routes(routes!(admin::users::get))
         .routes(routes!(admin::users::sign_out))

@@ -40,6 +40,7 @@ pub mod scrub;
 pub mod secret;
 pub mod server;
 pub mod session;
+pub mod sign_in;
 pub mod skill;
 pub mod template;
 pub mod texts;

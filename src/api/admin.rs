@@ -4,6 +4,7 @@
 //! Below `/v1/admin/tenants` are the routes of the operator of the installation, who is not a user. One token
 //! of the settings opens them; no credential of a tenant does.
 
+pub(super) mod access;
 pub(super) mod audit;
 pub(super) mod issuers;
 pub(super) mod keys;

@@ -1,15 +1,19 @@
 //! The web client: one page and the files that it names, built from `web/` and embedded by `build.rs`. The page
 //! uses the routes of every other frontend. A program that was built without it says how to build it.
 
+use std::collections::BTreeSet;
+
 use axum::{
     body::Body,
+    extract::State,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, html};
 
-use super::{extract::Path, operations, problem::Problem};
+use super::{ApiState, extract::Path, operations, problem::Problem};
+use crate::domain::config::Config;
 
 /// A file of the page. `gzip` is `body`, compressed.
 struct File {
@@ -20,20 +24,28 @@ struct File {
 
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/web.rs"));
 
-/// The page loads its own files and asks its own origin, and nobody else.
-const POLICY: HeaderValue = HeaderValue::from_static(
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
-     form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
-);
 /// The name of a file changes with its content.
 const FOR_EVER: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
+
+/// The page loads its own files, and asks its own origin and the providers where people sign in.
+pub(super) fn policy(config: &Config) -> HeaderValue {
+    let providers = config.sign_in.iter();
+    let origins = providers.filter_map(|provider| provider.connect_origins().ok());
+    let origins: BTreeSet<String> = origins.flatten().collect();
+    let origins: String = origins.iter().map(|origin| format!(" {origin}")).collect();
+    let policy = format!(
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'{origins}; \
+         img-src 'self' data: blob:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+    );
+    HeaderValue::try_from(policy).expect("an origin is visible ASCII")
+}
 
 /// Says what this is and where its description is. A browser (`Accept: text/html`) gets the web client instead.
 #[utoipa::path(get, path = "/", tag = "operations", security(()), responses((status = 200,
     content((operations::Root = "application/json"), (String = "text/html")))))]
-pub(super) async fn root(headers: HeaderMap) -> Response {
+pub(super) async fn root(State(state): State<ApiState>, headers: HeaderMap) -> Response {
     let mut response = if accepts(&headers, header::ACCEPT, "text/html") {
-        page(&headers)
+        page(&headers, state.page_policy)
     } else {
         axum::Json(operations::Root::HERE).into_response()
     };
@@ -62,14 +74,14 @@ pub(super) async fn file(
     Ok(response)
 }
 
-fn page(headers: &HeaderMap) -> Response {
+fn page(headers: &HeaderMap, policy: HeaderValue) -> Response {
     let mut response = match FILES.iter().find(|file| file.name == "index.html") {
         Some(file) => answer(file, headers),
         None => missing(),
     };
     response
         .headers_mut()
-        .insert(header::CONTENT_SECURITY_POLICY, POLICY);
+        .insert(header::CONTENT_SECURITY_POLICY, policy);
     response
 }
 

@@ -11,7 +11,7 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{ring::KeyRing, secret::Secret};
+use super::{ring::KeyRing, secret::Secret, sign_in::SignInProvider};
 
 /// A snapshot of the process environment, for `${NAME}` in packs. Values may be secret: no `Debug`.
 #[derive(Clone, Default)]
@@ -135,6 +135,8 @@ settings! {
         "commands that a stdio server may name without an absolute path";
     cors_origins: Vec<String> = list("CHATELAINE_CORS_ORIGINS", ""),
         "`https://…,…`: origins of browsers that may call the API";
+    sign_in: Vec<SignInProvider> = sign_in("CHATELAINE_SIGN_IN", ""),
+        "JSON list of the OpenID Connect providers at which people sign in to the web client: `[{\"name\":…,\"issuer\":…,\"client_id\":…}]`";
     max_body_bytes: usize = number("CHATELAINE_MAX_BODY_BYTES", "1048576"),
         "largest request body";
     max_connections: usize = number("CHATELAINE_MAX_CONNECTIONS", "10000"),
@@ -263,6 +265,14 @@ fn networks(value: &str) -> Result<Vec<IpNet>, String> {
         net.map_err(|_| format!("{text:?} is not a network such as 10.0.0.0/8"))
     };
     list(value)?.into_iter().map(network).collect()
+}
+
+/// Providers as JSON, or none.
+fn sign_in(value: &str) -> Result<Vec<SignInProvider>, String> {
+    if value.is_empty() {
+        return Ok(Vec::new());
+    }
+    SignInProvider::parse_all(value)
 }
 
 /// Variables, each with the host that it may be sent to.

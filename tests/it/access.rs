@@ -55,6 +55,7 @@ fn table() -> Vec<Row> {
             || json!({ "tenant": "acme" }),
             [201; 7],
         ),
+        (get(), "/v1/sign-in", none, [200; 7]),
         (get(), "/v1/me", none, [401, 200, 200, 200, 200, 200, 200]),
         (
             get(),
@@ -400,6 +401,18 @@ fn table() -> Vec<Row> {
         (
             delete(),
             "/v1/admin/issuers/{id}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/agents/{agent}/access",
+            none,
+            [401, 403, 403, 403, 403, 200, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/users/{user}/agents/{agent}/tools",
             none,
             [401, 403, 403, 403, 403, 404, 403],
         ),

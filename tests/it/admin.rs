@@ -1,5 +1,6 @@
 //! What the operator and a tenant's admins do over the API: tenants, keys, issuers, users.
 
+mod access; // who may use which tool
 mod issuers; // who may vouch for users
 mod keys; // made, listed, revoked
 mod limits; // a tenant's own limits of a day

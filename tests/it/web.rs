@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use chatelaine::{api::Demo, cli::serve::Service, store::Db};
+use chatelaine::{api::Demo, cli::serve::Service, domain::sign_in::SignInProvider, store::Db};
 use http::Method;
 use serde_json::json;
 
@@ -122,4 +122,42 @@ async fn the_demos_people_are_there_in_the_demo_alone_and_for_its_link() {
         assert!(!refused.text.contains("a-token"));
     }
     service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_page_may_ask_the_providers_where_people_sign_in() {
+    let provider = json!([{ "name": "Acme", "issuer": "https://login.acme.example/realm", "client_id": "page",
+        "parameters": { "resource": "https://chat.acme.example" }, "origins": ["https://tokens.acme.example"] }]);
+    let world = World::with(|setup| {
+        setup.config.sign_in = SignInProvider::parse_all(&provider.to_string()).unwrap();
+    })
+    .await;
+    let answer = page(&world.nobody(), "/", &[BROWSER]).await;
+    let policy = answer.header("content-security-policy");
+    let wanted =
+        "connect-src 'self' https://login.acme.example https://tokens.acme.example; img-src";
+    assert!(policy.contains(wanted), "{policy}");
+    let listed = world.nobody().get("/v1/sign-in").await.expect(200);
+    assert_eq!(
+        listed,
+        json!({ "items": [{ "name": "Acme", "issuer": "https://login.acme.example/realm", "client_id": "page",
+            "scope": "openid profile email", "token": "access_token",
+            "parameters": { "resource": "https://chat.acme.example" } }] })
+    );
+}
+
+#[test]
+fn a_provider_that_is_not_reached_over_tls_is_refused() {
+    let refused = |issuer: &str| {
+        let text = json!([{ "name": "A", "issuer": issuer, "client_id": "c" }]).to_string();
+        SignInProvider::parse_all(&text).err()
+    };
+    let why = refused("http://login.acme.example").expect("it is refused");
+    assert!(why.contains("must begin with https://"), "{why}");
+    assert_eq!(refused("http://127.0.0.1:9000"), None);
+    assert_eq!(refused("http://localhost:9000/realm"), None);
+    assert!(SignInProvider::parse_all("{}").is_err());
+    let unknown = r#"[{"name":"A","issuer":"https://a.example","client_id":"c","secret":"s"}]"#;
+    let why = SignInProvider::parse_all(unknown).expect_err("a page keeps no secret");
+    assert!(why.contains("unknown field `secret`"), "{why}");
 }

@@ -1,13 +1,17 @@
-import { lazy, Suspense, useEffect, useState } from 'react';
+import { MessageSquare, Plug, Settings, ShieldCheck, UserRound } from 'lucide-react';
+import { lazy, Suspense, useEffect } from 'react';
 import { ApprovalsPage } from './approvals/ApprovalsPage';
 import { NewsProvider, useNews } from './approvals/news';
 import { ChatPage } from './chat/ChatPage';
 import { ConnectionsPage } from './connections/ConnectionsPage';
+import { Brand } from './parts/Brand';
+import { LanguageChoice } from './parts/LanguageChoice';
+import { Outcomes } from './parts/Outcomes';
 import { Loading } from './parts/parts';
 import { href, type Page, useRoute } from './router';
-import { useMe, useSession } from './session';
-import { SignIn } from './SignIn';
-import { type Language, LANGUAGES, useTexts } from './texts/texts';
+import { SignIn } from './signin/SignIn';
+import { useMe, useSession } from './signin/session';
+import { useTexts } from './texts/texts';
 
 const AdminPage = lazy(() => import('./admin/AdminPage'));
 
@@ -35,68 +39,52 @@ function Shell() {
       {route.page === 'chat' && <ChatPage id={route.id} />}
       {route.page === 'approvals' && <ApprovalsPage id={route.id} />}
       {route.page === 'connections' && <ConnectionsPage agent={route.id} />}
-      {route.page === 'admin' && <Suspense fallback={<Loading />}><AdminPage part={route.id} /></Suspense>}
+      {route.page === 'admin' && <Suspense fallback={<Loading />}><AdminPage part={route.id} item={route.item} /></Suspense>}
     </div>
   );
 }
+
+const ICONS = { chat: MessageSquare, approvals: ShieldCheck, connections: Plug, admin: Settings };
 
 function Header({ page }: { page: Page }) {
   const { say } = useTexts();
   const me = useMe();
-  const { signOut } = useSession();
   const { badge } = useNews();
-  const [isOpen, setIsOpen] = useState(false);
   const pages: Page[] = me.scopes.includes('admin') ? ['chat', 'approvals', 'connections', 'admin'] : ['chat', 'approvals', 'connections'];
   return (
     <header className="top">
+      <Brand />
       <nav aria-label={say('nav')}>
-        {pages.map((name) => (
-          <a key={name} href={href(name)} aria-current={page === name ? 'page' : undefined}>
-            {say(`nav.${name}`)}
-            {name === 'approvals' && badge.pending_approvals > 0 && (
-              <span className="badge" aria-label={say('badge', { count: badge.pending_approvals })}>{badge.pending_approvals}</span>
-            )}
-          </a>
-        ))}
+        {pages.map((name) => {
+          const Icon = ICONS[name];
+          return (
+            <a key={name} href={href(name)} aria-current={page === name ? 'page' : undefined}>
+              <Icon size={18} />
+              <span>{say(`nav.${name}`)}</span>
+              {name === 'approvals' && badge.pending_approvals > 0 && (
+                <span className="badge" role="img" aria-label={say('badge', { count: badge.pending_approvals })}>{badge.pending_approvals}</span>
+              )}
+            </a>
+          );
+        })}
       </nav>
-      <div className="who">
-        <button type="button" className="quiet" aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>{me.name}</button>
-        {isOpen && (
-          <div className="menu">
-            <p className="muted">{me.user}</p>
-            <LanguageChoice />
-            <button type="button" onClick={signOut}>{say('signout')}</button>
-          </div>
-        )}
-      </div>
+      <Account />
     </header>
   );
 }
 
-/** Outcomes of own requests, wherever one is; the conversation itself tells its own. */
-function Outcomes({ current }: { current: string }) {
+function Account() {
   const { say } = useTexts();
-  const { outcomes, dismiss } = useNews();
-  const elsewhere = outcomes.filter((view) => !current || view.conversation_id !== current);
+  const me = useMe();
+  const { signOut } = useSession();
   return (
-    <div className="toasts" role="status">
-      {elsewhere.map((view) => (
-        <p key={view.id} className="toast">
-          <a href={view.conversation_id ? href('chat', view.conversation_id) : href('approvals', view.id)} onClick={() => dismiss(view.id)}>{view.text}</a>
-          <button type="button" className="quiet" aria-label={say('close')} onClick={() => dismiss(view.id)}>✕</button>
-        </p>
-      ))}
+    <div className="who">
+      <button type="button" className="quiet" popoverTarget="account"><UserRound size={18} /><span className="name">{me.name}</span></button>
+      <div id="account" popover="auto" className="menu">
+        <p><b>{me.name}</b><br /><span className="muted">{me.user}</span></p>
+        <LanguageChoice />
+        <button type="button" onClick={signOut}>{say('signout')}</button>
+      </div>
     </div>
-  );
-}
-
-export function LanguageChoice() {
-  const { say, language, setLanguage } = useTexts();
-  return (
-    <label className="language">{say('language')}
-      <select value={language} onChange={(event) => setLanguage(event.target.value as Language)}>
-        {LANGUAGES.map(([tag, name]) => <option key={tag} value={tag}>{name}</option>)}
-      </select>
-    </label>
   );
 }

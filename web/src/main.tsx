@@ -1,8 +1,9 @@
 import { StrictMode } from 'react';
 import { createRoot } from 'react-dom/client';
 import { App } from './App';
-import { SessionProvider } from './session';
-import './style.css';
+import { SessionProvider } from './signin/session';
+import './style/base.css';
+import './style/chat.css';
 import { TextsProvider } from './texts/texts';
 
 const root = document.getElementById('root');

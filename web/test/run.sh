@@ -8,4 +8,6 @@ program=${CARGO_TARGET_DIR:-../target}/debug/chatelaine
 "$program" openapi >node_modules/.openapi.json
 npx openapi-typescript node_modules/.openapi.json --output src/api/schema.ts >/dev/null
 npx tsc
-PROGRAM=$program node --test test/browser.test.mjs
+npx eslint .
+node test/budget.mjs
+PROGRAM=$program node --test --test-concurrency=1 test/*.test.mjs

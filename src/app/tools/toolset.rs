@@ -5,6 +5,7 @@
 //! nobody has asked for it for a while. A personal server's tools are in it only with an active credential.
 
 mod absent_tools;
+pub mod access_matrix;
 mod missing_list;
 mod search;
 mod toolbox_prompts;

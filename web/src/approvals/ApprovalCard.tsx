@@ -1,6 +1,7 @@
 /** A request for consent: who asks for what, with exactly the arguments that run. */
 import { useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
+import { withoutMark } from '../parts/Outcomes';
 import { Failure, Moment, TimeLeft, useSecondsLeft, Values } from '../parts/parts';
 import { useAction } from '../parts/useLoad';
 import { useTexts, type TextKey } from '../texts/texts';
@@ -58,7 +59,7 @@ export function Outcome({ view }: { view: Approval }) {
   if (view.state === 'pending' && view.votes.length === 0) return null;
   return (
     <div className="outcome">
-      <p>{view.text}</p>
+      <p>{withoutMark(view.text)}</p>
       {view.reason && !view.votes.some(({ reason }) => reason === view.reason) && <p>{say('approval.reason')}: <q>{view.reason}</q></p>}
       {view.votes.length > 0 && (
         <ul>{view.votes.map((vote) => (

@@ -1,3 +1,4 @@
+import { ArrowUp, Square } from 'lucide-react';
 import { useEffect, useRef, useState } from 'react';
 import { Failure } from '../parts/parts';
 import { useAction } from '../parts/useLoad';
@@ -29,7 +30,7 @@ export function Composer({ id, isRunning, onSend, onStop }: {
   return (
     <form className="composer" onSubmit={(event) => { event.preventDefault(); send(); }}>
       <Failure error={error} retry={send} />
-      <div className="line">
+      <div className="box line">
         <textarea
           ref={field} rows={1} value={text} maxLength={MAX} aria-label={say('composer.label')} placeholder={say('composer.hint')}
           onChange={(event) => setText(event.target.value)}
@@ -40,9 +41,10 @@ export function Composer({ id, isRunning, onSend, onStop }: {
             send();
           }}
         />
-        {isRunning && <button type="button" disabled={isBusy} onClick={stop}>{say('stop')}</button>}
-        {(!isRunning || maySend) && <button type="submit" className="primary" disabled={!maySend}>{say('send')}</button>}
+        {isRunning && <button type="button" className="quiet" disabled={isBusy} onClick={stop}><Square size={14} fill="currentColor" /> {say('stop')}</button>}
+        {(!isRunning || maySend) && <button type="submit" className="primary icon" aria-label={say('send')} disabled={!maySend}><ArrowUp size={18} /></button>}
       </div>
+      <small>{say('composer.help')}</small>
     </form>
   );
 }

@@ -1,6 +1,8 @@
-import { memo } from 'react';
+import { Check, Copy, Wrench } from 'lucide-react';
+import { memo, useState } from 'react';
 import { State } from '../approvals/ApprovalCard';
 import { Markdown } from '../parts/Markdown';
+import { withoutMark } from '../parts/Outcomes';
 import { TextOrValues } from '../parts/parts';
 import { useTexts } from '../texts/texts';
 import type { Message, Part } from './thread';
@@ -21,10 +23,29 @@ export const MessageView = memo(function MessageView({ message, around }: { mess
   if (parts.length === 0) return null;
   return (
     <article className={`message ${message.role}`} aria-label={say(`role.${message.role}`)}>
-      {parts.map((part, at) => <PartView key={at} part={part} message={message} around={around} />)}
+      <div className={message.role === 'user' ? 'bubble' : 'parts'}>
+        {parts.map((part, at) => <PartView key={at} part={part} message={message} around={around} />)}
+      </div>
+      <Actions message={message} />
     </article>
   );
 });
+
+/** What can be done with one message. */
+function Actions({ message }: { message: Message }) {
+  const { say } = useTexts();
+  const [isCopied, setIsCopied] = useState(false);
+  const text = message.parts.flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n\n');
+  if (!text || message.role === 'system') return null;
+  const copy = () => void navigator.clipboard.writeText(text).then(() => setIsCopied(true), () => {});
+  return (
+    <div className="actions">
+      <button type="button" className="quiet icon" aria-label={say(isCopied ? 'copied' : 'copy')} title={say('copy')} onClick={copy}>
+        {isCopied ? <Check size={16} /> : <Copy size={16} />}
+      </button>
+    </div>
+  );
+}
 
 /** A call shows that its request waits; the outcome is told where it happens, too. */
 function isShown(part: Part, { shownApprovals }: Around): boolean {
@@ -47,7 +68,7 @@ function PartView({ part, message, around }: { part: Part; message: Message; aro
     case 'approval':
       return (
         <details className="notice">
-          <summary><span className="grow">{part.text}</span> <State state={part.state} /></summary>
+          <summary><span className="grow">{withoutMark(part.text)}</span> <State state={part.state} /></summary>
           {part.reason && <p>{say('approval.reason')}: <q>{part.reason}</q></p>}
           {part.result && <><h4>{say('result')}</h4><TextOrValues text={part.result} /></>}
         </details>
@@ -55,7 +76,7 @@ function PartView({ part, message, around }: { part: Part; message: Message; aro
     case 'call_outcome':
       return (
         <details className="notice">
-          <summary><span className="grow">🔧 <b>{part.tool}</b> · {part.server}</span> <span className={`state ${part.status}`}>{say(`call.${part.status}`)}</span></summary>
+          <summary><Wrench size={16} /><span className="grow"><b>{part.tool}</b> · {part.server}</span> <span className={`state ${part.status}`}>{say(`call.${part.status}`)}</span></summary>
           <TextOrValues text={part.text} />
         </details>
       );

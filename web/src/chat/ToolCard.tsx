@@ -1,4 +1,5 @@
 /** A tool call: folded, with its arguments and what came of it. One that waits for consent is open. */
+import { ChevronRight, Wrench } from 'lucide-react';
 import { Outcome, State, TakeBack } from '../approvals/ApprovalCard';
 import { useApproval } from '../approvals/news';
 import type { Schemas } from '../api/client';
@@ -24,7 +25,7 @@ export function ToolCard({ call, at, found, progress }: {
     <div className="tool">
       <details>
         <summary>
-          <span className="grow"><span aria-hidden="true">🔧 </span><b>{call.tool ?? call.name}</b>{call.server && <span className="muted"> · {call.server}</span>}</span>
+          <ChevronRight className="chevron" size={16} /><Wrench size={16} /><span className="grow"><b>{call.tool ?? call.name}</b>{call.server && <span className="muted"> · {call.server}</span>}</span>
           {seconds !== undefined && status !== 'awaiting_approval' && <span className="muted">{say('seconds', { seconds: seconds.toFixed(1) })}</span>}
           {approval ? <Standing id={approval} /> : <span className={`state ${status ?? 'running'}`}>{status ? say(`call.${status}`) : progress || say('call.running')}</span>}
         </summary>
@@ -49,9 +50,10 @@ function Waiting({ id }: { id: string }) {
   const view = useApproval(id);
   if (!view) return null;
   return (
-    <section className="waiting" aria-label={`${view.code}: ${view.tool}`}>
+    <section className={`waiting${view.state === 'pending' ? '' : ' done'}`} aria-label={`${view.code}: ${view.tool}`}>
       <p className="line"><code className="code">{view.code}</code> {view.state === 'pending' && <TimeLeft until={view.expires_at} />}</p>
       {view.state === 'pending' && <p>{say('approval.waits', { approvers: view.approvers.join(', ') })}</p>}
+      {view.state === 'pending' && view.arguments != null && <Values value={view.arguments} />}
       <Outcome view={view} />
       {view.state === 'pending' && <TakeBack view={view} />}
     </section>

@@ -1,0 +1,173 @@
+//! Who may use which tool of an agent and why, for the tenant's admins: by role, and for one user.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{AgentTools, MissingToolList, ServerTools, agent_tools, explain};
+use crate::{
+    app::{
+        App,
+        servers::{
+            agents,
+            credentials::{self, views},
+        },
+    },
+    domain::{
+        error::{Error, Result},
+        ids::UserId,
+        pack::Pack,
+        policy::{Decision, Denial, EffectiveAccess, decide},
+        principal::{Principal, roles_named_by},
+        server::ServerSpec,
+    },
+    store,
+};
+
+/// What each role may do with each tool.
+#[derive(Debug, Serialize)]
+pub struct AccessMatrix {
+    /// The columns: what somebody may hold.
+    pub holders: Vec<AccessHolder>,
+    pub servers: Vec<ServerAccessRows>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum AccessHolder {
+    /// A user without a role that the agent names.
+    NoRole,
+    Role {
+        role: String,
+    },
+    /// One of the pack's `adminUsers`.
+    Admin,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ServerAccessRows {
+    pub server: String,
+    pub tools: Vec<ToolAccessRow>,
+    /// Only when nothing is known of the server's tools: why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unlisted: Option<MissingToolList>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ToolAccessRow {
+    pub tool: String,
+    /// In the order of the holders.
+    pub cells: Vec<AccessCell>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "decision", rename_all = "snake_case")]
+pub enum AccessCell {
+    Allow,
+    /// Calls wait for one of these roles.
+    Approve {
+        approvers: Vec<String>,
+    },
+    Deny {
+        reason: Denial,
+        /// What to change, for the author of the pack.
+        remedy: &'static str,
+    },
+}
+
+/// The matrix of an agent. The tools of personal servers are those that `principal` sees.
+pub async fn access_matrix(
+    app: &Arc<App>,
+    principal: &Principal,
+    agent: &str,
+) -> Result<AccessMatrix> {
+    let pack = agents::pack(app, principal, agent).await?;
+    let seen = credentials::server_access(app, principal, &pack).await?;
+    let tools = agent_tools(app, principal, &pack, seen).await;
+    let holders = holders(&pack);
+    let standings: Vec<_> = holders.iter().map(AccessHolder::access).collect();
+    let connections = views(app, principal, &pack).await?;
+    let servers = pack.servers.iter().zip(connections).enumerate();
+    let servers = servers.map(|(at, (server, connection))| {
+        let known = tools.catalogs[at].as_ref();
+        let is_listed = known.is_some_and(|catalog| !catalog.tools.is_empty());
+        ServerAccessRows {
+            server: server.id.to_string(),
+            tools: rows(&tools, server, &standings),
+            unlisted: (!is_listed).then(|| MissingToolList::of(&connection.state, known.is_some())),
+        }
+    });
+    let servers = servers.collect();
+    Ok(AccessMatrix { holders, servers })
+}
+
+/// What a user may use of an agent and why not the rest, by their newest claims.
+pub async fn explain_for_user(
+    app: &Arc<App>,
+    principal: &Principal,
+    user: &str,
+    agent: &str,
+) -> Result<Vec<ServerTools>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let users = [UserId(user.into())];
+    let found = store::users::newest(&mut tx, &users).await?;
+    drop(tx);
+    let user = found.into_iter().next();
+    let user =
+        user.ok_or_else(|| Error::not_found("what this user may do; they never signed in"))?;
+    explain(app, &user, agent, true).await
+}
+
+fn holders(pack: &Pack) -> Vec<AccessHolder> {
+    let roles = roles_named_by(pack).into_iter();
+    let roles = roles.map(|role| AccessHolder::Role {
+        role: role.to_owned(),
+    });
+    let ends = (AccessHolder::NoRole, AccessHolder::Admin);
+    std::iter::once(ends.0)
+        .chain(roles)
+        .chain([ends.1])
+        .collect()
+}
+
+impl AccessHolder {
+    fn access(&self) -> EffectiveAccess {
+        let roles = match self {
+            Self::Role { role } => [role.clone()].into(),
+            Self::NoRole | Self::Admin => [].into(),
+        };
+        EffectiveAccess {
+            roles,
+            admin: matches!(self, Self::Admin),
+        }
+    }
+}
+
+fn rows(tools: &AgentTools, server: &ServerSpec, who: &[EffectiveAccess]) -> Vec<ToolAccessRow> {
+    let all = tools.tools.iter().enumerate();
+    let of_server = all.filter(|(_, tool)| tools.spec(tool).id == server.id);
+    let row = |(at, tool): (usize, &super::NamedTool)| ToolAccessRow {
+        tool: tool.tool.name.clone(),
+        cells: who
+            .iter()
+            .map(|who| match decide(server, who, &tool.tool.name) {
+                Decision::Deny(reason) => AccessCell::deny(reason),
+                _ if tools.closed.contains(&at) => AccessCell::deny(Denial::ApprovalNameMisspelt),
+                Decision::Allow(_) => AccessCell::Allow,
+                Decision::Approve(policy) => AccessCell::Approve {
+                    approvers: policy.approvers.clone(),
+                },
+            })
+            .collect(),
+    };
+    of_server.map(row).collect()
+}
+
+impl AccessCell {
+    fn deny(reason: Denial) -> Self {
+        Self::Deny {
+            reason,
+            remedy: reason.remedy(),
+        }
+    }
+}

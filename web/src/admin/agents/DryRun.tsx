@@ -1,0 +1,56 @@
+import { useState } from 'react';
+import type { Schemas } from '../../api/client';
+import { useTexts } from '../../texts/texts';
+import { Table } from '../Table';
+
+type ScopeView = Schemas['ScopeView'];
+
+/** What a run must bring, and what would be missing of a given scope. */
+export function DryRun({ servers }: { servers: Schemas['List_ServerView']['items'] }) {
+  const { say } = useTexts();
+  const [text, setText] = useState('{}');
+  const keys = allKeys(servers);
+  if (keys.length === 0) return null;
+  const scope = parse(text);
+  const missing = keys.filter(({ key, required }) => required && scope?.[key] === undefined);
+  return (
+    <section className="card">
+      <h2>{say('dryrun')}</h2>
+      <Table label={say('dryrun')} heads={[say('server.key'), say('server.key.type'), say('server.key.required'), say('server.description')]}>
+        {keys.map((view) => (
+          <tr key={view.key}>
+            <th scope="row"><code>scope.{view.key}</code></th>
+            <td>{view.type}</td>
+            <td>{say(view.required ? 'yes' : 'no')}</td>
+            <td>{view.description}</td>
+          </tr>
+        ))}
+      </Table>
+      <label>{say('dryrun.scope')}<textarea className="json short" spellCheck={false} rows={4} value={text} onChange={(event) => setText(event.target.value)} /></label>
+      <p role="status" className={scope && missing.length === 0 ? 'good' : 'reason'}>
+        {!scope && say('server.json.wrong')}
+        {scope && missing.length === 0 && say('dryrun.complete')}
+        {scope && missing.length > 0 && say('dryrun.missing', { keys: missing.map(({ key }) => key).join(', ') })}
+      </p>
+    </section>
+  );
+}
+
+/** Each key once; one server that requires it is enough. */
+function allKeys(servers: Schemas['List_ServerView']['items']): ScopeView[] {
+  const found = new Map<string, ScopeView>();
+  for (const view of servers.flatMap((server) => server.scope ?? [])) {
+    const before = found.get(view.key);
+    found.set(view.key, { ...before, ...view, required: view.required || (before?.required ?? false) });
+  }
+  return [...found.values()];
+}
+
+function parse(text: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}

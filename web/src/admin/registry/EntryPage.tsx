@@ -1,0 +1,90 @@
+import { useState } from 'react';
+import { api, read, refusal } from '../../api/client';
+import { ConfirmButton, Failure, Loading } from '../../parts/parts';
+import { useAction, useLoad } from '../../parts/useLoad';
+import { go, href } from '../../router';
+import { useTexts } from '../../texts/texts';
+import { type Definition, EMPTY, type Read, readEntry, write } from './entry';
+import { EntryForm } from './EntryForm';
+import { Difference } from './Difference';
+import { UsedBy } from './UsedBy';
+
+/** One entry: its form and its JSON side by side. Without an id it is a new one. */
+export function EntryPage({ id }: { id: string }) {
+  const { say } = useTexts();
+  const loaded = useLoad<Read>(id, async () => (id ? readEntry(id) : { definition: EMPTY, etag: '' }));
+  return (
+    <>
+      <p><a href={href('admin', 'servers')}>← {say('admin.servers')}</a></p>
+      <h2>{id ? <code>{id}</code> : say('server.new')}</h2>
+      {loaded.error && <Failure error={loaded.error} retry={loaded.reload} />}
+      {!loaded.data && !loaded.error && <Loading />}
+      {loaded.data && <Editor key={loaded.data.etag} id={id} read={loaded.data} onSaved={loaded.reload} />}
+      {id && <UsedBy id={id} />}
+    </>
+  );
+}
+
+function parse(text: string): Definition | Error {
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Definition;
+    return new Error('{ … }');
+  } catch (error) {
+    return error as Error;
+  }
+}
+
+function Editor({ id, read: was, onSaved }: { id: string; read: Read; onSaved: () => void }) {
+  const { say } = useTexts();
+  const [text, setText] = useState(() => write(was.definition));
+  const [theirs, setTheirs] = useState<Read>();
+  const { isBusy, error, run } = useAction();
+  const definition = parse(text);
+  const save = (etag: string) => run(async () => {
+    if (definition instanceof Error) return;
+    if (!id) {
+      const made = await read(api.POST('/v1/mcp-servers', { body: definition }));
+      return go('admin', 'servers', made.id ?? '');
+    }
+    const { response, error: problem } = await api.PUT('/v1/mcp-servers/{id}', { params: { path: { id }, header: { 'If-Match': etag } }, body: definition });
+    if (response.status === 412) return setTheirs(await readEntry(id));
+    if (!response.ok) throw refusal(response.status, problem);
+    setTheirs(undefined);
+    onSaved();
+  });
+  const remove = () => run(async () => {
+    await read(api.DELETE('/v1/mcp-servers/{id}', { params: { path: { id }, header: { 'If-Match': was.etag } } }));
+    go('admin', 'servers');
+  });
+  return (
+    <form onSubmit={(event) => { event.preventDefault(); void save(was.etag); }}>
+      <div className="sides">
+        <section className="card" aria-label={say('server.form')}>
+          {definition instanceof Error
+            ? <p className="failure">{say('server.json.wrong')} {definition.message}</p>
+            : <EntryForm isNew={!id} definition={definition} onChange={(next) => setText(write(next))} />}
+        </section>
+        <label>{say('server.json')}
+          <textarea className="json" spellCheck={false} value={text} onChange={(event) => setText(event.target.value)} />
+        </label>
+      </div>
+      {theirs && (
+        <section className="card" role="alert">
+          <h3>{say('server.conflict')}</h3>
+          <p>{say('server.conflict.help')}</p>
+          <Difference before={write(theirs.definition)} after={text} />
+          <div className="buttons">
+            <button type="button" className="danger" disabled={isBusy} onClick={() => void save(theirs.etag)}>{say('server.conflict.mine')}</button>
+            <button type="button" disabled={isBusy} onClick={onSaved}>{say('server.conflict.theirs')}</button>
+          </div>
+        </section>
+      )}
+      <Failure error={error} />
+      <div className="buttons">
+        <button type="submit" className="primary" disabled={isBusy || definition instanceof Error}>{say('save')}</button>
+        {id && <ConfirmButton label={say('remove')} question={say('server.remove')} disabled={isBusy} onConfirm={() => void remove()} />}
+      </div>
+    </form>
+  );
+}

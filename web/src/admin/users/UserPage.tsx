@@ -1,0 +1,67 @@
+import { useState } from 'react';
+import { api, read, type Schemas } from '../../api/client';
+import { ConfirmButton, Failure, Loading, Moment } from '../../parts/parts';
+import { useAction, useLoad } from '../../parts/useLoad';
+import { href } from '../../router';
+import { useTexts } from '../../texts/texts';
+import { Table } from '../Table';
+import { WhyNot } from './WhyNot';
+
+/** One user: what they have, what they may use and why not the rest, and an end to their sessions. */
+export function UserPage({ user }: { user: string }) {
+  const { say } = useTexts();
+  const seen = useLoad(user, () => read(api.GET('/v1/admin/users/{user}', { params: { path: { user } } })));
+  return (
+    <>
+      <p><a href={href('admin', 'users')}>← {say('admin.users')}</a></p>
+      <h2>{user}</h2>
+      {seen.error && <Failure error={seen.error} retry={seen.reload} />}
+      {!seen.data && !seen.error && <Loading />}
+      {seen.data && <Facts seen={seen.data} onChange={seen.reload} />}
+      <WhyNot user={user} />
+    </>
+  );
+}
+
+function Facts({ seen, onChange }: { seen: Schemas['SeenUser']; onChange: () => void }) {
+  const { say } = useTexts();
+  const facts: [string, number][] = [
+    [say('admin.conversations'), seen.conversations], [say('admin.approvals'), seen.open_approvals], [say('admin.runs'), seen.runs_today],
+    [say('admin.tokens'), seen.tokens_today], [say('admin.calls'), seen.tool_calls_today],
+  ];
+  return (
+    <>
+      {seen.last_seen && <p className="muted">{say('admin.seen')}: <Moment at={seen.last_seen} /></p>}
+      <dl className="totals">{facts.map(([name, count]) => <div key={name}><dt>{name}</dt><dd>{count}</dd></div>)}</dl>
+      {seen.credentials.length > 0 && (
+        <Table label={say('nav.connections')} heads={[say('approval.agent'), say('audit.server'), say('key.state')]}>
+          {seen.credentials.map((one) => (
+            <tr key={`${one.agent} ${one.server}`}><td>{one.agent}</td><td>{one.server}</td><td><span className={`state ${one.state}`}>{one.state}</span></td></tr>
+          ))}
+        </Table>
+      )}
+      <Ends user={seen.id} hasCredentials={seen.credentials.length > 0} onChange={onChange} />
+    </>
+  );
+}
+
+function Ends({ user, hasCredentials, onChange }: { user: string; hasCredentials: boolean; onChange: () => void }) {
+  const { say } = useTexts();
+  const [isDone, setIsDone] = useState(false);
+  const { isBusy, error, run } = useAction();
+  const signOut = () => run(async () => {
+    await read(api.POST('/v1/admin/users/{user}/sign-out', { params: { path: { user } } }));
+    setIsDone(true);
+  });
+  const removeCredentials = () => run(async () => {
+    await read(api.DELETE('/v1/admin/users/{user}/credentials', { params: { path: { user } } }));
+    onChange();
+  });
+  return (
+    <div className="buttons">
+      {isDone ? <span role="status">{say('admin.signedout')}</span> : <ConfirmButton label={say('signout')} question={say('admin.signout')} disabled={isBusy} onConfirm={() => void signOut()} />}
+      {hasCredentials && <ConfirmButton label={say('admin.credentials.remove')} question={say('connection.remove')} disabled={isBusy} onConfirm={() => void removeCredentials()} />}
+      <Failure error={error} />
+    </div>
+  );
+}

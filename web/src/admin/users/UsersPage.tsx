@@ -1,0 +1,41 @@
+import { useState } from 'react';
+import { api, read } from '../../api/client';
+import { Moment } from '../../parts/parts';
+import { useLoad } from '../../parts/useLoad';
+import { href } from '../../router';
+import { useTexts } from '../../texts/texts';
+import { Paged, Table } from '../Table';
+import { UserPage } from './UserPage';
+
+export function UsersPage({ item }: { item: string }) {
+  return item ? <UserPage key={item} user={item} /> : <UserList />;
+}
+
+function UserList() {
+  const { say } = useTexts();
+  const [prefix, setPrefix] = useState('');
+  const load = (after?: string) => read(api.GET('/v1/admin/users', { params: { query: { ...(prefix && { prefix }), ...(after && { after }), limit: 50 } } }));
+  const users = useLoad(prefix, load);
+  return (
+    <>
+      <div className="filters"><label>{say('admin.prefix')}<input type="search" value={prefix} onChange={(event) => setPrefix(event.target.value)} /></label></div>
+      <Paged loaded={users} load={load}>
+        {(items) => (
+          <Table label={say('admin.users')} heads={[say('admin.user'), say('admin.seen'), say('admin.conversations'), say('admin.approvals'), say('admin.runs'), say('admin.tokens'), say('admin.calls')]}>
+            {items.map((user) => (
+              <tr key={user.id}>
+                <th scope="row"><a href={href('admin', 'users', user.id)}>{user.id}</a></th>
+                <td>{user.last_seen && <Moment at={user.last_seen} />}</td>
+                <td className="number">{user.conversations}</td>
+                <td className="number">{user.open_approvals}</td>
+                <td className="number">{user.runs_today}</td>
+                <td className="number">{user.tokens_today}</td>
+                <td className="number">{user.tool_calls_today}</td>
+              </tr>
+            ))}
+          </Table>
+        )}
+      </Paged>
+    </>
+  );
+}

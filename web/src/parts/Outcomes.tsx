@@ -1,0 +1,24 @@
+import { X } from 'lucide-react';
+import { useNews } from '../approvals/news';
+import { href } from '../router';
+import { useTexts } from '../texts/texts';
+
+/** Outcomes of own requests, wherever one is; the open conversation tells its own. */
+export function Outcomes({ current }: { current: string }) {
+  const { say } = useTexts();
+  const { outcomes, dismiss } = useNews();
+  const elsewhere = outcomes.filter((view) => !current || view.conversation_id !== current);
+  return (
+    <div className="toasts" role="status">
+      {elsewhere.map((view) => (
+        <p key={view.id} className={`toast ${view.state}`}>
+          <a href={view.conversation_id ? href('chat', view.conversation_id) : href('approvals', view.id)} onClick={() => dismiss(view.id)}>{withoutMark(view.text)}</a>
+          <button type="button" className="quiet icon" aria-label={say('close')} onClick={() => dismiss(view.id)}><X size={16} /></button>
+        </p>
+      ))}
+    </div>
+  );
+}
+
+/** The text without the symbol that begins it: here a colour says the same. */
+export const withoutMark = (text: string) => text.replace(/^\p{Extended_Pictographic}\uFE0F?\s*/u, '');

@@ -1,0 +1,167 @@
+/**
+ * Who is signed in. A provider's tokens are in memory: after a reload the provider is asked again, without a
+ * question to the user. A pasted token stays in this tab (`sessionStorage`) until the tab closes.
+ */
+import { createContext, type ReactNode, useCallback, useContext, useEffect, useMemo, useRef, useState } from 'react';
+import { api, credential, read, Refused, type Schemas } from '../api/client';
+import { asError } from '../parts/useLoad';
+import type { Provider, Tokens } from './oidc';
+
+const TOKEN = 'chatelaine.token';
+const DEMO = 'chatelaine.demo';
+/** The provider at which this tab signed in. */
+const PROVIDER = 'chatelaine.provider';
+
+/** The library for OpenID Connect is loaded where it is used. */
+const oidc = () => import('./oidc');
+
+export type Me = Schemas['Me'];
+
+interface Session {
+  me: Me | null;
+  /** It is not known yet who is signed in. */
+  isChecking: boolean;
+  /** The demo's people and their tokens. */
+  people: Record<string, string>;
+  providers: Provider[];
+  /** The API ended the session. */
+  hasEnded: boolean;
+  /** Why the provider did not sign the user in. */
+  error: Error | undefined;
+  signIn: (token: string) => Promise<void>;
+  signInAt: (provider: Provider) => Promise<void>;
+  signOut: () => void;
+}
+
+const Context = createContext<Session | null>(null);
+
+/** The link of a demo has a key in its fragment, which leaves the address at once. */
+function demoKey(): string {
+  const found = /^#demo=([0-9a-f]+)$/.exec(window.location.hash)?.[1];
+  if (found) {
+    sessionStorage.setItem(DEMO, found);
+    history.replaceState(null, '', window.location.pathname);
+  }
+  return found ?? sessionStorage.getItem(DEMO) ?? '';
+}
+
+async function demoPeople(): Promise<Record<string, string>> {
+  const key = demoKey();
+  if (!key) return {};
+  const response = await fetch('/v1/demo/people', { headers: { Authorization: `Bearer ${key}` } });
+  return response.ok ? ((await response.json()) as Record<string, string>) : {};
+}
+
+/** A token that the API refuses is dropped; without a network it is tried again. */
+async function signInAgain(token: string, signIn: (token: string) => Promise<void>): Promise<void> {
+  for (;;) {
+    try {
+      return await signIn(token);
+    } catch (error) {
+      if (error instanceof Refused && error.status < 500) return;
+      await new Promise((resolve) => setTimeout(resolve, 2000));
+    }
+  }
+}
+
+const nameOf = (provider: Provider) => `${provider.issuer} ${provider.client_id}`;
+/** Seconds before the end of a token at which it is replaced. */
+const EARLY = 60;
+/** The longest delay of a timer, in milliseconds. */
+const MAX_DELAY = 2_000_000_000;
+
+/** Replaces the token of a provider before its end, where the provider gave a refresh token. */
+function useRenewal() {
+  const timer = useRef(0);
+  const stop = useCallback(() => clearTimeout(timer.current), []);
+  const keepFresh = useCallback((provider: Provider, { lifetime, refreshToken }: Tokens) => {
+    if (!lifetime || !refreshToken) return;
+    const delay = Math.min(Math.max(lifetime - EARLY, 1) * 1000, MAX_DELAY);
+    const renew = async () => {
+      const tokens = await (await oidc()).refreshTokens(provider, refreshToken);
+      credential.token = tokens.token;
+      keepFresh(provider, tokens);
+    };
+    // Without a new token the API says when the old one has ended.
+    timer.current = window.setTimeout(() => void renew().catch(() => {}), delay);
+  }, []);
+  return { keepFresh, stop };
+}
+
+export function SessionProvider({ children }: { children: ReactNode }) {
+  const [me, setMe] = useState<Me | null>(null);
+  const [isChecking, setIsChecking] = useState(true);
+  const [hasEnded, setHasEnded] = useState(false);
+  const [people, setPeople] = useState<Record<string, string>>({});
+  const [providers, setProviders] = useState<Provider[]>([]);
+  const [error, setError] = useState<Error>();
+  const { keepFresh, stop } = useRenewal();
+
+  const forget = useCallback(() => {
+    stop();
+    credential.token = '';
+    sessionStorage.removeItem(TOKEN);
+    setMe(null);
+  }, [stop]);
+  const signOut = useCallback(() => {
+    forget();
+    // Also what was typed and not sent: the next person of this tab may be another one.
+    for (const key of Object.keys(sessionStorage)) if (key !== DEMO) sessionStorage.removeItem(key);
+    setHasEnded(false);
+    window.location.hash = '';
+  }, [forget]);
+  const enter = useCallback(async (token: string) => {
+    credential.token = token;
+    const known = await read(api.GET('/v1/me'));
+    setHasEnded(false);
+    setError(undefined);
+    setMe(known);
+  }, []);
+  const signIn = useCallback(async (token: string) => {
+    await enter(token);
+    sessionStorage.setItem(TOKEN, token);
+  }, [enter]);
+  const signInAt = useCallback(async (provider: Provider) => (await oidc()).beginSignIn(provider, false), []);
+  useEffect(() => {
+    credential.onSignedOut = () => {
+      if (credential.token) setHasEnded(true);
+      forget();
+    };
+    const start = async () => {
+      const stored = sessionStorage.getItem(TOKEN);
+      if (stored) return signInAgain(stored, signIn);
+      const { items } = await read(api.GET('/v1/sign-in'));
+      setProviders(items);
+      const before = items.find((provider) => nameOf(provider) === sessionStorage.getItem(PROVIDER));
+      sessionStorage.removeItem(PROVIDER);
+      if (!before && !window.location.search) return;
+      const { beginSignIn, finishSignIn } = await oidc();
+      const finished = await finishSignIn(items);
+      if (!finished) return before && beginSignIn(before, true);
+      await enter(finished.tokens.token);
+      sessionStorage.setItem(PROVIDER, nameOf(finished.provider));
+      keepFresh(finished.provider, finished.tokens);
+    };
+    void demoPeople().then(setPeople, () => {});
+    start().catch((failure: unknown) => setError(asError(failure))).finally(() => setIsChecking(false));
+  }, [forget, signIn, enter, keepFresh]);
+
+  const session = useMemo(
+    () => ({ me, isChecking, people, providers, hasEnded, error, signIn, signInAt, signOut }),
+    [me, isChecking, people, providers, hasEnded, error, signIn, signInAt, signOut],
+  );
+  return <Context value={session}>{children}</Context>;
+}
+
+export function useSession(): Session {
+  const session = useContext(Context);
+  if (!session) throw new Error('a component outside of SessionProvider asks for the session');
+  return session;
+}
+
+/** For the pages behind the sign-in. */
+export function useMe(): Me {
+  const { me } = useSession();
+  if (!me) throw new Error('nobody is signed in');
+  return me;
+}

@@ -1,0 +1,103 @@
+// Signing in by OpenID Connect at an issuer of the tenant: npm `oidc-provider`, with its own pages for people.
+import assert from 'node:assert/strict';
+import { generateKeyPairSync } from 'node:crypto';
+import http from 'node:http';
+import { after, before, test } from 'node:test';
+import Provider from 'oidc-provider';
+import { check, startStage } from './support.mjs';
+
+const RESOURCE = 'https://chat.example.org';
+const OPERATOR = 'operator-token-of-the-tests-0123456789';
+
+let [stage, server, issuer] = [];
+
+/** An issuer that knows everybody. Its access tokens are JWTs for the resource. */
+async function startIssuer(page) {
+  server = http.createServer();
+  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
+  issuer = `http://127.0.0.1:${server.address().port}`;
+  const key = generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({ format: 'jwk' });
+  const resource = { scope: 'chat', audience: RESOURCE, accessTokenFormat: 'jwt', accessTokenTTL: 3600, jwt: { sign: { alg: 'RS256' } } };
+  const provider = new Provider(issuer, {
+    clients: [{ client_id: 'page', redirect_uris: [`${page}/`], token_endpoint_auth_method: 'none', grant_types: ['authorization_code'] }],
+    jwks: { keys: [{ ...key, use: 'sig', alg: 'RS256', kid: 'one' }] },
+    clientBasedCORS: () => true,
+    features: {
+      resourceIndicators: { enabled: true, getResourceServerInfo: () => resource, defaultResource: () => RESOURCE, useGrantedResource: () => true },
+    },
+    extraTokenClaims: (_, token) => ({ email: `${token.accountId}@example.org`, email_verified: true, name: token.accountId, roles: ['employee'] }),
+    findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+  });
+  server.on('request', provider.callback());
+}
+
+/** The issuer has to know the page's address before the page is there. */
+async function freePort() {
+  const probe = http.createServer();
+  await new Promise((resolve) => probe.listen(0, '127.0.0.1', resolve));
+  const { port } = probe.address();
+  await new Promise((resolve) => probe.close(resolve));
+  return port;
+}
+
+before(async () => {
+  const listen = `127.0.0.1:${await freePort()}`;
+  await startIssuer(`http://${listen}`);
+  const provider = { name: 'Acme', issuer, client_id: 'page', scope: 'openid chat', parameters: { resource: RESOURCE } };
+  stage = await startStage({ settings: { CHATELAINE_LISTEN: listen, CHATELAINE_SIGN_IN: JSON.stringify([provider]), CHATELAINE_OPERATOR_TOKEN: OPERATOR } });
+  const { items } = await stage.call(OPERATOR, 'GET', '/v1/admin/tenants');
+  const trusted = { issuer, audience: RESOURCE, algorithm: 'RS256', jwks_url: `${issuer}/jwks` };
+  await stage.call(OPERATOR, 'POST', `/v1/admin/tenants/${items[0].name}/issuers`, trusted);
+});
+
+after(async () => {
+  server?.close();
+  server?.closeAllConnections();
+  await stage?.stop();
+});
+
+async function enter(page, name) {
+  await page.getByRole('button', { name: 'Sign in with Acme' }).click();
+  await page.getByPlaceholder('Enter any login').fill(name);
+  await page.getByPlaceholder('and password').fill('any');
+  await page.getByRole('button', { name: 'Sign-in' }).click();
+  await page.getByRole('button', { name: 'Continue' }).click();
+}
+
+test('a person signs in at the issuer, and a reload asks the issuer and not the person', async () => {
+  const page = await stage.open({}, stage.origin);
+  await check(page, 'sign-in-provider');
+  await enter(page, 'ines');
+  await page.getByRole('heading', { name: 'Hello ines!' }).waitFor();
+  assert.equal(new URL(page.url()).search, '');
+  const stored = await page.evaluate(() => JSON.stringify([{ ...sessionStorage }, { ...localStorage }, document.cookie]));
+  assert.doesNotMatch(stored, /eyJ/);
+  await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Connections' }).click();
+  await page.getByRole('article', { name: 'bank' }).waitFor();
+  await page.reload();
+  await page.getByRole('article', { name: 'bank' }).waitFor();
+  assert.match(page.url(), /#\/connections$/);
+});
+
+test('whoever signed out is asked again, and a sign-in that nobody began is none', async () => {
+  const page = await stage.open({}, stage.origin);
+  await enter(page, 'olga');
+  await page.getByRole('button', { name: 'olga' }).click();
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await page.getByRole('button', { name: 'Sign in with Acme' }).waitFor();
+  await page.reload();
+  await page.getByRole('button', { name: 'Sign in with Acme' }).waitFor();
+  await page.goto(`${stage.origin}/?code=stolen&state=made-up&iss=${encodeURIComponent(issuer)}`);
+  await page.getByRole('button', { name: 'Sign in with Acme' }).waitFor();
+  assert.equal(new URL(page.url()).search, '');
+});
+
+test('an issuer without a session of the person leads back to the sign-in', async () => {
+  const page = await stage.open({}, stage.origin);
+  await enter(page, 'lena');
+  await page.getByRole('heading', { name: 'Hello lena!' }).waitFor();
+  await page.context().clearCookies();
+  await page.reload();
+  await page.getByRole('button', { name: 'Sign in with Acme' }).waitFor();
+  assert.equal(await page.getByRole('alert').count(), 0);
+});

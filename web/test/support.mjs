@@ -1,0 +1,126 @@
+// The real program as its demo, a model that answers by rules, and people with a browser each.
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { chromium } from 'playwright-core';
+import { startModel } from './model.mjs';
+
+export const ROOT = join(import.meta.dirname, '../..');
+const AXE = readFileSync(join(import.meta.dirname, '../node_modules/axe-core/axe.min.js'), 'utf8');
+/** Pictures of the pages, for people to look at. */
+const SHOTS = join(import.meta.dirname, 'shots');
+const PATIENCE = 20_000;
+
+/** Starts the demo with a pack; `settings` are further variables of its environment. */
+export async function startStage({ pack = join(ROOT, 'packs/bank'), settings = {} } = {}) {
+  mkdirSync(SHOTS, { recursive: true });
+  const folder = mkdtempSync(join(tmpdir(), 'chatelaine-web-'));
+  const model = await startModel();
+  const demo = spawn(process.env.PROGRAM, ['demo', '--pack', pack], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: {
+      PATH: process.env.PATH, HOME: process.env.HOME, CHATELAINE_LOG: 'error',
+      CHATELAINE_DATA: folder, CHATELAINE_LISTEN: '127.0.0.1:0',
+      OPENAI_BASE_URL: model.url, OPENAI_API_KEY: 'unused', LLM_MODEL: 'rules', ...settings,
+    },
+  });
+  const link = await new Promise((resolve, reject) => {
+    let printed = '';
+    demo.stdout.on('data', (piece) => {
+      printed += piece;
+      const found = /http:\S+#demo=[0-9a-f]+/.exec(printed)?.[0];
+      if (found) resolve(found);
+    });
+    demo.on('exit', (code) => reject(new Error(`the demo ended at its start: ${code}`)));
+  });
+  const browser = await chromium.launch({ executablePath: chromiumPath(), args: process.getuid() === 0 ? ['--no-sandbox'] : [] });
+  return new Stage(folder, model, demo, link, browser);
+}
+
+function chromiumPath() {
+  return process.env.CHROMIUM ?? execFileSync('sh', ['-c', 'command -v chromium || command -v chromium-browser'], { encoding: 'utf8' }).trim();
+}
+
+class Stage {
+  /** What a page complained of; no test leaves any. */
+  complaints = [];
+
+  constructor(folder, model, demo, link, browser) {
+    Object.assign(this, { folder, model, demo, link, browser });
+    this.origin = new URL(link).origin;
+  }
+
+  async stop() {
+    await this.browser.close();
+    this.demo.kill('SIGTERM');
+    await new Promise((resolve) => (this.demo.exitCode === null ? this.demo.on('exit', resolve) : resolve()));
+    this.model.server.close();
+    this.model.server.closeAllConnections();
+    rmSync(this.folder, { recursive: true, force: true });
+    assert.deepEqual(this.complaints, []);
+  }
+
+  /** A browser of its own with the demo's link open. */
+  async open(options = {}, address = this.link) {
+    const context = await this.browser.newContext({ viewport: { width: 1200, height: 800 }, locale: 'en', ...options });
+    context.setDefaultTimeout(PATIENCE);
+    const page = await context.newPage();
+    page.on('pageerror', (error) => this.complaints.push(error.message));
+    page.on('console', (line) => line.type() === 'error' && !line.text().startsWith('Failed to load resource') && this.complaints.push(line.text()));
+    await page.goto(address);
+    return page;
+  }
+
+  async signIn(name, options) {
+    const page = await this.open(options);
+    await page.getByRole('button', { name }).click();
+    return page;
+  }
+
+  /** One of the demo's people as a program. */
+  async token(person) {
+    const key = /#demo=(\w+)/.exec(this.link)[1];
+    const people = await fetch(`${this.origin}/v1/demo/people`, { headers: { Authorization: `Bearer ${key}` } });
+    return (await people.json())[person];
+  }
+
+  async call(token, method, path, body, headers = {}) {
+    const response = await fetch(`${this.origin}${path}`, {
+      method, headers: { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json', ...headers },
+      ...(body && { body: JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    assert.ok(response.ok, `${method} ${path}: ${response.status} ${text}`);
+    return text ? JSON.parse(text) : undefined;
+  }
+}
+
+export const composer = (page) => page.getByRole('textbox', { name: 'Message' });
+
+export async function say(page, text) {
+  await composer(page).fill(text);
+  await composer(page).press('Enter');
+}
+
+/** Begins a conversation, and says something. */
+export async function ask(page, text) {
+  await page.getByRole('button', { name: 'Talk to Bank' }).click();
+  await page.getByText('Hello Fred!').waitFor();
+  if (text) await say(page, text);
+}
+
+/** No violation of WCAG 2.2 AA that axe can see, and a picture. */
+export async function check(page, name) {
+  await page.screenshot({ path: join(SHOTS, `${name}.png`) });
+  await page.evaluate(`${AXE};0`).catch(() => page.addScriptTag({ content: AXE }));
+  const { violations } = await page.evaluate(() => globalThis.axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa'] }));
+  assert.deepEqual(violations.map(({ id, nodes }) => `${name}: ${id}: ${nodes.map((node) => node.html).join(' ')}`), []);
+}
+
+/** Nothing is wider than the window. */
+export async function checkWidth(page, name) {
+  const [content, window] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+  assert.ok(content <= window, `${name} is ${content} wide`);
+}
