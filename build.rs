@@ -54,7 +54,7 @@ fn texts() -> io::Result<String> {
         "/// A text of the program's own.\n\
          #[derive(Clone, Copy, Debug, PartialEq, Eq)]\n\
          pub enum Key {{\n{keys}}}\n\
-         const LANGUAGES: [&str; {columns}] = {LANGUAGES:?};\n\
+         pub const LANGUAGES: [&str; {columns}] = {LANGUAGES:?};\n\
          /// The name of a text and the text in each language. The order is the order of the keys.\n\
          const TEXTS: &[(&str, [&str; {columns}])] = &[\n{rows}];\n",
         columns = LANGUAGES.len(),

@@ -12,20 +12,21 @@ use axum::{
     response::Response,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use sha2::{Digest, Sha256};
 
 use super::{
     extract::{Anonymous, Path, read_body},
     problem::Problem,
+    web,
 };
 use crate::{
     app::{
         App,
         chat::flows::page::{self, Form, FormField, SubmitOutcome},
     },
-    domain::{secret::Secret, server::FieldKind},
+    domain::{error::Error, secret::Secret, server::FieldKind, texts},
 };
 
 /// Bytes of a form.
@@ -39,12 +40,8 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     );
     HeaderValue::from_str(&policy).expect("base64 and words are a header value")
 });
-const STYLE: &str = "body{font:1.1rem/1.5 system-ui,sans-serif;max-width:34rem;margin:3rem auto;padding:0 1rem;color:#111;background:#fff}\
-label,input,select,button{display:block;font:inherit;width:100%;box-sizing:border-box}label{margin-top:1.2rem;font-weight:600}\
-input,select{padding:.5rem;border:2px solid #555;border-radius:.3rem}input[type=checkbox]{width:1.5rem;height:1.5rem}\
-button{margin-top:1.5rem;padding:.7rem;border:0;border-radius:.3rem;background:#14532d;color:#fff;cursor:pointer}\
-:focus-visible{outline:3px solid #1d4ed8;outline-offset:2px}.fault{color:#991b1b;margin:.3rem 0 0}\
-output{display:block;font-size:2.2rem;letter-spacing:.3rem;font-weight:700;margin:1rem 0}";
+/// The look of the web client.
+const STYLE: &str = include_str!("connect.css");
 
 /// A one-time page on which a user enters what a personal server needs.
 #[utoipa::path(get, path = "/connect/{token}", tag = "connections", security(()), params(("token" = String, Path)),
@@ -53,9 +50,12 @@ pub(super) async fn form(
     State(app): State<Arc<App>>,
     _: Anonymous,
     Path(token): Path<String>,
+    headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let form = page::open(&app, &token).await?;
-    Ok(answer(StatusCode::OK, form_page(&form)))
+    match page::open(&app, &token).await {
+        Ok(form) => Ok(answer(StatusCode::OK, form_page(&form))),
+        Err(error) => refuse(&headers, error),
+    }
 }
 
 /// Sends the page. The answer shows a code to name in the conversation; before that, nothing is in force.
@@ -68,12 +68,17 @@ pub(super) async fn send(
     Path(token): Path<String>,
     request: Request,
 ) -> Result<Response, Problem> {
+    let headers = request.headers().clone();
     let body = read_body(request, MAX_FORM).await?;
     let entered: BTreeMap<String, Secret> = url::form_urlencoded::parse(&body)
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| (name.into_owned(), Secret::new(value)))
         .collect();
-    Ok(match page::send(&app, &token, &entered).await? {
+    let sent = match page::send(&app, &token, &entered).await {
+        Ok(sent) => sent,
+        Err(error) => return refuse(&headers, error),
+    };
+    Ok(match sent {
         SubmitOutcome::Again(form) => answer(StatusCode::UNPROCESSABLE_ENTITY, form_page(&form)),
         SubmitOutcome::Code {
             language,
@@ -85,6 +90,20 @@ pub(super) async fn send(
             answer(StatusCode::OK, document(&language, &title, &body))
         }
     })
+}
+
+/// A person with a dead link is told what to do; a program gets a problem.
+fn refuse(headers: &HeaderMap, error: Error) -> Result<Response, Problem> {
+    if !matches!(error, Error::NotFound(_)) || !web::accepts(headers, header::ACCEPT, "text/html") {
+        return Err(error.into());
+    }
+    let wanted = headers.get(header::ACCEPT_LANGUAGE);
+    let wanted = wanted.and_then(|value| value.to_str().ok()).unwrap_or("");
+    let language = texts::LANGUAGES.iter().find(|tag| wanted.starts_with(*tag));
+    let language = language.copied().unwrap_or("en");
+    let (title, text) = page::gone_texts(language);
+    let page = document(language, &title, &html! { p { (text) } });
+    Ok(answer(StatusCode::NOT_FOUND, page))
 }
 
 fn answer(status: StatusCode, page: Markup) -> Response {
@@ -109,13 +128,14 @@ fn document(language: &str, title: &str, body: &Markup) -> Markup {
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body { main { h1 { (title) } (body) } }
+            body { main { p.brand { "Chatelaine" } h1 { (title) } (body) } }
         }
     }
 }
 
 fn form_page(form: &Form) -> Markup {
     let body = html! {
+        @for paragraph in &form.about { p { (paragraph) } }
         form method="post" autocomplete="off" {
             @for (at, entry) in form.fields.iter().enumerate() { (labelled_input(at, entry)) }
             button type="submit" { (form.send) }

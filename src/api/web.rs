@@ -106,7 +106,7 @@ fn answer(file: &'static File, headers: &HeaderMap) -> Response {
 }
 
 /// Whether the header lists the value, and not with the weight zero.
-fn accepts(headers: &HeaderMap, name: header::HeaderName, value: &str) -> bool {
+pub(super) fn accepts(headers: &HeaderMap, name: header::HeaderName, value: &str) -> bool {
     let lists = headers.get_all(name).iter();
     lists
         .filter_map(|list| list.to_str().ok())

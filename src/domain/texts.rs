@@ -24,6 +24,14 @@ pub fn default_texts(pack: Option<&Pack>) -> Texts<'_> {
     Texts { pack, locale: None }
 }
 
+/// The texts in a language, without a pack.
+pub fn in_language(language: &str) -> Texts<'_> {
+    Texts {
+        pack: None,
+        locale: Some(language),
+    }
+}
+
 /// The texts about an agent whose pack may be gone.
 pub fn for_optional_pack<'a>(pack: Option<&'a Pack>, principal: &'a Principal) -> Texts<'a> {
     Texts {

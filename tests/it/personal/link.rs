@@ -87,6 +87,13 @@ async fn a_client_that_keeps_what_is_typed_gets_a_page() {
         "{}",
         page.text
     );
+    for said in [
+        "asks for this because you typed /connect",
+        "stored encrypted",
+        "/cancel",
+    ] {
+        assert!(page.text.contains(said), "{said}: {}", page.text);
+    }
     let (status, sent) = send(&world, &path, "token=reader-token-1").await;
     assert_eq!(status, 200, "{sent}");
     assert!(!sent.contains("reader-token-1"));
@@ -118,6 +125,14 @@ async fn a_link_works_once() {
     assert_eq!(send(&world, &path, "token=reader-token-1").await.0, 200);
     assert_eq!(send(&world, &path, "token=reader-token-2").await.0, 404);
     world.nobody().get(&path).await.expect(404);
+    let browser = world.nobody().request(http::Method::GET, &path);
+    let browser = browser
+        .header("accept", "text/html")
+        .header("accept-language", "fr-CA,fr;q=0.9");
+    let dead = world.nobody().send(browser).await;
+    assert_eq!(dead.status, 404);
+    assert_eq!(dead.header("content-type"), "text/html; charset=utf-8");
+    assert!(dead.text.contains("lang=\"fr\"") && dead.text.contains("Tapez /connect"));
 }
 
 #[tokio::test]

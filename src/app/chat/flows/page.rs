@@ -27,6 +27,8 @@ use crate::{
 pub struct Form {
     pub language: String,
     pub title: String,
+    /// Who asks for it, and what becomes of it.
+    pub about: [String; 2],
     pub send: String,
     pub fields: Vec<FormField>,
 }
@@ -116,6 +118,13 @@ fn gone() -> Error {
     Error::not_found("this link; it was used already or is too old")
 }
 
+/// What a link says that leads nowhere: a title, and what to do. Nobody knows whose link it was.
+pub fn gone_texts(language: &str) -> (String, String) {
+    let texts = texts::in_language(language);
+    let (title, text) = (Key::McpConfigPageGoneTitle, Key::McpConfigPageGone);
+    (texts.render(title, &[]), texts.render(text, &[]))
+}
+
 /// A flow that waits for its page.
 struct Page {
     flow: Flow,
@@ -198,6 +207,16 @@ impl Page {
         Form {
             language: self.language(),
             title: texts.render(Key::McpConfigPageTitle, &[("server", &self.server)]),
+            about: [
+                texts.render(
+                    Key::McpConfigPageWho,
+                    &[
+                        ("agent", &self.pack.metadata.display_name),
+                        ("server", &self.server),
+                    ],
+                ),
+                texts.render(Key::McpConfigPageHow, &[]),
+            ],
             send: texts.render(Key::McpConfigPageSend, &[]),
             fields: self.spec().user_config.iter().map(entry).collect(),
         }
