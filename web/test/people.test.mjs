@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, test } from 'node:test';
+import { after, afterEach, before, test } from 'node:test';
 import { ask, check, checkWidth, composer, say, startStage } from './support.mjs';
 
 let stage;
@@ -10,6 +10,8 @@ before(async () => {
   stage = await startStage();
 });
 after(() => stage?.stop());
+// A user may hold a limited number of event streams.
+afterEach(() => stage?.closePages());
 
 test('finance asks for a payment, the manager approves it, and the outcome is in the first chat', async () => {
   const fred = await stage.signIn('Fred, finance');
@@ -140,6 +142,8 @@ test('a conversation is deleted with the keyboard alone', async () => {
   await fred.keyboard.press('Enter');
   await fred.getByText('One euro is').waitFor();
   const address = fred.url();
+  await fred.getByRole('button', { name: 'More about this conversation' }).focus();
+  await fred.keyboard.press('Enter');
   await fred.getByRole('button', { name: 'Delete' }).focus();
   await fred.keyboard.press('Enter');
   await fred.getByText('Delete it with all messages?').waitFor();
@@ -147,6 +151,58 @@ test('a conversation is deleted with the keyboard alone', async () => {
   await fred.getByRole('button', { name: 'Talk to Bank' }).waitFor();
   await fred.goto(address);
   await fred.getByText('This conversation is not there').waitFor();
+});
+
+test('a conversation is renamed, pinned, found by its words, put away and brought back', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  await ask(fred, 'what is the rate?');
+  await fred.getByText('One euro is').waitFor();
+  const menu = (name) => async () => {
+    await fred.getByRole('button', { name: 'More about this conversation' }).click();
+    await fred.getByRole('button', { name }).click();
+  };
+  await menu('Rename')();
+  await check(fred, 'rename');
+  await fred.getByRole('textbox', { name: 'Title' }).fill('Rates of November');
+  await fred.keyboard.press('Enter');
+  await fred.getByRole('heading', { name: 'Rates of November' }).waitFor();
+  await menu('Pin')();
+  const list = fred.getByRole('navigation', { name: 'Conversations' });
+  await list.getByRole('region', { name: 'Pinned' }).getByRole('link', { name: /Rates of November/ }).waitFor();
+  await fred.getByRole('searchbox').fill('dollars');
+  await list.getByRole('link', { name: /Rates of November/ }).waitFor();
+  await fred.getByRole('searchbox').fill('nothing-has-this-word');
+  await fred.getByText('No conversation has these words.').waitFor();
+  await fred.getByRole('searchbox').fill('');
+  await list.getByRole('link', { name: /Rates of November/ }).waitFor();
+  await menu('Archive it')();
+  await list.getByRole('link', { name: /Rates of November/ }).waitFor({ state: 'detached' });
+  await list.getByRole('button', { name: 'Archive' }).click();
+  await list.getByRole('link', { name: /Rates of November/ }).waitFor();
+  await menu('Restore')();
+  await list.getByText('Nothing is archived.').waitFor();
+});
+
+test('the outcome of a request is a notice in another conversation', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  await ask(fred, 'please pay acme');
+  await fred.getByRole('button', { name: 'Take back' }).waitFor();
+  const first = fred.url();
+  const code = await fred.locator('.waiting .code').textContent();
+  await fred.getByRole('link', { name: 'New conversation', exact: true }).click();
+  await ask(fred, 'what is the rate?');
+  await fred.getByText('One euro is').waitFor();
+  const mona = await stage.signIn('Mona, finance manager');
+  await mona.getByRole('link', { name: /Approvals/ }).click();
+  const request = mona.getByRole('article', { name: `${code}: bank send_money` });
+  await request.getByRole('button', { name: 'Reject', exact: true }).click();
+  const notice = fred.locator('.toast', { hasText: code });
+  await notice.waitFor();
+  await check(fred, 'notice');
+  await notice.getByRole('link').click();
+  await fred.locator('.tool .state.rejected').waitFor();
+  assert.equal(fred.url(), first);
+  assert.equal(await notice.count(), 0);
 });
 
 test('a phone in the dark, in Spanish and in French', async () => {

@@ -35,13 +35,14 @@ export async function startStage({ pack = join(ROOT, 'packs/bank'), settings = {
     });
     demo.on('exit', (code) => reject(new Error(`the demo ended at its start: ${code}`)));
   });
-  const browser = await chromium.launch({ executablePath: chromiumPath(), args: process.getuid() === 0 ? ['--no-sandbox'] : [] });
-  return new Stage(folder, model, demo, link, browser);
+  return new Stage(folder, model, demo, link, await openBrowser());
 }
 
 function chromiumPath() {
   return process.env.CHROMIUM ?? execFileSync('sh', ['-c', 'command -v chromium || command -v chromium-browser'], { encoding: 'utf8' }).trim();
 }
+
+export const openBrowser = () => chromium.launch({ executablePath: chromiumPath(), args: process.getuid() === 0 ? ['--no-sandbox'] : [] });
 
 class Stage {
   /** What a page complained of; no test leaves any. */
@@ -60,6 +61,10 @@ class Stage {
     this.model.server.closeAllConnections();
     rmSync(this.folder, { recursive: true, force: true });
     assert.deepEqual(this.complaints, []);
+  }
+
+  async closePages() {
+    await Promise.all(this.browser.contexts().map((context) => context.close()));
   }
 
   /** A browser of its own with the demo's link open. */

@@ -1,30 +1,81 @@
-import { type ReactNode } from 'react';
+import { Archive, Ellipsis, Pencil, Pin } from 'lucide-react';
+import { type ReactNode, useState } from 'react';
 import { api, read, type Schemas } from '../api/client';
 import { ConfirmButton, Failure } from '../parts/parts';
-import { useAction } from '../parts/useLoad';
+import { useAction, useLoad } from '../parts/useLoad';
 import { go } from '../router';
 import { useTexts } from '../texts/texts';
+
+type Listed = Schemas['ConversationPage']['items'][number];
 
 /** The title of the open conversation, and what can be done with the whole of it. */
 export function ConversationBar({ id, listed, onChange, children }: {
   id: string;
-  listed: Schemas['ConversationPage']['items'][number] | undefined;
+  listed: Listed | undefined;
   onChange: () => void;
   children: ReactNode;
 }) {
   const { say } = useTexts();
+  if (!id) return <div className="bar">{children}<h1>{say('chat.start')}</h1></div>;
+  return listed ? <Open item={listed} onChange={onChange}>{children}</Open> : <Unlisted id={id} onChange={onChange}>{children}</Unlisted>;
+}
+
+/** One that is not in the part of the list that is loaded. */
+function Unlisted({ id, onChange, children }: { id: string; onChange: () => void; children: ReactNode }) {
+  const { say } = useTexts();
+  const found = useLoad(id, () => read(api.GET('/v1/conversations/{id}', { params: { path: { id } } })));
+  const reload = () => {
+    found.reload();
+    onChange();
+  };
+  if (found.data) return <Open item={found.data} onChange={reload}>{children}</Open>;
+  return <div className="bar">{children}<h1>{say('chat.untitled')}</h1></div>;
+}
+
+function Open({ item, onChange, children }: { item: Listed; onChange: () => void; children: ReactNode }) {
+  const { say } = useTexts();
+  const [isRenaming, setIsRenaming] = useState(false);
   const { isBusy, error, run } = useAction();
+  const path = { id: item.id };
+  const change = (body: Schemas['ConversationPatch']) => run(async () => {
+    await read(api.PATCH('/v1/conversations/{id}', { params: { path }, body }));
+    document.getElementById('conversation-menu')?.hidePopover();
+    onChange();
+  });
   const remove = () => run(async () => {
-    await read(api.DELETE('/v1/conversations/{id}', { params: { path: { id } } }));
+    await read(api.DELETE('/v1/conversations/{id}', { params: { path } }));
     onChange();
     go('chat');
   });
+  if (isRenaming)
+    return <div className="bar"><Rename title={item.title ?? ''} onEnd={(title) => { setIsRenaming(false); if (title !== undefined) void change({ title }); }} /></div>;
   return (
     <div className="bar">
       {children}
-      <h1>{id ? listed?.title || say('chat.untitled') : say('chat.start')}</h1>
-      {id && <ConfirmButton label={say('delete')} question={say('chat.delete')} disabled={isBusy} onConfirm={() => void remove()} />}
+      <h1>{item.title || say('chat.untitled')}</h1>
       <Failure error={error} />
+      <button type="button" className="quiet icon" aria-label={say('chat.more')} popoverTarget="conversation-menu"><Ellipsis size={18} /></button>
+      <div id="conversation-menu" popover="auto" className="menu">
+        <button type="button" className="quiet" onClick={() => setIsRenaming(true)}><Pencil size={16} /> {say('chat.rename')}</button>
+        <button type="button" className="quiet" disabled={isBusy} onClick={() => void change({ pinned: !item.pinned })}><Pin size={16} /> {say(item.pinned ? 'chat.unpin' : 'chat.pin')}</button>
+        <button type="button" className="quiet" disabled={isBusy} onClick={() => void change({ archived: !item.archived })}><Archive size={16} /> {say(item.archived ? 'chat.unarchive' : 'chat.archive')}</button>
+        <ConfirmButton label={say('delete')} question={say('chat.delete')} disabled={isBusy} onConfirm={() => void remove()} />
+      </div>
     </div>
+  );
+}
+
+function Rename({ title, onEnd }: { title: string; onEnd: (title?: string) => void }) {
+  const { say } = useTexts();
+  const [text, setText] = useState(title);
+  return (
+    <form onSubmit={(event) => { event.preventDefault(); onEnd(text.trim()); }}>
+      <input
+        aria-label={say('chat.title')} autoFocus required maxLength={200} value={text} onFocus={(event) => event.target.select()}
+        onChange={(event) => setText(event.target.value)} onKeyDown={(event) => { if (event.key === 'Escape') onEnd(); }}
+      />
+      <button type="submit" className="primary">{say('save')}</button>
+      <button type="button" className="quiet" onClick={() => onEnd()}>{say('cancel')}</button>
+    </form>
   );
 }

@@ -1,40 +1,44 @@
-import { Plus, Search } from 'lucide-react';
-import { useState } from 'react';
-import { api, read, type Schemas } from '../api/client';
+import { Archive, Pin, Plus, Search } from 'lucide-react';
+import type { Schemas } from '../api/client';
 import { Empty, Failure, Loading } from '../parts/parts';
 import { type Loaded, useAction } from '../parts/useLoad';
 import { href } from '../router';
 import { type TextKey, useTexts } from '../texts/texts';
 
-type Listed = Schemas['ConversationPage']['items'][number];
+type Page = Schemas['ConversationPage'];
+type Listed = Page['items'][number];
 
-/** The user's conversations by the day on which something happened last. */
-export function ConversationList({ id, loaded, onOpen }: {
+/** The user's conversations: the pinned ones, and the others by the day on which something happened last. */
+export function ConversationList({ id, loaded, load, words, isArchive, onSearch, onArchive, onOpen }: {
   id: string;
-  loaded: Loaded<Schemas['ConversationPage']>;
+  loaded: Loaded<Page>;
+  load: (cursor: string) => Promise<Page>;
+  words: string;
+  isArchive: boolean;
+  onSearch: (words: string) => void;
+  onArchive: (isArchive: boolean) => void;
   onOpen: () => void;
 }) {
   const { say } = useTexts();
-  const [words, setWords] = useState('');
   const more = useAction();
   const { items = [], next } = loaded.data ?? {};
   const loadMore = () => more.run(async () => {
-    const page = await read(api.GET('/v1/conversations', { params: { query: { limit: 50, cursor: next ?? '' } } }));
+    const page = await load(next ?? '');
     loaded.setData((old) => ({ ...page, items: [...(old?.items ?? []), ...page.items] }));
   });
-  const found = items.filter((item) => (item.title ?? '').toLowerCase().includes(words.trim().toLowerCase()));
+  const none = words ? 'chat.search.none' : isArchive ? 'chat.archive.none' : 'chat.none';
   return (
     <>
       <a className="button" href={href('chat')} onClick={onOpen}><Plus size={18} /> {say('chat.new')}</a>
       <label className="search">
         <span className="sr-only">{say('chat.search')}</span>
         <Search size={16} />
-        <input type="search" placeholder={say('chat.search')} value={words} onChange={(event) => setWords(event.target.value)} />
+        <input type="search" maxLength={200} placeholder={say('chat.search')} value={words} onChange={(event) => onSearch(event.target.value)} />
       </label>
       {loaded.error && !loaded.data && <Failure error={loaded.error} retry={loaded.reload} />}
       {!loaded.data && !loaded.error && <Loading />}
-      {loaded.data && found.length === 0 && <Empty>{say(words ? 'chat.search.none' : 'chat.none')}</Empty>}
-      {groups(found).map(([name, group]) => (
+      {loaded.data && items.length === 0 && <Empty>{say(none)}</Empty>}
+      {groups(items).map(([name, group]) => (
         <section key={name} aria-label={say(name)}>
           <h2>{say(name)}</h2>
           <ul>{group.map((item) => <Item key={item.id} item={item} isCurrent={item.id === id} onOpen={onOpen} />)}</ul>
@@ -42,6 +46,7 @@ export function ConversationList({ id, loaded, onOpen }: {
       ))}
       {next && <button type="button" className="quiet" disabled={more.isBusy} onClick={() => void loadMore()}>{say('more')}</button>}
       <Failure error={more.error} />
+      <button type="button" className="quiet" aria-pressed={isArchive} onClick={() => onArchive(!isArchive)}><Archive size={16} /> {say('chat.archived')}</button>
     </>
   );
 }
@@ -51,7 +56,9 @@ function Item({ item, isCurrent, onOpen }: { item: Listed; isCurrent: boolean; o
   return (
     <li>
       <a href={href('chat', item.id)} aria-current={isCurrent ? 'page' : undefined} onClick={onOpen}>
-        <span className="title">{item.title || say('chat.untitled')}</span> <span className="muted">{item.agent}</span>
+        {item.pinned && <Pin size={14} />}
+        <span className="title">{item.title || say('chat.untitled')}{item.found && <span className="muted"><br />{item.found.text}</span>}</span>
+        <span className="muted">{item.agent}</span>
       </a>
     </li>
   );
@@ -59,10 +66,11 @@ function Item({ item, isCurrent, onOpen }: { item: Listed; isCurrent: boolean; o
 
 const DAY = 86_400_000;
 
-/** By age, in the order of the list. */
+/** In the order of the list. */
 function groups(items: Listed[]): [TextKey, Listed[]][] {
   const today = new Date().setHours(0, 0, 0, 0);
   const groupOf = (item: Listed): TextKey => {
+    if (item.pinned) return 'chat.pinned';
     const at = Date.parse(item.updated_at);
     if (at >= today) return 'chat.today';
     if (at >= today - DAY) return 'chat.yesterday';

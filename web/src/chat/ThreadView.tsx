@@ -10,7 +10,7 @@ import { useConversation } from './useConversation';
 
 export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
   const { say } = useTexts();
-  const open = useConversation(id);
+  const open = useConversation(id, onSaid);
   const { thread, state, isLoaded } = open;
   const scrolls = useStickToEnd();
   const around = useAround(thread);

@@ -15,14 +15,15 @@ export interface OpenConversation {
   stop: () => Promise<void>;
 }
 
-/** Follows one conversation. The component is mounted anew for another one. */
-export function useConversation(id: string): OpenConversation {
+/** Follows one conversation. The component is mounted anew for another one. `onTitle`: the model has made a title. */
+export function useConversation(id: string, onTitle: () => void): OpenConversation {
   const [thread, dispatch] = useReducer(change, EMPTY);
   const [conversation, setConversation] = useState<Schemas['Conversation']>();
   const [state, setState] = useState<StreamState>('connecting');
   const [isLoaded, setIsLoaded] = useState(false);
   const [isGone, setIsGone] = useState(false);
   const opened = useRef<PromiseWithResolvers<void>>(undefined);
+  const titled = useLatest(onTitle);
 
   useEffect(() => {
     let [isCurrent, wasOpen] = [true, false];
@@ -40,7 +41,10 @@ export function useConversation(id: string): OpenConversation {
       setConversation(found);
       // Listens from here on before the messages are loaded: what comes twice is merged.
       close = listen(`/v1/conversations/${id}/events`, {
-        onEvent: (event) => dispatch({ type: 'event', event }),
+        onEvent: (event) => {
+          if (event.name === 'title') titled.current();
+          dispatch({ type: 'event', event });
+        },
         onState,
         onGone: () => setIsGone(true),
       }, String(found.last_event));
@@ -81,6 +85,13 @@ export function useConversation(id: string): OpenConversation {
   }, [running.join()]);
 
   return { thread, conversation, state, isLoaded, isGone, say, stop };
+}
+
+/** The newest value, for listeners that stay. */
+function useLatest<T>(value: T) {
+  const latest = useRef(value);
+  latest.current = value;
+  return latest;
 }
 
 async function allMessages(id: string): Promise<Message[]> {
