@@ -53,8 +53,8 @@ torture: ## Kill, freeze and crash while 10,000 calls wait for consent
 	  torture::nothing_runs_twice_or_without_consent_whatever_fails
 
 .PHONY: conformance
-conformance: ## Run the official conformance suite against our client
-	@.ci/install rust node
+conformance: ## Run the official conformance suite against our client and our MCP endpoint
+	@.ci/install rust node postgres
 	cargo build --bin chatelaine
 	.ci/conformance
 

@@ -205,7 +205,7 @@ impl Sides {
         let call = Call {
             principal: &self.principal,
             toolbox: &self.toolbox,
-            run: RunId::new(),
+            run: Some(RunId::new()),
             call_id: "call_1",
             is_recorded: false,
             target: CallTarget::Pair {

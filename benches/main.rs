@@ -13,6 +13,7 @@ mod approvals; // calls that wait for somebody's consent
 mod calls; // a tool call through the gate and without it
 mod keys; // sealing, opening, rotating
 mod listeners; // people who wait for an answer
+mod mcp_endpoint; // a tool call by a client of the protocol
 mod personal; // users with credentials of their own
 mod product; // the program as it is shipped, in a process of its own
 mod rates; // a server with one tool
@@ -35,12 +36,13 @@ mod support {
 use std::process::Command;
 
 /// The groups, in the order of the table.
-const GROUPS: [&str; 8] = [
+const GROUPS: [&str; 9] = [
     "toolbox",
     "personal",
     "keys",
     "start",
     "calls",
+    "mcp_endpoint",
     "turns",
     "listeners",
     "approvals",
@@ -84,6 +86,7 @@ fn measure(group: &str) {
             "keys" => keys::measure().await,
             "start" => start::measure().await,
             "calls" => calls::measure().await,
+            "mcp_endpoint" => mcp_endpoint::measure().await,
             "turns" => turns::measure().await,
             "listeners" => listeners::measure().await,
             "approvals" => approvals::measure().await,

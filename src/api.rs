@@ -21,6 +21,7 @@ mod extract;
 mod guests;
 mod layers;
 mod limits;
+mod mcp;
 mod openai;
 mod operations;
 mod problem;
@@ -131,6 +132,8 @@ fn v1() -> OpenApiRouter<ApiState> {
             connections::put,
             connections::remove
         ))
+        .routes(routes!(mcp::post, mcp::listen))
+        .routes(routes!(mcp::access::metadata))
         .routes(routes!(connections::test))
         .routes(routes!(connect::form, connect::send))
         .routes(routes!(conversations::list, conversations::create))

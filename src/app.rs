@@ -30,7 +30,7 @@ use self::{
     },
     runs::{ending, run_slots, scheduler, sign_outs},
     servers::{connections, credentials, orchestrator, registry},
-    tools::{elicitations, toolset},
+    tools::{client_tools, elicitations, toolset},
 };
 use crate::{
     domain::{
@@ -62,6 +62,7 @@ pub struct App {
     pub connections: connections::Connections,
     pub credentials: credentials::Credentials,
     pub tools: toolset::Toolboxes,
+    pub client_calls: client_tools::OpenCalls,
     pub library: PackStore,
     pub registry: registry::Registry,
     pub keys: keys::Keys,
@@ -126,7 +127,7 @@ impl App {
         let (work, work_inbox) = mpsc::unbounded_channel();
         let (hints, hints_inbox) = mpsc::unbounded_channel();
         let (approved, approved_inbox) = mpsc::unbounded_channel();
-        let (audit, audit_inbox) = audit::AuditQueue::new();
+        let (audit, audit_inbox) = audit::AuditQueue::new(config.audit_wait);
         let clock = Clock::System;
         let app = Self {
             accounts: accounts::Accounts::new(
@@ -139,6 +140,7 @@ impl App {
             connections: connections::Connections::default(),
             credentials: credentials::Credentials::new(),
             tools: toolset::Toolboxes::default(),
+            client_calls: client_tools::OpenCalls::default(),
             keys,
             webhooks: webhooks::Webhooks::new(egress.for_tenants()),
             orchestrator: orchestrator::Orchestrator::new(|app, caller, tool, arguments| {
@@ -234,6 +236,12 @@ impl App {
             POLL,
             "look for sessions that ended",
             async move |app| sign_outs::find_ended(app, &mut known).await,
+        ));
+        tasks.spawn(every(
+            app(),
+            POLL,
+            "look at tenants and issuers",
+            accounts::watch::find_changes,
         ));
         let mut known = HashMap::new();
         tasks.spawn(every(

@@ -37,6 +37,9 @@
 //! A skill's command (`/web-search rust`, or the same by REST or A2A) is such a message, too. Its run makes one call as
 //! in step 4 and ends. No model is asked, not even when the call fails.
 //!
+//! A client of MCP calls tools itself, at `/mcp/{agent}`: [`app::tools::client_tools`] finds the tools of its user, and
+//! each call goes through the gate as in step 4, without a run.
+//!
 //! # How a tool reaches the model
 //!
 //! 1. `app::servers::connections` keeps each shared server connected. It pages through `tools/list`, stores the

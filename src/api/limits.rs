@@ -44,6 +44,7 @@ pub(super) struct Limits {
     requests_per_minute: u32,
     streams: PerUser,
     streams_per_user: usize,
+    calls: PerUser,
 }
 
 /// Whose bucket a request is taken from.
@@ -72,6 +73,7 @@ impl Limits {
             requests_per_minute: config.requests_per_minute,
             streams: PerUser::default(),
             streams_per_user: config.sse_per_user,
+            calls: PerUser::default(),
         }
     }
 
@@ -104,6 +106,19 @@ impl Limits {
         })?;
         metrics::gauge!("chatelaine_streams_open").increment(1.0);
         Ok(Stream { _counted: counted })
+    }
+
+    /// Counts one more call of a user that waits for a server, until the returned value is dropped. It holds no place
+    /// meanwhile.
+    pub fn begin_call(&self, principal: &Principal) -> Result<WaitingCall, Problem> {
+        let counted = self.calls.add(principal, self.places_per_user);
+        let counted = counted.map_err(|open| {
+            let detail =
+                format!("{open} calls of this user wait for their servers; wait for one to end");
+            let problem = Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_at_once", detail);
+            problem.retry_after(Duration::from_secs(1))
+        })?;
+        Ok(WaitingCall { _counted: counted })
     }
 
     /// Whether no request found a place for some seconds.
@@ -176,6 +191,11 @@ impl Drop for UserSlot {
             }
         }
     }
+}
+
+/// One call of a user that waits for a server.
+pub(super) struct WaitingCall {
+    _counted: UserSlot,
 }
 
 /// One open stream of a user.

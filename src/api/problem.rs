@@ -230,7 +230,8 @@ impl Problem {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
         headers.remove(header::CONTENT_LENGTH);
         if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            let challenge = headers.entry(header::WWW_AUTHENTICATE);
+            challenge.or_insert(HeaderValue::from_static("Bearer"));
         }
         if let Some(after) = self.retry_after {
             headers.insert(

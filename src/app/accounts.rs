@@ -3,7 +3,8 @@
 //! One credential, `Authorization: Bearer …`, is either a token of an issuer that a tenant trusts or a key
 //! of a tenant. Headers that name a user count with a frontend's key and with nothing else. A credential
 //! seen shortly before is answered from memory: a token for a minute, a key for five seconds, so that a
-//! revoked key stops within seconds.
+//! revoked key stops within seconds. What this needs of tenants, issuers and sign-outs is looked at each second
+//! ([`watch`]) instead of being read for each caller.
 
 pub mod development;
 mod frontends;
@@ -17,9 +18,15 @@ mod tenants;
 mod tokens;
 pub mod usage;
 pub mod users;
+pub mod watch;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use arc_swap::ArcSwap;
 use moka::future::Cache;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
@@ -115,7 +122,11 @@ struct Shared {
     /// By `iss`; only issuers that somebody trusts.
     issuers: Cache<String, Arc<CachedRow<Vec<Issuer>>>>,
     tenants: Cache<TenantId, Arc<CachedRow<Arc<Tenant>>>>,
-    sign_outs: Cache<(TenantId, UserId), Option<SignOut>>,
+    /// With the time at which each was read.
+    sign_outs: Cache<(TenantId, UserId), (Option<SignOut>, OffsetDateTime)>,
+    /// When the sessions that ended were looked for.
+    sessions_checked: Mutex<OffsetDateTime>,
+    watched: ArcSwap<watch::Watched>,
     lookups: LookupLimiter,
     /// Keys that were revoked while the row of the key may still be remembered.
     revoked_keys: Cache<ApiKeyId, ()>,
@@ -171,16 +182,18 @@ impl Accounts {
                 .build(),
             issuers: Cache::builder()
                 .max_capacity(1_000)
-                .time_to_live(FORGOTTEN)
+                .time_to_idle(FORGOTTEN)
                 .build(),
             tenants: Cache::builder()
                 .max_capacity(10_000)
-                .time_to_live(FORGOTTEN)
+                .time_to_idle(FORGOTTEN)
                 .build(),
             sign_outs: Cache::builder()
                 .max_capacity(20_000)
-                .time_to_live(sign_outs::REMEMBERED)
+                .time_to_idle(FORGOTTEN)
                 .build(),
+            sessions_checked: Mutex::new(OffsetDateTime::UNIX_EPOCH),
+            watched: ArcSwap::default(),
             lookups: LookupLimiter::new(),
             revoked_keys: Cache::builder()
                 .max_capacity(10_000)
@@ -269,9 +282,12 @@ impl Accounts {
 impl Shared {
     async fn known_tenant(&self, id: TenantId) -> Option<Arc<Tenant>> {
         let known = self.tenants.get(&id).await?;
-        known
-            .is_recent(self.clock.now())
-            .then(|| known.what.clone())
+        let now = self.clock.now();
+        let is_good = known.is_recent(now) || {
+            let watched = self.watched.load();
+            watched.covers_tenant(id, known.since, now)
+        };
+        is_good.then(|| known.what.clone())
     }
 
     async fn load_tenant(&self, tx: &mut Tx, id: TenantId) -> Result<Arc<Tenant>> {

@@ -1,6 +1,7 @@
 //! Which tools a principal may see and call, the one gate for every call, approvals and skills.
 
 pub mod approvals;
+pub mod client_tools;
 pub mod elicitations;
 pub mod gate;
 pub mod skills;

@@ -191,6 +191,10 @@ settings! {
         "calls of one tenant that may wait for approval at once";
     approval_window: Duration = seconds("CHATELAINE_APPROVAL_WINDOW_SECONDS", "300"),
         "an approved call whose server cannot be reached for this time lapses";
+    audit_wait: bool = switch("CHATELAINE_AUDIT_WAIT", "false"),
+        "`true`: a call of an MCP client waits until its line of the audit trail is written; `false`: the line is written within 100 ms";
+    mcp_own_names: Vec<String> = list("CHATELAINE_MCP_OWN_NAMES", ""),
+        "agents whose tools and prompts have their servers' own names at `/mcp/{agent}`, where no other server of the agent has the same";
     log: String = text("CHATELAINE_LOG", "info,sqlx=warn,rmcp=error"),
         "log filter, as in `info,chatelaine=debug`";
     log_json: bool = is_json("CHATELAINE_LOG_FORMAT", "text"),
@@ -328,6 +332,14 @@ fn is_json(value: &str) -> Result<bool, String> {
         "text" => Ok(false),
         "json" => Ok(true),
         other => Err(format!("{other:?} is neither `text` nor `json`")),
+    }
+}
+
+fn switch(value: &str) -> Result<bool, String> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        other => Err(format!("{other:?} is neither `true` nor `false`")),
     }
 }
 

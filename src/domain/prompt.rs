@@ -2,7 +2,7 @@
 //! here is a server's or a user's own; it is never scanned again after it was read.
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 
 use super::ids::ServerId;
 
@@ -41,6 +41,15 @@ pub enum PromptRole {
 pub struct PromptMessage {
     pub by: PromptRole,
     pub text: String,
+}
+
+/// What a prompt comes to.
+#[derive(Clone, Debug)]
+pub struct PromptOutcome {
+    /// The texts, for a model.
+    pub messages: Vec<PromptMessage>,
+    /// The server's own result, for a client of the protocol.
+    pub raw: Box<RawValue>,
 }
 
 /// A command that names a prompt.

@@ -17,7 +17,7 @@ use super::{
     session::Session,
 };
 use crate::domain::{
-    prompt::{PromptArgument, PromptMessage, PromptRole, ServerPrompt},
+    prompt::{PromptArgument, PromptMessage, PromptOutcome, PromptRole, ServerPrompt},
     server::ServerSpec,
     tool::CacheHints,
 };
@@ -214,11 +214,30 @@ impl Mcp {
         spec: &Arc<ServerSpec>,
         name: &str,
         arguments: &Map<String, Value>,
-    ) -> Result<Vec<PromptMessage>, CallError> {
+    ) -> Result<PromptOutcome, CallError> {
         let raw = self
             .read(key, spec, &Reading::Prompt { name, arguments })
             .await?;
-        said(&raw).map_err(Failure::of_call)
+        let messages = said(&raw).map_err(Failure::of_call)?;
+        Ok(PromptOutcome { messages, raw })
+    }
+}
+
+impl Mcp {
+    /// Values that an argument of a prompt may have, as the server answers.
+    pub async fn complete(
+        &self,
+        key: &Key,
+        spec: &Arc<ServerSpec>,
+        prompt: &str,
+        (argument, value): (&str, &str),
+    ) -> Result<Box<RawValue>, CallError> {
+        let what = Reading::Completion {
+            prompt,
+            argument,
+            value,
+        };
+        self.read(key, spec, &what).await
     }
 }
 

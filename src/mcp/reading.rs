@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use rmcp::model::{
-    ClientRequest, GetPromptRequest, GetPromptRequestParams, ListPromptsRequest, ListToolsRequest,
-    PaginatedRequestParams, ReadResourceRequest, ReadResourceRequestParams,
+    ArgumentInfo, ClientRequest, CompleteRequest, CompleteRequestParams, GetPromptRequest,
+    GetPromptRequestParams, ListPromptsRequest, ListToolsRequest, PaginatedRequestParams,
+    ReadResourceRequest, ReadResourceRequestParams, Reference,
 };
 use serde_json::{Map, Value, value::RawValue};
 use tokio::time::timeout;
@@ -30,6 +31,12 @@ pub(super) enum Reading<'a> {
     Resource {
         uri: &'a str,
     },
+    /// Values that an argument of a prompt may have.
+    Completion {
+        prompt: &'a str,
+        argument: &'a str,
+        value: &'a str,
+    },
 }
 
 impl Reading<'_> {
@@ -51,6 +58,14 @@ impl Reading<'_> {
             Self::Resource { uri } => ClientRequest::ReadResourceRequest(ReadResourceRequest::new(
                 ReadResourceRequestParams::new(*uri),
             )),
+            Self::Completion {
+                prompt,
+                argument,
+                value,
+            } => ClientRequest::CompleteRequest(CompleteRequest::new(CompleteRequestParams::new(
+                Reference::for_prompt(*prompt),
+                ArgumentInfo::new(*argument, *value),
+            ))),
         }
     }
 }

@@ -3,12 +3,14 @@
 //! and a conversation locks the approval first.
 
 mod lists;
+mod results;
 mod votes;
 mod work;
 
 pub use lists::{
     ApprovalOwner, Page, badge_of_approver, changed, changed_last, list, open_of_requester,
 };
+pub use results::{await_result, collect, find_uncollected, keep_result, result};
 pub use votes::{add_evidence, record, vote, votes};
 pub use work::{claim, due, heartbeat, release, withdraw, withdraw_of_key, withdraw_of_user};
 

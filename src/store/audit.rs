@@ -102,6 +102,27 @@ pub async fn end(tx: &mut Tx, line: AuditId, outcome: &str) -> Result<()> {
     Ok(())
 }
 
+/// The same for many lines of the transaction's tenant.
+pub async fn end_many(tx: &mut Tx, ended: &[(AuditId, &'static str)]) -> Result<()> {
+    let lines: Vec<Uuid> = ended.iter().map(|(line, _)| line.0).collect();
+    let outcomes: Vec<String> = ended
+        .iter()
+        .map(|(_, outcome)| (*outcome).to_owned())
+        .collect();
+    sqlx::query!(
+        "insert into audit_outcomes (tenant_id, id, outcome)
+         select $1, a.id, e.outcome
+         from unnest($2::uuid[], $3::text[]) e (id, outcome) join audit a on a.tenant_id = $1 and a.id = e.id
+         on conflict do nothing",
+        tx.tenant()?.0,
+        &lines,
+        &outcomes,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
 /// Which of these lines are written.
 pub async fn written(tx: &mut Tx, lines: &[AuditId]) -> Result<HashSet<AuditId>> {
     let ids: Vec<Uuid> = lines.iter().map(|line| line.0).collect();

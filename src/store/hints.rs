@@ -43,6 +43,13 @@ pub enum Hint {
     Tenant { tenant: TenantId },
     /// The tenant's registry of servers, or a secret of it, changed.
     Registry { tenant: TenantId },
+    /// A client cancelled a call of its own, by the id that it gave the call.
+    CallCancelled {
+        tenant: TenantId,
+        agent: AgentId,
+        id: String,
+        user: UserId,
+    },
 }
 
 /// Hints of the other replicas.
@@ -113,6 +120,12 @@ fn written(hint: &Hint) -> String {
         Hint::KeyRevoked { tenant, key } => format!("key_revoked {tenant} {key}"),
         Hint::Tenant { tenant } => format!("tenant {tenant} -"),
         Hint::Registry { tenant } => format!("registry {tenant} -"),
+        Hint::CallCancelled {
+            tenant,
+            agent,
+            id,
+            user,
+        } => format!("call_cancelled {tenant} {agent} {} {user}", hex::encode(id)),
     }
 }
 
@@ -152,6 +165,16 @@ fn parse(payload: &str) -> Option<(ReplicaId, Hint)> {
                 agent: agent(name)?,
                 server: ServerId::parse(server).ok()?,
                 owner: owner.parse().ok()?,
+            }
+        }
+        "call_cancelled" => {
+            let (name, rest) = rest.split_once(' ')?;
+            let (id, user) = rest.split_once(' ')?;
+            Hint::CallCancelled {
+                tenant,
+                agent: agent(name)?,
+                id: String::from_utf8(hex::decode(id).ok()?).ok()?,
+                user: UserId(user.into()),
             }
         }
         "approvals" => Hint::Approvals { tenant },

@@ -1,5 +1,7 @@
 //! Rows of issuers. An issuer and audience belong to one tenant, so that a token names its tenant.
 
+use std::collections::HashMap;
+
 use super::Tx;
 use crate::domain::{
     account::{Issuer, IssuerKeys},
@@ -165,4 +167,17 @@ pub async fn delete(
     .execute(tx.conn())
     .await?;
     Ok(deleted.rows_affected())
+}
+
+/// A stamp of each of these issuers that changes whenever a row of it does. Needs the system role.
+pub async fn stamps(tx: &mut Tx, issuers: &[String]) -> Result<HashMap<String, String>> {
+    let rows = sqlx::query!(
+        r#"select issuer, md5(string_agg(i::text, ',' order by id)) as "stamp!" from issuers i
+           where issuer = any($1) group by issuer"#,
+        issuers
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let stamps = rows.into_iter().map(|row| (row.issuer, row.stamp));
+    Ok(stamps.collect())
 }

@@ -1,7 +1,10 @@
 //! Rows of tenants. They are written by the operator only, so every function but [`get`] wants the
 //! program's own transaction ([`super::Db::system`]).
 
+use std::collections::HashMap;
+
 use sqlx::types::Json;
+use uuid::Uuid;
 
 use super::Tx;
 use crate::domain::{
@@ -105,4 +108,17 @@ pub async fn delete(tx: &mut Tx, id: TenantId) -> Result<bool> {
         .execute(tx.conn())
         .await?;
     Ok(deleted.rows_affected() > 0)
+}
+
+/// A stamp of each of these tenants that changes whenever its row does. Needs the system role.
+pub async fn stamps(tx: &mut Tx, tenants: &[TenantId]) -> Result<HashMap<TenantId, String>> {
+    let ids: Vec<Uuid> = tenants.iter().map(|tenant| tenant.0).collect();
+    let rows = sqlx::query!(
+        r#"select id, md5(t::text) as "stamp!" from tenants t where id = any($1)"#,
+        &ids
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let stamps = rows.into_iter().map(|row| (TenantId(row.id), row.stamp));
+    Ok(stamps.collect())
 }

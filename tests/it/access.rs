@@ -131,6 +131,24 @@ fn table() -> Vec<Row> {
         ),
         (post(), "/a2a", task, [401, 200, 200, 200, 200, 403, 200]),
         (
+            post(),
+            "/mcp/{agent}",
+            ping,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/mcp/{agent}",
+            none,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/.well-known/oauth-protected-resource/mcp/{agent}",
+            none,
+            [200; 7],
+        ),
+        (
             get(),
             "/v1/agents/{agent}/servers",
             none,
@@ -547,6 +565,10 @@ fn task() -> Value {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": { "id": "none" } })
 }
 
+fn ping() -> Value {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" })
+}
+
 fn start() -> Value {
     json!({ "agent_name": "office", "prompt": "hi" })
 }
@@ -677,7 +699,9 @@ async fn ask(caller: &Client, method: &Method, path: &str, body: Value) -> Answe
     if !body.is_null() {
         request = request.json(&body);
     }
-    if !path.ends_with("/events") {
+    let is_stream =
+        path.ends_with("/events") || (*method == Method::GET && path.starts_with("/mcp/"));
+    if !is_stream {
         return caller.send(request).await;
     }
     let answer = request.send().await.unwrap();
@@ -711,8 +735,9 @@ fn says_why(path: &str, answer: &Answer) {
         assert_eq!(body["status"], answer.status, "{path}");
         assert_eq!(body["request_id"], answer.header("x-request-id"), "{path}");
     }
+    let challenge = answer.header("www-authenticate");
     assert_eq!(
-        answer.header("www-authenticate"),
+        challenge.split(' ').next().unwrap(),
         if answer.status == 401 { "Bearer" } else { "" },
         "{path}"
     );

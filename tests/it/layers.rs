@@ -37,7 +37,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("src/app/tools/skills", "runs"),
 ];
 /// Words that only the files named (or those below a folder) may write.
-const RESERVED: [(&str, &[&str], &str); 11] = [
+const RESERVED: [(&str, &[&str], &str); 12] = [
     (
         "mcp.call(",
         &["src/app/tools/gate/send.rs", "src/cli/conformance.rs"],
@@ -47,6 +47,11 @@ const RESERVED: [(&str, &[&str], &str); 11] = [
         "mcp.prompt(",
         &["src/app/tools/gate/send.rs"],
         "prompts are read through the gate's send",
+    ),
+    (
+        "mcp.complete(",
+        &["src/app/tools/gate/send.rs"],
+        "prompts are completed through the gate's send",
     ),
     (
         "mcp.resource(",

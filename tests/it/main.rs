@@ -19,6 +19,7 @@ mod hostile; // what strangers may do without others noticing
 mod keys; // the key ring, its rotation, and what it seals
 mod layers; // which module may use which
 mod llm; // models and their misbehaviour
+mod mcp_endpoint; // an agent's tools for clients of the protocol
 mod mcp_http; // servers over HTTP
 mod mcp_product; // what an agent has of its servers
 mod mcp_stdio; // servers as children

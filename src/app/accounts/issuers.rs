@@ -60,6 +60,11 @@ impl Accounts {
         list_issuers(&self.shared.db, admin.tenant()).await
     }
 
+    /// The issuers that vouch for users of a tenant.
+    pub async fn issuers_of(&self, tenant: TenantId) -> Result<Vec<Issuer>> {
+        list_issuers(&self.shared.db, tenant).await
+    }
+
     /// Trusts an issuer of the admin's tenant no longer. Its tokens stop within a minute.
     pub async fn distrust(&self, admin: &Admin, id: IssuerId) -> Result<()> {
         let tenant = admin.tenant();

@@ -26,13 +26,23 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(super) const BEHIND: usize = 256;
 
 impl Shared {
+    /// What is known of a user's sign-outs, at most a second old.
+    async fn known_sign_out(&self, whose: &(TenantId, UserId)) -> Option<Option<SignOut>> {
+        let (sign_out, read) = self.sign_outs.get(whose).await?;
+        if self.knows_ended_sessions() || self.clock.now() < read + REMEMBERED {
+            return Some(sign_out);
+        }
+        self.sign_outs.invalidate(whose).await;
+        None
+    }
+
     /// Refuses a caller whose token was valid and whose session is over, and one whose tenant is gone or suspended; keeps
     /// the claims of any other. What is not remembered of it is read and written in one transaction.
     pub(super) async fn check_session(&self, principal: &Principal, by_token: bool) -> Result<()> {
         let Principal { tenant, user, .. } = principal;
         let whose = (*tenant, user.clone());
         let sign_out = if by_token {
-            self.sign_outs.get(&whose).await
+            self.known_sign_out(&whose).await
         } else {
             Some(None)
         };
@@ -44,9 +54,11 @@ impl Shared {
         }
         let sign_out = match (sign_out, &mut tx) {
             (None, Some(tx)) => {
+                let now = self.clock.now();
                 let found = store::sign_outs::get(tx, user).await?;
-                self.sign_outs.insert(whose, found).await;
-                found
+                // What a sign-out has written here meanwhile is newer.
+                let entry = self.sign_outs.entry(whose).or_insert((found, now)).await;
+                entry.into_value().0
             }
             (known, _) => known.flatten(),
         };
@@ -112,7 +124,8 @@ impl Accounts {
         let sign_out = store::sign_outs::get(&mut tx, user).await?;
         drop(tx);
         let whose = (tenant, user.clone());
-        self.shared.sign_outs.insert(whose, sign_out).await;
+        let known = (sign_out, self.shared.clock.now());
+        self.shared.sign_outs.insert(whose, known).await;
         if let Some(sign_out) = sign_out {
             // An error means that there is no listener.
             let ended = EndedSessions::User(tenant, user.clone(), sign_out);
@@ -123,7 +136,7 @@ impl Accounts {
 
     /// Completes a moment after the principal signed out, their key was revoked or their tenant was suspended (the
     /// answer to that is still heard), and when their token ends.
-    pub fn ended(&self, principal: &Principal) -> impl Future<Output = ()> + Send + 'static {
+    pub fn ended(&self, principal: &Principal) -> impl Future<Output = ()> + Send + use<> {
         let mut ended = self.shared.ended.subscribe();
         let me = principal.clone();
         let is_mine = move |ended: &EndedSessions| match ended {

@@ -170,7 +170,7 @@ impl Shared {
     ) -> Result<Arc<CachedRow<Vec<Issuer>>>> {
         let now = self.clock.now();
         if let Some(known) = self.issuers.get(iss).await
-            && known.is_recent(now)
+            && (known.is_recent(now) || self.watched.load().covers_issuer(iss, known.since, now))
         {
             return Ok(known);
         }

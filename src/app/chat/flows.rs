@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 use sha2::{Digest, Sha256};
 
 use self::context::FlowContext;
-use super::prompt_answers::AnswerCandidate;
+use super::{conversations, prompt_answers::AnswerCandidate};
 use crate::{
     app::{
         App,
@@ -27,7 +27,7 @@ use crate::{
         error::{Error, Result},
         flow::{Flow, Step},
         ids::{AgentId, ConversationId, RunId},
-        message::Part,
+        message::{Part, Role},
         pack::Pack,
         principal::Principal,
         run::ClaimedRun,
@@ -37,7 +37,7 @@ use crate::{
         skill,
         texts::Key,
     },
-    store::{self, Tx},
+    store::{self, Tx, messages::NewMessage},
     vault::Context,
 };
 
@@ -47,6 +47,9 @@ const LIFE: Duration = Duration::from_secs(600);
 const LATE: Duration = Duration::from_secs(3600);
 /// How often flows that ended are deleted.
 pub const PURGE_INTERVAL: Duration = Duration::from_secs(300);
+/// The key and the title of the conversation in which codes of links are named that a client without a conversation got.
+const LINKS: &str = "chatelaine:connect";
+pub const LINKS_TITLE: &str = "Connect";
 /// Wrong codes before a flow ends.
 const TRIES: i32 = 5;
 
@@ -218,6 +221,47 @@ pub async fn begin(app: &Arc<App>, run: &ClaimedRun, server: &str) -> Result<Vec
         Some(spec) => context.ask_for(spec).await,
         None => context.unknown(server).await,
     }
+}
+
+/// A one-time link for a client that has no conversation: on its page the principal enters what a server needs. The code
+/// that the page shows is named in a conversation that is kept for this.
+pub async fn link(
+    app: &Arc<App>,
+    principal: &Principal,
+    pack: &Arc<Pack>,
+    server: &str,
+) -> Result<Option<String>> {
+    let spec = answers::match_server(pack, server).filter(|spec| !spec.user_config.is_empty());
+    let Some(spec) = spec.filter(|_| principal.authenticated) else {
+        return Ok(None);
+    };
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let user = &principal.user;
+    let known = store::conversations::by_external_key(&mut tx, user, pack.id(), LINKS).await?;
+    let conversation = match known {
+        Some((conversation, _)) => conversation,
+        None => conversations::open(&mut tx, principal, pack, LINKS_TITLE, Some(LINKS)).await?,
+    };
+    tx.commit().await?;
+    let context = FlowContext::in_conversation(app, principal, pack.clone(), conversation.id);
+    let parts = context.ask_for(spec).await?;
+    let link = parts.iter().find_map(|part| match part {
+        Part::Prompt(prompt) => prompt.url.clone(),
+        _ => None,
+    });
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let message = NewMessage {
+        run: None,
+        run_ordinal: 0,
+        role: Role::System,
+        parts: &parts,
+        for_model: false,
+    };
+    let (_, event) =
+        store::messages::append(&mut tx, principal.tenant, conversation.id, message).await?;
+    tx.commit().await?;
+    app.announce(principal.tenant, conversation.id, event);
+    Ok(link)
 }
 
 /// `/disconnect SERVER`.

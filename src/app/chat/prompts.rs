@@ -148,6 +148,6 @@ pub async fn use_one(
         )
     };
     Ok(PromptOutcome::Messages(
-        said.into_iter().map(message).collect(),
+        said.messages.into_iter().map(message).collect(),
     ))
 }

@@ -283,6 +283,12 @@ pub async fn receive_hints(app: Arc<App>) {
                         }
                         Hint::Tenant { tenant } => sign_outs::tenant_changed(&app, tenant).await?,
                         Hint::Registry { tenant } => registry::changed(&app, tenant).await,
+                        Hint::CallCancelled {
+                            tenant,
+                            agent,
+                            id,
+                            user,
+                        } => app.client_calls.cancel(tenant, &user, &agent, &id),
                         Hint::Catalog {
                             tenant,
                             agent,

@@ -136,6 +136,7 @@ pub async fn find_ended(
         }
     }
     *known = found.into_iter().collect();
+    app.accounts.sessions_were_checked();
     Ok(())
 }
 

@@ -93,6 +93,32 @@ pub async fn get(app: &App, principal: &Principal, agent: &str) -> Result<AgentV
     Ok(AgentView::from(&*pack(app, principal, agent).await?))
 }
 
+/// What somebody is told of an agent who has not signed in yet.
+pub struct SignIn {
+    pub agent: AgentView,
+    /// The issuers that vouch for users of the tenant.
+    pub issuers: Vec<String>,
+}
+
+/// Where users of an agent sign in. `tenant` is the name of theirs; without it the only tenant that has the agent.
+pub async fn sign_in(app: &App, agent: &str, tenant: Option<&str>) -> Result<SignIn> {
+    let unknown = || Error::NotFound(Thing::Agent(agent.to_owned()));
+    let id = AgentId::parse(agent).map_err(|_| unknown())?;
+    let pack = app.library.get(&id).ok_or_else(unknown)?;
+    let mut tenants = app.accounts.tenants().await?;
+    tenants.retain(|found| found.serves(&id) && tenant.is_none_or(|name| found.name == name));
+    let issuers = match tenants.as_slice() {
+        [] => return Err(unknown()),
+        [tenant] => app.accounts.issuers_of(tenant.id).await?,
+        // Whose users the caller is one of is not known.
+        _ => Vec::new(),
+    };
+    Ok(SignIn {
+        agent: AgentView::from(&*pack),
+        issuers: issuers.into_iter().map(|issuer| issuer.issuer).collect(),
+    })
+}
+
 /// The pack behind an agent that the principal may talk to: the snapshot that a run keeps. Among its servers are
 /// those that it takes from the tenant's registry.
 pub async fn pack(app: &App, principal: &Principal, agent: &str) -> Result<Arc<Pack>> {

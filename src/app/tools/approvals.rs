@@ -4,6 +4,7 @@
 //! Every transition is one transaction with its line in the audit trail and, when it ends a request, with what
 //! its requester is told ([`delivery`]): a crash leaves all of it or nothing.
 
+pub mod client_calls;
 mod creation;
 mod deciding;
 pub mod delivery;

@@ -1,6 +1,6 @@
 //! The one gate. Every tool call from every entry point passes [`call`], and a call that needed consent
 //! passes [`approved::call`] later. The gate makes the same pure decision as the listing, checks the
-//! arguments against the schema of the tool, reserves an audit line, and sends the call once.
+//! arguments against the schema of the tool, queues an audit line, and sends the call once.
 //!
 //! A call that was sent and not answered is `OutcomeUnknown` and is never repeated by the program.
 
@@ -43,7 +43,8 @@ const MAX_NAME: usize = 128;
 pub struct Call<'a> {
     pub principal: &'a Principal,
     pub toolbox: &'a Arc<Toolbox>,
-    pub run: RunId,
+    /// `None` for a client that calls tools itself.
+    pub run: Option<RunId>,
     pub call_id: &'a str,
     /// Its line in the audit trail is written ([`opening_line`]); whoever keeps the result writes the outcome.
     pub is_recorded: bool,
@@ -137,7 +138,8 @@ pub async fn call(app: &Arc<App>, call: Call<'_>) -> ToolResult {
         }
     };
     let (caller, detail) = (call.caller(app), detail_of(&allowed));
-    let permit = match Permit::allowed(caller, &allowed, destination, &arguments, detail) {
+    let permit = Permit::allowed(caller, &allowed, destination, &arguments, detail);
+    let permit = match permit.await {
         Ok(permit) => permit,
         Err(error) => return refused(&call, format!("not executed: {error}")),
     };
@@ -159,7 +161,7 @@ impl<'a> Call<'a> {
             app,
             principal: self.principal,
             agent: self.toolbox.agent(),
-            run: Some(self.run),
+            run: self.run,
             is_recorded: self.is_recorded,
         }
     }
@@ -331,7 +333,6 @@ fn denied(app: &Arc<App>, call: &Call<'_>, reason: String) -> ToolResult {
     let row = call
         .caller(app)
         .audit_row("tool.call", what, &arguments, CallStatus::Denied);
-    // Written when it is dropped.
-    drop(app.audit.reserve(row));
+    app.audit.record(row);
     refused(call, reason)
 }

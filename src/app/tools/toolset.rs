@@ -12,7 +12,7 @@ mod toolbox_prompts;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -57,6 +57,8 @@ pub struct NamedTool {
     server: usize,
     pub tool: Arc<Tool>,
     schema: OnceCell<Result<Arc<ToolSchema>, String>>,
+    /// Its JSON for clients, by the name in it: the model's, or the server's own.
+    json: [OnceLock<Box<str>>; 2],
 }
 
 /// All tools of an agent, whoever may use them.
@@ -67,6 +69,8 @@ pub struct AgentTools {
     catalogs: Vec<Option<Arc<Catalog>>>,
     tools: Vec<NamedTool>,
     by_name: HashMap<String, usize>,
+    /// By the servers' own names, where no two servers have the same.
+    by_own_name: HashMap<String, usize>,
     /// Positions of tools that a misspelt name of an approval policy closes, whoever asks.
     closed: HashSet<usize>,
     /// Which of them a standing may see. Not whole toolboxes: those hold this value, which then would never go.
@@ -105,6 +109,11 @@ impl Default for Toolboxes {
 }
 
 impl NamedTool {
+    /// The JSON of the tool for clients, written once for each kind of name.
+    pub fn json(&self, own_name: bool, write: impl FnOnce() -> String) -> &str {
+        self.json[usize::from(own_name)].get_or_init(|| write().into_boxed_str())
+    }
+
     /// Why the arguments do not fit the tool's schema; at most five reasons, without a network look-up.
     pub async fn check(&self, arguments: &Value) -> Result<(), String> {
         let compile = || schemas::compile(self.tool.clone());
@@ -139,6 +148,7 @@ impl AgentTools {
                 server,
                 tool: tool.clone(),
                 schema: OnceCell::new(),
+                json: Default::default(),
             })
             .collect();
         let by_name = tools
@@ -147,6 +157,7 @@ impl AgentTools {
             .map(|(at, tool)| (tool.name.clone(), at))
             .collect();
         drop(pairs);
+        let by_own_name = positions_of_unique_names(&tools);
         let closed = closed_tools(&pack, &catalogs);
         let is_closed = |tool: &NamedTool| {
             closed[tool.server]
@@ -165,6 +176,7 @@ impl AgentTools {
             catalogs,
             tools,
             by_name,
+            by_own_name,
             closed,
             allowed: Mutex::default(),
         }
@@ -251,6 +263,22 @@ impl Toolbox {
         Some((self.all.spec(tool), tool))
     }
 
+    /// The same by the server's own name, where the name is unique.
+    pub(super) fn by_own_name(&self, name: &str) -> Option<(&Arc<ServerSpec>, &NamedTool)> {
+        let at = *self.all.by_own_name.get(name)?;
+        self.by_name(&self.all.tools[at].name)
+    }
+
+    /// Whether the server's own name means this tool and no other.
+    pub(super) fn is_own_name_unique(&self, named: &NamedTool) -> bool {
+        self.all.by_own_name.contains_key(&named.tool.name)
+    }
+
+    /// Whether both offer the same tools, described in the same way.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.all, &other.all) && self.allowed == other.allowed
+    }
+
     /// A tool by its server and its own name.
     pub fn by_pair(&self, server: &str, tool: &str) -> Option<(&Arc<ServerSpec>, &NamedTool)> {
         self.iter()
@@ -288,6 +316,23 @@ impl Toolbox {
     pub fn is_empty(&self) -> bool {
         self.allowed.is_empty()
     }
+}
+
+/// Positions of tools by their servers' own names, without names that several servers have or that a model's name of
+/// another tool equals.
+fn positions_of_unique_names(tools: &[NamedTool]) -> HashMap<String, usize> {
+    let mut positions: HashMap<String, Option<usize>> = HashMap::new();
+    for (at, tool) in tools.iter().enumerate() {
+        let known = positions.entry(tool.tool.name.clone());
+        known.and_modify(|at| *at = None).or_insert(Some(at));
+    }
+    for tool in tools {
+        positions.remove(&tool.name);
+    }
+    let unique = positions.into_iter();
+    unique
+        .filter_map(|(name, at)| at.map(|at| (name, at)))
+        .collect()
 }
 
 /// Of each server, the tools that a misspelt name of an approval policy closes.

@@ -90,7 +90,7 @@ async fn called(world: &World, values: &ReferenceValues) -> ToolResult {
     let call = Call {
         principal: &principal,
         toolbox: &toolbox,
-        run: RunId::new(),
+        run: Some(RunId::new()),
         call_id: "c1",
         is_recorded: false,
         target: CallTarget::Pair {

@@ -20,6 +20,10 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "finds the tenant of a token by its issuer",
     ),
     (
+        "from issuers i where issuer = any($1) group by issuer",
+        "asks once for all issuers in memory whether they changed",
+    ),
+    (
         "select tenant_id, id from flows where link_hash = $1",
         "finds the tenant of a one-time link by the link",
     ),

@@ -146,7 +146,7 @@ impl RunWorker {
         let call = Call {
             principal: &self.run.principal,
             toolbox: &toolbox,
-            run: self.run.id,
+            run: Some(self.run.id),
             call_id: &elicitation.call_id,
             is_recorded: true,
             target: CallTarget::Pair {

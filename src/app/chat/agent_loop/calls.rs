@@ -288,7 +288,7 @@ impl RunWorker {
         let wanted = Call {
             principal: &self.run.principal,
             toolbox,
-            run: run_id,
+            run: Some(run_id),
             call_id: &call.call_id,
             is_recorded: begun.line.is_some(),
             target,

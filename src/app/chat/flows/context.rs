@@ -48,6 +48,20 @@ impl<'a> FlowContext<'a> {
         })
     }
 
+    pub(super) fn in_conversation(
+        app: &'a Arc<App>,
+        principal: &'a Principal,
+        pack: Arc<Pack>,
+        conversation: ConversationId,
+    ) -> Self {
+        Self {
+            app,
+            principal,
+            pack,
+            conversation,
+        }
+    }
+
     fn texts(&self) -> Texts<'_> {
         texts::of(&self.pack, self.principal)
     }

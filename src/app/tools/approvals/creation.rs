@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{App, audit, changed, context, delivery, time_of};
+use super::{App, audit, changed, client_calls, context, delivery, time_of};
 use crate::{
     domain::{
         approval::{About, Approval, Choice, Consent, State, Vote, code},
@@ -35,7 +35,8 @@ pub struct ApprovalRequest<'a> {
     pub arguments: &'a str,
     /// Which credential it would go out with.
     pub credential: &'a str,
-    pub run: RunId,
+    /// `None` for a client that calls tools itself: it asks for the outcome again.
+    pub run: Option<RunId>,
     pub call_id: &'a str,
 }
 
@@ -77,7 +78,10 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
     let fingerprint =
         canonical::fingerprint(asked.tool).map_err(|why| Error::Internal(anyhow::anyhow!(why)))?;
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let origin = store::approvals::run_origin(&mut tx, asked.run).await?;
+    let origin = match asked.run {
+        Some(run) => store::approvals::run_origin(&mut tx, run).await?,
+        None => None,
+    };
     let new = NewApproval {
         id,
         principal,
@@ -89,15 +93,15 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         args_sha256: canonical::hash(asked.arguments),
         sealed: &sealed,
         credential: asked.credential,
-        run: Some(asked.run),
+        run: asked.run,
         conversation: origin.map(|(conversation, ..)| conversation),
         call_id: asked.call_id,
         follow_up: origin.is_some_and(|(.., kind)| kind == RunKind::Turn),
         consent: &consent,
         timeout: Duration::from_secs(u64::from(asked.policy.timeout_minutes) * 60),
     };
-    if let Some(same) = store::approvals::find_same(&mut tx, &new).await? {
-        return Ok(Requested::again(same));
+    if let Some(same) = find_same(&mut tx, &new).await? {
+        return requested_again(tx, same).await;
     }
     let equal_elsewhere = store::approvals::equal_elsewhere(&mut tx, &new).await?;
     check_caps(app, &mut tx, &principal.user).await?;
@@ -105,6 +109,9 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         if let Some(approval) = store::approvals::insert(&mut tx, &new, &code(attempt)).await? {
             if asked.counts_requester {
                 vote_as_requester(app, &mut tx, &approval).await?;
+            }
+            if new.run.is_none() {
+                client_calls::await_result(&mut tx, approval.id).await?;
             }
             let run_ordinal = origin.map_or(0, |(_, ordinal, _)| ordinal);
             announce_request(app, tx, &approval, run_ordinal).await?;
@@ -114,13 +121,34 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
                 equal_elsewhere,
             });
         }
-        if let Some(same) = store::approvals::find_same(&mut tx, &new).await? {
-            return Ok(Requested::again(same));
+        if let Some(same) = find_same(&mut tx, &new).await? {
+            return requested_again(tx, same).await;
         }
     }
     Err(Error::Busy {
         reason: "no code is free; try again".to_owned(),
         retry_after: Duration::from_secs(1),
+    })
+}
+
+/// The open request for the same call; for a client also one that has ended, until the client was told so.
+async fn find_same(tx: &mut Tx, new: &NewApproval<'_>) -> Result<Option<Approval>> {
+    match store::approvals::find_same(tx, new).await? {
+        None if new.run.is_none() => client_calls::find_uncollected(tx, new).await,
+        same => Ok(same),
+    }
+}
+
+/// The request is there already. A client will ask for its outcome, whoever made the request first.
+async fn requested_again(mut tx: Tx, same: Approval) -> Result<Requested> {
+    if same.run.is_none() && same.conversation.is_none() {
+        client_calls::await_result(&mut tx, same.id).await?;
+        tx.commit().await?;
+    }
+    Ok(Requested {
+        approval: same,
+        is_new: false,
+        equal_elsewhere: None,
     })
 }
 
@@ -148,16 +176,6 @@ pub fn waiting_text(approval: &Approval, is_new: bool) -> String {
          and who can approve it. You will be told the outcome.",
         time_of(approval.expires_at)
     )
-}
-
-impl Requested {
-    fn again(approval: Approval) -> Self {
-        Self {
-            approval,
-            is_new: false,
-            equal_elsewhere: None,
-        }
-    }
 }
 
 async fn vote_as_requester(app: &App, tx: &mut Tx, approval: &Approval) -> Result<()> {

@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 
-use super::{App, audit, changed, context, delivery, publish_outcome};
+use super::{App, audit, changed, client_calls, context, delivery, publish_outcome};
 use crate::{
     domain::{
         approval::{Approval, State},
@@ -143,6 +143,9 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
         return keep_evidence(app, approval, result).await;
     };
     let delivered = delivery::deliver(app, &mut tx, &ended, Some(&result.text)).await?;
+    if ended.run.is_none() && ended.conversation.is_none() {
+        client_calls::keep_result(&mut tx, ended.id, result).await?;
+    }
     // Delivered means that the conversation is there, and locked.
     if let (Some(_), Some(session), Some(raw)) = (&delivered, ended.conversation, &result.raw) {
         let (whose, links) = (

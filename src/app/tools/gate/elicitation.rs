@@ -26,6 +26,7 @@ use crate::{
             Answer, Dismissal, Elicitation, InputRequired, Question, Refusal, Request, State,
         },
         error::Error,
+        ids::RunId,
         message::{CallStatus, ToolResult},
         policy::{Decision, decide},
         principal::Principal,
@@ -68,7 +69,8 @@ pub(super) async fn make(
     mut answer: Option<Answer>,
 ) -> ToolResult {
     let live = call.elicitation.is_some_and(|target| target.live);
-    let draft = call.elicitation.map(|target| draft(call, &ready, target));
+    let target = call.elicitation.zip(call.run);
+    let draft = target.map(|(target, run)| draft(call, &ready, target, run));
     let (principal, arguments) = (call.principal, &*ready.arguments);
     let asking = draft.map(|draft| CallQuestions {
         app,
@@ -135,7 +137,12 @@ enum QuestionOutcome {
 }
 
 /// The row of a question in the course of a call.
-fn draft(call: &Call<'_>, ready: &AdmittedCall<'_>, target: ElicitationTarget) -> Elicitation {
+fn draft(
+    call: &Call<'_>,
+    ready: &AdmittedCall<'_>,
+    target: ElicitationTarget,
+    run: RunId,
+) -> Elicitation {
     Elicitation {
         id: Uuid::nil(),
         conversation: target.conversation,
@@ -143,7 +150,7 @@ fn draft(call: &Call<'_>, ready: &AdmittedCall<'_>, target: ElicitationTarget) -
         agent: call.toolbox.agent().clone(),
         server: ready.permit.server().id.clone(),
         tool: ready.tool.to_owned(),
-        run: call.run,
+        run,
         call_id: call.call_id.to_owned(),
         credential: ready.permit.credential(),
         for_model: target.for_model,
@@ -372,7 +379,8 @@ pub async fn resume(app: &Arc<App>, call: &Call<'_>, answered: AnsweredCall) -> 
         rounds,
         ..
     } = answered;
-    let permit = match Permit::allowed(call.caller(app), &allowed, destination, &arguments, None) {
+    let permit = Permit::allowed(call.caller(app), &allowed, destination, &arguments, None);
+    let permit = match permit.await {
         Ok(permit) => permit,
         Err(error) => return refused(call, format!("not executed: {error}")),
     };

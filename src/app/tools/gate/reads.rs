@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 
 use super::{
     not_connected,
@@ -15,7 +15,7 @@ use crate::{
         ids::RunId,
         message::CallStatus,
         principal::Principal,
-        prompt::{PromptMessage, ServerPrompt},
+        prompt::{PromptOutcome, ServerPrompt},
         resource::Resource,
         server::ServerSpec,
     },
@@ -37,13 +37,35 @@ pub async fn prompt(
     spec: &Arc<ServerSpec>,
     prompt: &ServerPrompt,
     arguments: &Map<String, Value>,
-) -> Result<Vec<PromptMessage>, String> {
+) -> Result<PromptOutcome, String> {
     let (caller, destination) = connect(app, asking, spec).await?;
     let what = (&**spec, prompt);
     let permit = Permit::offered(caller, asking.toolbox, what, destination, arguments)
+        .await
         .map_err(|error| format!("not executed: {error}"))?;
     let answer = permit.prompt(&prompt.name, arguments).await;
     end(permit, answer)
+}
+
+/// Values that an argument of a prompt may have, as its server answers. A server that completes nothing has none.
+pub async fn completion(
+    app: &Arc<App>,
+    asking: &ReadContext<'_>,
+    (spec, prompt): (&Arc<ServerSpec>, &ServerPrompt),
+    (argument, value): (&str, &str),
+) -> Result<Option<Box<RawValue>>, String> {
+    let (caller, destination) = connect(app, asking, spec).await?;
+    let what = (&**spec, prompt);
+    let given = Map::from_iter([(argument.to_owned(), Value::from(value))]);
+    let permit = Permit::offered(caller, asking.toolbox, what, destination, &given)
+        .await
+        .map_err(|error| format!("not executed: {error}"))?;
+    let answer = permit.complete(&prompt.name, (argument, value)).await;
+    let is_refused = matches!(answer, Err(CallError::Refused { .. }));
+    match end(permit, answer) {
+        Err(_) if is_refused => Ok(None),
+        answer => answer.map(Some),
+    }
 }
 
 /// Reads a resource that a result of `tool` linked to; the error is a sentence for whoever asked.
@@ -57,6 +79,7 @@ pub async fn resource(
     let (caller, destination) = connect(app, asking, spec).await?;
     let what = (&**spec, tool);
     let permit = Permit::linked(caller, asking.toolbox, what, destination, uri)
+        .await
         .map_err(|error| format!("not read: {error}"))?;
     let answer = permit.resource(uri).await;
     end(permit, answer)

@@ -3,7 +3,7 @@
 //! prompts and resources, and all of them end in [`Permit::send`].
 //!
 //! Invariant: the audit line is there before anything is sent. That of a call of a run is written in the transaction that
-//! made the call a row, that of an approved call in the one that makes it `executing`; of anything else it is reserved
+//! made the call a row, that of an approved call in the one that makes it `executing`; of anything else it is queued
 //! when the permit is made. A permit that is dropped, because its call was stopped, leaves the line as it was.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::{
         owner::ConnectionOwner,
         policy::Allowed,
         principal::Principal,
-        prompt::{PromptMessage, ServerPrompt},
+        prompt::{PromptOutcome, ServerPrompt},
         resource::Resource,
         server::{AccessMode, ServerSpec},
         tool::ToolOutcome,
@@ -107,7 +107,7 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    fn permit(
+    async fn permit(
         self,
         server: &'a ServerSpec,
         destination: Destination,
@@ -116,7 +116,9 @@ impl<'a> CallContext<'a> {
         let line = if self.is_recorded {
             None
         } else {
-            Some(self.app.audit.reserve(row)?)
+            let mut line = self.app.audit.open(row)?;
+            line.wait_until_written().await?;
+            Some(line)
         };
         Ok(Permit {
             caller: self,
@@ -129,7 +131,7 @@ impl<'a> CallContext<'a> {
 
 impl<'a> Permit<'a> {
     /// For a call that the policy allows without anybody's consent.
-    pub(super) fn allowed(
+    pub(super) async fn allowed(
         caller: CallContext<'a>,
         allowed: &Allowed<'a>,
         destination: Destination,
@@ -139,7 +141,8 @@ impl<'a> Permit<'a> {
         let what = (allowed.server().id.as_str(), allowed.tool());
         let unknown = CallStatus::OutcomeUnknown;
         let row = caller.audit_row("tool.call", what, arguments.get(), unknown);
-        caller.permit(allowed.server(), destination, AuditRow { detail, ..row })
+        let row = AuditRow { detail, ..row };
+        caller.permit(allowed.server(), destination, row).await
     }
 
     /// For an approved call that this process has claimed. The request is being executed from here on, which is
@@ -171,7 +174,7 @@ impl<'a> Permit<'a> {
     }
 
     /// For a prompt that the toolbox offers, which it decides by the policy for the server's tools.
-    pub(super) fn offered(
+    pub(super) async fn offered(
         caller: CallContext<'a>,
         toolbox: &'a Toolbox,
         (server, prompt): (&'a ServerSpec, &ServerPrompt),
@@ -187,11 +190,11 @@ impl<'a> Permit<'a> {
         let arguments = Value::from(arguments.clone()).to_string();
         let what = (server.id.as_str(), prompt.name.as_str());
         let row = caller.audit_row("prompt.get", what, &arguments, CallStatus::Failed);
-        caller.permit(server, destination, row)
+        caller.permit(server, destination, row).await
     }
 
     /// For a resource that a result of a tool linked to, if the toolbox still has the tool.
-    pub(super) fn linked(
+    pub(super) async fn linked(
         caller: CallContext<'a>,
         toolbox: &'a Toolbox,
         (server, tool): (&ServerSpec, &str),
@@ -203,7 +206,7 @@ impl<'a> Permit<'a> {
         };
         let what = (server.id.as_str(), tool);
         let row = caller.audit_row("resource.read", what, uri, CallStatus::Failed);
-        caller.permit(server, destination, row)
+        caller.permit(server, destination, row).await
     }
 
     /// Calls a tool once. Made again only to answer what the server asked instead of giving a result.
@@ -235,10 +238,20 @@ impl<'a> Permit<'a> {
         &self,
         name: &str,
         arguments: &Map<String, Value>,
-    ) -> Result<Vec<PromptMessage>, CallError> {
+    ) -> Result<PromptOutcome, CallError> {
         let ResolvedConnection { key, spec } = self.connection()?;
         let mcp = &self.caller.app.mcp;
         self.send(mcp.prompt(key, spec, name, arguments)).await
+    }
+
+    pub(super) async fn complete(
+        &self,
+        prompt: &str,
+        argument: (&str, &str),
+    ) -> Result<Box<RawValue>, CallError> {
+        let ResolvedConnection { key, spec } = self.connection()?;
+        let mcp = &self.caller.app.mcp;
+        self.send(mcp.complete(key, spec, prompt, argument)).await
     }
 
     pub(super) async fn resource(&self, uri: &str) -> Result<Resource, CallError> {
@@ -287,7 +300,7 @@ impl<'a> Permit<'a> {
     /// Writes the audit line of a call that has no row of its own.
     pub(super) fn end(self, status: CallStatus) {
         if let Some(line) = self.line {
-            line.write(status.as_str());
+            line.end(status.as_str());
         }
     }
 
@@ -307,7 +320,9 @@ impl<'a> Permit<'a> {
                 // Some readers of this text cannot handle a NUL.
                 let text = outcome.text.replace('\0', "\u{fffd}");
                 ToolResult {
-                    raw: Some(outcome.raw).filter(|raw| raw.get().len() <= MAX_RAW),
+                    // What is not stored may be of any size that the connection lets through.
+                    raw: Some(outcome.raw)
+                        .filter(|raw| self.caller.run.is_none() || raw.get().len() <= MAX_RAW),
                     ..counted_result(call_id, status, text)
                 }
             }

@@ -1,10 +1,10 @@
 //! Prompts that a toolbox comes with. They have no access rules of their own, so the tools' rules decide
 //! ([`offers_prompts`]).
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use super::Toolbox;
-use crate::domain::{policy::offers_prompts, prompt::ServerPrompt, server::ServerSpec};
+use crate::domain::{names, policy::offers_prompts, prompt::ServerPrompt, server::ServerSpec};
 
 impl Toolbox {
     /// The prompts that the principal may use with their servers, in the pack's order.
@@ -22,6 +22,32 @@ impl Toolbox {
         });
         offering
             .flat_map(|(spec, catalog)| catalog.prompts.iter().map(move |prompt| (spec, prompt)))
+    }
+
+    /// The same with names for clients: `<server>__<prompt>` as for tools, or the server's own where `own_names` says so
+    /// and no other server of the agent has the same.
+    pub fn named_prompts(
+        &self,
+        own_names: bool,
+    ) -> Vec<(String, &Arc<ServerSpec>, &Arc<ServerPrompt>)> {
+        // All prompts of the agent, so that a user's rights change no name.
+        let all = self.all.specs.iter().zip(&self.all.catalogs);
+        let all = all.flat_map(|(spec, catalog)| {
+            let prompts = catalog.iter().flat_map(|catalog| &catalog.prompts);
+            prompts.map(move |prompt| (spec.id.as_str(), prompt.name.as_str()))
+        });
+        let names = names::assign(all.clone());
+        let names: HashMap<_, _> = all.clone().zip(names).collect();
+        let is_unique = |name: &str| all.clone().filter(|(_, other)| *other == name).count() == 1;
+        let named = self.prompts().map(|(spec, prompt)| {
+            let name = if own_names && is_unique(&prompt.name) {
+                prompt.name.clone()
+            } else {
+                names[&(spec.id.as_str(), prompt.name.as_str())].clone()
+            };
+            (name, spec, prompt)
+        });
+        named.collect()
     }
 
     /// One of them, by its name or as a command spells it; `None` also when a spelling means several.

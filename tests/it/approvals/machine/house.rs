@@ -187,7 +187,7 @@ impl House {
             counts_requester: false,
             arguments: &arguments,
             credential: "/0",
-            run: RunId::new(),
+            run: Some(RunId::new()),
             call_id: "call",
         };
         match approvals::request(&self.app, asked).await {

@@ -1,0 +1,307 @@
+//! The toolset of a principal as an MCP server, over streamable HTTP. Both eras of the protocol have one address: the
+//! revisions up to 2025-11-25, without a session, and 2026-07-28. A request holds no state that another replica lacks.
+//!
+//! What a caller may not do at all (no credential, too many requests, an agent that is not theirs) is answered in HTTP,
+//! everything else in JSON-RPC. This is a thin layer of our own: results of servers pass through as raw JSON, which a
+//! server of the SDK would parse and write again.
+
+pub(super) mod access;
+mod call;
+mod changes;
+mod era;
+mod message;
+mod prompts;
+mod tasks;
+mod tools;
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    extract::{Request, State},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode, header};
+use serde_json::{json, value::RawValue};
+
+use self::{
+    access::McpCaller,
+    era::{Era, Meta},
+    message::{Failure, Message, RpcError, Shape},
+};
+use super::{
+    ApiState,
+    extract::{Path, body},
+    limits::RequestPermit,
+    problem::Problem,
+};
+use crate::{
+    app::tools::client_tools::{self, ClientTools},
+    domain::principal::Principal,
+};
+
+/// Requests of one batch, which only revision 2025-03-26 knows.
+const MAX_BATCH: usize = 32;
+
+/// Call my tools at this agent by MCP: one JSON-RPC message. A request is answered with JSON, or with an event stream
+/// when the client wants to know of progress; a notification with 202.
+#[utoipa::path(post, path = "/mcp/{agent}", tag = "mcp", request_body = Object, params(("agent" = String, Path),
+    ("MCP-Protocol-Version" = Option<String>, Header), ("Mcp-Method" = Option<String>, Header),
+    ("Mcp-Name" = Option<String>, Header)),
+    responses((status = 200, body = Object), (status = 202)))]
+pub(super) async fn post(
+    State(state): State<ApiState>,
+    McpCaller(caller): McpCaller,
+    Extension(place): Extension<RequestPermit>,
+    Path(agent): Path<String>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let headers = request.headers().clone();
+    access::check_origin(&state.app.config, &headers)?;
+    access::check_accepts(&headers, "application/json")?;
+    let body = body(request, &state).await?;
+    let tools = client_tools::of(&state.app, &caller.principal, &agent).await?;
+    let client = Client {
+        state,
+        principal: caller.principal,
+        tools: Arc::new(tools),
+        place,
+    };
+    Ok(client.answer(&headers, body).await)
+}
+
+/// Listen for changes of my tools and prompts, as revisions up to 2025-11-25 do. 2026-07-28 sends
+/// `subscriptions/listen` instead.
+#[utoipa::path(get, path = "/mcp/{agent}", tag = "mcp", params(("agent" = String, Path),
+    ("MCP-Protocol-Version" = Option<String>, Header)),
+    responses((status = 200, body = String, content_type = "text/event-stream")))]
+pub(super) async fn listen(
+    State(state): State<ApiState>,
+    McpCaller(caller): McpCaller,
+    Extension(place): Extension<RequestPermit>,
+    Path(agent): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    access::check_origin(&state.app.config, &headers)?;
+    access::check_accepts(&headers, "text/event-stream")?;
+    if era::of_stream(&headers)?.is_modern() {
+        let detail = "this revision has no such stream; send `subscriptions/listen`";
+        let status = StatusCode::METHOD_NOT_ALLOWED;
+        return Err(Problem::new(status, "method_not_allowed", detail));
+    }
+    let tools = client_tools::of(&state.app, &caller.principal, &agent).await?;
+    let client = Client {
+        state,
+        principal: caller.principal,
+        tools: Arc::new(tools),
+        place,
+    };
+    client.listen_for_all()
+}
+
+/// A caller, and the tools that they have at an agent.
+#[derive(Clone)]
+struct Client {
+    state: ApiState,
+    principal: Principal,
+    tools: Arc<ClientTools>,
+    place: RequestPermit,
+}
+
+/// One request of a client.
+struct RpcRequest<'a> {
+    id: &'a RawValue,
+    method: &'a str,
+    params: &'a str,
+    meta: Meta<'a>,
+    era: Era,
+    /// The client takes an event stream as the answer.
+    streams: bool,
+}
+
+impl Client {
+    async fn answer(&self, headers: &HeaderMap, body: Bytes) -> Response {
+        let shape = match message::read(&body) {
+            Ok(shape) => shape,
+            Err(error) => return error.response(None, StatusCode::BAD_REQUEST),
+        };
+        match shape {
+            Shape::One(message) => self.answer_one(headers, &message).await,
+            Shape::Batch(_) if !era::takes_batches(headers) => {
+                let why = "batches are no part of this revision; send one message";
+                RpcError::invalid_request(why).response(None, StatusCode::BAD_REQUEST)
+            }
+            Shape::Batch(messages) if messages.is_empty() || messages.len() > MAX_BATCH => {
+                let why = format!("a batch has 1 to {MAX_BATCH} messages");
+                RpcError::invalid_request(why).response(None, StatusCode::BAD_REQUEST)
+            }
+            Shape::Batch(messages) => self.answer_batch(headers, messages).await,
+        }
+    }
+
+    /// One after the other; none of them is answered with a stream.
+    async fn answer_batch(&self, headers: &HeaderMap, messages: Vec<&RawValue>) -> Response {
+        let mut answers = Vec::new();
+        for message in messages {
+            let message = match message::read_one(message.get()) {
+                Ok(message) => message,
+                Err(error) => {
+                    answers.push(error.json(None));
+                    continue;
+                }
+            };
+            let Some(id) = message.id else {
+                self.note(&message);
+                continue;
+            };
+            // Each of them counts as a request of its own.
+            let counted = self.state.limits.count(&self.principal);
+            let answer = match (counted, era::of(headers, &message)) {
+                (Err(problem), _) => Err(Failure::Http(problem)),
+                (_, Err(error)) => Err(error.into()),
+                (Ok(_), Ok((era, meta))) => {
+                    let request = message.request(id, era, meta, false);
+                    self.result_of(&request).await
+                }
+            };
+            answers.push(match answer {
+                Ok(result) => message::result_json(id, &result),
+                Err(failure) => failure.into_rpc().json(Some(id)),
+            });
+        }
+        if answers.is_empty() {
+            return StatusCode::ACCEPTED.into_response();
+        }
+        json_response(StatusCode::OK, format!("[{}]", answers.join(",")))
+    }
+
+    async fn answer_one(&self, headers: &HeaderMap, message: &Message<'_>) -> Response {
+        let Some(id) = message.id else {
+            return match era::of_notification(headers) {
+                Ok(()) => {
+                    self.note(message);
+                    StatusCode::ACCEPTED.into_response()
+                }
+                Err(error) => error.response(None, StatusCode::BAD_REQUEST),
+            };
+        };
+        if message.is_response() {
+            // The server asks the client nothing that could be answered here.
+            return StatusCode::ACCEPTED.into_response();
+        }
+        let (era, meta) = match era::of(headers, message) {
+            Ok(found) => found,
+            Err(error) => {
+                let status = error.status;
+                return error.response(Some(id), status);
+            }
+        };
+        let streams = access::accepts(headers, "text/event-stream");
+        let request = message.request(id, era, meta, streams);
+        let answered = match request.method {
+            "tools/call" => self.call(&request).await,
+            "subscriptions/listen" if era.is_modern() => self.subscribe(&request),
+            _ => self
+                .result_of(&request)
+                .await
+                .map(|result| json_response(StatusCode::OK, message::result_json(id, &result))),
+        };
+        match answered {
+            Ok(response) => response,
+            Err(Failure::Http(problem)) => problem.into_response(),
+            Err(Failure::Rpc(error)) => {
+                let status = if era.is_modern() {
+                    error.status
+                } else {
+                    StatusCode::OK
+                };
+                error.response(Some(id), status)
+            }
+        }
+    }
+
+    /// A notification of the client.
+    fn note(&self, message: &Message<'_>) {
+        if message.method.as_deref() != Some("notifications/cancelled") {
+            return;
+        }
+        if let Some(id) = message.cancelled_request() {
+            let agent = self.tools.toolbox.agent();
+            client_tools::cancel(&self.state.app, &self.principal, agent, id.get());
+        }
+    }
+
+    /// The result of a request that is answered at once, as JSON.
+    async fn result_of(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
+        match (request.method, request.era) {
+            ("initialize", Era::Legacy(_)) => self.initialize(request),
+            ("ping", Era::Legacy(_)) => Ok("{}".to_owned()),
+            ("server/discover", Era::Modern) => Ok(self.discover()),
+            ("tools/list", _) => self.list_tools(request),
+            ("tools/call", _) => self.call_at_once(request).await,
+            ("prompts/list", _) => self.list_prompts(request),
+            ("prompts/get", _) => self.prompt(request).await,
+            ("completion/complete", _) => self.complete(request).await,
+            ("tasks/get", Era::Modern) => self.task(request).await,
+            ("tasks/cancel", Era::Modern) => self.cancel_task(request).await,
+            ("tasks/update", Era::Modern) => self.update_task(request).await,
+            (method, _) => Err(RpcError::method_not_found(method).into()),
+        }
+    }
+
+    fn initialize(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
+        let version = era::negotiate(request.params)?;
+        let mut result = json!({
+            "protocolVersion": version,
+            "capabilities": {
+                "tools": { "listChanged": true },
+                "prompts": { "listChanged": true },
+                "completions": {},
+            },
+            "serverInfo": self.server_info(),
+        });
+        if let Some(text) = self.instructions() {
+            result["instructions"] = text.into();
+        }
+        Ok(result.to_string())
+    }
+
+    fn discover(&self) -> String {
+        let mut result = json!({
+            "resultType": "complete",
+            "supportedVersions": era::SUPPORTED,
+            "capabilities": {
+                "tools": { "listChanged": true },
+                "prompts": { "listChanged": true },
+                "completions": {},
+                "extensions": { tasks::EXTENSION: {} },
+            },
+            "ttlMs": era::TTL_MS,
+            "cacheScope": "private",
+            "_meta": { "io.modelcontextprotocol/serverInfo": self.server_info() },
+        });
+        if let Some(text) = self.instructions() {
+            result["instructions"] = text.into();
+        }
+        result.to_string()
+    }
+
+    fn server_info(&self) -> serde_json::Value {
+        let metadata = &self.tools.pack.metadata;
+        json!({
+            "name": metadata.id,
+            "title": metadata.display_name,
+            "version": env!("CARGO_PKG_VERSION"),
+        })
+    }
+
+    fn instructions(&self) -> Option<&str> {
+        let text = self.tools.pack.metadata.description.trim();
+        (!text.is_empty()).then_some(text)
+    }
+}
+
+fn json_response(status: StatusCode, body: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}

@@ -1,0 +1,265 @@
+//! `tools/call`: one call through the gate. The server's result is passed on as it came. A client that gave a progress
+//! token and takes an event stream hears of progress before the answer.
+
+use axum::response::{Response, sse::Event};
+use futures_util::{FutureExt, Stream, future::BoxFuture, stream};
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json, value::RawValue};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use super::{
+    Client, RpcRequest,
+    era::Era,
+    json_response,
+    message::{self, Failure, RpcError},
+    tasks,
+};
+use crate::{
+    api::{events, limits::WaitingCall},
+    app::{
+        chat::flows,
+        tools::{
+            approvals::{client_calls::ClientCall, time_of},
+            client_tools::{OpenCall, ToolAnswer, ToolRequest, Unavailable},
+        },
+    },
+    domain::message::{CallStatus, ToolResult},
+};
+
+type Report = crate::app::tools::client_tools::Progress;
+
+#[derive(Deserialize)]
+struct CallParams<'a> {
+    name: String,
+    #[serde(borrow, default)]
+    arguments: Option<&'a RawValue>,
+}
+
+/// A call that owns what it needs, so that it can go on while its answer is streamed.
+struct OwnedCall {
+    client: Client,
+    id: Box<RawValue>,
+    name: String,
+    arguments: String,
+    era: Era,
+    takes_tasks: bool,
+    open: OpenCall,
+    _waiting: WaitingCall,
+}
+
+impl Client {
+    /// A call with its response, which may be a stream.
+    pub(super) async fn call(&self, request: &RpcRequest<'_>) -> Result<Response, Failure> {
+        let token = request.meta.progress.filter(|_| request.streams);
+        let call = self.owned_call(request)?;
+        let Some(token) = token else {
+            let (progress, _) = mpsc::unbounded_channel();
+            let result = call.run(progress).await?;
+            let answer = message::result_json(request.id, &result);
+            return Ok(json_response(StatusCode::OK, answer));
+        };
+        let (progress, reports) = mpsc::unbounded_channel();
+        let token = token.to_owned();
+        let id = call.id.clone();
+        let work = async move {
+            match call.run(progress).await {
+                Ok(result) => message::result_json(&id, &result),
+                Err(failure) => failure.into_rpc().json(Some(&id)),
+            }
+        };
+        Ok(events::answer(progress_then_answer(
+            work.boxed(),
+            reports,
+            token,
+        )))
+    }
+
+    /// The result of a call that is one of a batch.
+    pub(super) async fn call_at_once(&self, request: &RpcRequest<'_>) -> Result<String, Failure> {
+        let (progress, _) = mpsc::unbounded_channel();
+        self.owned_call(request)?.run(progress).await
+    }
+
+    /// Why a tool is not there. A personal server is connected by the link.
+    async fn of_unavailable(&self, unavailable: Unavailable) -> Result<RpcError, Failure> {
+        let Some(server) = unavailable.server else {
+            return Ok(RpcError::invalid_params(unavailable.text));
+        };
+        let (app, pack) = (&self.state.app, &self.tools.pack);
+        let link = flows::link(app, &self.principal, pack, &server).await?;
+        let Some(link) = link else {
+            return Ok(RpcError::invalid_params(unavailable.text));
+        };
+        let text = format!(
+            "not executed: {server} is not connected. Give the user this link, on which they enter what {server} needs: \
+             {link} Then they name the code of that page in their conversation {:?} with this agent.",
+            flows::LINKS_TITLE
+        );
+        let data = json!({ "notConnected": server, "link": link });
+        Ok(RpcError::invalid_params(text).with_data(data))
+    }
+
+    fn owned_call(&self, request: &RpcRequest<'_>) -> Result<OwnedCall, Failure> {
+        let params: CallParams = message::params(request.params)?;
+        let arguments = params.arguments.map_or("{}", RawValue::get).to_owned();
+        let waiting = self.state.limits.begin_call(&self.principal)?;
+        let agent = self.tools.toolbox.agent();
+        let open = OpenCall::begin(&self.state.app, &self.principal, agent, request.id.get());
+        // A slow server holds no place that others need.
+        self.place.release();
+        Ok(OwnedCall {
+            client: self.clone(),
+            id: request.id.to_owned(),
+            name: params.name,
+            arguments,
+            era: request.era,
+            takes_tasks: request.meta.has_extension(tasks::EXTENSION),
+            open,
+            _waiting: waiting,
+        })
+    }
+}
+
+impl OwnedCall {
+    async fn run(self, progress: UnboundedSender<Report>) -> Result<String, Failure> {
+        let Client {
+            state,
+            principal,
+            tools,
+            ..
+        } = &self.client;
+        let request = ToolRequest {
+            name: &self.name,
+            arguments: &self.arguments,
+            progress,
+            cancel: self.open.cancel.clone(),
+        };
+        let answer = tools.call(&state.app, principal, request).await?;
+        let result = match answer {
+            ToolAnswer::Result(result) => of_result(result),
+            ToolAnswer::Consent(call) if self.takes_tasks && call.is_open() => {
+                return Ok(tasks::created(&call.view));
+            }
+            ToolAnswer::Consent(call) => of_consent(*call),
+            ToolAnswer::Unavailable(unavailable) => {
+                return Err(self.client.of_unavailable(unavailable).await?.into());
+            }
+        };
+        Ok(with_result_type(result, self.era))
+    }
+}
+
+/// Reports in the server's order, and the answer after them. Dropped, the call is given up.
+fn progress_then_answer(
+    work: BoxFuture<'static, String>,
+    reports: UnboundedReceiver<Report>,
+    token: Box<RawValue>,
+) -> impl Stream<Item = Event> {
+    stream::unfold(Some((work, reports, token)), |state| async move {
+        let (mut work, mut reports, token) = state?;
+        tokio::select! {
+            biased;
+            Some(report) = reports.recv() => {
+                let event = message_event(&progress_json(&report, &token));
+                Some((event, Some((work, reports, token))))
+            }
+            answer = &mut work => Some((message_event(&answer), None)),
+        }
+    })
+}
+
+/// One message of an event stream.
+pub(super) fn message_event(json: &str) -> Event {
+    // Between two tokens of JSON a carriage return is a blank; in an event it would end a line.
+    Event::default()
+        .event("message")
+        .data(json.replace('\r', " "))
+}
+
+fn progress_json(report: &Report, token: &RawValue) -> String {
+    let mut params = json!({ "progress": report.progress });
+    if let Some(total) = report.total {
+        params["total"] = total.into();
+    }
+    if let Some(message) = &report.message {
+        params["message"] = message.as_str().into();
+    }
+    params["progressToken"] = serde_json::from_str(token.get()).unwrap_or(Value::Null);
+    message::notification_json("notifications/progress", &params)
+}
+
+/// What the server answered, or our words in its place.
+fn of_result(result: ToolResult) -> String {
+    match result.raw {
+        Some(raw) => String::from(Box::<str>::from(raw)),
+        None => text_result(
+            &result.text,
+            result.status != CallStatus::Succeeded,
+            &json!({ "chatelaine/status": result.status.as_str() }),
+        ),
+    }
+}
+
+/// A call that somebody else has, or had, to consent to.
+pub(super) fn of_consent(call: ClientCall) -> String {
+    let ClientCall { view, result } = call;
+    if let Some(raw) = result {
+        return String::from(Box::<str>::from(raw));
+    }
+    let text = if view.finished_at.is_some() {
+        format!("not executed, and the request is over: {}", view.text)
+    } else {
+        format!(
+            "not executed yet: this call waits for approval {} by {} until {}. {} Make the same call with the same \
+             arguments again to get its outcome; it is not made twice.",
+            view.code,
+            view.approvers.join(" or "),
+            time_of(view.expires_at),
+            view.link,
+        )
+    };
+    let about = json!({ "chatelaine/approval": {
+        "id": view.id,
+        "code": view.code,
+        "state": view.state,
+        "approvers": view.approvers,
+        "expiresAt": time_of(view.expires_at),
+        "link": view.link,
+    }});
+    // Not a success: a client takes that for a result with the tool's own structure.
+    text_result(&text, true, &about)
+}
+
+fn text_result(text: &str, is_error: bool, meta: &Value) -> String {
+    json!({
+        "content": [{ "type": "text", "text": text }],
+        "isError": is_error,
+        "_meta": meta,
+    })
+    .to_string()
+}
+
+/// From 2026-07-28 on each result says of which type it is.
+pub(super) fn with_result_type(result: String, era: Era) -> String {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Typed {
+        #[serde(default)]
+        result_type: Option<serde::de::IgnoredAny>,
+    }
+    let has_type =
+        || serde_json::from_str::<Typed>(&result).is_ok_and(|typed| typed.result_type.is_some());
+    if !era.is_modern() || (result.contains("resultType") && has_type()) {
+        return result;
+    }
+    let Some(rest) = result.trim_start().strip_prefix('{') else {
+        return result;
+    };
+    let comma = if rest.trim_start().starts_with('}') {
+        ""
+    } else {
+        ","
+    };
+    format!(r#"{{"resultType":"complete"{comma}{rest}"#)
+}

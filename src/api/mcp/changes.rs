@@ -1,0 +1,156 @@
+//! Changes of what a client has: looked for each second, from memory. A stream ends with its user's session.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::response::{Response, sse::Event};
+use futures_util::{Stream, StreamExt, stream};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json, value::RawValue};
+use tokio::time::Instant;
+
+use super::{
+    Client, RpcRequest,
+    call::message_event,
+    message::{self, Failure},
+};
+use crate::{
+    api::{
+        events::{self, LIFETIME, RETRY},
+        limits,
+        problem::Problem,
+    },
+    app::tools::client_tools::{self, ClientTools},
+};
+
+/// How often the tools are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What a client wants to hear of.
+#[derive(Clone, Copy, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Filter {
+    #[serde(skip_serializing_if = "is_false")]
+    tools_list_changed: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    prompts_list_changed: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature of serde")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+#[derive(Deserialize)]
+struct ListenParams {
+    notifications: Filter,
+}
+
+/// A client that listens.
+struct Listening {
+    client: Client,
+    filter: Filter,
+    known: Arc<ClientTools>,
+    /// Messages that were found at the last look.
+    ready: Vec<String>,
+    meta: Value,
+    end: Instant,
+    _open: limits::Stream,
+}
+
+impl Client {
+    /// The stream of revisions up to 2025-11-25.
+    pub(super) fn listen_for_all(self) -> Result<Response, Problem> {
+        let filter = Filter {
+            tools_list_changed: true,
+            prompts_list_changed: true,
+        };
+        let changes = self.changes(filter, Value::Null)?;
+        let hello = stream::iter([Event::default().retry(RETRY).comment("listening")]);
+        Ok(events::answer(hello.chain(changes)))
+    }
+
+    /// `subscriptions/listen` of 2026-07-28.
+    pub(super) fn subscribe(&self, request: &RpcRequest<'_>) -> Result<Response, Failure> {
+        let params: ListenParams = message::params(request.params)?;
+        let id: Value = serde_json::from_str(request.id.get()).unwrap_or_default();
+        let meta = json!({ "io.modelcontextprotocol/subscriptionId": id });
+        let accepted = json!({ "_meta": meta, "notifications": params.notifications });
+        let changes = self.clone().changes(params.notifications, meta.clone())?;
+        let hello =
+            message::notification_json("notifications/subscriptions/acknowledged", &accepted);
+        let bye = json!({ "resultType": "complete", "_meta": meta }).to_string();
+        let bye = message::result_json(&RawValue::from_string(id.to_string()).expect("JSON"), &bye);
+        let hello = stream::iter([message_event(&hello)]);
+        let bye = stream::iter([message_event(&bye)]);
+        Ok(events::answer(hello.chain(changes).chain(bye)))
+    }
+
+    fn changes(
+        self,
+        filter: Filter,
+        meta: Value,
+    ) -> Result<impl Stream<Item = Event> + use<>, Problem> {
+        let open = self.state.limits.open_stream(&self.principal)?;
+        self.place.release();
+        let accounts = &self.state.app.accounts;
+        let over = Box::pin(accounts.ended(&self.principal));
+        let listening = Listening {
+            known: self.tools.clone(),
+            client: self,
+            filter,
+            ready: Vec::new(),
+            meta,
+            end: Instant::now() + LIFETIME,
+            _open: open,
+        };
+        let events = stream::unfold(listening, |mut listening| async move {
+            let message = listening.next().await?;
+            Some((message_event(&message), listening))
+        });
+        Ok(events.take_until(over))
+    }
+}
+
+impl Listening {
+    /// The next notification; `None` when the stream is over.
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            if let Some(message) = self.ready.pop() {
+                return Some(message);
+            }
+            let app = self.client.state.app.clone();
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep_until(self.end) => return None,
+                () = app.shutdown.cancelled() => return None,
+                () = app.draining.cancelled() => return None,
+            }
+            self.look().await?;
+        }
+    }
+
+    /// `None` when the agent is not the caller's any more.
+    async fn look(&mut self) -> Option<()> {
+        let Client {
+            state, principal, ..
+        } = &self.client;
+        let agent = self.known.toolbox.agent();
+        let now = client_tools::of(&state.app, principal, agent.as_str()).await;
+        let now = Arc::new(now.ok()?);
+        let changed = |kind: &str| {
+            let params = match &self.meta {
+                Value::Null => json!({}),
+                meta => json!({ "_meta": meta }),
+            };
+            message::notification_json(&format!("notifications/{kind}/list_changed"), &params)
+        };
+        if self.filter.prompts_list_changed && !now.has_same_prompts(&self.known) {
+            self.ready.push(changed("prompts"));
+        }
+        if self.filter.tools_list_changed && !now.toolbox.is_same(&self.known.toolbox) {
+            self.ready.push(changed("tools"));
+        }
+        self.known = now;
+        Some(())
+    }
+}

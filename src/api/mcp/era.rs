@@ -1,0 +1,228 @@
+//! Which revision of the protocol a request uses, and whether its headers agree with its body.
+//!
+//! Up to 2025-11-25 the version is in a header (absent: 2025-03-26). From 2026-07-28 on it is in `_meta` of each request
+//! and in the header, and `Mcp-Method` and `Mcp-Name` repeat what the body says.
+
+use std::{borrow::Cow, collections::HashMap};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderMap, HeaderValue};
+use serde::{Deserialize, de::IgnoredAny};
+use serde_json::value::RawValue;
+
+use super::message::{self, Message, RpcError};
+use crate::api::problem::Problem;
+
+const MODERN: &str = "2026-07-28";
+/// The last revision with a handshake.
+const LAST_LEGACY: &str = "2025-11-25";
+/// The only revision over this transport that knows batches, and what a request without the header uses.
+const FIRST_LEGACY: &str = "2025-03-26";
+/// The newest first.
+pub(super) const SUPPORTED: [&str; 4] = [MODERN, LAST_LEGACY, "2025-06-18", FIRST_LEGACY];
+
+const VERSION_HEADER: &str = "mcp-protocol-version";
+const METHOD_HEADER: &str = "mcp-method";
+const NAME_HEADER: &str = "mcp-name";
+
+/// For how long a client may keep a list. Calls are decided anew each time, whatever a client keeps.
+pub(super) const TTL_MS: u64 = 60_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Era {
+    /// Up to 2025-11-25.
+    Legacy(&'static str),
+    /// 2026-07-28.
+    Modern,
+}
+
+impl Era {
+    pub fn is_modern(self) -> bool {
+        self == Self::Modern
+    }
+}
+
+/// What a request says in `_meta`.
+#[derive(Deserialize, Default)]
+pub(super) struct Meta<'a> {
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
+    version: Option<Cow<'a, str>>,
+    #[serde(default, rename = "io.modelcontextprotocol/clientCapabilities")]
+    capabilities: Option<Capabilities>,
+    #[serde(borrow, default, rename = "progressToken")]
+    pub progress: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Capabilities {
+    #[serde(default)]
+    extensions: HashMap<String, IgnoredAny>,
+}
+
+impl Meta<'_> {
+    pub fn has_extension(&self, name: &str) -> bool {
+        let declared = self.capabilities.as_ref();
+        declared.is_some_and(|capabilities| capabilities.extensions.contains_key(name))
+    }
+}
+
+#[derive(Deserialize)]
+struct WithMeta<'a> {
+    #[serde(borrow, default, rename = "_meta")]
+    meta: Option<Meta<'a>>,
+}
+
+/// The era of a request. An error has the status that it is answered with.
+pub(super) fn of<'a>(
+    headers: &HeaderMap,
+    message: &Message<'a>,
+) -> Result<(Era, Meta<'a>), RpcError> {
+    let text = message.params().unwrap_or("{}");
+    let header = single(headers, VERSION_HEADER)?;
+    let method = message.method.as_deref().unwrap_or_default();
+    let must_be_modern = method == "server/discover" || header.is_some_and(|it| it >= MODERN);
+    let meta = match serde_json::from_str::<WithMeta>(text) {
+        Ok(found) => found.meta.unwrap_or_default(),
+        Err(error) => return Err(RpcError::missing_meta(format!("_meta: {error}"))),
+    };
+    let Some(version) = meta.version.as_deref() else {
+        if must_be_modern && method != "initialize" {
+            return Err(RpcError::missing_meta(
+                "`_meta` lacks io.modelcontextprotocol/protocolVersion",
+            ));
+        }
+        return Ok((Era::Legacy(legacy(header)?), meta));
+    };
+    if header != Some(version) {
+        let header = header.unwrap_or("absent");
+        let why = format!("MCP-Protocol-Version is {header}, and `_meta` says {version:?}");
+        return Err(RpcError::header_mismatch(why));
+    }
+    if version != MODERN {
+        return Err(RpcError::unsupported_version(version, &SUPPORTED));
+    }
+    if meta.capabilities.is_none() {
+        return Err(RpcError::missing_meta(
+            "`_meta` lacks io.modelcontextprotocol/clientCapabilities",
+        ));
+    }
+    check_headers(headers, method, text)?;
+    Ok((Era::Modern, meta))
+}
+
+/// A notification says its version in the header only.
+pub(super) fn of_notification(headers: &HeaderMap) -> Result<(), RpcError> {
+    match single(headers, VERSION_HEADER)? {
+        Some(MODERN) => Ok(()),
+        header => legacy(header).map(drop),
+    }
+}
+
+/// The era of a request without a body.
+pub(super) fn of_stream(headers: &HeaderMap) -> Result<Era, Problem> {
+    let unusable = |_| Problem::invalid("MCP-Protocol-Version", "is no supported version");
+    match single(headers, VERSION_HEADER).map_err(unusable)? {
+        Some(MODERN) => Ok(Era::Modern),
+        header => legacy(header).map(Era::Legacy).map_err(unusable),
+    }
+}
+
+pub(super) fn takes_batches(headers: &HeaderMap) -> bool {
+    matches!(
+        single(headers, VERSION_HEADER),
+        Ok(None | Some(FIRST_LEGACY))
+    )
+}
+
+fn legacy(header: Option<&str>) -> Result<&'static str, RpcError> {
+    let Some(header) = header else {
+        return Ok(FIRST_LEGACY);
+    };
+    let known = SUPPORTED.iter().find(|version| **version == header);
+    known
+        .copied()
+        .ok_or_else(|| RpcError::unsupported_version(header, &SUPPORTED))
+}
+
+/// The version that a handshake ends with: the client's, or the newest one that has a handshake.
+pub(super) fn negotiate(text: &str) -> Result<&'static str, RpcError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Initialize<'a> {
+        #[serde(borrow)]
+        protocol_version: Cow<'a, str>,
+    }
+    let wanted: Initialize = message::params(text)?;
+    let known = SUPPORTED[1..]
+        .iter()
+        .find(|version| **version == wanted.protocol_version);
+    Ok(known.copied().unwrap_or(LAST_LEGACY))
+}
+
+/// `Mcp-Method` and `Mcp-Name` must say what the body says: whoever forwards the request looks only at them.
+fn check_headers(headers: &HeaderMap, method: &str, text: &str) -> Result<(), RpcError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Named<'a> {
+        #[serde(borrow, default)]
+        name: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        uri: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        task_id: Option<Cow<'a, str>>,
+    }
+    match single(headers, METHOD_HEADER)? {
+        Some(sent) if sent == method => {}
+        Some(_) => return Err(RpcError::header_mismatch("Mcp-Method is not the method")),
+        None => {
+            return Err(RpcError::header_mismatch(
+                "the header Mcp-Method is missing",
+            ));
+        }
+    }
+    let needs_name = ["tools/call", "prompts/get", "resources/read"].contains(&method)
+        || method.starts_with("tasks/");
+    if !needs_name {
+        return Ok(());
+    }
+    let named: Named = message::params(text)?;
+    let expected = match method {
+        "resources/read" => named.uri,
+        "tools/call" | "prompts/get" => named.name,
+        _ => named.task_id,
+    };
+    let Some(expected) = expected else {
+        return Ok(());
+    };
+    let sent = single(headers, NAME_HEADER)?;
+    let sent = sent.ok_or_else(|| RpcError::header_mismatch("the header Mcp-Name is missing"))?;
+    if decode(sent).as_deref() == Some(&*expected) {
+        return Ok(());
+    }
+    Err(RpcError::header_mismatch(
+        "Mcp-Name is not the name in the body",
+    ))
+}
+
+/// A value that a header cannot carry travels in base64.
+fn decode(value: &str) -> Option<Cow<'_, str>> {
+    let inner = value.strip_prefix("=?base64?");
+    let Some(encoded) = inner.and_then(|inner| inner.strip_suffix("?=")) else {
+        return Some(Cow::Borrowed(value));
+    };
+    let bytes = STANDARD.decode(encoded).ok()?;
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+/// The one value of a header.
+fn single<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h str>, RpcError> {
+    let mut values = headers.get_all(name).iter();
+    let (first, second) = (values.next(), values.next());
+    if second.is_some() {
+        return Err(RpcError::header_mismatch(format!(
+            "the header {name} was sent twice"
+        )));
+    }
+    let text = first.map(HeaderValue::to_str).transpose();
+    text.map_err(|_| RpcError::header_mismatch(format!("the header {name} is not text")))
+}

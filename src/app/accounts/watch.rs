@@ -1,0 +1,145 @@
+//! What is remembered of tenants and issuers stays good for longer than a few seconds where this process looks each
+//! second whether it has changed: a caller who comes again costs no query. The rows themselves are not read, only a
+//! stamp of each.
+
+use std::{collections::HashMap, sync::Arc};
+
+use time::{Duration, OffsetDateTime};
+
+use super::Accounts;
+use crate::{
+    app::App,
+    domain::{error::Result, ids::TenantId},
+    store,
+};
+
+/// Without a successful look for this time, nothing is taken for unchanged.
+const ALIVE: Duration = Duration::seconds(3);
+/// The looks at sign-outs overlap by ten seconds. After a longer time without one, some may have been missed.
+const OVERLAP: Duration = Duration::seconds(8);
+
+/// What the last look saw.
+pub(super) struct Watched {
+    at: OffsetDateTime,
+    tenants: HashMap<TenantId, Seen>,
+    issuers: HashMap<String, Seen>,
+}
+
+/// A stamp, and the end of the look that saw it first: what was read after that has not changed since.
+#[derive(Clone)]
+struct Seen {
+    stamp: String,
+    since: OffsetDateTime,
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        Self {
+            at: OffsetDateTime::UNIX_EPOCH,
+            tenants: HashMap::new(),
+            issuers: HashMap::new(),
+        }
+    }
+}
+
+impl Watched {
+    /// Whether a tenant that was read at a time has not changed.
+    pub(super) fn covers_tenant(
+        &self,
+        id: TenantId,
+        read: OffsetDateTime,
+        now: OffsetDateTime,
+    ) -> bool {
+        now < self.at + ALIVE && self.tenants.get(&id).is_some_and(|seen| seen.since <= read)
+    }
+
+    pub(super) fn covers_issuer(
+        &self,
+        issuer: &str,
+        read: OffsetDateTime,
+        now: OffsetDateTime,
+    ) -> bool {
+        let seen = self.issuers.get(issuer);
+        now < self.at + ALIVE && seen.is_some_and(|seen| seen.since <= read)
+    }
+}
+
+/// Looks whether the tenants and issuers that are remembered have changed.
+pub async fn find_changes(app: &Arc<App>) -> Result<()> {
+    let shared = &app.accounts.shared;
+    let tenants: Vec<TenantId> = shared.tenants.iter().map(|(id, _)| *id).collect();
+    let issuers: Vec<String> = shared
+        .issuers
+        .iter()
+        .map(|(issuer, _)| (*issuer).clone())
+        .collect();
+    let mut tx = app.db.system().await?;
+    let of_tenants = store::tenants::stamps(&mut tx, &tenants).await?;
+    let of_issuers = store::issuers::stamps(&mut tx, &issuers).await?;
+    drop(tx);
+    let (now, before) = (app.clock.now(), shared.watched.load_full());
+    let seen = |stamp: Option<&String>, known: Option<&Seen>| {
+        let stamp = stamp.cloned().unwrap_or_default();
+        match known {
+            Some(known) if known.stamp == stamp => known.clone(),
+            _ => Seen { stamp, since: now },
+        }
+    };
+    let tenants = tenants.into_iter().map(|id| {
+        let seen = seen(of_tenants.get(&id), before.tenants.get(&id));
+        (id, seen)
+    });
+    let issuers = issuers.into_iter().map(|issuer| {
+        let seen = seen(of_issuers.get(&issuer), before.issuers.get(&issuer));
+        (issuer, seen)
+    });
+    let watched = Watched {
+        at: now,
+        tenants: tenants.collect(),
+        issuers: issuers.collect(),
+    };
+    let is_changed =
+        |known: Option<&Seen>, seen: &Seen| known.is_some_and(|known| known.stamp != seen.stamp);
+    let changed = watched.tenants.iter();
+    let changed = changed.filter(|(id, seen)| is_changed(before.tenants.get(id), seen));
+    let tenants: Vec<TenantId> = changed.map(|(id, _)| *id).collect();
+    let changed = watched.issuers.iter();
+    let changed = changed.filter(|(issuer, seen)| is_changed(before.issuers.get(*issuer), seen));
+    let issuers: Vec<String> = changed.map(|(issuer, _)| issuer.clone()).collect();
+    shared.watched.store(Arc::new(watched));
+    for tenant in tenants {
+        shared.tenants.invalidate(&tenant).await;
+    }
+    // Tokens of an issuer that has changed are checked again.
+    if !issuers.is_empty() {
+        shared.tokens.invalidate_all();
+    }
+    for issuer in issuers {
+        shared.issuers.invalidate(&issuer).await;
+    }
+    Ok(())
+}
+
+impl Accounts {
+    /// The sessions that ended were looked for, and what was found is known here.
+    pub fn sessions_were_checked(&self) {
+        let now = self.shared.clock.now();
+        let mut checked = self.shared.sessions_checked();
+        if now > *checked + OVERLAP {
+            self.shared.sign_outs.invalidate_all();
+        }
+        *checked = now;
+    }
+}
+
+impl super::Shared {
+    fn sessions_checked(&self) -> std::sync::MutexGuard<'_, OffsetDateTime> {
+        let checked = self.sessions_checked.lock();
+        checked.unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Whether this process knows of every session that ended more than a few seconds ago.
+    pub(super) fn knows_ended_sessions(&self) -> bool {
+        self.clock.now() < *self.sessions_checked() + ALIVE
+    }
+}
