@@ -10,6 +10,8 @@ function decide({ messages }) {
   const last = messages.at(-1);
   const said = typeof last.content === 'string' ? last.content : (last.content ?? []).map((part) => part.text ?? '').join('');
   if (last.role === 'tool') {
+    const code = /waiting for approval (\w+)/.exec(said)?.[1];
+    if (code) return { text: `I have prepared the payment. It waits for approval under the code **${code}**.` };
     const { rate } = said.startsWith('{') ? JSON.parse(said) : {};
     return { text: rate ? `One euro is **${rate}** dollars.` : `The tool says: ${said}` };
   }

@@ -26,7 +26,19 @@ const PAGES = [
   ['admin/health', 'This replica'],
 ];
 
-let [stage, conversation] = [];
+let [stage, conversation, connectPage] = [];
+
+/** A page for a credential, as a client gets it that keeps what is typed. */
+async function askForPage() {
+  const token = await stage.token('finance');
+  const messages = [];
+  for (const content of ['/connect', 'notes']) {
+    messages.push({ role: 'user', content });
+    const { choices } = await stage.call(token, 'POST', '/v1/chat/completions', { model: 'bank', messages });
+    messages.push(choices[0].message);
+  }
+  return new URL(/http\S+\/connect\/\S+/.exec(messages.at(-1).content)[0]).pathname;
+}
 before(async () => {
   stage = await startStage();
   const fred = await stage.signIn('Fred, finance');
@@ -39,6 +51,7 @@ before(async () => {
   await fred.keyboard.press('Enter');
   await fred.getByRole('button', { name: 'Take back' }).waitFor();
   conversation = new URL(fred.url()).hash;
+  connectPage = await askForPage();
   await fred.context().close();
 });
 after(() => stage?.stop());
@@ -71,6 +84,13 @@ for (const { name, ...way } of WAYS) {
     await checkWidth(fred, `${name}-chat`);
     await fred.getByRole('button', { name: 'More about this conversation' }).click();
     await check(fred, `${name}-chat-menu`);
+    await fred.goto(`${stage.origin}${connectPage}`);
+    await fred.getByText('Bank asks for this because you typed /connect').waitFor();
+    await check(fred, `${name}-connect`);
+    await checkWidth(fred, `${name}-connect`);
+    await fred.goto(`${stage.origin}/connect/nothing`);
+    await fred.getByText('Type /connect in your chat for a new one.').waitFor();
+    await check(fred, `${name}-connect-gone`);
     await fred.context().close();
   });
 }
