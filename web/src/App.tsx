@@ -7,6 +7,7 @@ import { ConnectionsPage } from './connections/ConnectionsPage';
 import { Brand } from './parts/Brand';
 import { LanguageChoice } from './parts/LanguageChoice';
 import { Outcomes } from './parts/Outcomes';
+import { OwnUsage } from './parts/OwnUsage';
 import { Loading } from './parts/parts';
 import { href, type Page, useRoute } from './router';
 import { SignIn } from './signin/SignIn';
@@ -82,6 +83,7 @@ function Account() {
       <button type="button" className="quiet" popoverTarget="account"><UserRound size={18} /><span className="name">{me.name}</span></button>
       <div id="account" popover="auto" className="menu">
         <p><b>{me.name}</b><br /><span className="muted">{me.user}</span></p>
+        <OwnUsage />
         <LanguageChoice />
         <button type="button" onClick={signOut}>{say('signout')}</button>
       </div>

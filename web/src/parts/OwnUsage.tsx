@@ -1,0 +1,15 @@
+import { useMe } from '../signin/session';
+import { useTexts } from '../texts/texts';
+
+/** What the user has used of a limit today, as it was at the sign-in. Without a limit there is nothing to say. */
+export function OwnUsage() {
+  const { say, language } = useTexts();
+  const { usage } = useMe();
+  const lines = [
+    { name: say('usage.runs'), used: usage.runs, limit: usage.runs_limit },
+    { name: say('usage.tokens'), used: usage.tokens, limit: usage.tokens_limit },
+  ].filter(({ limit }) => limit != null);
+  return lines.map(({ name, used, limit }) => (
+    <p key={name} className="muted">{name}: {used.toLocaleString(language)} / {limit?.toLocaleString(language)}</p>
+  ));
+}
