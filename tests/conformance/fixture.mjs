@@ -40,6 +40,7 @@ const tools = {
       return [text("done")];
     },
   },
+  test_streaming_elicitation: { call: () => [text("asked nothing")] },
   test_logging_tool: { call: () => [text("logged nothing")] },
   json_schema_2020_12_tool: {
     description: "Tool with JSON Schema 2020-12 features",
