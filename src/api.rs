@@ -10,6 +10,8 @@
 mod a2a;
 mod admin;
 mod agents;
+mod agui;
+mod aisdk;
 mod approvals;
 mod connect;
 mod connections;
@@ -36,6 +38,7 @@ mod server;
 mod sign_in;
 mod skills;
 mod sockets;
+mod turn;
 mod web;
 
 use std::sync::Arc;
@@ -160,6 +163,12 @@ fn v1() -> OpenApiRouter<ApiState> {
         .routes(routes!(openai::models))
         .routes(routes!(openai::model))
         .routes(routes!(openai::chat))
+        .routes(routes!(openai::responses::create))
+        .routes(routes!(openai::responses::get, openai::responses::delete))
+        .routes(routes!(openai::responses::cancel))
+        .routes(routes!(aisdk::chat))
+        .routes(routes!(aisdk::resume))
+        .routes(routes!(agui::run))
         .routes(routes!(secrets::list))
         .routes(routes!(secrets::put, secrets::remove))
         .merge(administration())

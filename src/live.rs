@@ -4,7 +4,7 @@
 //! ([`LiveEvent::Missed`]), which are the truth. Another replica's news arrives as a look, too.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -12,7 +12,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::domain::{
     event::{Event, Transient},
-    ids::{ConversationId, TenantId},
+    ids::{ConversationId, RunId, TenantId},
 };
 
 /// The number of events that a slow listener may be behind before it must read the rows again.
@@ -33,33 +33,65 @@ pub enum LiveEvent {
 
 type Key = (TenantId, ConversationId);
 
+/// The text of a step that is under way, for listeners that come later.
+struct StepText {
+    run: RunId,
+    follows: i64,
+    text: String,
+}
+
+#[derive(Default)]
+struct Channels {
+    senders: HashMap<Key, broadcast::Sender<LiveEvent>>,
+    steps: HashMap<Key, StepText>,
+}
+
 /// The listeners of this process. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Live {
-    channels: Arc<Mutex<HashMap<Key, broadcast::Sender<LiveEvent>>>>,
+    channels: Arc<Mutex<Channels>>,
     /// The listeners that wait for a change of an approval, by tenant.
     approvals: Arc<Mutex<HashMap<TenantId, watch::Sender<()>>>>,
 }
 
 /// The receiving end of a listener. Dropping it ends the subscription.
 pub struct Listener {
+    /// What was said of the step under way before the subscription.
+    earlier: VecDeque<LiveEvent>,
     receiver: broadcast::Receiver<LiveEvent>,
 }
 
 impl Live {
-    /// Subscribes to a conversation. Subscribe first and read the rows afterwards; then no event is lost.
+    /// Subscribes to a conversation. Subscribe first and read the rows afterwards; then no event is lost. A step that
+    /// is under way is said again from its beginning.
     pub fn listen(&self, tenant: TenantId, conversation: ConversationId) -> Listener {
         let mut channels = self.channels();
+        let key = (tenant, conversation);
+        let earlier = channels.steps.get(&key).map(StepText::events);
         let sender = channels
-            .entry((tenant, conversation))
+            .senders
+            .entry(key)
             .or_insert_with(|| broadcast::channel(BACKLOG).0);
         Listener {
+            earlier: earlier.into_iter().flatten().collect(),
             receiver: sender.subscribe(),
         }
     }
 
     pub fn durable(&self, tenant: TenantId, conversation: ConversationId, event: Event) {
-        self.send((tenant, conversation), LiveEvent::Durable(Arc::new(event)));
+        let (key, mut channels) = ((tenant, conversation), self.channels());
+        if channels.steps.get(&key).map(|step| step.run) == event.worker() {
+            channels.steps.remove(&key);
+        }
+        channels.send(&key, LiveEvent::Durable(Arc::new(event)));
+    }
+
+    /// Forgets what was said of a run's step. Its worker works on it no longer.
+    pub fn forget_step(&self, (tenant, conversation): (TenantId, ConversationId), run: RunId) {
+        let (key, mut channels) = ((tenant, conversation), self.channels());
+        if channels.steps.get(&key).is_some_and(|step| step.run == run) {
+            channels.steps.remove(&key);
+        }
     }
 
     pub fn transient(
@@ -68,24 +100,26 @@ impl Live {
         follows: i64,
         event: Transient,
     ) {
+        let (key, mut channels) = ((tenant, conversation), self.channels());
+        channels.note_step(key, follows, &event);
         let event = Arc::new(event);
-        self.send(
-            (tenant, conversation),
-            LiveEvent::Transient { follows, event },
-        );
+        channels.send(&key, LiveEvent::Transient { follows, event });
     }
 
     /// Tells the listeners of a conversation that its rows have changed elsewhere.
     pub fn look(&self, tenant: TenantId, conversation: ConversationId) {
-        self.send((tenant, conversation), LiveEvent::Look);
+        self.channels()
+            .send(&(tenant, conversation), LiveEvent::Look);
     }
 
     /// The conversations that have listeners. The call also forgets conversations whose last listener has
     /// left; it is made once a second.
     pub fn listened_conversations(&self) -> Vec<(TenantId, ConversationId)> {
         let mut channels = self.channels();
-        channels.retain(|_, sender| sender.receiver_count() > 0);
-        channels.keys().copied().collect()
+        channels
+            .senders
+            .retain(|_, sender| sender.receiver_count() > 0);
+        channels.senders.keys().copied().collect()
     }
 
     /// A receiver that is marked as changed when an approval of the tenant changes. Subscribe first, then
@@ -123,21 +157,61 @@ impl Live {
         watched.keys().copied().collect()
     }
 
-    fn send(&self, key: Key, heard: LiveEvent) {
-        if let Some(sender) = self.channels().get(&key) {
+    fn channels(&self) -> MutexGuard<'_, Channels> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Channels {
+    fn send(&self, key: &Key, heard: LiveEvent) {
+        if let Some(sender) = self.senders.get(key) {
             // An error means that the last listener is just leaving.
             let _ = sender.send(heard);
         }
     }
 
-    fn channels(&self) -> MutexGuard<'_, HashMap<Key, broadcast::Sender<LiveEvent>>> {
-        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    fn note_step(&mut self, key: Key, follows: i64, event: &Transient) {
+        match event {
+            Transient::Delta { run_id, text } => {
+                let begun = || StepText {
+                    run: *run_id,
+                    follows,
+                    text: String::new(),
+                };
+                let step = self.steps.entry(key).or_insert_with(begun);
+                if (step.run, step.follows) != (*run_id, follows) {
+                    *step = begun();
+                }
+                step.text.push_str(text);
+            }
+            Transient::Reset { .. } => _ = self.steps.remove(&key),
+            _ => {}
+        }
+    }
+}
+
+impl StepText {
+    /// The step from its beginning. A listener may have shown some of it before it came back.
+    fn events(&self) -> [LiveEvent; 2] {
+        let (run_id, follows) = (self.run, self.follows);
+        let text = self.text.clone();
+        [
+            Transient::Reset { run_id },
+            Transient::Delta { run_id, text },
+        ]
+        .map(|event| LiveEvent::Transient {
+            follows,
+            event: Arc::new(event),
+        })
     }
 }
 
 impl Listener {
     /// The next event; waits until there is one.
     pub async fn next(&mut self) -> LiveEvent {
+        if let Some(earlier) = self.earlier.pop_front() {
+            return earlier;
+        }
         match self.receiver.recv().await {
             Ok(heard) => heard,
             Err(broadcast::error::RecvError::Lagged(_)) => LiveEvent::Missed,

@@ -5,13 +5,13 @@
 //! sends the request again would ask twice.
 
 mod answer;
-mod answer_text;
 mod content;
-mod limiter;
 mod request;
+pub(super) mod responses;
 mod side;
-mod turn;
 mod wire;
+
+pub(super) use self::{content::content, request::check_question};
 
 use std::sync::Arc;
 
@@ -24,7 +24,6 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use self::{
     request::ChatRequest,
-    turn::Turn,
     wire::{Completion, CompletionInfo, Model, ModelList},
 };
 use super::{
@@ -33,12 +32,13 @@ use super::{
     limits::{self, RequestPermit},
     problem::Problem,
     request_key::Keyed,
+    turn::{AnswerOptions, AnswerStyle, OnDisconnect, Turn},
 };
 use crate::app::{
     self, App,
     chat::{
         completions,
-        transcript::{ClientQuestion, Transcript},
+        transcript::{ClientQuestion, QuestionPlace, Transcript},
     },
 };
 
@@ -90,8 +90,17 @@ pub(super) async fn chat(
         chat: caller.0.conversation_key.clone(),
         transcript,
         key,
+        place: QuestionPlace::Transcript,
+        is_resumable: false,
+        response: None,
     };
-    let turn = Turn::begin(&door.app, &caller.0, question, request.limiter(), open).await;
+    let options = AnswerOptions {
+        style: AnswerStyle::Text(caller.0.chat.tool_calls),
+        limiter: request.limiter(),
+        on_disconnect: OnDisconnect::of(&caller.0),
+        open,
+    };
+    let turn = Turn::begin(&door.app, caller.principal(), question, options).await;
     let turn = turn.map_err(|problem| no_model(problem, &request.model))?;
     permit.release();
     let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
@@ -102,11 +111,21 @@ pub(super) async fn chat(
         let answer = answer::complete(turn, head).await;
         axum::Json(answer.map_err(Problem::begun)?).into_response()
     };
-    let ignored = request.ignored().join(", ");
+    add_headers(&mut response, conversation, run, &request.ignored());
+    Ok(response)
+}
+
+/// Names the conversation, the run and the parameters that change nothing here.
+pub(super) fn add_headers(
+    response: &mut Response,
+    conversation: String,
+    run: String,
+    ignored: &[&str],
+) {
     let about = [
         ("x-conversation-id", conversation),
         ("x-run-id", run),
-        ("x-ignored-parameters", ignored),
+        ("x-ignored-parameters", ignored.join(", ")),
     ];
     for (name, value) in about.into_iter().filter(|(_, value)| !value.is_empty()) {
         let value = HeaderValue::from_str(&value).expect("ids and names are header values");
@@ -114,7 +133,6 @@ pub(super) async fn chat(
             .headers_mut()
             .insert(HeaderName::from_static(name), value);
     }
-    Ok(response)
 }
 
 async fn answer_side_request(

@@ -125,8 +125,9 @@ impl ErrorFormat {
     /// By path, so that errors that no handler saw (a body too large, too many requests) have the right
     /// format too.
     pub fn of(path: &str) -> Self {
-        let openai = ["/v1/chat/", "/v1/models/"];
-        let known = path == "/v1/models" || openai.iter().any(|prefix| path.starts_with(prefix));
+        let openai = ["/v1/chat/", "/v1/models/", "/v1/responses/"];
+        let whole = ["/v1/models", "/v1/responses"];
+        let known = whole.contains(&path) || openai.iter().any(|prefix| path.starts_with(prefix));
         let plain = path.strip_prefix("/v1").unwrap_or(path);
         let registry = ["/runs", "/mcp-servers"];
         let registry = registry.iter().any(|route| {

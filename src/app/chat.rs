@@ -10,6 +10,7 @@ pub mod menu;
 pub mod prompt_answers;
 pub mod prompts;
 pub mod resources;
+pub mod responses;
 mod titles;
 mod tool_search;
 pub mod transcript;

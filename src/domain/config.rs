@@ -168,7 +168,7 @@ settings! {
     run_wait: Duration = seconds("CHATELAINE_RUN_WAIT_SECONDS", "600"),
         "whoever starts a run in mode `sync` waits for its end this long at most";
     retry_grace: Duration = seconds("CHATELAINE_RETRY_GRACE_SECONDS", "10"),
-        "a client that waits for a whole answer and loses its connection may send the request again for this long before its run is stopped";
+        "a client that loses its connection may come back for this long before its run is stopped: one that waits for a whole answer, or that speaks the AI SDK's protocol or AG-UI";
     run_depth: u32 = number("CHATELAINE_RUN_DEPTH", "5"),
         "generations of runs that agents may start below a first one";
     run_children: u32 = number("CHATELAINE_RUN_CHILDREN", "20"),

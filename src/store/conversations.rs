@@ -162,6 +162,17 @@ pub async fn awaits_answer(tx: &mut Tx, id: ConversationId) -> Result<bool> {
     Ok(awaits)
 }
 
+/// The last event that the client of a conversation was told of.
+pub async fn told_event(tx: &mut Tx, id: ConversationId) -> Result<i64> {
+    let told = sqlx::query_scalar!(
+        r#"select coalesce(told_event, last_event) as "told!" from conversations
+           where tenant_id = $1 and id = $2"#,
+        tx.tenant()?.0,
+        id.0,
+    );
+    Ok(told.fetch_one(tx.conn()).await?)
+}
+
 /// Sets the key by which a frontend finds a conversation next time, and the last event that the frontend
 /// received. With `only_if_last`, only while that event is the last one.
 pub async fn set_external_key(

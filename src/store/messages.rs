@@ -127,10 +127,10 @@ pub async fn import(
            update conversations
            set last_seq = last_seq + cardinality($3::uuid[]), last_event = last_event + cardinality($3::uuid[])
            where tenant_id = $1 and id = $2
-           returning last_seq - cardinality($3::uuid[]) as seq, last_event - cardinality($3::uuid[]) as event
+           returning last_seq - cardinality($3::uuid[]) as seq, last_event - cardinality($3::uuid[]) as event, last_run
          ), message as (
            insert into messages (tenant_id, id, conversation_id, seq, run_ordinal, role, parts, for_model)
-           select $1, id, $2, seq + place, 0, role, parts::json, true from given, counted
+           select $1, id, $2, seq + place, last_run, role, parts::json, true from given, counted
          )
          insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
          select $1, given.event, $2, counted.event + place, 'message', id from given, counted",
@@ -144,6 +144,30 @@ pub async fn import(
     .execute(tx.conn())
     .await?;
     Ok(())
+}
+
+/// What a model may read of a conversation up to the end of a run: the last `most` messages, oldest first.
+pub async fn until(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    run: RunId,
+    most: usize,
+) -> Result<Vec<(Role, Vec<Part>)>> {
+    let rows = sqlx::query!(
+        r#"select m.role, m.parts as "parts: Json<Vec<Part>>" from messages m
+           where m.tenant_id = $1 and m.conversation_id = $2 and m.for_model
+             and m.run_ordinal <= (select ordinal from runs where tenant_id = $1 and id = $3)
+           order by m.run_ordinal desc, m.seq desc limit $4"#,
+        tx.tenant()?.0,
+        conversation.0,
+        run.0,
+        i64::try_from(most).unwrap_or(i64::MAX),
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    let said = rows.into_iter().rev();
+    said.map(|row| Ok((parse_role(&row.role)?, row.parts.0)))
+        .collect()
 }
 
 /// Number of the event that announced the first message of a run.

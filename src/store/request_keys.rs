@@ -37,14 +37,17 @@ pub async fn repeat(
     }))
 }
 
-/// How often the request that began a run was sent again.
+/// How often a client came back to a run: by sending its request again, or by the id of its chat.
 pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
     let repeats = sqlx::query_scalar!(
-        "select repeats from request_keys where tenant_id = $1 and run_id = $2",
+        r#"select coalesce(sum(repeats), 0)::int as "repeats!" from (
+             select repeats from request_keys where tenant_id = $1 and run_id = $2
+             union all select repeats from client_chats where tenant_id = $1 and run_id = $2
+           ) of_run"#,
         tx.tenant()?.0,
         run.0,
     );
-    Ok(repeats.fetch_optional(tx.conn()).await?.unwrap_or_default())
+    Ok(repeats.fetch_one(tx.conn()).await?)
 }
 
 /// Records what a request began; `false` when a request with the same key came first. Deletes the user's

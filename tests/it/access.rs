@@ -554,6 +554,51 @@ fn table() -> Vec<Row> {
             chat,
             [401, 403, 200, 404, 200, 403, 200],
         ),
+        (
+            post(),
+            "/v1/responses",
+            || json!({ "model": "office", "input": "hi" }),
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/responses/{id}",
+            none,
+            [401, 404, 404, 404, 404, 403, 404],
+        ), // it is none
+        (
+            delete(),
+            "/v1/responses/{id}",
+            none,
+            [401, 404, 404, 404, 404, 403, 404],
+        ),
+        (
+            post(),
+            "/v1/responses/{id}/cancel",
+            || json!({}),
+            [401, 404, 404, 404, 404, 403, 404],
+        ),
+        (
+            post(),
+            "/v1/ui/chat",
+            || json!({ "id": "one", "agent": "office", "message": { "role": "user", "parts": [{ "type": "text", "text": "hi" }] } }),
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/ui/chat/{id}/stream",
+            none,
+            [401, 204, 204, 204, 204, 403, 204],
+        ), // nothing is under way
+        (
+            post(),
+            "/v1/agui/{agent}",
+            || {
+                let message = json!({ "id": "m", "role": "user", "content": "hi" });
+                json!({ "threadId": "one", "runId": "one", "messages": [message] })
+            },
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
     ]
 }
 
@@ -720,7 +765,8 @@ async fn ask(caller: &Client, method: &Method, path: &str, body: Value) -> Answe
 
 fn says_why(path: &str, answer: &Answer) {
     let body = answer.json();
-    if path.starts_with("/v1/models") || path.starts_with("/v1/chat") {
+    let openai = ["/v1/models", "/v1/chat", "/v1/responses"];
+    if openai.iter().any(|route| path.starts_with(route)) {
         assert_eq!(answer.header("content-type"), "application/json");
         assert!(
             body["error"]["message"].is_string() && body["error"]["code"].is_string(),

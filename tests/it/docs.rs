@@ -60,6 +60,7 @@ run_pages! {
     the_page_for_users_works "docs/users.md";
     the_page_for_operators_works "docs/operators.md";
     the_page_for_frontends_works "docs/frontends.md";
+    the_page_on_protocols_works "docs/frontends/protocols.md";
     the_page_on_administration_works "docs/administration.md";
     the_page_on_approvals_works "docs/approvals.md";
     the_page_on_credentials_works "docs/credentials.md";

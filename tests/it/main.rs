@@ -38,6 +38,7 @@ mod resources; // what tool results link to
 mod rls; // one tenant never sees another
 mod runs; // what programs and agents start
 mod skills; // named shortcuts to a tool
+mod streams; // the streams of the AI SDK and of AG-UI
 mod torture; // processes killed, frozen and cut off while people decide
 mod turn; // a message answered
 mod vault; // sealing and opening

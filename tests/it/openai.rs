@@ -1,9 +1,11 @@
 //! The door for unchanged OpenAI clients: their wire, and what it cannot say.
 
 mod clients; // what clients send as they come
+mod node; // the official client for Node, and the AI SDK
 mod python; // the official client
 mod refusals; // what is refused, in OpenAI's shape
 mod repeats; // requests that are sent again
+mod responses; // the Responses API
 mod steps; // from steps, tools and commands to one text
 mod transactions; // how many a run begins
 

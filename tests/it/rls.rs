@@ -90,6 +90,16 @@ const ROWS: &[(&str, &str)] = &[
         "insert into request_keys (tenant_id, id, user_id, key, digest, conversation_id) values ($1, $1, $2, 'k', '', $1)",
     ),
     (
+        "responses",
+        "insert into responses (tenant_id, id, conversation_id, first_event, settings)
+         values ($1, $1, $1, 0, json_build_object('instructions', $2::text))",
+    ),
+    (
+        "client_chats",
+        "insert into client_chats (tenant_id, id, user_id, chat, conversation_id, run_id, first_event)
+         values ($1, $1, $2, 'ui:one', $1, $1, 0)",
+    ),
+    (
         "resource_links",
         "insert into resource_links (tenant_id, id, conversation_id, server, tool, uri)
          values ($1, $1, $1, 'bank', 'get_statement', $2)",

@@ -9,6 +9,7 @@ pub mod bank; // the demo's MCP server
 pub mod client; // somebody who uses the API
 pub mod db; // a database per test
 pub mod model; // a model that says what a test tells it to
+pub mod node; // programs for Node
 pub mod notebook; // the demo's notes
 pub mod notes; // a server where everybody has a token of their own
 pub mod offer; // an agent with one scripted server

@@ -5,10 +5,13 @@ use futures_util::{StreamExt, stream};
 
 use super::{
     side::ending,
-    turn::{AnswerPart, Turn},
     wire::{Completion, CompletionInfo, Delta},
 };
-use crate::api::{events, problem::Problem};
+use crate::api::{
+    events,
+    problem::Problem,
+    turn::{AnswerPart, Piece, Turn},
+};
 
 /// The whole answer.
 pub(super) async fn complete(mut turn: Turn, head: CompletionInfo) -> Result<Completion, Problem> {
@@ -21,26 +24,20 @@ pub(super) async fn complete(mut turn: Turn, head: CompletionInfo) -> Result<Com
 /// `[DONE]`, as clients expect.
 pub(super) fn stream(turn: Turn, head: CompletionInfo, with_usage: bool) -> Response {
     let first = data(&head.chunk(Delta::role(), None));
-    let rest = stream::unfold(Some((turn, head)), move |state| async move {
-        let (mut turn, head) = state?;
-        let chunks = match turn.next().await {
-            Ok(AnswerPart::Text(text)) => {
-                let chunk = data(&head.chunk(Delta::content(&text), None));
-                return Some((stream::iter(vec![chunk]), Some((turn, head))));
+    let rest = turn.into_parts().flat_map(move |part| {
+        let chunks = match part {
+            Ok(AnswerPart::Piece(Piece::Text(text))) => {
+                vec![data(&head.chunk(Delta::content(&text), None))]
             }
+            Ok(AnswerPart::Piece(_)) => Vec::new(),
             Ok(AnswerPart::AnswerEnd(finished)) => {
                 ending(&head, finished.reason, with_usage.then_some(finished.usage))
             }
-            Err(problem) => {
-                if let Some(cause) = &problem.cause {
-                    tracing::error!(error = format!("{cause:#}"), run = %turn.run().id, "a streamed answer broke");
-                }
-                vec![data(&problem.openai())]
-            }
+            Err(problem) => vec![data(&problem.openai())],
         };
-        Some((stream::iter(chunks), None))
+        stream::iter(chunks)
     });
-    events::answer(stream::iter([first]).chain(rest.flatten()))
+    events::answer(stream::iter([first]).chain(rest))
 }
 
 pub(super) fn data(chunk: &impl serde::Serialize) -> Event {

@@ -25,7 +25,7 @@ pub(super) fn role(field: &str, role: &str) -> Result<Role, Problem> {
 
 /// Text as it is; of parts, the texts in their order. Nothing is nothing: an assistant's message that only
 /// called tools has no content.
-pub(super) fn content(field: &str, content: Option<&Value>) -> Result<String, Problem> {
+pub(in crate::api) fn content(field: &str, content: Option<&Value>) -> Result<String, Problem> {
     match content {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),

@@ -4,14 +4,12 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    content::{content, role},
-    limiter::Limiter,
-};
+use super::content::{content, role};
 use crate::{
     api::{
         extract::{MAX_TEXT, readable},
         problem::Problem,
+        turn::Limiter,
     },
     app::chat::transcript::Transcript,
     domain::message::Role,
@@ -94,38 +92,22 @@ impl ChatRequest {
         });
         let transcript = messages.collect::<Result<Transcript, Problem>>()?;
         let last = transcript.len().saturating_sub(1);
-        match transcript.last() {
-            Some((Role::User, text)) => {
-                readable(&format!("messages[{last}].content"), text, MAX_TEXT)?;
-            }
-            _ => {
-                return Err(Problem::invalid(
-                    "messages",
-                    "the last message must be one of the role `user`",
-                ));
-            }
-        }
+        check_question(
+            "messages",
+            &format!("messages[{last}].content"),
+            &transcript,
+        )?;
         Ok(transcript)
     }
 
     /// Where the answer is to end.
     pub fn limiter(&self) -> Limiter {
-        let stops = match &self.stop {
-            Some(Value::String(stop)) => vec![stop.clone()],
-            Some(Value::Array(stops)) => {
-                let texts = stops.iter().filter_map(Value::as_str);
-                texts.map(str::to_owned).take(MOST_STOPS).collect()
-            }
-            _ => Vec::new(),
-        };
-        let stops = stops.into_iter().filter(|stop| !stop.is_empty());
-        Limiter::new(stops.collect(), self.max_tokens())
+        Limiter::new(stops(self.stop.as_ref()), self.max_tokens())
     }
 
     pub fn max_tokens(&self) -> Option<u64> {
         let given = [&self.max_completion_tokens, &self.max_tokens];
-        let given = given.into_iter().flatten().filter_map(Value::as_u64);
-        given.filter(|tokens| *tokens > 0).min()
+        given.into_iter().flatten().filter_map(tokens).min()
     }
 
     /// Refuses a call that the client forces and that cannot be made. A frontend's users did not choose its tools.
@@ -135,10 +117,8 @@ impl ChatRequest {
             ("function_call", &self.function_call, &self.functions),
         ];
         for (field, choice, tools) in forced {
-            if !is_frontend && is_forced(choice.as_ref()) && is_any(tools.as_ref()) {
-                let reason = "a tool of the client cannot be called, because the agent's own tools run on the \
-                              server; leave this out";
-                return Err(Problem::invalid(field, reason));
+            if !is_frontend && is_any(tools.as_ref()) {
+                refuse_forced(field, choice.as_ref())?;
             }
         }
         Ok(())
@@ -147,20 +127,68 @@ impl ChatRequest {
     /// The parameters that change nothing here although a client may expect it.
     pub fn ignored(&self) -> Vec<&'static str> {
         let format = self.response_format.as_ref();
-        let is_text = |format: &Value| format.is_null() || format["type"] == "text";
         let one = |n: &Value| n.is_null() || n == 1;
         let ignored = [
             ("tools", is_any(self.tools.as_ref())),
             ("functions", is_any(self.functions.as_ref())),
             ("n", self.n.as_ref().is_some_and(|n| !one(n))),
-            ("response_format", format.is_some_and(|f| !is_text(f))),
+            (
+                "response_format",
+                format.is_some_and(|f| !is_text_format(f)),
+            ),
         ];
         let ignored = ignored.into_iter().filter(|(_, is_ignored)| *is_ignored);
         ignored.map(|(name, _)| name).collect()
     }
 }
 
-fn is_any(tools: Option<&Value>) -> bool {
+/// Refuses a transcript that does not end with something the user says.
+pub(in crate::api) fn check_question(
+    all: &str,
+    last: &str,
+    transcript: &Transcript,
+) -> Result<(), Problem> {
+    match transcript.last() {
+        Some((Role::User, text)) => readable(last, text, MAX_TEXT),
+        _ => {
+            let reason = "the last message must be one of the role `user`";
+            Err(Problem::invalid(all, reason))
+        }
+    }
+}
+
+/// The texts before which an answer ends: one, or a list.
+pub(super) fn stops(stop: Option<&Value>) -> Vec<String> {
+    let stops = match stop {
+        Some(Value::Array(stops)) => stops.iter().collect(),
+        stop => Vec::from_iter(stop),
+    };
+    let texts = stops.into_iter().filter_map(Value::as_str);
+    let texts = texts.filter(|stop| !stop.is_empty());
+    texts.map(str::to_owned).take(MOST_STOPS).collect()
+}
+
+/// A limit of tokens; what is none limits nothing.
+pub(super) fn tokens(limit: &Value) -> Option<u64> {
+    limit.as_u64().filter(|tokens| *tokens > 0)
+}
+
+/// Whether a format asks for text.
+pub(super) fn is_text_format(format: &Value) -> bool {
+    format.is_null() || format["type"] == "text"
+}
+
+/// Refuses to call a tool of the client.
+pub(super) fn refuse_forced(field: &str, choice: Option<&Value>) -> Result<(), Problem> {
+    if !is_forced(choice) {
+        return Ok(());
+    }
+    let reason = "a tool of the client cannot be called, because the agent's own tools run on the server; leave \
+                  this out";
+    Err(Problem::invalid(field, reason))
+}
+
+pub(super) fn is_any(tools: Option<&Value>) -> bool {
     tools
         .and_then(Value::as_array)
         .is_some_and(|tools| !tools.is_empty())

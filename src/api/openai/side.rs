@@ -12,7 +12,11 @@ use super::{
     wire::{CompletionInfo, Delta},
 };
 use crate::{
-    api::{events, limits, problem::Problem},
+    api::{
+        events, limits,
+        problem::Problem,
+        turn::{AnswerEnd, AnswerPart, Piece},
+    },
     app::chat::{completions::CompletionChunk, transcript::Transcript},
     domain::{
         error::{Error, Result},
@@ -84,6 +88,24 @@ pub(super) async fn complete(
         }
     }
     Err(Error::Unavailable("the model's answer broke off; try again".to_owned()).into())
+}
+
+/// The answer of the model as the parts of an answer, for encoders.
+pub(super) fn parts(
+    pieces: impl Stream<Item = Result<CompletionChunk>> + Send + Unpin + 'static,
+    open: limits::Stream,
+) -> impl Stream<Item = Result<AnswerPart, Problem>> + Send {
+    pieces.map(move |piece| {
+        let _open = &open;
+        Ok(match piece? {
+            CompletionChunk::Text(text) => AnswerPart::Piece(Piece::Text(text)),
+            CompletionChunk::Done { usage, is_cut } => AnswerPart::AnswerEnd(AnswerEnd {
+                usage,
+                finished_at: None,
+                reason: reason(is_cut),
+            }),
+        })
+    })
 }
 
 fn reason(is_cut: bool) -> &'static str {

@@ -76,7 +76,16 @@ pub fn work(
         transcript: Mutex::new(only_message.map(ModelTranscript::beginning)),
         run,
     };
-    Box::pin(work.finish())
+    Box::pin(async move {
+        let (live, place) = (
+            work.app.live.clone(),
+            (work.run.tenant, work.run.conversation),
+        );
+        let id = work.run.id;
+        let end = work.finish().await;
+        live.forget_step(place, id);
+        end
+    })
 }
 
 impl RunWorker {

@@ -3,10 +3,15 @@
 //! saw. A transcript that was edited or regenerated matches nothing and becomes a conversation of its own.
 
 mod digest;
+mod place;
 
 use std::sync::Arc;
 
-use self::digest::{digest, without_calls};
+pub use self::place::QuestionPlace;
+use self::{
+    digest::{digest, without_calls},
+    place::locate,
+};
 use super::{
     conversations::{self, ConversationStream, PostedMessage},
     prompt_answers::{AnswerCandidate, match_pending_prompt},
@@ -15,14 +20,15 @@ use crate::app::{App, runs::repeats, servers::agents};
 use crate::{
     domain::{
         error::{Error, Result},
+        event::Event,
         ids::{ConversationId, RunId},
-        message::{Part, Role},
-        pack::Pack,
+        message::Role,
         principal::Principal,
         request_key::{KeyedRun, RequestKey},
-        run::{Conversation, Run},
+        response::ResponseSettings,
+        run::Run,
     },
-    store::{self, Tx},
+    store,
 };
 
 /// A transcript as a client sends it, oldest first.
@@ -30,6 +36,8 @@ pub type Transcript = Vec<(Role, String)>;
 
 /// Messages that are taken over from a transcript: the last ones. A model reads fewer.
 const MOST_IMPORTED: usize = 200;
+/// Events that a client is told of at once.
+const MOST_UNREAD: i64 = 200;
 
 /// What a client asks.
 #[derive(Clone)]
@@ -37,9 +45,15 @@ pub struct ClientQuestion {
     pub agent: String,
     /// The frontend's own id of the chat, when it names one.
     pub chat: Option<String>,
+    /// Ends with what is asked.
     pub transcript: Transcript,
     /// The request may be sent again.
     pub key: Option<RequestKey>,
+    pub place: QuestionPlace,
+    /// The client may come back to the answer by the id of the chat.
+    pub is_resumable: bool,
+    /// The answer can be read again by the run's id.
+    pub response: Option<ResponseSettings>,
 }
 
 /// A question that was posted.
@@ -65,9 +79,8 @@ pub async fn resume(
     };
     let text = conversations::checked(&text)?;
     let pack = agents::pack(app, principal, &question.agent).await?;
-    let key = digest(question.chat.as_deref(), &transcript);
-    let place = (&*pack, key.as_str(), &transcript);
-    let (mut tx, mut conversation, mut told) = locate(app, principal, place).await?;
+    let (mut tx, mut conversation, mut told) =
+        locate(app, principal, &pack, question, &transcript).await?;
     let mut answer = None;
     if store::conversations::awaits_answer(&mut tx, conversation.id).await? {
         // Matching an answer takes transactions of its own. The conversation is not a new one, which awaits nothing.
@@ -80,7 +93,7 @@ pub async fn resume(
             field: None,
         };
         answer = match_pending_prompt(app, &matching).await?;
-        (tx, conversation, told) = locate(app, principal, place).await?;
+        (tx, conversation, told) = locate(app, principal, &pack, question, &transcript).await?;
     }
     let post = conversations::append_user_message(
         app,
@@ -99,6 +112,13 @@ pub async fn resume(
         repeats: 0,
     };
     repeats::remember(&mut tx, principal, question.key.as_ref(), begun).await?;
+    if let Some(settings) = &question.response {
+        store::responses::insert(&mut tx, (conversation.id, run.id), told, settings).await?;
+    }
+    if let Some(chat) = question.chat.as_deref().filter(|_| question.is_resumable) {
+        let answer = (conversation.id, run.id);
+        store::client_chats::put(&mut tx, &principal.user, chat, answer, told).await?;
+    }
     // Before the commit, so that nothing is announced that this listener does not hear.
     let listening = ConversationStream::new(app, principal, conversation.id, told)
         .reading_rows(told < conversation.last_event);
@@ -110,18 +130,22 @@ pub async fn resume(
     })
 }
 
-/// Listens to the answer of a run that an earlier request began, from its first message on.
+/// Listens to the answer of a run that an earlier request began: after an event, or from the run's first message on.
 pub async fn reopen_stream(
     app: &Arc<App>,
     principal: &Principal,
     conversation: ConversationId,
     run: RunId,
+    after: Option<i64>,
 ) -> Result<PostedQuestion> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let opening = store::messages::opening_event(&mut tx, conversation, run).await?;
+    let after = match after {
+        Some(after) => after,
+        None => store::messages::opening_event(&mut tx, conversation, run).await? - 1,
+    };
     let run = store::runs::get(&mut tx, &principal.user, run).await?;
     drop(tx);
-    let listening = conversations::listen(app, principal, conversation, Some(opening - 1)).await?;
+    let listening = conversations::listen(app, principal, conversation, Some(after)).await?;
     Ok(PostedQuestion {
         conversation,
         run,
@@ -129,23 +153,52 @@ pub async fn reopen_stream(
     })
 }
 
-/// The conversation that a key belongs to, locked, and the last event that its client was told of; a new conversation
-/// with what was said before when there is none.
-async fn locate(
+/// Listens to the answer that a chat of a client is waiting for, from its beginning; also how often the client came
+/// back to it. `None` when it has ended.
+pub async fn resume_stream(
+    app: &Arc<App>,
+    principal: &Principal,
+    chat: &str,
+) -> Result<Option<(PostedQuestion, i32)>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let open = store::client_chats::come_back(&mut tx, &principal.user, chat).await?;
+    let Some(open) = open else { return Ok(None) };
+    tx.commit().await?;
+    let (place, after) = (open.conversation, Some(open.first_event));
+    let posted = reopen_stream(app, principal, place, open.run, after).await?;
+    Ok(Some((posted, open.repeats)))
+}
+
+/// What happened in a chat since its client's last turn.
+pub struct UnreadEvents {
+    pub conversation: ConversationId,
+    pub events: Vec<Event>,
+}
+
+/// The events that the client of a chat has not been told of, the first ones when there are many.
+pub async fn unread(app: &App, principal: &Principal, chat: &str) -> Result<UnreadEvents> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let place = store::client_chats::place(&mut tx, &principal.user, chat).await?;
+    let (conversation, told) = place.ok_or_else(|| Error::not_found("this thread"))?;
+    let events = store::messages::events(&mut tx, conversation.id, told, MOST_UNREAD).await?;
+    Ok(UnreadEvents {
+        conversation: conversation.id,
+        events,
+    })
+}
+
+/// Remembers what the client of a chat shows now: its transcript, and events up to `told`.
+pub async fn record_unread(
     app: &App,
     principal: &Principal,
-    (pack, key, transcript): (&Pack, &str, &Transcript),
-) -> Result<(Tx, Conversation, i64)> {
-    let (tenant, user) = (principal.tenant, &principal.user);
-    let mut tx = app.db.tenant(tenant).await?;
-    let known = store::conversations::by_external_key(&mut tx, user, pack.id(), key).await?;
-    if let Some((conversation, told)) = known {
-        return Ok((tx, conversation, told));
-    }
-    let mut conversation = conversations::open(&mut tx, principal, pack, "", Some(key)).await?;
-    conversation.last_event += import(&mut tx, conversation.id, transcript).await?;
-    let told = conversation.last_event;
-    Ok((tx, conversation, told))
+    conversation: ConversationId,
+    (chat, transcript): (&str, &Transcript),
+    told: i64,
+) -> Result<()> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    let key = digest(Some(chat), transcript);
+    store::conversations::set_external_key(&mut tx, conversation, &key, told, None).await?;
+    tx.commit().await
 }
 
 /// What a client was told of.
@@ -169,32 +222,11 @@ pub async fn record_answer(
     told: DeliveredEvents,
 ) -> Result<Run> {
     let mut tx = app.db.tenant(principal.tenant).await?;
-    let key = digest(question.chat.as_deref(), &question.transcript);
+    let key = question.place.key_of_answer(question, run);
     let only_if_last = told.is_late.then_some(told.last);
     store::conversations::set_external_key(&mut tx, conversation, &key, told.event, only_if_last)
         .await?;
     let run = store::runs::get(&mut tx, &principal.user, run).await?;
     tx.commit().await?;
     Ok(run)
-}
-
-/// Imports the earlier messages of the client's transcript; returns how many. They are not verified: they
-/// are what the user claims.
-async fn import(tx: &mut Tx, id: ConversationId, transcript: &Transcript) -> Result<i64> {
-    let said = transcript.iter().filter_map(|(role, text)| {
-        let (role, text) = match role {
-            Role::Assistant => (Role::Assistant, without_calls(text).into_owned()),
-            Role::System => (Role::User, format!("[Instructions of the client]\n{text}")),
-            Role::User | Role::Tool => (Role::User, text.clone()),
-        };
-        let parts = vec![Part::text(text.replace('\0', ""))];
-        (!text.trim().is_empty()).then_some((role, parts))
-    });
-    let mut said: Vec<_> = said.collect();
-    said.drain(..said.len().saturating_sub(MOST_IMPORTED));
-    if said.is_empty() {
-        return Ok(0);
-    }
-    store::messages::import(tx, id, &said).await?;
-    i64::try_from(said.len()).map_err(Error::internal)
 }

@@ -67,6 +67,8 @@ impl Session {
         let folder = tempfile::tempdir().unwrap();
         copy_packs(&folder.path().join("packs"));
         fs::create_dir(folder.path().join("tmp")).unwrap();
+        let packages = crate::support::servers::folder().join("node_modules");
+        std::os::unix::fs::symlink(packages, folder.path().join("node_modules")).unwrap();
         let mut demo = command(&["demo"], folder.path(), &db.url);
         demo.env("OPENAI_BASE_URL", model.base_url().as_str())
             .env("OPENAI_API_KEY", "model-key-0123456789");

@@ -50,6 +50,15 @@ async def asynchronous():
         return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
 
+def responses(client):
+    """A response, and one after it as a stream."""
+    first = client.responses.create(model="bank", input="How much?")
+    with client.responses.stream(model="bank", input="More?", previous_response_id=first.id) as stream:
+        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        final = stream.get_final_response()
+    return [first.output_text, first.usage.total_tokens, "".join(deltas), final.output_text, final.status]
+
+
 client = openai.OpenAI(base_url=BASE_URL)
 create = client.chat.completions.create
 tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -59,10 +68,12 @@ print(json.dumps({
     "whole": whole(client),
     "streamed": streamed(client),
     "async": asyncio.run(asynchronous()),
+    "responses": responses(client),
     "no such model": refusal(lambda: create(model="gpt-4o", messages=QUESTION)),
     "wrong key": refusal(lambda: openai.OpenAI(base_url=BASE_URL, api_key="wrong").models.list()),
     "forced tools": refusal(
         lambda: create(model="bank", messages=QUESTION, tools=[tool], tool_choice="required")),
     "failed run": refusal(lambda: create(model="bank", messages=QUESTION)),
+    "failed response": refusal(lambda: client.responses.create(model="bank", input="How much?")),
     "failed stream": refusal(lambda: list(create(model="bank", messages=QUESTION, stream=True))),
 }))

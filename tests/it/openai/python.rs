@@ -6,12 +6,29 @@ use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::support::{
+    client::Client,
     model::{calls, error, text},
     world::World,
 };
 
 /// What `tests/servers/install.sh` installs, as `make test` does.
 const PYTHON: &str = "tests/servers/.venv/bin/python";
+
+/// Runs a program as somebody; what it prints, as JSON.
+async fn run(program: &str, world: &World, client: &Client) -> Value {
+    let program = Command::new(PYTHON)
+        .args([program, &format!("{}/v1", world.url)])
+        .env("OPENAI_API_KEY", client.token())
+        .kill_on_drop(true)
+        .output();
+    let output = program.await.unwrap();
+    let (out, trouble) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{out}\n{trouble}");
+    serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"))
+}
 
 #[tokio::test]
 async fn the_official_python_client_works_unchanged() {
@@ -33,33 +50,29 @@ async fn the_official_python_client_works_unchanged() {
     world.model.reply(text("Asynchronously."));
     world
         .model
+        .reply(text("Again 5 euros.").usage(11, 7))
+        .reply(text("No more."));
+    world
+        .model
+        .reply(error(400, "on holiday"))
         .reply(error(400, "on holiday"))
         .reply(error(400, "on holiday"));
     let ann = world.user("ann", &["employee"]).await;
-    let program = Command::new(PYTHON)
-        .args(["tests/it/openai/client.py", &format!("{}/v1", world.url)])
-        .env("OPENAI_API_KEY", ann.token())
-        .output();
-    let output = program.await.unwrap();
-    let (out, trouble) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    assert!(output.status.success(), "{out}\n{trouble}");
-    let seen: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+    let mut seen = run("tests/it/openai/client.py", &world, &ann).await;
     let expected = json!({
         "models": ["bank", "office"],
         "model": "bank",
         "whole": { "content": "You have 5 euros.", "finish": "stop", "tokens": 18 },
         "streamed": { "content": "A euro is 1.08 dollars.", "finish": "stop", "tokens": [8], "pieces": true },
         "async": "Asynchronously.",
+        "responses": ["Again 5 euros.", 18, "No more.", "No more.", "completed"],
         "no such model": ["NotFoundError", 404, "model_not_found", "model"],
         "wrong key": ["AuthenticationError", 401, "invalid_api_key", null],
         "forced tools": ["BadRequestError", 400, "invalid", "tool_choice"],
         "failed run": ["InternalServerError", 502, "run_failed", null],
+        "failed response": ["InternalServerError", 502, "run_failed", null],
         "failed stream": ["APIError", null, "run_failed", null],
     });
-    let mut seen = seen;
     // Usage of a turn is that of all its steps; of the first only the model knows.
     let tokens = seen["streamed"]["tokens"][0].as_i64().unwrap();
     assert!(tokens >= 8, "{tokens}");
@@ -67,7 +80,29 @@ async fn the_official_python_client_works_unchanged() {
     assert_eq!(seen, expected);
     assert_eq!(
         world.model.requests().len(),
-        6,
+        9,
         "the client did not try a failed run again"
     );
+}
+
+#[tokio::test]
+async fn langchain_and_llm_work_unchanged() {
+    let world = World::start().await;
+    world.model.on(|_| Some(text("Fine.").usage(11, 7)));
+    let ann = world.user("ann", &[]).await;
+    let seen = run("tests/it/openai/libraries.py", &world, &ann).await;
+    let expected = json!({
+        "invoke": ["Fine.", 18],
+        "continued": "Fine.",
+        "stream": "Fine.",
+        "batch": ["Fine.", "Fine."],
+        "responses": "Fine.",
+        "responses streamed": "Fine.",
+        "no such model": ["NotFoundError", "model_not_found"],
+        "llm": ["Fine.", "Fine."],
+    });
+    assert_eq!(seen, expected);
+    // What was continued is one conversation.
+    let conversations = ann.get("/v1/conversations").await.expect(200);
+    assert_eq!(conversations["items"].as_array().unwrap().len(), 7);
 }

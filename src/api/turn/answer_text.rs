@@ -1,9 +1,8 @@
-//! Turns deltas and messages into the one text that an OpenAI client shows. Deltas are sent as they come. The
-//! durable message of a step has the whole text of the step, and the part that was not sent yet (because
-//! another replica works on the run, or this listener fell behind) is added then. Steps are separated by a
-//! blank line. Text that was sent cannot be withdrawn: a step that starts again goes on after a blank line.
-//! What happened since the client's last turn stands before the answer. What happens during the answer is
-//! reported with the next one.
+//! Turns deltas and messages into the pieces of an answer. Deltas are sent as they come. The durable message of a
+//! step has the whole text of the step, and the part that was not sent yet (because another replica works on the
+//! run, or this listener fell behind) is added then. Steps are apart from each other. Text that was sent cannot be
+//! withdrawn: a step that starts again goes on apart from it. What happened since the client's last turn stands
+//! before the answer. What happens during the answer is reported with the next one.
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,10 +20,35 @@ use crate::{
 const MAX_ARGUMENTS: usize = 200;
 const MAX_RESULT: usize = 4000;
 
-/// The text that the client shows so far.
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::api) enum AnswerStyle {
+    /// One text, in which tool calls are shown like this.
+    Text(ShownCalls),
+    /// Texts, calls and other parts as pieces of their own.
+    Typed,
+}
+
+/// A piece of an answer.
+pub(in crate::api) enum Piece {
+    /// More of the current text.
+    Text(String),
+    /// The current text is whole; what follows is apart from it.
+    Break,
+    /// The text of the step is void, and the step starts again. In the style `Typed`, like all below.
+    Reset,
+    Call(ToolCall),
+    Result(Box<(ToolCall, ToolResult)>),
+    /// A part of a message that is more than text. Its text was sent already.
+    Part(Part),
+}
+
+/// The answer that the client shows so far.
 pub(super) struct AnswerText {
     run: RunId,
-    calls: ShownCalls,
+    style: AnswerStyle,
+    /// Pieces that were not taken yet.
+    pieces: Vec<Piece>,
     /// Some text was sent.
     is_begun: bool,
     /// Some text of the run itself was sent.
@@ -42,10 +66,11 @@ pub(super) struct AnswerText {
 }
 
 impl AnswerText {
-    pub fn new(run: RunId, calls: ShownCalls) -> Self {
+    pub fn new(run: RunId, style: AnswerStyle) -> Self {
         Self {
             run,
-            calls,
+            style,
+            pieces: Vec::new(),
             is_begun: false,
             is_answering: false,
             is_apart: false,
@@ -61,53 +86,55 @@ impl AnswerText {
         self.untold.map_or(last, |untold| untold - 1)
     }
 
-    /// The text of the run itself to send for an event.
-    pub fn render_event(&mut self, heard: &ConversationEvent) -> String {
+    /// The pieces of the run itself to send for an event.
+    pub fn render_event(&mut self, heard: &ConversationEvent) -> Vec<Piece> {
         match heard {
             ConversationEvent::Transient(event) => match &**event {
                 Transient::Delta { run_id, text } if *run_id == self.run => {
-                    let more = self.add(text);
+                    self.add(text);
                     self.step.push_str(text);
-                    more
                 }
-                Transient::Reset { run_id } if *run_id == self.run => {
+                Transient::Reset { run_id } if *run_id == self.run && !self.step.is_empty() => {
                     self.step.clear();
-                    String::new()
+                    self.pieces.push(Piece::Reset);
                 }
-                _ => String::new(),
+                _ => {}
             },
             ConversationEvent::Durable(event) => match &event.kind {
                 EventKind::Message(message) if message.run_id == Some(self.run) => {
-                    let text = self.complete_step(&said(message));
-                    text + &self.calls_of(message)
+                    self.complete_step(&said(message));
+                    self.add_calls(message);
+                    self.add_parts(message);
                 }
-                _ => String::new(),
+                _ => {}
             },
         }
+        std::mem::take(&mut self.pieces)
     }
 
-    /// The text to send for an event outside of the run.
-    pub fn news(&mut self, heard: &ConversationEvent) -> String {
+    /// The pieces to send for an event outside of the run.
+    pub fn news(&mut self, heard: &ConversationEvent) -> Vec<Piece> {
         let ConversationEvent::Durable(event) = heard else {
-            return String::new();
+            return Vec::new();
         };
         let EventKind::Message(message) = &event.kind else {
-            return String::new();
+            return Vec::new();
         };
         if message.run_id == Some(self.run) {
-            return String::new();
+            return Vec::new();
         }
         let text = self.program_text(message);
         if text.trim().is_empty() {
-            return String::new();
+            return Vec::new();
         }
         if self.is_answering {
             self.untold.get_or_insert(event.seq);
-            return String::new();
+            return Vec::new();
         }
-        let text = self.paragraph(text.trim());
+        self.add_paragraph(text.trim());
+        self.add_parts(message);
         self.is_answering = false;
-        text
+        std::mem::take(&mut self.pieces)
     }
 
     /// The text of a message by the program, or by a run that the program has started.
@@ -132,71 +159,94 @@ impl AnswerText {
         }
     }
 
-    /// Compares a step's message with the text that was sent, and returns the rest.
-    fn complete_step(&mut self, whole: &str) -> String {
+    /// Compares a step's message with the text that was sent, and adds the rest.
+    fn complete_step(&mut self, whole: &str) {
         let (whole, step) = (whole.trim(), std::mem::take(&mut self.step));
         let step = step.trim_start();
         if whole.is_empty() {
             step.clone_into(&mut self.step);
-            return String::new();
+            return;
         }
         if let Some(ahead) = step.strip_prefix(whole) {
             // The rest is the beginning of the next step.
             ahead.trim_start().clone_into(&mut self.step);
-            return String::new();
+        } else {
+            match whole
+                .strip_prefix(step.trim_end())
+                .filter(|_| !step.trim().is_empty())
+            {
+                Some(rest) => self.pieces.push(Piece::Text(rest.to_owned())),
+                None => self.add(whole),
+            }
         }
-        match whole
-            .strip_prefix(step.trim_end())
-            .filter(|_| !step.trim().is_empty())
-        {
-            Some(rest) => rest.to_owned(),
-            None => self.add(whole),
+        if self.style == AnswerStyle::Typed && self.step.is_empty() {
+            self.pieces.push(Piece::Break);
         }
     }
 
-    /// Adds text; after a blank line when a step begins and another step was sent before.
-    fn add(&mut self, text: &str) -> String {
-        let begins = self.is_begun && (self.step.is_empty() || self.is_apart);
-        (self.is_begun, self.is_answering, self.is_apart) = (true, true, false);
-        if begins {
-            format!("\n\n{text}")
-        } else {
-            text.to_owned()
+    /// Adds text; apart when a step begins and another step was sent before.
+    fn add(&mut self, text: &str) {
+        if self.is_begun && (self.step.is_empty() || self.is_apart) {
+            self.pieces.push(Piece::Break);
         }
+        (self.is_begun, self.is_answering, self.is_apart) = (true, true, false);
+        self.pieces.push(Piece::Text(text.to_owned()));
     }
 
     /// Adds a text as a paragraph of its own.
-    fn paragraph(&mut self, text: &str) -> String {
+    fn add_paragraph(&mut self, text: &str) {
         self.is_apart = true;
-        let text = self.add(text);
+        self.add(text);
         self.is_apart = true;
-        text
     }
 
-    /// The calls whose results a message has.
-    fn calls_of(&mut self, message: &Message) -> String {
-        if self.calls == ShownCalls::None {
-            return String::new();
+    /// Adds the calls of a message, or those whose results it has.
+    fn add_calls(&mut self, message: &Message) {
+        if self.style == AnswerStyle::Text(ShownCalls::None) {
+            return;
         }
-        let mut text = String::new();
         for part in &message.parts {
             match part {
                 Part::ToolCall(call) => {
                     self.open.insert(call.call_id.clone(), call.clone());
+                    if self.style == AnswerStyle::Typed {
+                        self.pieces.push(Piece::Call(call.clone()));
+                    }
                 }
                 Part::ToolResult(result) => {
                     if let Some(call) = self.open.remove(&result.call_id) {
-                        let call = match self.calls {
-                            ShownCalls::Details => boxed(&call, result),
-                            _ => line(&call, result),
-                        };
-                        text.push_str(&self.paragraph(&call));
+                        self.add_result(call, result);
                     }
                 }
                 _ => {}
             }
         }
-        text
+    }
+
+    fn add_result(&mut self, call: ToolCall, result: &ToolResult) {
+        match self.style {
+            AnswerStyle::Text(ShownCalls::Details) => self.add_paragraph(&boxed(&call, result)),
+            AnswerStyle::Text(_) => self.add_paragraph(&line(&call, result)),
+            AnswerStyle::Typed => {
+                let result = Piece::Result(Box::new((call, result.clone())));
+                self.pieces.push(result);
+            }
+        }
+    }
+
+    /// Adds the parts of a message that are more than their text.
+    fn add_parts(&mut self, message: &Message) {
+        if self.style != AnswerStyle::Typed || message.role == Role::User {
+            return;
+        }
+        let parts = message.parts.iter().filter(|part| match part {
+            Part::Notice { code, .. } => code != "run_failed",
+            Part::Text { .. } | Part::ToolCall(_) | Part::ToolResult(_) | Part::ServerPrompt(_) => {
+                false
+            }
+            _ => true,
+        });
+        self.pieces.extend(parts.cloned().map(Piece::Part));
     }
 }
 

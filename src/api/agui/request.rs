@@ -1,0 +1,221 @@
+//! What AG-UI clients send.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    api::{
+        extract::readable,
+        openai::{check_question, content},
+        problem::Problem,
+    },
+    app::chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
+    domain::{
+        message::Role,
+        request_key::{KeySource, RequestKey},
+    },
+};
+
+/// Sets the chats of this protocol apart from those of others.
+const CHATS: &str = "agui:";
+/// Characters of an id.
+const MAX_ID: usize = 200;
+
+/// The input of a run. `tools`, `context`, `state` and `forwardedProps` are ignored; the header
+/// `x-ignored-parameters` of the answer names them.
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::api) struct RunInput {
+    /// The id that the client gave the thread.
+    thread_id: String,
+    /// The id that the client gave the run.
+    run_id: String,
+    /// The whole thread. The last message is the user's, but for a run that only answers interrupts.
+    messages: Vec<AguiMessage>,
+    /// Answers to the interrupts of the run before.
+    #[serde(default)]
+    resume: Vec<ResumeEntry>,
+    /// Ignored: the agent's own tools run on the server.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Value>,
+    #[schema(value_type = Option<Vec<Object>>)]
+    context: Option<Value>,
+    #[schema(value_type = Option<Object>)]
+    state: Option<Value>,
+    #[schema(value_type = Option<Object>)]
+    forwarded_props: Option<Value>,
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+struct AguiMessage {
+    /// `system`, `developer`, `user` or `assistant`; messages of other roles are the program's own and are ignored.
+    role: String,
+    /// Text, or a list of parts.
+    #[schema(value_type = Option<Object>)]
+    content: Option<Value>,
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct ResumeEntry {
+    interrupt_id: String,
+    status: ResumeStatus,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum ResumeStatus {
+    /// Go on; the request stays with its approvers.
+    Resolved,
+    /// Take the request back.
+    Cancelled,
+}
+
+impl RunInput {
+    pub fn thread(&self) -> &str {
+        &self.thread_id
+    }
+
+    pub fn run(&self) -> &str {
+        &self.run_id
+    }
+
+    /// The requests for consent that are taken back.
+    pub fn cancelled(&self) -> impl Iterator<Item = &str> {
+        let entries = self.resume.iter();
+        let cancelled = entries.filter(|entry| entry.status == ResumeStatus::Cancelled);
+        cancelled.map(|entry| entry.interrupt_id.as_str())
+    }
+
+    /// The interrupts that are answered and stay with their approvers.
+    pub fn resolved(&self) -> impl Iterator<Item = &str> {
+        let entries = self.resume.iter();
+        let resolved = entries.filter(|entry| entry.status == ResumeStatus::Resolved);
+        resolved.map(|entry| entry.interrupt_id.as_str())
+    }
+
+    /// The thread among the chats of clients.
+    pub fn chat(&self) -> String {
+        format!("{CHATS}{}", self.thread_id)
+    }
+
+    /// Whether interrupts are answered and nothing is asked.
+    pub fn only_resumes(&self, transcript: &Transcript) -> bool {
+        let is_asked = transcript
+            .last()
+            .is_some_and(|(role, _)| *role == Role::User);
+        !self.resume.is_empty() && !is_asked
+    }
+
+    /// What the client shows.
+    pub fn transcript(&self) -> Result<Transcript, Problem> {
+        readable("threadId", &self.thread_id, MAX_ID)?;
+        readable("runId", &self.run_id, MAX_ID)?;
+        let mut transcript = Transcript::new();
+        for (at, message) in self.messages.iter().enumerate() {
+            let Some(said) = message.read(&format!("messages[{at}]"))? else {
+                continue;
+            };
+            match (transcript.last_mut(), said) {
+                // The messages of one answer are one message.
+                (Some((Role::Assistant, answer)), (Role::Assistant, text)) => {
+                    *answer = format!("{answer}\n\n{text}");
+                }
+                (_, said) => transcript.push(said),
+            }
+        }
+        Ok(transcript)
+    }
+
+    pub fn question(
+        &self,
+        agent: String,
+        transcript: Transcript,
+        key: Option<RequestKey>,
+    ) -> Result<ClientQuestion, Problem> {
+        check_question("messages", "messages", &transcript)?;
+        Ok(ClientQuestion {
+            agent,
+            chat: Some(self.chat()),
+            transcript,
+            key: Some(key.unwrap_or_else(|| self.key())),
+            place: QuestionPlace::Transcript,
+            is_resumable: true,
+            response: None,
+        })
+    }
+
+    /// A run is one request, however often it is sent.
+    fn key(&self) -> RequestKey {
+        let ids = json!([self.thread_id, self.run_id]).to_string();
+        RequestKey {
+            key: format!("agui:{}", hex::encode(Sha256::digest(&ids))),
+            digest: Sha256::digest(ids).into(),
+            origin: KeySource::Named,
+        }
+    }
+
+    /// The fields that change nothing here although a client may expect it.
+    pub fn ignored(&self) -> Vec<&'static str> {
+        let fields = [
+            ("tools", &self.tools),
+            ("context", &self.context),
+            ("state", &self.state),
+            ("forwardedProps", &self.forwarded_props),
+        ];
+        let is_given = |value: &Value| match value {
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(fields) => !fields.is_empty(),
+            value => !value.is_null(),
+        };
+        let given = fields
+            .into_iter()
+            .filter(|(_, value)| value.as_ref().is_some_and(is_given));
+        given.map(|(name, _)| name).collect()
+    }
+}
+
+impl AguiMessage {
+    fn read(&self, field: &str) -> Result<Option<(Role, String)>, Problem> {
+        let role = match self.role.as_str() {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            "system" | "developer" => Role::System,
+            "tool" | "activity" | "reasoning" => return Ok(None),
+            other => {
+                let reason = format!("{other:?} is not a role of AG-UI");
+                return Err(Problem::invalid(format!("{field}.role"), reason));
+            }
+        };
+        let parts = match &self.content {
+            Some(Value::Array(parts)) => Some(parts.iter().map(part_of).collect()),
+            other => other.clone(),
+        };
+        let text = content(&format!("{field}.content"), parts.as_ref())?;
+        // A message that only calls tools has no text.
+        let is_empty = role == Role::Assistant && text.trim().is_empty();
+        Ok((!is_empty).then_some((role, text)))
+    }
+}
+
+/// A part as chat completions have it.
+fn part_of(part: &Value) -> Value {
+    let kind = part["type"].as_str().unwrap_or_default();
+    let source = &part["source"];
+    let url = match source["type"].as_str() {
+        Some("data") => {
+            let media = source["mimeType"].as_str().unwrap_or_default();
+            let data = source["value"].as_str().unwrap_or_default();
+            format!("data:{media};base64,{data}")
+        }
+        _ => source["value"].as_str().unwrap_or_default().to_owned(),
+    };
+    match kind {
+        "image" => json!({ "type": "image_url", "image_url": { "url": url } }),
+        "video" => json!({ "type": "video_url", "video_url": { "url": url } }),
+        "audio" => json!({ "type": "input_audio" }),
+        "document" => json!({ "type": "file", "filename": part["metadata"]["filename"] }),
+        _ => part.clone(),
+    }
+}

@@ -1,0 +1,111 @@
+//! The AI SDK's UI message stream, for `useChat` with its default transport.
+//!
+//! A client that leaves has some seconds to come back by the id of its chat (`GET …/stream`); then its run is stopped.
+
+mod encoder;
+mod request;
+mod wire;
+
+use axum::{
+    Extension,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode};
+
+use self::{encoder::Encoder, request::UiChatRequest, wire::UiChunk};
+use super::{
+    ApiState,
+    extract::{Caller, Path},
+    limits::{self, RequestPermit},
+    openai::add_headers,
+    problem::Problem,
+    request_key::Keyed,
+    turn::{AnswerOptions, AnswerStyle, Limiter, OnDisconnect, Turn},
+};
+use crate::app::{self, App};
+
+/// Says which version of the protocol a stream has.
+const VERSION: (&str, &str) = ("x-vercel-ai-ui-message-stream", "v1");
+/// Sets the chats of this protocol apart from those of others.
+const CHATS: &str = "ui:";
+/// Characters of a chat's id.
+const MAX_CHAT: usize = 200;
+
+/// Say something in a chat, and stream the answer as UI messages of the AI SDK.
+#[utoipa::path(post, path = "/v1/ui/chat", tag = "ui", request_body = UiChatRequest,
+    responses((status = 200, body = UiChunk, content_type = "text/event-stream")))]
+pub(super) async fn chat(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Extension(permit): Extension<RequestPermit>,
+    Keyed(request, key): Keyed<UiChatRequest>,
+) -> Result<Response, Problem> {
+    let chat = chat_key(request.id())?;
+    let agent = match request.agent() {
+        Some(agent) => agent.to_owned(),
+        None => only_agent(&state.app, &caller).await?,
+    };
+    let question = request.question(agent, chat, key)?;
+    let options = options(&caller, state.limits.open_stream(caller.principal())?);
+    let turn = Turn::begin(&state.app, caller.principal(), question, options).await?;
+    permit.release();
+    Ok(stream(turn))
+}
+
+/// The answer that a chat waits for, from its beginning. 204 when there is none.
+#[utoipa::path(get, path = "/v1/ui/chat/{id}/stream", tag = "ui", params(("id" = String, Path)),
+    responses((status = 200, body = UiChunk, content_type = "text/event-stream"), (status = 204)))]
+pub(super) async fn resume(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Extension(permit): Extension<RequestPermit>,
+) -> Result<Response, Problem> {
+    let options = options(&caller, state.limits.open_stream(caller.principal())?);
+    let chat = chat_key(&id)?;
+    let turn = Turn::come_back(&state.app, caller.principal(), &chat, options).await?;
+    permit.release();
+    Ok(turn.map_or_else(|| StatusCode::NO_CONTENT.into_response(), stream))
+}
+
+/// The agent of a user who has only one.
+async fn only_agent(app: &App, caller: &Caller) -> Result<String, Problem> {
+    let mut agents = app::servers::agents::list(app, caller.principal()).await?;
+    match (agents.pop(), agents.is_empty()) {
+        (Some(agent), true) => Ok(agent.id),
+        _ => {
+            let reason = "is missing; give the transport `body: { agent: \"…\" }`, with an id of GET /v1/agents";
+            Err(Problem::invalid("agent", reason))
+        }
+    }
+}
+
+fn options(caller: &Caller, open: limits::Stream) -> AnswerOptions {
+    AnswerOptions {
+        style: AnswerStyle::Typed,
+        limiter: Limiter::default(),
+        on_disconnect: match OnDisconnect::of(&caller.0) {
+            OnDisconnect::Stop => OnDisconnect::StopLater,
+            other => other,
+        },
+        open,
+    }
+}
+
+fn chat_key(id: &str) -> Result<String, Problem> {
+    super::extract::readable("id", id, MAX_CHAT)?;
+    Ok(format!("{CHATS}{id}"))
+}
+
+fn stream(turn: Turn) -> Response {
+    let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
+    let encoder = Encoder::new(turn.conversation(), turn.run().id);
+    let mut response = encoder.stream(turn.into_resumable_parts());
+    let (name, version) = VERSION;
+    response
+        .headers_mut()
+        .insert(name, HeaderValue::from_static(version));
+    add_headers(&mut response, conversation, run, &[]);
+    response
+}

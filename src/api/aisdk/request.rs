@@ -1,0 +1,120 @@
+//! What `useChat` sends.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{
+        openai::{check_question, content},
+        problem::Problem,
+    },
+    app::chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
+    domain::{message::Role, request_key::RequestKey},
+};
+
+/// The body of the default transport. What a frontend adds to it is ignored, but for `agent`.
+#[derive(Deserialize, utoipa::ToSchema)]
+pub(in crate::api) struct UiChatRequest {
+    /// The id that the client gave the chat.
+    id: String,
+    /// The agent's id; may be left out when there is only one.
+    agent: Option<String>,
+    /// The whole chat. The last message is the user's.
+    messages: Option<Vec<UiMessage>>,
+    /// Instead: only what is new in the chat.
+    message: Option<UiMessage>,
+}
+
+#[derive(Deserialize, utoipa::ToSchema)]
+struct UiMessage {
+    /// `system`, `user` or `assistant`.
+    role: String,
+    /// Text and files; other parts are the program's own and are ignored.
+    #[serde(default)]
+    #[schema(value_type = Vec<Object>)]
+    parts: Vec<Value>,
+}
+
+impl UiChatRequest {
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub fn agent(&self) -> Option<&str> {
+        self.agent.as_deref()
+    }
+
+    pub fn question(
+        self,
+        agent: String,
+        chat: String,
+        key: Option<RequestKey>,
+    ) -> Result<ClientQuestion, Problem> {
+        let (field, messages, place) = match (self.messages, self.message) {
+            (Some(messages), None) => ("messages", messages, QuestionPlace::Transcript),
+            (None, Some(message)) => ("message", vec![message], QuestionPlace::Chat),
+            _ => {
+                let reason = "must hold exactly one of `messages` and `message`";
+                return Err(Problem::invalid("body", reason));
+            }
+        };
+        let messages = messages.iter().enumerate();
+        let transcript = messages.map(|(at, message)| message.read(&format!("{field}[{at}]")));
+        let transcript = transcript.collect::<Result<Transcript, Problem>>()?;
+        check_question(field, field, &transcript)?;
+        Ok(ClientQuestion {
+            agent,
+            chat: Some(chat),
+            transcript,
+            key,
+            place,
+            is_resumable: true,
+            response: None,
+        })
+    }
+}
+
+impl UiMessage {
+    fn read(&self, field: &str) -> Result<(Role, String), Problem> {
+        let role = match self.role.as_str() {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            "system" => Role::System,
+            other => {
+                let reason = format!("{other:?} is not one of `system`, `user`, `assistant`");
+                return Err(Problem::invalid(format!("{field}.role"), reason));
+            }
+        };
+        let texts = self.parts.iter().enumerate().filter_map(|(at, part)| {
+            let part = part_of(part)?;
+            Some(content(
+                &format!("{field}.parts[{at}]"),
+                Some(&json!([part])),
+            ))
+        });
+        let texts = texts.collect::<Result<Vec<_>, _>>()?;
+        // The texts of an answer are apart from each other.
+        let separator = if role == Role::Assistant {
+            "\n\n"
+        } else {
+            "\n"
+        };
+        Ok((role, texts.join(separator)))
+    }
+}
+
+/// A part as chat completions have it.
+fn part_of(part: &Value) -> Option<Value> {
+    match part["type"].as_str() {
+        Some("text") => Some(part.clone()),
+        Some("file") => {
+            let media = part["mediaType"].as_str().unwrap_or_default();
+            Some(if media.starts_with("image/") {
+                json!({ "type": "image_url", "image_url": { "url": part["url"] } })
+            } else {
+                json!({ "type": "file", "filename": part["filename"] })
+            })
+        }
+        _ => None,
+    }
+}

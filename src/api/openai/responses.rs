@@ -1,0 +1,258 @@
+//! OpenAI's Responses API. A response is a run, and its id is the run's. `previous_response_id` names the conversation.
+//!
+//! A response that is read again is encoded from the rows of its run by the same encoder. So it is the same however
+//! often it is read, and on whichever replica.
+
+mod encoder;
+mod info;
+mod request;
+mod wire;
+
+use std::sync::Arc;
+
+use axum::{
+    Extension,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use futures_util::{Stream, StreamExt};
+use http::{HeaderMap, StatusCode};
+use serde::Deserialize;
+
+use self::{
+    encoder::Encoder,
+    info::AnswerInfo,
+    request::{NewResponse, Question},
+    wire::{Deleted, ResponseEvent, ResponseObject, response_id, run_id},
+};
+use super::{add_headers, no_model, side};
+use crate::{
+    api::{
+        ApiState,
+        extract::{Caller, Path, Query},
+        limits::{self, RequestPermit},
+        problem::Problem,
+        request_key::Keyed,
+        turn::{AnswerOptions, AnswerPart, AnswerStyle, Limiter, OnDisconnect, Turn},
+    },
+    app::{
+        self, App, accounts,
+        chat::{completions, responses},
+    },
+    domain::{account::ShownCalls, error::Error, ids::RunId, response::ResponseSettings},
+};
+
+/// Say something, alone or after an earlier response, and wait for the answer or stream it. With `background`, the
+/// answer is read later.
+#[utoipa::path(post, path = "/v1/responses", tag = "openai", request_body = NewResponse,
+    responses((status = 200, content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream")))))]
+pub(in crate::api) async fn create(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Extension(permit): Extension<RequestPermit>,
+    headers: HeaderMap,
+    Keyed(request, key): Keyed<NewResponse>,
+) -> Result<Response, Problem> {
+    request.check(caller.0.is_frontend)?;
+    let Question { question, settings } = request.question(&caller.0, key)?;
+    let open = state.limits.open_stream(caller.principal())?;
+    if side::is_side_request(&headers, &question.transcript) {
+        let asked = Question { question, settings };
+        return answer_side_request(&state, &caller, &request, asked, (permit, open)).await;
+    }
+    let mut options = options(&caller.0, &settings, open);
+    if settings.background {
+        options.on_disconnect = OnDisconnect::KeepRunning;
+    }
+    let turn = Turn::begin(&state.app, caller.principal(), question, options).await;
+    let mut turn = turn.map_err(|problem| {
+        let field = match settings.previous {
+            Some(_) => "previous_response_id",
+            None => "input",
+        };
+        no_previous(no_model(problem, &request.model), field)
+    })?;
+    permit.release();
+    let (conversation, run) = (turn.conversation().to_string(), turn.run().id.to_string());
+    let info = AnswerInfo {
+        run: turn.run().clone(),
+        model: request.model.clone(),
+        is_stored: request.is_stored(),
+        settings,
+    };
+    let is_background = info.settings.background;
+    let encoder = Encoder::new(info);
+    let mut response = if request.stream() {
+        encoder.stream(turn.into_parts())
+    } else if is_background {
+        let begun = encoder.begun();
+        // What the client was told of is recorded when the answer has ended.
+        state
+            .app
+            .tasks
+            .spawn(async move { turn.complete().await.err() });
+        axum::Json(begun).into_response()
+    } else {
+        turn.expect_retry();
+        let answer = complete(encoder, turn.into_parts()).await;
+        axum::Json(answer.map_err(Problem::begun)?).into_response()
+    };
+    add_headers(&mut response, conversation, run, &request.ignored());
+    Ok(response)
+}
+
+fn options(
+    caller: &accounts::Caller,
+    settings: &ResponseSettings,
+    open: limits::Stream,
+) -> AnswerOptions {
+    AnswerOptions {
+        style: match caller.chat.tool_calls {
+            ShownCalls::Details => AnswerStyle::Typed,
+            shown => AnswerStyle::Text(shown),
+        },
+        limiter: Limiter::new(settings.stop.clone(), settings.max_output_tokens),
+        on_disconnect: OnDisconnect::of(caller),
+        open,
+    }
+}
+
+/// The whole response of an answer that succeeds.
+async fn complete(
+    mut encoder: Encoder,
+    parts: impl Stream<Item = Result<AnswerPart, Problem>>,
+) -> Result<ResponseObject, Problem> {
+    let mut parts = std::pin::pin!(parts);
+    while let Some(part) = parts.next().await {
+        match part? {
+            AnswerPart::Piece(piece) => _ = encoder.add(piece),
+            AnswerPart::AnswerEnd(end) => return Ok(encoder.end(Ok(end))),
+        }
+    }
+    Err(Error::Unavailable("the answer broke off; try again".to_owned()).into())
+}
+
+async fn answer_side_request(
+    state: &ApiState,
+    caller: &Caller,
+    request: &NewResponse,
+    Question { question, settings }: Question,
+    (permit, open): (RequestPermit, limits::Stream),
+) -> Result<Response, Problem> {
+    let (app, principal) = (&state.app, caller.principal());
+    let (model, transcript) = (request.model.as_str(), &question.transcript);
+    let most = settings.max_output_tokens;
+    let pieces = completions::complete(app, principal, model, transcript, most).await;
+    let pieces = pieces.map_err(|error| no_model(error.into(), model))?;
+    permit.release();
+    let encoder = Encoder::new(AnswerInfo::plain(model, app.clock.now()));
+    let parts = side::parts(pieces, open);
+    if request.stream() {
+        return Ok(encoder.stream(parts));
+    }
+    let answer = complete(encoder, parts).await?;
+    Ok(axum::Json(answer).into_response())
+}
+
+/// A response that is to be continued and is not there, in the words that OpenAI clients know.
+fn no_previous(mut problem: Problem, field: &str) -> Problem {
+    if problem.status == StatusCode::NOT_FOUND && !problem.is_unknown_agent {
+        problem.status = StatusCode::BAD_REQUEST;
+        problem.code = "previous_response_not_found";
+        problem.detail = "there is no such response, or it was not stored; send the whole conversation as `input`"
+            .to_owned();
+        problem.field = Some(field.to_owned());
+    }
+    problem
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::api) struct ResponseQuery {
+    /// The events of the response from its beginning, and those to come.
+    #[serde(default)]
+    stream: bool,
+}
+
+/// A response as it is now.
+#[utoipa::path(get, path = "/v1/responses/{id}", tag = "openai", params(("id" = String, Path), ResponseQuery),
+    responses((status = 200, content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream")))))]
+pub(in crate::api) async fn get(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(query): Query<ResponseQuery>,
+    Extension(permit): Extension<RequestPermit>,
+) -> Result<Response, Problem> {
+    let (encoder, turn) = reopen(&state, &caller, &id).await?;
+    permit.release();
+    if query.stream {
+        return Ok(encoder.stream(turn.into_parts()));
+    }
+    if !turn.run().status.is_final() {
+        return Ok(axum::Json(encoder.begun()).into_response());
+    }
+    Ok(axum::Json(encoder.read(turn.into_parts()).await?).into_response())
+}
+
+/// Forget a response: it can be neither read nor continued. Its conversation stays.
+#[utoipa::path(delete, path = "/v1/responses/{id}", tag = "openai", params(("id" = String, Path)),
+    responses((status = 200, body = Deleted)))]
+pub(in crate::api) async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<axum::Json<Deleted>, Problem> {
+    let run = named(&id)?;
+    let deleted = responses::delete(&app, caller.principal(), run).await;
+    deleted.map_err(|error| no_response(error, &id))?;
+    Ok(axum::Json(Deleted::new(response_id(run))))
+}
+
+/// Stop a response that is under way. What it has sent to a tool stays done; one that is over cannot be stopped: 409.
+#[utoipa::path(post, path = "/v1/responses/{id}/cancel", tag = "openai", params(("id" = String, Path)),
+    responses((status = 200, body = ResponseObject)))]
+pub(in crate::api) async fn cancel(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Extension(permit): Extension<RequestPermit>,
+) -> Result<axum::Json<ResponseObject>, Problem> {
+    let (encoder, turn) = reopen(&state, &caller, &id).await?;
+    app::runs::cancel(&state.app, caller.principal(), turn.run().id).await?;
+    permit.release();
+    Ok(axum::Json(encoder.read(turn.into_parts()).await?))
+}
+
+/// Listens to a response from its beginning.
+async fn reopen(state: &ApiState, caller: &Caller, id: &str) -> Result<(Encoder, Turn), Problem> {
+    let open = state.limits.open_stream(caller.principal())?;
+    let reopened = responses::reopen(&state.app, caller.principal(), named(id)?).await;
+    let (posted, agent, settings) = reopened.map_err(|error| no_response(error, id))?;
+    let mut options = options(&caller.0, &settings, open);
+    options.on_disconnect = OnDisconnect::KeepRunning;
+    let encoder = Encoder::new(AnswerInfo {
+        run: posted.run.clone(),
+        model: agent.to_string(),
+        is_stored: true,
+        settings,
+    });
+    let turn = Turn::listen_to(&state.app, caller.principal(), posted, options);
+    Ok((encoder, turn))
+}
+
+fn named(id: &str) -> Result<RunId, Problem> {
+    run_id(id).ok_or_else(|| Problem::not_found(thing(id)))
+}
+
+fn no_response(error: Error, id: &str) -> Problem {
+    match error {
+        Error::NotFound(_) => Problem::not_found(thing(id)),
+        error => error.into(),
+    }
+}
+
+fn thing(id: &str) -> String {
+    let id: String = id.chars().take(64).collect();
+    format!("response {id:?}")
+}

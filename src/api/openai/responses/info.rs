@@ -1,0 +1,84 @@
+//! What is known of a response before its answer.
+
+use time::OffsetDateTime;
+use uuid::Uuid;
+
+use super::wire::{ResponseObject, response_id, text_format};
+use crate::domain::{
+    ids::{ConversationId, RunId},
+    response::ResponseSettings,
+    run::{Run, RunKind, RunStatus, Usage},
+};
+
+/// What is known of a response before its answer.
+pub(super) struct AnswerInfo {
+    pub run: Run,
+    pub model: String,
+    pub is_stored: bool,
+    pub settings: ResponseSettings,
+}
+
+impl AnswerInfo {
+    /// For an answer without a run.
+    pub fn plain(model: &str, now: OffsetDateTime) -> Self {
+        let run = Run {
+            id: RunId(Uuid::now_v7()),
+            kind: RunKind::Turn,
+            conversation_id: ConversationId(Uuid::nil()),
+            status: RunStatus::Running,
+            error: None,
+            steps: 0,
+            usage: Usage::default(),
+            created_at: now,
+            finished_at: None,
+        };
+        Self {
+            run,
+            model: model.to_owned(),
+            is_stored: false,
+            settings: ResponseSettings::default(),
+        }
+    }
+
+    /// The response before its answer.
+    pub fn response(&self) -> ResponseObject {
+        let (run, settings) = (&self.run, &self.settings);
+        ResponseObject {
+            id: response_id(run.id),
+            object: "response",
+            created_at: run.created_at.unix_timestamp(),
+            status: status(run.status),
+            completed_at: None,
+            background: settings.background,
+            error: None,
+            incomplete_details: None,
+            instructions: settings.instructions.clone(),
+            max_output_tokens: settings.max_output_tokens,
+            metadata: settings.metadata.clone(),
+            model: self.model.clone(),
+            output: Vec::new(),
+            parallel_tool_calls: true,
+            previous_response_id: settings.previous.map(response_id),
+            reasoning: None,
+            service_tier: "default",
+            store: self.is_stored,
+            temperature: None,
+            text: text_format(),
+            tool_choice: "auto",
+            tools: [],
+            top_p: None,
+            truncation: "disabled",
+            usage: None,
+            user: None,
+        }
+    }
+}
+
+/// As OpenAI names the state of a run.
+fn status(run: RunStatus) -> &'static str {
+    match run {
+        RunStatus::Queued => "queued",
+        // The end of a response comes from its answer.
+        _ => "in_progress",
+    }
+}

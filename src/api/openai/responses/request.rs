@@ -1,0 +1,257 @@
+//! What clients of the Responses API send. What means nothing here is ignored, as in chat completions.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::wire::{item_run, run_id};
+use crate::{
+    api::{
+        openai::{
+            content::{content, role},
+            request::{check_question, is_any, is_text_format, refuse_forced, stops, tokens},
+        },
+        problem::Problem,
+    },
+    app::{
+        accounts::Caller,
+        chat::transcript::{ClientQuestion, QuestionPlace, Transcript},
+    },
+    domain::{ids::RunId, message::Role, request_key::RequestKey, response::ResponseSettings},
+};
+
+/// Sampling parameters are accepted and ignored: the agent's pack decides them. So are `tools`, `text.format`,
+/// `conversation` and `prompt`; the header `x-ignored-parameters` of the answer names them.
+#[derive(Deserialize, utoipa::ToSchema)]
+pub(in crate::api) struct NewResponse {
+    /// The agent's id.
+    pub model: String,
+    /// What the user says, or a list of items: messages, results of tools, references to earlier items.
+    #[schema(value_type = Object)]
+    input: Value,
+    /// Like a message of the role `system` before the input.
+    instructions: Option<String>,
+    /// Continue after this response.
+    previous_response_id: Option<String>,
+    stream: Option<bool>,
+    /// `false`: the response can be neither read nor continued by its id.
+    store: Option<bool>,
+    /// At most 16 texts, repeated with the response.
+    metadata: Option<BTreeMap<String, String>>,
+    /// The answer ends after about as many tokens.
+    #[schema(value_type = Option<u64>)]
+    max_output_tokens: Option<Value>,
+    /// Not OpenAI's: a text, or several, before which the answer ends.
+    #[schema(value_type = Option<Object>)]
+    stop: Option<Value>,
+    /// Do not wait: read the response later.
+    background: Option<bool>,
+    /// Ignored: the agent's own tools run on the server.
+    #[schema(value_type = Option<Vec<Object>>)]
+    tools: Option<Value>,
+    /// May not force a call of a client's tool.
+    #[schema(value_type = Option<Object>)]
+    tool_choice: Option<Value>,
+    /// Ignored: an answer is text.
+    #[schema(value_type = Option<Object>)]
+    text: Option<Value>,
+    /// Ignored: `previous_response_id` names the conversation.
+    #[schema(value_type = Option<Object>)]
+    conversation: Option<Value>,
+    /// Ignored.
+    #[schema(value_type = Option<Object>)]
+    prompt: Option<Value>,
+}
+
+/// Pairs of `metadata`, characters of a name and of a text.
+const METADATA: (usize, usize, usize) = (16, 64, 512);
+
+/// What is asked, and what is repeated with the response.
+pub(in crate::api) struct Question {
+    pub question: ClientQuestion,
+    pub settings: ResponseSettings,
+}
+
+impl NewResponse {
+    pub fn stream(&self) -> bool {
+        self.stream.unwrap_or(false)
+    }
+
+    pub fn is_stored(&self) -> bool {
+        self.store.unwrap_or(true)
+    }
+
+    /// Refuses what cannot be done.
+    pub fn check(&self, is_frontend: bool) -> Result<(), Problem> {
+        let (pairs, name, text) = METADATA;
+        let metadata = self.metadata.iter().flatten();
+        let is_long = |(key, value): (&String, &String)| {
+            key.chars().count() > name || value.chars().count() > text
+        };
+        if metadata.clone().count() > pairs || metadata.clone().any(is_long) {
+            let reason = format!(
+                "must have at most {pairs} pairs, names of {name} characters and texts of {text}"
+            );
+            return Err(Problem::invalid("metadata", reason));
+        }
+        let holds_nul = |text: &String| text.contains('\0');
+        if metadata.flat_map(|(k, v)| [k, v]).any(holds_nul) {
+            return Err(Problem::invalid(
+                "metadata",
+                "must not contain the character U+0000",
+            ));
+        }
+        if self.background == Some(true) && !self.is_stored() {
+            let reason = "a response that is not stored cannot be read later; leave `store` out";
+            return Err(Problem::invalid("background", reason));
+        }
+        if !is_frontend && is_any(self.tools.as_ref()) {
+            refuse_forced("tool_choice", self.tool_choice.as_ref())?;
+        }
+        Ok(())
+    }
+
+    /// The input as a question: what is new, and after which answer.
+    pub fn question(&self, caller: &Caller, key: Option<RequestKey>) -> Result<Question, Problem> {
+        let mut input = self.items()?;
+        let previous = self.previous_response_id.as_deref().map(|id| {
+            let reason = "is not the id of a response";
+            run_id(id).ok_or_else(|| Problem::invalid("previous_response_id", reason))
+        });
+        let previous = previous.transpose()?;
+        let given = self
+            .instructions
+            .iter()
+            .filter(|text| !text.trim().is_empty());
+        let given: Vec<_> = given.cloned().collect();
+        input.instructions.splice(0..0, given.clone());
+        let settings = self.settings(previous, &input.instructions);
+        let place = match previous.or(input.after) {
+            Some(run) => {
+                input.transcript.retain(|(role, _)| *role != Role::System);
+                QuestionPlace::After {
+                    run,
+                    instructions: settings.instructions.clone(),
+                }
+            }
+            None => {
+                let given = given.into_iter().map(|text| (Role::System, text));
+                input.transcript.splice(0..0, given);
+                QuestionPlace::Transcript
+            }
+        };
+        check_question("input", "input", &input.transcript)?;
+        let question = ClientQuestion {
+            agent: self.model.clone(),
+            chat: caller.conversation_key.clone(),
+            transcript: input.transcript,
+            key,
+            place,
+            is_resumable: false,
+            response: self.is_stored().then(|| settings.clone()),
+        };
+        Ok(Question { question, settings })
+    }
+
+    fn settings(&self, previous: Option<RunId>, instructions: &[String]) -> ResponseSettings {
+        let instructions = instructions.join("\n\n").replace('\0', "");
+        ResponseSettings {
+            previous,
+            instructions: Some(instructions).filter(|text| !text.is_empty()),
+            metadata: self.metadata.clone().unwrap_or_default(),
+            max_output_tokens: self.max_output_tokens.as_ref().and_then(tokens),
+            stop: stops(self.stop.as_ref()),
+            background: self.background.unwrap_or(false),
+        }
+    }
+
+    /// The parameters that change nothing here although a client may expect it.
+    pub fn ignored(&self) -> Vec<&'static str> {
+        let format = self.text.as_ref().map(|text| &text["format"]);
+        let is_given = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
+        let ignored = [
+            ("tools", is_any(self.tools.as_ref())),
+            (
+                "text.format",
+                format.is_some_and(|format| !is_text_format(format)),
+            ),
+            ("conversation", is_given(&self.conversation)),
+            ("prompt", is_given(&self.prompt)),
+        ];
+        let ignored = ignored.into_iter().filter(|(_, is_ignored)| *is_ignored);
+        ignored.map(|(name, _)| name).collect()
+    }
+
+    fn items(&self) -> Result<Input, Problem> {
+        let items = match &self.input {
+            Value::String(text) => {
+                return Ok(Input {
+                    transcript: vec![(Role::User, text.clone())],
+                    ..Input::default()
+                });
+            }
+            Value::Array(items) => items,
+            _ => return Err(Problem::invalid("input", "must be text or a list of items")),
+        };
+        let mut input = Input::default();
+        for (at, item) in items.iter().enumerate() {
+            input.add(&format!("input[{at}]"), item)?;
+        }
+        Ok(input)
+    }
+}
+
+#[derive(Default)]
+struct Input {
+    transcript: Transcript,
+    /// The messages of the role `system`, wherever they stand.
+    instructions: Vec<String>,
+    /// The answer that is referred to last; what stands before it is known.
+    after: Option<RunId>,
+}
+
+impl Input {
+    fn add(&mut self, field: &str, item: &Value) -> Result<(), Problem> {
+        match (item["type"].as_str(), item["role"].as_str()) {
+            (None | Some("message"), Some(name)) => {
+                let said = content(&format!("{field}.content"), item.get("content"))?;
+                self.say(role(field, name)?, said);
+            }
+            (Some("item_reference") | None, None) if item["id"].is_string() => {
+                let id = item["id"].as_str().unwrap_or_default();
+                if let Some(run) = item_run(id) {
+                    self.after = Some(run);
+                    self.transcript.clear();
+                }
+            }
+            (Some("function_call_output" | "custom_tool_call_output"), _) => {
+                let said = content(&format!("{field}.output"), item.get("output"))?;
+                self.say(Role::Tool, said);
+            }
+            (Some("message"), None) => {
+                return Err(Problem::invalid(format!("{field}.role"), "is missing"));
+            }
+            (None, None) => {
+                return Err(Problem::invalid(format!("{field}.type"), "is missing"));
+            }
+            // Calls, thoughts and the like: what came of them is in what was said.
+            (Some(_), _) => {}
+        }
+        Ok(())
+    }
+
+    /// Adds a message. The items of one answer are one message.
+    fn say(&mut self, role: Role, text: String) {
+        if role == Role::System {
+            self.instructions.push(text.clone());
+        }
+        match self.transcript.last_mut() {
+            Some((Role::Assistant, said)) if role == Role::Assistant => {
+                said.push_str("\n\n");
+                said.push_str(&text);
+            }
+            _ => self.transcript.push((role, text)),
+        }
+    }
+}

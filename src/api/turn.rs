@@ -1,0 +1,440 @@
+//! One question of a client that keeps its own transcript, and the run that answers it. The encoders of the protocols
+//! write the result. When the client disconnects, its run is stopped, unless its key says `keep_running`. A client that
+//! is likely to come back is given some time to do so.
+
+mod answer_text;
+mod leaving;
+mod limiter;
+mod unread;
+
+use std::{collections::VecDeque, sync::Arc};
+
+use futures_util::{Stream, stream};
+use http::StatusCode;
+use time::OffsetDateTime;
+use tokio::sync::mpsc;
+
+use self::{answer_text::AnswerText, leaving::Leaving};
+pub(super) use self::{
+    answer_text::{AnswerStyle, Piece},
+    leaving::OnDisconnect,
+    limiter::Limiter,
+    unread::pieces_of,
+};
+use crate::{
+    api::{limits, problem::Problem, request_key},
+    app::{
+        self, App,
+        chat::{
+            conversations::{ConversationEvent, ConversationStream},
+            transcript::{self, ClientQuestion, PostedQuestion},
+        },
+    },
+    domain::{
+        error::{Error, Result},
+        event::EventKind,
+        ids::{ConversationId, RunId},
+        message::Role,
+        principal::Principal,
+        run::{Run, RunStatus, Usage},
+    },
+};
+
+/// One question and the run that answers it.
+pub(super) struct Turn {
+    app: Arc<App>,
+    principal: Principal,
+    /// What to remember when the answer has ended; absent when an earlier answer is read again.
+    question: Option<ClientQuestion>,
+    conversation: ConversationId,
+    run: Run,
+    listening: ConversationStream,
+    style: AnswerStyle,
+    answer_text: AnswerText,
+    limiter: Limiter,
+    /// Pieces that were not taken yet.
+    ready: VecDeque<Piece>,
+    /// The text that was sent to the client.
+    pub sent: String,
+    /// The next text begins a paragraph of `sent`.
+    is_apart: bool,
+    /// The run has ended; the end of the answer was sent before that is said.
+    ended: Option<RunStatus>,
+    /// How often the request was sent again, if an earlier one began the run.
+    repeats: Option<i32>,
+    on_disconnect: OnDisconnect,
+    _open: limits::Stream,
+}
+
+/// How a turn is answered.
+pub(super) struct AnswerOptions {
+    pub style: AnswerStyle,
+    pub limiter: Limiter,
+    pub on_disconnect: OnDisconnect,
+    pub open: limits::Stream,
+}
+
+pub(super) enum AnswerPart {
+    Piece(Piece),
+    AnswerEnd(AnswerEnd),
+}
+
+/// How an answer has ended.
+#[derive(Clone, Copy)]
+pub(super) struct AnswerEnd {
+    pub usage: Usage,
+    pub finished_at: Option<OffsetDateTime>,
+    /// As OpenAI names it.
+    pub reason: &'static str,
+}
+
+impl Turn {
+    /// Posts the question where it belongs, or finds the run that an earlier request began.
+    pub async fn begin(
+        app: &Arc<App>,
+        principal: &Principal,
+        question: ClientQuestion,
+        options: AnswerOptions,
+    ) -> Result<Self, Problem> {
+        let key = question.key.as_ref();
+        let mut earlier = request_key::find_earlier(app, principal, key).await?;
+        let mut asked = None;
+        if earlier.is_none() {
+            asked = match transcript::resume(app, principal, &question).await {
+                Err(Error::Repeated) => {
+                    earlier = request_key::find_earlier(app, principal, key).await?;
+                    None
+                }
+                asked => Some(asked?),
+            };
+        }
+        let begun = earlier.and_then(|begun| Some((begun.conversation, begun.run?)));
+        let posted = match (asked, begun) {
+            (Some(asked), _) => asked,
+            (None, Some((conversation, run))) => {
+                transcript::reopen_stream(app, principal, conversation, run, None).await?
+            }
+            (None, None) => return Err(Error::Repeated.into()),
+        };
+        let mut turn = Self::listen_to(app, principal, posted, options);
+        turn.question = Some(question);
+        turn.repeats = earlier.map(|begun| begun.repeats);
+        Ok(turn)
+    }
+
+    /// Reads the answer to which the client of a chat has come back. `None` when it has ended.
+    pub async fn come_back(
+        app: &Arc<App>,
+        principal: &Principal,
+        chat: &str,
+        options: AnswerOptions,
+    ) -> Result<Option<Self>, Problem> {
+        let open = transcript::resume_stream(app, principal, chat).await?;
+        Ok(open.map(|(posted, repeats)| {
+            let mut turn = Self::listen_to(app, principal, posted, options);
+            turn.repeats = Some(repeats);
+            turn
+        }))
+    }
+
+    /// Reads the answer of a run, whose question was posted before.
+    pub fn listen_to(
+        app: &Arc<App>,
+        principal: &Principal,
+        posted: PostedQuestion,
+        options: AnswerOptions,
+    ) -> Self {
+        Self {
+            app: app.clone(),
+            principal: principal.clone(),
+            question: None,
+            conversation: posted.conversation,
+            listening: posted.listening,
+            style: options.style,
+            answer_text: AnswerText::new(posted.run.id, options.style),
+            run: posted.run,
+            limiter: options.limiter,
+            ready: VecDeque::new(),
+            sent: String::new(),
+            is_apart: false,
+            ended: None,
+            repeats: None,
+            on_disconnect: options.on_disconnect,
+            _open: options.open,
+        }
+    }
+
+    pub fn conversation(&self) -> ConversationId {
+        self.conversation
+    }
+
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// Logs the cause of a problem that a stream tells its client.
+    fn log(&self, problem: &Problem) {
+        if let Some(cause) = &problem.cause {
+            tracing::error!(error = format!("{cause:#}"), run = %self.run.id, "a streamed answer broke");
+        }
+    }
+
+    /// The pieces of the answer and its end, or what went wrong.
+    pub fn into_parts(self) -> impl Stream<Item = Result<AnswerPart, Problem>> + Send {
+        stream::unfold(Some(self), async |turn| {
+            let mut turn = turn?;
+            let part = turn.next().await;
+            match &part {
+                Ok(AnswerPart::Piece(_)) => return Some((part, Some(turn))),
+                Ok(AnswerPart::AnswerEnd(_)) => {}
+                Err(problem) => turn.log(problem),
+            }
+            Some((part, None))
+        })
+    }
+
+    /// The same for a client that may come back to the answer by the id of its chat. The answer is read to its end
+    /// when the client leaves, so that the next question finds the conversation.
+    pub fn into_resumable_parts(
+        mut self,
+    ) -> impl Stream<Item = Result<AnswerPart, Problem>> + Send {
+        let (sender, receiver) = mpsc::channel(1);
+        let tasks = self.app.tasks.clone();
+        let leaving = self.leaving();
+        self.on_disconnect = OnDisconnect::KeepRunning;
+        tasks.spawn(async move {
+            let mut is_gone = false;
+            loop {
+                let part = {
+                    let mut next = std::pin::pin!(self.next());
+                    loop {
+                        tokio::select! {
+                            part = &mut next => break part,
+                            () = sender.closed(), if !is_gone => {
+                                is_gone = true;
+                                leaving.stop();
+                            }
+                        }
+                    }
+                };
+                if let Err(problem) = &part {
+                    self.log(problem);
+                }
+                let is_last = !matches!(part, Ok(AnswerPart::Piece(_)));
+                // A client that has left is noticed above.
+                let _ = sender.send(part).await;
+                if is_last {
+                    return;
+                }
+            }
+        });
+        stream::unfold(receiver, async |mut receiver| {
+            let part = receiver.recv().await?;
+            Some((part, receiver))
+        })
+    }
+
+    fn leaving(&self) -> Leaving {
+        Leaving {
+            app: self.app.clone(),
+            principal: self.principal.clone(),
+            run: self.run.id,
+            on_disconnect: self.on_disconnect,
+            repeats: self.repeats.unwrap_or_default(),
+        }
+    }
+
+    /// The client waits for the whole answer, so it may send the request again when it loses its connection.
+    pub fn expect_retry(&mut self) {
+        let key = self.question.as_ref().and_then(|asked| asked.key.as_ref());
+        if self.on_disconnect == OnDisconnect::Stop && key.is_some() {
+            self.on_disconnect = OnDisconnect::StopLater;
+        }
+    }
+
+    /// Waits for the whole answer.
+    pub async fn complete(&mut self) -> Result<AnswerEnd, Problem> {
+        self.expect_retry();
+        loop {
+            if let AnswerPart::AnswerEnd(finished) = self.next().await? {
+                return Ok(finished);
+            }
+        }
+    }
+
+    /// Waits for more of the answer or its end.
+    async fn next(&mut self) -> Result<AnswerPart, Problem> {
+        let news = self.listen().await;
+        if !matches!(news, Ok(AnswerPart::Piece(_))) {
+            // The run has ended, or this process cannot stop it.
+            self.on_disconnect = OnDisconnect::KeepRunning;
+        }
+        news
+    }
+
+    async fn listen(&mut self) -> Result<AnswerPart, Problem> {
+        loop {
+            if let Some(piece) = self.ready.pop_front() {
+                return Ok(AnswerPart::Piece(piece));
+            }
+            if let Some(status) = self.ended {
+                return self.end(status).await;
+            }
+            let Some(heard) = self.listening.next().await? else {
+                let detail = format!(
+                    "the service is stopping; the answer will be in conversation {} when it is back",
+                    self.conversation
+                );
+                return Err(Problem::new(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    "stopping",
+                    detail,
+                ));
+            };
+            for piece in self.answer_text.news(&heard) {
+                self.add(piece, false);
+            }
+            if let Some(status) = self.end_of(&heard) {
+                self.ended = Some(status);
+                let held = self.limiter.flush();
+                self.add_text(held);
+            } else if self.limiter.reason().is_none() {
+                for piece in self.answer_text.render_event(&heard) {
+                    self.add(piece, true);
+                }
+                // Who reads an earlier answer again changes nothing.
+                if self.limiter.reason().is_some() && self.question.is_some() {
+                    self.stop().await?;
+                }
+            }
+        }
+    }
+
+    /// Adds a piece to those that are ready; of the run's own text what the limits allow.
+    fn add(&mut self, piece: Piece, is_limited: bool) {
+        let text = match (piece, self.style) {
+            (Piece::Text(text), _) => text,
+            (Piece::Break, AnswerStyle::Text(_)) => "\n\n".to_owned(),
+            (_, AnswerStyle::Text(_)) => return,
+            (piece, AnswerStyle::Typed) => return self.add_typed(piece, is_limited),
+        };
+        let text = if is_limited {
+            self.limiter.pass(&text)
+        } else {
+            text
+        };
+        self.add_text(text);
+    }
+
+    fn add_typed(&mut self, piece: Piece, is_limited: bool) {
+        if is_limited {
+            // A text ends here, so what may have been the beginning of a stop text is none.
+            let held = self.limiter.flush();
+            self.add_text(held);
+            if self.limiter.reason().is_some() {
+                return;
+            }
+        }
+        if matches!(piece, Piece::Break | Piece::Reset) {
+            self.is_apart = !self.sent.is_empty();
+        }
+        self.ready.push_back(piece);
+    }
+
+    fn add_text(&mut self, text: String) {
+        if text.is_empty() {
+            return;
+        }
+        if std::mem::take(&mut self.is_apart) {
+            self.sent.push_str("\n\n");
+        }
+        self.sent.push_str(&text);
+        match self.ready.back_mut() {
+            Some(Piece::Text(last)) => last.push_str(&text),
+            _ => self.ready.push_back(Piece::Text(text)),
+        }
+    }
+
+    fn end_of(&self, heard: &ConversationEvent) -> Option<RunStatus> {
+        let ConversationEvent::Durable(event) = heard else {
+            return None;
+        };
+        match &event.kind {
+            EventKind::Run { run_id, status, .. }
+                if *run_id == self.run.id && status.is_final() =>
+            {
+                Some(*status)
+            }
+            _ => None,
+        }
+    }
+
+    /// Stops the run: the client has all the text that it wants.
+    async fn stop(&self) -> Result<()> {
+        match app::runs::cancel(&self.app, &self.principal, self.run.id).await {
+            // It is over.
+            Ok(_) | Err(Error::Conflict(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn end(&mut self, status: RunStatus) -> Result<AnswerPart, Problem> {
+        let cut = self.limiter.reason();
+        if status == RunStatus::Succeeded || (status == RunStatus::Cancelled && cut.is_some()) {
+            let run = self.remember().await?;
+            return Ok(AnswerPart::AnswerEnd(AnswerEnd {
+                usage: run.usage,
+                finished_at: run.finished_at,
+                reason: cut.unwrap_or("stop"),
+            }));
+        }
+        if status == RunStatus::Cancelled {
+            return Err(Problem::new(
+                StatusCode::CONFLICT,
+                "run_cancelled",
+                "the run was cancelled",
+            ));
+        }
+        let run = app::runs::get(&self.app, &self.principal, self.run.id).await?;
+        let detail = run.error.unwrap_or_else(|| "the run failed".to_owned());
+        Err(Problem::new(StatusCode::BAD_GATEWAY, "run_failed", detail))
+    }
+
+    /// Stores the state before the client learns that the answer is complete, so that its next request finds
+    /// this conversation. When this fails, the next request starts a new conversation with the client's
+    /// transcript, so the answer is not withheld.
+    async fn remember(&mut self) -> Result<Run> {
+        let Some(mut question) = self.question.take() else {
+            return app::runs::get(&self.app, &self.principal, self.run.id).await;
+        };
+        question
+            .transcript
+            .push((Role::Assistant, self.sent.clone()));
+        let last = self.listening.last();
+        let answered = transcript::record_answer(
+            &self.app,
+            &self.principal,
+            (self.conversation, self.run.id),
+            &question,
+            transcript::DeliveredEvents {
+                event: self.answer_text.last_reported(last),
+                last,
+                is_late: self.repeats.is_some(),
+            },
+        );
+        match answered.await {
+            Ok(run) => Ok(run),
+            Err(error) => {
+                let error = format!("{:#}", anyhow::Error::from(error));
+                tracing::warn!(error, conversation = %self.conversation, "the client's transcript could not be remembered");
+                app::runs::get(&self.app, &self.principal, self.run.id).await
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.leaving().stop();
+    }
+}

@@ -1,0 +1,277 @@
+//! AG-UI 1.0.
+
+use serde_json::{Value, json};
+
+use super::{approve, post, rest, world};
+use crate::{
+    support::{
+        client::Client,
+        model::{Gate, error, text},
+        node,
+        world::World,
+    },
+    turn::eventually,
+};
+
+const PATH: &str = "/v1/agui/bank";
+
+fn user(text: &str) -> Value {
+    json!({ "id": text, "role": "user", "content": text })
+}
+
+fn input(run: &str, messages: impl Into<Value>) -> Value {
+    json!({ "threadId": "thread-1", "runId": run, "messages": messages.into(), "tools": [], "context": [] })
+}
+
+fn types(events: &[Value]) -> Vec<&str> {
+    let mut types: Vec<_> = events.iter().map(|e| e["type"].as_str().unwrap()).collect();
+    types.dedup();
+    types
+}
+
+#[tokio::test]
+async fn the_official_client_runs_an_agent_with_tools_and_interrupts() {
+    let world = world().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let seen = node::run(include_str!("agui.mjs"), &world.url, &ann).await;
+    assert_eq!(seen["hello"], json!([["assistant", "Hello."]]));
+    let expected = json!([
+        ["assistant", ["bank__get_exchange_rate"]],
+        ["tool"],
+        ["assistant", "Done as told."]
+    ]);
+    assert_eq!(seen["rate"], expected);
+    assert_eq!(seen["interrupts"], json!([["tool_call", true, true]]));
+    assert!(
+        seen["blocked"]
+            .as_str()
+            .unwrap()
+            .contains("pending interrupt"),
+        "{seen}"
+    );
+    assert_eq!(seen["cancelled"], json!([]));
+    let approvals = ann.get("/v1/approvals?role=requester").await.expect(200);
+    assert_eq!(approvals["items"][0]["state"], "cancelled");
+    let conversations = ann.get("/v1/conversations").await.expect(200);
+    assert_eq!(conversations["items"].as_array().unwrap().len(), 1);
+    assert!(seen["refused"].as_str().unwrap().contains("404"), "{seen}");
+}
+
+#[tokio::test]
+async fn a_stream_has_the_events_of_the_protocol() {
+    let world = World::start().await;
+    world.model.reply(text("Hello.").usage(11, 7));
+    let ann = world.user("ann", &[]).await;
+    let events = rest(post(&ann, PATH, &input("run-1", json!([user("hi")]))).await).await;
+    let expected = [
+        "RUN_STARTED",
+        "CUSTOM",
+        "TEXT_MESSAGE_START",
+        "TEXT_MESSAGE_CONTENT",
+        "TEXT_MESSAGE_END",
+        "RUN_FINISHED",
+    ];
+    assert_eq!(types(&events), expected);
+    let end = events.last().unwrap();
+    assert_eq!(
+        (
+            &end["threadId"],
+            &end["runId"],
+            &end["outcome"],
+            &end["usage"][0]["totalTokens"]
+        ),
+        (
+            &json!("thread-1"),
+            &json!("run-1"),
+            &json!({ "type": "success" }),
+            &json!(18)
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_run_that_is_sent_again_is_the_same_run() {
+    let world = World::start().await;
+    world.model.reply(text("Once.")).reply(text("Twice."));
+    let ann = world.user("ann", &[]).await;
+    let ask = async |run: &str| {
+        let events = rest(post(&ann, PATH, &input(run, json!([user("hi")]))).await).await;
+        events[1]["value"].clone()
+    };
+    let first = ask("run-1").await;
+    assert_eq!(first, ask("run-1").await);
+    assert_ne!(first["run_id"], ask("run-2").await["run_id"]);
+    assert_eq!(world.model.requests().len(), 2);
+}
+
+#[tokio::test]
+async fn an_outcome_stands_before_the_next_answer() {
+    let world = world().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let first = rest(post(&ann, PATH, &input("run-1", json!([user("pay 5.00")]))).await).await;
+    let outcome = &first.last().unwrap()["outcome"];
+    assert_eq!(outcome["type"], "interrupt");
+    let interrupt = &outcome["interrupts"][0];
+    approve(&world).await;
+    let conversation = first[1]["value"]["conversation_id"].as_str().unwrap();
+    reported(&ann, conversation).await;
+    let mut messages = vec![user("pay 5.00")];
+    messages.extend(said(&first));
+    messages.push(user("thanks"));
+    let mut next = input("run-2", messages);
+    next["resume"] = json!([{ "interruptId": interrupt["id"], "status": "resolved" }]);
+    let second = rest(post(&ann, PATH, &next).await).await;
+    assert_eq!(second[1]["value"]["conversation_id"], conversation);
+    assert!(
+        deltas(&second).contains("So it ended."),
+        "{}",
+        deltas(&second)
+    );
+    let note = second
+        .iter()
+        .find(|event| event["name"] == "approval")
+        .unwrap();
+    assert_eq!(note["value"]["state"], "succeeded");
+    assert_eq!(second.last().unwrap()["outcome"]["type"], "success");
+}
+
+#[tokio::test]
+async fn a_run_that_only_answers_interrupts_tells_what_happened() {
+    let world = world().await;
+    let ann = world.user("ann", &["employee"]).await;
+    let first = rest(post(&ann, PATH, &input("run-1", json!([user("pay 5.00")]))).await).await;
+    let interrupt = first.last().unwrap()["outcome"]["interrupts"][0].clone();
+    let mut shown = vec![user("pay 5.00")];
+    shown.extend(said(&first));
+    let resume = |run: &str, shown: &[Value]| {
+        let mut body = input(run, shown);
+        body["resume"] = json!([{ "interruptId": interrupt["id"], "status": "resolved" }]);
+        body
+    };
+    let waiting = rest(post(&ann, PATH, &resume("run-2", &shown)).await).await;
+    let outcome = &waiting.last().unwrap()["outcome"];
+    assert_eq!(outcome["interrupts"][0]["id"], interrupt["id"]);
+    approve(&world).await;
+    let conversation = first[1]["value"]["conversation_id"].as_str().unwrap();
+    reported(&ann, conversation).await;
+    let told = rest(post(&ann, PATH, &resume("run-3", &shown)).await).await;
+    assert!(deltas(&told).ends_with("So it ended."), "{}", deltas(&told));
+    assert_eq!(told.last().unwrap()["outcome"]["type"], "success");
+    shown.extend(said(&told));
+    shown.push(user("thanks"));
+    let next = rest(post(&ann, PATH, &input("run-4", shown)).await).await;
+    assert_eq!(next[1]["value"]["conversation_id"], conversation);
+    assert!(
+        !next.iter().any(|event| event["name"] == "approval"),
+        "it is told once"
+    );
+    assert_eq!(world.bank.executions("send_money"), 1);
+}
+
+/// Waits until the outcome was told in the conversation.
+async fn reported(client: &Client, conversation: &str) {
+    eventually(async || {
+        let run = client.messages(conversation).await;
+        let run = run.iter().rfind(|m| m.to_string().contains("So it ended."));
+        let Some(id) = run.and_then(|m| m["run_id"].as_str()) else {
+            return false;
+        };
+        client.get(&format!("/v1/runs/{id}")).await.json()["status"] == "succeeded"
+    })
+    .await;
+}
+
+fn deltas(events: &[Value]) -> String {
+    let deltas = events
+        .iter()
+        .filter(|event| event["type"] == "TEXT_MESSAGE_CONTENT");
+    deltas
+        .map(|event| event["delta"].as_str().unwrap())
+        .collect()
+}
+
+/// The assistant's messages, as the client has them.
+fn said(events: &[Value]) -> Vec<Value> {
+    let mut said: Vec<Value> = Vec::new();
+    for event in events {
+        match event["type"].as_str().unwrap() {
+            "TEXT_MESSAGE_START" => {
+                said.push(json!({ "id": event["messageId"], "role": "assistant", "content": "" }));
+            }
+            "TEXT_MESSAGE_CONTENT" => {
+                let last = said.last_mut().unwrap();
+                let text = last["content"].as_str().unwrap().to_owned();
+                last["content"] = json!(text + event["delta"].as_str().unwrap());
+            }
+            _ => {}
+        }
+    }
+    said
+}
+
+#[tokio::test]
+async fn a_run_that_fails_or_is_cancelled_is_told() {
+    let world = World::start().await;
+    world.model.reply(error(400, "on holiday"));
+    let ann = world.user("ann", &[]).await;
+    let failed = rest(post(&ann, PATH, &input("run-1", json!([user("hi")]))).await).await;
+    let last = failed.last().unwrap();
+    assert_eq!(
+        (&last["type"], &last["code"]),
+        (&json!("RUN_ERROR"), &json!("run_failed"))
+    );
+    let gate = Gate::new();
+    world.model.reply(text("never to be heard").gate(1, &gate));
+    let mut events = post(&ann, PATH, &input("run-2", json!([user("hi")]))).await;
+    events.next().await.unwrap();
+    let run = events.next().await.unwrap().data["value"]["run_id"].clone();
+    gate.reached().await;
+    let path = format!("/v1/runs/{}/cancel", run.as_str().unwrap());
+    ann.post(&path, json!({})).await.expect(202);
+    let rest = rest(events).await;
+    assert_eq!(rest.last().unwrap()["outcome"]["type"], "cancelled");
+    gate.open();
+}
+
+/// A change to a good request, and the field of its refusal.
+type Case = (fn(&mut Value), &'static str);
+
+const CASES: [Case; 6] = [
+    (|body| body["threadId"] = json!(" "), "threadId"),
+    (
+        |body| _ = body.as_object_mut().unwrap().remove("runId"),
+        "body",
+    ),
+    (|body| body["messages"] = json!([]), "messages"),
+    (
+        |body| body["messages"][0]["role"] = json!("robot"),
+        "messages[0].role",
+    ),
+    (
+        |body| body["messages"][0]["content"] = json!(7),
+        "messages[0].content",
+    ),
+    (
+        |body| body["resume"] = json!([{ "interruptId": "x", "status": "maybe" }]),
+        "resume[0].status",
+    ),
+];
+
+#[tokio::test]
+async fn every_refusal_names_the_field() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    for (change, field) in CASES {
+        let mut body = input("run-1", json!([user("hi")]));
+        change(&mut body);
+        assert_eq!(
+            ann.post(PATH, body.clone()).await.expect(400)["field"],
+            field,
+            "{body}"
+        );
+    }
+    let mut unknown = input("run-1", json!([user("hi")]));
+    unknown["resume"] = json!([{ "interruptId": "01a2", "status": "cancelled" }]);
+    ann.post(PATH, unknown).await.expect(404);
+    assert!(world.model.requests().is_empty());
+}
