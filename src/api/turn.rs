@@ -33,7 +33,7 @@ use crate::{
     domain::{
         error::{Error, Result},
         event::EventKind,
-        ids::{ConversationId, RunId},
+        ids::ConversationId,
         message::Role,
         principal::Principal,
         run::{Run, RunStatus, Usage},

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     client::{Client, Events},
-    model::{Gate, call, calls, error, said, text},
+    model::{Gate, call, error, said, text},
     world::World,
 };
 
