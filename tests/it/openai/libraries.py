@@ -18,27 +18,27 @@ def chat(**options):
 
 
 def refusal(ask):
-    """How a request fails, as the client tells it."""
+    """How a request fails. LangChain's exceptions are openai's."""
     try:
         ask()
-    except openai.APIError as error:
-        return [type(error).__name__, error.code]
+    except openai.NotFoundError as error:
+        return ["NotFoundError", error.code]
     return "not refused"
 
 
 def llm():
     """A prompt, and another one in the same conversation."""
     with tempfile.TemporaryDirectory() as folder:
-        models = f"- {{ model_id: agent, model_name: bank, api_base: '{BASE_URL}' }}\n"
+        models = f"- {{ model_id: agent, model_name: bank, api_base: '{BASE_URL}', api_key_name: agent }}\n"
         Path(folder, "extra-openai-models.yaml").write_text(models)
         environment = os.environ | {"LLM_USER_PATH": folder}
-        program = str(Path(sys.executable).parent / "llm")
+        command = [str(Path(sys.executable).parent / "llm"), "prompt", "--key", os.environ["OPENAI_API_KEY"]]
 
         def run(*arguments):
-            done = subprocess.run([program, *arguments], env=environment, capture_output=True, text=True, check=True)
-            return done.stdout.strip()
+            done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True)
+            return (done.stdout + done.stderr).strip()
 
-        return [run("prompt", "-m", "agent", "one"), run("prompt", "-c", "two")]
+        return [run("-m", "agent", "one"), run("-c", "two")]
 
 
 answer = chat().invoke("How much?")
