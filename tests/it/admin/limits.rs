@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{operator, patch, world_with};
 use crate::support::{
-    client::{Answer, Client},
+    client::{Answer, Client, plain},
     model::text,
     world::World,
 };
@@ -96,11 +96,14 @@ async fn all_users_of_a_tenant_share_its_tokens_on_every_replica_at_once() {
 }
 
 #[tokio::test]
-async fn nothing_is_a_limit_too() {
+async fn a_limit_of_no_runs_still_allows_commands() {
     let world = world_with(|_| {}).await;
     let ann = world.user("ann", &[]).await;
     limits(&world, json!({ "runs_per_tenant": 0 })).await;
     turn(&ann).await.expect(429);
     let id = ann.open("bank").await;
-    ann.say_and_wait(&id, "/help").await;
+    let run = ann.say_and_wait(&id, "/help").await;
+    assert_eq!(run["status"], "succeeded");
+    let answer = plain(ann.messages(&id).await.last().unwrap());
+    assert!(answer.contains("/help – this list"), "{answer}");
 }

@@ -110,10 +110,13 @@ proptest! {
         prop_assert_eq!(resolved.unwrap(), expected);
     }
 
+    /// A text without values for its references is never resolved in part, and with values never refused.
     #[test]
-    fn no_text_panics(text in tricky()) {
+    fn what_parses_resolves_exactly_when_each_reference_has_a_value(text in tricky()) {
         if let Ok(template) = Template::parse(&text) {
-            let _ = template.resolve(|_| None);
+            let has_references = template.references().count() > 0;
+            prop_assert_eq!(template.resolve(|_| None).is_err(), has_references);
+            prop_assert!(template.resolve(|_| Some("value")).is_ok());
         }
     }
 }
