@@ -44,16 +44,25 @@ pub async fn prolong(tx: &mut Tx, name: &str, owner: ReplicaId, lease: Duration)
     Ok(held.rows_affected() == 1)
 }
 
-/// Ends the lease. `done`: the job is due again after its period; else at once.
-pub async fn release(tx: &mut Tx, name: &str, owner: ReplicaId, done: bool) -> Result<()> {
+/// Ends the lease of a job that is done. It is due again after its period.
+pub async fn finish(tx: &mut Tx, name: &str, owner: ReplicaId) -> Result<()> {
     sqlx::query!(
-        "update jobs
-         set lease_owner = null, lease_until = null,
-             done_at = case when $3 then statement_timestamp() else done_at end
+        "update jobs set lease_owner = null, lease_until = null, done_at = statement_timestamp()
          where name = $1 and lease_owner = $2",
         name,
         owner.0,
-        done,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(())
+}
+
+/// Ends the lease of a job that is not done. It is due at once.
+pub async fn release(tx: &mut Tx, name: &str, owner: ReplicaId) -> Result<()> {
+    sqlx::query!(
+        "update jobs set lease_owner = null, lease_until = null where name = $1 and lease_owner = $2",
+        name,
+        owner.0,
     )
     .execute(tx.conn())
     .await?;

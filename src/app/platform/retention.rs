@@ -70,7 +70,11 @@ impl<'a> Lease<'a> {
 
     async fn release(self, done: bool) -> Result<()> {
         let mut tx = self.db.system().await?;
-        store::jobs::release(&mut tx, JOB, self.owner, done).await?;
+        if done {
+            store::jobs::finish(&mut tx, JOB, self.owner).await?;
+        } else {
+            store::jobs::release(&mut tx, JOB, self.owner).await?;
+        }
         tx.commit().await
     }
 }
