@@ -222,8 +222,8 @@ pub async fn count_arguments(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<i64>
     Ok(count.fetch_one(tx.conn()).await?)
 }
 
-/// Erases the arguments of closed approvals, with what a server said of a late outcome and the claims of their
-/// requesters. Of the sealed arguments the bytes stay that name their key.
+/// Erases the arguments of closed approvals, with what their servers answered and the claims of their requesters. Of the
+/// sealed arguments the bytes stay that name their key.
 pub async fn purge_arguments(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<Batch> {
     let ids = sqlx::query_scalar!(
         "update approvals
@@ -240,7 +240,15 @@ pub async fn purge_arguments(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<Batc
         cutoff,
         ROWS,
     );
-    Ok(batch(&ids.fetch_all(tx.conn()).await?, ROWS))
+    let ids = ids.fetch_all(tx.conn()).await?;
+    sqlx::query!(
+        "update approval_results set result = null where tenant_id = $1 and approval_id = any($2)",
+        tx.tenant()?.0,
+        &ids,
+    )
+    .execute(tx.conn())
+    .await?;
+    Ok(batch(&ids, ROWS))
 }
 
 /// Lines of the audit trail to delete.

@@ -56,6 +56,14 @@ pub async fn delete(tx: &mut Tx, user: &UserId) -> Result<bool> {
     )
     .execute(tx.conn())
     .await?;
+    sqlx::query!(
+        "update approval_results set result = null
+         where tenant_id = $1 and approval_id in (select id from approvals where tenant_id = $1 and requester = $2)",
+        tenant,
+        user.as_str(),
+    )
+    .execute(tx.conn())
+    .await?;
     // What is still to be sent goes with the other messages, after some days.
     sqlx::query!(
         "delete from webhook_deliveries
