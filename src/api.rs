@@ -38,6 +38,7 @@ mod server;
 mod sign_in;
 mod skills;
 mod sockets;
+mod user_data;
 mod turn;
 mod web;
 
@@ -116,6 +117,8 @@ fn v1() -> OpenApiRouter<ApiState> {
         .routes(routes!(guests::me))
         .routes(routes!(guests::create_guest))
         .routes(routes!(sign_in::providers))
+        .routes(routes!(user_data::export_own))
+        .routes(routes!(user_data::delete_own))
         .routes(routes!(agents::list))
         .routes(routes!(agents::get))
         .routes(routes!(agents::tools))
@@ -188,7 +191,8 @@ fn administration() -> OpenApiRouter<ApiState> {
         .routes(routes!(admin::access::matrix))
         .routes(routes!(admin::access::tools))
         .routes(routes!(admin::users::list))
-        .routes(routes!(admin::users::get))
+        .routes(routes!(admin::users::get, user_data::delete))
+        .routes(routes!(user_data::export))
         .routes(routes!(admin::users::sign_out))
         .routes(routes!(admin::users::remove_credentials))
         .routes(routes!(admin::tenants::list, admin::tenants::create))

@@ -26,7 +26,7 @@ use self::{
     platform::{
         audit, keys,
         polls::{POLL, every},
-        webhooks,
+        retention, webhooks,
     },
     runs::{ending, run_slots, scheduler, sign_outs},
     servers::{connections, credentials, orchestrator, registry},
@@ -37,6 +37,7 @@ use crate::{
         clock::Clock,
         config::{Config, Environment},
         ids::{ApprovalId, ReplicaId, TenantId},
+        principal::claims_named_by,
     },
     egress::Egress,
     live::Live,
@@ -129,13 +130,12 @@ impl App {
         let (approved, approved_inbox) = mpsc::unbounded_channel();
         let (audit, audit_inbox) = audit::AuditQueue::new(config.audit_wait);
         let clock = Clock::System;
+        let accounts =
+            accounts::Accounts::new(db.clone(), egress.clone(), clock.clone(), env.clone());
+        let packs = library.snapshot();
+        accounts.keep_claims(claims_named_by(packs.packs().map(AsRef::as_ref)));
         let app = Self {
-            accounts: accounts::Accounts::new(
-                db.clone(),
-                egress.clone(),
-                clock.clone(),
-                env.clone(),
-            ),
+            accounts,
             registry: registry::Registry::new(egress.for_tenants(), env, &config.registry_env),
             connections: connections::Connections::default(),
             credentials: credentials::Credentials::new(),
@@ -287,6 +287,12 @@ impl App {
             webhooks::TIDY,
             "delete old deliveries",
             async |app| webhooks::forget_old(app).await.map(drop),
+        ));
+        tasks.spawn(every(
+            app(),
+            retention::LOOK,
+            "delete what is old",
+            retention::purge_due,
         ));
     }
 

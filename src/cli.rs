@@ -13,10 +13,12 @@ mod lines;
 pub mod openapi;
 pub mod private_postgres;
 mod process_limits;
+pub mod purge;
 pub mod serve;
 pub mod smoke;
 pub mod tenant;
 pub mod token;
+pub mod user;
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -66,6 +68,11 @@ enum Command {
     Keys(keys::Command),
     /// Say who did what in a tenant.
     Audit(Box<audit::Args>),
+    /// A copy of all that is one user's, and its deletion.
+    #[command(subcommand)]
+    User(user::Command),
+    /// Delete what is older than it is to be kept, or say what that would be.
+    Purge(purge::Args),
     /// Print the OpenAPI document.
     Openapi,
     /// Run as the client under test of the official conformance suite.
@@ -123,6 +130,15 @@ async fn dispatch(command: Command, config: Config, env: Environment) -> anyhow:
         }
         Command::Audit(args) => {
             let run = async |db| audit::run(*args, &db, &Clock::System, &mut io::stdout()).await;
+            serve::with_database(&config, &env, run).await?;
+        }
+        Command::User(command) => {
+            let run = async |db| user::run(command, &db, &mut io::stdout()).await;
+            serve::with_database(&config, &env, run).await?;
+        }
+        Command::Purge(args) => {
+            let days = config.retention();
+            let run = async |db| purge::run(args, &db, &days, &mut io::stdout()).await;
             serve::with_database(&config, &env, run).await?;
         }
         Command::Openapi => openapi::run()?,

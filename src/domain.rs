@@ -34,6 +34,7 @@ pub mod prompt;
 pub mod registry;
 pub mod request_key;
 pub mod resource;
+pub mod retention;
 pub mod response;
 pub mod ring;
 pub mod run;

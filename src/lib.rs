@@ -67,7 +67,7 @@
 //! - **A sealed value opens where it belongs**: for its tenant, user, server and generation, or not at all
 //!   ([`vault`]). Keys are rotated while replicas serve ([`app::platform::keys`]).
 //! - **What changes something is in the trail**, written in the same transaction ([`domain::audit`]). Nobody can
-//!   change the trail. Webhook messages wait in an outbox, written in the same transaction ([`app::platform::webhooks`]).
+//!   change the trail, and only lines that are older than the configured age are deleted ([`app::platform::retention`]). Webhook messages wait in an outbox, written in the same transaction ([`app::platform::webhooks`]).
 //! - **Nothing crosses an origin** with a credential on it; see [`egress`].
 
 pub mod api;

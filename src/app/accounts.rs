@@ -13,6 +13,7 @@ mod key_sets;
 mod keys;
 mod lookups;
 pub mod newest_claims;
+mod retention_change;
 mod sign_outs;
 mod tenants;
 mod tokens;
@@ -21,8 +22,9 @@ pub mod users;
 pub mod watch;
 
 use std::{
+    collections::BTreeSet,
     net::IpAddr,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -32,9 +34,11 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use tokio::sync::broadcast;
 
+pub(in crate::app) use self::sign_outs::end_sessions;
 pub use self::{
     issuers::{add_issuer, list_issuers, remove_issuer},
     keys::{IssuedKey, NewKey, create_key, list_keys, revoke_key, rotate_key},
+    retention_change::RetentionChange,
     tenants::{
         LimitsChange, NewTenant, TenantChange, add_tenant, change_tenant, create_tenant,
         find_tenant, list_tenants, page_of_tenants, remove_tenant,
@@ -134,6 +138,8 @@ struct Shared {
     kept_claims: Cache<(TenantId, UserId), Arc<newest_claims::Kept>>,
     /// The newest claims of people, at most a second old.
     newest_claims: Cache<(TenantId, UserId), Option<Arc<Principal>>>,
+    /// The claims of tokens and frontends that are kept; absent: all.
+    named_claims: RwLock<Option<Arc<BTreeSet<String>>>>,
     /// Tells whose claims have changed.
     claims_changed: broadcast::Sender<(TenantId, UserId)>,
     /// Tells those who listen that a session is over.
@@ -207,11 +213,25 @@ impl Accounts {
                 .max_capacity(20_000)
                 .time_to_live(sign_outs::REMEMBERED)
                 .build(),
+            named_claims: RwLock::default(),
             claims_changed: broadcast::channel(CHANGES_BEHIND).0,
             ended: broadcast::channel(sign_outs::BEHIND).0,
         };
         Self {
             shared: Arc::new(shared),
+        }
+    }
+
+    /// From here on only these claims are kept of tokens and of what frontends say: in memory, and in every row. Nothing
+    /// else that an issuer says of a person is needed.
+    pub fn keep_claims(&self, named: BTreeSet<String>) {
+        let mut kept = self
+            .shared
+            .named_claims
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if kept.as_deref() != Some(&named) {
+            *kept = Some(Arc::new(named));
         }
     }
 
@@ -280,6 +300,11 @@ impl Accounts {
 }
 
 impl Shared {
+    fn named_claims(&self) -> Option<Arc<BTreeSet<String>>> {
+        let named = self.named_claims.read();
+        named.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     async fn known_tenant(&self, id: TenantId) -> Option<Arc<Tenant>> {
         let known = self.tenants.get(&id).await?;
         let now = self.clock.now();
@@ -365,4 +390,11 @@ fn user_id(text: &str, whose: &str) -> Result<UserId> {
 fn quoted(text: &str) -> String {
     let short: String = text.chars().take(120).collect();
     format!("{short:?}")
+}
+
+/// Drops the claims that nobody names.
+fn drop_unnamed(principal: &mut Principal, named: Option<&BTreeSet<String>>) {
+    if let Some(named) = named {
+        Arc::make_mut(&mut principal.claims).retain(|name, _| named.contains(name));
+    }
 }

@@ -1,4 +1,4 @@
-//! What every use case needs: the audit trail, webhooks, encryption keys, health.
+//! What every use case needs: the audit trail, webhooks, encryption keys, health, retention.
 
 pub mod audit;
 pub mod health;
@@ -6,4 +6,5 @@ pub mod keys;
 pub mod leases;
 pub mod polls;
 pub mod rate_limit;
+pub mod retention;
 pub mod webhooks;

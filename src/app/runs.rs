@@ -14,6 +14,7 @@ pub mod sign_outs;
 pub mod starting;
 pub mod tenant_admin;
 pub(super) mod tools;
+pub mod user_data;
 
 use serde::Serialize;
 

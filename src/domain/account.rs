@@ -9,6 +9,7 @@ use super::{
     error::{Error, Result},
     ids::{AgentId, ApiKeyId, IssuerId, TenantId},
     principal::Scopes,
+    retention::Retention,
     usage::Limits,
 };
 
@@ -28,6 +29,8 @@ pub struct Tenant {
     pub suspended_at: Option<OffsetDateTime>,
     /// In place of the installation's limits of a day.
     pub limits: Limits,
+    /// In place of the installation's days.
+    pub retention: Retention,
     pub created_at: OffsetDateTime,
 }
 

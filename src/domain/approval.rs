@@ -170,6 +170,11 @@ impl Approval {
             .map_or("the run that asked for it was stopped", SessionEnd::reason)
     }
 
+    /// Whether its arguments are still kept. Erased ones leave the bytes that name their key.
+    pub fn has_arguments(&self) -> bool {
+        self.sealed.len() > 7
+    }
+
     pub fn requester(&self) -> &UserId {
         &self.principal.user
     }

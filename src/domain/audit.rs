@@ -124,11 +124,14 @@ impl Filter {
         let first = self
             .since
             .map_or(Uuid::nil(), |since| first_id(since.saturating_sub(SLACK)));
-        let last = self
-            .until
-            .map_or(Uuid::max(), |until| first_id(until.saturating_add(SLACK)));
+        let last = self.until.map_or(Uuid::max(), id_after);
         (first, last)
     }
+}
+
+/// An id that is larger than those of all rows that were made before a time.
+pub fn id_after(at: OffsetDateTime) -> Uuid {
+    first_id(at.saturating_add(SLACK))
 }
 
 /// The smallest `UUIDv7` of a time.

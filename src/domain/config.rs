@@ -11,7 +11,12 @@ use std::{
 
 use ipnet::IpNet;
 
-use super::{ring::KeyRing, secret::Secret, sign_in::SignInProvider};
+use super::{
+    retention::{Days, MAX_DAYS},
+    ring::KeyRing,
+    secret::Secret,
+    sign_in::SignInProvider,
+};
 
 /// A snapshot of the process environment, for `${NAME}` in packs. Values may be secret: no `Debug`.
 #[derive(Clone, Default)]
@@ -195,6 +200,16 @@ settings! {
         "`true`: a call of an MCP client waits until its line of the audit trail is written; `false`: the line is written within 100 ms";
     mcp_own_names: Vec<String> = list("CHATELAINE_MCP_OWN_NAMES", ""),
         "agents whose tools and prompts have their servers' own names at `/mcp/{agent}`, where no other server of the agent has the same";
+    keep_conversations: Option<i32> = days("CHATELAINE_KEEP_CONVERSATIONS_DAYS", ""),
+        "conversations that were not used for so many days are deleted, with all that is in them; unset: they are kept";
+    keep_guest_conversations: Option<i32> = days("CHATELAINE_KEEP_GUEST_CONVERSATIONS_DAYS", "7"),
+        "the same of guests, whose tokens end after a day; `unlimited`: they are kept";
+    keep_runs: Option<i32> = days("CHATELAINE_KEEP_RUNS_DAYS", ""),
+        "runs are deleted so many days after their end; their messages stay with the conversation; unset: they are kept";
+    keep_approval_arguments: Option<i32> = days("CHATELAINE_KEEP_APPROVAL_ARGUMENTS_DAYS", "90"),
+        "the arguments of a closed approval are erased after so many days, with the claims of its requester; `unlimited`: they are kept";
+    keep_audit: Option<i32> = days("CHATELAINE_KEEP_AUDIT_DAYS", ""),
+        "lines of the audit trail are deleted after so many days; unset: they are kept";
     log: String = text("CHATELAINE_LOG", "info,sqlx=warn,rmcp=error"),
         "log filter, as in `info,chatelaine=debug`";
     log_json: bool = is_json("CHATELAINE_LOG_FORMAT", "text"),
@@ -213,6 +228,17 @@ impl Config {
                 (many, one) => many.or_else(|| one.clone()),
             };
         Ok(config)
+    }
+
+    /// How long things are kept.
+    pub fn retention(&self) -> Days {
+        Days {
+            conversations: self.keep_conversations,
+            guest_conversations: self.keep_guest_conversations,
+            runs: self.keep_runs,
+            approval_arguments: self.keep_approval_arguments,
+            audit: self.keep_audit,
+        }
     }
 
     /// What users and tenants may use in a day (UTC).
@@ -313,6 +339,20 @@ fn number<T: FromStr + PartialOrd + From<u8>>(value: &str) -> Result<T, String> 
 /// A whole number above zero, or none.
 fn limit(value: &str) -> Result<Option<i64>, String> {
     (!value.is_empty()).then(|| number(value)).transpose()
+}
+
+/// A number of days, or none.
+fn days(value: &str) -> Result<Option<i32>, String> {
+    if value.is_empty() || value == "unlimited" {
+        return Ok(None);
+    }
+    let days = value
+        .parse()
+        .ok()
+        .filter(|days| (1..=MAX_DAYS).contains(days));
+    days.map(Some).ok_or_else(|| {
+        format!("{value:?} is neither a number of days from 1 to {MAX_DAYS} nor `unlimited`")
+    })
 }
 
 fn seconds(value: &str) -> Result<Duration, String> {

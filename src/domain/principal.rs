@@ -276,6 +276,29 @@ pub(super) fn tool_accesses(pack: &Pack) -> impl Iterator<Item = &ToolAccess> {
     own.chain(references).flatten()
 }
 
+/// Claims that say who somebody is, and which session they came with.
+const ALWAYS_KEPT: [&str; 8] = [
+    "iss",
+    "sub",
+    "iat",
+    "exp",
+    "name",
+    "given_name",
+    "preferred_username",
+    "email_verified",
+];
+
+/// The claims that are kept of a credential: those that packs name, and those that are always needed.
+pub fn claims_named_by<'a>(packs: impl IntoIterator<Item = &'a Pack>) -> BTreeSet<String> {
+    let mut named: BTreeSet<String> = ALWAYS_KEPT.into_iter().map(str::to_owned).collect();
+    for pack in packs {
+        let auth = &pack.flows.authentication;
+        named.insert(auth.user_id_attribute.clone());
+        named.extend(auth.roles_attribute.clone());
+    }
+    named
+}
+
 /// Every role that a pack mentions: in `toolAccess.roles`, as an approver, or as the default role.
 pub fn roles_named_by(pack: &Pack) -> BTreeSet<&str> {
     let mut named: BTreeSet<&str> = pack

@@ -17,6 +17,7 @@ use crate::domain::{
         AgentId, ApiKeyId, ApprovalId, AuditId, ConversationId, CredentialId, DeliveryId, IssuerId,
         KekId, MessageId, ReplicaId, RunId, ServerId, TenantId, UserId, WebhookId,
     },
+    retention::Retention,
     run::RunStatus,
     usage::Limits,
 };
@@ -76,21 +77,28 @@ texts! {
     RunStatus, |text| RunStatus::parse(text).ok_or_else(|| unknown("status", text));
 }
 
-impl Type<Postgres> for Limits {
-    fn type_info() -> PgTypeInfo {
-        <Json<Self> as Type<Postgres>>::type_info()
-    }
+/// Plain data in a column of JSON.
+macro_rules! jsons {
+    ($($name:ident),+) => {$(
+        impl Type<Postgres> for $name {
+            fn type_info() -> PgTypeInfo {
+                <Json<Self> as Type<Postgres>>::type_info()
+            }
 
-    fn compatible(given: &PgTypeInfo) -> bool {
-        <Json<Self> as Type<Postgres>>::compatible(given)
-    }
+            fn compatible(given: &PgTypeInfo) -> bool {
+                <Json<Self> as Type<Postgres>>::compatible(given)
+            }
+        }
+
+        impl Decode<'_, Postgres> for $name {
+            fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
+                Json::decode(value).map(|Json(data)| data)
+            }
+        }
+    )+};
 }
 
-impl Decode<'_, Postgres> for Limits {
-    fn decode(value: PgValueRef<'_>) -> Result<Self, BoxDynError> {
-        Json::decode(value).map(|Json(limits)| limits)
-    }
-}
+jsons!(Limits, Retention);
 
 fn unknown(what: &str, text: &str) -> String {
     format!("unknown {what} {text:?}")

@@ -1,6 +1,8 @@
 //! Every sealed value in the database: how many values each version of a tenant's key has sealed, and which
 //! are to be sealed again.
 //!
+//! A value of seven bytes or less has no content: it was erased, or was empty from the start.
+//!
 //! A new column that holds something sealed gets a line in `kinds!`, and nothing else here; `tests/it/keys` looks
 //! for columns of that kind in the catalog.
 
@@ -57,7 +59,7 @@ macro_rules! kinds {
         pub async fn by_version(tx: &mut Tx) -> Result<BTreeMap<u32, u64>> {
             let rows = sqlx::query!(
                 r#"select version as "version!", count(*) as "count!" from (select null::int as version where false"#
-                $(+ " union all select " + $key + " from " + $table + " where tenant_id = $1 and " + $column + " is not null")+
+                $(+ " union all select " + $key + " from " + $table + " where tenant_id = $1 and length(" + $column + ") > 7")+
                 + ") used where version is not null group by version",
                 tx.tenant()?.0,
             )
@@ -81,7 +83,7 @@ macro_rules! kinds {
                    from (select '' as kind, null::uuid as id, '' as user_id, '' as agent, '' as name,
                                 1::bigint as version, ''::bytea as sealed where false"#
                 $(+ " union all select '" + $name + "', id, " + $user + ", " + $agent + ", " + $named + ", " + $version
-                  + ", " + $column + " from " + $table + " where tenant_id = $5 and " + $column + " is not null and " + $key + " <> $1")+
+                  + ", " + $column + " from " + $table + " where tenant_id = $5 and length(" + $column + ") > 7 and " + $key + " <> $1")+
                 + ") old where $2::text is null or (kind, id) > ($2, $3::uuid) order by kind, id limit $4",
                 version.cast_signed(),
                 after.map(|(kind, _)| kind.as_str()),

@@ -18,7 +18,8 @@ macro_rules! tenants {
     ($after:literal $(, $value:expr)*) => {
         sqlx::query_as!(
             Tenant,
-            r#"select id as "id: _", name, display_name, agents, guests, suspended_at, limits as "limits: _", created_at
+            r#"select id as "id: _", name, display_name, agents, guests, suspended_at, limits as "limits: _",
+                      retention as "retention: _", created_at
                from tenants "# + $after
             $(, $value)*
         )
@@ -29,8 +30,8 @@ macro_rules! tenants {
 pub async fn insert(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
     let added = sqlx::query!(
         "
-        insert into tenants (id, name, display_name, agents, guests, limits, created_at)
-        values ($1, $2, $3, $4, $5, $6, $7)
+        insert into tenants (id, name, display_name, agents, guests, limits, retention, created_at)
+        values ($1, $2, $3, $4, $5, $6, $7, $8)
         on conflict (name) do nothing
         ",
         tenant.id.0,
@@ -39,6 +40,7 @@ pub async fn insert(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
         tenant.agents.as_deref(),
         tenant.guests,
         Json(tenant.limits) as _,
+        Json(tenant.retention) as _,
         tenant.created_at,
     )
     .execute(tx.conn())
@@ -56,7 +58,7 @@ pub async fn insert(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
 pub async fn update(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
     sqlx::query!(
         "
-        update tenants set display_name = $2, agents = $3, guests = $4, suspended_at = $5, limits = $6
+        update tenants set display_name = $2, agents = $3, guests = $4, suspended_at = $5, limits = $6, retention = $7
         where id = $1
         ",
         tenant.id.0,
@@ -65,6 +67,7 @@ pub async fn update(tx: &mut Tx, tenant: &Tenant) -> Result<()> {
         tenant.guests,
         tenant.suspended_at,
         Json(tenant.limits) as _,
+        Json(tenant.retention) as _,
     )
     .execute(tx.conn())
     .await?;

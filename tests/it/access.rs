@@ -59,6 +59,12 @@ fn table() -> Vec<Row> {
         (get(), "/v1/me", none, [401, 200, 200, 200, 200, 200, 200]),
         (
             get(),
+            "/v1/me/export",
+            none,
+            [401, 200, 200, 200, 200, 403, 200],
+        ),
+        (
+            get(),
             "/v1/agents",
             none,
             [401, 200, 200, 200, 200, 403, 200],
@@ -447,6 +453,18 @@ fn table() -> Vec<Row> {
             [401, 403, 403, 403, 403, 404, 403],
         ),
         (
+            delete(),
+            "/v1/admin/users/{user}",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            get(),
+            "/v1/admin/users/{user}/export",
+            none,
+            [401, 403, 403, 403, 403, 404, 403],
+        ),
+        (
             post(),
             "/v1/admin/users/{user}/sign-out",
             none,
@@ -598,6 +616,13 @@ fn table() -> Vec<Row> {
                 json!({ "threadId": "one", "runId": "one", "messages": [message] })
             },
             [401, 403, 200, 404, 200, 403, 200],
+        ),
+        // The last one: whoever is answered is signed out.
+        (
+            delete(),
+            "/v1/me/data",
+            none,
+            [401, 204, 204, 204, 204, 403, 204],
         ),
     ]
 }

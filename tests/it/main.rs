@@ -35,12 +35,14 @@ mod prompts; // servers' prompts as commands
 mod recovery; // stopping between any two steps
 mod registry; // servers defined once and referred to
 mod resources; // what tool results link to
+mod retention; // what is deleted when it is old
 mod rls; // one tenant never sees another
 mod runs; // what programs and agents start
 mod skills; // named shortcuts to a tool
 mod streams; // the streams of the AI SDK and of AG-UI
 mod torture; // processes killed, frozen and cut off while people decide
 mod turn; // a message answered
+mod user_data; // all that is one user's, copied and deleted
 mod vault; // sealing and opening
 mod web; // the web client
 mod webhooks; // telling other programs what happens

@@ -12,10 +12,11 @@ use uuid::Uuid;
 
 use crate::support::db::TestDb;
 
-/// The tables that are no tenant's: the tenants themselves, the key ring and who has it, the operator's trail, and
+/// The tables that are no tenant's: the tenants themselves, work of one replica, the key ring and who has it, the operator's trail, and
 /// sqlx's list of migrations.
-const NOT_OF_A_TENANT: [&str; 5] = [
+const NOT_OF_A_TENANT: [&str; 6] = [
     "tenants",
+    "jobs",
     "keks",
     "key_holders",
     "operator_audit",
@@ -159,6 +160,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
     ("elicitations", "tenant_id id expires_at"),
     ("flows", "tenant_id id link_hash expires_at"),
     ("issuers", "*"),
+    ("jobs", "*"),
     ("keks", "*"),
     ("key_holders", "*"),
     ("mcp_servers", "tenant_id id version"),
@@ -179,7 +181,7 @@ const SYSTEM_READS: &[(&str, &str)] = &[
 ];
 
 /// The tables that the program itself writes, outside of any tenant.
-const SYSTEM_WRITES: [&str; 4] = ["tenants", "keks", "key_holders", "operator_audit"];
+const SYSTEM_WRITES: [&str; 5] = ["tenants", "jobs", "keks", "key_holders", "operator_audit"];
 
 const CONDITION: &str =
     "(tenant_id = (NULLIF(current_setting('app.tenant_id'::text, true), ''::text))::uuid)";

@@ -3,6 +3,7 @@
 mod audit; // who called what
 mod calls; // the tools of a step
 mod endings; // how a run ends when it does not end well
+mod first_turn; // servers that are slow to connect
 mod hostile; // what Postgres, models and listeners must not trip over
 mod listening; // events, slow listeners, other replicas
 mod prompt; // what the model is told

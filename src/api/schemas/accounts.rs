@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 use super::schemas;
 use crate::{
     app::{
-        accounts::{self, LimitsChange},
+        accounts::{self, LimitsChange, RetentionChange},
         platform::{health, webhooks},
         runs::tenant_admin::{self, InForce},
     },
@@ -13,6 +13,7 @@ use crate::{
         account::{self, Frontend, ShownCalls, UserCredential},
         audit,
         ids::{AuditId, DeliveryId, RunId, TenantId, WebhookId},
+        retention::{self, Days, Retention},
         usage::{self, Limit, Limits, Unlimited, Used},
         webhook::{self, DeliveryState},
     },
@@ -33,6 +34,10 @@ schemas! {
         limits: Limits,
         /// Those that are in force, with the installation's settings. Absent: no limit.
         in_force: InForce,
+        /// How long its things are kept, in place of the installation's days.
+        retention: Retention,
+        /// The days in force. Absent: kept for ever.
+        retention_in_force: Days,
         /// What its users have used since 00:00 UTC; only when one tenant is read.
         used_today: Option<Used>,
         created_at: OffsetDateTime,
@@ -72,6 +77,9 @@ schemas! {
         /// In place of the installation's limits of a day.
         #[schema(required = false)]
         limits: LimitsChange,
+        /// In place of the installation's days.
+        #[schema(required = false)]
+        retention: RetentionChange,
     }
 
     /// What is to be different. What is absent stays; `null` goes back to what it is when nothing is said.
@@ -84,6 +92,42 @@ schemas! {
         guests: Option<bool>,
         #[schema(required = false)]
         limits: LimitsChange,
+        #[schema(required = false)]
+        retention: RetentionChange,
+    }
+
+    /// The same for how long things are kept: a number of days, `unlimited`, or `null` for the installation's.
+    #[serde(deny_unknown_fields)]
+    struct RetentionChange for accounts::RetentionChange {
+        conversations: Option<Option<Limit>>,
+        guest_conversations: Option<Option<Limit>>,
+        runs: Option<Option<Limit>>,
+        approval_arguments: Option<Option<Limit>>,
+        audit: Option<Option<Limit>>,
+    }
+
+    /// A tenant's own days. What is absent is as the installation's settings have it.
+    struct Retention for retention::Retention {
+        /// Conversations of users, by their last message.
+        conversations: Option<Limit>,
+        /// The same of guests.
+        guest_conversations: Option<Limit>,
+        /// Runs that ended. Their messages stay with the conversation.
+        runs: Option<Limit>,
+        /// The arguments of closed approvals, and the claims of their requesters.
+        approval_arguments: Option<Limit>,
+        /// Lines of the audit trail.
+        audit: Option<Limit>,
+    }
+
+    /// Days in force. What is absent is kept for ever.
+    #[schema(as = RetentionInForce)]
+    struct Days for retention::Days {
+        conversations: Option<i32>,
+        guest_conversations: Option<i32>,
+        runs: Option<i32>,
+        approval_arguments: Option<i32>,
+        audit: Option<i32>,
     }
 
     /// The same for the limits of a day: a number, `unlimited`, or `null` for the installation's.

@@ -36,7 +36,8 @@ schemas! {
         /// What the server says of the tool. Nobody has checked it.
         server_says: ServerSays,
         requester: Person,
-        /// Exactly what runs when it is approved. Only when one request is looked at.
+        /// Exactly what runs when it is approved. Only when one request is looked at; absent when it is closed and its
+        /// arguments were erased.
         #[schema(value_type = Option<Object>)]
         arguments: Option<Box<RawValue>>,
         /// SHA-256 over the canonical arguments (RFC 8785), in hex; a decision repeats it.

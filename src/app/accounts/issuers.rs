@@ -52,6 +52,8 @@ impl Accounts {
             )));
         }
         let new = put(tx, admin, &mut issuer).await?;
+        // Its next token is judged by the new rows; other replicas follow within seconds.
+        self.shared.issuers.invalidate(&issuer.issuer).await;
         Ok((issuer, new))
     }
 
@@ -74,7 +76,9 @@ impl Accounts {
         let detail = format!("{issuer} for {audience}");
         let fact = Fact::new(admin.user().as_str(), "issuer.removed").detail(&detail);
         store::audit::record(&mut tx, tenant, &fact).await?;
-        tx.commit().await
+        tx.commit().await?;
+        self.shared.issuers.invalidate(&issuer).await;
+        Ok(())
     }
 
     /// Whether the keys may come from there when somebody asks over the API.

@@ -11,8 +11,8 @@ use subtle::ConstantTimeEq;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use super::{
-    Accounts, CachedRow, Caller, EndedSessions, GUEST_USER, Headers, KEY_USER, Shared, frontends,
-    unauthenticated,
+    Accounts, CachedRow, Caller, EndedSessions, GUEST_USER, Headers, KEY_USER, Shared,
+    drop_unnamed, frontends, unauthenticated,
 };
 use crate::{
     domain::{
@@ -82,7 +82,11 @@ impl Shared {
         if !key.is_live(now) {
             return unauthenticated(format!("the API key {} has expired", key.prefix));
         }
-        caller_of_key(key, headers)
+        let mut caller = caller_of_key(key, headers)?;
+        if caller.is_frontend {
+            drop_unnamed(&mut caller.principal, self.named_claims().as_deref());
+        }
+        Ok(caller)
     }
 
     async fn look_up(

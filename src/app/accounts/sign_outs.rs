@@ -14,7 +14,7 @@ use crate::{
         principal::{Admin, Principal},
         session::SignOut,
     },
-    store,
+    store::{self, Tx},
 };
 
 pub(super) const REMEMBERED: Duration = Duration::from_secs(1);
@@ -85,6 +85,25 @@ impl Shared {
     }
 }
 
+/// No token that a user has now is taken any more, and a guest's key is revoked.
+pub(in crate::app) async fn end_sessions(
+    tx: &mut Tx,
+    tenant: TenantId,
+    user: &UserId,
+) -> Result<()> {
+    let now = tx.now().await?;
+    let sign_out = SignOut::of_all(now.unix_timestamp());
+    store::sign_outs::put(tx, tenant, user, sign_out).await?;
+    let guest = user
+        .as_str()
+        .strip_prefix(GUEST_USER)
+        .and_then(|id| id.parse::<ApiKeyId>().ok());
+    if let Some(key) = guest {
+        store::api_keys::revoke_guest(tx, tenant, key, now).await?;
+    }
+    Ok(())
+}
+
 impl Accounts {
     /// Ends the principal's sessions: their present tokens are not accepted any more. `false` when the
     /// principal came with a key instead of a token: only its holder can stop using a key.
@@ -103,16 +122,7 @@ impl Accounts {
     /// revoked. A frontend's key goes on speaking for them.
     pub async fn sign_out_user(&self, admin: &Admin, user: &UserId) -> Result<()> {
         let mut tx = self.shared.db.tenant(admin.tenant()).await?;
-        let now = tx.now().await?;
-        let sign_out = SignOut::of_all(now.unix_timestamp());
-        store::sign_outs::put(&mut tx, admin.tenant(), user, sign_out).await?;
-        let guest = user
-            .as_str()
-            .strip_prefix(GUEST_USER)
-            .and_then(|id| id.parse::<ApiKeyId>().ok());
-        if let Some(key) = guest {
-            store::api_keys::revoke_guest(&mut tx, admin.tenant(), key, now).await?;
-        }
+        end_sessions(&mut tx, admin.tenant(), user).await?;
         let fact = Fact::new(admin.user().as_str(), "user.signed_out").detail(user.as_str());
         store::audit::record(&mut tx, admin.tenant(), &fact).await?;
         tx.commit().await
@@ -125,7 +135,10 @@ impl Accounts {
         drop(tx);
         let whose = (tenant, user.clone());
         let known = (sign_out, self.shared.clock.now());
-        self.shared.sign_outs.insert(whose, known).await;
+        self.shared.sign_outs.insert(whose.clone(), known).await;
+        // They may have been deleted with the user.
+        self.shared.newest_claims.invalidate(&whose).await;
+        self.shared.kept_claims.invalidate(&whose).await;
         if let Some(sign_out) = sign_out {
             // An error means that there is no listener.
             let ended = EndedSessions::User(tenant, user.clone(), sign_out);

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Deserializer};
 
+use super::retention_change::RetentionChange;
+
 use crate::{
     domain::{
         account::Tenant,
@@ -10,6 +12,7 @@ use crate::{
         clock::Clock,
         error::{Error, Result},
         ids::{AgentId, TenantId},
+        retention::Retention,
         usage::{Limit, Limits},
     },
     store::{self, Db, Tx},
@@ -38,6 +41,9 @@ pub struct NewTenant {
     /// In place of the installation's limits of a day.
     #[serde(default)]
     pub limits: LimitsChange,
+    /// In place of the installation's days.
+    #[serde(default)]
+    pub retention: RetentionChange,
 }
 
 /// A change of a tenant. An absent field stays as it is; `null` resets it to its default.
@@ -55,6 +61,8 @@ pub struct TenantChange {
     pub guests: Option<bool>,
     #[serde(default)]
     pub limits: LimitsChange,
+    #[serde(default)]
+    pub retention: RetentionChange,
 }
 
 /// The same for the limits of a day: a number, `unlimited`, or `null` for the installation's.
@@ -72,7 +80,9 @@ pub struct LimitsChange {
 }
 
 /// Distinguishes `null` from an absent field.
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(input: D) -> Result<Option<T>, D::Error> {
+pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    input: D,
+) -> Result<Option<T>, D::Error> {
     T::deserialize(input).map(Some)
 }
 
@@ -86,6 +96,7 @@ pub async fn add_tenant(
 ) -> Result<Tenant> {
     let agents = agents.map(|agents| agents.iter().map(ToString::to_string).collect());
     let (name, limits) = (name.to_owned(), LimitsChange::default());
+    let retention = RetentionChange::default();
     create_tenant(
         db,
         clock,
@@ -95,6 +106,7 @@ pub async fn add_tenant(
             agents,
             guests,
             limits,
+            retention,
         },
     )
     .await
@@ -105,12 +117,14 @@ pub async fn create_tenant(db: &Db, clock: &Clock, new: NewTenant) -> Result<Ten
     check_name(&new.name)?;
     check_display_name(new.display_name.as_deref())?;
     check_agents(new.agents.as_deref())?;
+    new.retention.check()?;
     let NewTenant {
         name,
         display_name,
         agents,
         guests,
         limits,
+        retention,
     } = new;
     let (id, created_at) = (TenantId::new(), clock.now());
     let limits = Limits {
@@ -119,6 +133,8 @@ pub async fn create_tenant(db: &Db, clock: &Clock, new: NewTenant) -> Result<Ten
         runs_per_tenant: limits.runs_per_tenant.flatten(),
         tokens_per_tenant: limits.tokens_per_tenant.flatten(),
     };
+    let mut kept = Retention::default();
+    retention.apply(&mut kept, &mut Vec::new());
     let tenant = Tenant {
         id,
         name,
@@ -127,6 +143,7 @@ pub async fn create_tenant(db: &Db, clock: &Clock, new: NewTenant) -> Result<Ten
         guests,
         suspended_at: None,
         limits,
+        retention: kept,
         created_at,
     };
     let mut tx = db.system().await?;
@@ -170,6 +187,7 @@ pub async fn change_tenant(
 ) -> Result<(Tenant, bool)> {
     check_display_name(change.display_name.as_ref().and_then(Option::as_deref))?;
     check_agents(change.agents.as_ref().and_then(Option::as_deref))?;
+    change.retention.check()?;
     check_name(name).map_err(|_| unknown(name))?;
     let mut tx = db.system().await?;
     let mut tenant = store::tenants::lock(&mut tx, name)
@@ -239,6 +257,7 @@ fn apply(tenant: &mut Tenant, change: TenantChange) -> Vec<String> {
         );
         tenant.guests = guests;
     }
+    change.retention.apply(&mut tenant.retention, &mut changed);
     let (own, said) = (&mut tenant.limits, change.limits);
     for (name, limit, said) in [
         ("runs_per_user", &mut own.runs_per_user, said.runs_per_user),

@@ -3,7 +3,7 @@
 //! The token is read before it is trusted only to learn which issuer is to be asked. Then exactly that
 //! issuer's algorithm, key, `iss` and `aud` must fit, so a token cannot choose how it is checked.
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use jsonwebtoken::{
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
-use super::{CachedRow, Caller, Shared, quoted, unauthenticated, user_id};
+use super::{CachedRow, Caller, Shared, drop_unnamed, quoted, unauthenticated, user_id};
 use crate::{
     domain::{
         account::{ChatSettings, Issuer, IssuerKeys},
@@ -36,6 +36,8 @@ const ADMIN_SCOPE: &str = "chatelaine:admin";
 pub(super) struct VerifiedToken {
     caller: Caller,
     until: OffsetDateTime,
+    /// The claims that were kept.
+    named: Option<Arc<BTreeSet<String>>>,
     /// The size of the token in bytes: a measure of the memory that its claims take.
     pub(super) size: u32,
 }
@@ -77,15 +79,17 @@ impl Shared {
         digest: [u8; 32],
         address: Option<IpAddr>,
     ) -> Result<Caller> {
-        let now = self.clock.now();
+        let (now, named) = (self.clock.now(), self.named_claims());
         if let Some(known) = self.tokens.get(&digest).await
             && now < known.until
+            && known.named == named
         {
             return Ok(known.caller.clone());
         }
         let (issuer, claims) = self.verify(token, address).await?;
         let expiry = check_times(&claims, now)?;
-        let caller = caller(&issuer, claims)?;
+        let mut caller = caller(&issuer, claims)?;
+        drop_unnamed(&mut caller.principal, named.as_deref());
         let until = expiry.min(now + REMEMBERED);
         let size = u32::try_from(token.len()).expect("a longer token was refused");
         self.tokens
@@ -94,6 +98,7 @@ impl Shared {
                 Arc::new(VerifiedToken {
                     caller: caller.clone(),
                     until,
+                    named,
                     size,
                 }),
             )

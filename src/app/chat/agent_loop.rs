@@ -31,7 +31,7 @@ use super::{commands, titles};
 use crate::app::{
     App,
     runs::scheduler::RunEnd,
-    servers::{agents, credentials, run_values},
+    servers::{agents, connections, credentials, run_values},
     tools::{elicitations::target_of, toolset},
 };
 use crate::{
@@ -145,6 +145,9 @@ impl RunWorker {
         } else {
             Vec::new()
         };
+        if self.run.kind == RunKind::Turn {
+            connections::await_connecting(&self.app, self.run.tenant, &pack).await;
+        }
         match self.run.kind {
             RunKind::Command => self.command(&pack, &written).await,
             RunKind::Turn if pack.llm.provider == Provider::None => {
@@ -207,6 +210,7 @@ impl RunWorker {
                 }
                 commands::Answer::Call(call, ambiguity) => {
                     let of_skill = skill::is_one([&call]);
+                    connections::await_connecting(&self.app, self.run.tenant, pack).await;
                     let toolbox = toolset::toolbox(&self.app, &self.run.principal, pack).await?;
                     let calls = vec![(call, ambiguity.map(calls::BadArguments::Irregular))];
                     let lines = self.first_lines(&toolbox, &calls);

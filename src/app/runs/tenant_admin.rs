@@ -17,6 +17,7 @@ use crate::{
         error::{Error, Result},
         ids::TenantId,
         principal::{Admin, Operator},
+        retention::{Days, Retention},
         usage::{Limits, Used},
     },
     store::hints::Hint,
@@ -44,6 +45,10 @@ pub struct TenantView {
     pub limits: Limits,
     /// Those that are in force, with the installation's settings. Absent: no limit.
     pub in_force: InForce,
+    /// How long its things are kept, in place of the installation's days.
+    pub retention: Retention,
+    /// The days in force. Absent: kept for ever.
+    pub retention_in_force: Days,
     /// What its users have used since 00:00 UTC; only when one tenant is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub used_today: Option<Used>,
@@ -79,9 +84,11 @@ fn view(app: &App, tenant: Tenant) -> TenantView {
         guests,
         suspended_at,
         limits,
+        retention,
         created_at,
     } = tenant;
     let (suspended, used_today) = (suspended_at.is_some(), None);
+    let retention_in_force = retention.effective(&app.config.retention());
     let display_name = display_name.unwrap_or_else(|| name.clone());
     TenantView {
         id,
@@ -93,6 +100,8 @@ fn view(app: &App, tenant: Tenant) -> TenantView {
         suspended_at,
         limits,
         in_force,
+        retention,
+        retention_in_force,
         used_today,
         created_at,
     }

@@ -4,6 +4,7 @@
 //! One task per (tenant, agent, shared server). [`supervise`] starts and stops the tasks when packs or tenants
 //! change. Personal servers have no task: they never connect without a credential.
 
+mod first_discovery;
 mod listing;
 mod per_run;
 
@@ -15,11 +16,14 @@ use std::{
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
-use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Notify, broadcast::error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 pub(in crate::app) use self::listing::discover;
-pub use self::per_run::{catalog_of, key};
+pub use self::{
+    first_discovery::{await_connecting, await_first_discovery, await_required},
+    per_run::{catalog_of, key},
+};
 use super::registry;
 use crate::app::App;
 use crate::{
@@ -30,6 +34,7 @@ use crate::{
         ids::{AgentId, ServerId, TenantId},
         owner::{CatalogOwner, ConnectionOwner},
         pack::Pack,
+        principal::claims_named_by,
         server::{AccessMode, ServerSpec},
         tool::Catalog,
     },
@@ -41,8 +46,6 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(2);
 /// Between two looks at a server's tools, however often it says that they changed.
 const QUIET: Duration = Duration::from_secs(1);
-/// Between two looks whether the first discovery is over.
-const SETTLING: Duration = Duration::from_millis(50);
 const RETRY_FIRST: Duration = Duration::from_millis(500);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 /// The same where somebody has to change something first.
@@ -54,6 +57,10 @@ type SharedServerKey = (TenantId, AgentId, ServerId);
 #[derive(Default)]
 pub struct Connections {
     servers: Mutex<HashMap<SharedServerKey, SharedServer>>,
+    /// Set when packs and tenants were looked at for the first time.
+    looked: CancellationToken,
+    /// Somebody needs a server that is not known yet.
+    wanted: Notify,
     per_run: per_run::Catalogs,
 }
 
@@ -232,14 +239,18 @@ impl Connections {
 pub async fn supervise(app: Arc<App>) {
     let mut packs = app.library.changes();
     loop {
-        if let Err(error) = reconcile(&app).await {
-            tracing::warn!(%error, "cannot see which servers to keep; trying again");
+        match reconcile(&app).await {
+            Ok(()) => app.connections.looked.cancel(),
+            Err(error) => {
+                tracing::warn!(%error, "cannot see which servers to keep; trying again");
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
             // One that was missed is seen all the same.
             Ok(_) | Err(RecvError::Lagged(_)) = packs.recv() => {}
             () = app.registry.news() => {}
+            () = app.connections.wanted.notified() => {}
             () = app.shutdown.cancelled() => break,
         }
     }
@@ -254,6 +265,8 @@ async fn reconcile(app: &Arc<App>) -> Result<()> {
     let mut wanted: HashMap<SharedServerKey, Arc<ServerSpec>> = HashMap::new();
     let mut unread: HashSet<(TenantId, AgentId)> = HashSet::new();
     let packs = app.library.snapshot();
+    app.accounts
+        .keep_claims(claims_named_by(packs.packs().map(AsRef::as_ref)));
     for tenant in app.accounts.tenants().await? {
         for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
             let (tenant, agent) = (tenant.id, pack.id().clone());
@@ -484,43 +497,4 @@ fn shared_servers<'a>(app: &'a App, pack: &'a Pack) -> impl Iterator<Item = &'a 
     pack.servers.iter().filter(|server| {
         server.access_mode == AccessMode::AdminControlled && !app.orchestrator.is(server)
     })
-}
-
-/// Waits for the servers that a pack calls `required`; the error names those that cannot be reached. A server that a
-/// tenant's registry defines stops no start: the log names it.
-pub async fn await_required(app: &Arc<App>) -> anyhow::Result<()> {
-    let packs = app.library.snapshot();
-    for tenant in app.accounts.tenants().await? {
-        for pack in packs.packs().filter(|pack| tenant.serves(pack.id())) {
-            let served = match registry::pack_for(app, tenant.id, pack).await {
-                Ok(served) => served,
-                Err(error) => {
-                    tracing::warn!(tenant = %tenant.id, agent = %pack.id(), %error, "the registry of a tenant cannot be read");
-                    pack.clone()
-                }
-            };
-            for spec in shared_servers(app, &served).filter(|server| server.required) {
-                let (key, id) = (shared_key(tenant.id, pack.id(), &spec.id), &spec.id);
-                let Err(error) = app.mcp.discover(&key, &Arc::new(spec.clone())).await else {
-                    continue;
-                };
-                let agent = pack.id();
-                if pack.servers.iter().any(|own| own.id == *id) {
-                    anyhow::bail!(
-                        "agent {agent}: server {id} is `required: true` and cannot be reached: {error}"
-                    );
-                }
-                tracing::warn!(tenant = %tenant.id, %agent, server = %id, %error, "a required server of the registry cannot be reached");
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Waits until each shared server has been asked for its tools once, whether it answered or not.
-pub async fn await_first_discovery(app: &App) {
-    let is_open = |server: &SharedServer| server.state == State::Connecting;
-    while app.connections.servers().values().any(is_open) {
-        tokio::time::sleep(SETTLING).await;
-    }
 }

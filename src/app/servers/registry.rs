@@ -8,6 +8,7 @@
 //! it, whoever wrote the reference.
 
 mod change;
+mod secret_hosts;
 mod secrets;
 pub mod tokens;
 

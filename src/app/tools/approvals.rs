@@ -215,15 +215,18 @@ pub async fn view_for_list(
         .ok_or_else(|| unknown(&id.to_string()))
 }
 
-/// The same with everything that a decision needs, its arguments among it.
+/// The same with everything that a decision needs, its arguments among it. Those of a closed request may be erased.
 pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<ApprovalView> {
     let approval = find(app, principal, which).await?;
-    let arguments = execution::arguments(app, &approval).await?;
+    let arguments = match approval.has_arguments() {
+        true => Some(execution::arguments(app, &approval).await?),
+        false => None,
+    };
     let mut view = view::of(app, principal, vec![approval])
         .await?
         .pop()
         .ok_or_else(|| unknown(which))?;
-    view.arguments = Some(arguments);
+    view.arguments = arguments;
     Ok(view)
 }
 

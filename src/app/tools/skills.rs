@@ -16,7 +16,7 @@ use crate::app::{
     App,
     chat::conversations,
     runs::{repeats, starting::StartedRun},
-    servers::{agents, run_values},
+    servers::{agents, connections, run_values},
     tools::toolset::{self, Toolbox},
 };
 use crate::{
@@ -68,9 +68,16 @@ pub enum SkillAvailability {
 
 impl SkillView {
     /// Why it cannot run now. The sentence about the server is the AOS document's.
-    fn obstacle(&self) -> Option<String> {
+    fn obstacle(&self, toolbox: &Toolbox) -> Option<String> {
         let Self { server, tool, .. } = self;
         match self.state {
+            SkillAvailability::Unavailable
+                if toolbox.iter().any(|(spec, _)| spec.id.as_str() == server) =>
+            {
+                Some(format!(
+                    "MCP server {server:?} has no tool {tool:?}, so nothing was called"
+                ))
+            }
             SkillAvailability::Ready => None,
             SkillAvailability::NotConnected => {
                 Some(format!("{server} is not connected; type /connect {server}"))
@@ -159,11 +166,12 @@ pub async fn parse_command(
     // Its servers may be other ones in each run.
     let there =
         run_values::pack_for_run(app, run.tenant, run.id, run.conversation, pack.clone()).await?;
+    connections::await_connecting(app, run.tenant, &there).await;
     let toolbox = toolset::toolbox(app, &run.principal, &there).await?;
     let Some(view) = view(&there, &toolbox, skill) else {
         return Ok(None);
     };
-    if let Some(obstacle) = view.obstacle() {
+    if let Some(obstacle) = view.obstacle(&toolbox) {
         return Err(Error::Unavailable(obstacle));
     }
     Ok(Some(match skill::arguments(text) {
@@ -200,6 +208,7 @@ pub async fn begin(
         .iter()
         .find(|skill| skill.id == wanted.skill)
         .ok_or_else(unknown)?;
+    connections::await_connecting(app, principal.tenant, &pack).await;
     let toolbox = toolset::toolbox(app, principal, &pack).await?;
     let view = view(&pack, &toolbox, skill).ok_or_else(unknown)?;
     fits(&toolbox, &view, &wanted.arguments).await?;

@@ -1,6 +1,7 @@
 //! Logs the lines that a child writes to its standard error, cut and limited in number.
 
 use std::{
+    collections::VecDeque,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -22,13 +23,27 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Masking shorter values would hide ordinary words.
 const SHORTEST_SECRET: usize = 4;
 
-/// The last line a child wrote.
+/// Lines that are kept. The reason often stands above a last line that says where help is.
+const KEPT_LINES: usize = 3;
+
+/// The last lines a child wrote.
 #[derive(Default)]
-pub(super) struct Tail(Mutex<Option<String>>);
+pub(super) struct Tail(Mutex<VecDeque<String>>);
 
 impl Tail {
+    /// The lines as one; `None` when there are none.
     pub(super) fn last(&self) -> Option<String> {
-        locked(&self.0).clone()
+        let lines = locked(&self.0);
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        (!lines.is_empty()).then(|| lines.join(" / "))
+    }
+
+    fn push(&self, line: String) {
+        let mut lines = locked(&self.0);
+        if lines.len() == KEPT_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line);
     }
 }
 
@@ -57,7 +72,7 @@ pub(super) async fn drain(
             }
             tracing::info!(target: "chatelaine::mcp::stderr", %server, "{line}");
         }
-        *locked(&tail.0) = Some(line);
+        tail.push(line);
     }
 }
 

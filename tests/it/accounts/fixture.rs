@@ -62,6 +62,11 @@ impl TenantFixture {
         remembering_nothing(self.db(), &self.clock)
     }
 
+    /// Another replica, whose clock says that it is this time.
+    pub fn replica_at(&self, now: OffsetDateTime) -> Accounts {
+        remembering_nothing(self.db(), &Clock::manual(now))
+    }
+
     pub async fn trust(&self, tenant: &Tenant, algorithm: &str, keys: IssuerKeys) {
         accounts::add_issuer(self.db(), &issuer(tenant, algorithm, keys))
             .await

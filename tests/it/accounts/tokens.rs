@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use chatelaine::{
     api::values_of,
     app::accounts,
-    domain::{account::IssuerKeys, error::Error, principal::Scope},
+    domain::{account::IssuerKeys, clock::Clock, error::Error, principal::Scope},
 };
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use serde_json::{Value, json};
@@ -545,5 +545,26 @@ async fn an_issuer_that_could_not_verify_anything_is_refused() {
             "{algorithm}: {error:?}"
         );
         assert!(!format!("{error} {error:?}").contains(HMAC_SECRET));
+    }
+}
+
+#[tokio::test]
+async fn a_sign_out_is_judged_by_the_database_however_wrong_a_replicas_clock_is() {
+    let (fixture, provider) = TenantFixture::with_provider().await;
+    let now = Clock::System.now();
+    let replicas = [-300, 300].map(|off| fixture.replica_at(now + Duration::seconds(off)));
+    let token = |issued: i64| {
+        let at = now.unix_timestamp();
+        provider.token(json!({ "iat": at + issued, "exp": at + 3600 }))
+    };
+    let before = token(-1);
+    let principal = admit(&replicas[0], &before).await.principal;
+    assert!(replicas[0].sign_out(&principal).await.unwrap());
+    // Nothing of what the replicas remember of the user counts here.
+    let replicas = [-300, 300].map(|off| fixture.replica_at(now + Duration::seconds(off)));
+    for replica in &replicas {
+        let sentence = "you signed out with this token; sign in again";
+        assert_unauthenticated(replica, &before, sentence).await;
+        admit(replica, &token(60)).await;
     }
 }

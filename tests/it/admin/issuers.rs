@@ -256,3 +256,15 @@ async fn no_admin_meddles_with_the_issuer_of_another_tenant() {
     assert_eq!(operator.delete(&path).await.status, 204);
     assert_eq!(operator.get(theirs).await.expect(200)["items"], json!([]));
 }
+
+#[tokio::test]
+async fn an_issuer_is_trusted_from_the_moment_on_at_which_an_admin_adds_it() {
+    let world = world().await;
+    let (admin, provider) = (world.admin().await, Provider::new("k1"));
+    introduce(&world).await;
+    let someone = user(&world, &provider);
+    // What is known of the issuer is remembered with this look at it.
+    someone.get("/v1/me").await.expect(401);
+    admin.post(ISSUERS, issuer(&provider)).await.expect(201);
+    someone.get("/v1/me").await.expect(200);
+}

@@ -5,10 +5,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::Method;
 use ipnet::IpNet;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
 };
 
 use crate::support::{
@@ -147,6 +147,41 @@ async fn one_user_holds_a_share_of_the_places() {
     }
     ann.get("/v1/agents").await.expect(200);
     assert_eq!(world.nobody().get("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_replica_without_a_free_place_is_not_ready_until_one_is_free() {
+    let world = World::with(|setup| setup.config.max_requests = 1).await;
+    let (admin, ann) = (world.admin().await, world.user("ann", &[]).await);
+    // It takes a message and says nothing, so whoever tries it waits.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", silent.local_addr().unwrap());
+    let made = admin
+        .post("/v1/admin/webhooks", json!({ "url": url, "events": ["*"] }))
+        .await
+        .expect(201);
+    let path = format!("/v1/admin/webhooks/{}/test", made["id"].as_str().unwrap());
+    let trying = tokio::spawn(async move { admin.post(&path, Value::Null).await });
+    let (taken, _) = silent.accept().await.unwrap();
+    let nobody = world.nobody();
+    until("a full replica is not ready", async || {
+        assert_eq!(
+            ann.get("/v1/agents").await.expect(503)["code"],
+            "overloaded"
+        );
+        nobody.get("/readyz").await.status == 503
+    })
+    .await;
+    let full = nobody.get("/readyz").await.json();
+    assert_eq!(
+        (&full["accepting"], &full["database"], &full["started"]),
+        (&json!(false), &json!(true), &json!(true))
+    );
+    nobody.get("/healthz").await;
+    drop(taken);
+    assert_eq!(trying.await.unwrap().expect(200)["delivered"], false);
+    ann.get("/v1/agents").await.expect(200);
+    assert_eq!(nobody.get("/readyz").await.status, 200);
 }
 
 async fn until(what: &str, done: impl AsyncFn() -> bool) {

@@ -440,3 +440,41 @@ async fn a_secret_in_the_wrong_place_is_not_said_back() {
         "nothing was stored"
     );
 }
+
+#[tokio::test]
+async fn a_secret_is_entered_again_before_it_goes_to_another_host() {
+    let world = world().await;
+    let admin = world.admin().await;
+    let enter = async || {
+        put(&admin, "/v1/secrets/token", &json!({ "value": "s-3cr3t" }))
+            .await
+            .expect(204);
+    };
+    enter().await;
+    let with = |url: &str| store(url, json!({ "api_key": { "$secret": "token" } }));
+    admin.post("/mcp-servers", with(URL)).await.expect(201);
+    sqlx::query("update secrets set updated_at = now() - interval '2 hours'")
+        .execute(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    let path = "/mcp-servers/store";
+    put(&admin, path, &with("https://store.example.org/other"))
+        .await
+        .expect(200);
+    let elsewhere = with("https://evil.example.org/mcp");
+    let refused = put(&admin, path, &elsewhere).await.expect(400);
+    assert_eq!(refused["field"], "url");
+    let why = refused["detail"].as_str().unwrap();
+    assert!(
+        why.contains("evil.example.org") && why.contains("PUT /v1/secrets/token"),
+        "{why}"
+    );
+    let mut another = elsewhere.clone();
+    another["id"] = json!("another");
+    admin.post("/mcp-servers", another).await.expect(400);
+    let without = store("https://evil.example.org/mcp", json!({}));
+    put(&admin, path, &without).await.expect(200);
+    put(&admin, path, &elsewhere).await.expect(400);
+    enter().await;
+    put(&admin, path, &elsewhere).await.expect(200);
+}

@@ -206,3 +206,21 @@ async fn a_skill_is_a_command_in_the_middle_of_a_question_too() {
     ann.say_and_wait(&conversation, "/web-search rust").await;
     assert_eq!(fixture.searched(), [json!({ "input": "rust" })]);
 }
+
+#[tokio::test]
+async fn a_tool_that_its_server_lacks_is_said_to_be_lacking() {
+    let pack = super::PACK.replace(
+        "server: dead, tools: [anything]",
+        "server: search, tools: [nonexistent]",
+    );
+    let fixture = SkillsFixture::with(&pack).await;
+    let ann = fixture.world.user("ann", &["employee"]).await;
+    let (run, _) = said(&ann, "/nowhere x").await;
+    assert_eq!(
+        (&run["status"], &run["error"]),
+        (
+            &json!("failed"),
+            &json!(r#"MCP server "search" has no tool "nonexistent", so nothing was called"#)
+        )
+    );
+}

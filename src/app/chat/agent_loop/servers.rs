@@ -36,6 +36,7 @@ impl RunWorker {
                     format!("Tools not discovered: {}", view.missing.join(", "))
                 }
                 State::Down { reason, .. } => format!("Server unreachable: {reason}"),
+                State::Connecting if view.tools == 0 => "Server still connecting".to_owned(),
                 // The other states are reported elsewhere: the user must act first, or has not begun.
                 State::Connecting | State::NotConfigured | State::NeedsAttention { .. } => continue,
             };

@@ -13,7 +13,7 @@ use crate::{
         connection::ConnectionTestError,
         credential::{CredentialRef, CredentialState},
         error::{Error, Result, Thing},
-        ids::{CredentialId, UserId},
+        ids::{CredentialId, TenantId, UserId},
         pack::Pack,
         personal::{self, FieldError, InvalidField, Values},
         principal::{Admin, Principal},
@@ -257,15 +257,15 @@ pub async fn remove(app: &App, principal: &Principal, agent: &str, server: &str)
 /// Removes what a user who has been seen entered for personal servers; how many that were.
 pub async fn remove_by_id(app: &App, admin: &Admin, user: &str) -> Result<usize> {
     let user = users::get(app, admin, user).await?.id;
-    remove_all(app, admin, &UserId(user.into())).await
+    remove_all(app, admin.tenant(), &UserId(user.into()), admin.user()).await
 }
 
-/// Removes all that a user entered, in their stead, and closes the connections made with it; for how many servers.
-pub async fn remove_all(app: &App, admin: &Admin, user: &UserId) -> Result<usize> {
-    let mut tx = app.db.tenant(admin.tenant()).await?;
+/// Removes all that a user entered and closes the connections made with it; for how many servers. `by` says so.
+pub async fn remove_all(app: &App, tenant: TenantId, user: &UserId, by: &UserId) -> Result<usize> {
+    let mut tx = app.db.tenant(tenant).await?;
     let removed = store::credentials::delete(&mut tx, user, None).await?;
     let detail = format!("of {user}");
-    let fact = Fact::new(admin.user().as_str(), "credential.removed").detail(&detail);
+    let fact = Fact::new(by.as_str(), "credential.removed").detail(&detail);
     finish_removal(app, tx, &removed, &fact).await?;
     Ok(removed.len())
 }

@@ -6,7 +6,9 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::{agents_with, check_capacity, entry_context, opened, tell};
+use super::{
+    agents_with, check_capacity, entry_context, opened, secret_hosts::check_secrets, tell,
+};
 use crate::{
     app::App,
     domain::{
@@ -111,6 +113,7 @@ pub async fn create(app: &App, admin: &Admin, definition: Definition) -> Result<
         .keep_sensitive(None)
         .and_then(|definition| checked(app, definition))
         .map_err(unusable)?;
+    check_secrets(app, admin.tenant(), &entry).await?;
     let mut row = StoredEntry {
         id: Uuid::now_v7(),
         entry: entry.id.to_string(),
@@ -163,6 +166,7 @@ pub async fn update(
         let entry = kept
             .and_then(|definition| checked(app, definition))
             .map_err(unusable)?;
+        check_secrets(app, admin.tenant(), &entry).await?;
         let mut row = StoredEntry {
             name: entry.definition.name.clone(),
             version: before.version + 1,

@@ -30,7 +30,8 @@ pub struct ApprovalView {
     /// How the server describes the tool. The description is not verified.
     pub server_says: ServerSays,
     pub requester: Person,
-    /// Exactly what runs when it is approved. Only when one request is looked at.
+    /// Exactly what runs when it is approved. Only when one request is looked at; absent when it is closed and its
+    /// arguments were erased.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<RawValue>>,
     /// SHA-256 over the canonical arguments (RFC 8785), in hex; a decision repeats it.

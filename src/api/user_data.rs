@@ -1,0 +1,101 @@
+//! All that is one user's: a copy of it, and its deletion, for the user and for their admins.
+
+use std::sync::Arc;
+
+use axum::{
+    body::Body,
+    extract::State,
+    response::{IntoResponse, Response},
+};
+use futures_util::stream;
+use http::{HeaderValue, StatusCode, header};
+use tokio::sync::mpsc;
+
+use super::{
+    ApiState,
+    admin::Admin,
+    extract::{Caller, Path},
+    limits,
+    problem::Problem,
+};
+use crate::{
+    app::{App, runs::user_data},
+    domain::error::Error,
+};
+
+/// Get a copy of all that is mine, as one JSON document: claims, connections, usage, requests for approval, lines of the
+/// audit trail, and conversations with their messages. No credential is in it.
+#[utoipa::path(get, path = "/v1/me/export", tag = "accounts", responses((status = 200, body = Value)))]
+pub(super) async fn export_own(
+    State(state): State<ApiState>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let open = state.limits.open_stream(caller.principal())?;
+    let pieces = user_data::export_own(&state.app, caller.principal());
+    Ok(document(pieces, Some(open)))
+}
+
+/// Delete all that is mine: conversations with their messages, what I entered for servers, my claims. What runs for me is
+/// stopped, what waits for approval is taken back, and my tokens of until now are taken no more. The audit trail and
+/// decided requests keep my id.
+#[utoipa::path(delete, path = "/v1/me/data", tag = "accounts", responses((status = 204)))]
+pub(super) async fn delete_own(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+) -> Result<StatusCode, Problem> {
+    user_data::delete_own(&app, caller.principal()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Get a copy of all that is a user's, as `GET /v1/me/export` gives it to themselves.
+#[utoipa::path(get, path = "/v1/admin/users/{user}/export", tag = "users", params(("user" = String, Path)),
+    responses((status = 200, body = Value)))]
+pub(super) async fn export(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(user): Path<String>,
+) -> Result<Response, Problem> {
+    let pieces = user_data::export_by_id(&app, &admin, &user).await?;
+    Ok(document(pieces, None))
+}
+
+/// Delete all that is a user's: conversations with their messages, what they entered for servers, their claims. Their
+/// sessions end, what runs is stopped, and what waits for approval is taken back. The audit trail, decided requests and
+/// usage keep their id. A user whom an issuer or a frontend still vouches for may come back, with nothing.
+#[utoipa::path(delete, path = "/v1/admin/users/{user}", tag = "users", params(("user" = String, Path)),
+    responses((status = 204)))]
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    Admin(admin): Admin,
+    Path(user): Path<String>,
+) -> Result<StatusCode, Problem> {
+    user_data::delete_by_id(&app, &admin, &user).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A document as its pieces come. An error breaks the answer off, so that it is not taken for a whole one.
+fn document(
+    inbox: mpsc::Receiver<Result<String, Error>>,
+    open: Option<limits::Stream>,
+) -> Response {
+    let body = stream::unfold((inbox, open), |(mut inbox, open)| async move {
+        let piece = inbox.recv().await?;
+        if let Err(error) = &piece {
+            tracing::error!(%error, "a copy of a user's data broke off");
+        }
+        Some((piece.map_err(std::io::Error::other), (inbox, open)))
+    });
+    let mut response = Body::from_stream(body).into_response();
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, "application/json"),
+        (
+            header::CONTENT_DISPOSITION,
+            "attachment; filename=\"user-data.json\"",
+        ),
+        (header::CACHE_CONTROL, "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}

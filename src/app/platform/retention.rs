@@ -1,0 +1,271 @@
+//! Deletes what is older than it is to be kept. One replica at a time does it, in batches, once an hour; the command line
+//! does it now. A failure of one tenant or one kind keeps nobody else's rows.
+
+use std::{sync::Arc, time::Duration};
+
+use time::OffsetDateTime;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::{
+    domain::{
+        account::Tenant,
+        audit::{Fact, SYSTEM},
+        error::{Error, Result},
+        ids::ReplicaId,
+        retention::{Days, Kind},
+    },
+    store::{self, Db, Tx, retention::Batch},
+};
+
+/// Time between two looks at whether it is due.
+pub const LOOK: Duration = Duration::from_secs(60);
+/// Time between two purges of all replicas.
+const PERIOD: Duration = Duration::from_secs(3600);
+/// A replica that was killed keeps the others from purging for so long. A batch takes much less.
+const LEASE: Duration = Duration::from_secs(120);
+const JOB: &str = "retention";
+
+/// What is old of one kind in one tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Old {
+    pub tenant: String,
+    pub kind: Kind,
+    /// It is kept so long.
+    pub days: i32,
+    pub rows: u64,
+}
+
+/// The right to purge, until another one has it.
+struct Lease<'a> {
+    db: &'a Db,
+    owner: ReplicaId,
+    stop: &'a CancellationToken,
+}
+
+impl<'a> Lease<'a> {
+    async fn claim(
+        db: &'a Db,
+        owner: ReplicaId,
+        stop: &'a CancellationToken,
+        period: Duration,
+    ) -> Result<Option<Self>> {
+        let mut tx = db.system().await?;
+        let claimed = store::jobs::claim(&mut tx, JOB, owner, LEASE, period).await?;
+        tx.commit().await?;
+        Ok(claimed.then_some(Self { db, owner, stop }))
+    }
+
+    /// Whether another batch may begin.
+    async fn prolong(&self) -> Result<bool> {
+        if self.stop.is_cancelled() {
+            return Ok(false);
+        }
+        let mut tx = self.db.system().await?;
+        let held = store::jobs::prolong(&mut tx, JOB, self.owner, LEASE).await?;
+        tx.commit().await?;
+        Ok(held)
+    }
+
+    async fn release(self, done: bool) -> Result<()> {
+        let mut tx = self.db.system().await?;
+        if done {
+            store::jobs::finish(&mut tx, JOB, self.owner).await?;
+        } else {
+            store::jobs::release(&mut tx, JOB, self.owner).await?;
+        }
+        tx.commit().await
+    }
+}
+
+/// Purges if no replica has for an hour.
+pub async fn purge_due(app: &Arc<App>) -> Result<()> {
+    let Some(lease) = Lease::claim(&app.db, app.replica, &app.shutdown, PERIOD).await? else {
+        return Ok(());
+    };
+    let purged = purge_all(&lease, &app.config.retention(), None, SYSTEM).await;
+    lease.release(purged.is_ok()).await?;
+    for old in purged? {
+        tracing::info!(
+            tenant = old.tenant,
+            kind = old.kind.name(),
+            rows = old.rows,
+            "purged"
+        );
+    }
+    Ok(())
+}
+
+/// Purges now: every tenant, or one. `Conflict` while a replica does.
+pub async fn purge(db: &Db, settings: &Days, only: Option<&str>, actor: &str) -> Result<Vec<Old>> {
+    let stop = CancellationToken::new();
+    let lease = Lease::claim(db, ReplicaId::new(), &stop, Duration::ZERO).await?;
+    let lease = lease.ok_or_else(|| {
+        Error::Conflict("a replica is purging at the moment; try again in a few minutes".to_owned())
+    })?;
+    let purged = purge_all(&lease, settings, only, actor).await;
+    // The next purge of the replicas is an hour later only if this one was of all tenants.
+    lease.release(purged.is_ok() && only.is_none()).await?;
+    purged
+}
+
+/// What a purge would delete now.
+pub async fn preview(db: &Db, settings: &Days, only: Option<&str>) -> Result<Vec<Old>> {
+    let mut found = Vec::new();
+    for tenant in tenants(db, only).await? {
+        for (kind, days) in due(&tenant, settings) {
+            let mut tx = db.tenant(tenant.id).await?;
+            let rows = count(&mut tx, kind, days).await?;
+            add(&mut found, &tenant, kind, days, rows);
+        }
+    }
+    Ok(found)
+}
+
+async fn tenants(db: &Db, only: Option<&str>) -> Result<Vec<Tenant>> {
+    let mut tx = db.system().await?;
+    let Some(name) = only else {
+        return store::tenants::list(&mut tx).await;
+    };
+    let tenant = store::tenants::by_name(&mut tx, name).await?;
+    tenant
+        .map(|tenant| vec![tenant])
+        .ok_or_else(|| Error::not_found(format!("tenant {name:?}")))
+}
+
+/// The kinds of which a tenant keeps nothing for ever.
+fn due(tenant: &Tenant, settings: &Days) -> impl Iterator<Item = (Kind, i32)> + use<> {
+    let days = tenant.retention.effective(settings);
+    Kind::ALL
+        .into_iter()
+        .filter_map(move |kind| Some((kind, days.of(kind)?)))
+}
+
+fn add(found: &mut Vec<Old>, tenant: &Tenant, kind: Kind, days: i32, rows: u64) {
+    if rows > 0 {
+        let tenant = tenant.name.clone();
+        found.push(Old {
+            tenant,
+            kind,
+            days,
+            rows,
+        });
+    }
+}
+
+async fn purge_all(
+    lease: &Lease<'_>,
+    settings: &Days,
+    only: Option<&str>,
+    actor: &str,
+) -> Result<Vec<Old>> {
+    let (mut found, mut failed) = (Vec::new(), None);
+    for tenant in tenants(lease.db, only).await? {
+        let set = set_audit_days(lease.db, &tenant, settings, actor).await;
+        failed = failed.or(warn(&tenant, "the days of the audit trail", set));
+        for (kind, days) in due(&tenant, settings) {
+            let mut rows = 0;
+            let purged = purge_kind(lease, &tenant, (kind, days), actor, &mut rows).await;
+            add(&mut found, &tenant, kind, days, rows);
+            match purged {
+                Ok(true) => {}
+                Ok(false) => {
+                    return Err(Error::Conflict(
+                        "the purge was stopped; what is left is purged the next time".to_owned(),
+                    ));
+                }
+                Err(error) => failed = failed.or(warn(&tenant, kind.name(), Err(error))),
+            }
+        }
+    }
+    failed.map_or(Ok(found), Err)
+}
+
+/// The error of one tenant, in the log.
+fn warn(tenant: &Tenant, what: &str, done: Result<()>) -> Option<Error> {
+    let error = done.err()?;
+    tracing::warn!(tenant = tenant.name, what, %error, "cannot purge; trying again");
+    Some(error)
+}
+
+/// Tells the database which lines of the trail may be deleted. The change is a line of the trail itself.
+async fn set_audit_days(db: &Db, tenant: &Tenant, settings: &Days, actor: &str) -> Result<()> {
+    let days = tenant.retention.effective(settings).audit;
+    let mut tx = db.system().await?;
+    if !store::retention::set_audit_days(&mut tx, tenant.id, days).await? {
+        return Ok(());
+    }
+    let said = days.map_or_else(
+        || "kept for ever".to_owned(),
+        |days| format!("kept {days} days"),
+    );
+    let detail = format!("{} ({}): {said}", tenant.name, tenant.id);
+    store::audit::record_for_operator(&mut tx, actor, "audit.retention_changed", &detail).await?;
+    tx.enter(tenant.id).await?;
+    let fact = Fact::new(actor, "audit.retention_changed").detail(&said);
+    store::audit::record(&mut tx, tenant.id, &fact).await?;
+    tx.commit().await
+}
+
+/// Deletes what is old of one kind, counting it in `rows`. `false` when it was stopped. A line of the trail says how much
+/// each batch has deleted.
+async fn purge_kind(
+    lease: &Lease<'_>,
+    tenant: &Tenant,
+    (kind, days): (Kind, i32),
+    actor: &str,
+    rows: &mut u64,
+) -> Result<bool> {
+    let mut before = None;
+    loop {
+        if !lease.prolong().await? {
+            return Ok(false);
+        }
+        let mut tx = lease.db.tenant(tenant.id).await?;
+        let batch = purge_batch(&mut tx, kind, days, before).await?;
+        if batch.rows > 0 {
+            let detail = format!("{} {} older than {days} days", batch.rows, kind.name());
+            let fact = Fact::new(actor, "retention.purged").detail(&detail);
+            store::audit::record(&mut tx, tenant.id, &fact).await?;
+        }
+        tx.commit().await?;
+        *rows += batch.rows;
+        before = batch.before;
+        if before.is_none() {
+            return Ok(true);
+        }
+    }
+}
+
+async fn purge_batch(tx: &mut Tx, kind: Kind, days: i32, before: Option<Uuid>) -> Result<Batch> {
+    let cutoff = cutoff(tx, days).await?;
+    match kind {
+        Kind::Conversations => {
+            store::retention::purge_conversations(tx, false, cutoff, before).await
+        }
+        Kind::GuestConversations => {
+            store::retention::purge_conversations(tx, true, cutoff, before).await
+        }
+        Kind::Runs => store::retention::purge_runs(tx, cutoff, before).await,
+        Kind::ApprovalArguments => store::retention::purge_arguments(tx, cutoff).await,
+        Kind::Audit => store::retention::purge_audit(tx, cutoff).await,
+    }
+}
+
+async fn count(tx: &mut Tx, kind: Kind, days: i32) -> Result<u64> {
+    let cutoff = cutoff(tx, days).await?;
+    let count = match kind {
+        Kind::Conversations => store::retention::count_conversations(tx, false, cutoff).await?,
+        Kind::GuestConversations => store::retention::count_conversations(tx, true, cutoff).await?,
+        Kind::Runs => store::retention::count_runs(tx, cutoff).await?,
+        Kind::ApprovalArguments => store::retention::count_arguments(tx, cutoff).await?,
+        Kind::Audit => store::retention::count_audit(tx, cutoff).await?,
+    };
+    Ok(count.cast_unsigned())
+}
+
+/// What was last used before this time is old, by the database's clock.
+async fn cutoff(tx: &mut Tx, days: i32) -> Result<OffsetDateTime> {
+    Ok(tx.now().await? - time::Duration::days(days.into()))
+}

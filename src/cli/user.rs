@@ -1,0 +1,75 @@
+//! `chatelaine user`: a copy of all that is one user's, and its deletion. A command for operators: access to the database
+//! is enough to use it.
+
+use std::io::Write;
+
+use tokio::sync::mpsc;
+
+use crate::{
+    app::{accounts::find_tenant, runs::user_data},
+    domain::{
+        audit::OPERATOR,
+        ids::{ReplicaId, UserId},
+    },
+    store::{Db, hints::Hint},
+};
+
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Print a copy of all that is a user's, as one JSON document
+    Export {
+        /// The user's id
+        user: String,
+        #[arg(long)]
+        tenant: String,
+    },
+    /// Delete all that is a user's, and end their sessions
+    Delete {
+        /// The user's id
+        user: String,
+        #[arg(long)]
+        tenant: String,
+        /// Confirm: nothing of it can be brought back
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+pub async fn run(command: Command, db: &Db, out: &mut (impl Write + Send)) -> anyhow::Result<()> {
+    let by = UserId(OPERATOR.into());
+    match command {
+        Command::Export { user, tenant } => {
+            let tenant = find_tenant(db, &tenant).await?;
+            let (pieces, mut inbox) = mpsc::channel::<crate::domain::error::Result<String>>(1);
+            let user = UserId(user.into());
+            let print = async {
+                while let Some(piece) = inbox.recv().await {
+                    out.write_all(piece?.as_bytes())?;
+                }
+                anyhow::Ok(())
+            };
+            let export = user_data::export(db, tenant.id, &user, &by, pieces);
+            let ((), printed) = tokio::join!(export, print);
+            printed
+        }
+        Command::Delete { user, tenant, yes } => {
+            let tenant = find_tenant(db, &tenant).await?;
+            anyhow::ensure!(
+                yes,
+                "all that is {user:?}'s would be deleted; confirm with --yes"
+            );
+            let whose = UserId(user.as_str().into());
+            user_data::delete_at_the_database(db, tenant.id, &whose, &by).await?;
+            let hint = Hint::SignedOut {
+                tenant: tenant.id,
+                user: whose,
+            };
+            db.hint(ReplicaId::new(), &[hint]).await?;
+            writeln!(
+                out,
+                "all that was {user:?}'s is deleted; replicas follow within seconds"
+            )?;
+            Ok(())
+        }
+    }
+}

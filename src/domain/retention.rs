@@ -1,0 +1,107 @@
+//! How long things are kept: days for each kind, by the settings or by the operator for one tenant.
+
+use serde::{Deserialize, Serialize};
+
+use super::usage::Limit;
+
+/// The most days that can be named.
+pub const MAX_DAYS: i32 = 36_500;
+
+/// What is deleted when it is old.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// Conversations of users, by their last message.
+    Conversations,
+    /// The same of guests.
+    GuestConversations,
+    /// Runs that ended. Their messages stay with the conversation.
+    Runs,
+    /// The arguments of closed approvals, and the claims of their requesters.
+    ApprovalArguments,
+    /// Lines of the audit trail.
+    Audit,
+}
+
+impl Kind {
+    pub const ALL: [Self; 5] = [
+        Self::Conversations,
+        Self::GuestConversations,
+        Self::Runs,
+        Self::ApprovalArguments,
+        Self::Audit,
+    ];
+
+    /// As people read it, behind a number.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Conversations => "conversations",
+            Self::GuestConversations => "guest conversations",
+            Self::Runs => "runs",
+            Self::ApprovalArguments => "closed approvals' arguments",
+            Self::Audit => "audit lines",
+        }
+    }
+}
+
+/// A tenant's own days. An absent kind is the installation's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retention {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversations: Option<Limit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_conversations: Option<Limit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<Limit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_arguments: Option<Limit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audit: Option<Limit>,
+}
+
+/// Days in force. An absent kind is kept for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Days {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub conversations: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_conversations: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval_arguments: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<i32>,
+}
+
+impl Retention {
+    /// The days in force, where `settings` are the installation's.
+    pub fn effective(&self, settings: &Days) -> Days {
+        let either = |own: Option<Limit>, general: Option<i32>| match own {
+            None => general,
+            Some(Limit::Unlimited(_)) => None,
+            Some(Limit::AtMost(days)) => {
+                Some(i32::try_from(days).unwrap_or(MAX_DAYS).clamp(1, MAX_DAYS))
+            }
+        };
+        Days {
+            conversations: either(self.conversations, settings.conversations),
+            guest_conversations: either(self.guest_conversations, settings.guest_conversations),
+            runs: either(self.runs, settings.runs),
+            approval_arguments: either(self.approval_arguments, settings.approval_arguments),
+            audit: either(self.audit, settings.audit),
+        }
+    }
+}
+
+impl Days {
+    pub fn of(&self, kind: Kind) -> Option<i32> {
+        match kind {
+            Kind::Conversations => self.conversations,
+            Kind::GuestConversations => self.guest_conversations,
+            Kind::Runs => self.runs,
+            Kind::ApprovalArguments => self.approval_arguments,
+            Kind::Audit => self.audit,
+        }
+    }
+}
