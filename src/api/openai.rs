@@ -89,6 +89,7 @@ pub(super) async fn chat(
         agent: request.model.clone(),
         chat: caller.0.conversation_key.clone(),
         transcript,
+        images: request.images(),
         key,
     };
     let turn = Turn::begin(&door.app, &caller.0, question, request.limiter(), open).await;

@@ -14,6 +14,7 @@ mod lookups;
 pub mod newest_claims;
 mod sign_outs;
 mod tenants;
+pub mod tickets;
 mod tokens;
 pub mod usage;
 pub mod users;

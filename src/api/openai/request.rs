@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    content::{content, role},
+    content::{content, images, role},
     limiter::Limiter,
 };
 use crate::{
@@ -106,6 +106,12 @@ impl ChatRequest {
             }
         }
         Ok(transcript)
+    }
+
+    /// The images in the last message that a model can be shown.
+    pub fn images(&self) -> Vec<(String, Vec<u8>)> {
+        let last = self.messages.last().and_then(|last| last.content.as_ref());
+        last.map(images).unwrap_or_default()
     }
 
     /// Where the answer is to end.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use self::digest::{digest, without_calls};
 use super::{
+    attachments,
     conversations::{self, ConversationStream, PostedMessage},
     prompt_answers::{AnswerCandidate, match_pending_prompt},
 };
@@ -38,6 +39,8 @@ pub struct ClientQuestion {
     /// The frontend's own id of the chat, when it names one.
     pub chat: Option<String>,
     pub transcript: Transcript,
+    /// The images in its last message: what to call each, and its content.
+    pub images: Vec<(String, Vec<u8>)>,
     /// The request may be sent again.
     pub key: Option<RequestKey>,
 }
@@ -82,12 +85,16 @@ pub async fn resume(
         answer = match_pending_prompt(app, &matching).await?;
         (tx, conversation, told) = locate(app, principal, place).await?;
     }
+    let mut attachments = Vec::new();
+    for (name, data) in &question.images {
+        attachments.push(attachments::keep(&mut tx, conversation.id, name, data).await?);
+    }
     let post = conversations::append_user_message(
         app,
         &mut tx,
         principal,
         &conversation,
-        &text,
+        (&text, &attachments),
         answer.as_ref(),
     )
     .await?;

@@ -120,11 +120,9 @@ async fn a_run_that_nobody_asks_for_again_is_stopped() {
 async fn messages_and_runs_with_one_key_are_made_once() {
     let world = World::start().await;
     world.model.on(|_| Some(text("Done.")));
-    let ann = world
-        .user("ann", &[])
-        .await
-        .with_header("idempotency-key", "k-1");
+    let ann = world.user("ann", &[]).await;
     let conversation = ann.open("bank").await;
+    let ann = ann.with_header("idempotency-key", "k-1");
     let path = format!("/v1/conversations/{conversation}/messages");
     let first = ann.post(&path, json!({ "text": "hi" })).await.expect(202);
     let second = ann.post(&path, json!({ "text": "hi" })).await.expect(202);
