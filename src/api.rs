@@ -13,13 +13,17 @@ mod agents;
 mod agui;
 mod aisdk;
 mod approvals;
+mod attachments;
+mod branches;
 mod connect;
 mod connections;
 mod conversations;
 mod demo;
 mod document;
 mod events;
+mod export;
 mod extract;
+mod feedback;
 mod guests;
 mod layers;
 mod limits;
@@ -149,9 +153,16 @@ fn v1() -> OpenApiRouter<ApiState> {
             conversations::delete
         ))
         .routes(routes!(conversations::messages, conversations::post))
+        .routes(routes!(branches::list))
+        .routes(routes!(attachments::create))
+        .routes(routes!(attachments::get))
+        .routes(routes!(export::export))
+        .routes(routes!(feedback::get, feedback::put, feedback::remove))
+        .routes(routes!(events::create_ticket))
         .routes(routes!(resources::resources))
         .routes(routes!(events::listen))
-        .routes(routes!(runs::create))
+        .routes(routes!(runs::list, runs::create))
+        .routes(routes!(runs::check))
         .routes(routes!(runs::get))
         .routes(routes!(approvals::list))
         .routes(routes!(approvals::get))

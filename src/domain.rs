@@ -5,6 +5,7 @@
 
 pub mod account;
 pub mod approval;
+pub mod attachment;
 pub mod audit;
 pub mod backoff;
 pub mod canonical;

@@ -42,6 +42,11 @@ pub struct StepRequest {
 #[derive(Clone, Debug)]
 pub enum Turn {
     User(String),
+    /// An image of the user, which belongs to the text before it. It is left out when the model refuses it.
+    Image {
+        media_type: String,
+        data: Arc<[u8]>,
+    },
     /// Text may be empty when there are calls.
     Assistant {
         text: String,

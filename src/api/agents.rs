@@ -57,6 +57,8 @@ pub(super) struct ToolsQuery {
     /// the scope `admin`.
     #[serde(default)]
     explain: bool,
+    /// With `explain`: the tools of this user, by the newest claims that were seen of them. For admins of the tenant.
+    user: Option<String>,
 }
 
 /// My tools at this agent, by server.
@@ -68,7 +70,13 @@ pub(super) async fn tools(
     Path(agent): Path<String>,
     Query(query): Query<ToolsQuery>,
 ) -> Result<axum::Json<List<ServerTools>>, Problem> {
-    let items = if query.explain {
+    if query.user.is_some() && !query.explain {
+        return Err(Problem::invalid("user", "is for `explain=true` only"));
+    }
+    let items = if let Some(user) = &query.user {
+        let admin = caller.0.admin()?;
+        app::tools::toolset::explain_for(&app, &admin, user, &agent).await?
+    } else if query.explain {
         app::tools::toolset::explain(
             &app,
             caller.principal(),

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::{
     ApiState, events,
-    extract::{Caller, Json, Path, Query, readable},
+    extract::{Caller, Json, Listener, Path, Query, readable},
     limits::{self, RequestPermit},
     problem::Problem,
 };
@@ -215,11 +215,12 @@ async fn shown(
 /// News for me: `badge` (how many requests wait for me, how many of mine are open) and `approval` (one request as
 /// it stands now). Both are states, so hearing one twice changes nothing. First comes the badge and what is open;
 /// with `Last-Event-ID`, what changed since then, and a few seconds before (at least once).
-#[utoipa::path(get, path = "/v1/events", tag = "approvals", params(("Last-Event-ID" = Option<String>, Header)),
+#[utoipa::path(get, path = "/v1/events", tag = "approvals", params(("Last-Event-ID" = Option<String>, Header),
+        ("ticket" = Option<String>, Query, description = "Of `POST /v1/events/ticket`, instead of a credential.")),
     responses((status = 200, body = Badge, content_type = "text/event-stream")))]
 pub(super) async fn listen(
     State(state): State<ApiState>,
-    caller: Caller,
+    Listener(principal): Listener,
     Extension(permit): Extension<RequestPermit>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
@@ -234,14 +235,13 @@ pub(super) async fn listen(
     });
     let unknown = || Problem::invalid("Last-Event-ID", "must be the id of an event of this stream");
     let last = last.map(|id| id.ok_or_else(unknown)).transpose()?;
-    let open = state.limits.open_stream(caller.principal())?;
-    let listening =
-        app::tools::approvals::listening::listen(&state.app, caller.principal(), last).await?;
+    let open = state.limits.open_stream(&principal)?;
+    let listening = app::tools::approvals::listening::listen(&state.app, &principal, last).await?;
     permit.release();
     let hello = stream::iter([sse::Event::default()
         .retry(events::RETRY)
         .comment("listening")]);
-    let signed_out = state.app.accounts.ended(caller.principal());
+    let signed_out = state.app.accounts.ended(&principal);
     Ok(events::answer(hello.chain(
         news(listening, open).take_until(Box::pin(signed_out)),
     )))

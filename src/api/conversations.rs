@@ -15,12 +15,14 @@ use super::{
 use crate::{
     app::{
         self, App,
-        chat::conversations::{ListedConversation, MessageInput},
+        chat::conversations::{ListedConversation, MessageInput, PostedMessage},
     },
     domain::{
         error::Error,
-        ids::ConversationId,
+        ids::{AttachmentId, ConversationId, MessageId},
         message::{Message, MessageRange},
+        principal::Principal,
+        request_key::RequestKey,
         run::{Conversation, ConversationChange, Run},
     },
 };
@@ -153,9 +155,12 @@ pub(super) struct ConversationPatch {
     title: Option<String>,
     archived: Option<bool>,
     pinned: Option<bool>,
+    /// The branch to show and to go on with.
+    branch: Option<i32>,
 }
 
-/// Rename, archive or pin a conversation. What is absent stays.
+/// Rename, archive or pin a conversation, or switch to another branch. What is absent stays. A switch while an answer is
+/// on its way is 409.
 #[utoipa::path(patch, path = "/v1/conversations/{id}", tag = "conversations", params(("id" = ConversationId, Path)),
     request_body = ConversationPatch, responses((status = 200, body = Conversation)))]
 pub(super) async fn change(
@@ -172,6 +177,7 @@ pub(super) async fn change(
         title: title.as_deref(),
         archived: patch.archived,
         pinned: patch.pinned,
+        branch: patch.branch,
     };
     let changed = app::chat::conversations::change(&app, caller.principal(), id, change).await?;
     Ok(axum::Json(changed))
@@ -199,6 +205,8 @@ pub(super) struct MessagesQuery {
     after: Option<i64>,
     /// The `next` of the page before; the same as `before`.
     cursor: Option<i64>,
+    /// Of this branch instead of the active one.
+    branch: Option<i32>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
     limit: i64,
@@ -230,7 +238,7 @@ pub(super) struct MessagePage {
     next: Option<i64>,
 }
 
-/// The messages of a conversation: the newest first, or the oldest first with `after`.
+/// The messages of a conversation, in its active branch: the newest first, or the oldest first with `after`.
 #[utoipa::path(get, path = "/v1/conversations/{id}/messages", tag = "conversations",
     params(("id" = ConversationId, Path), MessagesQuery), responses((status = 200, body = MessagePage)))]
 pub(super) async fn messages(
@@ -240,14 +248,15 @@ pub(super) async fn messages(
     Query(which): Query<MessagesQuery>,
 ) -> Result<axum::Json<MessagePage>, Problem> {
     let limit = page(which.limit)?;
+    let (principal, range) = (caller.principal(), which.range()?);
     let items =
-        app::chat::conversations::messages(&app, caller.principal(), id, which.range()?, limit + 1)
+        app::chat::conversations::messages(&app, principal, id, which.branch, range, limit + 1)
             .await?;
     let (items, next) = split_page(items, limit, |message| message.seq);
     Ok(axum::Json(MessagePage { items, next }))
 }
 
-/// Exactly one of these.
+/// Exactly one of `text`, `menu` and `answer`; with `replaces`, `text` or nothing.
 #[derive(Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NewMessage {
@@ -257,6 +266,12 @@ pub(super) struct NewMessage {
     menu: Option<String>,
     /// What the user entered where a `prompt` asked for it.
     answer: Option<PromptAnswer>,
+    /// Images and text files that belong to the text, at most 10: ids of this conversation's attachments.
+    #[serde(default)]
+    attachments: Vec<AttachmentId>,
+    /// A message of the user that this one replaces, in a branch of its own: an edit. Without `text` the same is asked
+    /// once more. What the replaced messages have asked consent for is taken back. 409 while an answer is on its way.
+    replaces: Option<MessageId>,
 }
 
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -283,7 +298,29 @@ pub(super) async fn post(
     Keyed(new, key): Keyed<NewMessage>,
 ) -> Result<Located<Accepted>, Problem> {
     let (principal, key) = (caller.principal(), key.as_ref());
+    if let Some(replaced) = new.replaces {
+        let post = async || {
+            app::chat::branches::replace(&app, principal, id, (replaced, new.text.as_deref()), key)
+                .await
+        };
+        if new.menu.is_some() || new.answer.is_some() || !new.attachments.is_empty() {
+            let why = "may hold only `text` beside `replaces`; attachments stay with the message";
+            return Err(Problem::invalid("body", why));
+        }
+        if let Some(text) = &new.text {
+            readable("text", text, MAX_TEXT)?;
+        }
+        return once(&app, principal, key, post).await;
+    }
+    let has_files = !new.attachments.is_empty();
+    if has_files && (new.menu.is_some() || new.answer.is_some()) {
+        return Err(Problem::invalid(
+            "attachments",
+            "may only stand beside `text`",
+        ));
+    }
     let (text, field) = match (new.text, new.menu, new.answer) {
+        (None, None, None) if has_files => (String::new(), None),
         (Some(text), None, None) => {
             readable("text", &text, MAX_TEXT)?;
             (text, None)
@@ -305,21 +342,33 @@ pub(super) async fn post(
     };
     let said = MessageInput {
         text: &text,
+        attachments: &new.attachments,
         field: field.as_deref(),
     };
-    let mut earlier = request_key::find_earlier(&app, principal, key).await?;
+    let post = async || app::chat::conversations::post(&app, principal, id, said, key).await;
+    once(&app, principal, key, post).await
+}
+
+/// Posts a message, unless an earlier request with the key has.
+async fn once(
+    app: &App,
+    principal: &Principal,
+    key: Option<&RequestKey>,
+    post: impl AsyncFnOnce() -> Result<PostedMessage, Error>,
+) -> Result<Located<Accepted>, Problem> {
+    let mut earlier = request_key::find_earlier(app, principal, key).await?;
     let mut posted = None;
     if earlier.is_none() {
-        match app::chat::conversations::post(&app, principal, id, said, key).await {
+        match post().await {
             Err(Error::Repeated) => {
-                earlier = request_key::find_earlier(&app, principal, key).await?;
+                earlier = request_key::find_earlier(app, principal, key).await?;
             }
             made => posted = Some(made?),
         }
     }
     let posted = match (posted, earlier) {
         (Some(posted), _) => posted,
-        (None, Some(begun)) => app::chat::conversations::posted(&app, principal, begun).await?,
+        (None, Some(begun)) => app::chat::conversations::posted(app, principal, begun).await?,
         (None, None) => return Err(Error::Repeated.into()),
     };
     let location = format!("/v1/runs/{}", posted.run.id);

@@ -16,12 +16,13 @@ use axum::{
 };
 use futures_util::{Stream, StreamExt, stream};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::{
     ApiState,
-    extract::{Caller, Path, Query},
+    extract::{Caller, Listener, Path, Query},
     limits::{self, RequestPermit},
     problem::Problem,
 };
@@ -47,6 +48,32 @@ pub(super) const RETRY: Duration = Duration::from_secs(2);
 pub(super) struct After {
     /// Replay the durable events after this one. `Last-Event-ID` says the same and goes first.
     after: Option<i64>,
+    /// Of `POST /v1/events/ticket`, instead of a credential.
+    #[expect(dead_code, reason = "read by the extractor `Listener`")]
+    ticket: Option<String>,
+}
+
+/// Opens one event stream, once.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct StreamTicket {
+    /// For `?ticket=` of an event stream.
+    ticket: String,
+    #[serde(with = "time::serde::rfc3339")]
+    expires_at: OffsetDateTime,
+}
+
+/// Get a ticket for `EventSource`, which cannot send a credential. It opens one event stream of mine, once, within a
+/// minute.
+#[utoipa::path(post, path = "/v1/events/ticket", tag = "conversations", responses((status = 200, body = StreamTicket)))]
+pub(super) async fn create_ticket(
+    State(state): State<ApiState>,
+    caller: Caller,
+) -> Result<axum::Json<StreamTicket>, Problem> {
+    let made = app::accounts::tickets::create(&state.app, caller.principal()).await?;
+    // The only response that holds the ticket; it goes to its owner.
+    let ticket = made.0.expose().to_owned();
+    let expires_at = made.1;
+    Ok(axum::Json(StreamTicket { ticket, expires_at }))
 }
 
 /// Listen to a conversation.
@@ -55,19 +82,18 @@ pub(super) struct After {
     responses((status = 200, body = EventKind, content_type = "text/event-stream")))]
 pub(super) async fn listen(
     State(state): State<ApiState>,
-    caller: Caller,
+    Listener(principal): Listener,
     Path(id): Path<ConversationId>,
     Query(query): Query<After>,
     Extension(permit): Extension<RequestPermit>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let after = last_event_id(&headers)?.or(query.after);
-    let stream = state.limits.open_stream(caller.principal())?;
-    let listening =
-        app::chat::conversations::listen(&state.app, caller.principal(), id, after).await?;
+    let stream = state.limits.open_stream(&principal)?;
+    let listening = app::chat::conversations::listen(&state.app, &principal, id, after).await?;
     permit.release();
     let hello = stream::iter([Event::default().retry(RETRY).comment("listening")]);
-    let signed_out = state.app.accounts.ended(caller.principal());
+    let signed_out = state.app.accounts.ended(&principal);
     Ok(answer(hello.chain(
         events(listening, stream).take_until(Box::pin(signed_out)),
     )))

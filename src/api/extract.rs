@@ -48,6 +48,31 @@ impl FromRequestParts<ApiState> for Authenticated {
     }
 }
 
+/// A caller who listens to events: with a credential like any other, or with a ticket in the address.
+pub(super) struct Listener(pub Principal);
+
+#[derive(serde::Deserialize)]
+struct Ticket {
+    ticket: Option<String>,
+}
+
+impl FromRequestParts<ApiState> for Listener {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+        let Query(Ticket { ticket }) = Query::from_request_parts(parts, state).await?;
+        let Some(ticket) = ticket.filter(|_| !parts.headers.contains_key(header::AUTHORIZATION))
+        else {
+            let Caller(caller) = Caller::from_request_parts(parts, state).await?;
+            return Ok(Self(caller.principal));
+        };
+        Anonymous::from_request_parts(parts, state).await?;
+        let principal = accounts::tickets::redeem(&state.app, &ticket).await?;
+        layers::name_caller(&principal);
+        Ok(Self(principal))
+    }
+}
+
 /// The values of a request's headers, by name, for code that does not know HTTP.
 pub fn values_of<'a>(headers: &'a HeaderMap) -> impl Fn(&str) -> Vec<&'a [u8]> + Sync + 'a {
     |name| {

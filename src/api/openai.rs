@@ -89,6 +89,7 @@ pub(super) async fn chat(
         agent: request.model.clone(),
         chat: caller.0.conversation_key.clone(),
         transcript,
+        images: request.images(),
         key,
         place: QuestionPlace::Transcript,
         is_resumable: false,

@@ -15,7 +15,8 @@ use serde_json::{Map, Value};
 
 use super::{
     ApiState,
-    extract::{Caller, Located, Path, located},
+    conversations::{page, split_page},
+    extract::{Caller, Json, Located, Path, Query, located},
     limits::RequestPermit,
     problem::Problem,
     request_key::{self, Keyed},
@@ -24,15 +25,15 @@ use crate::{
     app::{
         self, App,
         runs::{
-            RunView,
+            RunFilter, RunView,
             ending::wait,
-            starting::{self, RunInitiator, RunSpec, RunTarget, begin},
+            starting::{self, RunCheck, RunInitiator, RunSpec, RunTarget, begin},
         },
     },
     domain::{
         error::{Error, Reason},
         ids::{ConversationId, RunId},
-        run::{Mode, Run},
+        run::{Mode, Run, RunStatus},
     },
 };
 
@@ -152,11 +153,7 @@ pub(super) async fn create(
     Keyed(new, key): Keyed<NewRun>,
 ) -> Result<Located<Started>, Problem> {
     let app = &state.app;
-    let parent = headers
-        .get(SESSION_HEADER)
-        .map(|value| session(value.to_str().unwrap_or_default()))
-        .transpose()?;
-    let (mut wanted, mode) = new.wanted(parent)?;
+    let (mut wanted, mode) = new.wanted(parent_of(&headers)?)?;
     let waits = mode == Mode::Sync;
     let _open = waits
         .then(|| state.limits.open_stream(caller.principal()))
@@ -199,6 +196,72 @@ pub(super) async fn create(
     let view = app::runs::view(app, caller.principal(), begun.run).await?;
     (started.result, started.error) = (view.result, view.run.error);
     Ok(located(StatusCode::OK, location, started))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RunsQuery {
+    /// Only those of this conversation.
+    conversation: Option<ConversationId>,
+    /// Only those in this state.
+    status: Option<RunStatus>,
+    /// The `next` of the page before.
+    cursor: Option<RunId>,
+    /// 1 to 100.
+    #[serde(default = "default_limit")]
+    limit: i64,
+}
+
+fn default_limit() -> i64 {
+    50
+}
+
+#[derive(Serialize, utoipa::ToSchema)]
+pub(super) struct RunPage {
+    items: Vec<Run>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<RunId>,
+}
+
+/// My runs, the newest first, without their results.
+#[utoipa::path(get, path = "/v1/runs", tag = "runs", params(RunsQuery), responses((status = 200, body = RunPage)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Query(which): Query<RunsQuery>,
+) -> Result<axum::Json<RunPage>, Problem> {
+    let limit = page(which.limit)?;
+    let filter = RunFilter {
+        conversation: which.conversation,
+        status: which.status,
+        cursor: which.cursor,
+        limit: limit + 1,
+    };
+    let items = app::runs::list(&app, caller.principal(), filter).await?;
+    let (items, next) = split_page(items, limit, |run| run.id);
+    Ok(axum::Json(RunPage { items, next }))
+}
+
+/// Try out what would be started, and start nothing: the same checks as `POST /v1/runs`.
+#[utoipa::path(post, path = "/v1/runs/check", tag = "runs", request_body = NewRun,
+    params(("X-Agent-Session-Id" = Option<ConversationId>, Header)), responses((status = 200, body = RunCheck)))]
+pub(super) async fn check(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    headers: HeaderMap,
+    Json(new): Json<NewRun>,
+) -> Result<axum::Json<RunCheck>, Problem> {
+    let (wanted, _) = new.wanted(parent_of(&headers)?)?;
+    let by = RunInitiator::Program(caller.principal());
+    Ok(axum::Json(starting::check(&app, by, &wanted).await?))
+}
+
+fn parent_of(headers: &HeaderMap) -> Result<Option<ConversationId>, Problem> {
+    let parent = headers.get(SESSION_HEADER);
+    parent
+        .map(|value| session(value.to_str().unwrap_or_default()))
+        .transpose()
 }
 
 /// How a run is doing, and what came of it.

@@ -101,4 +101,6 @@ schemas! {
     id DeliveryId;
     /// A request that a tool call be made.
     id ApprovalId;
+    /// An image or a text file in a conversation.
+    id AttachmentId;
 }

@@ -16,6 +16,7 @@ pub mod newest_claims;
 mod retention_change;
 mod sign_outs;
 mod tenants;
+pub mod tickets;
 mod tokens;
 pub mod usage;
 pub mod users;

@@ -1,10 +1,14 @@
 //! What happens in a conversation: its messages, the agent loop, commands, prompts to the user, menus.
 
 pub mod agent_loop;
+pub mod attachments;
+pub mod branches;
 pub mod commands;
 pub mod completions;
 pub mod conversations;
 pub mod elicitations;
+pub mod export;
+pub mod feedback;
 pub mod flows;
 pub mod menu;
 pub mod prompt_answers;

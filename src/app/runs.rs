@@ -19,6 +19,7 @@ pub mod user_data;
 use serde::Serialize;
 
 use super::App;
+pub use crate::store::runs::listing::RunFilter;
 use crate::{
     domain::{
         error::{Error, Result},
@@ -47,6 +48,12 @@ pub struct RunView {
 pub async fn get(app: &App, principal: &Principal, id: RunId) -> Result<Run> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::runs::get(&mut tx, &principal.user, id).await
+}
+
+/// Runs of the principal, the newest first.
+pub async fn list(app: &App, principal: &Principal, filter: RunFilter) -> Result<Vec<Run>> {
+    let mut tx = app.db.tenant(principal.tenant).await?;
+    store::runs::listing::list(&mut tx, &principal.user, filter).await
 }
 
 /// The same with its result.

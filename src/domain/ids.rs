@@ -61,6 +61,8 @@ uuid_id! {
     DeliveryId,
     /// A request that a tool call be made.
     ApprovalId,
+    /// An image or a text file in a conversation.
+    AttachmentId,
 }
 
 /// `[A-Za-z0-9][A-Za-z0-9_-]{0,63}`: the shape of every id that an author chooses.

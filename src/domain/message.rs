@@ -9,6 +9,7 @@ use time::OffsetDateTime;
 
 use super::{
     approval,
+    attachment::Attachment,
     ids::{ApprovalId, AuditId, ConversationId, MessageId, RunId},
     server::FieldKind,
 };
@@ -18,6 +19,9 @@ use super::{
 pub struct Message {
     pub id: MessageId,
     pub conversation_id: ConversationId,
+    /// The branch that it was said in; 0 is the first one.
+    #[serde(default)]
+    pub branch: i32,
     pub seq: i64,
     pub role: Role,
     pub parts: Vec<Part>,
@@ -54,6 +58,8 @@ pub enum Part {
     Text {
         text: String,
     },
+    /// An image or a text file of the user.
+    Attachment(Attachment),
     /// The model wants a tool to be called.
     ToolCall(ToolCall),
     /// What became of a call.
@@ -78,6 +84,32 @@ pub enum Part {
     },
     /// The program asks the person for a value. The next text of the conversation answers it, `/cancel` does not.
     Prompt(Prompt),
+}
+
+/// What a user thinks of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Feedback {
+    pub rating: Rating,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rating {
+    Up,
+    Down,
+}
+
+impl Rating {
+    /// As the row says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+        }
+    }
 }
 
 /// How a tool call is shown in the text of an answer: a line, or an element that Open WebUI draws as a box.
@@ -166,6 +198,9 @@ pub struct ToolResult {
     /// The request for consent that the call waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalId>,
+    /// How many milliseconds the call took, when a run made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<u64>,
 }
 
 /// What came of a call that waited for its user.
@@ -261,6 +296,7 @@ impl<'de> Deserialize<'de> for Part {
                 read(&part).map(|Offered { text, choices }| Self::Choices { text, choices })
             }
             "prompt" => read(&part).map(Self::Prompt),
+            "attachment" => read(&part).map(Self::Attachment),
             "tool_call" => read(&part).map(Self::ToolCall),
             "tool_result" => read(&part).map(Self::ToolResult),
             "approval" => read(&part).map(Self::Approval),
@@ -295,6 +331,7 @@ impl Part {
                 Some(url) => format!("{}\n{url}", prompt.text),
                 None => prompt.text.clone(),
             },
+            Self::Attachment(attachment) => attachment.plain(),
             Self::ToolCall(call) => format!("[{} …]", call.name),
             Self::ToolResult(result) => result.text.clone(),
             Self::Approval(note) => note.text.clone(),

@@ -69,10 +69,27 @@ pub struct Conversation {
     pub archived: bool,
     /// Listed before the others.
     pub pinned: bool,
+    /// The branch that goes on; 0 is the first one.
+    pub branch: i32,
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     #[serde(with = "time::serde::rfc3339")]
     pub updated_at: OffsetDateTime,
+}
+
+/// A version of a conversation, which begins where a message was edited or asked again.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConversationBranch {
+    pub number: i32,
+    /// The branch whose messages it has up to `from_seq`; the first branch has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<i32>,
+    /// The number of the message in the parent that its own messages stand in place of, with all after it.
+    pub from_seq: i64,
+    #[serde(with = "time::serde::rfc3339")]
+    pub created_at: OffsetDateTime,
+    /// It is shown, and goes on.
+    pub active: bool,
 }
 
 /// What a user changes of a conversation; what is absent stays.
@@ -81,6 +98,8 @@ pub struct ConversationChange<'a> {
     pub title: Option<&'a str>,
     pub archived: Option<bool>,
     pub pinned: Option<bool>,
+    /// Switches to this branch.
+    pub branch: Option<i32>,
 }
 
 /// Characters of a title that is taken from a text.
@@ -226,6 +245,7 @@ pub struct Run {
     pub id: RunId,
     pub kind: RunKind,
     pub conversation_id: ConversationId,
+    pub agent: AgentId,
     pub status: RunStatus,
     /// Why it failed, for the user.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -202,6 +202,7 @@ mod tests {
             text: "one\ntwo".to_owned(),
             raw: serde_json::value::to_raw_value(&raw).ok(),
             approval: None,
+            took_ms: None,
         };
         assert_eq!(
             result_text(&result(

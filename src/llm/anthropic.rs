@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     ModelError, StepRequest, Stop,
-    history::{self, Message},
+    history::{self, Message, Piece},
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, ReplyBuilder, is_object},
 };
@@ -69,12 +69,21 @@ fn text(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
+fn piece(piece: Piece<'_>) -> Value {
+    match piece {
+        Piece::Text(said) => text(said),
+        Piece::Image { media_type, data } => json!({ "type": "image", "source": {
+            "type": "base64", "media_type": media_type, "data": history::base64(data),
+        } }),
+    }
+}
+
 /// In this API, results belong to the user's turn: one message holds them and the user's next text.
 fn messages(step: &StepRequest) -> Vec<Value> {
     let mut messages: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in history::messages(&step.history) {
         let (role, blocks) = match message {
-            Message::User(texts) => ("user", texts.into_iter().map(text).collect()),
+            Message::User(pieces) => ("user", pieces.into_iter().map(piece).collect()),
             Message::Assistant { text: said, calls } => {
                 let said = Some(said).filter(|said| !said.is_empty()).map(text);
                 let calls = calls.into_iter().map(|call| {

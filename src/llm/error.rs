@@ -105,6 +105,8 @@ pub(super) struct AttemptError {
 pub(super) enum Field {
     Temperature,
     StreamOptions,
+    /// An image, or images at all.
+    Images,
 }
 
 impl From<ModelError> for AttemptError {
@@ -241,6 +243,12 @@ fn rejected_field(body: &Value) -> Option<Field> {
     .into_iter()
     .find(|(name, _)| param.starts_with(name) || (param.is_empty() && message.contains(name)))
     .map(|(_, field)| field)
+    .or_else(|| {
+        message
+            .to_ascii_lowercase()
+            .contains("image")
+            .then_some(Field::Images)
+    })
 }
 
 /// The one `message_in_body` for people in an error body.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     ModelError, StepRequest, Stop,
-    history::{self, Message},
+    history::{self, Message, Piece},
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, ReplyBuilder},
 };
@@ -57,8 +57,14 @@ pub(super) fn request(
 fn contents(model: &str, step: &StepRequest) -> Vec<Value> {
     let is_current = is_gemini_3_or_later(model);
     let text = |text: &str| json!({ "text": text });
+    let piece = |piece| match piece {
+        Piece::Text(said) => text(said),
+        Piece::Image { media_type, data } => {
+            json!({ "inlineData": { "mimeType": media_type, "data": history::base64(data) } })
+        }
+    };
     let content = |message| match message {
-        Message::User(texts) => ("user", texts.into_iter().map(text).collect()),
+        Message::User(pieces) => ("user", pieces.into_iter().map(piece).collect()),
         Message::Assistant { text: said, calls } => {
             let said = Some(said).filter(|said| !said.is_empty()).map(text);
             let calls = calls.into_iter().map(|call| {

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json, value::RawValue};
 
 use super::{ModelCall, StepRequest, ToolDef, Turn};
@@ -20,14 +21,26 @@ const NOT_AT_TOP: [&str; 7] = ["$schema", "$id", "oneOf", "anyOf", "allOf", "enu
 
 #[derive(Debug)]
 pub(super) enum Message<'a> {
-    /// Consecutive texts of the user.
-    User(Vec<&'a str>),
+    /// What the user said and showed, without anything of the model between.
+    User(Vec<Piece<'a>>),
     Assistant {
         text: &'a str,
         calls: Vec<Call<'a>>,
     },
     /// One result for each call of the message before, in the order of the calls.
     Results(Vec<CallResult<'a>>),
+}
+
+/// A text or an image of the user.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Piece<'a> {
+    Text(&'a str),
+    Image { media_type: &'a str, data: &'a [u8] },
+}
+
+/// The data of an image as JSON carries it.
+pub(super) fn base64(data: &[u8]) -> String {
+    STANDARD.encode(data)
 }
 
 #[derive(Debug)]
@@ -55,10 +68,10 @@ pub(super) fn messages(history: &[Turn]) -> Vec<Message<'_>> {
     let mut used = HashSet::new();
     for (at, turn) in history.iter().enumerate() {
         match turn {
-            Turn::User(text) => match messages.last_mut() {
-                Some(Message::User(texts)) => texts.push(non_blank(text)),
-                _ => messages.push(Message::User(vec![non_blank(text)])),
-            },
+            Turn::User(text) => add(&mut messages, Piece::Text(non_blank(text))),
+            Turn::Image { media_type, data } => {
+                add(&mut messages, Piece::Image { media_type, data });
+            }
             Turn::Assistant { text, calls } => {
                 let text = if text.trim().is_empty() { "" } else { text };
                 if !text.is_empty() || !calls.is_empty() {
@@ -79,6 +92,22 @@ pub(super) fn messages(history: &[Turn]) -> Vec<Message<'_>> {
         }
     }
     messages
+}
+
+fn add<'a>(messages: &mut Vec<Message<'a>>, piece: Piece<'a>) {
+    match messages.last_mut() {
+        Some(Message::User(pieces)) => pieces.push(piece),
+        _ => messages.push(Message::User(vec![piece])),
+    }
+}
+
+/// The texts of the user in one.
+pub(super) fn text_of(pieces: &[Piece<'_>]) -> String {
+    let texts = pieces.iter().filter_map(|piece| match piece {
+        Piece::Text(text) => Some(*text),
+        Piece::Image { .. } => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
 }
 
 fn call(call: &ModelCall) -> Call<'_> {
@@ -164,9 +193,10 @@ fn schema(raw: &RawValue) -> Value {
     Value::Object(schema)
 }
 
-/// The messages in the form that OpenAI and Ollama share. `call` and `result` write the parts that differ.
+/// The messages in the form that OpenAI and Ollama share. `user`, `call` and `result` write the parts that differ.
 pub(super) fn chat_messages(
     request: &StepRequest,
+    user: impl Fn(&[Piece<'_>]) -> Value,
     call: impl Fn(&Call<'_>) -> Value,
     result: impl Fn(&CallResult<'_>) -> Value,
 ) -> Vec<Value> {
@@ -174,9 +204,7 @@ pub(super) fn chat_messages(
     let mut chat: Vec<Value> = system.into_iter().collect();
     for message in messages(&request.history) {
         match message {
-            Message::User(texts) => {
-                chat.push(json!({ "role": "user", "content": texts.join("\n") }));
-            }
+            Message::User(pieces) => chat.push(user(&pieces)),
             Message::Assistant { text, calls } => {
                 let mut message = json!({ "role": "assistant", "content": text });
                 if !calls.is_empty() {

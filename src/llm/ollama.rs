@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     StepRequest, Stop,
-    history::{self, Call, CallResult},
+    history::{self, Call, CallResult, Piece},
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, ReplyBuilder},
 };
@@ -20,7 +20,7 @@ pub(super) fn request(
     step: &StepRequest,
     without: UnsupportedParams,
 ) -> Request {
-    let messages = history::chat_messages(step, call, result);
+    let messages = history::chat_messages(step, user, call, result);
     let mut body = json!({ "model": llm.model, "messages": messages, "stream": true });
     let tools = history::function_tools(step);
     if !tools.is_empty() {
@@ -47,6 +47,19 @@ pub(super) fn request(
         headers: &[],
         body,
     }
+}
+
+fn user(pieces: &[Piece<'_>]) -> Value {
+    let mut message = json!({ "role": "user", "content": history::text_of(pieces) });
+    let images = pieces.iter().filter_map(|piece| match piece {
+        Piece::Text(_) => None,
+        Piece::Image { data, .. } => Some(history::base64(data)),
+    });
+    let images: Vec<_> = images.collect();
+    if !images.is_empty() {
+        message["images"] = images.into();
+    }
+    message
 }
 
 fn call(call: &Call<'_>) -> Value {

@@ -5,7 +5,7 @@ use url::Url;
 
 use super::{
     StepRequest, Stop,
-    history::{self, Call, CallResult},
+    history::{self, Call, CallResult, Piece},
     provider::{Request, UnsupportedParams},
     reply::{CallBuilder, ReplyBuilder, is_object},
 };
@@ -19,7 +19,7 @@ pub(super) fn request(
     step: &StepRequest,
     without: UnsupportedParams,
 ) -> Request {
-    let mut messages = history::chat_messages(step, call, result);
+    let mut messages = history::chat_messages(step, user, call, result);
     if requires_reasoning(llm) {
         let said = messages
             .iter_mut()
@@ -50,6 +50,24 @@ pub(super) fn request(
         headers: &[],
         body,
     }
+}
+
+/// Text alone is sent as text, which every endpoint takes.
+fn user(pieces: &[Piece<'_>]) -> Value {
+    let has_image = pieces
+        .iter()
+        .any(|piece| matches!(piece, Piece::Image { .. }));
+    if !has_image {
+        return json!({ "role": "user", "content": history::text_of(pieces) });
+    }
+    let parts = pieces.iter().map(|piece| match piece {
+        Piece::Text(text) => json!({ "type": "text", "text": text }),
+        Piece::Image { media_type, data } => {
+            let url = format!("data:{media_type};base64,{}", history::base64(data));
+            json!({ "type": "image_url", "image_url": { "url": url } })
+        }
+    });
+    json!({ "role": "user", "content": parts.collect::<Vec<_>>() })
 }
 
 fn call(call: &Call<'_>) -> Value {

@@ -148,6 +148,8 @@ fn estimate(request: &StepRequest, text: &str, calls: &[ModelCall]) -> Usage {
     let history = request.history.iter().map(|turn| match turn {
         Turn::User(text) | Turn::ToolResult { text, .. } => text.len(),
         Turn::Assistant { text, calls } => text.len() + size(calls),
+        // About a thousand tokens for an image, whatever its size.
+        Turn::Image { .. } => 4000,
     });
     let tools = request
         .tools

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use url::Url;
 
 use super::{
-    Delta, Limits, ModelError, StepRequest,
+    Delta, Limits, ModelError, StepRequest, Turn,
     breaker::{Breakers, Permit},
     error::{AttemptError, Field, refusal_error},
     provider::{self, Reader, UnsupportedParams},
@@ -228,7 +228,7 @@ impl Step {
             field,
             ..
         } = failure;
-        if !self.has_output && field.is_some_and(|field| self.mark_unsupported(field)) {
+        if !self.has_output && field.is_some_and(|field| self.leave_out(field)) {
             self.attempts -= 1;
             return Ok(());
         }
@@ -264,11 +264,19 @@ impl Step {
         Ok(())
     }
 
-    /// Leaves `field` out from now on; `false` when the endpoint complains although it was left out.
-    fn mark_unsupported(&self, field: Field) -> bool {
+    /// Leaves `field` out from now on; `false` when the endpoint complains although it was left out. Images are left out
+    /// of this step only: another user's image may be fine.
+    fn leave_out(&mut self, field: Field) -> bool {
+        if field == Field::Images {
+            let before = self.request.history.len();
+            let is_image = |turn: &Turn| matches!(turn, Turn::Image { .. });
+            self.request.history.retain(|turn| !is_image(turn));
+            return self.request.history.len() < before;
+        }
         let flag = |without: &mut UnsupportedParams| match field {
             Field::Temperature => std::mem::replace(&mut without.temperature, true),
             Field::StreamOptions => std::mem::replace(&mut without.stream_options, true),
+            Field::Images => true,
         };
         let mut sent = self.without;
         self.unsupported(flag);

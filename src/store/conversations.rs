@@ -20,6 +20,7 @@ struct Row {
     last_event: i64,
     archived: bool,
     pinned: bool,
+    branch: i32,
     created_at: OffsetDateTime,
     updated_at: OffsetDateTime,
 }
@@ -38,6 +39,7 @@ impl TryFrom<Row> for Conversation {
             last_event: row.last_event,
             archived: row.archived,
             pinned: row.pinned,
+            branch: row.branch,
             created_at: row.created_at,
             updated_at: row.updated_at,
         })
@@ -58,7 +60,7 @@ pub async fn insert(
         r#"insert into conversations (tenant_id, id, agent, user_id, title, external_key, titled_by)
          values ($1, $2, $3, $4, $5, $6, case when $5 = '' then 'message' else 'user' end)
          returning id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                   pinned_at is not null as "pinned!", created_at, updated_at"#,
+                   pinned_at is not null as "pinned!", branch, created_at, updated_at"#,
         tenant.0,
         id.0,
         agent.as_str(),
@@ -82,7 +84,7 @@ pub async fn get(
         sqlx::query_as!(
             Row,
             r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                      pinned_at is not null as "pinned!", created_at, updated_at
+                      pinned_at is not null as "pinned!", branch, created_at, updated_at
                from conversations where tenant_id = $3 and id = $1 and user_id = $2 for update"#,
             id.0,
             user.as_str(),
@@ -94,7 +96,7 @@ pub async fn get(
         sqlx::query_as!(
             Row,
             r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                      pinned_at is not null as "pinned!", created_at, updated_at
+                      pinned_at is not null as "pinned!", branch, created_at, updated_at
                from conversations where tenant_id = $3 and id = $1 and user_id = $2"#,
             id.0,
             user.as_str(),
@@ -118,7 +120,7 @@ pub async fn by_external_key(
 ) -> Result<Option<(Conversation, i64)>> {
     let row = sqlx::query!(
         r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                  pinned_at is not null as "pinned!", created_at, updated_at,
+                  pinned_at is not null as "pinned!", branch, created_at, updated_at,
                   coalesce(told_event, last_event) as "told_event!"
          from conversations c where tenant_id = $4 and user_id = $1 and agent = $2 and external_key = $3
            and not exists (
@@ -143,6 +145,7 @@ pub async fn by_external_key(
         last_event: row.last_event,
         archived: row.archived,
         pinned: row.pinned,
+        branch: row.branch,
         created_at: row.created_at,
         updated_at: row.updated_at,
     };

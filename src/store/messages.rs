@@ -29,6 +29,7 @@ pub struct NewMessage<'a> {
 
 struct Row {
     id: Uuid,
+    branch: i32,
     seq: i64,
     role: String,
     parts: Json<Vec<Part>>,
@@ -41,6 +42,7 @@ impl Row {
         Ok(Message {
             id: MessageId(self.id),
             conversation_id,
+            branch: self.branch,
             seq: self.seq,
             role: parse_role(&self.role)?,
             parts: self.parts.0,
@@ -64,16 +66,18 @@ pub async fn append(
              update conversations
              set last_seq = last_seq + 1, last_event = last_event + 1, updated_at = now()
              where tenant_id = $1 and id = $2
-             returning last_seq, last_event
+             returning last_seq, last_event, branch
            ), message as (
-             insert into messages (tenant_id, id, conversation_id, seq, run_id, run_ordinal, role, parts, for_model)
-             select $1, $3, $2, last_seq, $4, $5, $6, $7::text::json, $8 from counted
+             insert into messages (tenant_id, id, conversation_id, seq, run_id, run_ordinal, role, parts, for_model,
+                                   branch)
+             select $1, $3, $2, last_seq, $4, $5, $6, $7::text::json, $8, branch from counted
              returning created_at
            ), event as (
              insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
              select $1, $9, $2, last_event, 'message', $3 from counted
            )
-           select last_seq as "seq!", last_event as "event!", created_at as "created_at!" from counted, message"#,
+           select last_seq as "seq!", last_event as "event!", branch as "branch!", created_at as "created_at!"
+           from counted, message"#,
         tenant.0,
         conversation.0,
         id.0,
@@ -90,6 +94,7 @@ pub async fn append(
     let message = Message {
         id,
         conversation_id: conversation,
+        branch: row.branch,
         seq: row.seq,
         role: new.role,
         parts: new.parts.to_vec(),
@@ -187,7 +192,7 @@ pub async fn opening_event(tx: &mut Tx, conversation: ConversationId, run: RunId
 pub async fn get(tx: &mut Tx, conversation: ConversationId, id: MessageId) -> Result<Message> {
     let row = sqlx::query_as!(
         Row,
-        r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+        r#"select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
            from messages where tenant_id = $3 and conversation_id = $1 and id = $2"#,
         conversation.0,
         id.0,
@@ -240,10 +245,12 @@ pub async fn append_run_event(
     Ok((event, row.next.map(RunId)))
 }
 
-/// At most `limit` messages: those after a number, the oldest first, or those before one, the newest first.
+/// At most `limit` messages of a branch, absent: the active one: those after a number, the oldest first, or those before
+/// one, the newest first.
 pub async fn list(
     tx: &mut Tx,
     conversation: ConversationId,
+    branch: Option<i32>,
     range: MessageRange,
     limit: i64,
 ) -> Result<Vec<Message>> {
@@ -252,12 +259,19 @@ pub async fn list(
         MessageRange::After(seq) => {
             sqlx::query_as!(
                 Row,
-                r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
-                   from messages where tenant_id = $1 and conversation_id = $2 and seq > $3 order by seq limit $4"#,
+                r#"with path as materialized (
+                     select branch, upto from branch_path($1, $2, coalesce($5, (
+                       select branch from conversations where tenant_id = $1 and id = $2)))
+                   )
+                   select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+                   from messages m where tenant_id = $1 and conversation_id = $2 and seq > $3
+                     and exists (select 1 from path where path.branch = m.branch and m.seq < path.upto)
+                   order by seq limit $4"#,
                 tenant,
                 conversation.0,
                 seq,
                 limit,
+                branch,
             )
             .fetch_all(tx.conn())
             .await?
@@ -265,13 +279,19 @@ pub async fn list(
         MessageRange::Before(seq) => {
             sqlx::query_as!(
                 Row,
-                r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
-                   from messages where tenant_id = $1 and conversation_id = $2 and seq < $3
+                r#"with path as materialized (
+                     select branch, upto from branch_path($1, $2, coalesce($5, (
+                       select branch from conversations where tenant_id = $1 and id = $2)))
+                   )
+                   select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+                   from messages m where tenant_id = $1 and conversation_id = $2 and seq < $3
+                     and exists (select 1 from path where path.branch = m.branch and m.seq < path.upto)
                    order by seq desc limit $4"#,
                 tenant,
                 conversation.0,
                 seq,
                 limit,
+                branch,
             )
             .fetch_all(tx.conn())
             .await?
@@ -287,14 +307,19 @@ pub async fn list(
 pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
-        r#"select id as "id!", seq as "seq!", role as "role!", parts as "parts!: Json<Vec<Part>>", run_id,
-                  created_at as "created_at!"
+        r#"with path as materialized (
+             select branch, upto from branch_path($4, $1, (
+               select branch from conversations where tenant_id = $4 and id = $1))
+           )
+           select id as "id!", branch as "branch!", seq as "seq!", role as "role!",
+                  parts as "parts!: Json<Vec<Part>>", run_id, created_at as "created_at!"
            from (
              select * from messages
              where tenant_id = $4 and conversation_id = $1 and for_model and run_ordinal = $2
              union all (
-               select * from messages
+               select * from messages m
                where tenant_id = $4 and conversation_id = $1 and for_model and run_ordinal < $2
+                 and exists (select 1 from path where path.branch = m.branch and m.seq < path.upto)
                order by run_ordinal desc, seq desc limit $3)
            ) shown
            order by run_ordinal, seq"#,
@@ -314,7 +339,7 @@ pub async fn for_model(tx: &mut Tx, run: &ClaimedRun, window: usize) -> Result<V
 pub async fn of_run(tx: &mut Tx, conversation: ConversationId, run: RunId) -> Result<Vec<Message>> {
     let rows = sqlx::query_as!(
         Row,
-        r#"select id, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+        r#"select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
            from messages where tenant_id = $3 and conversation_id = $1 and run_id = $2 order by seq"#,
         conversation.0,
         run.0,
@@ -363,7 +388,7 @@ pub async fn events(
 ) -> Result<Vec<Event>> {
     let rows = sqlx::query!(
         r#"select e.seq, e.run_id as event_run, e.run_status, e.run_error,
-                  m.id as "message_id?", m.seq as "message_seq?", m.role as "role?",
+                  m.id as "message_id?", m.branch as "branch?", m.seq as "message_seq?", m.role as "role?",
                   m.parts as "parts?: Json<Vec<Part>>", m.run_id as message_run, m.created_at as "created_at?"
            from events e left join messages m on m.tenant_id = e.tenant_id and m.id = e.message_id
            where e.tenant_id = $4 and e.conversation_id = $1 and e.seq > $2 order by e.seq limit $3"#,
@@ -387,6 +412,7 @@ pub async fn events(
                     EventKind::Message(
                         Row {
                             id,
+                            branch: row.branch.unwrap_or_default(),
                             seq,
                             role,
                             parts,

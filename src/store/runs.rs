@@ -3,6 +3,7 @@
 //! first, as a delete does, so that two writers never wait for each other.
 
 mod claiming;
+pub mod listing;
 mod open;
 
 use std::time::Duration;
@@ -65,6 +66,7 @@ pub struct OpenRuns {
 struct Row {
     id: Uuid,
     conversation_id: Uuid,
+    agent: String,
     kind: String,
     status: String,
     error: Option<String>,
@@ -84,6 +86,8 @@ impl TryFrom<Row> for Run {
             id: RunId(row.id),
             kind: parse_kind(&row.kind),
             conversation_id: ConversationId(row.conversation_id),
+            agent: AgentId::parse(&row.agent)
+                .map_err(|reason| Error::Internal(anyhow::anyhow!(reason)))?,
             status: RunStatus::parse(&row.status)
                 .ok_or_else(|| Error::Internal(anyhow::anyhow!("unknown run status")))?,
             error: row.error,
@@ -134,7 +138,7 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
                  last_event = last_event + 1, updated_at = now(),
                  title = case when title = '' then coalesce($16, '') else title end
              where tenant_id = $1 and id = $2
-             returning last_run, last_seq, last_event, external_key is not null as is_of_client,
+             returning last_run, last_seq, last_event, branch, external_key is not null as is_of_client,
                        titled_by = 'message' and external_key is null as may_be_titled
            ), fresh as (
              insert into runs (tenant_id, id, conversation_id, ordinal, agent, user_id, principal, kind, status,
@@ -154,8 +158,9 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
              select id, ordinal, fence, created_at from fresh
              union all select id, ordinal, 0, created_at from waiting
            ), message as (
-             insert into messages (tenant_id, id, conversation_id, seq, run_id, run_ordinal, role, parts, for_model)
-             select $1, $10, $2, last_seq, run.id, run.ordinal, $11, $12::text::json, $13 from counted, run
+             insert into messages (tenant_id, id, conversation_id, seq, run_id, run_ordinal, role, parts, for_model,
+                                   branch)
+             select $1, $10, $2, last_seq, run.id, run.ordinal, $11, $12::text::json, $13, branch from counted, run
              returning created_at
            ), event as (
              insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
@@ -165,7 +170,7 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
              select $1, $15, (now() at time zone 'utc')::date, $6, $4, 1 from fresh where $5 = 'turn'
            )
            select run.id as "id!", run.ordinal as "ordinal!", run.fence as "fence!", run.created_at as "created_at!",
-                  last_seq as "seq!", last_event as "event!", is_of_client as "is_of_client!",
+                  last_seq as "seq!", last_event as "event!", counted.branch as "branch!", is_of_client as "is_of_client!",
                   may_be_titled as "may_be_titled!", message.created_at as "said_at!", of_user as "of_user!", of_guests as "of_guests!",
                   of_tenant as "of_tenant!"
            from run, counted, message, open"#,
@@ -192,6 +197,7 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
     let message = Message {
         id: message_id,
         conversation_id: new.conversation,
+        branch: row.branch,
         seq: row.seq,
         role: new.role,
         parts: new.parts.to_vec(),
@@ -219,6 +225,7 @@ pub async fn create(tx: &mut Tx, new: &NewRun<'_>) -> Result<WrittenRun> {
             id,
             kind: new.kind,
             conversation_id: new.conversation,
+            agent: new.agent.clone(),
             status: if is_mine {
                 RunStatus::Running
             } else {
@@ -325,7 +332,7 @@ pub async fn finish(
 pub async fn get(tx: &mut Tx, user: &UserId, id: RunId) -> Result<Run> {
     sqlx::query_as!(
         Row,
-        "select id, conversation_id, kind, status, error, steps, input_tokens, output_tokens, usage_estimated,
+        "select id, conversation_id, agent, kind, status, error, steps, input_tokens, output_tokens, usage_estimated,
                 created_at, finished_at
          from runs where tenant_id = $3 and id = $1 and user_id = $2",
         id.0,

@@ -295,6 +295,54 @@ fn table() -> Vec<Row> {
             [401, 404, 404, 404, 404, 403, 202],
         ),
         (
+            post(),
+            "/v1/conversations/{id}/attachments",
+            || json!("a text"),
+            [401, 404, 404, 404, 404, 403, 201],
+        ),
+        (
+            get(),
+            "/v1/conversations/{id}/attachments/{attachment}",
+            none,
+            [401, 404, 404, 404, 404, 403, 404],
+        ), // it is none
+        (
+            get(),
+            "/v1/conversations/{id}/export",
+            none,
+            [401, 404, 404, 404, 404, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/conversations/{id}/messages/{message}/feedback",
+            none,
+            [401, 404, 404, 404, 404, 403, 404],
+        ), // it is none
+        (
+            put(),
+            "/v1/conversations/{id}/messages/{message}/feedback",
+            || json!({ "rating": "up" }),
+            [401, 404, 404, 404, 404, 403, 404],
+        ),
+        (
+            delete(),
+            "/v1/conversations/{id}/messages/{message}/feedback",
+            none,
+            [401, 404, 404, 404, 404, 403, 404],
+        ),
+        (
+            post(),
+            "/v1/events/ticket",
+            none,
+            [401, 200, 200, 200, 200, 403, 200],
+        ),
+        (
+            get(),
+            "/v1/conversations/{id}/branches",
+            none,
+            [401, 404, 404, 404, 404, 403, 200],
+        ),
+        (
             get(),
             "/v1/conversations/{id}/resources",
             none,
@@ -330,6 +378,13 @@ fn table() -> Vec<Row> {
             none,
             [401, 404, 404, 404, 404, 403, 409],
         ), // it is over already
+        (get(), "/v1/runs", none, [401, 200, 200, 200, 200, 403, 200]),
+        (
+            post(),
+            "/v1/runs/check",
+            start,
+            [401, 403, 200, 404, 200, 403, 200],
+        ),
         (
             post(),
             "/v1/runs",

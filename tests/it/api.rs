@@ -1,9 +1,12 @@
 //! REST and SSE: what it says to bad input, how much it takes at once, pages, events.
 
+mod attachments; // images and text files
+mod branches; // editing and asking again
 mod edge; // headers, limits, stopping
 mod events; // SSE
 mod history; // messages from the end, search, titles
 mod input; // everything malformed
+mod keeping; // export, feedback, tickets, runs, who may do what
 mod lists; // pages
 mod rules; // what is true of every route
 

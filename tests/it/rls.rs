@@ -91,6 +91,26 @@ const ROWS: &[(&str, &str)] = &[
         "insert into request_keys (tenant_id, id, user_id, key, digest, conversation_id) values ($1, $1, $2, 'k', '', $1)",
     ),
     (
+        "branches",
+        "insert into branches (tenant_id, id, conversation_id, number, parent, from_seq)
+         values ($1, $1, $1, 1, 0, length($2))",
+    ),
+    (
+        "attachments",
+        "insert into attachments (tenant_id, id, conversation_id, name, media_type, size, data)
+         values ($1, $1, $1, $2, 'text/plain', 1, 'a')",
+    ),
+    (
+        "feedback",
+        "insert into feedback (tenant_id, id, conversation_id, message_id, rating, comment)
+         values ($1, $1, $1, $1, 'up', $2)",
+    ),
+    (
+        "stream_tickets",
+        "insert into stream_tickets (tenant_id, id, hash, principal, expires_at)
+         values ($1, $1, decode(repeat('00', 32), 'hex'), json_build_object('user', $2), now())",
+    ),
+    (
         "responses",
         "insert into responses (tenant_id, id, conversation_id, first_event, settings)
          values ($1, $1, $1, 0, json_build_object('instructions', $2::text))",

@@ -1,9 +1,13 @@
 //! The text of a message as clients send it. A part that is not text is named in the text, so that a
 //! conversation with an image goes on.
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
-use crate::{api::problem::Problem, domain::message::Role};
+use crate::{
+    api::problem::Problem,
+    domain::{attachment, message::Role},
+};
 
 /// Characters of an address that stands for what it leads to.
 const MAX_ADDRESS: usize = 200;
@@ -51,8 +55,28 @@ fn text(field: &str, part: &Value) -> Result<String, Problem> {
             "is missing or not text",
         )),
         ("", ..) => Err(Problem::invalid(format!("{field}.type"), "is missing")),
+        ("image_url" | "input_image", ..)
+            if !images(&Value::Array(vec![part.clone()])).is_empty() =>
+        {
+            Ok(format!("[{}]", name(kind, part)))
+        }
         (other, ..) => Ok(format!("[{}; not shown to you]", name(other, part))),
     }
+}
+
+/// The images in a content that come along as data. What is none of them stays a name in the text.
+pub(super) fn images(content: &Value) -> Vec<(String, Vec<u8>)> {
+    let parts = content.as_array().into_iter().flatten();
+    let images = parts.filter_map(|part| {
+        let image = &part["image_url"];
+        let url = image.as_str().or_else(|| image["url"].as_str())?;
+        let (_, data) = url.strip_prefix("data:image/")?.split_once(";base64,")?;
+        let data = STANDARD.decode(data).ok()?;
+        let media_type = attachment::media_type("", &data)?;
+        let is_fit = media_type.starts_with("image/") && data.len() <= attachment::MAX_SIZE;
+        is_fit.then(|| (String::new(), data))
+    });
+    images.take(attachment::MOST_OF_MESSAGE).collect()
 }
 
 /// What a part is that has no text.

@@ -4,7 +4,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::content::{content, role};
+use super::content::{content, images, role};
 use crate::{
     api::{
         extract::{MAX_TEXT, readable},
@@ -98,6 +98,12 @@ impl ChatRequest {
             &transcript,
         )?;
         Ok(transcript)
+    }
+
+    /// The images in the last message that a model can be shown.
+    pub fn images(&self) -> Vec<(String, Vec<u8>)> {
+        let last = self.messages.last().and_then(|last| last.content.as_ref());
+        last.map(images).unwrap_or_default()
     }
 
     /// Where the answer is to end.

@@ -10,8 +10,8 @@ use crate::{
         runs,
     },
     domain::{
-        approval, event,
-        ids::{AgentId, ApprovalId, AuditId, ConversationId, MessageId, RunId},
+        approval, attachment, event,
+        ids::{AgentId, ApprovalId, AttachmentId, AuditId, ConversationId, MessageId, RunId},
         menu as domain_menu,
         menu::Action,
         message::{
@@ -41,6 +41,15 @@ schemas! {
         badge: Option<i64>,
         /// What can be typed instead.
         command: &'static str,
+    }
+
+    /// What would be started.
+    struct RunCheck for runs::starting::RunCheck {
+        agent_name: String,
+        /// What the model would read.
+        message: String,
+        /// The servers that the run would have, whether or not they can be reached now.
+        servers: Vec<String>,
     }
 
     /// A run with what came of it.
@@ -133,6 +142,8 @@ schemas! {
     struct Message for message::Message {
         id: MessageId,
         conversation_id: ConversationId,
+        /// The branch that it was said in; 0 is the first one.
+        branch: i32,
         seq: i64,
         role: Role,
         parts: Vec<Part>,
@@ -156,6 +167,8 @@ schemas! {
         Text {
             text: String,
         },
+        /// An image or a text file of the user.
+        Attachment(attachment::Attachment),
         /// The model wants a tool to be called.
         ToolCall(ToolCall),
         /// What became of a call.
@@ -180,6 +193,37 @@ schemas! {
         },
         /// The program asks the person for a value. The next text of the conversation answers it, `/cancel` does not.
         Prompt(Prompt),
+    }
+
+    /// An image or a text file, without its content.
+    struct Attachment for attachment::Attachment {
+        id: AttachmentId,
+        name: String,
+        /// By its content.
+        media_type: String,
+        /// In bytes.
+        size: i64,
+    }
+
+    /// What a user thinks of a message.
+    #[serde(deny_unknown_fields)]
+    struct Feedback for message::Feedback {
+        rating: message::Rating,
+        /// At most 2000 characters.
+        comment: Option<String>,
+    }
+
+    #[serde(rename_all = "lowercase")]
+    enum Rating for message::Rating {
+        Up,
+        Down,
+    }
+
+    /// A conversation with its messages.
+    struct ConversationExport for crate::app::chat::export::ConversationExport {
+        conversation: run::Conversation,
+        /// Oldest first.
+        messages: Vec<Message>,
     }
 
     /// A text that a server wrote.
@@ -251,6 +295,8 @@ schemas! {
         raw: Option<Box<RawValue>>,
         /// The request for consent that the call waits for.
         approval: Option<ApprovalId>,
+        /// How many milliseconds the call took; absent when it was not made, or not by a run that could measure it.
+        took_ms: Option<u64>,
     }
 
     /// What came of a call that waited for its user.
@@ -320,8 +366,22 @@ schemas! {
         archived: bool,
         /// Listed before the others.
         pinned: bool,
+        /// The branch that goes on; 0 is the first one.
+        branch: i32,
         created_at: OffsetDateTime,
         updated_at: OffsetDateTime,
+    }
+
+    /// A version of a conversation, which begins where a message was edited or asked again.
+    struct ConversationBranch for run::ConversationBranch {
+        number: i32,
+        /// The branch whose messages it has up to `from_seq`; the first branch has none.
+        parent: Option<i32>,
+        /// The number of the message in the parent that its own messages stand in place of, with all after it.
+        from_seq: i64,
+        created_at: OffsetDateTime,
+        /// It is shown, and goes on.
+        active: bool,
     }
 
     /// A conversation in a list.
@@ -360,6 +420,8 @@ schemas! {
         id: RunId,
         kind: RunKind,
         conversation_id: ConversationId,
+        #[schema(value_type = String)]
+        agent: AgentId,
         status: RunStatus,
         /// Why it failed, for the user.
         error: Option<String>,

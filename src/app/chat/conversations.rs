@@ -11,6 +11,7 @@ pub use self::{
     listing::{ConversationFilter, FoundMessage, ListedConversation, change, list, messages},
 };
 use super::{
+    attachments,
     elicitations::ElicitationAnswer,
     prompt_answers::{AnswerCandidate, PromptAnswer, match_pending_prompt},
 };
@@ -26,9 +27,10 @@ use crate::app::{
 };
 use crate::{
     domain::{
+        attachment::Attachment,
         error::{Error, Result, Thing},
         event::Event,
-        ids::{ConversationId, RunId, TenantId},
+        ids::{AttachmentId, ConversationId, RunId, TenantId},
         message::{Message, Part, Role},
         pack::Pack,
         principal::Principal,
@@ -52,7 +54,9 @@ pub struct PostedMessage {
 /// What a user says.
 #[derive(Clone, Copy)]
 pub struct MessageInput<'a> {
+    /// May be empty beside attachments.
     pub text: &'a str,
+    pub attachments: &'a [AttachmentId],
     /// The prompt's field that it answers.
     pub field: Option<&'a str>,
 }
@@ -146,10 +150,15 @@ pub async fn post(
     said: MessageInput<'_>,
     key: Option<&RequestKey>,
 ) -> Result<PostedMessage> {
-    let (text, field) = (checked(said.text)?, said.field);
+    let (text, field) = (
+        checked_beside(said.text, said.attachments.len())?,
+        said.field,
+    );
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = store::conversations::get(&mut tx, &principal.user, id, false).await?;
-    let may_answer = field.is_some() || store::conversations::awaits_answer(&mut tx, id).await?;
+    let attachments = attachments::named(&mut tx, id, said.attachments).await?;
+    let may_answer = attachments.is_empty()
+        && (field.is_some() || store::conversations::awaits_answer(&mut tx, id).await?);
     drop(tx);
     let pack = agents::pack(app, principal, conversation.agent.as_str()).await?;
     let mut answer = None;
@@ -170,7 +179,7 @@ pub async fn post(
         &mut tx,
         principal,
         &conversation,
-        &text,
+        (&text, &attachments),
         answer.as_ref(),
     )
     .await?;
@@ -213,6 +222,14 @@ pub(in crate::app) fn checked(text: &str) -> Result<String> {
     Ok(text)
 }
 
+/// A text that may be empty, because there is something beside it.
+pub(in crate::app) fn checked_beside(text: &str, attachments: usize) -> Result<String> {
+    if attachments > 0 && text.trim().is_empty() {
+        return Ok(String::new());
+    }
+    checked(text)
+}
+
 /// A message and its run, written but not yet committed.
 pub(in crate::app) struct PendingPost {
     posted: PostedMessage,
@@ -251,7 +268,7 @@ pub(in crate::app) async fn append_user_message(
     tx: &mut Tx,
     principal: &Principal,
     conversation: &Conversation,
-    text: &str,
+    (text, attachments): (&str, &[Attachment]),
     answer: Option<&PromptAnswer>,
 ) -> Result<PendingPost> {
     if let Some((answer, run)) = answer.and_then(PromptAnswer::waiting_run) {
@@ -259,8 +276,9 @@ pub(in crate::app) async fn append_user_message(
     }
     let text = answer.map_or(text, PromptAnswer::shown);
     // A prompt opens a turn, with what it comes to instead of what was said.
-    let names_prompt = answer.is_none() && prompt::command(text).is_some();
-    let command = text.trim_start().starts_with('/') && !names_prompt;
+    let is_plain = !attachments.is_empty();
+    let names_prompt = !is_plain && answer.is_none() && prompt::command(text).is_some();
+    let command = !is_plain && text.trim_start().starts_with('/') && !names_prompt;
     let kind = answer.map_or(
         if command {
             RunKind::Command
@@ -272,7 +290,13 @@ pub(in crate::app) async fn append_user_message(
     if kind == RunKind::Turn {
         usage::admit(app, tx, principal).await?;
     }
-    let title = Conversation::title_from(text);
+    let mut parts = Vec::new();
+    if !text.is_empty() {
+        parts.push(Part::text(text));
+    }
+    parts.extend(attachments.iter().cloned().map(Part::Attachment));
+    let first = attachments.first().map(|one| one.name.as_str());
+    let title = Conversation::title_from(first.filter(|_| text.is_empty()).unwrap_or(text));
     let request = RunRequest {
         id: RunId::new(),
         conversation,
@@ -280,7 +304,7 @@ pub(in crate::app) async fn append_user_message(
         kind,
         place: RunPlacement::Alone,
         role: Role::User,
-        parts: &[Part::text(text)],
+        parts: &parts,
         for_model: kind == RunKind::Turn && !names_prompt && answer.is_none(),
         title: (kind == RunKind::Turn).then_some(title.as_str()),
     };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::{json, value::to_raw_value};
 
+use super::attachments;
 use crate::app::{
     App,
     servers::agents,
@@ -113,21 +114,22 @@ pub async fn read(
 }
 
 /// The model's tool, when there is something to read.
-pub fn definition(toolbox: &Toolbox, links: &[Link]) -> Result<Option<ToolDef>> {
-    if !links.iter().any(|link| is_open(toolbox, link)) {
+pub fn definition(toolbox: &Toolbox, links: &[Link], has_file: bool) -> Result<Option<ToolDef>> {
+    if !has_file && !links.iter().any(|link| is_open(toolbox, link)) {
         return Ok(None);
     }
     let schema = json!({
         "type": "object",
         "properties": {
-            "uri": { "type": "string", "description": "exactly as the result said it" },
+            "uri": { "type": "string", "description": "exactly as the message or the result said it" },
             "server": { "type": "string", "description": "whose it is, if several servers linked to the same uri" },
         },
         "required": ["uri"],
     });
     Ok(Some(ToolDef {
         name: TOOL.to_owned(),
-        description: "Reads a resource that a tool result of this conversation linked to. No other uri can be read."
+        description: "Reads a file that the user has attached, or a resource that a tool result of this conversation \
+                      linked to. No other uri can be read."
             .to_owned(),
         schema: to_raw_value(&schema).map_err(Error::internal)?.into(),
     }))
@@ -151,6 +153,7 @@ pub async fn call(
         text,
         raw: None,
         approval: None,
+        took_ms: None,
     };
     let Some(uri) = call
         .arguments
@@ -162,6 +165,11 @@ pub async fn call(
             format!("not read: {TOOL} needs the argument `uri`"),
         ));
     };
+    match attachments::read(app, asking.principal, id, uri).await? {
+        Some(Ok(text)) => return Ok(result(CallStatus::Succeeded, text)),
+        Some(Err(why)) => return Ok(result(CallStatus::Denied, why)),
+        None => {}
+    }
     let which = ResourceSelector {
         uri,
         server: call

@@ -58,7 +58,7 @@ async fn title(app: &Arc<App>, run: &ClaimedRun) -> Result<Option<String>> {
         return Ok(None);
     }
     let first = MessageRange::After(0);
-    let messages = store::messages::list(&mut tx, run.conversation, first, MESSAGES).await?;
+    let messages = store::messages::list(&mut tx, run.conversation, None, first, MESSAGES).await?;
     tx.commit().await?;
     let said = transcript(&messages);
     let question = vec![(Role::System, TASK.to_owned()), (Role::User, said)];

@@ -102,6 +102,7 @@ pub fn call(toolbox: &Toolbox, call: &ToolCall) -> Result<ToolResult> {
         text,
         raw,
         approval: None,
+        took_ms: None,
     };
     let query = call.arguments.get("query");
     let Some(query) = query.and_then(serde_json::Value::as_str) else {

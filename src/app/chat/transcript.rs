@@ -13,6 +13,7 @@ use self::{
     place::locate,
 };
 use super::{
+    attachments,
     conversations::{self, ConversationStream, PostedMessage},
     prompt_answers::{AnswerCandidate, match_pending_prompt},
 };
@@ -47,6 +48,8 @@ pub struct ClientQuestion {
     pub chat: Option<String>,
     /// Ends with what is asked.
     pub transcript: Transcript,
+    /// The images in its last message: what to call each, and its content.
+    pub images: Vec<(String, Vec<u8>)>,
     /// The request may be sent again.
     pub key: Option<RequestKey>,
     pub place: QuestionPlace,
@@ -95,12 +98,16 @@ pub async fn resume(
         answer = match_pending_prompt(app, &matching).await?;
         (tx, conversation, told) = locate(app, principal, &pack, question, &transcript).await?;
     }
+    let mut attachments = Vec::new();
+    for (name, data) in &question.images {
+        attachments.push(attachments::keep(&mut tx, conversation.id, name, data).await?);
+    }
     let post = conversations::append_user_message(
         app,
         &mut tx,
         principal,
         &conversation,
-        &text,
+        (&text, &attachments),
         answer.as_ref(),
     )
     .await?;

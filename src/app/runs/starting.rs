@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::{
@@ -80,8 +81,42 @@ impl<'a> RunInitiator<'a> {
     }
 }
 
-/// Creates a run, or says why not; then nothing was created.
-pub async fn begin(app: &Arc<App>, by: RunInitiator<'_>, wanted: RunSpec) -> Result<StartedRun> {
+/// A run that may be started.
+struct CheckedRun {
+    pack: Arc<Pack>,
+    old: Option<ConversationId>,
+    text: String,
+    params: Map<String, Value>,
+}
+
+/// What would be started.
+#[derive(Debug, Serialize)]
+pub struct RunCheck {
+    pub agent_name: String,
+    /// What the model would read.
+    pub message: String,
+    /// The servers that the run would have, whether or not they can be reached now.
+    pub servers: Vec<String>,
+}
+
+/// Checks everything that [`begin`] does, and creates nothing.
+pub async fn check(app: &Arc<App>, by: RunInitiator<'_>, wanted: &RunSpec) -> Result<RunCheck> {
+    let found = checked_spec(app, by, wanted).await?;
+    let given = (&wanted.scope, &found.params);
+    checked(app, by, &found.pack, RunId::new(), found.old, given).await?;
+    let servers = found.pack.servers.iter();
+    Ok(RunCheck {
+        agent_name: found.pack.id().to_string(),
+        message: found.text,
+        servers: servers.map(|server| server.id.to_string()).collect(),
+    })
+}
+
+async fn checked_spec(
+    app: &Arc<App>,
+    by: RunInitiator<'_>,
+    wanted: &RunSpec,
+) -> Result<CheckedRun> {
     let principal = by.principal();
     let (agent, old) = match &wanted.target {
         RunTarget::Start { agent } => (agent.clone(), None),
@@ -94,14 +129,31 @@ pub async fn begin(app: &Arc<App>, by: RunInitiator<'_>, wanted: RunSpec) -> Res
         own(app, principal, parent).await?;
     }
     let pack = agents::pack(app, principal, &agent).await?;
-    let text = message(&pack, &wanted)?;
-    let id = RunId::new();
+    let text = message(&pack, wanted)?;
     let params = match old {
         Some(session) if wanted.params.is_empty() => {
             params_of_session(app, principal, session).await?
         }
         _ => wanted.params.clone(),
     };
+    Ok(CheckedRun {
+        pack,
+        old,
+        text,
+        params,
+    })
+}
+
+/// Creates a run, or says why not; then nothing was created.
+pub async fn begin(app: &Arc<App>, by: RunInitiator<'_>, wanted: RunSpec) -> Result<StartedRun> {
+    let principal = by.principal();
+    let CheckedRun {
+        pack,
+        old,
+        text,
+        params,
+    } = checked_spec(app, by, &wanted).await?;
+    let id = RunId::new();
     let scope = checked(app, by, &pack, id, old, (&wanted.scope, &params)).await?;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = conversation(&mut tx, principal, &pack, old, &text).await?;

@@ -233,9 +233,15 @@ pub async fn begin(
             conversation.id,
         )));
     }
-    let said =
-        conversations::append_user_message(app, &mut tx, principal, &conversation, &line, None)
-            .await?;
+    let said = conversations::append_user_message(
+        app,
+        &mut tx,
+        principal,
+        &conversation,
+        (&line, &[]),
+        None,
+    )
+    .await?;
     let begun = request_key::KeyedRun {
         conversation: conversation.id,
         run: Some(said.posted().run.id),

@@ -37,12 +37,12 @@ use crate::domain::{
     names,
     pack::Pack,
     policy::{Decision, Denial, EffectiveAccess, decide},
-    principal::Principal,
+    principal::{Admin, Principal},
     server::ServerSpec,
     tool::{Catalog, Tool},
     tool_schema::ToolSchema,
 };
-use crate::mcp::schemas;
+use crate::{mcp::schemas, store};
 
 /// Agents, and users with catalogs of their own, whose named tools are remembered while they are used.
 const REMEMBERED: u64 = 4096;
@@ -456,6 +456,27 @@ pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<
             )
     });
     Ok(servers)
+}
+
+/// The tools of another user, by the newest claims that were seen of them, as [`explain`] shows them.
+pub async fn explain_for(
+    app: &Arc<App>,
+    admin: &Admin,
+    user: &str,
+    agent: &str,
+) -> Result<Vec<ServerTools>> {
+    let unknown = || {
+        let shown = truncate_text(user, 80);
+        Error::not_found(format!("user {shown:?}, or any claims of theirs,"))
+    };
+    if user.contains('\0') {
+        return Err(unknown());
+    }
+    let mut tx = app.db.tenant(admin.tenant()).await?;
+    let found = store::users::newest(&mut tx, &[UserId(user.into())]).await?;
+    drop(tx);
+    let principal = found.into_iter().next().ok_or_else(unknown)?;
+    explain(app, &principal, agent, true).await
 }
 
 /// The same for whoever runs the agent: every server, and every tool that `principal` may not use with the

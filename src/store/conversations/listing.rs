@@ -32,7 +32,7 @@ pub async fn list(tx: &mut Tx, user: &UserId, filter: ListFilter<'_>) -> Result<
     let rows = sqlx::query_as!(
         Row,
         r#"select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                  pinned_at is not null as "pinned!", created_at, updated_at
+                  pinned_at is not null as "pinned!", branch, created_at, updated_at
            from conversations
            where tenant_id = $1 and user_id = $2 and ($3::text is null or agent = $3)
              and ($4 or parent_session is null) and (archived_at is not null) = $5
@@ -83,7 +83,7 @@ pub async fn search(
              order by m.conversation_id, m.seq desc
            )
            select id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                  pinned_at is not null as "pinned!", created_at, updated_at,
+                  pinned_at is not null as "pinned!", branch, created_at, updated_at,
                   hits.seq as "seq?", hits.parts as "parts?: Json<Vec<Part>>"
            from conversations left join hits on hits.conversation_id = id
            where tenant_id = $1 and user_id = $2 and ($3::text is null or agent = $3)
@@ -119,6 +119,7 @@ pub async fn search(
             last_event: row.last_event,
             archived: row.archived,
             pinned: row.pinned,
+            branch: row.branch,
             created_at: row.created_at,
             updated_at: row.updated_at,
         };
@@ -143,7 +144,7 @@ pub async fn change(
            from (select statement_timestamp() as at) clock
            where tenant_id = $1 and id = $2 and user_id = $3
            returning id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
-                     pinned_at is not null as "pinned!", created_at, updated_at"#,
+                     pinned_at is not null as "pinned!", branch, created_at, updated_at"#,
         tx.tenant()?.0,
         id.0,
         user.as_str(),

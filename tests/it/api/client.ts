@@ -43,6 +43,28 @@ export function prefixes(list: Answer<"/v1/admin/keys", "get", 200>): string[] {
 
 export const patch: Schemas["ConversationPatch"] = { title: "Taxes", archived: false, pinned: true };
 
+export const edit: Schemas["NewMessage"] = { replaces: "01a203d7-e05f-71e1-9587-1fd9c1ef101d", text: "again" };
+
+export const withFile: Schemas["NewMessage"] = { text: "What is it?", attachments: ["01a203d7-e05f-71e1-9587-1fd9c1ef101d"] };
+
+export const opinion: Schemas["Feedback"] = { rating: "down", comment: "too short" };
+
+/** The versions of one message: the branches that begin in its place. */
+export function versions(list: Answer<"/v1/conversations/{id}/branches", "get", 200>, seq: number): number[] {
+  return list.items.filter((branch) => branch.from_seq === seq).map((branch) => branch.number);
+}
+
+/** A card of a tool call, from messages alone. */
+export function cards(page: Answer<"/v1/conversations/{id}/messages", "get", 200>): string[] {
+  const parts = page.items.flatMap((message) => message.parts);
+  return parts.flatMap((part) => {
+    if (part.type !== "tool_call") return [];
+    const result = parts.find((other) => other.type === "tool_result" && other.call_id === part.call_id);
+    const outcome = result?.type === "tool_result" ? `${result.status} in ${result.took_ms ?? "?"} ms` : "under way";
+    return [`${part.server ?? "?"} ${part.tool ?? part.name}(${JSON.stringify(part.arguments)}): ${outcome}`];
+  });
+}
+
 export function found(list: Answer<"/v1/conversations", "get", 200>): string[] {
   return list.items.filter((item) => !item.archived).map((item) => item.found?.text ?? item.title);
 }

@@ -101,6 +101,7 @@ impl RunWorker {
             text: text.to_owned(),
             raw: None,
             approval: None,
+            took_ms: None,
         };
         let unsealed = elicitations::unseal(&self.app, self.run.tenant, elicitation).await?;
         let line = unsealed.as_ref().map(|(request, _)| {

@@ -22,7 +22,7 @@ use crate::{
     },
     domain::{
         approval::Approval,
-        canonical,
+        canonical, clock,
         error::Result,
         event::Transient,
         ids::AuditId,
@@ -188,7 +188,9 @@ impl RunWorker {
     async fn work_off(&self, step: &Step<'_>, first: Begun) -> Result<Vec<ToolResult>> {
         let (mut results, mut next) = (Vec::new(), Some(first));
         while let Some(begun) = next {
-            let result = self.make_call(step, &begun).await?;
+            let started = clock::instant();
+            let mut result = self.make_call(step, &begun).await?;
+            result.took_ms = u64::try_from(started.elapsed().as_millis()).ok();
             next = step.next();
             if let Some(next) = &mut next
                 && self.cancel.is_cancelled()
@@ -379,5 +381,6 @@ fn result_of(call: &ToolCall, status: CallStatus, text: String) -> ToolResult {
         text,
         raw: None,
         approval: None,
+        took_ms: None,
     }
 }

@@ -1,17 +1,17 @@
 //! What the model is told of the conversation so far: the last messages, never a call without its result
 //! or a result without its call. Read from rows once; from there on the worker adds what it writes itself.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use super::RunWorker;
 use crate::{
     app::{
-        chat::{resources, tool_search},
+        chat::{attachments, resources, tool_search},
         tools::toolset::Toolbox,
     },
     domain::{
         error::Result,
-        ids::RunId,
+        ids::{AttachmentId, RunId},
         message::{CallStatus, Message, Part, Role, ToolResult},
         resource::Link,
     },
@@ -23,7 +23,14 @@ use crate::{
 pub(super) struct ModelTranscript {
     pub messages: Vec<Message>,
     links: Vec<Link>,
+    /// Contents of the images in the messages.
+    images: Images,
 }
+
+type Images = HashMap<AttachmentId, Arc<[u8]>>;
+
+/// Images that a model is shown at once: the newest ones.
+const MOST_IMAGES: usize = 8;
 
 impl ModelTranscript {
     /// Of a new conversation.
@@ -31,6 +38,7 @@ impl ModelTranscript {
         Self {
             messages: vec![message],
             links: Vec::new(),
+            images: Images::new(),
         }
     }
 }
@@ -43,28 +51,52 @@ impl RunWorker {
         toolbox: &Toolbox,
     ) -> Result<(Vec<Turn>, Vec<ToolDef>)> {
         let known = self.transcript().take();
-        let transcript = match known {
+        let mut transcript = match known {
             Some(known) => known,
             None => {
                 let mut tx = self.app.db.tenant(self.run.tenant).await?;
                 ModelTranscript {
                     messages: store::messages::for_model(&mut tx, &self.run, window).await?,
                     links: store::resources::list(&mut tx, self.run.conversation, None).await?,
+                    images: Images::new(),
                 }
             }
         };
-        let history = turns(&transcript.messages, window, self.run.id);
+        self.load_images(&mut transcript).await?;
+        let history = turns(&transcript, window, self.run.id);
         let most = self.app.config.tools_per_request;
         let mut tools = tool_search::offered(toolbox, &transcript.messages, most)?;
-        tools.extend(resources::definition(toolbox, &transcript.links)?);
+        let has_file = has_text_file(&transcript.messages);
+        tools.extend(resources::definition(toolbox, &transcript.links, has_file)?);
         *self.transcript() = Some(transcript);
         Ok((history, tools))
+    }
+
+    /// Reads the images that the model is to be shown and that were not read yet.
+    async fn load_images(&self, transcript: &mut ModelTranscript) -> Result<()> {
+        let files = transcript.messages.iter().flat_map(attachments::of);
+        let images = files.filter(|file| file.is_image()).map(|file| file.id);
+        let images: Vec<_> = images.collect();
+        let newest = &images[images.len().saturating_sub(MOST_IMAGES)..];
+        let missing = newest
+            .iter()
+            .filter(|id| !transcript.images.contains_key(id));
+        let missing: Vec<_> = missing.copied().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let mut tx = self.app.db.tenant(self.run.tenant).await?;
+        let read = store::attachments::contents(&mut tx, self.run.conversation, &missing).await?;
+        let read = read.into_iter().map(|(id, data)| (id, data.into()));
+        transcript.images.extend(read);
+        Ok(())
     }
 }
 
 /// The last `window` messages as the model reads them, beginning with what a user said; what the current
 /// run has written is always among them.
-fn turns(messages: &[Message], window: usize, run: RunId) -> Vec<Turn> {
+fn turns(transcript: &ModelTranscript, window: usize, run: RunId) -> Vec<Turn> {
+    let (messages, images) = (&transcript.messages, &transcript.images);
     let current = messages
         .iter()
         .position(|message| message.run_id == Some(run))
@@ -81,19 +113,39 @@ fn turns(messages: &[Message], window: usize, run: RunId) -> Vec<Turn> {
     }
     shown
         .iter()
-        .flat_map(|message| turns_of(message, &results))
+        .flat_map(|message| turns_of(message, &results, images))
         .collect()
 }
 
-fn turns_of(message: &Message, results: &HashMap<&str, &ToolResult>) -> Vec<Turn> {
+fn turns_of(message: &Message, results: &HashMap<&str, &ToolResult>, images: &Images) -> Vec<Turn> {
     match message.role {
-        Role::User => vec![Turn::User(message.plain())],
+        Role::User => said_and_shown(message, images),
         Role::Assistant => with_results(message, results),
         // Results stand behind their calls, whatever order they came in.
         Role::Tool => Vec::new(),
         // The program's words are for people, but for the outcome of a call that had to wait.
         Role::System => message.parts.iter().filter_map(outcome_of).collect(),
     }
+}
+
+fn has_text_file(messages: &[Message]) -> bool {
+    let mut files = messages.iter().flat_map(attachments::of);
+    files.any(|file| !file.is_image())
+}
+
+/// What the user said, with the name of each attachment, and the images.
+fn said_and_shown(message: &Message, images: &Images) -> Vec<Turn> {
+    let texts = message.parts.iter().map(|part| match part {
+        Part::Attachment(attachment) => attachment.for_model(),
+        part => part.plain(),
+    });
+    let said = Turn::User(texts.collect::<Vec<_>>().join("\n"));
+    let shown = attachments::of(message).filter_map(|file| {
+        let data = images.get(&file.id)?.clone();
+        let media_type = file.media_type.clone();
+        Some(Turn::Image { media_type, data })
+    });
+    std::iter::once(said).chain(shown).collect()
 }
 
 fn outcome_of(part: &Part) -> Option<Turn> {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    app::App,
+    app::{App, chat::branches},
     domain::{
         error::{Error, Result},
         ids::{AgentId, ConversationId},
@@ -138,20 +138,21 @@ fn excerpt(text: &str, words: &str) -> String {
     excerpt
 }
 
-/// Messages of a conversation: those after a number, the oldest first, or those before one, the newest first.
+/// Messages of a branch, absent: the active one: those after a number, the oldest first, or those before one, the newest first.
 pub async fn messages(
     app: &App,
     principal: &Principal,
     id: ConversationId,
+    branch: Option<i32>,
     range: MessageRange,
     limit: i64,
 ) -> Result<Vec<Message>> {
     let mut tx = app.db.tenant(principal.tenant).await?;
     store::conversations::get(&mut tx, &principal.user, id, false).await?;
-    store::messages::list(&mut tx, id, range, limit).await
+    store::messages::list(&mut tx, id, branch, range, limit).await
 }
 
-/// Renames, archives or pins a conversation.
+/// Renames, archives or pins a conversation, or switches to another of its branches.
 pub async fn change(
     app: &App,
     principal: &Principal,
@@ -159,6 +160,15 @@ pub async fn change(
     change: ConversationChange<'_>,
 ) -> Result<Conversation> {
     let mut tx = app.db.tenant(principal.tenant).await?;
+    if let Some(branch) = change.branch {
+        branches::lock_idle(&mut tx, principal, id).await?;
+        if !store::branches::switch(&mut tx, id, branch).await? {
+            return Err(Error::invalid(
+                "branch",
+                "is no branch of this conversation",
+            ));
+        }
+    }
     let changed =
         store::conversations::listing::change(&mut tx, &principal.user, id, change).await?;
     tx.commit().await?;

@@ -365,6 +365,7 @@ pub(super) fn counted_result(call_id: &str, status: CallStatus, text: String) ->
         text,
         raw: None,
         approval: None,
+        took_ms: None,
     }
 }
 

@@ -344,6 +344,7 @@ impl House {
                     text: "so it went".to_owned(),
                     raw: None,
                     approval: None,
+                    took_ms: None,
                 };
                 execution::finish(app, approval, &result).await
             }

@@ -1,0 +1,29 @@
+//! Branches of a conversation: what editing and asking again have made.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+
+use super::{
+    agents::List,
+    extract::{Caller, Path},
+    problem::Problem,
+};
+use crate::{
+    app::{self, App},
+    domain::{ids::ConversationId, run::ConversationBranch},
+};
+
+/// The branches of a conversation, the first one first. Those with the same `parent` and `from_seq` are versions of one
+/// message, beside the one that the parent itself has there. `PATCH` the conversation to switch. At most 500.
+#[utoipa::path(get, path = "/v1/conversations/{id}/branches", tag = "branches",
+    params(("id" = ConversationId, Path)), responses((status = 200, body = List<ConversationBranch>)))]
+pub(super) async fn list(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(id): Path<ConversationId>,
+) -> Result<axum::Json<List<ConversationBranch>>, Problem> {
+    Ok(axum::Json(List {
+        items: app::chat::branches::list(&app, caller.principal(), id).await?,
+    }))
+}

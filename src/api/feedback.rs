@@ -1,0 +1,62 @@
+//! What a user thinks of a message.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+
+use super::{
+    extract::{Caller, Json, Path, readable},
+    problem::Problem,
+};
+use crate::{
+    app::{self, App},
+    domain::{
+        ids::{ConversationId, MessageId},
+        message::Feedback,
+    },
+};
+
+/// Characters of a comment.
+const MAX_COMMENT: usize = 2000;
+
+/// What I think of a message, as I have said it.
+#[utoipa::path(get, path = "/v1/conversations/{id}/messages/{message}/feedback", tag = "feedback",
+    params(("id" = ConversationId, Path), ("message" = MessageId, Path)), responses((status = 200, body = Feedback)))]
+pub(super) async fn get(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(place): Path<(ConversationId, MessageId)>,
+) -> Result<axum::Json<Feedback>, Problem> {
+    let feedback = app::chat::feedback::get(&app, caller.principal(), place).await?;
+    Ok(axum::Json(feedback))
+}
+
+/// Say what I think of a message, in place of what I said before.
+#[utoipa::path(put, path = "/v1/conversations/{id}/messages/{message}/feedback", tag = "feedback",
+    params(("id" = ConversationId, Path), ("message" = MessageId, Path)), request_body = Feedback,
+    responses((status = 204)))]
+pub(super) async fn put(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(place): Path<(ConversationId, MessageId)>,
+    Json(feedback): Json<Feedback>,
+) -> Result<StatusCode, Problem> {
+    if let Some(comment) = &feedback.comment {
+        readable("comment", comment, MAX_COMMENT)?;
+    }
+    app::chat::feedback::put(&app, caller.principal(), place, &feedback).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Take back what I said of a message.
+#[utoipa::path(delete, path = "/v1/conversations/{id}/messages/{message}/feedback", tag = "feedback",
+    params(("id" = ConversationId, Path), ("message" = MessageId, Path)), responses((status = 204)))]
+pub(super) async fn remove(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    Path(place): Path<(ConversationId, MessageId)>,
+) -> Result<StatusCode, Problem> {
+    app::chat::feedback::delete(&app, caller.principal(), place).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,247 @@
+//! Images and text files: how they are kept, who may read them, and what the model sees of them.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::support::{
+    client::{Answer, Client},
+    model::{call, error, last_user, results, text, tool_names},
+    world::World,
+};
+
+const PNG: &[u8] = &[0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, 1, 2, 3];
+/// The same in base64.
+const PNG_DATA: &str = "iVBORw0KGgoBAgM=";
+
+async fn send(client: &Client, conversation: &str, name: &str, data: &[u8]) -> Answer {
+    let path = format!("/v1/conversations/{conversation}/attachments?name={name}");
+    let request = client.request(Method::POST, &path);
+    client.send(request.body(data.to_vec())).await
+}
+
+/// Posts a message and waits for its answer.
+async fn ask(client: &Client, conversation: &str, body: Value) {
+    let mut events = client.listen(conversation, None).await;
+    let path = format!("/v1/conversations/{conversation}/messages");
+    let posted = client.post(&path, body).await.expect(202);
+    let run = posted["run"]["id"].as_str().unwrap();
+    events.until_run_ends(run).await;
+}
+
+/// The parts of the user's newest message as the model read it.
+fn shown(request: &Value) -> Vec<Value> {
+    let messages = request["messages"].as_array().unwrap().iter();
+    let newest = messages
+        .rev()
+        .find(|message| message["role"] == "user")
+        .unwrap();
+    newest["content"].as_array().cloned().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn an_image_is_kept_shown_to_the_model_and_deleted_with_its_conversation() {
+    let world = World::start().await;
+    world.model.on(|_| Some(text("A cat.")));
+    let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
+    let id = ann.open("office").await;
+    let made = send(&ann, &id, "..%2Fmy%20c%C3%A4t.png", PNG).await;
+    let file = made.expect(201);
+    assert_eq!(
+        (&file["name"], &file["media_type"], &file["size"]),
+        (&json!("my cät.png"), &json!("image/png"), &json!(PNG.len()))
+    );
+    let place = made.header("location").to_owned();
+    let read = ann.request(Method::GET, &place).send().await.unwrap();
+    let headers = read.headers().clone();
+    assert_eq!(headers["content-type"], "image/png");
+    assert_eq!(headers["x-content-type-options"], "nosniff");
+    assert_eq!(
+        headers["content-security-policy"],
+        "default-src 'none'; sandbox"
+    );
+    assert_eq!(
+        headers["content-disposition"],
+        "inline; filename*=UTF-8''my%20c%C3%A4t.png"
+    );
+    assert_eq!(read.bytes().await.unwrap(), PNG);
+    bob.get(&place).await.expect(404);
+
+    ask(
+        &ann,
+        &id,
+        json!({ "text": "What is it?", "attachments": [file["id"]] }),
+    )
+    .await;
+    let parts = shown(&world.model.last_request());
+    assert!(
+        parts[0]["text"]
+            .as_str()
+            .unwrap()
+            .starts_with("What is it?\n[image: my cät.png")
+    );
+    let url = format!("data:image/png;base64,{PNG_DATA}");
+    assert_eq!(parts[1]["image_url"]["url"], url);
+    // The model sees it in later turns, too; an edit keeps it.
+    ask(&ann, &id, json!({ "text": "Sure?" })).await;
+    assert!(world.model.last_request().to_string().contains(PNG_DATA));
+    let messages = ann.messages(&id).await;
+    let first = messages
+        .iter()
+        .find(|message| message["role"] == "user")
+        .unwrap();
+    assert_eq!(first["parts"][1]["type"], "attachment");
+    ask(
+        &ann,
+        &id,
+        json!({ "replaces": first["id"], "text": "And this?" }),
+    )
+    .await;
+    assert_eq!(
+        shown(&world.model.last_request())[1]["image_url"]["url"],
+        url
+    );
+
+    assert_eq!(
+        ann.delete(&format!("/v1/conversations/{id}")).await.status,
+        204
+    );
+    let left: i64 = sqlx::query_scalar("select count(*) from attachments")
+        .fetch_one(&mut world.db.as_tenant(world.tenant.id).await)
+        .await
+        .unwrap();
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn a_text_is_read_by_the_model_with_a_tool() {
+    let world = World::start().await;
+    world.model.on(|request| {
+        if let Some(read) = results(request).pop() {
+            return Some(text(format!("It says {read}")));
+        }
+        assert!(tool_names(request).contains(&"read_resource".to_owned()));
+        let asked = last_user(request);
+        let uri = asked
+            .split("read it as ")
+            .nth(1)
+            .unwrap()
+            .trim_end_matches(']');
+        Some(text("").and_call(call("read_resource", json!({ "uri": uri }).to_string())))
+    });
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("office").await;
+    let file = send(&ann, &id, "notes.md", b"# Only 42").await.expect(201);
+    assert_eq!(file["media_type"], "text/markdown");
+    ask(&ann, &id, json!({ "attachments": [file["id"]] })).await;
+    let messages = ann.messages(&id).await;
+    assert_eq!(
+        messages.last().unwrap()["parts"][0]["text"],
+        "It says # Only 42"
+    );
+    let conversation = ann
+        .get(&format!("/v1/conversations/{id}"))
+        .await
+        .expect(200);
+    assert_eq!(conversation["title"], "notes.md");
+    // It is never a page.
+    let file = send(&ann, &id, "page.html", b"<script>alert(1)</script>").await;
+    let read = ann.get(file.header("location")).await;
+    assert_eq!(read.header("content-type"), "text/plain; charset=utf-8");
+    assert!(
+        read.header("content-disposition")
+            .starts_with("attachment;")
+    );
+}
+
+#[tokio::test]
+async fn a_model_that_takes_no_images_answers_without_them() {
+    let world = World::start().await;
+    world.model.on(|request| {
+        let has_image = request.to_string().contains("image_url");
+        Some(if has_image {
+            error(400, "this model does not support image input")
+        } else {
+            text("I cannot see it.")
+        })
+    });
+    let ann = world.user("ann", &[]).await;
+    let id = ann.open("office").await;
+    let file = send(&ann, &id, "cat.png", PNG).await.expect(201);
+    ask(
+        &ann,
+        &id,
+        json!({ "text": "What is it?", "attachments": [file["id"]] }),
+    )
+    .await;
+    let messages = ann.messages(&id).await;
+    assert_eq!(
+        messages.last().unwrap()["parts"][0]["text"],
+        "I cannot see it."
+    );
+}
+
+#[tokio::test]
+async fn what_is_neither_image_nor_text_is_refused() {
+    let world = World::start().await;
+    let ann = world.user("ann", &[]).await;
+    let (id, other) = (ann.open("office").await, ann.open("office").await);
+    for data in [
+        &b"%PDF-1.7\x00\x01"[..],
+        b"",
+        b"a\x00b",
+        &[0xff, 0xfe, b'a'],
+        b"  \n",
+    ] {
+        send(&ann, &id, "x.txt", data).await.expect(400);
+    }
+    let large = send(&ann, &id, "x.txt", &vec![b'a'; (10 << 20) + 1]).await;
+    assert_eq!(large.expect(413)["code"], "body_too_large");
+    let file = send(&ann, &id, "x.txt", b"a text").await.expect(201);
+    let path = format!("/v1/conversations/{other}/messages");
+    ann.post(&path, json!({ "text": "hi", "attachments": [file["id"]] }))
+        .await
+        .expect(400);
+    let path = format!("/v1/conversations/{id}/messages");
+    for wrong in [
+        json!({ "text": "hi", "attachments": [file["id"], file["id"]] }),
+        json!({ "menu": "tools", "attachments": [file["id"]] }),
+        json!({ "text": "hi", "attachments": ["x"] }),
+        json!({ "attachments": [] }),
+    ] {
+        ann.post(&path, wrong).await.expect(400);
+    }
+}
+
+#[tokio::test]
+async fn an_image_in_a_chat_completion_reaches_the_model() {
+    let world = World::start().await;
+    world.model.on(|_| Some(text("A cat.")));
+    let ann = world.user("ann", &[]).await;
+    let url = format!("data:image/png;base64,{PNG_DATA}");
+    let content = json!([
+        { "type": "text", "text": "What is it?" },
+        { "type": "image_url", "image_url": { "url": url } },
+    ]);
+    let mut messages = vec![json!({ "role": "user", "content": content })];
+    let body = json!({ "model": "office", "messages": messages });
+    let first = ann.post("/v1/chat/completions", body).await;
+    first.expect(200);
+    let parts = shown(&world.model.last_request());
+    assert!(
+        parts
+            .iter()
+            .any(|part| part["image_url"]["url"] == url.as_str())
+    );
+
+    // The next turn finds the conversation, and with it the image.
+    messages.push(json!({ "role": "assistant", "content": "A cat." }));
+    messages.push(json!({ "role": "user", "content": "Sure?" }));
+    let body = json!({ "model": "office", "messages": messages });
+    let second = ann.post("/v1/chat/completions", body).await;
+    second.expect(200);
+    assert_eq!(
+        first.header("x-conversation-id"),
+        second.header("x-conversation-id")
+    );
+    assert!(world.model.last_request().to_string().contains(PNG_DATA));
+}
