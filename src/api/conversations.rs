@@ -87,6 +87,7 @@ pub(super) struct ConversationsQuery {
     cursor: Option<ConversationId>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 100)]
     limit: i64,
 }
 
@@ -201,6 +202,7 @@ pub(super) struct MessagesQuery {
     cursor: Option<i64>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 100)]
     limit: i64,
 }
 

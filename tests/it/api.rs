@@ -1,5 +1,6 @@
 //! REST and SSE: what it says to bad input, how much it takes at once, pages, events.
 
+mod document; // what the OpenAPI document promises
 mod edge; // headers, limits, stopping
 mod events; // SSE
 mod history; // messages from the end, search, titles
