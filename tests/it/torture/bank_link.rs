@@ -67,6 +67,8 @@ struct Link {
 
 impl BankLink {
     pub async fn start(bank: &str, seed: u64) -> Self {
+        // Fails when another test was first, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let link = Arc::new(Link {
             bank: bank.parse().unwrap(),
             http: reqwest::Client::builder().no_proxy().build().unwrap(),

@@ -98,9 +98,8 @@ async fn pump(
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {
-        if link.wait_for(|link| !link.stalled).await.is_err()
-            || to.write_all(&buffer[..read]).await.is_err()
-        {
+        let goes_on = link.wait_for(|link| !link.stalled).await.is_ok();
+        if !goes_on || to.write_all(&buffer[..read]).await.is_err() {
             return;
         }
     }

@@ -37,5 +37,6 @@ fn answer(request: &Value) -> Reply {
     let (_, call) = asked.split_once(PLEASE).expect("it was just found");
     let (tool, arguments) = call.split_once(' ').expect("a tool and its arguments");
     let arguments = serde_json::from_str(arguments).expect("the clerk wrote JSON");
-    calls([(&format!("bank__{tool}"), arguments)])
+    let name = format!("bank__{tool}");
+    calls([(name.as_str(), arguments)])
 }
