@@ -11,6 +11,8 @@ export SQLX_OFFLINE := true
 export PATH := $(PATH):$(HOME)/.cargo/bin
 # Tests wait more than they compute.
 export RUST_TEST_THREADS ?= 4
+# Random tests find the same every time; `make random` rolls another seed.
+export PROPTEST_RNG_SEED ?= 4
 # Whatever database a developer works with is none of these targets' business.
 unexport DATABASE_URL
 
@@ -34,6 +36,12 @@ test: ## Run every test, with real servers and a real Postgres
 	@web/build.sh || echo "test: going on without the web client, see above" >&2
 	cargo test
 
+.PHONY: random
+random: ## Run the random tests with a seed that is rolled and printed
+	@.ci/install rust postgres python node ps
+	@tests/servers/install.sh
+	.ci/random
+
 .PHONY: web
 web: ## Build the web client, for the next cargo build to embed
 	@.ci/install node
@@ -47,7 +55,7 @@ test-web: ## Try the web client in Chromium, against the demo
 	web/test/run.sh
 
 .PHONY: torture
-torture: ## Kill, freeze and crash while 10,000 calls wait for consent
+torture: ## Kill, freeze, crash, cut and garble while 10,000 calls wait for consent
 	@.ci/install rust postgres ps
 	CHATELAINE_TORTURE=$${CHATELAINE_TORTURE:-10000:100} cargo test --test it -- --exact --nocapture \
 	  torture::nothing_runs_twice_or_without_consent_whatever_fails
@@ -65,6 +73,12 @@ fuzz: ## Let fuzzers try the parsers, FUZZ_SECONDS (60) each; needs a nightly to
 	  mkdir -p fuzz/corpus/$$target; \
 	  cargo +nightly fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- -max_total_time=$${FUZZ_SECONDS:-60}; \
 	done
+
+.PHONY: fuzz-api
+fuzz-api: ## Try the API with what its own document describes, as nobody, as a user and as an admin
+	@.ci/install rust postgres python
+	@tests/servers/install.sh
+	.ci/fuzz-api
 
 .PHONY: lint
 lint: ## Format, clippy, documentation, dependencies, queries

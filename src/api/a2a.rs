@@ -40,7 +40,8 @@ use crate::{
 };
 
 /// What an agent is and can do, for other agents. Without a credential: of an agent that takes guests, what those may.
-#[utoipa::path(get, path = "/a2a/{agent}/.well-known/agent-card.json", tag = "a2a", params(("agent" = String, Path)),
+#[utoipa::path(get, path = "/a2a/{agent}/.well-known/agent-card.json", tag = "a2a",
+    security((), ("bearer" = [])), params(("agent" = String, Path)),
     responses((status = 200, body = Object)))]
 pub(super) async fn card(
     State(app): State<Arc<App>>,
@@ -58,7 +59,8 @@ pub(super) async fn card(
 }
 
 /// The same for all agents here at once: their skills are called `agent/skill`.
-#[utoipa::path(get, path = "/.well-known/agent-card.json", tag = "a2a", responses((status = 200, body = Object)))]
+#[utoipa::path(get, path = "/.well-known/agent-card.json", tag = "a2a", security((), ("bearer" = [])),
+    responses((status = 200, body = Object)))]
 pub(super) async fn card_of_all(
     State(app): State<Arc<App>>,
     MaybeAuthenticated(caller): MaybeAuthenticated,

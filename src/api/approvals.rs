@@ -69,6 +69,7 @@ pub(super) struct ApprovalsQuery {
     cursor: Option<ApprovalId>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 100)]
     limit: i64,
 }
 

@@ -89,6 +89,7 @@ pub(super) struct ConversationsQuery {
     cursor: Option<ConversationId>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 100)]
     limit: i64,
 }
 
@@ -209,6 +210,7 @@ pub(super) struct MessagesQuery {
     branch: Option<i32>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 100)]
     limit: i64,
 }
 

@@ -35,6 +35,7 @@ pub(super) struct ServersQuery {
     cursor: Option<String>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 100)]
     limit: i64,
 }
 

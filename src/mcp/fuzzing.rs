@@ -10,6 +10,7 @@ use rmcp::model::{
 use serde_json::value::RawValue;
 
 use super::{
+    error::Failure,
     interceptor::{Interceptor, PendingRequest},
     outcome, sse,
 };
@@ -48,4 +49,10 @@ pub fn body(bytes: &[u8]) -> Option<String> {
     outcome::read(answer.answer.ok()?, false)
         .ok()
         .map(|outcome| outcome.text)
+}
+
+/// Whether a body, as the answer to a call with the id 1, says that the call was not carried out.
+pub fn refuses(bytes: &[u8]) -> bool {
+    let answer = Interceptor::default().answer_in(bytes, &RequestId::Number(1));
+    answer.is_some_and(|answer| matches!(answer.answer, Err(Failure::Refused { .. })))
 }

@@ -46,7 +46,7 @@ pub async fn get(tx: &mut Tx, request: &[u8]) -> Result<Option<StoredToken>> {
 }
 
 /// Claims the right to ask for a token; `None` when another replica is asking, or has a good token whose
-/// version is not `useless`.
+/// version is not `useless`. `excluded.lease_until` is now and the lease: Citus takes no clock in a conflict.
 pub async fn claim(
     tx: &mut Tx,
     tenant: TenantId,
@@ -60,8 +60,9 @@ pub async fn claim(
          values ($1, $2, $3, 1, statement_timestamp() + make_interval(secs => $5))
          on conflict (tenant_id, request) do update
          set fence = t.fence + 1, lease_until = excluded.lease_until
-         where (t.lease_until is null or t.lease_until < statement_timestamp())
-           and (t.sealed is null or t.good_until <= statement_timestamp() or t.version = $4)
+         where (t.lease_until is null or excluded.lease_until - t.lease_until > make_interval(secs => $5))
+           and (t.sealed is null or excluded.lease_until - t.good_until >= make_interval(secs => $5)
+                or t.version = $4)
          returning id, fence, version",
         tenant.0,
         Uuid::now_v7(),

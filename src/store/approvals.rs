@@ -406,11 +406,11 @@ pub async fn change(
          from (select statement_timestamp() as at) clock
          where a.tenant_id = $9 and id = $1 and state = $2
            and ($3 <> 'executing' or not withdrawn)
-           and case $6
-                 when 'overdue' then expires_at <= clock.at
-                 when 'stale' then lapses_at <= clock.at and (lease_until is null or lease_until < clock.at)
-                 when 'lost' then lease_until < clock.at
-                 when 'held' then fence = $7
+           and case
+                 when $6 = 'overdue' then expires_at <= clock.at
+                 when $6 = 'stale' then lapses_at <= clock.at and (lease_until is null or lease_until < clock.at)
+                 when $6 = 'lost' then lease_until < clock.at
+                 when $6 = 'held' then fence = $7
                  else true
                end
          returning",

@@ -92,7 +92,7 @@ pub async fn insert(tx: &mut Tx, tenant: TenantId, rows: &[AuditRow]) -> Result<
 pub async fn end(tx: &mut Tx, line: AuditId, outcome: &str) -> Result<()> {
     sqlx::query!(
         "insert into audit_outcomes (tenant_id, id, outcome)
-         select $1, id, $3 from audit where tenant_id = $1 and id = $2 on conflict do nothing",
+         select tenant_id, id, $3 from audit where tenant_id = $1 and id = $2 on conflict do nothing",
         tx.tenant()?.0,
         line.0,
         outcome,

@@ -213,8 +213,8 @@ pub async fn end(tx: &mut Tx, id: Uuid) -> Result<bool> {
 pub async fn renew_lease(tx: &mut Tx, id: Uuid, lease: Duration) -> Result<Option<Elicitation>> {
     let row = rows!(
         "update elicitations
-         set expires_at = case when state = 'open' then clock.at + make_interval(secs => $2) else expires_at end
-         from (select statement_timestamp() as at) clock
+         set expires_at = case when state = 'open' then clock.until else expires_at end
+         from (select statement_timestamp() + make_interval(secs => $2) as until offset 0) clock
          where tenant_id = $3 and id = $1 returning",
         "",
         id,

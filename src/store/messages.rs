@@ -1,10 +1,13 @@
 //! Rows of messages and of the durable events that announce them. Both get their numbers from the row of
 //! the conversation, under its lock, so that a listener never misses one that commits late.
 
+mod import;
+
 use sqlx::types::Json;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
+pub use self::import::import;
 use super::Tx;
 use crate::domain::{
     approval::Note,
@@ -106,49 +109,6 @@ pub async fn append(
         kind: EventKind::Message(message.clone()),
     };
     Ok((message, event))
-}
-
-/// Adds messages that no run wrote, in their order. Locks the conversation until the end of `tx`.
-pub async fn import(
-    tx: &mut Tx,
-    conversation: ConversationId,
-    messages: &[(Role, Vec<Part>)],
-) -> Result<()> {
-    let ids: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
-    let events: Vec<Uuid> = messages.iter().map(|_| Uuid::now_v7()).collect();
-    let roles: Vec<String> = messages
-        .iter()
-        .map(|(role, _)| role_name(*role).to_owned())
-        .collect();
-    let parts = messages
-        .iter()
-        .map(|(_, parts)| serde_json::to_string(parts).map_err(Error::internal))
-        .collect::<Result<Vec<_>>>()?;
-    sqlx::query!(
-        "with given as (
-           select * from unnest($3::uuid[], $4::uuid[], $5::text[], $6::text[])
-             with ordinality as given (id, event, role, parts, place)
-         ), counted as (
-           update conversations
-           set last_seq = last_seq + cardinality($3::uuid[]), last_event = last_event + cardinality($3::uuid[])
-           where tenant_id = $1 and id = $2
-           returning last_seq - cardinality($3::uuid[]) as seq, last_event - cardinality($3::uuid[]) as event, last_run
-         ), message as (
-           insert into messages (tenant_id, id, conversation_id, seq, run_ordinal, role, parts, for_model)
-           select $1, id, $2, seq + place, last_run, role, parts::json, true from given, counted
-         )
-         insert into events (tenant_id, id, conversation_id, seq, kind, message_id)
-         select $1, given.event, $2, counted.event + place, 'message', id from given, counted",
-        tx.tenant()?.0,
-        conversation.0,
-        &ids,
-        &events,
-        &roles,
-        &parts,
-    )
-    .execute(tx.conn())
-    .await?;
-    Ok(())
 }
 
 /// What a model may read of a conversation up to the end of a run: the last `most` messages, oldest first.

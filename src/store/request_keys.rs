@@ -51,7 +51,7 @@ pub async fn repeats(tx: &mut Tx, run: RunId) -> Result<i32> {
 }
 
 /// Records what a request began; `false` when a request with the same key came first. Deletes the user's
-/// records that are older than a day.
+/// records that are older than a day. `excluded.created_at` is now: Citus takes no clock in this place.
 pub async fn insert(tx: &mut Tx, user: &UserId, key: &RequestKey, begun: KeyedRun) -> Result<bool> {
     let inserted = sqlx::query!(
         "with old as (
@@ -62,8 +62,8 @@ pub async fn insert(tx: &mut Tx, user: &UserId, key: &RequestKey, begun: KeyedRu
          values ($1, $2, $3, $4, $5, $6, $7, $8)
          on conflict (tenant_id, user_id, key) do update
          set digest = excluded.digest, conversation_id = excluded.conversation_id, run_id = excluded.run_id,
-             message_id = excluded.message_id, repeats = 0, created_at = now()
-         where $9 or request_keys.created_at < now() - make_interval(hours => $10)",
+             message_id = excluded.message_id, repeats = 0, created_at = excluded.created_at
+         where $9 or excluded.created_at - request_keys.created_at > make_interval(hours => $10)",
         tx.tenant()?.0,
         uuid::Uuid::now_v7(),
         user.as_str(),

@@ -23,10 +23,12 @@ pub async fn insert(
     for link in links {
         sqlx::query!(
             "insert into resource_links (tenant_id, id, conversation_id, server, tool, uri, name, mime_type)
-             select $1, $2, $3, $4, $5, $6, $7, $8
-             where (select count(*) from resource_links where tenant_id = $1 and conversation_id = $3) < $9
+             select c.tenant_id, $2, c.id, $4, $5, $6, $7, $8 from conversations c
+             where c.tenant_id = $1 and c.id = $3
+               and (select count(*) from resource_links where tenant_id = $1 and conversation_id = $3) < $9
              on conflict (tenant_id, conversation_id, server, uri) do update
-             set tool = excluded.tool, name = excluded.name, mime_type = excluded.mime_type, created_at = now()",
+             set tool = excluded.tool, name = excluded.name, mime_type = excluded.mime_type,
+                 created_at = excluded.created_at",
             tenant.0,
             Uuid::now_v7(),
             conversation.0,

@@ -13,11 +13,12 @@ use crate::domain::{
 /// Ends a user's tokens. What was ended before stays so.
 pub async fn put(tx: &mut Tx, tenant: TenantId, user: &UserId, sign_out: SignOut) -> Result<()> {
     sqlx::query!(
-        "insert into sign_outs (tenant_id, id, user_id, issued_until, expires_until) values ($1, $2, $3, $4, $5)
+        "insert into sign_outs (tenant_id, id, user_id, issued_until, expires_until, changed_at)
+         values ($1, $2, $3, $4, $5, clock_timestamp())
          on conflict (tenant_id, user_id) do update
          set issued_until = greatest(sign_outs.issued_until, excluded.issued_until),
              expires_until = greatest(sign_outs.expires_until, excluded.expires_until),
-             changed_at = statement_timestamp()",
+             changed_at = excluded.changed_at",
         tenant.0,
         Uuid::now_v7(),
         user.as_str(),

@@ -81,26 +81,47 @@ pub async fn tenants_to_fold(tx: &mut Tx) -> Result<Vec<TenantId>> {
     Ok(ids.into_iter().map(TenantId).collect())
 }
 
-/// Adds at most `limit` additions up into the rows of their days.
+/// Adds at most `limit` additions up into the rows of their days. Two statements, since Citus does not plan one that
+/// deletes from one table and adds to another.
 pub async fn fold(tx: &mut Tx, limit: i64) -> Result<u64> {
-    let folded = sqlx::query!(
-        "with taken as (
-           delete from usage_additions where tenant_id = $1 and id in (
-             select id from usage_additions where tenant_id = $1 limit $2 for update skip locked)
-           returning day, user_id, agent, runs, input_tokens, output_tokens
-         )
-         insert into usage (tenant_id, id, day, user_id, agent, runs, input_tokens, output_tokens)
-         select $1, gen_random_uuid(), day, user_id, agent, sum(runs), sum(input_tokens), sum(output_tokens)
-         from taken group by day, user_id, agent order by day, user_id, agent
+    let tenant = tx.tenant()?.0;
+    let sums = sqlx::query!(
+        r#"with taken as (
+             delete from usage_additions where tenant_id = $1 and id in (
+               select id from usage_additions where tenant_id = $1 limit $2 for update skip locked)
+             returning day, user_id, agent, runs, input_tokens, output_tokens
+           )
+           select day as "day!", user_id as "user_id!", agent as "agent!", sum(runs)::bigint as "runs!",
+                  sum(input_tokens)::bigint as "input!", sum(output_tokens)::bigint as "output!"
+           from taken group by day, user_id, agent order by day, user_id, agent"#,
+        tenant,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    sqlx::query!(
+        "insert into usage (tenant_id, id, day, user_id, agent, runs, input_tokens, output_tokens)
+         select $1, gen_random_uuid(), day, user_id, agent, runs, input, output
+         from unnest($2::date[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[])
+           as sums (day, user_id, agent, runs, input, output)
          on conflict (tenant_id, day, user_id, agent) do update
          set runs = usage.runs + excluded.runs, input_tokens = usage.input_tokens + excluded.input_tokens,
              output_tokens = usage.output_tokens + excluded.output_tokens",
-        tx.tenant()?.0,
-        limit,
+        tenant,
+        &column(&sums, |sum| sum.day),
+        &column(&sums, |sum| sum.user_id.clone()),
+        &column(&sums, |sum| sum.agent.clone()),
+        &column(&sums, |sum| sum.runs),
+        &column(&sums, |sum| sum.input),
+        &column(&sums, |sum| sum.output),
     )
     .execute(tx.conn())
     .await?;
-    Ok(folded.rows_affected())
+    Ok(sums.len() as u64)
+}
+
+fn column<R, T>(rows: &[R], value: impl Fn(&R) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
 }
 
 /// By user and agent, from a day on and before another one; whoever used the most tokens first.

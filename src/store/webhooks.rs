@@ -32,28 +32,31 @@ pub async fn insert(
     events: &[String],
     sealed: &[u8],
 ) -> Result<Webhook> {
+    let none = || {
+        Error::Conflict(format!(
+            "there are {MOST} webhooks, or one was made at this moment; look at the list"
+        ))
+    };
+    let taken = sqlx::query_scalar!("select slot from webhooks where tenant_id = $1", tenant.0)
+        .fetch_all(tx.conn())
+        .await?;
+    let most = i16::try_from(MOST).unwrap_or(i16::MAX);
+    let free = (1..=most).find(|slot| !taken.contains(slot));
     let row = webhooks!(
-        "insert into webhooks (tenant_id, id, slot, url, events, sealed)
-         select $1, $2, min(n), $3, $4, $5 from generate_series(1, $6::int) n
-         where n <> all (array(select slot from webhooks where tenant_id = $1))
-         having min(n) is not null
+        "insert into webhooks (tenant_id, id, slot, url, events, sealed) values ($1, $2, $3, $4, $5, $6)
          on conflict (tenant_id, slot) do nothing
          returning",
         "",
         tenant.0,
         id.0,
+        free.ok_or_else(none)?,
         url,
         events,
         sealed,
-        i32::try_from(MOST).unwrap_or(i32::MAX),
     )
     .fetch_optional(tx.conn())
     .await?;
-    row.ok_or_else(|| {
-        Error::Conflict(format!(
-            "there are {MOST} webhooks, or one was made at this moment; look at the list"
-        ))
-    })
+    row.ok_or_else(none)
 }
 
 /// The tenant's webhooks, oldest first.

@@ -2,6 +2,7 @@
 
 mod attachments; // images and text files
 mod branches; // editing and asking again
+mod document; // what the OpenAPI document promises
 mod edge; // headers, limits, stopping
 mod events; // SSE
 mod history; // messages from the end, search, titles

@@ -15,6 +15,7 @@ pub mod notes; // a server where everybody has a token of their own
 pub mod offer; // an agent with one scripted server
 pub mod program; // the real program, and everything it says
 pub mod replica; // another process of the product, which can be killed
+pub mod seed; // what random tests draw from
 pub mod servers; // published MCP servers, and small ones of ours
 pub mod terminal; // somebody who chats in a process of their own
 pub mod world; // the whole product in this process

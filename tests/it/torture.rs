@@ -1,13 +1,18 @@
 //! Several processes of the product on one Postgres, people who ask, approve, reject, cancel and let expire at
-//! random, and faults in their midst: processes are killed, or stand still past their lease; the database crashes.
+//! random, and faults in their midst: processes are killed, or stand still past their lease; the database crashes, or
+//! its connections are cut or stall; calls of the bank and answers of the model are delayed, cut, garbled or refused.
 //! The bank's own ledger is the truth. Whatever happens, nothing is executed twice, nor without consent, nor with
-//! other arguments; nothing that was acknowledged is lost; and everything comes to an end soon after the faults.
+//! other arguments; nothing that was acknowledged is lost; each call that was executed has its line in the audit
+//! trail; and everything comes to an end soon after the faults.
 //!
-//! `make torture` is the same with bigger numbers: `CHATELAINE_TORTURE=requests:kills` or `requests:kills:seed`.
+//! `make torture` is the same with bigger numbers: `CHATELAINE_TORTURE=requests:kills[:seed[:minutes]]`.
 
+mod bank_link; // spoils calls on their way to the bank
+mod database_link; // cuts and stalls what goes to Postgres
 mod faults; // what fails, and when
 mod judge; // what must hold whatever failed
 mod lives; // a request from its asking to the last word about it
+mod model; // calls what it is told to call, and fails at times
 mod people; // who asks and decides, and how they insist
 mod processes; // the replicas and the database
 mod report; // what is told during it and after it
@@ -24,26 +29,31 @@ use chatelaine::domain::{clock, config::Environment};
 use futures_util::{FutureExt, StreamExt, stream};
 
 use self::{
+    bank_link::BankLink,
     judge::Evidence,
     people::People,
     processes::{Database, Fleet},
     report::Report,
 };
-use super::support::bank::start_slow_bank;
+use super::support::{bank::start_slow_bank, seed::of_run};
 
-const REPLICAS: usize = 3;
 /// Requests under way at once.
 const LANES: usize = 24;
 /// Between an execution and the bank's answer, so that faults meet calls that are under way.
 const LINGER: Duration = Duration::from_millis(500);
 /// Everything is at an end so long after the last fault.
-const SETTLED: Duration = Duration::from_secs(60);
+const SETTLED: Duration = Duration::from_secs(90);
+/// Without a limit of minutes.
+const ENOUGH: Duration = Duration::from_hours(24);
 
 /// How much of it.
 struct Amount {
     requests: usize,
     kills: usize,
     seed: u64,
+    replicas: usize,
+    /// For requests to begin; fewer than `requests` have begun then, if need be.
+    time: Duration,
     /// Somebody waits for it and wants to read what came of it.
     told: bool,
 }
@@ -60,7 +70,9 @@ impl Amount {
             return Self {
                 requests: 500,
                 kills: 10,
-                seed: 4,
+                seed: of_run(4),
+                replicas: 3,
+                time: ENOUGH,
                 told: false,
             };
         };
@@ -68,18 +80,24 @@ impl Amount {
             .split(':')
             .filter_map(|number| number.parse().ok())
             .collect();
-        let (requests, kills, seed) = match numbers[..] {
-            [requests, kills] => (requests, kills, rand::random()),
-            [requests, kills, seed] => (requests, kills, seed),
-            _ => {
-                panic!("CHATELAINE_TORTURE: {asked:?} is not requests:kills or requests:kills:seed")
+        let (requests, kills, seed, time) = match numbers[..] {
+            [requests, kills] => (requests, kills, rand::random(), ENOUGH),
+            [requests, kills, seed] => (requests, kills, seed, ENOUGH),
+            [requests, kills, seed, minutes] => {
+                (requests, kills, seed, Duration::from_mins(minutes))
             }
+            _ => panic!(
+                "CHATELAINE_TORTURE: {asked:?} is not requests:kills, requests:kills:seed or \
+                 requests:kills:seed:minutes"
+            ),
         };
         let number = |number: u64| usize::try_from(number).unwrap();
         Self {
             requests: number(requests),
             kills: number(kills),
             seed,
+            replicas: 4,
+            time,
             told: true,
         }
     }
@@ -116,9 +134,11 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     let started = clock::instant();
     let bank = start_slow_bank(None, LINGER).await;
     let mut database = Database::start(folder).await;
-    processes::furnish(folder, &bank.url);
+    let link = BankLink::start(&bank.url, amount.seed).await;
+    let model = model::start(amount.seed).await;
+    processes::write_pack(folder, &link.url, model.base_url().as_str());
     let people = People::invite(amount.seed, &database, folder).await;
-    let mut fleet = Fleet::start(folder, &database, &people.addresses, REPLICAS).await;
+    let mut fleet = Fleet::start(folder, &database, &people.addresses, amount.replicas).await;
     let faults = faults::drawn(amount);
 
     let bar = report::bar(&people, amount, faults.len());
@@ -127,7 +147,7 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
         .buffer_unordered(LANES);
     let watched = async {
         tokio::select! {
-            lives = requests.collect::<Vec<_>>() => lives,
+            lives = requests.filter_map(std::future::ready).collect::<Vec<_>>() => lives,
             never = bar => match never {},
         }
     };
@@ -142,7 +162,8 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
     let ledger = bank.books.entries();
     let evidence = Evidence::gather(&people, &ledger, lives, calm, open).await;
     database.stop().await;
-    let report = Report::of(amount, &faults, &people, &evidence, started.elapsed());
+    let mut report = Report::of(amount, &faults, &people, &evidence, started.elapsed());
+    report.calls = link.report();
     let complaints = evidence.complaints();
     assert!(
         complaints.is_empty(),
@@ -151,7 +172,7 @@ async fn torture(amount: &Amount, folder: &Path) -> Report {
         complaints.join("\n")
     );
     assert!(
-        evidence.requests.len() >= amount.requests,
+        evidence.requests.len() >= people.progress().0,
         "there were too few requests\n{report}"
     );
     report

@@ -48,6 +48,7 @@ pub(in crate::api) struct AuditQuery {
     cursor: Option<AuditId>,
     /// 1 to 200.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 200)]
     limit: i64,
 }
 

@@ -167,6 +167,7 @@ pub(in crate::api) struct KeysQuery {
     cursor: Option<ApiKeyId>,
     /// 1 to 200.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 200)]
     limit: i64,
 }
 

@@ -28,6 +28,7 @@ pub(in crate::api) struct TenantsQuery {
     cursor: Option<String>,
     /// 1 to 200.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 200)]
     limit: i64,
 }
 

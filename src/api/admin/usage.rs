@@ -25,6 +25,7 @@ pub(in crate::api) struct UsageQuery {
     until: Option<String>,
     /// 1 to 1000; those who used the most come first.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 1000)]
     limit: i64,
 }
 

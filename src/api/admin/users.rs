@@ -30,6 +30,7 @@ pub(in crate::api) struct UsersQuery {
     cursor: Option<String>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 100)]
     limit: i64,
 }
 

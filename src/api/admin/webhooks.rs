@@ -110,6 +110,7 @@ pub(in crate::api) struct DeliveriesQuery {
     cursor: Option<DeliveryId>,
     /// 1 to 100.
     #[serde(default = "default_limit")]
+    #[param(minimum = 1, maximum = 100)]
     limit: i64,
 }
 

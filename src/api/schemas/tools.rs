@@ -7,7 +7,7 @@ use super::schemas;
 use crate::{
     app::{
         chat::{prompts, resources},
-        servers::connections::ConnectionView,
+        servers::connections::State,
         tools::{
             approvals::view::ApprovalView,
             skills::{
@@ -161,9 +161,19 @@ schemas! {
 
     /// The tools of one server, for people.
     struct ServerTools for toolset::ServerTools {
+        server: String,
+        /// `shared` or `personal`.
+        kind: &'static str,
         #[serde(flatten)]
-        connection: ConnectionView,
+        state: State,
         tools: Vec<ToolView>,
+        /// What discovery left out, and why; only for whoever runs the agent.
+        dropped: Vec<String>,
+        /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
+        missing: Vec<String>,
+        /// Names in the pack's rules for this server that fit none of its tools, each as a sentence; only for whoever
+        /// runs the agent.
+        unmatched: Vec<String>,
         /// Only with `explain`: tools the principal may not use, and what to change.
         denied: Option<Vec<DeniedTool>>,
         /// Only with `explain`, and only when nothing is known of the server's tools: why.

@@ -251,10 +251,10 @@ async fn describe_tools(app: &Arc<App>, run: &ClaimedRun) -> Result<String> {
     let servers = toolset::list(app, &run.principal, run.agent.as_str()).await?;
     let mut text = String::new();
     for server in servers {
-        let state = describe_state(&texts, &server.connection.state, run)
+        let state = describe_state(&texts, &server.state, run)
             .map(|state| format!(" – {state}"))
             .unwrap_or_default();
-        let _ = writeln!(text, "{}{state}", server.connection.server);
+        let _ = writeln!(text, "{}{state}", server.server);
         for tool in &server.tools {
             let what = tool.description.lines().next().unwrap_or_default();
             let what = if what.is_empty() {

@@ -27,7 +27,7 @@ use crate::app::{
     App,
     servers::{
         agents,
-        connections::{ConnectionView, State},
+        connections::{ConnectionKind, State},
         credentials::{self, ServerAccess},
     },
 };
@@ -401,9 +401,18 @@ async fn agent_tools(
 /// The tools of one server, for people.
 #[derive(Debug, Serialize)]
 pub struct ServerTools {
+    pub server: String,
+    pub kind: ConnectionKind,
     #[serde(flatten)]
-    pub connection: ConnectionView,
+    pub state: State,
     pub tools: Vec<ToolView>,
+    /// What discovery left out, and why; only for whoever runs the agent.
+    pub dropped: Vec<String>,
+    /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
+    pub missing: Vec<String>,
+    /// Names in the pack's rules for this server that fit none of its tools, each as a sentence; only for whoever runs
+    /// the agent.
+    pub unmatched: Vec<String>,
     /// Only with `explain`: tools the principal may not use, and what to change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub denied: Option<Vec<DeniedTool>>,
@@ -443,17 +452,9 @@ pub struct DeniedTool {
 pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Vec<ServerTools>> {
     let pack = agents::pack(app, principal, agent).await?;
     let toolbox = toolbox(app, principal, &pack).await?;
-    let mut servers = group(app, principal, &toolbox).await?;
-    for server in &mut servers {
-        // The number of hidden tools is not shown to every user.
-        server.connection.redact_for_user(server.tools.len());
-    }
+    let mut servers = group(app, principal, &toolbox, false).await?;
     servers.retain(|server| {
-        !server.tools.is_empty()
-            || !matches!(
-                server.connection.state,
-                State::Ready { .. } | State::Configured
-            )
+        !server.tools.is_empty() || !matches!(server.state, State::Ready { .. } | State::Configured)
     });
     Ok(servers)
 }
@@ -494,9 +495,9 @@ pub async fn explain(
             "`explain` is for the pack's adminUsers and for keys with the `admin` scope".to_owned(),
         ));
     }
-    let mut servers = group(app, principal, &toolbox).await?;
+    let mut servers = group(app, principal, &toolbox, true).await?;
     for (at, (server, spec)) in servers.iter_mut().zip(&pack.servers).enumerate() {
-        let unusable = match &server.connection.state {
+        let unusable = match &server.state {
             _ if toolbox.usable[at] => None,
             State::NeedsAttention { .. } => Some(Denial::CredentialNeedsAttention),
             _ => Some(Denial::NoCredential),
@@ -518,17 +519,20 @@ pub async fn explain(
         server.denied = Some(denied.collect());
         let known = toolbox.all.catalogs[at].as_ref();
         if known.is_none_or(|catalog| catalog.tools.is_empty()) {
-            server.unlisted = Some(MissingToolList::of(
-                &server.connection.state,
-                known.is_some(),
-            ));
+            server.unlisted = Some(MissingToolList::of(&server.state, known.is_some()));
         }
     }
     Ok(servers)
 }
 
-/// One entry per server of the pack, in its order.
-async fn group(app: &App, principal: &Principal, toolbox: &Toolbox) -> Result<Vec<ServerTools>> {
+/// One entry per server of the pack, in its order. Why a server is down, and what was left out of its list, is
+/// for whoever runs the agent.
+async fn group(
+    app: &App,
+    principal: &Principal,
+    toolbox: &Toolbox,
+    operator: bool,
+) -> Result<Vec<ServerTools>> {
     let pack = &toolbox.all.pack;
     let view = |spec: &ServerSpec, named: &NamedTool| ToolView {
         tool: named.tool.name.clone(),
@@ -544,16 +548,23 @@ async fn group(app: &App, principal: &Principal, toolbox: &Toolbox) -> Result<Ve
     };
     let views = credentials::views(app, principal, pack).await?;
     let servers = pack.servers.iter().zip(views);
-    Ok(servers
-        .map(|(server, connection)| ServerTools {
-            connection,
-            tools: toolbox
-                .iter()
-                .filter(|(spec, _)| spec.id == server.id)
-                .map(|(spec, tool)| view(spec, tool))
-                .collect(),
+    let servers = servers.map(|(server, mut connection)| {
+        let of_server = toolbox.iter().filter(|(spec, _)| spec.id == server.id);
+        let tools: Vec<_> = of_server.map(|(spec, tool)| view(spec, tool)).collect();
+        if !operator {
+            connection.redact_for_user(tools.len());
+        }
+        ServerTools {
+            server: connection.server,
+            kind: connection.kind,
+            state: connection.state,
+            tools,
+            dropped: connection.dropped,
+            missing: connection.missing,
+            unmatched: connection.unmatched,
             denied: None,
             unlisted: None,
-        })
-        .collect())
+        }
+    });
+    Ok(servers.collect())
 }

@@ -115,9 +115,11 @@ pub async fn claim(
     .await?;
     let row = sqlx::query!(
         r#"update runs r
-           set status = 'running', lease_owner = $2, lease_until = clock.at + make_interval(secs => $3),
+           set status = 'running', lease_owner = $2, lease_until = clock.until,
                fence = fence + 1, attempt = attempt + 1, started_at = coalesce(started_at, clock.at)
-           from (select statement_timestamp() as at) clock
+           from (
+               select statement_timestamp() as at, statement_timestamp() + make_interval(secs => $3) as until
+               offset 0) clock
            where r.tenant_id = $4 and id = (
                select id from runs
                where tenant_id = $4 and id = $1

@@ -35,7 +35,7 @@ pub async fn put(
            set claims = excluded.claims, locale = excluded.locale, claims_at = excluded.claims_at
            where users.claims_at <= excluded.claims_at
              and (users.claims::text <> excluded.claims::text or users.locale is distinct from excluded.locale
-                  or users.claims_at < excluded.claims_at - interval '5 minutes')
+                  or excluded.claims_at - users.claims_at > interval '5 minutes')
            returning claims::text as claims
          )
          select (select claims from old) as old, (select claims from put) as new",

@@ -509,7 +509,8 @@ fn requests_live_as_the_model_says() {
         max_shrink_time,
         ..Default::default()
     };
-    let usual = cases == CASES && config.rng_seed == RngSeed::Random;
+    let usual =
+        cases == CASES && [RngSeed::Random, RngSeed::Fixed(SEED)].contains(&config.rng_seed);
     if config.rng_seed == RngSeed::Random {
         config.rng_seed = RngSeed::Fixed(SEED);
     }

@@ -1,7 +1,7 @@
 //! What must hold whatever failed, read off three accounts of the same events: the bank's ledger, the database's
 //! rows, and what clients were told.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use chatelaine::domain::{
     approval::State,
@@ -20,8 +20,10 @@ pub struct Evidence {
     pub requests: BTreeMap<Uuid, Request>,
     /// What the bank executed, refusals of its own among it.
     pub ledger: Vec<Executed>,
-    /// Those that were not at an end in time.
-    pub open: Vec<Uuid>,
+    /// Hashes of the arguments of calls that have a line in the audit trail.
+    pub audited: HashSet<Hash>,
+    /// Requests and runs that were not at an end in time.
+    pub open: Vec<(Uuid, String)>,
     /// Between the end of the faults and the end of the last request.
     pub settled_after: time::Duration,
 }
@@ -50,7 +52,7 @@ impl Evidence {
         ledger: &[Entry],
         lives: Vec<Life>,
         calm: OffsetDateTime,
-        open: Vec<Uuid>,
+        open: Vec<(Uuid, String)>,
     ) -> Self {
         type Row = (Uuid, String, String, Vec<u8>, i32, Option<OffsetDateTime>);
         let rows: Vec<Row> = people
@@ -97,10 +99,17 @@ impl Evidence {
             what: format!("{} {}", entry.tool, entry.arguments),
             args_sha256: canonical::hash(&canonical::text(&entry.arguments).unwrap()),
         });
+        let audited: Vec<(Vec<u8>,)> = people
+            .rows("select args_sha256 from audit where action = 'tool.call' and args_sha256 is not null")
+            .await;
+        let audited = audited
+            .into_iter()
+            .map(|(hash,)| canonical::hash_of_row(hash).unwrap());
         let settled_after = (last - calm).max(time::Duration::ZERO);
         Self {
             requests,
             ledger: executed.collect(),
+            audited: audited.collect(),
             open,
             settled_after,
         }
@@ -119,6 +128,12 @@ impl Evidence {
             if !requests_of.contains_key(&executed.args_sha256) {
                 complaints.push(format!(
                     "executed with arguments that nobody asked for: {}",
+                    executed.what
+                ));
+            }
+            if !self.audited.contains(&executed.args_sha256) {
+                complaints.push(format!(
+                    "executed without a line in the audit trail: {}",
                     executed.what
                 ));
             }
@@ -147,12 +162,8 @@ impl Evidence {
                 .filter_map(|word| broken_promise(request, word))
                 .for_each(&mut complain);
         }
-        for id in &self.open {
-            let request = &self.requests[id];
-            complaints.push(format!(
-                "request {} ({id}): still open long after the faults",
-                request.code
-            ));
+        for (id, what) in &self.open {
+            complaints.push(format!("{what} ({id}): still open long after the faults"));
         }
         complaints
     }
@@ -274,6 +285,7 @@ mod tests {
         Evidence {
             requests: [(Uuid::nil(), request)].into(),
             ledger: executed.collect(),
+            audited: [[1; 32], [2; 32]].into(),
             open: Vec::new(),
             settled_after: time::Duration::ZERO,
         }
@@ -363,7 +375,15 @@ mod tests {
     #[test]
     fn what_does_not_end_is_found() {
         let mut open = evidence(State::Executing, 1, &[], 0);
-        open.open.push(Uuid::nil());
-        assert!(complaint(&open).contains("still open"));
+        open.open
+            .push((Uuid::nil(), "run of alice is queued".to_owned()));
+        assert!(complaint(&open).contains("run of alice is queued"));
+    }
+
+    #[test]
+    fn a_call_without_a_line_in_the_trail_is_found() {
+        let mut silent = evidence(State::Succeeded, 1, &[], 1);
+        silent.audited.clear();
+        assert!(complaint(&silent).contains("without a line in the audit trail: send_money"));
     }
 }

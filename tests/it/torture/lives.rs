@@ -9,7 +9,10 @@ use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::people::{CHIEFS, PATIENCE, People, Request, Who};
+use super::{
+    model::PLEASE,
+    people::{CHIEFS, PATIENCE, People, Request, Who},
+};
 
 /// A request that somebody made and saw waiting.
 pub struct Life {
@@ -47,8 +50,11 @@ pub enum Heard {
     Nonsense(String),
 }
 
-pub async fn live(people: &People, at: usize) -> Life {
-    people.begin().await;
+/// `None` when it did not begin before the time was up.
+pub async fn live(people: &People, at: usize) -> Option<Life> {
+    if !people.begin().await {
+        return None;
+    }
     let mut random = StdRng::seed_from_u64(people.seed.wrapping_mul(1_000_003) ^ at as u64);
     let clerk = Who::clerk_of(at);
     let (approval, args_sha256) = ask(people, clerk, &mut random).await;
@@ -75,11 +81,11 @@ pub async fn live(people: &People, at: usize) -> Life {
         }
     };
     let ((), words) = tokio::join!(run_out, words);
-    Life {
+    Some(Life {
         approval,
         args_sha256,
         words,
-    }
+    })
 }
 
 fn draw(clerk: Who, random: &mut StdRng) -> Word {
@@ -115,7 +121,13 @@ async fn ask(people: &People, clerk: Who, random: &mut StdRng) -> (Uuid, canonic
             "/v1/conversations/{}/messages",
             opened["id"].as_str().unwrap()
         );
-        let text = json!({ "text": format!("/call bank {tool} {arguments}") });
+        // Some ask the model for the call.
+        let command = if random.random_bool(0.3) {
+            PLEASE
+        } else {
+            "/call bank "
+        };
+        let text = json!({ "text": format!("{command}{tool} {arguments}") });
         let said = people
             .try_once(clerk, random, &Request::post(&messages, &text))
             .await;
@@ -187,8 +199,15 @@ async fn seen(
         if let Some(note) = parts().find(|part| part["type"] == "approval") {
             return Some(note.clone());
         }
-        // A replica that has just started does not know the bank yet; one that was killed asks nothing again.
-        if parts().any(|part| part["type"] == "tool_result") {
+        // A replica that has just started does not know the bank yet; one that was killed asks nothing again. A model
+        // that fails ends the run with a text.
+        let said = page["items"].as_array().unwrap().iter().any(|message| {
+            message["role"] != "user"
+                && message["parts"].as_array().unwrap().iter().any(|part| {
+                    ["tool_result", "text", "notice"].contains(&part["type"].as_str().unwrap())
+                })
+        });
+        if said {
             return None;
         }
     }

@@ -2,6 +2,7 @@
 //! eyes, which see every row.
 
 use std::{
+    io::{IsTerminal, Write},
     path::Path,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
     time::Duration,
@@ -19,7 +20,10 @@ use time::OffsetDateTime;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use super::processes::{Addresses, Database};
+use super::{
+    Amount,
+    processes::{Addresses, Database},
+};
 use crate::support::client::Client;
 
 const CLERKS: usize = 8;
@@ -114,14 +118,19 @@ impl People {
         self.tickets.add_permits(requests);
     }
 
-    /// Waits for a place and takes it.
-    pub async fn begin(&self) {
-        self.tickets
-            .acquire()
-            .await
-            .expect("it is never closed")
-            .forget();
+    /// Lets no further request begin.
+    pub fn admit_no_more(&self) {
+        self.tickets.close();
+    }
+
+    /// Waits for a place and takes it; `false` when there will be none.
+    pub async fn begin(&self) -> bool {
+        let Ok(ticket) = self.tickets.acquire().await else {
+            return false;
+        };
+        ticket.forget();
         self.begun.send_modify(|begun| *begun += 1);
+        true
     }
 
     pub async fn until_begun(&self, requests: usize) {
@@ -139,6 +148,16 @@ impl People {
     /// A number that no other request has.
     pub fn number(&self) -> usize {
         self.asked.fetch_add(1, Relaxed)
+    }
+
+    /// Writes how far it is, where somebody waits for it and no bar moves.
+    pub fn report(&self, amount: &Amount) {
+        let (begun, struck) = self.progress();
+        if amount.told && !std::io::stderr().is_terminal() {
+            let line = format!("{begun} of {} requests, {struck} faults\n", amount.requests);
+            // Nobody is left to read it when this fails.
+            let _ = std::io::stderr().write_all(line.as_bytes());
+        }
     }
 
     /// How many requests have begun, and how many faults are over.
@@ -238,12 +257,16 @@ impl People {
         .await
     }
 
-    /// Waits until every request has come to its end, or time is up; those that have not.
-    pub async fn until_nothing_is_open(&self, within: Duration) -> Vec<Uuid> {
+    /// Waits until every request and every run has come to its end, or time is up; those that have not.
+    pub async fn until_nothing_is_open(&self, within: Duration) -> Vec<(Uuid, String)> {
         let deadline = clock::instant() + within;
-        let sql = "select id from approvals where state in ('pending', 'approved', 'executing')";
+        let sql = "select id, 'request ' || code || ' is ' || state from approvals
+                   where state in ('pending', 'approved', 'executing')
+                   union all
+                   select id, 'run of ' || user_id || ' is ' || status from runs
+                   where status in ('queued', 'running')";
         loop {
-            let open: Vec<Uuid> = self.rows(sql).await.into_iter().map(|(id,)| id).collect();
+            let open: Vec<(Uuid, String)> = self.rows(sql).await;
             if open.is_empty() || clock::instant() > deadline {
                 return open;
             }

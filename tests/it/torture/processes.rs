@@ -17,6 +17,8 @@ use futures_util::future::join_all;
 use rand::{RngExt, rngs::StdRng};
 use sqlx::postgres::PgConnectOptions;
 
+use super::database_link::DatabaseLink;
+
 /// Replicas take each other for dead after this time.
 pub const LEASE: Duration = Duration::from_secs(2);
 /// For a process to start or to end, on a machine that is busy with the other tests.
@@ -72,6 +74,10 @@ impl Database {
             .unwrap();
     }
 
+    pub async fn link(&self) -> DatabaseLink {
+        DatabaseLink::start(&self.url).await
+    }
+
     pub async fn open(&self) -> Db {
         Db::connect(&self.url, 2).await.unwrap()
     }
@@ -90,13 +96,14 @@ impl Database {
 const PACK: &str = r#"
 metadata: { id: bank, displayName: Bank, description: Money, defaultLanguage: en }
 languages: { en: {} }
-llm: { provider: none }
+llm: { provider: openai, model: scripted, baseUrl: "MODEL_URL", apiKey: model-key }
 flows: { authentication: { required: true, rolesAttribute: roles } }
 mcp:
   servers:
     - name: bank
       transport: streamable-http
       url: "BANK_URL"
+      timeouts: { requestSeconds: 5 }
       toolAccess:
         default: none
         roles: { clerk: [create_invoice, send_money] }
@@ -106,10 +113,14 @@ mcp:
 "#;
 
 /// Writes the pack of the replicas.
-pub fn furnish(folder: &Path, bank: &str) {
+pub fn write_pack(folder: &Path, bank: &str, model: &str) {
     let pack = folder.join("packs/bank");
     fs::create_dir_all(&pack).unwrap();
-    fs::write(pack.join("agent-pack.yaml"), PACK.replace("BANK_URL", bank)).unwrap();
+    fs::write(
+        pack.join("agent-pack.yaml"),
+        PACK.replace("BANK_URL", bank).replace("MODEL_URL", model),
+    )
+    .unwrap();
 }
 
 /// Where the replicas listen: what a load balancer knows, dead and frozen ones included.
@@ -130,7 +141,7 @@ impl Addresses {
 /// The replicas.
 pub struct Fleet {
     folder: PathBuf,
-    database: Secret,
+    pub database: DatabaseLink,
     addresses: Addresses,
     replicas: Vec<Replica>,
     started: usize,
@@ -143,7 +154,7 @@ impl Fleet {
         addresses: &Addresses,
         replicas: usize,
     ) -> Self {
-        let (folder, database) = (folder.to_owned(), database.url.clone());
+        let (folder, database) = (folder.to_owned(), database.link().await);
         let mut fleet = Self {
             folder,
             database,
@@ -203,7 +214,7 @@ impl Fleet {
             .env_clear()
             .envs([
                 ("CHATELAINE_LISTEN", "127.0.0.1:0"),
-                ("DATABASE_URL", self.database.expose()),
+                ("DATABASE_URL", self.database.url.expose()),
                 ("CHATELAINE_DATABASE_CONNECTIONS", "12"),
                 ("MCP_CONFIG_ENCRYPTION_KEY", &"5e".repeat(32)),
                 ("CHATELAINE_EGRESS_ALLOW", "127.0.0.1"),

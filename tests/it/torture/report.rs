@@ -48,7 +48,10 @@ pub struct Report {
     requests: usize,
     states: BTreeMap<&'static str, usize>,
     executed: usize,
-    faults: [usize; 3],
+    replicas: usize,
+    faults: [usize; 5],
+    /// What became of the calls on their way to the bank.
+    pub calls: String,
     acknowledged: BTreeMap<&'static str, usize>,
     refused: usize,
     unanswered: usize,
@@ -83,18 +86,24 @@ impl Report {
                 _ => refused += 1,
             }
         }
-        let count = |wanted| faults.iter().filter(|fault| **fault == wanted).count();
+        let struck = &faults[..people.progress().1];
+        let count = |wanted| struck.iter().filter(|fault| **fault == wanted).count();
         Self {
             seed: amount.seed,
             took,
             requests: evidence.requests.len(),
             states,
             executed: evidence.ledger.len(),
+            replicas: amount.replicas,
             faults: [
-                count(Fault::Kill),
-                count(Fault::Freeze),
-                count(Fault::Crash),
-            ],
+                Fault::Kill,
+                Fault::Freeze,
+                Fault::Crash,
+                Fault::Cut,
+                Fault::Stall,
+            ]
+            .map(count),
+            calls: String::new(),
             acknowledged,
             refused,
             unanswered: people.unanswered(),
@@ -112,17 +121,20 @@ impl fmt::Display for Report {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        let [kills, freezes, crashes] = self.faults;
+        let [kills, freezes, crashes, cuts, stalls] = self.faults;
         writeln!(
             f,
-            "\ntorture: seed {}, {:.0} s",
+            "\ntorture: seed {}, {} replicas, {:.0} s",
             self.seed,
+            self.replicas,
             self.took.as_secs_f64()
         )?;
         writeln!(
             f,
-            "  faults        {kills} kills, {freezes} freezes past the lease, {crashes} crashes of Postgres"
+            "  faults        {kills} kills, {freezes} freezes past the lease, {crashes} crashes of Postgres, \
+             {cuts} cuts of all its connections, {stalls} stalls"
         )?;
+        writeln!(f, "  bank          {}", self.calls)?;
         writeln!(
             f,
             "  requests      {}: {}",
