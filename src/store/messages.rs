@@ -205,6 +205,30 @@ pub async fn append_run_event(
     Ok((event, row.next.map(RunId)))
 }
 
+/// At most `limit` messages after a number, whichever branch they are on; the oldest first.
+pub async fn list_all_branches(
+    tx: &mut Tx,
+    conversation: ConversationId,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Message>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select id, branch, seq, role, parts as "parts: Json<Vec<Part>>", run_id, created_at
+           from messages where tenant_id = $1 and conversation_id = $2 and seq > $3
+           order by seq limit $4"#,
+        tx.tenant()?.0,
+        conversation.0,
+        after,
+        limit,
+    )
+    .fetch_all(tx.conn())
+    .await?;
+    rows.into_iter()
+        .map(|row| row.message(conversation))
+        .collect()
+}
+
 /// At most `limit` messages of a branch, absent: the active one: those after a number, the oldest first, or those before
 /// one, the newest first.
 pub async fn list(

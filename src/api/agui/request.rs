@@ -139,6 +139,7 @@ impl RunInput {
             agent,
             chat: Some(self.chat()),
             transcript,
+            images: Vec::new(),
             key: Some(key.unwrap_or_else(|| self.key())),
             place: QuestionPlace::Transcript,
             is_resumable: true,

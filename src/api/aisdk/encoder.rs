@@ -190,7 +190,11 @@ fn data_part(part: &Part) -> Option<UiChunk> {
         Part::Notice { .. } => (UiChunk::DataNotice, None),
         Part::CallOutcome(outcome) => (UiChunk::DataCallOutcome, Some(outcome.call_id.clone())),
         Part::AgentCallback(_) => (UiChunk::DataAgentCallback, None),
-        Part::Text { .. } | Part::ToolCall(_) | Part::ToolResult(_) | Part::ServerPrompt(_) => {
+        Part::Text { .. }
+        | Part::Attachment(_)
+        | Part::ToolCall(_)
+        | Part::ToolResult(_)
+        | Part::ServerPrompt(_) => {
             return None;
         }
     };

@@ -66,6 +66,7 @@ impl UiChatRequest {
             agent,
             chat: Some(chat),
             transcript,
+            images: Vec::new(),
             key,
             place,
             is_resumable: true,

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::wire::{ResponseObject, response_id, text_format};
 use crate::domain::{
-    ids::{ConversationId, RunId},
+    ids::{AgentId, ConversationId, RunId},
     response::ResponseSettings,
     run::{Run, RunKind, RunStatus, Usage},
 };
@@ -25,6 +25,7 @@ impl AnswerInfo {
             id: RunId(Uuid::now_v7()),
             kind: RunKind::Turn,
             conversation_id: ConversationId(Uuid::nil()),
+            agent: AgentId(model.into()),
             status: RunStatus::Running,
             error: None,
             steps: 0,

@@ -146,6 +146,7 @@ impl NewResponse {
             agent: self.model.clone(),
             chat: caller.conversation_key.clone(),
             transcript: input.transcript,
+            images: Vec::new(),
             key,
             place,
             is_resumable: false,

@@ -11,7 +11,6 @@ use crate::{
         audit::{Fact, Filter},
         error::{Error, Result},
         ids::{ApprovalId, ConversationId, TenantId, UserId},
-        message::MessageRange,
         run::Conversation,
     },
     store::{self, Db, Tx, approvals::ApprovalOwner, conversations::listing::ListFilter},
@@ -209,7 +208,7 @@ impl Export<'_> {
         loop {
             let mut tx = self.tx().await?;
             let page =
-                store::messages::list(&mut tx, of.id, MessageRange::After(after), PAGE).await?;
+                store::messages::list_all_branches(&mut tx, of.id, after, PAGE).await?;
             drop(tx);
             for message in &page {
                 self.item(message).await?;
