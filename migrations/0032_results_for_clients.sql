@@ -2,13 +2,14 @@
 -- makes the same call again and is given what came of it.
 create table approval_results (
   tenant_id uuid not null,
-  approval_id uuid not null,
+  -- of the approval
+  id uuid not null,
   -- what the server answered, or the program in its place; absent until then, and when nothing was sent
   result text,
   -- when the client was first told how the request ended
   collected_at timestamptz,
-  primary key (tenant_id, approval_id),
-  foreign key (tenant_id, approval_id) references approvals (tenant_id, id) on delete cascade
+  primary key (tenant_id, id),
+  foreign key (tenant_id, id) references approvals (tenant_id, id) on delete cascade
 );
 alter table approval_results enable row level security;
 alter table approval_results force row level security;

@@ -42,8 +42,8 @@ mod server;
 mod sign_in;
 mod skills;
 mod sockets;
-mod user_data;
 mod turn;
+mod user_data;
 mod web;
 
 use std::sync::Arc;

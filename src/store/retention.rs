@@ -242,7 +242,7 @@ pub async fn purge_arguments(tx: &mut Tx, cutoff: OffsetDateTime) -> Result<Batc
     );
     let ids = ids.fetch_all(tx.conn()).await?;
     sqlx::query!(
-        "update approval_results set result = null where tenant_id = $1 and approval_id = any($2)",
+        "update approval_results set result = null where tenant_id = $1 and id = any($2)",
         tx.tenant()?.0,
         &ids,
     )

@@ -58,7 +58,7 @@ pub async fn delete(tx: &mut Tx, user: &UserId) -> Result<bool> {
     .await?;
     sqlx::query!(
         "update approval_results set result = null
-         where tenant_id = $1 and approval_id in (select id from approvals where tenant_id = $1 and requester = $2)",
+         where tenant_id = $1 and id in (select id from approvals where tenant_id = $1 and requester = $2)",
         tenant,
         user.as_str(),
     )

@@ -79,7 +79,7 @@ const ROWS: &[(&str, &str)] = &[
         "approval_votes",
         "insert into approval_votes (tenant_id, id, approval_id, approver, choice) values ($1, $1, $1, $2, 'approve')",
     ),
-    ("approval_results", "insert into approval_results (tenant_id, approval_id, result) values ($1, $1, $2)"),
+    ("approval_results", "insert into approval_results (tenant_id, id, result) values ($1, $1, $2)"),
     ("users", "insert into users (tenant_id, id, user_id, claims, claims_at) values ($1, $1, $2, '{}', now())"),
     (
         "flows",

@@ -19,7 +19,7 @@ use crate::{
 pub async fn await_result(tx: &mut Tx, id: ApprovalId, age: Duration) -> Result<()> {
     sqlx::query!(
         "delete from approval_results r using approvals a
-         where r.tenant_id = $1 and a.tenant_id = $1 and a.id = r.approval_id
+         where r.tenant_id = $1 and a.tenant_id = $1 and a.id = r.id
            and a.finished_at < statement_timestamp() - make_interval(secs => $2)",
         tx.tenant()?.0,
         age.as_secs_f64(),
@@ -27,7 +27,7 @@ pub async fn await_result(tx: &mut Tx, id: ApprovalId, age: Duration) -> Result<
     .execute(tx.conn())
     .await?;
     sqlx::query!(
-        "insert into approval_results (tenant_id, approval_id) values ($1, $2) on conflict do nothing",
+        "insert into approval_results (tenant_id, id) values ($1, $2) on conflict do nothing",
         tx.tenant()?.0,
         id.0,
     )
@@ -39,7 +39,7 @@ pub async fn await_result(tx: &mut Tx, id: ApprovalId, age: Duration) -> Result<
 /// Keeps what the server answered, if a client will ask for it.
 pub async fn keep_result(tx: &mut Tx, id: ApprovalId, result: &str) -> Result<()> {
     sqlx::query!(
-        "update approval_results set result = $3 where tenant_id = $1 and approval_id = $2",
+        "update approval_results set result = $3 where tenant_id = $1 and id = $2",
         tx.tenant()?.0,
         id.0,
         result,
@@ -52,7 +52,7 @@ pub async fn keep_result(tx: &mut Tx, id: ApprovalId, result: &str) -> Result<()
 /// What was kept of a request of a client; the outer `None` for any other request.
 pub async fn result(tx: &mut Tx, id: ApprovalId) -> Result<Option<Option<String>>> {
     let found = sqlx::query_scalar!(
-        "select result from approval_results where tenant_id = $1 and approval_id = $2",
+        "select result from approval_results where tenant_id = $1 and id = $2",
         tx.tenant()?.0,
         id.0,
     )
@@ -65,7 +65,7 @@ pub async fn result(tx: &mut Tx, id: ApprovalId) -> Result<Option<Option<String>
 pub async fn collect(tx: &mut Tx, id: ApprovalId) -> Result<()> {
     sqlx::query!(
         "update approval_results set collected_at = statement_timestamp()
-         where tenant_id = $1 and approval_id = $2 and collected_at is null",
+         where tenant_id = $1 and id = $2 and collected_at is null",
         tx.tenant()?.0,
         id.0,
     )
@@ -84,7 +84,7 @@ pub async fn find_uncollected(
 ) -> Result<Option<Approval>> {
     let row = rows!(
         "select",
-        "from approvals a join approval_results r on r.tenant_id = a.tenant_id and r.approval_id = a.id
+        "from approvals a join approval_results r on r.tenant_id = a.tenant_id and r.id = a.id
          where a.tenant_id = $1 and a.requester = $2 and a.agent = $3 and a.server = $4 and a.tool = $5
            and a.args_sha256 = $6 and a.conversation_id is null
            and a.finished_at > statement_timestamp() - make_interval(secs => $7)

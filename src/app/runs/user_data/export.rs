@@ -207,8 +207,7 @@ impl Export<'_> {
         let mut after = 0;
         loop {
             let mut tx = self.tx().await?;
-            let page =
-                store::messages::list_all_branches(&mut tx, of.id, after, PAGE).await?;
+            let page = store::messages::list_all_branches(&mut tx, of.id, after, PAGE).await?;
             drop(tx);
             for message in &page {
                 self.item(message).await?;
