@@ -200,7 +200,6 @@ fn administration() -> OpenApiRouter<ApiState> {
         .routes(routes!(admin::webhooks::test))
         .routes(routes!(admin::webhooks::deliveries))
         .routes(routes!(admin::access::matrix))
-        .routes(routes!(admin::access::tools))
         .routes(routes!(admin::users::list))
         .routes(routes!(admin::users::get, user_data::delete))
         .routes(routes!(user_data::export))

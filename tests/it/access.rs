@@ -491,12 +491,6 @@ fn table() -> Vec<Row> {
         ),
         (
             get(),
-            "/v1/admin/users/{user}/agents/{agent}/tools",
-            none,
-            [401, 403, 403, 403, 403, 404, 403],
-        ),
-        (
-            get(),
             "/v1/admin/users",
             none,
             [401, 403, 403, 403, 403, 200, 403],

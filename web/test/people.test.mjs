@@ -183,6 +183,44 @@ test('a conversation is renamed, pinned, found by its words, put away and brough
   await list.getByText('Nothing is archived.').waitFor();
 });
 
+test('a message is edited and asked again, and each version can be seen', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  await ask(fred, 'show a table');
+  await fred.getByText('savings').waitFor();
+  await fred.getByRole('button', { name: 'Stop' }).waitFor({ state: 'detached' });
+  await fred.locator('.message.user').hover();
+  await fred.getByRole('button', { name: 'Edit' }).click();
+  await fred.getByRole('textbox', { name: 'Edit' }).fill('what is the rate?');
+  await check(fred, 'edit');
+  await fred.getByRole('button', { name: 'Send' }).first().click();
+  await fred.getByText('One euro is').waitFor();
+  assert.equal(await fred.getByText('savings').count(), 0);
+  assert.equal(await fred.locator('.message.user').count(), 1);
+  await fred.getByRole('button', { name: 'Ask again' }).click();
+  await fred.getByText('3 / 3').waitFor();
+  await fred.getByText('One euro is').waitFor();
+  await check(fred, 'versions');
+  await fred.getByRole('button', { name: 'Earlier version' }).click();
+  await fred.getByText('2 / 3').waitFor();
+  await fred.getByRole('button', { name: 'Earlier version' }).click();
+  await fred.getByText('savings').waitFor();
+  await fred.reload();
+  await fred.getByText('savings').waitFor();
+});
+
+test('an image goes with a message, and stands in it after a reload', async () => {
+  const fred = await stage.signIn('Fred, finance');
+  await ask(fred, '');
+  const png = Buffer.from('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==', 'base64');
+  await fred.locator('input[type=file]').setInputFiles({ name: 'dot.png', mimeType: 'image/png', buffer: png });
+  await fred.getByRole('button', { name: 'Remove dot.png' }).waitFor();
+  await check(fred, 'attachment');
+  await say(fred, 'what is this?');
+  await fred.locator('.message.user').getByRole('img', { name: 'dot.png' }).waitFor();
+  await fred.reload();
+  await fred.locator('.message.user').getByRole('img', { name: 'dot.png' }).waitFor();
+});
+
 test('the outcome of a request is a notice in another conversation', async () => {
   const fred = await stage.signIn('Fred, finance');
   await ask(fred, 'please pay acme');

@@ -60,28 +60,3 @@ async fn the_matrix_names_who_approves() {
         &json!({ "decision": "approve", "approvers": ["cfo"] })
     );
 }
-
-#[tokio::test]
-async fn an_admin_sees_why_a_user_cannot_use_a_tool() {
-    let world = World::start().await;
-    world.tools_ready().await;
-    let (admin, erin) = (world.admin().await, world.user("erin", &["employee"]).await);
-    let path = "/v1/admin/users/erin/agents/bank/tools";
-    admin.get(path).await.expect(404);
-    erin.get("/v1/me").await.expect(200);
-    let seen = admin.get(path).await.expect(200);
-    let bank = &seen["items"][0];
-    let tools: Vec<&str> = bank["tools"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|tool| tool["tool"].as_str().unwrap())
-        .collect();
-    assert!(tools.contains(&"get_balances") && !tools.contains(&"send_money"));
-    let denied = bank["denied"].as_array().unwrap();
-    let sending = denied.iter().find(|one| one["tool"] == "send_money");
-    assert_eq!(sending.unwrap()["reason"], "role_lacks_tool");
-    erin.get(path).await.expect(403);
-    let unknown = "/v1/admin/users/erin/agents/nothing/tools";
-    admin.get(unknown).await.expect(404);
-}

@@ -1,10 +1,14 @@
-import { Check, Copy, Wrench } from 'lucide-react';
+import { Wrench } from 'lucide-react';
 import { memo, useState } from 'react';
 import { State } from '../approvals/ApprovalCard';
 import { Markdown } from '../parts/Markdown';
 import { withoutMark } from '../parts/Outcomes';
 import { TextOrValues } from '../parts/parts';
 import { useTexts } from '../texts/texts';
+import { Actions, type Changes, textOf } from './Actions';
+import { AttachmentView } from './AttachmentView';
+import type { Versions } from './branches';
+import { EditMessage } from './EditMessage';
 import type { Message, Part } from './thread';
 import { type Result, ToolCard } from './ToolCard';
 
@@ -13,39 +17,34 @@ interface Around {
   /** Requests that stand in a card of their call already. */
   shownApprovals: Set<string>;
   progress: Record<string, string>;
+  /** By the id of a message: its versions. */
+  versions: Map<string, Versions>;
+  /** The newest answer, and the message of the user that it answers. */
+  newest: { answer: string; asked: Message } | undefined;
+  changes: Changes;
 }
 
 /** One message. Results stand in the cards of their calls. */
 export const MessageView = memo(function MessageView({ message, around }: { message: Message; around: Around }) {
   const { say } = useTexts();
+  const [isEditing, setIsEditing] = useState(false);
   if (message.role === 'tool') return null;
   const parts = message.parts.filter((part) => isShown(part, around));
   if (parts.length === 0) return null;
+  if (isEditing)
+    return <EditMessage text={textOf(message)} onEnd={(text) => { setIsEditing(false); if (text) around.changes.onReplace(message, text); }} />;
   return (
     <article className={`message ${message.role}`} aria-label={say(`role.${message.role}`)}>
       <div className={message.role === 'user' ? 'bubble' : 'parts'}>
         {parts.map((part, at) => <PartView key={at} part={part} message={message} around={around} />)}
       </div>
-      <Actions message={message} />
+      <Actions
+        message={message} versions={around.versions.get(message.id)} changes={around.changes} onEdit={() => setIsEditing(true)}
+        asked={around.newest?.answer === message.id ? around.newest.asked : undefined}
+      />
     </article>
   );
 });
-
-/** What can be done with one message. */
-function Actions({ message }: { message: Message }) {
-  const { say } = useTexts();
-  const [isCopied, setIsCopied] = useState(false);
-  const text = message.parts.flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n\n');
-  if (!text || message.role === 'system') return null;
-  const copy = () => void navigator.clipboard.writeText(text).then(() => setIsCopied(true), () => {});
-  return (
-    <div className="actions">
-      <button type="button" className="quiet icon" aria-label={say(isCopied ? 'copied' : 'copy')} title={say('copy')} onClick={copy}>
-        {isCopied ? <Check size={16} /> : <Copy size={16} />}
-      </button>
-    </div>
-  );
-}
 
 /** A call shows that its request waits; the outcome is told where it happens, too. */
 function isShown(part: Part, { shownApprovals }: Around): boolean {
@@ -84,6 +83,8 @@ function PartView({ part, message, around }: { part: Part; message: Message; aro
       return <details className="notice"><summary>{say('server.prompt', { prompt: part.prompt, server: part.server })}</summary><pre className="plain">{part.text}</pre></details>;
     case 'agent_callback':
       return <details className="notice"><summary>{say('callback', { agent: part.agent })} {part.status}</summary><Markdown text={part.text} /></details>;
+    case 'attachment':
+      return <AttachmentView conversation={message.conversation_id} attachment={part} />;
     case 'tool_result':
       return null;
   }

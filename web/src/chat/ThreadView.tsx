@@ -1,11 +1,14 @@
 import { useEffect, useMemo, useRef, useState } from 'react';
 import { Markdown } from '../parts/Markdown';
-import { Empty, Loading } from '../parts/parts';
+import { Empty, Failure, Loading } from '../parts/parts';
+import { useAction } from '../parts/useLoad';
 import { useTexts } from '../texts/texts';
+import type { Changes } from './Actions';
+import { type Branch, versionsOf } from './branches';
 import { Composer } from './Composer';
 import { type Around, MessageView } from './MessageView';
 import { Question } from './Question';
-import { openQuestion, type Thread } from './thread';
+import { type Message, openQuestion, type Thread } from './thread';
 import { useConversation } from './useConversation';
 
 export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
@@ -13,7 +16,12 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
   const open = useConversation(id, onSaid);
   const { thread, state, isLoaded } = open;
   const scrolls = useStickToEnd();
-  const around = useAround(thread);
+  const change = useAction();
+  const around = useAround(thread, open.branches, {
+    onReplace: (message, text) => void change.run(() => open.say({ replaces: message.id, ...(text && { text }) })),
+    onBranch: (branch) => void change.run(() => open.showBranch(branch)),
+    mayChange: Object.keys(thread.active).length === 0,
+  });
   const runs = Object.values(thread.active);
   const question = openQuestion(thread.messages);
   if (open.isGone) return <Empty>{say('chat.gone')}</Empty>;
@@ -33,6 +41,7 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
             <article className="message assistant" key={at} aria-busy="true" aria-label={say('role.assistant')}><Markdown text={run.draft} /></article>
           ))}
           {runs.some((run) => !run.draft) && <p className="working"><span className="dots" aria-hidden="true" />{say('chat.working')}</p>}
+          <Failure error={change.error} />
           {untold(thread).map(([run, error]) => <p className="failure" role="alert" key={run}>{error}</p>)}
         </div>
       </div>
@@ -40,7 +49,7 @@ export function ThreadView({ id, onSaid }: { id: string; onSaid: () => void }) {
       <div className="column">
         {question && (question.type === 'choices' || question.type === 'prompt') && <Question key={question.text} part={question} onSay={send} />}
         {question?.type !== 'prompt' && (
-          <Composer id={id} isRunning={runs.length > 0} onSend={(text) => send({ text })} onStop={open.stop} />
+          <Composer id={id} isRunning={runs.length > 0} onSend={(text, attachments) => send({ ...(text && { text }), ...(attachments.length > 0 && { attachments }) })} onStop={open.stop} />
         )}
       </div>
     </>
@@ -54,7 +63,7 @@ function untold({ messages, failures }: Thread): [string, string][] {
 }
 
 /** What a message needs to know of the others. */
-function useAround(thread: Thread): Around {
+function useAround(thread: Thread, branches: Branch[], changes: Changes): Around {
   const progress = useMemo(() => Object.assign({}, ...Object.values(thread.active).map((run) => run.progress)) as Record<string, string>, [thread.active]);
   const known = useMemo(() => {
     const [results, shownApprovals]: [Around['results'], Around['shownApprovals']] = [new Map(), new Set()];
@@ -67,7 +76,25 @@ function useAround(thread: Thread): Around {
     return { results, shownApprovals };
   }, [thread.messages]);
   const said = JSON.stringify(progress);
-  return useMemo(() => ({ ...known, progress: JSON.parse(said) as Record<string, string> }), [known, said]);
+  const versions = useMemo(() => versionsOf(thread.messages, branches), [thread.messages, branches]);
+  const newest = useMemo(() => newestAnswer(thread.messages), [thread.messages]);
+  const latest = useRef(changes);
+  latest.current = changes;
+  const { mayChange } = changes;
+  return useMemo(() => ({
+    ...known, versions, newest, progress: JSON.parse(said) as Record<string, string>,
+    changes: {
+      mayChange,
+      onReplace: (message: Message, text?: string) => latest.current.onReplace(message, text),
+      onBranch: (branch: number) => latest.current.onBranch(branch),
+    },
+  }), [known, versions, newest, said, mayChange]);
+}
+
+function newestAnswer(messages: Message[]): Around['newest'] {
+  const answer = messages.findLast((message) => message.role === 'assistant');
+  const asked = messages.findLast((message) => message.role === 'user');
+  return answer && asked && answer.seq > asked.seq ? { answer: answer.id, asked } : undefined;
 }
 
 /** Keeps the end in view, unless the reader has gone up. */

@@ -16,16 +16,19 @@ export interface ActiveRun {
 }
 
 export interface Thread {
+  /** The branch that is shown. Its messages are these, and those of the branches that it began in. */
+  branch: number;
   messages: Message[];
   active: Record<string, ActiveRun>;
   failures: Record<string, string>;
   ended: string[];
 }
 
-export const EMPTY: Thread = { messages: [], active: {}, failures: {}, ended: [] };
+export const EMPTY: Thread = { branch: 0, messages: [], active: {}, failures: {}, ended: [] };
 
 export type Change =
   | { type: 'messages'; messages: Message[] }
+  | { type: 'branch'; branch: number; messages: Message[] }
   | { type: 'run'; id: string; status: Schemas['RunStatus']; error?: string | null | undefined; isPartial: boolean }
   | { type: 'event'; event: StreamEvent }
   | { type: 'interrupted' };
@@ -34,6 +37,9 @@ export function change(thread: Thread, step: Change): Thread {
   switch (step.type) {
     case 'messages':
       return { ...thread, messages: merge(thread.messages, step.messages) };
+    case 'branch':
+      // Of the same branch, some may have come in the meantime.
+      return { ...thread, branch: step.branch, messages: merge(step.branch === thread.branch ? thread.messages : [], step.messages) };
     case 'run':
       return changeRun(thread, step);
     case 'interrupted':
@@ -74,6 +80,7 @@ function changeByEvent(thread: Thread, { name, data }: StreamEvent): Thread {
   switch (name) {
     case 'message': {
       const message = data as Message;
+      if (message.branch !== thread.branch) return thread;
       const added = { ...thread, messages: merge(thread.messages, [message]) };
       if (!message.run_id || message.role === 'user' || message.role === 'system') return added;
       return updateRun(added, message.run_id, (run) => ({ ...run, draft: '', isPartial: false }));

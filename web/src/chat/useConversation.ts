@@ -1,9 +1,10 @@
 import { useCallback, useEffect, useReducer, useRef, useState } from 'react';
 import { api, newKey, read, Refused, type Schemas } from '../api/client';
 import { listen, type StreamState } from '../api/stream';
-import { change, EMPTY, type Message, type Thread } from './thread';
+import type { Branch } from './branches';
+import { type Change, change, EMPTY, type Message, type Thread } from './thread';
 
-export type Said = { text: string } | { menu: string } | { answer: { field: string; value: string } };
+export type Said = { text?: string; attachments?: string[]; replaces?: string } | { menu: string } | { answer: { field: string; value: string } };
 
 export interface OpenConversation {
   thread: Thread;
@@ -13,6 +14,8 @@ export interface OpenConversation {
   isGone: boolean;
   say: (said: Said) => Promise<void>;
   stop: () => Promise<void>;
+  branches: Branch[];
+  showBranch: (branch: number) => Promise<void>;
 }
 
 /** Follows one conversation. The component is mounted anew for another one. `onTitle`: the model has made a title. */
@@ -22,6 +25,8 @@ export function useConversation(id: string, onTitle: () => void): OpenConversati
   const [state, setState] = useState<StreamState>('connecting');
   const [isLoaded, setIsLoaded] = useState(false);
   const [isGone, setIsGone] = useState(false);
+  const shownBranch = useLatest(thread.branch);
+  const { branches, keep, reload, showBranch } = useBranches(id, dispatch);
   const opened = useRef<PromiseWithResolvers<void>>(undefined);
   const titled = useLatest(onTitle);
 
@@ -43,14 +48,17 @@ export function useConversation(id: string, onTitle: () => void): OpenConversati
       close = listen(`/v1/conversations/${id}/events`, {
         onEvent: (event) => {
           if (event.name === 'title') titled.current();
+          // Another tab goes on in another branch.
+          if (event.name === 'message' && (event.data as Message).branch !== shownBranch.current) void reload().catch(() => {});
           dispatch({ type: 'event', event });
         },
         onState,
         onGone: () => setIsGone(true),
       }, String(found.last_event));
-      const messages = await persist(() => allMessages(id), () => isCurrent);
-      if (!messages || !isCurrent) return;
-      dispatch({ type: 'messages', messages });
+      const shown = await persist(() => loadShown(id), () => isCurrent);
+      if (!shown || !isCurrent) return;
+      const { messages } = shown;
+      keep(shown);
       setIsLoaded(true);
       const last = messages.findLast((message) => message.run_id)?.run_id;
       const run = last && (await read(api.GET('/v1/runs/{id}', { params: { path: { id: last } } })).catch(() => null));
@@ -61,30 +69,50 @@ export function useConversation(id: string, onTitle: () => void): OpenConversati
       isCurrent = false;
       close();
     };
-  }, [id]);
+  }, [id, keep, reload, shownBranch, titled]);
 
   const say = useCallback(async (said: Said) => {
     // A piece of the answer is sent only to those who listen already.
     await Promise.race([opened.current?.promise, new Promise((resolve) => setTimeout(resolve, 5000))]);
-    const key = newKey();
-    const post = () => read(api.POST('/v1/conversations/{id}/messages', {
-      params: { path: { id } }, headers: { 'Idempotency-Key': key }, body: said as Schemas['NewMessage'],
-    }));
-    const { message, run } = await post().catch((error: unknown) => {
-      if (error instanceof Refused) throw error;
-      // The answer got lost, perhaps not the request: the key makes a second one harmless.
-      return new Promise((resolve) => setTimeout(resolve, 1000)).then(post);
-    });
-    dispatch({ type: 'messages', messages: [message] });
+    const { message, run } = await postOnce(id, said);
+    if (message.branch === shownBranch.current) dispatch({ type: 'messages', messages: [message] });
+    else await reload();
     dispatch({ type: 'run', id: run.id, status: run.status, error: run.error, isPartial: false });
-  }, [id]);
+  }, [id, reload, shownBranch]);
 
   const running = Object.keys(thread.active);
   const stop = useCallback(async () => {
     await Promise.all(running.map((run) => read(api.POST('/v1/runs/{id}/cancel', { params: { path: { id: run } } }))));
   }, [running.join()]);
 
-  return { thread, conversation, state, isLoaded, isGone, say, stop };
+  return { thread, conversation, state, isLoaded, isGone, say, stop, branches, showBranch };
+}
+
+async function postOnce(id: string, said: Said) {
+  const key = newKey();
+  const post = () => read(api.POST('/v1/conversations/{id}/messages', {
+    params: { path: { id } }, headers: { 'Idempotency-Key': key }, body: said as Schemas['NewMessage'],
+  }));
+  return post().catch((error: unknown) => {
+    if (error instanceof Refused) throw error;
+    // The answer got lost, perhaps not the request: the key makes a second one harmless.
+    return new Promise((resolve) => setTimeout(resolve, 1000)).then(post);
+  });
+}
+
+/** The branches of a conversation, and the messages of the one that is shown. */
+function useBranches(id: string, dispatch: (change: Change) => void) {
+  const [branches, setBranches] = useState<Branch[]>([]);
+  const keep = useCallback((shown: Shown) => {
+    setBranches(shown.branches);
+    dispatch({ type: 'branch', branch: shown.branch, messages: shown.messages });
+  }, [dispatch]);
+  const reload = useCallback(async () => keep(await loadShown(id)), [id, keep]);
+  const showBranch = useCallback(async (branch: number) => {
+    await read(api.PATCH('/v1/conversations/{id}', { params: { path: { id } }, body: { branch } }));
+    await reload();
+  }, [id, reload]);
+  return { branches, keep, reload, showBranch };
 }
 
 /** The newest value, for listeners that stay. */
@@ -92,6 +120,21 @@ function useLatest<T>(value: T) {
   const latest = useRef(value);
   latest.current = value;
   return latest;
+}
+
+interface Shown {
+  branch: number;
+  messages: Message[];
+  branches: Branch[];
+}
+
+/** What is shown of a conversation: the messages of its active branch. */
+async function loadShown(id: string): Promise<Shown> {
+  const params = { path: { id } };
+  const [conversation, messages, { items: branches }] = await Promise.all([
+    read(api.GET('/v1/conversations/{id}', { params })), allMessages(id), read(api.GET('/v1/conversations/{id}/branches', { params })),
+  ]);
+  return { branch: conversation.branch, messages, branches };
 }
 
 async function allMessages(id: string): Promise<Message[]> {

@@ -1,10 +1,10 @@
-//! Who may use which tool of an agent and why, for the tenant's admins: by role, and for one user.
+//! Who may use which tool of an agent and why, by role, for the tenant's admins.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{AgentTools, MissingToolList, ServerTools, agent_tools, explain};
+use super::{AgentTools, MissingToolList, agent_tools};
 use crate::{
     app::{
         App,
@@ -14,14 +14,12 @@ use crate::{
         },
     },
     domain::{
-        error::{Error, Result},
-        ids::UserId,
+        error::Result,
         pack::Pack,
         policy::{Decision, Denial, EffectiveAccess, decide},
         principal::{Principal, roles_named_by},
         server::ServerSpec,
     },
-    store,
 };
 
 /// What each role may do with each tool.
@@ -99,23 +97,6 @@ pub async fn access_matrix(
     });
     let servers = servers.collect();
     Ok(AccessMatrix { holders, servers })
-}
-
-/// What a user may use of an agent and why not the rest, by their newest claims.
-pub async fn explain_for_user(
-    app: &Arc<App>,
-    principal: &Principal,
-    user: &str,
-    agent: &str,
-) -> Result<Vec<ServerTools>> {
-    let mut tx = app.db.tenant(principal.tenant).await?;
-    let users = [UserId(user.into())];
-    let found = store::users::newest(&mut tx, &users).await?;
-    drop(tx);
-    let user = found.into_iter().next();
-    let user =
-        user.ok_or_else(|| Error::not_found("what this user may do; they never signed in"))?;
-    explain(app, &user, agent, true).await
 }
 
 fn holders(pack: &Pack) -> Vec<AccessHolder> {

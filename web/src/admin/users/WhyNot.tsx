@@ -30,7 +30,7 @@ export function WhyNot({ user }: { user: string }) {
 
 function Reasons({ user, agent, words }: { user: string; agent: string; words: string }) {
   const { say } = useTexts();
-  const tools = useLoad(`${user} ${agent}`, () => read(api.GET('/v1/admin/users/{user}/agents/{agent}/tools', { params: { path: { user, agent } } })));
+  const tools = useLoad(`${user} ${agent}`, () => read(api.GET('/v1/agents/{agent}/tools', { params: { path: { agent }, query: { explain: true, user } } })));
   if (tools.error) return <Failure error={tools.error} retry={tools.reload} />;
   if (!tools.data) return <Loading />;
   const lines = tools.data.items.flatMap(linesOf).filter(({ server, tool }) => `${server} ${tool}`.includes(words.trim()));
