@@ -25,7 +25,7 @@ impl AnswerInfo {
             id: RunId(Uuid::now_v7()),
             kind: RunKind::Turn,
             conversation_id: ConversationId(Uuid::nil()),
-            agent: AgentId(model.into()),
+            agent: AgentId::parse(model).expect("an agent that answers has a valid id"),
             status: RunStatus::Running,
             error: None,
             steps: 0,
