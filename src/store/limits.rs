@@ -142,14 +142,14 @@ pub async fn in_time<T>(
 pub fn is_away(error: &sqlx::Error) -> bool {
     match error {
         sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => true,
-        // Connections lost or refused, the server stopping or starting, no room, read-only, and statements that took
-        // too long.
+        // Connections lost or refused, the server stopping or starting, no room, read-only, a database that takes no
+        // connections, and statements that took too long.
         _ => code(error).is_some_and(|code| {
             code.starts_with("08")
                 || code.starts_with("53")
                 || matches!(
                     &*code,
-                    "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "57014" | "55P03"
+                    "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "55000" | "57014" | "55P03"
                 )
         }),
     }

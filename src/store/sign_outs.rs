@@ -14,7 +14,7 @@ use crate::domain::{
 pub async fn put(tx: &mut Tx, tenant: TenantId, user: &UserId, sign_out: SignOut) -> Result<()> {
     sqlx::query!(
         "insert into sign_outs (tenant_id, id, user_id, issued_until, expires_until, changed_at)
-         values ($1, $2, $3, $4, $5, clock_timestamp())
+         values ($1, $2, $3, $4, $5, statement_timestamp())
          on conflict (tenant_id, user_id) do update
          set issued_until = greatest(sign_outs.issued_until, excluded.issued_until),
              expires_until = greatest(sign_outs.expires_until, excluded.expires_until),

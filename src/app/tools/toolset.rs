@@ -6,6 +6,7 @@
 
 mod absent_tools;
 pub mod access_matrix;
+mod listing;
 mod missing_list;
 mod search;
 mod toolbox_prompts;
@@ -17,32 +18,28 @@ use std::{
 };
 
 use moka::future::Cache;
-use serde::Serialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
 use tokio::sync::OnceCell;
 
 pub(in crate::app) use self::absent_tools::not_available;
+pub use self::listing::{DeniedTool, ServerTools, ToolView, explain, explain_for, list};
 pub use self::missing_list::{MissingListReason, MissingToolList};
 use crate::app::{
     App,
-    servers::{
-        agents,
-        connections::{ConnectionKind, State},
-        credentials::{self, ServerAccess},
-    },
+    servers::credentials::{self, ServerAccess},
 };
 use crate::domain::{
-    error::{Error, Result},
+    error::Result,
     ids::{AgentId, TenantId, UserId},
     names,
     pack::Pack,
-    policy::{Decision, Denial, EffectiveAccess, decide},
-    principal::{Admin, Principal},
+    policy::{Decision, EffectiveAccess, decide},
+    principal::Principal,
     server::ServerSpec,
     tool::{Catalog, Tool},
     tool_schema::ToolSchema,
 };
-use crate::{mcp::schemas, store};
+use crate::mcp::schemas;
 
 /// Agents, and users with catalogs of their own, whose named tools are remembered while they are used.
 const REMEMBERED: u64 = 4096;
@@ -396,175 +393,4 @@ async fn agent_tools(
     // What was replaced holds an old pack and its catalogs; let go of it now.
     app.tools.agents.run_pending_tasks().await;
     tools
-}
-
-/// The tools of one server, for people.
-#[derive(Debug, Serialize)]
-pub struct ServerTools {
-    pub server: String,
-    pub kind: ConnectionKind,
-    #[serde(flatten)]
-    pub state: State,
-    pub tools: Vec<ToolView>,
-    /// What discovery left out, and why; only for whoever runs the agent.
-    pub dropped: Vec<String>,
-    /// What the pack's allowlist names and the server does not have; only for whoever runs the agent.
-    pub missing: Vec<String>,
-    /// Names in the pack's rules for this server that fit none of its tools, each as a sentence; only for whoever runs
-    /// the agent.
-    pub unmatched: Vec<String>,
-    /// Only with `explain`: tools the principal may not use, and what to change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub denied: Option<Vec<DeniedTool>>,
-    /// Only with `explain`, and only when nothing is known of the server's tools: why.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unlisted: Option<MissingToolList>,
-}
-
-#[derive(Debug, Serialize)]
-pub struct ToolView {
-    /// The server's own name of the tool.
-    pub tool: String,
-    /// The name in the model's request.
-    pub name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    pub description: String,
-    pub input_schema: Box<RawValue>,
-    /// The server's own hints; nobody has checked them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub annotations: Option<Box<RawValue>>,
-    /// Calls wait for one of these roles.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub needs_approval_by: Option<Vec<String>>,
-}
-
-#[derive(Debug, Serialize)]
-pub struct DeniedTool {
-    pub tool: String,
-    pub reason: Denial,
-    /// What to change, for the author of the pack.
-    pub remedy: &'static str,
-}
-
-/// The principal's tools, grouped by server. Servers without a tool for the principal are left out unless
-/// they are down or not configured.
-pub async fn list(app: &Arc<App>, principal: &Principal, agent: &str) -> Result<Vec<ServerTools>> {
-    let pack = agents::pack(app, principal, agent).await?;
-    let toolbox = toolbox(app, principal, &pack).await?;
-    let mut servers = group(app, principal, &toolbox, false).await?;
-    servers.retain(|server| {
-        !server.tools.is_empty() || !matches!(server.state, State::Ready { .. } | State::Configured)
-    });
-    Ok(servers)
-}
-
-/// The tools of another user, by the newest claims that were seen of them, as [`explain`] shows them.
-pub async fn explain_for(
-    app: &Arc<App>,
-    admin: &Admin,
-    user: &str,
-    agent: &str,
-) -> Result<Vec<ServerTools>> {
-    let unknown = || {
-        let shown = truncate_text(user, 80);
-        Error::not_found(format!("user {shown:?}, or any claims of theirs,"))
-    };
-    if user.contains('\0') {
-        return Err(unknown());
-    }
-    let mut tx = app.db.tenant(admin.tenant()).await?;
-    let found = store::users::newest(&mut tx, &[UserId(user.into())]).await?;
-    drop(tx);
-    let principal = found.into_iter().next().ok_or_else(unknown)?;
-    explain(app, &principal, agent, true).await
-}
-
-/// The same for whoever runs the agent: every server, and every tool that `principal` may not use with the
-/// reason. Only for a principal that the pack names in `adminUsers`, or with the right to administrate.
-pub async fn explain(
-    app: &Arc<App>,
-    principal: &Principal,
-    agent: &str,
-    operator: bool,
-) -> Result<Vec<ServerTools>> {
-    let pack = agents::pack(app, principal, agent).await?;
-    let toolbox = toolbox(app, principal, &pack).await?;
-    if !operator && !toolbox.standing.admin {
-        return Err(Error::Forbidden(
-            "`explain` is for the pack's adminUsers and for keys with the `admin` scope".to_owned(),
-        ));
-    }
-    let mut servers = group(app, principal, &toolbox, true).await?;
-    for (at, (server, spec)) in servers.iter_mut().zip(&pack.servers).enumerate() {
-        let unusable = match &server.state {
-            _ if toolbox.usable[at] => None,
-            State::NeedsAttention { .. } => Some(Denial::CredentialNeedsAttention),
-            _ => Some(Denial::NoCredential),
-        };
-        let all = toolbox.all.tools.iter().enumerate();
-        let all = all.filter(|(_, tool)| toolbox.all.spec(tool).id == spec.id);
-        let denied = all.filter_map(|(at, tool)| {
-            let reason = match decide(spec, &toolbox.standing, &tool.tool.name) {
-                Decision::Deny(reason) => Some(reason),
-                _ if toolbox.all.closed.contains(&at) => Some(Denial::ApprovalNameMisspelt),
-                _ => unusable,
-            };
-            reason.map(|reason| DeniedTool {
-                tool: tool.tool.name.clone(),
-                reason,
-                remedy: reason.remedy(),
-            })
-        });
-        server.denied = Some(denied.collect());
-        let known = toolbox.all.catalogs[at].as_ref();
-        if known.is_none_or(|catalog| catalog.tools.is_empty()) {
-            server.unlisted = Some(MissingToolList::of(&server.state, known.is_some()));
-        }
-    }
-    Ok(servers)
-}
-
-/// One entry per server of the pack, in its order. Why a server is down, and what was left out of its list, is
-/// for whoever runs the agent.
-async fn group(
-    app: &App,
-    principal: &Principal,
-    toolbox: &Toolbox,
-    operator: bool,
-) -> Result<Vec<ServerTools>> {
-    let pack = &toolbox.all.pack;
-    let view = |spec: &ServerSpec, named: &NamedTool| ToolView {
-        tool: named.tool.name.clone(),
-        name: named.name.clone(),
-        title: named.tool.title.clone(),
-        description: named.tool.description.clone(),
-        input_schema: named.tool.input_schema.clone(),
-        annotations: named.tool.annotations.clone(),
-        needs_approval_by: match decide(spec, &toolbox.standing, &named.tool.name) {
-            Decision::Approve(policy) => Some(policy.approvers.clone()),
-            _ => None,
-        },
-    };
-    let views = credentials::views(app, principal, pack).await?;
-    let servers = pack.servers.iter().zip(views);
-    let servers = servers.map(|(server, mut connection)| {
-        let of_server = toolbox.iter().filter(|(spec, _)| spec.id == server.id);
-        let tools: Vec<_> = of_server.map(|(spec, tool)| view(spec, tool)).collect();
-        if !operator {
-            connection.redact_for_user(tools.len());
-        }
-        ServerTools {
-            server: connection.server,
-            kind: connection.kind,
-            state: connection.state,
-            tools,
-            dropped: connection.dropped,
-            missing: connection.missing,
-            unmatched: connection.unmatched,
-            denied: None,
-            unlisted: None,
-        }
-    });
-    Ok(servers.collect())
 }

@@ -52,7 +52,7 @@ const CROSS_TENANT: &[(&str, &str)] = &[
         "asks once for all tenants in memory whether their registry changed",
     ),
     (
-        "from unnest($1::uuid[]) t (tenant_id)",
+        "from (select distinct tenant_id from tenant_keys where tenant_id = any($1)) k",
         "asks once for all tenants that are listened to whether an approval changed",
     ),
     (
