@@ -103,9 +103,12 @@ fn placeholders(text: &str) -> BTreeSet<&str> {
 
 /// `APPROVAL_USAGE` as `ApprovalUsage`.
 fn camel_case(name: &str) -> String {
-    name.split('_')
-        .map(|word| format!("{}{}", &word[..1], word[1..].to_ascii_lowercase()))
-        .collect()
+    let mut camel = String::new();
+    for word in name.split('_') {
+        camel.push_str(&word[..1]);
+        camel.push_str(&word[1..].to_ascii_lowercase());
+    }
+    camel
 }
 
 /// The list of the files of `web/dist` as an expression: name, content, and the content compressed.

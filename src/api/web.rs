@@ -32,9 +32,13 @@ pub(super) fn policy(config: &Config) -> HeaderValue {
     let providers = config.sign_in.iter();
     let origins = providers.filter_map(|provider| provider.connect_origins().ok());
     let origins: BTreeSet<String> = origins.flatten().collect();
-    let origins: String = origins.iter().map(|origin| format!(" {origin}")).collect();
+    let mut sources = "'self'".to_owned();
+    for origin in &origins {
+        sources.push(' ');
+        sources.push_str(origin);
+    }
     let policy = format!(
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'{origins}; \
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src {sources}; \
          img-src 'self' data: blob:; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
     );
     HeaderValue::try_from(policy).expect("an origin is visible ASCII")

@@ -23,12 +23,12 @@ use crate::{
 const OPERATOR: &str = "operator-token-of-the-tests-0123456789";
 
 /// Transfers of an employee wait for the cfo.
-const ACCESS: &str = r#"        roles:
+const ACCESS: &str = r"        roles:
           employee: [get_exchange_rate, send_money]
           cfo: [get_exchange_rate, send_money]
         approval:
           - { tools: [send_money], approvers: [cfo] }
-"#;
+";
 const TRANSFER: &str = r#"/call bank send_money {"from_account":"current","to":"acme","amount":"5.00","currency":"EUR"}"#;
 
 async fn world(change: impl FnOnce(&mut Setup)) -> World {

@@ -25,12 +25,12 @@ use crate::{
 };
 
 /// Transfers of an employee wait for the cfo.
-const ACCESS: &str = r#"        roles:
+const ACCESS: &str = r"        roles:
           employee: [get_exchange_rate, send_money]
           cfo: [get_exchange_rate, send_money]
         approval:
           - { tools: [send_money], approvers: [cfo] }
-"#;
+";
 const TRANSFER: &str = r#"/call bank send_money {"from_account":"current","to":"acme","amount":"5.00","currency":"EUR"}"#;
 /// Words that are Zoe's and nobody else's.
 const NAME: &str = "Zoe Zweistein";

@@ -3,12 +3,12 @@
 //! Up to 2025-11-25 the version is in a header (absent: 2025-03-26). From 2026-07-28 on it is in `_meta` of each request
 //! and in the header, and `Mcp-Method` and `Mcp-Name` repeat what the body says.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::borrow::Cow;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderMap, HeaderValue};
-use serde::{Deserialize, de::IgnoredAny};
-use serde_json::value::RawValue;
+use serde::Deserialize;
+use serde_json::{Map, Value, value::RawValue};
 
 use super::message::{self, Message, RpcError};
 use crate::api::problem::Problem;
@@ -56,7 +56,7 @@ pub(super) struct Meta<'a> {
 #[derive(Deserialize)]
 struct Capabilities {
     #[serde(default)]
-    extensions: HashMap<String, IgnoredAny>,
+    extensions: Map<String, Value>,
 }
 
 impl Meta<'_> {

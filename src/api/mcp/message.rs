@@ -231,7 +231,7 @@ impl RpcError {
     }
 
     /// `required` is an object of client capabilities.
-    pub fn missing_capability(required: Value) -> Self {
+    pub fn missing_capability(required: &Value) -> Self {
         let why = "the client has not declared a capability that this request needs";
         Self::bad_request(MISSING_CAPABILITY, why)
             .with_data(json!({ "requiredCapabilities": required }))

@@ -91,7 +91,7 @@ impl Client {
     async fn call_of_task(&self, request: &RpcRequest<'_>) -> Result<ClientCall, Failure> {
         if !request.meta.has_extension(EXTENSION) {
             let required = json!({ "extensions": { EXTENSION: {} } });
-            return Err(RpcError::missing_capability(required).into());
+            return Err(RpcError::missing_capability(&required).into());
         }
         let params: TaskParams = message::params(request.params)?;
         let unknown = || RpcError::invalid_params("there is no such task");

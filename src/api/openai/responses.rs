@@ -159,8 +159,9 @@ fn no_previous(mut problem: Problem, field: &str) -> Problem {
     if problem.status == StatusCode::NOT_FOUND && !problem.is_unknown_agent {
         problem.status = StatusCode::BAD_REQUEST;
         problem.code = "previous_response_not_found";
-        problem.detail = "there is no such response, or it was not stored; send the whole conversation as `input`"
-            .to_owned();
+        problem.detail = String::from(
+            "there is no such response, or it was not stored; send the whole conversation as `input`",
+        );
         problem.field = Some(field.to_owned());
     }
     problem

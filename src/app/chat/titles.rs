@@ -46,7 +46,7 @@ pub(super) fn make(app: &Arc<App>, run: &ClaimedRun, follows: i64) {
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(conversation = %run.conversation, %error, "no title was made")
+                tracing::warn!(conversation = %run.conversation, %error, "no title was made");
             }
         }
     });

@@ -218,9 +218,10 @@ pub async fn view_for_list(
 /// The same with everything that a decision needs, its arguments among it. Those of a closed request may be erased.
 pub async fn get(app: &App, principal: &Principal, which: &str) -> Result<ApprovalView> {
     let approval = find(app, principal, which).await?;
-    let arguments = match approval.has_arguments() {
-        true => Some(execution::arguments(app, &approval).await?),
-        false => None,
+    let arguments = if approval.has_arguments() {
+        Some(execution::arguments(app, &approval).await?)
+    } else {
+        None
     };
     let mut view = view::of(app, principal, vec![approval])
         .await?

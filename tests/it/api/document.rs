@@ -1,4 +1,4 @@
-//! What the OpenAPI document promises, tried by PyPI `schemathesis` with what the document itself describes.
+//! What the OpenAPI document promises, tried by `schemathesis` with what the document itself describes.
 //! `make fuzz-api` is the same with more requests.
 
 use tokio::process::Command;

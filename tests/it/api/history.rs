@@ -79,7 +79,7 @@ async fn a_conversation_is_renamed_archived_and_pinned() {
         [first.clone(), third.clone()]
     );
     let archived = listed(&ann, "/v1/conversations?archived=true", "id").await;
-    assert_eq!(archived, [second.clone()]);
+    assert_eq!(archived, std::slice::from_ref(&second));
     assert_eq!(
         listed(&ann, "/v1/conversations?pinned=true", "id").await,
         [first.clone()]
@@ -111,7 +111,7 @@ async fn conversations_are_found_by_the_words_in_them() {
     let world = World::start().await;
     world
         .model
-        .on(|request| Some(text(&format!("You said {}", last_user(request)))));
+        .on(|request| Some(text(format!("You said {}", last_user(request)))));
     let (ann, bob) = (world.user("ann", &[]).await, world.user("bob", &[]).await);
     let (cats, dogs, named) = (
         ann.open("bank").await,
@@ -131,8 +131,11 @@ async fn conversations_are_found_by_the_words_in_them() {
         let path = format!("/v1/conversations?search={words}");
         listed(&ann, &path, "id").await
     };
-    assert_eq!(found("katz").await, [cats.clone()]);
-    assert_eq!(found("gr%C3%B6%C3%9Fere+schla").await, [cats.clone()]);
+    assert_eq!(found("katz").await, std::slice::from_ref(&cats));
+    assert_eq!(
+        found("gr%C3%B6%C3%9Fere+schla").await,
+        std::slice::from_ref(&cats)
+    );
     assert_eq!(found("dogs").await, [named.clone(), dogs.clone()]);
     assert_eq!(found("dogs+-awake").await, [named]);
     assert!(found("help").await.is_empty());

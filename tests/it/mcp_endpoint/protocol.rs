@@ -29,7 +29,7 @@ fn meta(version: &str) -> Value {
     })
 }
 
-fn ping(params: Value) -> String {
+fn ping(params: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": params }).to_string()
 }
 
@@ -59,15 +59,17 @@ async fn a_handshake_ends_with_a_version_that_both_speak() {
     assert!(found["capabilities"]["extensions"]["io.modelcontextprotocol/tasks"].is_object());
 }
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 #[tokio::test]
 async fn headers_and_body_must_agree_from_2026_07_28_on() {
     let world = World::start().await;
     let ann = world.user("ann", &[]).await;
     let new = "2026-07-28";
-    let list = ping(json!({ "_meta": meta(new) }));
+    let list = ping(&json!({ "_meta": meta(new) }));
     let version = ("mcp-protocol-version", new);
     let method = ("mcp-method", "tools/list");
-    let cases: [(&[(&str, &str)], &str, i64); 6] = [
+    let cases: [(Headers<'_>, &str, i64); 6] = [
         (&[version], &list, -32020),
         (&[method], &list, -32020),
         (&[version, ("mcp-method", "ping")], &list, -32020),
@@ -76,10 +78,10 @@ async fn headers_and_body_must_agree_from_2026_07_28_on() {
             &list,
             -32020,
         ),
-        (&[version, method], &ping(json!({})), -32602),
+        (&[version, method], &ping(&json!({})), -32602),
         (
             &[version, method],
-            &ping(json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": new } })),
+            &ping(&json!({ "_meta": { "io.modelcontextprotocol/protocolVersion": new } })),
             -32602,
         ),
     ];
@@ -88,7 +90,7 @@ async fn headers_and_body_must_agree_from_2026_07_28_on() {
         assert_eq!(answer["error"]["code"], code, "{headers:?} {body} {answer}");
         assert_eq!(answer["id"], 1);
     }
-    let later = ping(json!({ "_meta": meta("2031-01-01") }));
+    let later = ping(&json!({ "_meta": meta("2031-01-01") }));
     let headers = [("mcp-protocol-version", "2031-01-01"), method];
     let answer = raw(&ann, &headers, &later).await.expect(400);
     assert_eq!(answer["error"]["code"], -32022, "{answer}");
@@ -138,7 +140,7 @@ async fn malformed_messages_are_refused_as_json_rpc_says() {
         assert_eq!(answer["error"]["code"], code, "{body}: {answer}");
     }
     let unknown = [("mcp-protocol-version", "1999-01-01")];
-    let answer = raw(&ann, &unknown, &ping(json!({}))).await;
+    let answer = raw(&ann, &unknown, &ping(&json!({}))).await;
     assert_eq!(answer.status, 400, "{}", answer.text);
 }
 
@@ -175,7 +177,7 @@ async fn a_batch_is_answered_only_in_the_revision_that_knows_it() {
 async fn methods_media_types_and_origins_are_checked() {
     let world = World::start().await;
     let ann = world.user("ann", &[]).await;
-    let list = ping(json!({}));
+    let list = ping(&json!({}));
     assert_eq!(ann.delete(BANK).await.status, 405);
     let stream = ann
         .request(Method::GET, BANK)

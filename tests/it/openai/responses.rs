@@ -157,7 +157,7 @@ async fn a_conversation_goes_on_after_its_last_response_and_branches_after_an_ea
     let world = World::start().await;
     world.model.on(|request| {
         let asked = request["messages"].as_array().unwrap().len();
-        Some(text(&format!("Answer {asked}.")))
+        Some(text(format!("Answer {asked}.")))
     });
     let ann = world.user("ann", &[]).await;
     let one = ann.post(PATH, ask("one")).await;

@@ -89,7 +89,6 @@ pub(in crate::api) struct Incomplete {
 
 /// The tokens of all steps of the run.
 #[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
-#[expect(clippy::struct_field_names, reason = "OpenAI's names")]
 pub(in crate::api) struct ResponseUsage {
     input_tokens: i64,
     input_tokens_details: InputTokens,
@@ -341,6 +340,7 @@ impl ErrorEvent {
 /// A response that was forgotten.
 #[derive(Serialize, utoipa::ToSchema)]
 #[schema(as = DeletedResponse)]
+#[expect(clippy::struct_field_names, reason = "OpenAI's names")]
 pub(in crate::api) struct Deleted {
     id: String,
     object: &'static str,
