@@ -1,7 +1,7 @@
 //! Calls of clients that call tools themselves and that need somebody's consent. Such a client has no conversation in
 //! which it could be told the outcome: it makes the same call again, or asks for its task.
 //!
-//! Invariant: an outcome answers the same call once (and for [`GRACE`] after that, because the answer may have been
+//! Invariant: an outcome answers the same call once (and for `GRACE` after that, because the answer may have been
 //! lost). The call after that is a new request, which needs consent of its own.
 
 use std::{sync::Arc, time::Duration};
