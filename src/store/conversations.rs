@@ -25,6 +25,25 @@ struct Row {
     updated_at: OffsetDateTime,
 }
 
+/// The columns of a conversation in a row that has more columns.
+macro_rules! row_of {
+    ($row:ident) => {
+        $crate::store::conversations::Row {
+            id: $row.id,
+            agent: $row.agent,
+            title: $row.title,
+            parent_session: $row.parent_session,
+            last_event: $row.last_event,
+            archived: $row.archived,
+            pinned: $row.pinned,
+            branch: $row.branch,
+            created_at: $row.created_at,
+            updated_at: $row.updated_at,
+        }
+    };
+}
+use row_of;
+
 impl TryFrom<Row> for Conversation {
     type Error = Error;
 
@@ -137,19 +156,7 @@ pub async fn by_external_key(
     .fetch_optional(tx.conn())
     .await?;
     let Some(row) = row else { return Ok(None) };
-    let conversation = Row {
-        id: row.id,
-        agent: row.agent,
-        title: row.title,
-        parent_session: row.parent_session,
-        last_event: row.last_event,
-        archived: row.archived,
-        pinned: row.pinned,
-        branch: row.branch,
-        created_at: row.created_at,
-        updated_at: row.updated_at,
-    };
-    Ok(Some((conversation.try_into()?, row.told_event)))
+    Ok(Some((row_of!(row).try_into()?, row.told_event)))
 }
 
 /// Whether a flow or a question of a server may wait for an answer in a conversation.
