@@ -24,7 +24,7 @@ pub(super) use self::{
 use super::{
     aos, holaos, holodeck,
     node_builder::generated_text,
-    parse_context::ParseContext,
+    parse_context::{ParseContext, ProblemPlace},
     report::{Position, Severity},
     server::Files,
     yaml::{Node, Value},
@@ -91,14 +91,7 @@ pub(super) fn read(documents: &Documents, context: &ParseContext) -> (Option<Nod
             if let Some(at) = documents.access() {
                 let message = "this file is for packs of other formats".to_owned();
                 let hint = "write `toolAccess` and `flows.authentication` in the pack, and remove this file";
-                context.report(
-                    Severity::Error,
-                    at,
-                    Position { line: 1, column: 1 },
-                    "",
-                    message,
-                    hint,
-                );
+                context.report(Severity::Error, ProblemPlace::start_of(at), message, hint);
             }
             return (context.parse(), files);
         }
@@ -113,9 +106,7 @@ pub(super) fn read(documents: &Documents, context: &ParseContext) -> (Option<Nod
         let message = format!("the name of the folder is the id of the pack: {reason}");
         context.report(
             Severity::Error,
-            0,
-            Position { line: 1, column: 1 },
-            "",
+            ProblemPlace::start_of(0),
             message,
             "rename the folder",
         );

@@ -10,7 +10,7 @@ mod value;
 
 use self::text::{Plain, plain_meaning};
 use super::{
-    parse_context::ParseContext,
+    parse_context::{ParseContext, ProblemPlace},
     report::{Position, Severity},
     yaml::{Key, Node, Origin, Value, join},
 };
@@ -84,44 +84,34 @@ impl<'a> Field<'a> {
     }
 
     pub(super) fn error(&self, message: impl Into<String>, hint: &str) {
-        self.context.report(
-            Severity::Error,
-            self.node.source,
-            self.at,
-            &self.path,
-            message.into(),
-            hint,
-        );
+        let place = self.place();
+        self.context
+            .report(Severity::Error, place, message.into(), hint);
     }
 
     pub(super) fn warn(&self, message: impl Into<String>, hint: &str) {
-        self.context.report(
-            Severity::Warning,
-            self.node.source,
-            self.at,
-            &self.path,
-            message.into(),
-            hint,
-        );
+        let place = self.place();
+        self.context
+            .report(Severity::Warning, place, message.into(), hint);
     }
 
-    /// Reports a problem with a key below this field, which may be missing.
-    pub(super) fn report_at(
-        &self,
-        severity: Severity,
-        at: Position,
-        key: &str,
-        message: String,
-        hint: &str,
-    ) {
-        self.context.report(
-            severity,
-            self.node.source,
+    fn place(&self) -> ProblemPlace<'_> {
+        ProblemPlace {
+            source: self.node.source,
+            at: self.at,
+            path: &self.path,
+        }
+    }
+
+    /// Reports an error of a key below this field, which may be missing.
+    pub(super) fn error_at(&self, at: Position, key: &str, message: String, hint: &str) {
+        let path = join(&self.path, key);
+        let place = ProblemPlace {
+            source: self.node.source,
             at,
-            &join(&self.path, key),
-            message,
-            hint,
-        );
+            path: &path,
+        };
+        self.context.report(Severity::Error, place, message, hint);
     }
 
     fn wanted(&self, wanted: &str, hint: &str) {

@@ -108,7 +108,7 @@ fn inner<'a>(object: &mut Object<'a>, name: &'static str) -> Option<Field<'a>> {
         let message = format!("{MISSING}: missing object field '{name}'");
         object
             .field
-            .report_at(Severity::Error, object.field.at, name, message, REGISTRY);
+            .error_at(object.field.at, name, message, REGISTRY);
     }
     field
 }

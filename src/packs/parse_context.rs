@@ -12,6 +12,7 @@ use std::{
     path::{self, Path},
 };
 
+pub(super) use self::problems::ProblemPlace;
 use super::{
     redact,
     report::{Problem, Severity},
@@ -149,8 +150,12 @@ impl<'a> ParseContext<'a> {
         let syntax_only = root.is_none();
         for fault in faults {
             let (message, hint) = say(&fault).unwrap_or((fault.message, fault.hint));
-            let mut problem =
-                self.problem(Severity::Error, source, fault.at, fault.path, message, hint);
+            let place = ProblemPlace {
+                source,
+                at: fault.at,
+                path: &fault.path,
+            };
+            let mut problem = self.problem(Severity::Error, place, message, hint);
             if syntax_only {
                 // Without a tree it is not known which values are secret.
                 problem.excerpt = self.key_of_line(source, fault.at);

@@ -63,7 +63,7 @@ pub(super) fn server<'a>(id: &str, field: &Field<'a>) -> Option<KnownServer<'a>>
                 let message = format!("{UNKNOWN}: server type must be 'local' or 'remote'");
                 match kind {
                     Some(kind) => kind.error(message, ""),
-                    None => field.report_at(Severity::Error, field.at, "type", message, ""),
+                    None => field.error_at(field.at, "type", message, ""),
                 }
             }
         }
@@ -118,13 +118,7 @@ fn remote(field: &Field, made: &mut NodeBuilder, url: Option<&Field>, kind: &Fie
         url.and_then(|url| Some((url, url.raw().filter(|text| !text.trim().is_empty())?)))
     else {
         let message = "remote server requires non-empty string field 'url'".to_owned();
-        return field.report_at(
-            Severity::Error,
-            url.map_or(field.at, |url| url.at),
-            "url",
-            message,
-            "",
-        );
+        return field.error_at(url.map_or(field.at, |url| url.at), "url", message, "");
     };
     let path = address.split(['?', '#']).next().unwrap_or_default();
     let transport = if path.trim_end().ends_with("/sse") {
@@ -145,8 +139,7 @@ fn local(field: &Field, made: &mut NodeBuilder, command: Option<&Field>) {
         .and_then(|field| Some((field, field.list()?)))
     else {
         let at = command.map_or(field.at, |command| command.at);
-        return field.report_at(
-            Severity::Error,
+        return field.error_at(
             at,
             "command",
             "expected non-empty list command".to_owned(),

@@ -95,7 +95,7 @@ fn label_of<'a>(field: &Field, server: Option<&Field<'a>>) -> &'a str {
 }
 
 fn missing(field: &Field, name: &str, sentence: &str) {
-    field.report_at(Severity::Error, field.at, name, sentence.to_owned(), "");
+    field.error_at(field.at, name, sentence.to_owned(), "");
 }
 
 fn transport<'a>(object: &mut Object<'a>) -> Option<Field<'a>> {

@@ -11,18 +11,35 @@ use crate::packs::{
 /// Characters of a line that are shown.
 const WIDTH: usize = 160;
 
+/// Where a problem is: the file by its number, the position in it, and the path of the field.
+#[derive(Clone, Copy)]
+pub(in crate::packs) struct ProblemPlace<'p> {
+    pub source: usize,
+    pub at: Position,
+    pub path: &'p str,
+}
+
+impl ProblemPlace<'_> {
+    /// The beginning of a file.
+    pub(in crate::packs) fn start_of(source: usize) -> Self {
+        Self {
+            source,
+            at: Position { line: 1, column: 1 },
+            path: "",
+        }
+    }
+}
+
 impl<'a> ParseContext<'a> {
     pub(in crate::packs) fn report(
         &self,
         severity: Severity,
-        source: usize,
-        at: Position,
-        path: &str,
+        place: ProblemPlace,
         message: String,
         hint: &str,
     ) {
-        let problem = self.problem(severity, source, at, path.to_owned(), message, hint);
-        self.keep(source, problem);
+        let problem = self.problem(severity, place, message, hint);
+        self.keep(place.source, problem);
     }
 
     pub(super) fn keep(&self, source: usize, problem: Problem) {
@@ -49,21 +66,17 @@ impl<'a> ParseContext<'a> {
     pub(super) fn problem(
         &self,
         severity: Severity,
-        source: usize,
-        at: Position,
-        path: String,
+        place: ProblemPlace,
         message: String,
         hint: &str,
     ) -> Problem {
-        let hint = (!hint.is_empty()).then(|| hint.to_owned());
-        let file = self.sources[source].file.clone();
         Problem {
             severity,
-            file,
-            at: Some(at),
-            path,
+            file: self.sources[place.source].file.clone(),
+            at: Some(place.at),
+            path: place.path.to_owned(),
             message,
-            hint,
+            hint: (!hint.is_empty()).then(|| hint.to_owned()),
             excerpt: None,
         }
     }
