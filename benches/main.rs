@@ -17,6 +17,7 @@ mod mcp_endpoint; // a tool call by a client of the protocol
 mod personal; // users with credentials of their own
 mod product; // the program as it is shipped, in a process of its own
 mod rates; // a server with one tool
+mod round; // many calls at once
 mod start; // from nothing to ready
 mod table; // what is printed
 mod toolbox; // deciding who sees which tool
