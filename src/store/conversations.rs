@@ -67,7 +67,6 @@ impl TryFrom<Row> for Conversation {
 
 pub async fn insert(
     tx: &mut Tx,
-    tenant: TenantId,
     user: &UserId,
     agent: &AgentId,
     title: &str,
@@ -80,7 +79,7 @@ pub async fn insert(
          values ($1, $2, $3, $4, $5, $6, case when $5 = '' then 'message' else 'user' end)
          returning id, agent, title, parent_session, last_event, archived_at is not null as "archived!",
                    pinned_at is not null as "pinned!", branch, created_at, updated_at"#,
-        tenant.0,
+        tx.tenant()?.0,
         id.0,
         agent.as_str(),
         user.as_str(),

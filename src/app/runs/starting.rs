@@ -30,7 +30,7 @@ use crate::{
         pack::Pack,
         principal::Principal,
         request_key::{self, RequestKey},
-        run::RunKind,
+        run::{RunKind, RunValues},
     },
     store::{self, trees::TreeValues},
 };
@@ -94,6 +94,18 @@ struct CheckedRun {
     params: Map<String, Value>,
 }
 
+impl CheckedRun {
+    fn values(&self, run_id: RunId, wanted: &RunSpec) -> RunValues {
+        RunValues {
+            scope: wanted.scope.clone(),
+            params: self.params.clone(),
+            run_id,
+            // For a session that does not exist yet, any id will do.
+            session_id: self.old.unwrap_or_else(ConversationId::new),
+        }
+    }
+}
+
 /// What would be started.
 #[derive(Debug, Serialize)]
 pub struct RunCheck {
@@ -107,8 +119,8 @@ pub struct RunCheck {
 /// Checks everything that [`begin`] does, and creates nothing.
 pub async fn check(app: &Arc<App>, by: RunInitiator<'_>, wanted: &RunSpec) -> Result<RunCheck> {
     let found = checked_spec(app, by, wanted).await?;
-    let given = (&wanted.scope, &found.params);
-    checked(app, by, &found.pack, RunId::new(), found.old, given).await?;
+    let values = found.values(RunId::new(), wanted);
+    checked(app, by, &found.pack, values).await?;
     let servers = found.pack.servers.iter();
     Ok(RunCheck {
         agent_name: found.pack.id().to_string(),
@@ -152,14 +164,15 @@ async fn checked_spec(
 /// Creates a run, or says why not; then nothing was created.
 pub async fn begin(app: &Arc<App>, by: RunInitiator<'_>, wanted: RunSpec) -> Result<StartedRun> {
     let principal = by.principal();
+    let found = checked_spec(app, by, &wanted).await?;
+    let id = RunId::new();
+    let scope = checked(app, by, &found.pack, found.values(id, &wanted)).await?;
     let CheckedRun {
         pack,
         old,
         text,
         params,
-    } = checked_spec(app, by, &wanted).await?;
-    let id = RunId::new();
-    let scope = checked(app, by, &pack, id, old, (&wanted.scope, &params)).await?;
+    } = found;
     let mut tx = app.db.tenant(principal.tenant).await?;
     let conversation = conversation(&mut tx, principal, &pack, old, &text).await?;
     if let (None, Some(parent)) = (old, wanted.parent_session) {

@@ -90,9 +90,11 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
         app,
         &mut tx,
         &approval,
-        "approval.cancelled",
-        &principal.user,
-        None,
+        AuditedStep {
+            action: "approval.cancelled",
+            actor: &principal.user,
+            why: None,
+        },
     )
     .await?;
     tx.commit().await?;
@@ -170,14 +172,19 @@ fn context(principal: &Principal, agent: &AgentId, server: &ServerId, id: Approv
     )
 }
 
+/// What happened to a request, for the audit trail.
+struct AuditedStep<'a> {
+    action: &'static str,
+    actor: &'a UserId,
+    why: Option<&'a str>,
+}
+
 /// One line of the audit trail, and the news for webhooks, in the transaction of what they tell.
 async fn audit(
     app: &App,
     tx: &mut Tx,
     approval: &Approval,
-    action: &'static str,
-    actor: &UserId,
-    why: Option<&str>,
+    AuditedStep { action, actor, why }: AuditedStep<'_>,
 ) -> Result<()> {
     let detail = match why {
         Some(why) => format!("{}: {why}", approval.code),

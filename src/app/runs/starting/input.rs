@@ -9,7 +9,7 @@ use crate::{
     app::{App, servers::run_values},
     domain::{
         error::{Error, Reason, Result},
-        ids::{ConversationId, RunId},
+        ids::ConversationId,
         orchestrator::MAX_INPUT,
         pack::{Pack, Provider},
         params,
@@ -62,25 +62,17 @@ pub(super) async fn checked(
     app: &App,
     by: RunInitiator<'_>,
     pack: &Arc<Pack>,
-    id: RunId,
-    session: Option<ConversationId>,
-    (scope, params): (&Map<String, Value>, &Map<String, Value>),
+    mut values: RunValues,
 ) -> Result<Option<Vec<u8>>> {
     let tenant = by.principal().tenant;
-    let scope = match by {
-        RunInitiator::Program(_) => scope.clone(),
-        RunInitiator::Run { caller, .. } => run_values::stored(app, tenant, caller.run).await?.0,
-    };
-    let values = RunValues {
-        scope,
-        params: params.clone(),
-        run_id: id,
-        // For a session that does not exist yet, any id will do.
-        session_id: session.unwrap_or_else(ConversationId::new),
-    };
+    if let RunInitiator::Run { caller, .. } = by {
+        values.scope = run_values::stored(app, tenant, caller.run).await?.0;
+    }
     run_values::filled_in(app, tenant, pack, &values).await?;
     match by {
-        RunInitiator::Program(_) => run_values::sealed(app, tenant, id, &values.scope).await,
+        RunInitiator::Program(_) => {
+            run_values::sealed(app, tenant, values.run_id, &values.scope).await
+        }
         RunInitiator::Run { .. } => Ok(None),
     }
 }

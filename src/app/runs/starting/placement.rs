@@ -55,8 +55,8 @@ pub(super) async fn conversation(
 ) -> Result<Conversation> {
     let Some(id) = old else {
         let title = Conversation::title_from(text);
-        let (tenant, user) = (principal.tenant, &principal.user);
-        return store::conversations::insert(tx, tenant, user, pack.id(), &title, None).await;
+        let user = &principal.user;
+        return store::conversations::insert(tx, user, pack.id(), &title, None).await;
     };
     let found = store::conversations::get(tx, &principal.user, id, true).await;
     let conversation = found.map_err(|_| Error::SessionNotFound(id.to_string()))?;

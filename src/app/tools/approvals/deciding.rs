@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    App, apply_vote, audit, closed_reason, delivery, packs, publish_outcome, recheck, refusal,
-    time_of, unknown,
+    App, AuditedStep, apply_vote, audit, closed_reason, delivery, packs, publish_outcome, recheck,
+    refusal, time_of, unknown,
 };
 use crate::{
     domain::{
@@ -75,7 +75,17 @@ pub async fn decide(
         None => (get(&mut tx, id, &approval.code).await?, None),
     };
     let (by, reason) = (approver.user(), verdict.reason.as_deref());
-    audit(app, &mut tx, &approval, action, by, reason).await?;
+    audit(
+        app,
+        &mut tx,
+        &approval,
+        AuditedStep {
+            action,
+            actor: by,
+            why: reason,
+        },
+    )
+    .await?;
     tx.commit().await?;
     publish_outcome(app, &approval, delivered);
     if approval.state == State::Approved {
@@ -212,9 +222,11 @@ async fn revoke(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -
         app,
         &mut tx,
         &ended,
-        "approval.revoked",
-        &UserId(SYSTEM.into()),
-        Some(reason),
+        AuditedStep {
+            action: "approval.revoked",
+            actor: &UserId(SYSTEM.into()),
+            why: Some(reason),
+        },
     )
     .await?;
     tx.commit().await?;

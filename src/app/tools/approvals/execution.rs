@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::value::RawValue;
 
 pub use self::endings::{expire, give_up, lapse, postpone, revoke, withdraw};
-use super::{App, audit, changed, client_calls, context, delivery, publish_outcome};
+use super::{App, AuditedStep, audit, changed, client_calls, context, delivery, publish_outcome};
 use crate::{
     domain::{
         approval::{Approval, State},
@@ -118,9 +118,11 @@ pub async fn start(app: &App, approval: &Claimed, line: &AuditRow) -> Result<Opt
         app,
         &mut tx,
         &started,
-        "approval.executing",
-        approval.requester(),
-        None,
+        AuditedStep {
+            action: "approval.executing",
+            actor: approval.requester(),
+            why: None,
+        },
     )
     .await?;
     store::audit::insert(&mut tx, approval.tenant, std::slice::from_ref(line)).await?;
@@ -160,9 +162,11 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
         app,
         &mut tx,
         &ended,
-        "approval.executed",
-        approval.requester(),
-        None,
+        AuditedStep {
+            action: "approval.executed",
+            actor: approval.requester(),
+            why: None,
+        },
     )
     .await?;
     tx.commit().await?;
@@ -187,9 +191,11 @@ async fn keep_evidence(app: &App, approval: &Approval, result: &ToolResult) -> R
         app,
         &mut tx,
         &noted,
-        "approval.evidence",
-        approval.requester(),
-        Some(&why),
+        AuditedStep {
+            action: "approval.evidence",
+            actor: approval.requester(),
+            why: Some(&why),
+        },
     )
     .await?;
     tx.commit().await?;

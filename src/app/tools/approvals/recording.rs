@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    audit, closed_reason,
+    AuditedStep, audit, closed_reason,
     delivery::{self, OutcomeMessage},
     publish_outcome, refusal, time_of, unknown,
 };
@@ -90,9 +90,11 @@ pub async fn record(
         app,
         &mut tx,
         &recorded,
-        "approval.recorded",
-        approver.user(),
-        Some(detail),
+        AuditedStep {
+            action: "approval.recorded",
+            actor: approver.user(),
+            why: Some(detail),
+        },
     )
     .await?;
     tx.commit().await?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    app::tools::approvals::{App, audit, changed, delivery, time_of},
+    app::tools::approvals::{App, AuditedStep, audit, changed, delivery, time_of},
     domain::{
         approval::{Approval, State},
         error::Result,
@@ -65,9 +65,11 @@ pub(super) async fn announce_request(
         app,
         &mut tx,
         approval,
-        "approval.requested",
-        approval.requester(),
-        None,
+        AuditedStep {
+            action: "approval.requested",
+            actor: approval.requester(),
+            why: None,
+        },
     )
     .await?;
     tx.commit().await?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Claimed, PAUSE, due, held};
 use crate::{
-    app::tools::approvals::{App, audit, delivery, publish_outcome},
+    app::tools::approvals::{App, AuditedStep, audit, delivery, publish_outcome},
     domain::{
         approval::State,
         audit::SYSTEM,
@@ -62,7 +62,17 @@ pub async fn withdraw(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Resul
         return Ok(false);
     };
     let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
-    audit(app, &mut tx, &ended, action, &by, change.reason).await?;
+    audit(
+        app,
+        &mut tx,
+        &ended,
+        AuditedStep {
+            action,
+            actor: &by,
+            why: change.reason,
+        },
+    )
+    .await?;
     tx.commit().await?;
     publish_outcome(app, &ended, delivered);
     Ok(true)
@@ -121,7 +131,17 @@ async fn settle(
     };
     let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
     let program = UserId(SYSTEM.into());
-    audit(app, &mut tx, &ended, action, &program, change.reason).await?;
+    audit(
+        app,
+        &mut tx,
+        &ended,
+        AuditedStep {
+            action,
+            actor: &program,
+            why: change.reason,
+        },
+    )
+    .await?;
     tx.commit().await?;
     publish_outcome(app, &ended, delivered);
     Ok(true)
