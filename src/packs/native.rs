@@ -25,6 +25,7 @@ use super::{
 use crate::domain::{
     ids::AgentId,
     pack::{Llm, Memory, Pack, Provider},
+    server::ServerSpec,
 };
 
 /// Messages that the model is shown unless the pack says otherwise.
@@ -67,15 +68,11 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         authentication: &flows.authentication,
         files: RefCell::default(),
     };
-    let own = top.optional("mcp");
     let listed = servers
         .cloned()
         .or_else(|| document.get_path(&["mcp", "servers"]));
     let named = server_names(listed);
-    let servers = match servers {
-        Some(servers) => server::read_all(servers, &pack),
-        None => own.and_then(|field| mcp(&field, &pack)).unwrap_or_default(),
-    };
+    let servers = read_servers(&mut top, servers, &pack);
     let params = params_field(&mut top).and_then(|field| params(&field));
     let RegistryReferences {
         references,
@@ -113,6 +110,15 @@ pub(super) fn read(document: &Field, folder: &Path, servers: Option<&Field>) -> 
         pack,
         files,
         beside: (problems, used),
+    }
+}
+
+/// The servers that stand in for `mcp.servers`, or those of `mcp`.
+fn read_servers(top: &mut Object, servers: Option<&Field>, pack: &PackContext) -> Vec<ServerSpec> {
+    let own = top.optional("mcp");
+    match servers {
+        Some(servers) => server::read_all(servers, pack),
+        None => own.and_then(|field| mcp(&field, pack)).unwrap_or_default(),
     }
 }
 
@@ -163,7 +169,7 @@ fn window(field: &Field) -> Option<u32> {
     window
 }
 
-fn mcp(field: &Field, pack: &PackContext) -> Option<Vec<crate::domain::server::ServerSpec>> {
+fn mcp(field: &Field, pack: &PackContext) -> Option<Vec<ServerSpec>> {
     let mut object = field.object()?;
     let servers = object
         .optional("servers")

@@ -57,15 +57,8 @@ pub struct Requested {
 /// calls of one moment may exceed them by their number.
 pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Requested> {
     let principal = asked.principal;
-    if !app.keys.has_ring() {
-        let why = "there is no key to keep its arguments with; the operator has to set MCP_CONFIG_ENCRYPTION_KEY";
-        return Err(Error::Unavailable(why.to_owned()));
-    }
     let id = ApprovalId::new();
-    let sealed_for = context(principal, asked.agent, asked.server, id);
-    let arguments = Secret::new(asked.arguments);
-    let sealed = app.keys.seal(principal.tenant, &sealed_for, &arguments);
-    let sealed = sealed.await?;
+    let sealed = seal(app, &asked, id).await?;
     let about = describe(asked.tool);
     let consent = Consent::from(asked.policy);
     let fingerprint =
@@ -115,6 +108,18 @@ pub async fn request(app: &Arc<App>, asked: ApprovalRequest<'_>) -> Result<Reque
         is_new: true,
         equal_elsewhere,
     })
+}
+
+async fn seal(app: &App, asked: &ApprovalRequest<'_>, id: ApprovalId) -> Result<Vec<u8>> {
+    if !app.keys.has_ring() {
+        let why = "there is no key to keep its arguments with; the operator has to set MCP_CONFIG_ENCRYPTION_KEY";
+        return Err(Error::Unavailable(why.to_owned()));
+    }
+    let sealed_for = context(asked.principal, asked.agent, asked.server, id);
+    let arguments = Secret::new(asked.arguments);
+    app.keys
+        .seal(asked.principal.tenant, &sealed_for, &arguments)
+        .await
 }
 
 fn describe(tool: &Tool) -> About {

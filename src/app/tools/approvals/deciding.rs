@@ -66,10 +66,7 @@ pub async fn decide(
     let earlier = count_approvals(&mut tx, &packs, &approval, &votes).await?;
     let enough =
         earlier + 1 >= usize::try_from(approval.consent.min_approvals).unwrap_or(usize::MAX);
-    let (to, action) = match verdict.choice {
-        Choice::Reject => (Some(State::Rejected), "approval.rejected"),
-        Choice::Approve => (enough.then_some(State::Approved), "approval.approved"),
-    };
+    let (to, action) = outcome_of(verdict.choice, enough);
     let (approval, delivered) = match to {
         Some(to) => apply_vote(app, &mut tx, id, to, &vote).await?,
         None => (get(&mut tx, id, &approval.code).await?, None),
@@ -93,6 +90,14 @@ pub async fn decide(
         let _ = app.approved.send((approval.tenant, approval.id));
     }
     Ok(approval)
+}
+
+/// The state after a vote, if the vote changes it, and the name of the vote in the audit trail.
+fn outcome_of(choice: Choice, enough: bool) -> (Option<State>, &'static str) {
+    match choice {
+        Choice::Reject => (Some(State::Rejected), "approval.rejected"),
+        Choice::Approve => (enough.then_some(State::Approved), "approval.approved"),
+    }
 }
 
 async fn get(tx: &mut Tx, id: ApprovalId, name: &str) -> Result<Approval> {

@@ -90,22 +90,8 @@ pub(super) async fn make(
             Some(asking) if live => Box::pin(asking.answer_while_open(asked, calling)).await,
             _ => calling.await,
         };
-        let asked = match (&sent, &asking) {
-            (
-                Ok(ToolOutcome {
-                    input: Some(input), ..
-                }),
-                Some(asking),
-            ) => asking.ask(input).await,
-            (Ok(outcome), Some(asking)) => {
-                for message in &outcome.declined {
-                    asking
-                        .notify_declined(texts::Key::AskTooLate, message)
-                        .await;
-                }
-                return ready.permit.into_result(call.call_id, sent);
-            }
-            _ => return ready.permit.into_result(call.call_id, sent),
+        let Some(asked) = ask_user(asking.as_ref(), sent.as_ref().ok()).await else {
+            return ready.permit.into_result(call.call_id, sent);
         };
         let result = match asked {
             QuestionOutcome::Answer(given) => {
@@ -121,6 +107,24 @@ pub(super) async fn make(
     let result = failed(call, "the server asks again and again instead of answering");
     ready.permit.end(result.status);
     result
+}
+
+/// Asks what the server wants to know. `None` when the call is over; then the user learns of questions that came too
+/// late.
+async fn ask_user(
+    asking: Option<&CallQuestions<'_>>,
+    outcome: Option<&ToolOutcome>,
+) -> Option<QuestionOutcome> {
+    let (asking, outcome) = asking.zip(outcome)?;
+    if let Some(input) = &outcome.input {
+        return Some(asking.ask(input).await);
+    }
+    for message in &outcome.declined {
+        asking
+            .notify_declined(texts::Key::AskTooLate, message)
+            .await;
+    }
+    None
 }
 
 /// What comes of questions that a call was answered with.
