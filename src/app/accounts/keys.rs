@@ -195,24 +195,16 @@ fn issue(tenant: TenantId, new: NewKey, now: OffsetDateTime) -> (IssuedKey, [u8;
         hex::encode(rand::random::<[u8; SECRET_BYTES]>())
     );
     let hash = Sha256::digest(&text).into();
-    let NewKey {
-        name,
-        scopes,
-        speaker,
-        chat,
-        expires_at,
-    } = new;
-    let id = ApiKeyId::new();
     let key = ApiKey {
-        id,
+        id: ApiKeyId::new(),
         tenant,
-        name,
+        name: new.name,
         prefix,
-        scopes,
-        speaker,
-        chat,
+        scopes: new.scopes,
+        speaker: new.speaker,
+        chat: new.chat,
         created_at: now,
-        expires_at,
+        expires_at: new.expires_at,
         revoked_at: None,
     };
     (

@@ -86,17 +86,8 @@ pub async fn cancel(app: &Arc<App>, principal: &Principal, id: ApprovalId) -> Re
         at: app.clock.now(),
     };
     let (approval, delivered) = apply_vote(app, &mut tx, id, State::Cancelled, &vote).await?;
-    audit(
-        app,
-        &mut tx,
-        &approval,
-        AuditedStep {
-            action: "approval.cancelled",
-            actor: &principal.user,
-            why: None,
-        },
-    )
-    .await?;
+    let step = AuditedStep::new("approval.cancelled", &principal.user);
+    audit(app, &mut tx, &approval, step).await?;
     tx.commit().await?;
     publish_outcome(app, &approval, delivered);
     Ok(approval)
@@ -177,6 +168,21 @@ struct AuditedStep<'a> {
     action: &'static str,
     actor: &'a UserId,
     why: Option<&'a str>,
+}
+
+impl<'a> AuditedStep<'a> {
+    fn new(action: &'static str, actor: &'a UserId) -> Self {
+        Self {
+            action,
+            actor,
+            why: None,
+        }
+    }
+
+    fn because(mut self, why: Option<&'a str>) -> Self {
+        self.why = why;
+        self
+    }
 }
 
 /// One line of the audit trail, and the news for webhooks, in the transaction of what they tell.

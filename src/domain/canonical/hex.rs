@@ -11,7 +11,7 @@ pub fn parse_hash(text: &str) -> Option<Hash> {
     hex::decode(text.trim()).ok()?.try_into().ok()
 }
 
-/// Only for rows, which hold what [`hash`] made.
+/// Only for rows, which hold what [`hash`](super::hash) made.
 pub fn hash_of_row(bytes: Vec<u8>) -> Result<Hash, String> {
     bytes
         .try_into()

@@ -209,33 +209,34 @@ fn auth(entry: &Entry, sources: Sources) -> Result<Option<ClientCredentials>, St
     let written = entry.definition.auth.as_ref();
     let host = written.and_then(|auth| host_of(&auth.token_url));
     let sources = sources.to(host.as_deref());
-    let text = |value: &ConfigValue| {
-        if let Some(reason) = sources.refused(&value.references()) {
-            return Err(reason);
-        }
-        let resolved = value.resolve(
-            Kind::String,
-            OnMissing::Error,
-            |it| sources.get(it),
-            |name| sources.secret(name),
-        );
-        match resolved {
-            Ok(Some(resolved)) => Ok(resolved.text),
-            Ok(None) => Err("has no value".to_owned()),
-            Err(Unresolved::Missing(what)) => Err(format!("missing value: {what}")),
-            Err(Unresolved::WrongType(reason)) => Err(reason),
-        }
-    };
     Ok(Some(ClientCredentials {
         token_url: auth
             .token_url
             .address(|it| sources.get(it))
             .map_err(|error| format!("token_url {error}"))?,
-        client_id: text(&auth.client_id)?,
-        client_secret: text(&auth.client_secret)?,
+        client_id: text_of(&auth.client_id, sources)?,
+        client_secret: text_of(&auth.client_secret, sources)?,
         scope: auth.scope.clone(),
         of_tenant: sources.rules.is_tenants(),
     }))
+}
+
+fn text_of(value: &ConfigValue, sources: Sources) -> Result<Secret, String> {
+    if let Some(reason) = sources.refused(&value.references()) {
+        return Err(reason);
+    }
+    let resolved = value.resolve(
+        Kind::String,
+        OnMissing::Error,
+        |it| sources.get(it),
+        |name| sources.secret(name),
+    );
+    match resolved {
+        Ok(Some(resolved)) => Ok(resolved.text),
+        Ok(None) => Err("has no value".to_owned()),
+        Err(Unresolved::Missing(what)) => Err(format!("missing value: {what}")),
+        Err(Unresolved::WrongType(reason)) => Err(reason),
+    }
 }
 
 /// Equal for servers that are reached in the same way, and only for these. It does not reveal what was

@@ -39,17 +39,7 @@ impl Template {
     /// `own`, `{name}` what they entered in another, `{base64(user:token)}` the base64 of two with a colon
     /// between them, and everything else itself.
     pub fn parse_user(text: &str, own: &str) -> Result<Self, TemplateError> {
-        let field = |name: &str| match name.trim() {
-            "value" => Ok(Reference {
-                source: Source::User,
-                key: own.to_owned(),
-            }),
-            name if is_variable_name(name) => Ok(Reference {
-                source: Source::User,
-                key: name.to_owned(),
-            }),
-            _ => Err(TemplateError::BadField),
-        };
+        let field = |name: &str| user_reference(name.trim(), own);
         let mut pieces = Vec::new();
         let mut rest = text;
         while let Some((literal, after)) = rest.split_once('{') {
@@ -99,4 +89,17 @@ pub(super) fn reference(name: &str) -> Result<Reference, TemplateError> {
     } else {
         shown
     }))
+}
+
+/// The field that `{name}` refers to: `value` is the field itself.
+fn user_reference(name: &str, own: &str) -> Result<Reference, TemplateError> {
+    let key = match name {
+        "value" => own,
+        name if is_variable_name(name) => name,
+        _ => return Err(TemplateError::BadField),
+    };
+    Ok(Reference {
+        source: Source::User,
+        key: key.to_owned(),
+    })
 }

@@ -98,29 +98,23 @@ fn is_of_known_server(
     catalog: &[String],
 ) -> bool {
     let named = known.iter().find(|other| other.id == server);
-    match named {
-        _ if server == RESERVED && (named.is_some() || !catalog.is_empty()) => {
-            if !catalog.iter().any(|other| other == id) {
-                let hint = "add it under mcp_registry.catalog";
-                item.error(
-                    format!("workspace_mcp_catalog_missing: no catalog entry for tool '{id}'"),
-                    hint,
-                );
-            }
-            false
-        }
-        None => {
-            let message = format!("{UNKNOWN}: unknown MCP server '{server}' for tool '{id}'");
-            item.error(message, "add server config under mcp_registry.servers");
-            false
-        }
-        Some(other) if !other.enabled => {
-            item.error(
-                format!("MCP server '{server}' is disabled for tool '{id}'"),
-                "",
-            );
-            false
-        }
-        Some(_) => true,
-    }
+    let is_catalog = server == RESERVED && (named.is_some() || !catalog.is_empty());
+    let (message, hint) = match named {
+        _ if is_catalog && catalog.iter().any(|other| other == id) => return false,
+        _ if is_catalog => (
+            format!("workspace_mcp_catalog_missing: no catalog entry for tool '{id}'"),
+            "add it under mcp_registry.catalog",
+        ),
+        None => (
+            format!("{UNKNOWN}: unknown MCP server '{server}' for tool '{id}'"),
+            "add server config under mcp_registry.servers",
+        ),
+        Some(other) if !other.enabled => (
+            format!("MCP server '{server}' is disabled for tool '{id}'"),
+            "",
+        ),
+        Some(_) => return true,
+    };
+    item.error(message, hint);
+    false
 }

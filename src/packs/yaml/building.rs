@@ -2,7 +2,9 @@
 
 use std::{borrow::Cow, collections::HashMap};
 
-use granit_parser::{ErrorKind, Event, Parser, Placement, ScalarStyle, Span, StrInput, Tag};
+use granit_parser::{
+    ErrorKind, Event, Parser, Placement, ScalarStyle, ScanError, Span, StrInput, Tag,
+};
 
 use super::{Comment, EMPTY, Key, Node, Origin, START, SyntaxError, Value, join};
 use crate::packs::report::Position;
@@ -43,30 +45,7 @@ impl<'t> Builder<'t> {
     fn event(&mut self) -> Result<Next<'t>, SyntaxError> {
         match self.parser.next_event() {
             Some(Ok(next)) => Ok(next),
-            Some(Err(error)) => {
-                let mark = error.marker();
-                let at = Position {
-                    line: mark.line().max(1),
-                    column: mark.col() + 1,
-                };
-                let quote = matches!(
-                    error.kind(),
-                    ErrorKind::InvalidQuotedScalarIndent | ErrorKind::UnclosedQuotedScalar
-                );
-                let hint = if quote {
-                    "close the quote that is open here"
-                } else {
-                    ""
-                };
-                let message = format!("invalid YAML: {}", error.info());
-                Err(SyntaxError {
-                    at,
-                    path: String::new(),
-                    message,
-                    hint,
-                    twice: None,
-                })
-            }
+            Some(Err(error)) => Err(syntax_error(&error)),
             None => Err(fault(
                 Position { line: 1, column: 1 },
                 "",
@@ -245,6 +224,29 @@ pub(super) fn fault(at: Position, path: &str, message: &str, hint: &'static str)
         at,
         path: path.to_owned(),
         message: message.to_owned(),
+        hint,
+        twice: None,
+    }
+}
+
+fn syntax_error(error: &ScanError) -> SyntaxError {
+    let mark = error.marker();
+    let quote = matches!(
+        error.kind(),
+        ErrorKind::InvalidQuotedScalarIndent | ErrorKind::UnclosedQuotedScalar
+    );
+    let hint = if quote {
+        "close the quote that is open here"
+    } else {
+        ""
+    };
+    SyntaxError {
+        at: Position {
+            line: mark.line().max(1),
+            column: mark.col() + 1,
+        },
+        path: String::new(),
+        message: format!("invalid YAML: {}", error.info()),
         hint,
         twice: None,
     }

@@ -24,15 +24,18 @@ pub(super) fn check_claims(claims: &Map<String, Value>) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn check(new: &NewKey) -> Result<()> {
-    let name = &new.name;
+fn is_key_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let fits = name.len() <= 63
+    name.len() <= 63
         && name.bytes().next().is_some_and(plain)
         && name
             .bytes()
-            .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'));
-    if !fits {
+            .all(|byte| plain(byte) || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+pub(super) fn check(new: &NewKey) -> Result<()> {
+    let name = &new.name;
+    if !is_key_name(name) {
         let rule = "use 1 to 63 lower-case letters, digits, `-`, `_` or `.`, starting with a letter or digit";
         return Err(Error::invalid(
             "name",

@@ -35,16 +35,7 @@ pub(super) fn message(pack: &Pack, wanted: &RunSpec) -> Result<String> {
             "is empty; say what the agent is to do",
         ));
     }
-    let size = prompt.chars().count()
-        + serde_json::to_string(&wanted.params).map_or(0, |text| text.chars().count());
-    if size > MAX_INPUT {
-        return Err(Error::invalid(
-            "params",
-            Reason::Sentence(format!(
-                "Parameters too large: {size} characters (max {MAX_INPUT})"
-            )),
-        ));
-    }
+    check_size(&prompt, &wanted.params)?;
     // A session was given what it needs when it was started.
     if matches!(wanted.target, RunTarget::Start { .. }) || !wanted.params.is_empty() {
         params::check(pack.params.as_ref(), &wanted.params).map_err(|unfit| {
@@ -55,6 +46,20 @@ pub(super) fn message(pack: &Pack, wanted: &RunSpec) -> Result<String> {
         })?;
     }
     Ok(text)
+}
+
+fn check_size(prompt: &str, params: &Map<String, Value>) -> Result<()> {
+    let size = prompt.chars().count()
+        + serde_json::to_string(params).map_or(0, |text| text.chars().count());
+    if size > MAX_INPUT {
+        return Err(Error::invalid(
+            "params",
+            Reason::Sentence(format!(
+                "Parameters too large: {size} characters (max {MAX_INPUT})"
+            )),
+        ));
+    }
+    Ok(())
 }
 
 /// Whether the servers of the pack can be had with what the run is given; its scope, sealed.

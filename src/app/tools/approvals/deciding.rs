@@ -72,17 +72,8 @@ pub async fn decide(
         None => (get(&mut tx, id, &approval.code).await?, None),
     };
     let (by, reason) = (approver.user(), verdict.reason.as_deref());
-    audit(
-        app,
-        &mut tx,
-        &approval,
-        AuditedStep {
-            action,
-            actor: by,
-            why: reason,
-        },
-    )
-    .await?;
+    let step = AuditedStep::new(action, by).because(reason);
+    audit(app, &mut tx, &approval, step).await?;
     tx.commit().await?;
     publish_outcome(app, &approval, delivered);
     if approval.state == State::Approved {
@@ -223,17 +214,9 @@ async fn revoke(app: &Arc<App>, mut tx: Tx, approval: &Approval, reason: &str) -
     let ended = store::approvals::change(&mut tx, approval.id, &change).await?;
     let ended = ended.ok_or_else(|| Error::Conflict(closed_reason(approval)))?;
     let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
-    audit(
-        app,
-        &mut tx,
-        &ended,
-        AuditedStep {
-            action: "approval.revoked",
-            actor: &UserId(SYSTEM.into()),
-            why: Some(reason),
-        },
-    )
-    .await?;
+    let program = UserId(SYSTEM.into());
+    let step = AuditedStep::new("approval.revoked", &program).because(Some(reason));
+    audit(app, &mut tx, &ended, step).await?;
     tx.commit().await?;
     publish_outcome(app, &ended, delivered);
     Ok(ended)

@@ -114,17 +114,8 @@ pub async fn start(app: &App, approval: &Claimed, line: &AuditRow) -> Result<Opt
             None => Err(lost(approval)),
         };
     };
-    audit(
-        app,
-        &mut tx,
-        &started,
-        AuditedStep {
-            action: "approval.executing",
-            actor: approval.requester(),
-            why: None,
-        },
-    )
-    .await?;
+    let step = AuditedStep::new("approval.executing", approval.requester());
+    audit(app, &mut tx, &started, step).await?;
     store::audit::insert(&mut tx, approval.tenant, std::slice::from_ref(line)).await?;
     tx.commit().await?;
     changed(app, &started);
@@ -158,17 +149,8 @@ pub async fn finish(app: &Arc<App>, approval: &Claimed, result: &ToolResult) -> 
         );
         store::resources::insert(&mut tx, ended.tenant, session, whose, &links).await?;
     }
-    audit(
-        app,
-        &mut tx,
-        &ended,
-        AuditedStep {
-            action: "approval.executed",
-            actor: approval.requester(),
-            why: None,
-        },
-    )
-    .await?;
+    let step = AuditedStep::new("approval.executed", approval.requester());
+    audit(app, &mut tx, &ended, step).await?;
     tx.commit().await?;
     publish_outcome(app, &ended, delivered);
     Ok(())
@@ -187,17 +169,8 @@ async fn keep_evidence(app: &App, approval: &Approval, result: &ToolResult) -> R
         return Ok(());
     };
     let why = format!("a late answer says that it {status}");
-    audit(
-        app,
-        &mut tx,
-        &noted,
-        AuditedStep {
-            action: "approval.evidence",
-            actor: approval.requester(),
-            why: Some(&why),
-        },
-    )
-    .await?;
+    let step = AuditedStep::new("approval.evidence", approval.requester()).because(Some(&why));
+    audit(app, &mut tx, &noted, step).await?;
     tx.commit().await?;
     changed(app, &noted);
     Ok(())

@@ -86,17 +86,8 @@ pub async fn record(
     } else {
         "it was not carried out"
     };
-    audit(
-        app,
-        &mut tx,
-        &recorded,
-        AuditedStep {
-            action: "approval.recorded",
-            actor: approver.user(),
-            why: Some(detail),
-        },
-    )
-    .await?;
+    let step = AuditedStep::new("approval.recorded", approver.user()).because(Some(detail));
+    audit(app, &mut tx, &recorded, step).await?;
     tx.commit().await?;
     publish_outcome(app, &recorded, delivered);
     Ok(recorded)

@@ -61,17 +61,8 @@ pub(super) async fn announce_request(
             store::messages::append(&mut tx, approval.tenant, conversation, message).await?;
         event = Some((conversation, added));
     }
-    audit(
-        app,
-        &mut tx,
-        approval,
-        AuditedStep {
-            action: "approval.requested",
-            actor: approval.requester(),
-            why: None,
-        },
-    )
-    .await?;
+    let step = AuditedStep::new("approval.requested", approval.requester());
+    audit(app, &mut tx, approval, step).await?;
     tx.commit().await?;
     if let Some((conversation, event)) = event {
         app.announce(approval.tenant, conversation, event);

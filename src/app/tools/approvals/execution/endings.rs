@@ -62,17 +62,8 @@ pub async fn withdraw(app: &Arc<App>, tenant: TenantId, id: ApprovalId) -> Resul
         return Ok(false);
     };
     let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
-    audit(
-        app,
-        &mut tx,
-        &ended,
-        AuditedStep {
-            action,
-            actor: &by,
-            why: change.reason,
-        },
-    )
-    .await?;
+    let step = AuditedStep::new(action, &by).because(change.reason);
+    audit(app, &mut tx, &ended, step).await?;
     tx.commit().await?;
     publish_outcome(app, &ended, delivered);
     Ok(true)
@@ -131,17 +122,8 @@ async fn settle(
     };
     let delivered = delivery::deliver(app, &mut tx, &ended, None).await?;
     let program = UserId(SYSTEM.into());
-    audit(
-        app,
-        &mut tx,
-        &ended,
-        AuditedStep {
-            action,
-            actor: &program,
-            why: change.reason,
-        },
-    )
-    .await?;
+    let step = AuditedStep::new(action, &program).because(change.reason);
+    audit(app, &mut tx, &ended, step).await?;
     tx.commit().await?;
     publish_outcome(app, &ended, delivered);
     Ok(true)
