@@ -25,7 +25,7 @@ use super::{
     aos, holaos, holodeck,
     node_builder::generated_text,
     parse_context::{ParseContext, ProblemPlace},
-    report::{Position, Severity},
+    report::Severity,
     server::Files,
     yaml::{Node, Value},
 };

@@ -16,7 +16,6 @@ use super::{
     node_builder::list,
     object::Object,
     parse_context::ParseContext,
-    report::Severity,
     yaml::{EMPTY, Node, SyntaxError},
 };
 

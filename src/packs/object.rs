@@ -3,7 +3,6 @@
 
 use super::{
     field::{Field, nearest},
-    report::Severity,
     yaml::{Key, Node},
 };
 

@@ -9,7 +9,6 @@ mod guests;
 mod rotation;
 
 use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use self::checks::{check, check_claims};

@@ -6,7 +6,6 @@ use crate::packs::{
     node_builder::{NodeBuilder, generated_plain, generated_text, list, plain, text},
     object::Object,
     placeholder::{braces, escape_unreplaced},
-    report::Severity,
     yaml::Node,
 };
 
@@ -39,10 +38,10 @@ pub(super) fn server<'a>(id: &str, field: &Field<'a>) -> Option<KnownServer<'a>>
         command: object.nullable("command"),
         headers: object
             .nullable("headers")
-            .map(|field| mapping(&field, enabled)),
+            .map(|field| Mapping(mapping(&field, enabled))),
         environment: object
             .nullable("environment")
-            .map(|field| mapping(&field, enabled)),
+            .map(|field| Mapping(mapping(&field, enabled))),
     };
     let timeout = timeout(&mut object);
     // It tells clients how to reconnect.
@@ -77,19 +76,22 @@ pub(super) fn server<'a>(id: &str, field: &Field<'a>) -> Option<KnownServer<'a>>
     })
 }
 
+/// A map of texts; without a node when its value is no map.
+struct Mapping(Option<Node>);
+
 /// The fields of which a remote and a local server have different ones.
 struct EndpointFields<'a> {
     url: Option<Field<'a>>,
     command: Option<Field<'a>>,
-    headers: Option<Option<Node>>,
-    environment: Option<Option<Node>>,
+    headers: Option<Mapping>,
+    environment: Option<Mapping>,
 }
 
 impl EndpointFields<'_> {
     fn put_remote(self, field: &Field, made: &mut NodeBuilder, kind: &Field) {
         remote(field, made, self.url.as_ref(), kind);
         unused([(&self.command, "command")], "remote");
-        made.put_some("headers", self.headers.flatten());
+        made.put_some("headers", self.headers.and_then(|mapping| mapping.0));
         if let Some(field) = field
             .get_path(&["environment"])
             .filter(|_| self.environment.is_some())
@@ -102,7 +104,7 @@ impl EndpointFields<'_> {
         made.put("transport", text(kind, "stdio"));
         local(field, made, self.command.as_ref());
         unused([(&self.url, "url")], "local");
-        made.put_some("env", self.environment.flatten());
+        made.put_some("env", self.environment.and_then(|mapping| mapping.0));
         made.put("cwd", generated_text(PLACE, "."));
         if let Some(field) = field
             .get_path(&["headers"])

@@ -15,7 +15,6 @@ use super::{
         field::Field,
         node_builder::{NodeBuilder, generated_text, list, text},
         object::Object,
-        report::Severity,
         yaml::Node,
     },
     replaced,

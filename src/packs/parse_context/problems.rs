@@ -30,7 +30,7 @@ impl ProblemPlace<'_> {
     }
 }
 
-impl<'a> ParseContext<'a> {
+impl ParseContext<'_> {
     pub(in crate::packs) fn report(
         &self,
         severity: Severity,

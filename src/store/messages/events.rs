@@ -8,7 +8,7 @@ use crate::{
     domain::{
         error::Result,
         event::{Event, EventKind},
-        ids::{ConversationId, RunId, TenantId},
+        ids::{ConversationId, RunId},
         message::Part,
         run::RunStatus,
     },

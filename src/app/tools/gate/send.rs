@@ -81,7 +81,7 @@ impl Destination {
     }
 }
 
-impl<'a> CallContext<'a> {
+impl CallContext<'_> {
     /// An audit line about what this caller asked for. `asked_for` is written as its hash.
     pub(super) fn audit_row(
         &self,

@@ -14,7 +14,7 @@ use crate::{
     mcp::CallError,
 };
 
-impl<'a> Permit<'a> {
+impl Permit<'_> {
     /// The result of a call that was tried, with its audit line.
     pub(in crate::app::tools::gate) fn into_result(
         self,
