@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use axum::extract::FromRequestParts;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, header, request::Parts};
-use http_body_util::BodyExt;
 use ipnet::IpNet;
 use serde::de::DeserializeOwned;
 

@@ -31,7 +31,6 @@ use std::{
 
 use arc_swap::ArcSwap;
 use moka::future::Cache;
-use sha2::Digest;
 use time::OffsetDateTime;
 use tokio::sync::broadcast;
 

@@ -8,8 +8,6 @@ mod reading;
 
 use std::path::{Path, PathBuf};
 
-use sha2::Digest;
-
 pub(super) use self::listing::pack_documents;
 use self::reading::read_pack;
 use super::{

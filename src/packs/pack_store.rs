@@ -11,7 +11,6 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use sha2::Digest;
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::broadcast,

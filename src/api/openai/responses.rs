@@ -16,7 +16,6 @@ use axum::{
     extract::State,
     response::{IntoResponse, Response},
 };
-use futures_util::StreamExt;
 use http::HeaderMap;
 use serde::Deserialize;
 

@@ -9,7 +9,6 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc, time::Duration};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use sha2::Digest;
 use time::OffsetDateTime;
 
 use self::verification::check_times;

@@ -6,7 +6,6 @@ use serde::{
     Deserializer,
     de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
 };
-use sha2::Digest;
 
 /// Reads a value and keeps nothing of it; fails where a member appears twice.
 pub(super) struct Distinct;

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use sha2::Digest;
 
 use super::tool_accesses;
 use crate::domain::pack::Pack;

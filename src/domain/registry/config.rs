@@ -4,7 +4,7 @@
 mod checks;
 mod tree;
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

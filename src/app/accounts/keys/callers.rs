@@ -2,7 +2,6 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use sha2::Digest;
 use subtle::ConstantTimeEq;
 
 use super::{MARK, PREFIX_BYTES, SECRET_BYTES};

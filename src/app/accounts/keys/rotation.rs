@@ -1,7 +1,5 @@
 //! A key is replaced: the old one works for some time beside the new one.
 
-use sha2::Digest;
-
 use super::{IssuedKey, NewKey, described, issue};
 use crate::{
     domain::{

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
-use sha2::Digest;
 
 use crate::domain::{
     config::Environment,

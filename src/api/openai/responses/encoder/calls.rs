@@ -1,7 +1,5 @@
 //! The events of the tool calls of an answer and of their results.
 
-use futures_util::StreamExt;
-
 use super::Encoder;
 use crate::{
     api::openai::responses::wire::{

@@ -1,7 +1,5 @@
 //! The events of the text of an answer.
 
-use futures_util::StreamExt;
-
 use super::Encoder;
 use crate::api::openai::responses::wire::{
     ContentPart, DeltaEvent, ItemEvent, OutputItem, OutputMessage, PartEvent, ResponseEvent,

@@ -1,7 +1,5 @@
 //! The result of a call, as the audit trail and the model see it.
 
-use sha2::Digest;
-
 use super::{MAX_RAW, Permit};
 use crate::{
     app::tools::toolset::not_available,
